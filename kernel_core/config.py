@@ -1,0 +1,341 @@
+"""One frozen config a stage; unknown keys are refused with the nearest known name.
+
+The defaults are the vetted setting on a laptop's CPU. A flow's parameter is its config, so the same
+fields make the form in the Prefect UI; presets are the deployments in `prefect.yaml`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import types
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from kernel_core.errors import ConfigError
+
+
+class Config(BaseModel):
+    """Base of all configs: frozen, unknown keys refused, every field described."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class GymConfig(Config):
+    """The judge."""
+
+    device: Literal["cpu", "cuda"] = Field("cpu", description="Where candidates run.")
+    workers: int = Field(2, ge=1, description="Judge processes; on CUDA one a GPU.")
+    trials: int = Field(3, ge=1, description="Input draws that must all pass.")
+    deadline_s: float = Field(
+        20.0, gt=0, description="Seconds of wall clock after which a candidate is killed."
+    )
+    memory_mb: int = Field(4096, ge=256, description="Memory a candidate may use beyond the warm runner's.")
+    sandbox: Literal["require", "best-effort"] = Field(
+        "best-effort", description="Whether a missing isolation feature of the kernel is an error or a note."
+    )
+    compile_gate: bool = Field(True, description="Compile every launched kernel for the target GPU.")
+    predict_gpu: Literal["H200", "H100", "A100", "L4"] = Field("H200", description="GPU of predicted times.")
+
+
+class ProblemsConfig(Config):
+    """Which problems."""
+
+    suite: str = Field(
+        "generated", description="`dojo` (our own files), `generated`, `kernelbench`, or a folder."
+    )
+    split: Literal["train", "validation", "held_out", "all"] = Field("train")
+    levels: tuple[int, ...] = Field((1, 2), description="KernelBench levels.")
+    families: tuple[str, ...] = Field((), description="Only these families; empty means all of the split.")
+    limit: int | None = Field(None, ge=1, description="At most this many.")
+    seed: int = Field(0, description="Of the generator's draw.")
+
+
+class IngestConfig(Config):
+    """Corpus sources into one clean snapshot."""
+
+    sources: tuple[str, ...] = Field(("generator",), description="Names in data/sources.toml, or file paths.")
+    generator_rows: int = Field(2000, ge=0, description="Problems the generator contributes.")
+    max_rows_per_source: int | None = Field(None, ge=1)
+    near_duplicate_threshold: float = Field(
+        0.95, gt=0, le=1, description="Jaccard similarity of token shingles."
+    )
+    decontaminate_against: tuple[str, ...] = Field(
+        ("dojo", "generated"), description="Suites whose evaluation problems must not be in the snapshot."
+    )
+    seed: int = 0
+
+
+class IndexConfig(Config):
+    """Embeddings and a nearest-neighbour index over a snapshot."""
+
+    embedder: str = Field(
+        "offline",
+        description="`offline` (hashed features, no download) or a sentence-transformers name or path.",
+    )
+    batch_size: int = Field(256, ge=1)
+    device: Literal["cpu", "cuda"] = "cpu"
+
+
+class PolicyConfig(Config):
+    """The model that writes kernels."""
+
+    kind: Literal["torch", "openai", "scripted"] = "torch"
+    model: str = Field(
+        "shipped",
+        description="`shipped` (our tiny policy), `new` (from nothing), or a Hugging Face name or path.",
+    )
+    revision: str | None = Field(None, description="Of a Hugging Face model, pinned.")
+    endpoint: str | None = Field(None, description="Base URL of an OpenAI-compatible server.")
+    api_key_env: str = Field("OPENAI_API_KEY", description="Environment variable that holds the key.")
+    lora_rank: int | None = Field(
+        None, ge=1, description="Train LoRA adapters of this rank; empty: all weights."
+    )
+    device: Literal["cpu", "cuda"] = "cpu"
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    hidden_size: int = Field(256, ge=32, description="Of a `new` policy.")
+    num_layers: int = Field(6, ge=1, description="Of a `new` policy.")
+    num_heads: int = Field(4, ge=1, description="Of a `new` policy.")
+    vocab_size: int = Field(2048, ge=300, description="Of a `new` policy's tokenizer.")
+    max_context: int = Field(2048, ge=128, description="Tokens of prompt and completion together.")
+
+
+class SamplingConfig(Config):
+    """How completions are drawn."""
+
+    temperature: float = Field(1.0, ge=0, description="0 is greedy. Nothing else shapes the distribution.")
+    max_new_tokens: int = Field(400, ge=1)
+    batch_size: int = Field(64, ge=1, description="Conversations sampled at once.")
+
+
+class RolloutConfig(Config):
+    """Multi-turn conversations."""
+
+    turns: int = Field(2, ge=1)
+    exemplars: int = Field(1, ge=0, description="Corpus kernels shown in the first prompt.")
+    template: Literal["compact", "full"] = Field("compact", description="Prompt wording under data/prompts/.")
+    prompt_budget: int = Field(1400, ge=64, description="Tokens of a prompt; oldest turns are dropped first.")
+    sampling: SamplingConfig = SamplingConfig()
+
+
+class RewardWeights(Config):
+    """Weights of one curriculum stage; see `rewards.py` for each term."""
+
+    format: float = 0.0
+    compile: float = 0.0
+    correct: float = 0.0
+    speed: float = 0.0
+    own_share: float = 0.0
+    thinking: float = 0.0
+    length: float = 0.0
+    hack_penalty: float = Field(0.0, le=0, description="Added when the verdict is `hacked`.")
+
+
+class StageConfig(Config):
+    """One step of the curriculum."""
+
+    name: str
+    weights: RewardWeights
+    promote_metric: Literal["format_rate", "compile_rate", "correct_rate", "fast_1"]
+    promote_at: float = Field(
+        ge=0, le=1, description="Mean of the metric over the window that opens the next stage."
+    )
+    demote_at: float = Field(0.0, ge=0, le=1, description="Below this the run falls back one stage.")
+    window: int = Field(2, ge=1, description="Probes on validation problems that are averaged.")
+    min_steps: int = Field(1, ge=1)
+    max_steps: int | None = Field(
+        None, ge=1, description="Promoted after so many steps whatever the metric says."
+    )
+
+
+def _default_stages() -> tuple[StageConfig, ...]:
+    return (
+        StageConfig(
+            name="format",
+            weights=RewardWeights(format=1.0, compile=0.2, correct=0.2),
+            promote_metric="format_rate",
+            promote_at=0.9,
+        ),
+        StageConfig(
+            name="compile",
+            weights=RewardWeights(format=0.2, compile=1.0, correct=0.5),
+            promote_metric="compile_rate",
+            promote_at=0.8,
+            demote_at=0.3,
+        ),
+        StageConfig(
+            name="correct",
+            weights=RewardWeights(format=0.05, compile=0.15, correct=1.0, own_share=0.1),
+            promote_metric="correct_rate",
+            promote_at=0.5,
+            demote_at=0.3,
+        ),
+        StageConfig(
+            name="speed",
+            weights=RewardWeights(compile=0.05, correct=0.5, speed=0.5, own_share=0.2),
+            promote_metric="fast_1",
+            promote_at=1.0,
+            demote_at=0.15,
+        ),
+    )
+
+
+class CurriculumConfig(Config):
+    """The stages in order, and how often they are measured."""
+
+    stages: tuple[StageConfig, ...] = Field(default_factory=_default_stages, min_length=1)
+    probe_every: int = Field(2, ge=1, description="Steps between probes on validation problems.")
+    probe_problems: int = Field(12, ge=1)
+
+
+class ColdStartConfig(Config):
+    """Supervised training that precedes RL."""
+
+    steps: int = Field(400, ge=0)
+    batch_tokens: int = Field(8192, ge=256)
+    lr: float = Field(1.5e-3, gt=0)
+    warmup: int = Field(20, ge=0)
+    weight_decay: float = Field(0.1, ge=0)
+    repair_share: float = Field(
+        0.25, ge=0, le=1, description="Share of conversations whose second turn mends a fault."
+    )
+    conversations: int = Field(4000, ge=1)
+    minutes: float | None = Field(None, gt=0, description="Stop after so long.")
+    seed: int = 0
+
+
+class TrainConfig(Config):
+    """RL on verified rewards."""
+
+    steps: int = Field(12, ge=1)
+    problems_per_step: int = Field(4, ge=1)
+    group_size: int = Field(8, ge=2)
+    estimator: Literal["trloo", "grpo", "grpo_std", "rloo", "dr_grpo", "kevin"] = "trloo"
+    gamma: float = Field(0.4, ge=0, le=1, description="Discount over turns.")
+    returns: Literal["sum", "max"] = "sum"
+    lr: float = Field(1e-4, gt=0)
+    clip_low: float = Field(0.2, gt=0)
+    clip_high: float = Field(0.28, gt=0)
+    dual_clip: float = Field(3.0, gt=1)
+    kl_coefficient: float = Field(0.0, ge=0)
+    entropy_coefficient: float = Field(0.0, ge=0)
+    max_grad_norm: float = Field(1.0, gt=0)
+    minibatch_tokens: int = Field(8192, ge=256)
+    updates_per_step: int = Field(1, ge=1, description="Passes over a step's turns.")
+    checkpoint_every: int = Field(1, ge=1)
+    keep_checkpoints: int = Field(3, ge=1)
+    minutes: float | None = Field(None, gt=0, description="Finish after the step that passes this.")
+    seed: int = 0
+    problems: ProblemsConfig = ProblemsConfig()
+    policy: PolicyConfig = PolicyConfig()
+    cold_start: ColdStartConfig = ColdStartConfig()
+    rollout: RolloutConfig = RolloutConfig()
+    curriculum: CurriculumConfig = CurriculumConfig()
+    gym: GymConfig = GymConfig()
+
+
+class EvaluateConfig(Config):
+    """A policy on held-out problems."""
+
+    problems: ProblemsConfig = ProblemsConfig(split="held_out", limit=24, seed=1000)
+    samples_per_problem: int = Field(2, ge=1)
+    k: tuple[int, ...] = Field((1, 2), description="pass@k for these k.")
+    thresholds: tuple[float, ...] = Field((0.0, 0.5, 0.8, 1.0, 1.2, 1.5, 2.0), description="p of fast_p.")
+    policy: PolicyConfig = PolicyConfig()
+    checkpoint: str | None = Field(
+        None, description="A run's name, `run@step`, or a folder; empty: the policy itself."
+    )
+    rollout: RolloutConfig = RolloutConfig()
+    gym: GymConfig = GymConfig()
+    seed: int = 0
+
+
+class BestOfNConfig(Config):
+    """The best kernel a policy can write for each problem."""
+
+    problems: ProblemsConfig = ProblemsConfig(split="held_out", limit=6, seed=2000)
+    mode: Literal["parallel", "sequential"] = Field("parallel", description="N samples at once, or T turns.")
+    n: int = Field(8, ge=1, description="Samples, or turns.")
+    policy: PolicyConfig = PolicyConfig()
+    checkpoint: str | None = None
+    rollout: RolloutConfig = RolloutConfig(turns=1)
+    gym: GymConfig = GymConfig()
+    seed: int = 0
+
+
+class PipelineConfig(Config):
+    """All five stages, in order."""
+
+    run: str = Field(
+        "quickstart", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="Folder under the root."
+    )
+    root: str = Field("runs", description="Local folder or any fsspec URI.")
+    ingest: IngestConfig = IngestConfig()
+    index: IndexConfig = IndexConfig()
+    train: TrainConfig = TrainConfig()
+    evaluate: EvaluateConfig = EvaluateConfig()
+    best_of_n: BestOfNConfig = BestOfNConfig()
+
+
+ConfigT = TypeVar("ConfigT", bound=Config)
+
+
+def build(config_class: type[ConfigT], values: dict[str, Any]) -> ConfigT:
+    """A config from nested values; an unknown key or a bad value is one clear `ConfigError`."""
+    _refuse_unknown(config_class, values, prefix="")
+    try:
+        return config_class.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise ConfigError(f"{key} = {first['input']!r}: {first['msg'].lower()}") from error
+
+
+def override(values: dict[str, Any], assignments: list[str]) -> dict[str, Any]:
+    """`values` with `key.sub=value` assignments laid over them; each value is read as YAML."""
+    import yaml
+
+    result = _copied(values)
+    for assignment in assignments:
+        key, separator, text = assignment.partition("=")
+        if not separator or not key:
+            raise ConfigError(f"{assignment!r} is not of the form key.sub=value")
+        try:
+            value = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise ConfigError(f"the value of {key} is not YAML: {text!r}") from error
+        here = result
+        *parents, leaf = key.split(".")
+        for parent in parents:
+            here = here.setdefault(parent, {})
+            if not isinstance(here, dict):
+                raise ConfigError(f"{key}: {parent} is a value, not a group of settings")
+        here[leaf] = value
+    return result
+
+
+def _copied(values: dict[str, Any]) -> dict[str, Any]:
+    return {key: _copied(value) if isinstance(value, dict) else value for key, value in values.items()}
+
+
+def _refuse_unknown(config_class: type[BaseModel], values: Any, prefix: str) -> None:
+    if not isinstance(values, dict):
+        return
+    known = config_class.model_fields
+    for key, value in values.items():
+        if key not in known:
+            every = {name: f"{prefix}{name}" for name in known}
+            near = difflib.get_close_matches(key, list(every), n=1, cutoff=0.5)
+            hint = f"did you mean {every[near[0]]}?" if near else f"known here: {', '.join(every.values())}"
+            raise ConfigError(f"unknown key {prefix}{key}: {hint}")
+        for nested in _config_classes(known[key].annotation):
+            for item in value if isinstance(value, list | tuple) else (value,):
+                _refuse_unknown(nested, item, prefix=f"{prefix}{key}.")
+
+
+def _config_classes(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    if get_origin(annotation) in (Union, types.UnionType, tuple, list):
+        return [found for part in get_args(annotation) for found in _config_classes(part)]
+    return []

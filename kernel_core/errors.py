@@ -1,0 +1,59 @@
+"""The error tree. A bad kernel is never an error: it is an `Evaluation` with a verdict.
+
+DojoError                     one clear line: what came, what was wanted, what to do
+├── CallerError               the caller's mistake; exit code 2
+│   ├── ConfigError           an unknown key, a value out of bounds, a broken YAML file
+│   ├── NotFound              a file, problem, run, checkpoint, preset or model that is not there
+│   └── NotAProblem           a file that is not a problem in KernelBench's format
+└── OurFault                  nothing the caller did; exit code 3; a task may retry it
+    ├── GymUnavailable        the judge could not work: never a verdict, never a reward, never cached
+    ├── SourceUnavailable     a corpus source or an endpoint that cannot be reached
+    ├── Corrupt               a snapshot, index or checkpoint whose checksum does not match
+    └── StoreFault            a disk that is full, a folder that cannot be written
+"""
+
+from __future__ import annotations
+
+
+class DojoError(Exception):
+    """The root. `str(error)` is one line for a person; `exit_code` is what `dojo` leaves with."""
+
+    exit_code = 3
+
+
+class CallerError(DojoError):
+    """The caller's mistake."""
+
+    exit_code = 2
+
+
+class ConfigError(CallerError):
+    """A setting that is unknown, of the wrong type or out of bounds."""
+
+
+class NotFound(CallerError):
+    """Something named by the caller does not exist."""
+
+
+class NotAProblem(CallerError):
+    """A file was read but holds no KernelBench-format problem."""
+
+
+class OurFault(DojoError):
+    """A fault of the system's: retried by tasks, never turned into a verdict or a reward."""
+
+
+class GymUnavailable(OurFault):
+    """The judge could not reach a verdict for a reason that is not the candidate's."""
+
+
+class SourceUnavailable(OurFault):
+    """A corpus source, model or endpoint could not be reached."""
+
+
+class Corrupt(OurFault):
+    """Stored content does not match its checksum or its schema."""
+
+
+class StoreFault(OurFault):
+    """The store could not be written or read."""

@@ -1,0 +1,40 @@
+"""What the rest of the system knows of the judge: requests in, evaluations out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from pydantic import Field
+
+from kernel_core.progress import Progress, silent
+from kernel_core.records import Candidate, Constant, Evaluation, NoCandidate, Problem, Record
+
+
+class JudgeRequest(Record):
+    """Judge this candidate for this problem."""
+
+    problem: Problem
+    candidate: Candidate | NoCandidate
+    sizes: dict[str, Constant] | None = None
+    """Overrides of the problem's constants; None takes `problem.cpu_constants` on a CPU, none on a GPU."""
+    seed: int | None = None
+    """Of the secret input draws; None draws a fresh one. It never reaches the candidate's process."""
+    rejudge: bool = Field(False)
+    """Judge even if the store knows the answer."""
+
+
+class Gym(Protocol):
+    """A pool of judges. Usable as a context manager; `close` leaves no process behind."""
+
+    @property
+    def version(self) -> str: ...
+
+    def judge(self, requests: Sequence[JudgeRequest], progress: Progress = silent) -> list[Evaluation]:
+        """One evaluation a request, in order. Same candidate, problem, sizes and seed: judged once.
+
+        A `NoCandidate` gives `malformed`. Raises `GymUnavailable` only when the gym itself cannot work.
+        """
+        ...
+
+    def close(self) -> None: ...

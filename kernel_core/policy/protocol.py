@@ -1,0 +1,49 @@
+"""What the rest of the system knows of a policy: chat messages in, sampled text and token ids out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Message = dict[str, str]
+"""`{"role": "user", "content": "…"}`"""
+Messages = Sequence[Message]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One completion as it was drawn. Token ids are the source of truth; text is for people and parsers."""
+
+    text: str
+    finish_reason: Literal["stop", "length", "error"]
+    policy_version: str
+    prompt_ids: npt.NDArray[np.int32] | None = None
+    token_ids: npt.NDArray[np.int32] | None = None
+    """Including the end-of-turn token when `finish_reason` is `stop`."""
+    logprobs: npt.NDArray[np.float32] | None = None
+    """Of each token of `token_ids` under the sampling distribution (temperature applied)."""
+
+
+class Policy(Protocol):
+    """Something that writes completions. Training needs `TorchPolicy`; evaluation takes any."""
+
+    @property
+    def version(self) -> str:
+        """Changes whenever the weights do."""
+        ...
+
+    def sample(
+        self, prompts: Sequence[Messages], *, temperature: float, max_new_tokens: int, seed: int
+    ) -> list[Sample]:
+        """One sample a prompt, in order; the same arguments give the same samples."""
+        ...
+
+    def count_tokens(self, text: str) -> int:
+        """Tokens of a text, for prompt budgets."""
+        ...
+
+    def close(self) -> None: ...

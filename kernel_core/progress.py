@@ -1,0 +1,15 @@
+"""How long work tells a person where it is, without knowing whether that is a terminal or a page."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Progress(Protocol):
+    """Called often and cheaply: `progress("judge", done=3, total=64)`. The same label moves one bar."""
+
+    def __call__(self, label: str, done: int, total: int) -> None: ...
+
+
+def silent(label: str, done: int, total: int) -> None:
+    """A `Progress` that shows nothing."""

@@ -1,0 +1,263 @@
+"""Every record that crosses a stage: frozen, typed, without torch and without I/O.
+
+Identity is content: a `Candidate` is named by the hash of its source, and one that was judged for a
+problem, a device kind and a gym version is not judged again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from enum import StrEnum
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Constant = int | float | bool | str
+
+
+def sha256_text(text: str) -> str:
+    """Hex SHA-256 of UTF-8 text: the content address used throughout."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class Record(BaseModel):
+    """Base of all records: frozen, unknown fields refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Problem(Record):
+    """A reference `Model` with `get_inputs` and `get_init_inputs`, in KernelBench's format."""
+
+    id: str
+    """`suite/name`, unique among the problems in use."""
+    suite: str
+    level: int | None = None
+    name: str
+    family: str
+    """What is computed, as a word (`softmax`, `matmul_epilogue`): held-out families differ in this."""
+    source: str
+    """The module's text, at its own (GPU-like) sizes."""
+    sha256: str
+    """Of `source`."""
+    tags: tuple[str, ...] = ()
+    constants: dict[str, Constant] = Field(default_factory=dict)
+    """Module-level size constants of `source`."""
+    cpu_constants: dict[str, Constant] = Field(default_factory=dict)
+    """Overrides of `constants` at which a CPU can judge in well under a second; empty if unknown."""
+
+
+class Exemplar(Record):
+    """A corpus kernel that may be shown in a prompt or learned from."""
+
+    id: str
+    source: str
+    source_revision: str
+    row_key: str
+    licence: str
+    attribution: str = ""
+    language: Literal["triton", "cuda_cpp", "inductor_triton"]
+    family: str = ""
+    grade: str = ""
+    """How good the kernel is by its maker's knowledge (the generator's grades); empty if unknown."""
+    task_level: int | None = None
+    task_id: int | None = None
+    entry_point: str = "Model"
+    reference_code: str
+    kernel_code: str
+    claimed_correct: bool | None = None
+    claimed_speedup: float | None = None
+    reference_hash: str
+    """Of the reference's normalised syntax tree."""
+    kernel_hash: str
+    split: Literal["train", "index", "blocked"] = "train"
+
+
+class Completion(Record):
+    """What the policy wrote. Text travels; token arrays stay in the store under these references."""
+
+    text: str
+    token_ids_ref: str | None = None
+    logprobs_ref: str | None = None
+    num_tokens: int = 0
+    finish_reason: Literal["stop", "length", "error"]
+    policy_version: str
+
+
+class Candidate(Record):
+    """The kernel source parsed out of a completion; it must define `ModelNew`."""
+
+    kind: Literal["candidate"] = "candidate"
+    sha256: str
+    source: str
+    thinking: str = ""
+
+    @classmethod
+    def from_source(cls, source: str, thinking: str = "") -> Candidate:
+        """A candidate named by the hash of its source."""
+        return cls(sha256=sha256_text(source), source=source, thinking=thinking)
+
+
+class NoCandidate(Record):
+    """A completion that held no kernel, and why."""
+
+    kind: Literal["no_candidate"] = "no_candidate"
+    reason: str
+    thinking: str = ""
+
+
+class Verdict(StrEnum):
+    """What the judge decided. A fault of ours is never one of these."""
+
+    MALFORMED = "malformed"
+    """No `ModelNew` could be taken from the text: not parsed, not Python, no such class."""
+    NOT_COMPILED = "not_compiled"
+    """The module does not import, or a launched kernel does not compile for the target GPU."""
+    CRASHED = "crashed"
+    """It raised, was killed by a signal or broke a resource limit while running."""
+    TIMED_OUT = "timed_out"
+    """It did not finish before the judge's deadline."""
+    WRONG = "wrong"
+    """It ran; a shape, dtype or value differs from the reference."""
+    HACKED = "hacked"
+    """Right outputs without honest work: no own kernel ran, or an attack was seen."""
+    CORRECT = "correct"
+    """Every trial passed and the candidate's own kernels did work."""
+
+
+class Finding(Record):
+    """Something a rule noticed. Findings label; they do not decide alone."""
+
+    rule: str
+    detail: str
+
+
+class Timing(Record):
+    """A distribution of measured run times in milliseconds."""
+
+    median_ms: float
+    ci_low_ms: float
+    ci_high_ms: float
+    num_calls: int
+    clock: Literal["device_events", "wall"]
+
+
+class Traffic(Record):
+    """What one forward pass moves and computes, counted, and the time a named GPU would need for it.
+
+    A prediction, never a measurement: roofline of each launch plus a launch cost.
+    """
+
+    bytes_accessed: int
+    """Every load and store, counted each time."""
+    bytes_distinct: int
+    """The distinct bytes behind them."""
+    flops: int
+    num_launches: int
+    own_share: float | None = None
+    """Share of the predicted time spent in the candidate's own kernels; unknown is None, never 0."""
+    gpu: str
+    predicted_ms: float
+
+
+class Provenance(Record):
+    """Which JIT functions launched and how much of the device time was theirs."""
+
+    launched: tuple[str, ...]
+    num_launches: int
+    own_kernel_share: float | None = None
+    """In [0, 1]; unknown is None, never 0."""
+
+
+class Evaluation(Record):
+    """What the judge found out about one candidate for one problem."""
+
+    problem_id: str
+    candidate_sha: str
+    verdict: Verdict
+    trials_passed: int = 0
+    trials: int = 0
+    timing: Timing | None = None
+    reference_timing: Timing | None = None
+    speedup: float | None = None
+    """Measured on the device: reference median over candidate median."""
+    traffic: Traffic | None = None
+    reference_traffic: Traffic | None = None
+    predicted_speedup: float | None = None
+    """From traffic; never mixed with `speedup`."""
+    provenance: Provenance | None = None
+    findings: tuple[Finding, ...] = ()
+    feedback: str
+    """Neutral, short enough for a prompt."""
+    sandbox: tuple[str, ...] = ()
+    """The isolation features that were in force."""
+    gym_version: str
+    device: str
+    seconds: float
+
+    @model_validator(mode="after")
+    def _measurements_match_the_verdict(self) -> Evaluation:
+        measured = (self.timing, self.speedup, self.traffic, self.predicted_speedup)
+        if self.verdict is not Verdict.CORRECT and any(x is not None for x in measured):
+            raise ValueError(f"a {self.verdict} evaluation cannot carry speed measurements")
+        if self.verdict is Verdict.CORRECT and (self.trials == 0 or self.trials_passed < self.trials):
+            raise ValueError("a correct evaluation must have passed every one of at least one trial")
+        if (self.speedup is None) != (self.timing is None or self.reference_timing is None):
+            raise ValueError("speedup is known exactly when both timings are")
+        return self
+
+    @property
+    def correct(self) -> bool:
+        """Whether the verdict is `correct`."""
+        return self.verdict is Verdict.CORRECT
+
+    @property
+    def best_known_speedup(self) -> float | None:
+        """The measured speed-up where there is one, else the predicted one."""
+        return self.speedup if self.speedup is not None else self.predicted_speedup
+
+
+class RewardTerms(Record):
+    """The components of one turn's reward, each in its own unit, and their weighted sum."""
+
+    format: float = 0.0
+    compile: float = 0.0
+    correct: float = 0.0
+    speed: float = 0.0
+    own_share: float = 0.0
+    thinking: float = 0.0
+    length: float = 0.0
+    penalty: float = 0.0
+    total: float
+
+
+class Turn(Record):
+    """Prompt, completion, candidate, evaluation and reward of one exchange."""
+
+    problem_id: str
+    trajectory: int
+    """Index of the trajectory in its group."""
+    index: int
+    """0 for the first turn of a conversation."""
+    messages: tuple[dict[str, str], ...]
+    """The prompt as chat messages: `role` and `content`."""
+    exemplar_ids: tuple[str, ...] = ()
+    completion: Completion
+    candidate: Candidate | NoCandidate = Field(discriminator="kind")
+    evaluation: Evaluation
+    repeats_earlier: bool = False
+    """The same candidate was handed in earlier in this trajectory: it earns nothing again."""
+
+
+class Trajectory(Record):
+    """The turns of one conversation."""
+
+    problem_id: str
+    turns: tuple[Turn, ...]
+
+
+class Group(Record):
+    """The trajectories of one problem in one step."""
+
+    problem_id: str
+    trajectories: tuple[Trajectory, ...]
