@@ -140,7 +140,9 @@ class StageConfig(Config):
     promote_at: float = Field(
         ge=0, le=1, description="Mean of the metric over the window that opens the next stage."
     )
-    demote_at: float = Field(0.0, ge=0, le=1, description="Below this the run falls back one stage.")
+    demote_at: float = Field(
+        0.0, ge=0, le=1, description="The run falls back when the metric that opened this stage is below."
+    )
     window: int = Field(2, ge=1, description="Probes on validation problems that are averaged.")
     min_steps: int = Field(1, ge=1)
     max_steps: int | None = Field(
@@ -189,7 +191,11 @@ class CurriculumConfig(Config):
 
 
 class ColdStartConfig(Config):
-    """Supervised training that precedes RL."""
+    """Supervised training that precedes RL.
+
+    It imitates a realistic corpus, in which not every kernel is right or fast, so that RL has honest
+    head-room; what is left of the two shares of first answers are fused and tuned kernels.
+    """
 
     steps: int = Field(400, ge=0)
     batch_tokens: int = Field(8192, ge=256)
@@ -198,6 +204,12 @@ class ColdStartConfig(Config):
     weight_decay: float = Field(0.1, ge=0)
     repair_share: float = Field(
         0.25, ge=0, le=1, description="Share of conversations whose second turn mends a fault."
+    )
+    mistake_share: float = Field(
+        0.35, ge=0, le=1, description="Share of first answers that are kernels with a typical fault."
+    )
+    naive_share: float = Field(
+        0.35, ge=0, le=1, description="Share of first answers that launch one kernel an operator."
     )
     conversations: int = Field(4000, ge=1)
     minutes: float | None = Field(None, gt=0, description="Stop after so long.")
