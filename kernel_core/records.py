@@ -65,6 +65,8 @@ class Exemplar(Record):
     entry_point: str = "Model"
     reference_code: str
     kernel_code: str
+    thinking: str = ""
+    """The plan behind the kernel, where its maker wrote one (the generator does)."""
     claimed_correct: bool | None = None
     claimed_speedup: float | None = None
     reference_hash: str
