@@ -1,0 +1,47 @@
+"""From the rewards of a conversation's turns to the return of each turn.
+
+Each turn is a sample of its own, so its return speaks of that turn and what it led to, and of nothing
+before it. The discount makes a success now worth more than the same success later; a reward that is paid
+once per kernel (`rewards.reward`) makes handing in the same kernel again worth nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+
+def discounted_sum(rewards_T: Sequence[float], gamma: float) -> Floats:
+    """G_t = Σ_{t' ≥ t} γ^(t'−t) · R_t'  (Dr. Kernel with γ = 1; Kevin with γ = 0.4)."""
+    returns_T = np.zeros(len(rewards_T))
+    following = 0.0
+    for t in range(len(rewards_T) - 1, -1, -1):
+        following = rewards_T[t] + gamma * following
+        returns_T[t] = following
+    return returns_T
+
+
+def discounted_max(rewards_T: Sequence[float], gamma: float) -> Floats:
+    """G_t = max_{t' ≥ t} γ^(t'−t) · R_t': only the best thing a turn led to counts (Kevin's other form).
+
+    That is the published rule, made for rewards ≥ 0. A negative reward (a penalty) would vanish in it as
+    soon as anything better follows, so it is added to its own turn's return instead of competing in the
+    maximum: G_t = R_t + γ · max(G_{t+1}, 0) where R_t < 0.
+    """
+    returns_T = np.zeros(len(rewards_T))
+    following = 0.0
+    for t in range(len(rewards_T) - 1, -1, -1):
+        led_to = gamma * max(following, 0.0)
+        following = max(rewards_T[t], led_to) if rewards_T[t] >= 0 else rewards_T[t] + led_to
+        returns_T[t] = following
+    return returns_T
+
+
+def returns_of(rewards_T: Sequence[float], gamma: float, kind: Literal["sum", "max"]) -> Floats:
+    """The returns of one conversation's turns under the configured rule."""
+    return discounted_sum(rewards_T, gamma) if kind == "sum" else discounted_max(rewards_T, gamma)

@@ -1,0 +1,108 @@
+"""One turn's reward: a pure function of what was written, what the judge found, and the stage's weights.
+
+    total = Σ over terms of weight · term, plus the penalty of a hack
+
+| term       | worth                                                                                |
+|------------|--------------------------------------------------------------------------------------|
+| format     | 1 for a kernel that could be taken from the text                                     |
+| compile    | 1 when it ran to its end; ½ when it crashed or timed out, because the launches after |
+|            | that were never compiled; 0 when not one kernel of its own was launched              |
+| correct    | 1 when every trial passed. No partial credit: trials draw from one distribution, so  |
+|            | passing some of them is luck or a special case, and neither should be learned        |
+| speed      | of a correct kernel: log2(1 + s) / 2 of its speed-up s; ½ at parity, 1 at 3×         |
+| own_share  | of a correct kernel: the share of device time spent in its own kernels               |
+| thinking   | 1 for a thought of reasonable length, fading to ½ when it rambles, 0 without one     |
+| length     | 1 for a short kernel, fading to 0                                                    |
+
+Every term but the format of a hacked kernel is 0, so that no cheat earns what honest work earns. A
+kernel that was handed in before in the same trajectory earns nothing again, whatever its terms.
+"""
+
+from __future__ import annotations
+
+import math
+
+from kernel_core.config import RewardWeights
+from kernel_core.records import Candidate, Evaluation, RewardTerms, Turn, Verdict
+
+SPEEDUP_CAP = 15.0
+"""More is always paid more up to here; beyond it a slip of a clock would outweigh a whole group."""
+SHORT_KERNEL_CHARS, LONG_KERNEL_CHARS = 4_000, 16_000
+GOOD_THOUGHT_CHARS, RAMBLING_CHARS = 2_000, 8_000
+
+_COMPILE_CREDIT = {
+    Verdict.MALFORMED: 0.0,
+    Verdict.NOT_COMPILED: 0.0,
+    Verdict.CRASHED: 0.5,
+    Verdict.TIMED_OUT: 0.5,
+    Verdict.WRONG: 1.0,
+    Verdict.HACKED: 0.0,
+    Verdict.CORRECT: 1.0,
+}
+
+
+def reward(turn: Turn, weights: RewardWeights) -> RewardTerms:
+    """The reward of one turn under a stage's weights; terms are unweighted, `total` is their weighted sum.
+
+    A penalty is in units of reward already. It is due on every hacked turn, a repeated one too: otherwise
+    handing the same hack in again would be the better choice.
+    """
+    evaluation = turn.evaluation
+    hacked = evaluation.verdict is Verdict.HACKED
+    penalty = weights.hack_penalty if hacked else 0.0
+    if turn.repeats_earlier or not isinstance(turn.candidate, Candidate):
+        return RewardTerms(penalty=penalty, total=penalty)
+    formatted = evaluation.verdict is not Verdict.MALFORMED
+    honest = formatted and not hacked
+    terms = {
+        "format": float(formatted),
+        "compile": compile_term(evaluation),
+        "correct": float(evaluation.correct),
+        "speed": speed_term(evaluation.best_known_speedup),
+        "own_share": own_share_term(evaluation),
+        "thinking": thinking_term(turn.candidate.thinking) if honest else 0.0,
+        "length": length_term(turn.candidate.source) if honest else 0.0,
+    }
+    total = penalty + sum(getattr(weights, name) * value for name, value in terms.items())
+    return RewardTerms(**terms, penalty=penalty, total=total)
+
+
+def compile_term(evaluation: Evaluation) -> float:
+    """How far the candidate's kernels are known to compile, in [0, 1]."""
+    provenance = evaluation.provenance
+    if provenance is not None and provenance.num_launches == 0:
+        return 0.0
+    return _COMPILE_CREDIT[evaluation.verdict]
+
+
+def speed_term(speedup: float | None) -> float:
+    """log2(1 + s) / 2: positive at any speed, ½ at parity, 1 at 3×, 2 at the cap; unknown earns 0."""
+    if speedup is None:
+        return 0.0
+    return math.log2(1.0 + min(max(speedup, 0.0), SPEEDUP_CAP)) / 2.0
+
+
+def own_share_term(evaluation: Evaluation) -> float:
+    """The measured share of time in the candidate's own kernels, else the predicted one; unknown earns 0."""
+    if not evaluation.correct:
+        return 0.0
+    measured = evaluation.provenance.own_kernel_share if evaluation.provenance else None
+    predicted = evaluation.traffic.own_share if evaluation.traffic else None
+    share = measured if measured is not None else predicted
+    return 0.0 if share is None else share
+
+
+def thinking_term(thinking: str) -> float:
+    """1 for a thought of up to 2,000 characters, linear to ½ at 8,000, 0 for none."""
+    if not thinking.strip():
+        return 0.0
+    return 1.0 - 0.5 * _fraction_between(len(thinking), GOOD_THOUGHT_CHARS, RAMBLING_CHARS)
+
+
+def length_term(source: str) -> float:
+    """1 for a kernel of up to 4,000 characters, linear to 0 at 16,000."""
+    return 1.0 - _fraction_between(len(source), SHORT_KERNEL_CHARS, LONG_KERNEL_CHARS)
+
+
+def _fraction_between(value: float, low: float, high: float) -> float:
+    return min(max((value - low) / (high - low), 0.0), 1.0)

@@ -1,0 +1,75 @@
+"""Returns: worked numbers, and the incentive they set."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernel_core.returns import discounted_max, discounted_sum, returns_of
+
+rewards = st.lists(st.floats(0, 3, allow_nan=False), min_size=1, max_size=6)
+gammas = st.floats(0, 1)
+
+
+@pytest.mark.parametrize(
+    ("rewards_T", "gamma", "expected"),
+    [
+        ([1.0, 0.0, 2.0], 0.5, [1.5, 1.0, 2.0]),
+        ([0.0, 0.0, 1.0], 1.0, [1.0, 1.0, 1.0]),
+        ([0.3, 1.3], 0.0, [0.3, 1.3]),
+        ([-1.0, 1.0], 0.5, [-0.5, 1.0]),
+        ([], 0.4, []),
+    ],
+)
+def test_discounted_sum_of_worked_examples(rewards_T, gamma, expected):
+    np.testing.assert_allclose(discounted_sum(rewards_T, gamma), expected)
+
+
+@pytest.mark.parametrize(
+    ("rewards_T", "gamma", "expected"),
+    [
+        ([1.0, 0.0, 2.0], 0.5, [1.0, 1.0, 2.0]),
+        ([0.0, 0.0, 3.0], 0.5, [0.75, 1.5, 3.0]),
+        ([-1.0, 0.0], 0.5, [-1.0, 0.0]),
+        ([-1.0, 2.0], 0.5, [0.0, 2.0]),
+    ],
+)
+def test_discounted_max_of_worked_examples(rewards_T, gamma, expected):
+    np.testing.assert_allclose(discounted_max(rewards_T, gamma), expected)
+
+
+@given(rewards, gammas)
+def test_both_rules_equal_their_formulas_written_out(rewards_T, gamma):
+    terms = [[gamma**k * r for k, r in enumerate(rewards_T[t:])] for t in range(len(rewards_T))]
+    np.testing.assert_allclose(discounted_sum(rewards_T, gamma), [sum(x) for x in terms], atol=1e-12)
+    np.testing.assert_allclose(discounted_max(rewards_T, gamma), [max(x) for x in terms], atol=1e-12)
+
+
+@given(rewards, gammas)
+def test_the_last_turn_is_paid_its_own_reward(rewards_T, gamma):
+    for kind in ("sum", "max"):
+        assert returns_of(rewards_T, gamma, kind)[-1] == rewards_T[-1]
+
+
+@given(
+    num_turns=st.integers(2, 6), worth=st.floats(0.01, 3), gamma=gammas, kind=st.sampled_from(["sum", "max"])
+)
+def test_an_earlier_success_never_scores_less_than_a_later_one(num_turns, worth, gamma, kind):
+    """The former project paid failing first more: 0.30 for success at turn 0, 0.487 at turn 3."""
+
+    def first_return(success_at):
+        # The kernel is handed in again on each later turn, which earns nothing.
+        return returns_of([worth * (t == success_at) for t in range(num_turns)], gamma, kind)[0]
+
+    scores = [first_return(t) for t in range(num_turns)]
+    assert all(early >= late for early, late in zip(scores, scores[1:], strict=False))
+
+
+@given(rewards, gammas, st.sampled_from(["sum", "max"]))
+def test_what_came_before_a_turn_does_not_change_its_return(rewards_T, gamma, kind):
+    changed = [9.0, *rewards_T]
+    np.testing.assert_allclose(returns_of(changed, gamma, kind)[1:], returns_of(rewards_T, gamma, kind))
+
+
+def test_a_penalty_is_not_washed_away_by_the_next_turn():
+    assert discounted_max([-0.5, 0.0, 0.0], 0.9)[0] == -0.5

@@ -1,0 +1,160 @@
+"""One turn's reward: a table of worked examples, and what must never pay more than what."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernel_core.config import CurriculumConfig, RewardWeights
+from kernel_core.records import (
+    Candidate,
+    Completion,
+    Evaluation,
+    NoCandidate,
+    Provenance,
+    Timing,
+    Turn,
+    Verdict,
+)
+from kernel_core.rewards import SPEEDUP_CAP, reward, speed_term
+
+STAGES = {stage.name: stage.weights for stage in CurriculumConfig().stages}
+EQUAL = RewardWeights(
+    format=1, compile=1, correct=1, speed=1, own_share=1, thinking=1, length=1, hack_penalty=-0.5
+)
+FAILURES = [v for v in Verdict if v is not Verdict.CORRECT]
+
+speedups = st.floats(0.01, 40)
+shares = st.floats(0, 1)
+
+
+def turn_of(verdict, *, speedup=None, own_share=None, launches=1, thinking="", repeats=False, parsed=True):
+    timing = None
+    if speedup is not None:
+        timing = Timing(median_ms=1.0, ci_low_ms=1.0, ci_high_ms=1.0, num_calls=9, clock="device_events")
+    candidate = Candidate.from_source("import triton", thinking)
+    return Turn(
+        problem_id="p",
+        trajectory=0,
+        index=0,
+        messages=(),
+        completion=Completion(text="", finish_reason="stop", policy_version="v"),
+        candidate=candidate if parsed else NoCandidate(reason="no kernel", thinking=thinking),
+        evaluation=Evaluation(
+            problem_id="p",
+            candidate_sha=candidate.sha256,
+            verdict=verdict,
+            trials=3,
+            trials_passed=3 if verdict is Verdict.CORRECT else 0,
+            timing=timing,
+            reference_timing=timing,
+            speedup=speedup,
+            provenance=Provenance(launched=(), num_launches=launches, own_kernel_share=own_share),
+            feedback="",
+            gym_version="t",
+            device="cpu",
+            seconds=0.0,
+        ),
+        repeats_earlier=repeats,
+    )
+
+
+@pytest.mark.parametrize(
+    ("turn", "terms"),
+    [
+        (turn_of(Verdict.MALFORMED, parsed=False), {}),
+        (turn_of(Verdict.MALFORMED, thinking="a thought"), {}),
+        (turn_of(Verdict.NOT_COMPILED), {"format": 1, "length": 1}),
+        (turn_of(Verdict.CRASHED), {"format": 1, "compile": 0.5, "length": 1}),
+        (turn_of(Verdict.TIMED_OUT), {"format": 1, "compile": 0.5, "length": 1}),
+        (turn_of(Verdict.CRASHED, launches=0), {"format": 1, "length": 1}),
+        (turn_of(Verdict.WRONG), {"format": 1, "compile": 1, "length": 1}),
+        (turn_of(Verdict.WRONG, launches=0), {"format": 1, "length": 1}),
+        (turn_of(Verdict.HACKED, thinking="sly"), {"format": 1, "penalty": -0.5}),
+        (turn_of(Verdict.CORRECT), {"format": 1, "compile": 1, "correct": 1, "length": 1}),
+        (
+            turn_of(Verdict.CORRECT, speedup=3.0, own_share=0.25, thinking="fuse them"),
+            {
+                "format": 1,
+                "compile": 1,
+                "correct": 1,
+                "speed": 1,
+                "own_share": 0.25,
+                "thinking": 1,
+                "length": 1,
+            },
+        ),
+        (turn_of(Verdict.CORRECT, speedup=3.0, repeats=True), {}),
+        (turn_of(Verdict.HACKED, repeats=True), {"penalty": -0.5}),
+    ],
+)
+def test_terms_of_worked_examples(turn, terms):
+    found = reward(turn, EQUAL)
+    expected = {name: 0.0 for name in type(found).model_fields if name != "total"} | terms
+    assert found.model_dump(exclude={"total"}) == expected
+    assert found.total == pytest.approx(sum(expected.values()))
+
+
+def test_the_total_is_the_weighted_sum():
+    weights = RewardWeights(format=0.05, compile=0.15, correct=1.0, speed=0.5)
+    assert reward(turn_of(Verdict.CORRECT, speedup=1.0), weights).total == pytest.approx(1.2 + 0.25)
+
+
+def test_a_correct_kernel_at_parity_is_paid_for_its_speed():
+    assert speed_term(1.0) == 0.5
+    assert speed_term(3.0) == 1.0
+    assert speed_term(None) == 0.0
+
+
+@given(speedups, speedups)
+def test_a_faster_correct_kernel_never_earns_less(one, other):
+    slow, fast = sorted((one, other))
+    for weights in STAGES.values():
+        earned = [reward(turn_of(Verdict.CORRECT, speedup=s), weights).total for s in (slow, fast)]
+        assert earned[1] >= earned[0]
+    if fast <= SPEEDUP_CAP and fast > slow * 1.001:
+        assert speed_term(fast) > speed_term(slow)
+
+
+@given(st.sampled_from(FAILURES), speedups, shares, st.sampled_from(["", "a thought", "x" * 9000]))
+def test_no_failure_earns_more_than_a_correct_kernel(verdict, speedup, own_share, thinking):
+    for weights in [*STAGES.values(), EQUAL]:
+        failed = reward(turn_of(verdict, thinking=thinking), weights).total
+        for known in (speedup, None):
+            right = turn_of(Verdict.CORRECT, speedup=known, own_share=own_share, thinking=thinking)
+            assert reward(right, weights).total >= failed
+
+
+@given(st.sampled_from(FAILURES), st.sampled_from(["", "a thought"]))
+def test_no_hack_earns_more_than_any_other_kernel_that_parses(verdict, thinking):
+    for weights in [*STAGES.values(), EQUAL]:
+        hacked = reward(turn_of(Verdict.HACKED, thinking=thinking), weights).total
+        if verdict is not Verdict.MALFORMED:
+            assert reward(turn_of(verdict, thinking=thinking), weights).total >= hacked
+
+
+@given(st.sampled_from(list(Verdict)), shares)
+def test_handing_in_the_same_kernel_again_never_earns_anything(verdict, own_share):
+    for weights in [*STAGES.values(), EQUAL]:
+        first = reward(turn_of(verdict, own_share=own_share), weights).total
+        again = reward(turn_of(verdict, own_share=own_share, repeats=True), weights).total
+        assert again <= 0.0
+        assert again <= max(first, 0.0)
+
+
+@given(shares, shares)
+def test_more_own_share_never_earns_less(one, other):
+    less, more = sorted((one, other))
+    weights = STAGES["speed"]
+    assert (
+        reward(turn_of(Verdict.CORRECT, own_share=more), weights).total
+        >= reward(turn_of(Verdict.CORRECT, own_share=less), weights).total
+    )
+
+
+def test_every_stage_pays_each_step_on_the_way_to_a_correct_kernel():
+    """The former project gated every term on correctness, so its early stages could not learn."""
+    ladder = [Verdict.NOT_COMPILED, Verdict.CRASHED, Verdict.WRONG, Verdict.CORRECT]
+    for name in ("format", "compile", "correct"):
+        earned = [reward(turn_of(verdict), STAGES[name]).total for verdict in ladder]
+        assert earned == sorted(earned)
+        assert earned[-1] > earned[0]
