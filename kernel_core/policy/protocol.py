@@ -37,9 +37,12 @@ class Policy(Protocol):
         ...
 
     def sample(
-        self, prompts: Sequence[Messages], *, temperature: float, max_new_tokens: int, seed: int
+        self, prompts: Sequence[Messages], *, temperature: float, max_new_tokens: int, seed: int | Sequence[int]
     ) -> list[Sample]:
-        """One sample a prompt, in order; the same arguments give the same samples."""
+        """One sample a prompt, in order; the same arguments give the same samples.
+
+        `seed` is one for all, or one a prompt, so that a conversation draws the same in any batch.
+        """
         ...
 
     def count_tokens(self, text: str) -> int:

@@ -1,0 +1,175 @@
+"""A policy in torch: any causal language model of transformers, with or without LoRA adapters."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from kernel_core.config import PolicyConfig
+from kernel_core.policy import decode
+from kernel_core.policy.protocol import Messages, Sample
+
+log = logging.getLogger(__name__)
+
+Ids = npt.NDArray[np.int32]
+
+PLAIN_TEMPLATE = (
+    "{% for message in messages %}{{ '### ' + message['role'] + '\n' + message['content'] + '\n\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '### assistant\n' }}{% endif %}"
+)
+"""For base models, whose tokenizers bring no chat template."""
+
+
+class TorchPolicy:
+    """A model and its tokenizer. Token ids are the source of truth; text is for people and parsers."""
+
+    def __init__(
+        self, model: Any, tokenizer: Any, config: PolicyConfig, *, version: str, base: str | None = None
+    ) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self.config = config
+        self.base = base
+        """Name or path of the model that LoRA adapters belong to."""
+        self.end_ids = _end_ids(model, tokenizer)
+        self._version = version
+        if tokenizer.chat_template is None:
+            tokenizer.chat_template = PLAIN_TEMPLATE
+
+    @property
+    def version(self) -> str:
+        """Names the weights; the trainer sets a new one after every update."""
+        return self._version
+
+    def set_version(self, version: str) -> None:
+        """Say that the weights have changed."""
+        self._version = version
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return next(self.model.parameters()).device
+
+    @property
+    def num_parameters(self) -> int:
+        """All weights, tied ones once."""
+        return sum(parameter.numel() for parameter in self.model.parameters())
+
+    def encode_messages(self, messages: Messages) -> Ids:
+        """Token ids of a conversation, up to where the assistant's next answer begins."""
+        text = self.tokenizer.apply_chat_template(list(messages), add_generation_prompt=True, tokenize=False)
+        return self._encode(text)
+
+    def encode_completion(self, text: str) -> Ids:
+        """Token ids of an answer as the policy would write it, end token included."""
+        return np.append(self._encode(text), np.int32(self.end_ids[0]))
+
+    def count_tokens(self, text: str) -> int:
+        """Tokens of a text."""
+        return len(self._encode(text))
+
+    def sample(
+        self, prompts: Sequence[Messages], *, temperature: float, max_new_tokens: int, seed: int | Sequence[int]
+    ) -> list[Sample]:
+        """One sample a prompt, in order, all in one batch.
+
+        A row's random numbers depend on its own seed alone (one seed for all: on seed and row). A prompt
+        that leaves no room in `max_context` gives an empty sample with `finish_reason` "error".
+        """
+        prompt_ids = [self.encode_messages(messages) for messages in prompts]
+        room = [min(max_new_tokens, self.config.max_context - len(ids)) for ids in prompt_ids]
+        fits = [row for row, tokens in enumerate(room) if tokens > 0]
+        for row in set(range(len(prompts))) - set(fits):
+            log.warning(
+                "prompt %d has %d tokens, but policy.max_context = %d; lower rollout.prompt_budget or "
+                "raise policy.max_context",
+                row,
+                len(prompt_ids[row]),
+                self.config.max_context,
+            )
+        written = dict.fromkeys(range(len(prompts)), _nothing())
+        if fits:
+            with self._evaluating():
+                rows = decode.decode(
+                    self.model,
+                    [prompt_ids[row] for row in fits],
+                    max_new=[room[row] for row in fits],
+                    uniforms_B_T=uniforms(seed, fits, max_new_tokens),
+                    temperature=temperature,
+                    end_ids=self.end_ids,
+                    pad_id=self._pad_id,
+                )
+            written |= dict(zip(fits, rows, strict=True))
+        return [
+            self._as_sample(prompt_ids[row], written[row], fits=room[row] > 0) for row in range(len(prompts))
+        ]
+
+    def logprobs(self, prompt_ids: Ids, token_ids: Ids, temperature: float) -> npt.NDArray[np.float32]:
+        """Log-probability of each of `token_ids` after the prompt, read in one teacher-forced pass.
+
+        Under the sampling distribution of that temperature, as `Sample.logprobs` has it.
+        """
+        ids = torch.from_numpy(np.concatenate([prompt_ids, token_ids]).astype(np.int64))[None].to(self.device)
+        with torch.no_grad(), self._evaluating():
+            logits_T_V = self.model(input_ids=ids, use_cache=False).logits[0, len(prompt_ids) - 1 : -1]
+        logprobs_T_V = torch.log_softmax(logits_T_V.float() / (temperature or 1.0), dim=-1)
+        picked = logprobs_T_V.gather(1, ids[0, len(prompt_ids) :, None])[:, 0]
+        return picked.cpu().numpy()
+
+    def close(self) -> None:
+        """Nothing to release: the weights go with the object."""
+
+    @property
+    def _pad_id(self) -> int:
+        pad = self.tokenizer.pad_token_id
+        return int(pad if pad is not None else self.end_ids[0])
+
+    def _encode(self, text: str) -> Ids:
+        return np.asarray(self.tokenizer(text, add_special_tokens=False)["input_ids"], dtype=np.int32)
+
+    def _as_sample(self, prompt_ids: Ids, row: decode.Row, fits: bool) -> Sample:
+        words = row.token_ids[:-1] if row.stopped else row.token_ids
+        return Sample(
+            text=self.tokenizer.decode(words, skip_special_tokens=False),
+            finish_reason="stop" if row.stopped else "length" if fits else "error",
+            policy_version=self.version,
+            prompt_ids=prompt_ids,
+            token_ids=row.token_ids,
+            logprobs=row.logprobs,
+        )
+
+    @contextmanager
+    def _evaluating(self) -> Iterator[None]:
+        """Without dropout, whatever mode the trainer left the model in."""
+        was_training = self.model.training
+        self.model.eval()
+        try:
+            yield
+        finally:
+            self.model.train(was_training)
+
+
+def uniforms(seed: int | Sequence[int], rows: Sequence[int], count: int) -> npt.NDArray[np.float64]:
+    """`count` random numbers in [0, 1) for each row (rows, count), from a counter-based generator.
+
+    A sequence of seeds gives each row its own; a single seed is combined with the row's index.
+    """
+    keys = [(seed, row) if isinstance(seed, int) else (seed[row], 0) for row in rows]
+    return np.stack([np.random.Generator(np.random.Philox(np.random.SeedSequence(k))).random(count) for k in keys])
+
+
+def _nothing() -> decode.Row:
+    return decode.Row(np.zeros(0, np.int32), np.zeros(0, np.float32), stopped=False)
+
+
+def _end_ids(model: Any, tokenizer: Any) -> tuple[int, ...]:
+    """The ids that end an answer: the tokenizer's own first, then those of the model's generation settings."""
+    configured = model.generation_config.eos_token_id
+    also = configured if isinstance(configured, list) else [configured]
+    return tuple(dict.fromkeys(int(i) for i in (tokenizer.eos_token_id, *also) if i is not None))
