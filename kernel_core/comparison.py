@@ -1,0 +1,173 @@
+"""Two scorecards of the same problems, paired problem by problem."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, Literal
+
+from kernel_core.errors import ConfigError
+from kernel_core.records import Record
+from kernel_core.scores import (
+    Outcome,
+    ProblemOutcomes,
+    Scorecard,
+    SpeedKind,
+    View,
+    outcomes_in,
+    speedups_of,
+)
+from kernel_core.statistics import Estimate, geometric_mean, geometric_mean_ratio, mean_difference, pass_at_k
+
+Row = dict[str, Any]
+Samples = Sequence[Outcome]
+
+
+class Change(Record):
+    """One figure before and after."""
+
+    metric: str
+    view: View
+    unit: Literal["share", "speed-up"]
+    before: float | None
+    after: float | None
+    change: Estimate | None
+    """`after - before` of a share, `after / before` of a speed-up; None where either side has none."""
+
+    @property
+    def clear(self) -> bool:
+        """The interval of the change leaves out "no change"."""
+        if self.change is None or self.change.low is None or self.change.high is None:
+            return False
+        nothing = 0.0 if self.unit == "share" else 1.0
+        return not self.change.low <= nothing <= self.change.high
+
+
+class Comparison(Record):
+    """What changed between two scorecards, and for which problems."""
+
+    before_version: str
+    after_version: str
+    headline: SpeedKind
+    changes: tuple[Change, ...]
+    gained: tuple[str, ...]
+    """Problems with a correct last turn after, and none before."""
+    lost: tuple[str, ...]
+
+    def rows(self) -> list[Row]:
+        """One row a figure, for a table."""
+        return [
+            {
+                "metric": change.metric,
+                "turn": "last" if change.view == "last" else "best (oracle)",
+                "before": change.before,
+                "after": change.after,
+                "change": change.change and change.change.value,
+                "low": change.change and change.change.low,
+                "high": change.change and change.change.high,
+                "clear": change.clear,
+            }
+            for change in self.changes
+        ]
+
+
+def compare(before: Scorecard, after: Scorecard) -> Comparison:
+    """The change of every headline figure with its 95 % interval over problems.
+
+    Raises `ConfigError` unless both cover the same problems with the same kind of speed-up.
+    """
+    _require_comparable(before, after)
+    kind = before.headline
+    changes: list[Change] = []
+    for view in ("last", "best"):
+        changes += _changes(before, after, view, kind)
+    solved_before, solved_after = _solved(before), _solved(after)
+    return Comparison(
+        before_version=before.conditions.policy_version,
+        after_version=after.conditions.policy_version,
+        headline=kind,
+        changes=tuple(changes),
+        gained=tuple(p for p in solved_after if p not in solved_before),
+        lost=tuple(p for p in solved_before if p not in solved_after),
+    )
+
+
+def _changes(before: Scorecard, after: Scorecard, view: View, kind: SpeedKind) -> list[Change]:
+    befores = [outcomes_in(problem, view, kind) for problem in before.problems]
+    afters = [outcomes_in(problem, view, kind) for problem in _in_order_of(before, after)]
+
+    def of_shares(metric: str, share: Callable[[Samples], float]) -> Change:
+        old, new = list(map(share, befores)), list(map(share, afters))
+        return Change(
+            metric=metric,
+            view=view,
+            unit="share",
+            before=sum(old) / len(old),
+            after=sum(new) / len(new),
+            change=mean_difference(old, new),
+        )
+
+    shares: dict[str, Callable[[Samples], float]] = {
+        "format_rate": lambda samples: _mean(o.formatted for o in samples),
+        "compile_rate": lambda samples: _mean(o.compiled for o in samples),
+        "correct_rate": lambda samples: _mean(o.correct for o in samples),
+    }
+    for k in sorted(set(before.k) & set(after.k)):
+        shares[f"pass@{k}"] = partial(_pass_at_k, k=k)
+    for p in sorted(set(before.thresholds) & set(after.thresholds)):
+        shares[f"fast_{p:g} ({kind})"] = partial(_faster_than, threshold=p, kind=kind)
+    changes = [of_shares(metric, share) for metric, share in shares.items()]
+    old_speedups, new_speedups = speedups_of(befores, kind), speedups_of(afters, kind)
+    old, new = geometric_mean(old_speedups), geometric_mean(new_speedups)
+    changes.append(
+        Change(
+            metric=f"geometric-mean speed-up ({kind})",
+            view=view,
+            unit="speed-up",
+            before=old and old.value,
+            after=new and new.value,
+            change=geometric_mean_ratio(old_speedups, new_speedups),
+        )
+    )
+    return changes
+
+
+def _require_comparable(before: Scorecard, after: Scorecard) -> None:
+    if before.headline != after.headline:
+        raise ConfigError(
+            f"one scorecard has {before.headline} speed-ups and the other {after.headline} ones; "
+            "evaluate both on the same kind of device"
+        )
+    old, new = ({(p.problem_id, p.sha256) for p in card.problems} for card in (before, after))
+    if old != new:
+        different = sorted({problem_id for problem_id, _ in old ^ new})
+        raise ConfigError(
+            f"the scorecards differ in {len(different)} problems (first: {different[0]}); "
+            "evaluate both on the same problems"
+        )
+
+
+def _in_order_of(before: Scorecard, after: Scorecard) -> list[ProblemOutcomes]:
+    by_id = {problem.problem_id: problem for problem in after.problems}
+    return [by_id[problem.problem_id] for problem in before.problems]
+
+
+def _solved(card: Scorecard) -> dict[str, None]:
+    return {
+        problem.problem_id: None
+        for problem in card.problems
+        if any(outcome.correct for outcome in outcomes_in(problem, "last", card.headline))
+    }
+
+
+def _mean(holds: Iterable[bool]) -> float:
+    values = list(holds)
+    return sum(values) / len(values)
+
+
+def _pass_at_k(samples: Samples, k: int) -> float:
+    return pass_at_k(len(samples), sum(outcome.correct for outcome in samples), k)
+
+
+def _faster_than(samples: Samples, threshold: float, kind: SpeedKind) -> float:
+    return _mean(outcome.faster_than(threshold, kind) for outcome in samples)

@@ -1,0 +1,97 @@
+"""Conversations held part by part, so that a killed evaluation goes on from the last whole part.
+
+A part is about one sampling batch. Its file holds its groups in full, and its name the digest of
+everything that decided them; a run with other settings never reads it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kernel_core.config import RolloutConfig
+from kernel_core.errors import Corrupt
+from kernel_core.gym.protocol import Gym
+from kernel_core.policy.protocol import Policy
+from kernel_core.progress import Progress, silent
+from kernel_core.records import Group, Problem
+from kernel_core.retrieval.protocol import Retriever
+from kernel_core.rollout import roll_out
+from kernel_core.store import Store, digest_of
+
+CPU_CONVERSATIONS = 16
+"""Conversations of a part on a CPU, where a part is minutes and larger batches sample little faster."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversations:
+    """The groups of all problems, in order, and the files that hold them."""
+
+    groups: list[Group]
+    files: dict[str, str]
+    """Name and SHA-256 of each part."""
+
+
+def converse(
+    policy: Policy,
+    gym: Gym,
+    problems: Sequence[Problem],
+    retriever: Retriever | None,
+    config: RolloutConfig,
+    *,
+    samples: int,
+    device: str,
+    seed: int,
+    digest: str,
+    store: Store,
+    progress: Progress = silent,
+) -> Conversations:
+    """`samples` conversations a problem; parts that the store already has are read, not held again."""
+    conversations = config.sampling.batch_size
+    if device == "cpu":
+        conversations = min(conversations, CPU_CONVERSATIONS)
+    per_part = max(1, conversations // samples)
+    groups: list[Group] = []
+    files: dict[str, str] = {}
+    for start in range(0, len(problems), per_part):
+        progress("problems", done=start, total=len(problems))
+        part = problems[start : start + per_part]
+        name = f"conversations/{digest[:12]}-{start:05d}.json"
+        if not store.exists(name):
+            held = roll_out(
+                policy,
+                gym,
+                part,
+                retriever,
+                config,
+                group_size=samples,
+                seed=_seed(seed, start),
+                progress=progress,
+            )
+            store.write(name, _encode(held.groups))
+        data = store.read(name)
+        groups += _decode(data, store.path(name), [problem.id for problem in part])
+        files[name] = hashlib.sha256(data).hexdigest()
+    progress("problems", done=len(problems), total=len(problems))
+    return Conversations(groups=groups, files=files)
+
+
+def _seed(seed: int, start: int) -> int:
+    """Parts draw from streams of their own: what one part drew has no influence on the next."""
+    return int(digest_of([seed, start])[:8], 16)
+
+
+def _encode(groups: Sequence[Group]) -> bytes:
+    return b"[" + b",\n".join(group.model_dump_json().encode() for group in groups) + b"]\n"
+
+
+def _decode(data: bytes, path: str, problem_ids: list[str]) -> list[Group]:
+    try:
+        groups = [Group.model_validate(group) for group in json.loads(data)]
+    except ValueError as error:
+        raise Corrupt(f"{path} does not hold conversations; remove it and run again") from error
+    if [group.problem_id for group in groups] != problem_ids:
+        raise Corrupt(f"{path} holds other problems than expected; remove it and run again")
+    return groups

@@ -1,0 +1,276 @@
+"""The files of an evaluation: one row a turn, a problem, a family, and KernelBench's `eval_results.json`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kernel_core.records import Candidate, Evaluation, Group, Problem, Turn
+from kernel_core.scores import (
+    Scorecard,
+    SpeedKind,
+    best_turn,
+    outcome_of,
+    outcomes_in,
+    speedups_of,
+)
+from kernel_core.statistics import Estimate, geometric_mean
+
+Row = dict[str, Any]
+
+TURN_SCHEMA = pa.schema(
+    [
+        ("problem_id", pa.string()),
+        ("family", pa.string()),
+        ("level", pa.int64()),
+        ("sample", pa.int64()),
+        ("turn", pa.int64()),
+        ("is_last", pa.bool_()),
+        ("is_best", pa.bool_()),
+        ("verdict", pa.string()),
+        ("trials_passed", pa.int64()),
+        ("trials", pa.int64()),
+        ("speedup", pa.float64()),
+        ("runtime_ms", pa.float64()),
+        ("reference_ms", pa.float64()),
+        ("predicted_speedup", pa.float64()),
+        ("predicted_ms", pa.float64()),
+        ("reference_predicted_ms", pa.float64()),
+        ("predicted_gpu", pa.string()),
+        ("own_kernel_share", pa.float64()),
+        ("num_tokens", pa.int64()),
+        ("finish_reason", pa.string()),
+        ("repeats_earlier", pa.bool_()),
+        ("exemplar_ids", pa.list_(pa.string())),
+        ("candidate_sha256", pa.string()),
+        ("code", pa.string()),
+        ("findings", pa.list_(pa.string())),
+        ("feedback", pa.string()),
+        ("policy_version", pa.string()),
+        ("gym_version", pa.string()),
+        ("device", pa.string()),
+        ("seconds", pa.float64()),
+    ]
+)
+"""Of `evaluations.parquet`. `seconds` is the judge's wall clock; every other CPU column repeats exactly."""
+
+PROBLEM_SCHEMA = pa.schema(
+    [
+        ("problem_id", pa.string()),
+        ("family", pa.string()),
+        ("level", pa.int64()),
+        ("samples", pa.int64()),
+        ("compiled", pa.int64()),
+        ("correct", pa.int64()),
+        ("correct_best_turn", pa.int64()),
+        ("speed_kind", pa.string()),
+        ("faster_than_reference", pa.int64()),
+        ("geometric_mean_speedup", pa.float64()),
+        ("best_speedup", pa.float64()),
+    ]
+)
+
+FAMILY_SCHEMA = pa.schema(
+    [
+        ("family", pa.string()),
+        ("problems", pa.int64()),
+        ("samples", pa.int64()),
+        ("format_rate", pa.float64()),
+        ("compile_rate", pa.float64()),
+        ("correct_rate", pa.float64()),
+        ("correct_rate_low", pa.float64()),
+        ("correct_rate_high", pa.float64()),
+        ("speed_kind", pa.string()),
+        ("fast_1", pa.float64()),
+        ("geometric_mean_speedup", pa.float64()),
+    ]
+)
+
+
+def parquet(rows: Sequence[Row], schema: pa.Schema) -> bytes:
+    """Rows as a Parquet file."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist(list(rows), schema=schema), sink)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def turn_rows(problems: Sequence[Problem], groups: Sequence[Group], kind: SpeedKind) -> list[Row]:
+    """One row a turn, in order of problem, sample and turn."""
+    rows: list[Row] = []
+    for problem, group in zip(problems, groups, strict=True):
+        for sample, trajectory in enumerate(group.trajectories):
+            outcomes = [outcome_of(turn.evaluation, turn.index) for turn in trajectory.turns]
+            best = best_turn(outcomes, kind).turn
+            rows += [
+                {
+                    "problem_id": problem.id,
+                    "family": problem.family,
+                    "level": problem.level,
+                    "sample": sample,
+                    "is_last": turn is trajectory.turns[-1],
+                    "is_best": turn.index == best,
+                    **_turn_row(turn),
+                    **_evaluation_row(turn.evaluation),
+                }
+                for turn in trajectory.turns
+            ]
+    return rows
+
+
+def headline_rows(card: Scorecard) -> list[Row]:
+    """One row a figure: last turns with their interval, and best turns (an oracle) beside them."""
+
+    def row(metric: str, last: Estimate | None, best: Estimate | None) -> Row:
+        return {
+            "metric": metric,
+            "last turn": last and last.value,
+            "low": last and last.low,
+            "high": last and last.high,
+            "best turn (oracle)": best and best.value,
+        }
+
+    last, best = card.last, card.best
+    rows = [
+        row("format_rate", last.format_rate, best.format_rate),
+        row("compile_rate", last.compile_rate, best.compile_rate),
+        row("correct_rate", last.correct_rate, best.correct_rate),
+        *(row(f"pass@{k}", last.pass_at_k[k], best.pass_at_k[k]) for k in card.k),
+    ]
+    for one, other in zip(last.speeds, best.speeds, strict=True):
+        rows += [
+            row(f"fast_{point.threshold:g} ({one.kind})", point.share, other_point.share)
+            for point, other_point in zip(one.fast_p, other.fast_p, strict=True)
+        ]
+        name = f"geometric-mean speed-up ({one.kind})"
+        rows.append(row(name, one.geometric_mean, other.geometric_mean))
+    return rows
+
+
+def problem_rows(card: Scorecard) -> list[Row]:
+    """One row a problem, of last turns unless named otherwise."""
+    rows = []
+    for problem in card.problems:
+        last = outcomes_in(problem, "last", card.headline)
+        speedups = speedups_of([last], card.headline)[0]
+        mean = geometric_mean([speedups])
+        rows.append(
+            {
+                "problem_id": problem.problem_id,
+                "family": problem.family,
+                "level": problem.level,
+                "samples": len(last),
+                "compiled": sum(outcome.compiled for outcome in last),
+                "correct": sum(outcome.correct for outcome in last),
+                "correct_best_turn": sum(o.correct for o in outcomes_in(problem, "best", card.headline)),
+                "speed_kind": card.headline,
+                "faster_than_reference": sum(o.faster_than(1.0, card.headline) for o in last),
+                "geometric_mean_speedup": mean.value if mean else None,
+                "best_speedup": max(speedups, default=None),
+            }
+        )
+    return rows
+
+
+def family_rows(card: Scorecard) -> list[Row]:
+    """One row a family, of last turns."""
+    return [
+        {
+            "family": family,
+            "problems": score.num_problems,
+            "samples": score.num_samples,
+            "format_rate": score.format_rate.value,
+            "compile_rate": score.compile_rate.value,
+            "correct_rate": score.correct_rate.value,
+            "correct_rate_low": score.correct_rate.low,
+            "correct_rate_high": score.correct_rate.high,
+            "speed_kind": card.headline,
+            "fast_1": score.headline.fast_1.value,
+            "geometric_mean_speedup": score.headline.geometric_mean and score.headline.geometric_mean.value,
+        }
+        for family, score in card.by_family.items()
+    ]
+
+
+def kernelbench_results(problems: Sequence[Problem], groups: Sequence[Group]) -> dict[str, list[Row]]:
+    """`{problem id: samples}` with KernelBench's keys and values, and our own keys beside them.
+
+    A sample is a conversation's last turn. KernelBench's ids are numbers within a level; ours are unique.
+    `runtime` is the median in ms (theirs is a mean) and, as theirs, -1 when there is no measurement.
+    """
+    return {
+        problem.id: [
+            _kernelbench_sample(sample, trajectory.turns[-1])
+            for sample, trajectory in enumerate(group.trajectories)
+        ]
+        for problem, group in zip(problems, groups, strict=True)
+    }
+
+
+def _kernelbench_sample(sample: int, turn: Turn) -> Row:
+    evaluation = turn.evaluation
+    outcome = outcome_of(evaluation, turn.index)
+    timing = evaluation.timing
+    stats = timing and {
+        "median": timing.median_ms,
+        "ci_low": timing.ci_low_ms,
+        "ci_high": timing.ci_high_ms,
+        "num_trials": timing.num_calls,
+        "device": evaluation.device,
+    }
+    return {
+        "sample_id": sample,
+        "compiled": outcome.compiled,
+        "correctness": outcome.correct,
+        "metadata": {
+            "device": evaluation.device,
+            "correctness_trials": f"({evaluation.trials_passed} / {evaluation.trials})",
+            "findings": [finding.model_dump() for finding in evaluation.findings],
+        },
+        "runtime": timing.median_ms if timing else -1.0,
+        "runtime_stats": stats or {},
+        "verdict": str(evaluation.verdict),
+        "turn": turn.index,
+        "speedup": evaluation.speedup,
+        "predicted_speedup": evaluation.predicted_speedup,
+        "candidate_sha256": evaluation.candidate_sha,
+        "gym_version": evaluation.gym_version,
+        "policy_version": turn.completion.policy_version,
+    }
+
+
+def _turn_row(turn: Turn) -> Row:
+    return {
+        "turn": turn.index,
+        "num_tokens": turn.completion.num_tokens,
+        "finish_reason": turn.completion.finish_reason,
+        "repeats_earlier": turn.repeats_earlier,
+        "exemplar_ids": list(turn.exemplar_ids),
+        "code": turn.candidate.source if isinstance(turn.candidate, Candidate) else None,
+        "policy_version": turn.completion.policy_version,
+    }
+
+
+def _evaluation_row(evaluation: Evaluation) -> Row:
+    traffic, reference = evaluation.traffic, evaluation.reference_traffic
+    return {
+        "verdict": str(evaluation.verdict),
+        "trials_passed": evaluation.trials_passed,
+        "trials": evaluation.trials,
+        "speedup": evaluation.speedup,
+        "runtime_ms": evaluation.timing.median_ms if evaluation.timing else None,
+        "reference_ms": evaluation.reference_timing.median_ms if evaluation.reference_timing else None,
+        "predicted_speedup": evaluation.predicted_speedup,
+        "predicted_ms": traffic.predicted_ms if traffic else None,
+        "reference_predicted_ms": reference.predicted_ms if reference else None,
+        "predicted_gpu": traffic.gpu if traffic else None,
+        "own_kernel_share": evaluation.provenance.own_kernel_share if evaluation.provenance else None,
+        "candidate_sha256": evaluation.candidate_sha,
+        "findings": [f"{finding.rule}: {finding.detail}" for finding in evaluation.findings],
+        "feedback": evaluation.feedback,
+        "gym_version": evaluation.gym_version,
+        "device": evaluation.device,
+        "seconds": evaluation.seconds,
+    }

@@ -1,0 +1,143 @@
+"""The evaluate stage: a policy on held-out problems, scored, with every figure traceable to its turns."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+import platform
+from collections.abc import Sequence
+
+from pydantic import ValidationError
+
+from kernel_core.comparison import Comparison, compare
+from kernel_core.config import EvaluateConfig
+from kernel_core.conversations import converse
+from kernel_core.errors import ConfigError, Corrupt
+from kernel_core.evaluation_tables import (
+    FAMILY_SCHEMA,
+    PROBLEM_SCHEMA,
+    TURN_SCHEMA,
+    family_rows,
+    headline_rows,
+    kernelbench_results,
+    parquet,
+    problem_rows,
+    turn_rows,
+)
+from kernel_core.gym.protocol import Gym
+from kernel_core.plots import fast_p_png
+from kernel_core.policy.protocol import Policy
+from kernel_core.problems.load import load_problems
+from kernel_core.progress import Progress, silent
+from kernel_core.records import Group, Problem
+from kernel_core.retrieval.protocol import Retriever
+from kernel_core.scores import Conditions, Scorecard, make_scorecard, outcomes_of
+from kernel_core.store import Store, digest_of
+
+__all__ = ["KIND", "Comparison", "Scorecard", "compare", "evaluate", "headline_rows", "load_scorecard"]
+
+log = logging.getLogger(__name__)
+
+KIND = "scorecard"
+_VERSIONED = ("torch", "triton", "transformers", "numpy", "kernel-dojo")
+
+
+def evaluate(
+    config: EvaluateConfig,
+    policy: Policy,
+    gym: Gym,
+    retriever: Retriever | None,
+    store: Store,
+    progress: Progress = silent,
+) -> Scorecard:
+    """Hold `samples_per_problem` conversations a problem, judge every turn, and write the scorecard.
+
+    A folder with a finished scorecard of the same settings is read, not made again; an unfinished one goes
+    on from its last whole part. Raises `ConfigError` when the folder holds a scorecard of other settings.
+    """
+    if max(config.k, default=1) > config.samples_per_problem:
+        raise ConfigError(
+            f"k = {list(config.k)} but samples_per_problem = {config.samples_per_problem}: pass@k needs at "
+            f"least k samples; raise samples_per_problem to {max(config.k)} or lower k"
+        )
+    problems = load_problems(config.problems)
+    digest = _digest(config, problems, policy, gym)
+    if store.sealed():
+        return _load_matching(store, digest)
+    held = converse(
+        policy,
+        gym,
+        problems,
+        retriever,
+        config.rollout,
+        samples=config.samples_per_problem,
+        device=config.policy.device,
+        seed=config.seed,
+        digest=digest,
+        store=store,
+        progress=progress,
+    )
+    conditions = Conditions(
+        policy_version=policy.version,
+        gym_version=gym.version,
+        device=config.gym.device,
+        gpu=config.gym.predict_gpu,
+        versions=_versions(),
+    )
+    outcomes = [outcomes_of(problem, group) for problem, group in zip(problems, held.groups, strict=True)]
+    card = make_scorecard(outcomes, config.k, config.thresholds, conditions)
+    files = held.files | _write(card, problems, held.groups, store)
+    store.seal(KIND, files, meta={"digest": digest, "policy_version": policy.version})
+    log.info("scorecard of %d samples in %s", card.last.num_samples, store.root)
+    return card
+
+
+def load_scorecard(store: Store) -> Scorecard:
+    """The scorecard of a finished evaluation; `NotFound` without one, `Corrupt` when it was damaged."""
+    manifest = store.open_sealed(KIND)
+    try:
+        return Scorecard.model_validate_json(
+            store.read("scorecard.json", sha256=manifest.files["scorecard.json"])
+        )
+    except (KeyError, ValidationError) as error:
+        raise Corrupt(f"{store.path('scorecard.json')} is not a scorecard; remove {store.root}") from error
+
+
+def _load_matching(store: Store, digest: str) -> Scorecard:
+    found = store.open_sealed(KIND).meta.get("digest")
+    if found != digest:
+        raise ConfigError(
+            f"{store.root} holds a scorecard of other settings, problems or another policy; "
+            "choose another run name, or remove the folder to make it again"
+        )
+    return load_scorecard(store)
+
+
+def _digest(config: EvaluateConfig, problems: Sequence[Problem], policy: Policy, gym: Gym) -> str:
+    """Of all that decides the result: not where the policy came from, nor how many judges work."""
+    settings = config.model_dump(
+        mode="json", exclude={"policy": True, "checkpoint": True, "gym": {"workers"}}
+    )
+    contents = [[problem.id, problem.sha256, problem.cpu_constants] for problem in problems]
+    return digest_of([settings, contents, policy.version, gym.version])
+
+
+def _write(
+    card: Scorecard, problems: Sequence[Problem], groups: Sequence[Group], store: Store
+) -> dict[str, str]:
+    """Every file of the scorecard but its manifest; gives their SHA-256."""
+    return {
+        "evaluations.parquet": store.write(
+            "evaluations.parquet", parquet(turn_rows(problems, groups, card.headline), TURN_SCHEMA)
+        ),
+        "problems.parquet": store.write("problems.parquet", parquet(problem_rows(card), PROBLEM_SCHEMA)),
+        "families.parquet": store.write("families.parquet", parquet(family_rows(card), FAMILY_SCHEMA)),
+        "eval_results.json": store.write_json("eval_results.json", kernelbench_results(problems, groups)),
+        "fast_p.png": store.write("fast_p.png", fast_p_png(card)),
+        "scorecard.json": store.write("scorecard.json", card.model_dump_json(indent=2).encode() + b"\n"),
+    }
+
+
+def _versions() -> dict[str, str]:
+    installed = {name: importlib.metadata.version(name) for name in _VERSIONED}
+    return {"python": platform.python_version(), **installed}

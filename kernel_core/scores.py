@@ -1,0 +1,281 @@
+"""From verdicts to a scorecard: pure functions of what the judge said about every turn.
+
+A sample is one conversation. Its **last** turn is what the policy hands in, and the headline. Its **best**
+turn is chosen with the judge's help, which nobody has outside an evaluation, and is labelled an oracle.
+Measured and predicted speed-ups are scored apart and never mixed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from kernel_core.records import Evaluation, Group, Problem, Record, Verdict
+from kernel_core.statistics import Estimate, geometric_mean, pass_at_k, share
+
+SpeedKind = Literal["measured", "predicted"]
+View = Literal["last", "best"]
+
+
+class Outcome(Record):
+    """What the judge said about one turn."""
+
+    turn: int
+    verdict: Verdict
+    measured: float | None = None
+    """Speed-up over the eager reference; only of a correct candidate."""
+    predicted: float | None = None
+
+    @property
+    def formatted(self) -> bool:
+        """A `ModelNew` could be taken from the text."""
+        return self.verdict is not Verdict.MALFORMED
+
+    @property
+    def compiled(self) -> bool:
+        """It got past the import and the compile gate."""
+        return self.verdict not in (Verdict.MALFORMED, Verdict.NOT_COMPILED)
+
+    @property
+    def correct(self) -> bool:
+        """Every trial passed by honest work."""
+        return self.verdict is Verdict.CORRECT
+
+    def speedup(self, kind: SpeedKind) -> float | None:
+        """The speed-up of one kind, None where it is unknown."""
+        return self.measured if kind == "measured" else self.predicted
+
+    def faster_than(self, threshold: float, kind: SpeedKind) -> bool:
+        """Correct, and its speed-up is known and strictly above the threshold."""
+        speedup = self.speedup(kind)
+        return self.correct and speedup is not None and speedup > threshold
+
+
+class ProblemOutcomes(Record):
+    """Every sample of one problem, turn by turn."""
+
+    problem_id: str
+    sha256: str
+    family: str
+    level: int | None
+    samples: tuple[tuple[Outcome, ...], ...]
+    """Samples, and the turns of each."""
+
+
+class FastP(Record):
+    """The share of all samples that are correct with a speed-up strictly above a threshold."""
+
+    threshold: float
+    share: Estimate
+
+
+class SpeedScore(Record):
+    """Speed of one kind over all samples of a view."""
+
+    kind: SpeedKind
+    fast_p: tuple[FastP, ...]
+    geometric_mean: Estimate | None
+    """Over correct samples; None when none is correct."""
+    num_unknown: int
+    """Correct samples without a speed-up of this kind: they count as not faster."""
+
+    @property
+    def fast_1(self) -> Estimate:
+        """The share of samples that are correct and faster than the reference."""
+        return next(point.share for point in self.fast_p if point.threshold == 1.0)
+
+
+class Score(Record):
+    """The metrics of a set of samples, one outcome a sample."""
+
+    num_problems: int
+    num_samples: int
+    verdicts: dict[Verdict, int]
+    format_rate: Estimate
+    compile_rate: Estimate
+    correct_rate: Estimate
+    pass_at_k: dict[int, Estimate]
+    speeds: tuple[SpeedScore, ...]
+    """The headline kind first, then the other kind where anything has it."""
+
+    @property
+    def headline(self) -> SpeedScore:
+        """Speed of the kind that the scorecard's headline means."""
+        return self.speeds[0]
+
+
+class Conditions(Record):
+    """What a scorecard was made with: figures are comparable under equal conditions only."""
+
+    policy_version: str
+    gym_version: str
+    device: str
+    gpu: str
+    """The GPU of predicted times."""
+    versions: dict[str, str]
+
+
+class Scorecard(Record):
+    """A policy on a set of problems."""
+
+    conditions: Conditions
+    headline: SpeedKind
+    """The kind of speed-up that figures without a label mean: measured on a GPU, else predicted."""
+    k: tuple[int, ...]
+    thresholds: tuple[float, ...]
+    last: Score
+    best: Score
+    """Oracle: each conversation's best turn, which takes the judge to find."""
+    by_turn: tuple[Score, ...]
+    """Of every conversation that reached the turn."""
+    by_family: dict[str, Score]
+    """Of last turns."""
+    problems: tuple[ProblemOutcomes, ...]
+
+    def view(self, view: View) -> Score:
+        """The score of last or of best turns."""
+        return self.last if view == "last" else self.best
+
+
+def share_above(samples: Sequence[Sequence[Outcome]], threshold: float, kind: SpeedKind) -> Estimate:
+    """fast_p: the share of samples that are correct and strictly faster than the threshold."""
+    return share([sum(o.faster_than(threshold, kind) for o in problem) / len(problem) for problem in samples])
+
+
+def outcome_of(evaluation: Evaluation, turn: int) -> Outcome:
+    """The scored part of an evaluation."""
+    return Outcome(
+        turn=turn,
+        verdict=evaluation.verdict,
+        measured=evaluation.speedup,
+        predicted=evaluation.predicted_speedup,
+    )
+
+
+def outcomes_of(problem: Problem, group: Group) -> ProblemOutcomes:
+    """Every sample of a problem from the group of its conversations."""
+    return ProblemOutcomes(
+        problem_id=problem.id,
+        sha256=problem.sha256,
+        family=problem.family,
+        level=problem.level,
+        samples=tuple(
+            tuple(outcome_of(turn.evaluation, turn.index) for turn in trajectory.turns)
+            for trajectory in group.trajectories
+        ),
+    )
+
+
+def last_turn(turns: Sequence[Outcome], kind: SpeedKind) -> Outcome:
+    """What the conversation ended with, whatever came before."""
+    return turns[-1]
+
+
+def best_turn(turns: Sequence[Outcome], kind: SpeedKind) -> Outcome:
+    """The fastest correct turn, else the one that got furthest; the earliest of equals."""
+    return max(
+        turns,
+        key=lambda turn: (
+            (turn.correct, turn.compiled, turn.formatted),
+            turn.speedup(kind) or 0.0,
+            -turn.turn,
+        ),
+    )
+
+
+def outcomes_in(problem: ProblemOutcomes, view: View, kind: SpeedKind) -> tuple[Outcome, ...]:
+    """One outcome a sample: its last or its best turn."""
+    choose = last_turn if view == "last" else best_turn
+    return tuple(choose(turns, kind) for turns in problem.samples)
+
+
+def score(
+    samples: Sequence[Sequence[Outcome]],
+    k: Sequence[int],
+    thresholds: Sequence[float],
+    kinds: Sequence[SpeedKind],
+) -> Score:
+    """The metrics of one outcome a sample, given problem by problem. Every problem needs a sample."""
+
+    def rate(holds: Callable[[Outcome], bool]) -> Estimate:
+        return share([sum(map(holds, problem)) / len(problem) for problem in samples])
+
+    verdicts = Counter(outcome.verdict for problem in samples for outcome in problem)
+    return Score(
+        num_problems=len(samples),
+        num_samples=sum(map(len, samples)),
+        verdicts={verdict: verdicts[verdict] for verdict in Verdict},
+        format_rate=rate(lambda outcome: outcome.formatted),
+        compile_rate=rate(lambda outcome: outcome.compiled),
+        correct_rate=rate(lambda outcome: outcome.correct),
+        pass_at_k={i: share([_pass_at_k(problem, i) for problem in samples]) for i in k},
+        speeds=tuple(_speed(samples, thresholds, kind) for kind in kinds),
+    )
+
+
+def make_scorecard(
+    problems: Sequence[ProblemOutcomes],
+    k: Sequence[int],
+    thresholds: Sequence[float],
+    conditions: Conditions,
+) -> Scorecard:
+    """The scorecard of all samples. Every problem has the same number of them, at least `max(k)`."""
+    headline: SpeedKind = "measured" if conditions.device == "cuda" else "predicted"
+    other: SpeedKind = "predicted" if headline == "measured" else "measured"
+    turns = [turn for problem in problems for sample in problem.samples for turn in sample]
+    kinds = [headline] + [other] * any(turn.speedup(other) is not None for turn in turns)
+    thresholds = sorted({1.0, *thresholds})
+
+    def of(samples: Sequence[Sequence[Outcome]], k: Sequence[int] = k) -> Score:
+        return score(samples, k, thresholds, kinds)
+
+    last = [outcomes_in(problem, "last", headline) for problem in problems]
+    families = sorted({problem.family for problem in problems})
+    return Scorecard(
+        conditions=conditions,
+        headline=headline,
+        k=tuple(k),
+        thresholds=tuple(thresholds),
+        last=of(last),
+        best=of([outcomes_in(problem, "best", headline) for problem in problems]),
+        # Conversations may end early, so that a later turn can have fewer samples than pass@k needs.
+        by_turn=tuple(of(reached, k=()) for reached in _by_turn(problems)),
+        by_family={
+            family: of([s for s, p in zip(last, problems, strict=True) if p.family == family])
+            for family in families
+        },
+        problems=tuple(problems),
+    )
+
+
+def speedups_of(samples: Sequence[Sequence[Outcome]], kind: SpeedKind) -> list[list[float]]:
+    """The known speed-ups of correct samples, problem by problem."""
+    return [
+        [known for o in problem if o.correct and (known := o.speedup(kind)) is not None]
+        for problem in samples
+    ]
+
+
+def _pass_at_k(problem: Sequence[Outcome], k: int) -> float:
+    return pass_at_k(len(problem), sum(outcome.correct for outcome in problem), k)
+
+
+def _speed(samples: Sequence[Sequence[Outcome]], thresholds: Sequence[float], kind: SpeedKind) -> SpeedScore:
+    speedups = speedups_of(samples, kind)
+    return SpeedScore(
+        kind=kind,
+        fast_p=tuple(FastP(threshold=p, share=share_above(samples, p, kind)) for p in thresholds),
+        geometric_mean=geometric_mean(speedups),
+        num_unknown=sum(o.correct for problem in samples for o in problem) - sum(map(len, speedups)),
+    )
+
+
+def _by_turn(problems: Sequence[ProblemOutcomes]) -> list[list[list[Outcome]]]:
+    """For each turn, the outcomes of the problems that have a conversation which reached it."""
+    num_turns = max(len(turns) for problem in problems for turns in problem.samples)
+    reached = [
+        [[turns[index] for turns in problem.samples if len(turns) > index] for problem in problems]
+        for index in range(num_turns)
+    ]
+    return [[problem for problem in turn if problem] for turn in reached]
