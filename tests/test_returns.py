@@ -1,5 +1,7 @@
 """Returns: worked numbers, and the incentive they set."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -62,7 +64,7 @@ def test_an_earlier_success_never_scores_less_than_a_later_one(num_turns, worth,
         return returns_of([worth * (t == success_at) for t in range(num_turns)], gamma, kind)[0]
 
     scores = [first_return(t) for t in range(num_turns)]
-    assert all(early >= late for early, late in zip(scores, scores[1:], strict=False))
+    assert all(early >= late for early, late in itertools.pairwise(scores))
 
 
 @given(rewards, gammas, st.sampled_from(["sum", "max"]))

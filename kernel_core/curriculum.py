@@ -1,0 +1,215 @@
+"""The curriculum: which stage the run is in, when that changes, and which problems it practises on.
+
+The state is a record that lives in every checkpoint; every rule is a pure function of it, of a probe
+(measurements on validation problems) and of the config, so a resumed run goes through the same stages.
+
+- **Promotion**: after `min_steps` in a stage, when its `promote_metric` averaged over the last `window`
+  probes reaches `promote_at`; or after `max_steps`, whatever the metric says.
+- **Demotion**: on collapse, which is when the metric that *opened* the stage falls below the stage's
+  `demote_at`. It takes `window` probes made since the stage was entered, so a change of stage cannot be
+  undone by the measurements that caused it; and because `demote_at` must be below the `promote_at` that
+  opened the stage, no one measurement satisfies both rules.
+- A stage left by `max_steps` is behind for good: going back could only repeat what did not help.
+- **Problems** are drawn by how much can be learned from their family: p(1 − p) + ε of the recent pass
+  rate p, so what always or never works is rare but never absent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from kernel_core.config import CurriculumConfig, StageConfig
+from kernel_core.errors import ConfigError
+from kernel_core.records import Record
+
+Metric = Literal["format_rate", "compile_rate", "correct_rate", "fast_1"]
+PASS_RATE_MEMORY = 0.8
+"""Weight of the past when a family's pass rate is updated: about five sightings."""
+UNKNOWN_PASS_RATE = 0.5
+"""What a family never seen is taken for: the most that can be learned."""
+LEARNABILITY_FLOOR = 0.05
+
+
+class Probe(Record):
+    """Shares, in [0, 1], of one answer to each of some validation problems."""
+
+    step: int
+    format_rate: float
+    compile_rate: float
+    correct_rate: float
+    fast_1: float
+
+    def value(self, metric: Metric) -> float:
+        """The share by its name in a stage's `promote_metric`."""
+        return float(getattr(self, metric))
+
+
+class StageEvent(Record):
+    """A change of stage: something a person should see."""
+
+    step: int
+    kind: Literal["promoted", "demoted"]
+    from_stage: str
+    to_stage: str
+    reason: str
+
+
+class CurriculumState(Record):
+    """Where the run is. Everything that the rules look at is here."""
+
+    stage_index: int = 0
+    lowest_stage: int = 0
+    """Demotion never goes below this: what was left by `max_steps` is behind."""
+    steps_in_stage: int = 0
+    probes: tuple[Probe, ...] = ()
+    """Newest last; as many as the longest window needs."""
+    probes_in_stage: int = 0
+    """How many of the newest probes were made since this stage was entered."""
+    demoted_here: bool = False
+    """The stage was entered from above: it is left again only on fresh probes."""
+    pass_rates: dict[str, float] = Field(default_factory=dict)
+    """Recent share of correct answers by problem family."""
+    events: tuple[StageEvent, ...] = ()
+
+
+def check_stages(config: CurriculumConfig) -> None:
+    """Refuse stages that would swing: each `demote_at` must be below what opened the stage."""
+    for before, stage in zip(config.stages, config.stages[1:], strict=False):
+        if stage.demote_at >= before.promote_at:
+            raise ConfigError(
+                f"stage {stage.name!r} falls back when {before.promote_metric} is below {stage.demote_at}, "
+                f"but opens at {before.promote_at}; set demote_at lower than that"
+            )
+
+
+def observe(state: CurriculumState, probe: Probe, config: CurriculumConfig) -> CurriculumState:
+    """The state after a probe, without any change of stage (the one before the first step, for example)."""
+    longest = max(stage.window for stage in config.stages)
+    return state.model_copy(
+        update={
+            "probes": (*state.probes, probe)[-longest:],
+            "probes_in_stage": state.probes_in_stage + 1,
+        }
+    )
+
+
+def advance(
+    state: CurriculumState, probe: Probe | None, step: int, config: CurriculumConfig
+) -> tuple[CurriculumState, StageEvent | None]:
+    """The state after training step number `step`, and the change of stage if there is one.
+
+    `probe` is what was measured after that step, or None when nothing was.
+    """
+    state = state.model_copy(update={"steps_in_stage": state.steps_in_stage + 1})
+    if probe is not None:
+        state = observe(state, probe, config)
+    if (reason := _collapse(state, config)) is not None:
+        return _moved(state, -1, step, reason, config)
+    if (reason := _success(state, config)) is not None:
+        return _moved(state, +1, step, reason, config)
+    if (reason := _exhausted(state, config)) is not None:
+        state, event = _moved(state, +1, step, reason, config)
+        return state.model_copy(update={"lowest_stage": state.stage_index}), event
+    return state, None
+
+
+def observe_answers(state: CurriculumState, passed: Mapping[str, Sequence[bool]]) -> CurriculumState:
+    """The state with each family's pass rate updated by the answers of one step."""
+    rates = dict(state.pass_rates)
+    for family, answers in passed.items():
+        if answers:
+            before = rates.get(family, UNKNOWN_PASS_RATE)
+            now = sum(answers) / len(answers)
+            rates[family] = PASS_RATE_MEMORY * before + (1 - PASS_RATE_MEMORY) * now
+    return state.model_copy(update={"pass_rates": rates})
+
+
+def learnability(pass_rates: Mapping[str, float], families: Sequence[str]) -> list[float]:
+    """The chance of each family, summing to 1: proportional to p(1 − p) + ε."""
+    rates = [pass_rates.get(family, UNKNOWN_PASS_RATE) for family in families]
+    weights = [p * (1.0 - p) + LEARNABILITY_FLOOR for p in rates]
+    return [weight / sum(weights) for weight in weights]
+
+
+def choose_families(state: CurriculumState, families: Sequence[str], count: int, seed: int) -> list[str]:
+    """The families of `count` problems, drawn by learnability; the same arguments give the same draw.
+
+    The draw is systematic (one offset, evenly spaced points), so a step's mix is as near to the wanted
+    shares as `count` allows, and the order is shuffled.
+    """
+    if not families:
+        raise ConfigError("there is no problem family to choose from; loosen problems.families")
+    rng = np.random.default_rng(seed)
+    edges = np.cumsum(learnability(state.pass_rates, families))
+    points = (np.arange(count) + rng.random()) / count
+    chosen = np.minimum(np.searchsorted(edges, points, side="right"), len(families) - 1)
+    return [families[index] for index in rng.permutation(chosen)]
+
+
+def _collapse(state: CurriculumState, config: CurriculumConfig) -> str | None:
+    """Why the run should fall back a stage, or None."""
+    if state.stage_index <= state.lowest_stage:
+        return None
+    stage = config.stages[state.stage_index]
+    opener = config.stages[state.stage_index - 1].promote_metric
+    if state.probes_in_stage < stage.window:
+        return None
+    mean = _window_mean(state, opener, stage.window)
+    if mean >= stage.demote_at:
+        return None
+    return f"{opener} {mean:.2f} < {stage.demote_at:.2f}"
+
+
+def _success(state: CurriculumState, config: CurriculumConfig) -> str | None:
+    """Why the next stage is earned, or None."""
+    stage = config.stages[state.stage_index]
+    if state.stage_index == len(config.stages) - 1 or state.steps_in_stage < stage.min_steps:
+        return None
+    usable = state.probes_in_stage if state.demoted_here else len(state.probes)
+    if usable < stage.window:
+        return None
+    mean = _window_mean(state, stage.promote_metric, stage.window)
+    if mean < stage.promote_at:
+        return None
+    return f"{stage.promote_metric} {mean:.2f} >= {stage.promote_at:.2f}"
+
+
+def _exhausted(state: CurriculumState, config: CurriculumConfig) -> str | None:
+    """Why the next stage opens although it was not earned, or None."""
+    stage = config.stages[state.stage_index]
+    last = state.stage_index == len(config.stages) - 1
+    if last or stage.max_steps is None or state.steps_in_stage < stage.max_steps:
+        return None
+    return f"max_steps: {stage.max_steps}"
+
+
+def _window_mean(state: CurriculumState, metric: Metric, window: int) -> float:
+    return float(np.mean([probe.value(metric) for probe in state.probes[-window:]]))
+
+
+def _moved(
+    state: CurriculumState, by: int, step: int, reason: str, config: CurriculumConfig
+) -> tuple[CurriculumState, StageEvent]:
+    stages: tuple[StageConfig, ...] = config.stages
+    index = state.stage_index + by
+    event = StageEvent(
+        step=step,
+        kind="promoted" if by > 0 else "demoted",
+        from_stage=stages[state.stage_index].name,
+        to_stage=stages[index].name,
+        reason=reason,
+    )
+    moved = state.model_copy(
+        update={
+            "stage_index": index,
+            "steps_in_stage": 0,
+            "probes_in_stage": 0,
+            "demoted_here": by < 0,
+            "events": (*state.events, event),
+        }
+    )
+    return moved, event
