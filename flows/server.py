@@ -1,0 +1,163 @@
+"""The Prefect API that flows talk to: the one that is set up, `dojo ui`'s, or one of our own for a while.
+
+Prefect's own ephemeral server shares the terminal's process group (Ctrl-C kills it before the flow can
+say how it ended), outlives a killed parent, and migrates its database without a lock (two at once:
+"database is locked"). Ours lives in its own group, dies with its parent, starts under a lock, and is
+started again if its start fails.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+
+from kernel_core.errors import DojoError
+from kernel_core.runs import process_identity
+
+START_TIMEOUT_S = 120.0
+START_ATTEMPTS = 3
+SETTINGS = {
+    "DO_NOT_TRACK": "1",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "60",
+    "PREFECT_SERVER_DATABASE_TIMEOUT": "60",
+    "PREFECT_SERVER_DATABASE_CONNECTION_TIMEOUT": "60",
+    "PREFECT_LOGGING_EXTRA_LOGGERS": "kernel_core,tasks,flows",
+    "PREFECT_TASKS_DEFAULT_NO_CACHE": "true",
+}
+"""What every process of ours sets before Prefect is imported, unless its environment says otherwise."""
+
+
+class NoServer(DojoError):
+    """No Prefect server could be reached or started."""
+
+
+def prepare_environment() -> None:
+    """Settings that Prefect reads once, at import."""
+    for name, value in SETTINGS.items():
+        os.environ.setdefault(name, value)
+
+
+def prefect_home() -> Path:
+    """Where Prefect keeps its database."""
+    return Path(os.environ.get("PREFECT_HOME", "~/.prefect")).expanduser()
+
+
+def standing_server() -> str | None:
+    """The API that the environment or the active profile names, or else a live `dojo ui`; or None."""
+    import prefect.settings
+
+    configured = prefect.settings.PREFECT_API_URL.value()
+    if configured:
+        return str(configured)
+    notice = prefect_home() / "dojo-ui.json"
+    if not notice.exists():
+        return None
+    known = json.loads(notice.read_text())
+    alive = process_identity(known["pid"]) == known["process"]
+    return str(known["api_url"]) if alive and _healthy(known["api_url"]) else None
+
+
+@contextlib.contextmanager
+def own_server() -> Iterator[str]:
+    """A server for as long as the block lasts; gives its API's URL."""
+    home = prefect_home()
+    home.mkdir(parents=True, exist_ok=True)
+    log = home / "dojo-server.log"
+    with (home / "dojo-start.lock").open("w") as lock, contextlib.ExitStack() as stack:
+        fcntl.lockf(lock, fcntl.LOCK_EX)
+        url = ""
+        for attempt in range(START_ATTEMPTS):
+            process, url = _start(log)
+            if _wait_until_healthy(process, url):
+                stack.callback(_stop, process)
+                break
+            _stop(process)
+            time.sleep(2.0 * attempt)
+        else:
+            raise NoServer(f"the Prefect server did not start in {START_ATTEMPTS} tries; see {log}")
+        fcntl.lockf(lock, fcntl.LOCK_UN)
+        yield url
+
+
+def announce_ui(api_url: str) -> None:
+    """Leave word that this process serves the UI, so that other `dojo` commands use it."""
+    pid = os.getpid()
+    notice = {"api_url": api_url, "pid": pid, "process": process_identity(pid)}
+    prefect_home().mkdir(parents=True, exist_ok=True)
+    (prefect_home() / "dojo-ui.json").write_text(json.dumps(notice))
+
+
+def _start(log: Path) -> tuple[subprocess.Popen[bytes], str]:
+    port = _free_port()
+    url = f"http://127.0.0.1:{port}/api"
+    environment = os.environ | {
+        "PREFECT_UI_ENABLED": "0",
+        "PREFECT__SERVER_EPHEMERAL": "1",
+        "PREFECT__SERVER_FINAL": "1",
+        "PREFECT_API_URL": url,
+    }
+    command = [sys.executable, "-m", "uvicorn", "--factory", "prefect.server.api.server:create_app"]
+    command += ["--host", "127.0.0.1", "--port", str(port), "--log-level", "error", "--lifespan", "on"]
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            preexec_fn=_die_with_parent,
+        )
+    return process, url
+
+
+def _wait_until_healthy(process: subprocess.Popen[bytes], url: str) -> bool:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline and process.poll() is None:
+        if _healthy(url):
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def _healthy(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/health", timeout=2.0, trust_env=False).status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(timeout=10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+_LIBC = ctypes.CDLL(None)
+_PR_SET_PDEATHSIG = 1
+
+
+def _die_with_parent() -> None:
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

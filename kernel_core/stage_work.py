@@ -1,0 +1,154 @@
+"""One stage's work in a run: done already, to go on with, or refused because it was begun otherwise.
+
+`stages/NAME.json` in the run's folder records with which settings, inputs and code a stage's output was
+made. A stage whose record says `done` with the same settings and inputs is not run again. One that was
+begun with others is refused by name of what differs: no output is ever silently taken for another's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from kernel_core.errors import ConfigError
+from kernel_core.runs import Run, StageRecord, stamp
+from kernel_core.store import MANIFEST, Store, digest_of
+
+log = logging.getLogger(__name__)
+
+
+class StageWork:
+    """A stage in progress: where its output goes and whether it is there already."""
+
+    def __init__(self, store: Store, *, done: bool) -> None:
+        self.store = store
+        self.done = done
+        self.output = ""
+        """Digest of what was made, for a stage whose folder is not sealed."""
+
+
+@contextlib.contextmanager
+def working_on(
+    run: Run,
+    stage: str,
+    config: Mapping[str, Any],
+    inputs: Mapping[str, str],
+    *,
+    folder: str,
+    may_change: tuple[str, ...] = (),
+) -> Iterator[StageWork]:
+    """A stage's work: `.done` says whether any is left; leaving without an error marks it done.
+
+    `folder` under the run is where its output goes ("" for the run's own folder). `may_change` names
+    settings that say how far to go and not what is made. Raises `ConfigError` if the stage was begun
+    with other settings or inputs, or if another process of this host is at it.
+    """
+    output = run.store.child(folder) if folder else run.store
+    wanted = canonical(config)
+    with _locked(run, stage):
+        earlier = run.stage(stage) if output.exists() else None
+        if earlier is not None:
+            _refuse_differences(earlier, wanted, inputs, output, may_change)
+            if earlier.code != code_version():
+                log.warning("%s of %s was begun by other code; going on with it", stage, run.name)
+            if earlier.status == "done" and earlier.config == wanted:
+                yield StageWork(output, done=True)
+                return
+        begun = StageRecord(
+            stage=stage,
+            status="begun",
+            config=wanted,
+            inputs=dict(inputs),
+            code=code_version(),
+            begun_at=earlier.begun_at if earlier is not None else stamp(),
+        )
+        run.record(begun)
+        work, start = StageWork(output, done=False), time.monotonic()
+        yield work
+        made = work.output or sealed_digest(output)
+        seconds = round(time.monotonic() - start, 2)
+        run.record(begun.model_copy(update={"status": "done", "seconds": seconds, "output": made}))
+
+
+def sealed_digest(folder: Store) -> str:
+    """Digest of a sealed folder's content; empty for one that is not sealed."""
+    if not folder.exists(MANIFEST):
+        return ""
+    return digest_of(folder.read_json(MANIFEST)["files"])
+
+
+def code_version() -> str:
+    """Digest of this package's sources: results carry the code they were made with."""
+    package = Path(__file__).parent
+    sources = {str(path.relative_to(package)): path.read_text() for path in sorted(package.rglob("*.py"))}
+    return digest_of(sources)[:16]
+
+
+def canonical(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as they read back from JSON, so that tuples and lists compare equal."""
+    read_back: dict[str, Any] = json.loads(json.dumps(dict(config), default=str))
+    return read_back
+
+
+@contextlib.contextmanager
+def _locked(run: Run, stage: str) -> Iterator[None]:
+    """A lock that the system releases when its holder dies and that children do not inherit.
+
+    Only a local root has one; elsewhere the run's state file is the only guard.
+    """
+    if not run.store.is_local:
+        yield
+        return
+    path = Path(run.store.path(f"stages/{stage}.lock"))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ConfigError(
+                f"another process is already at {stage} of run {run.name!r}; wait, stop it with "
+                f"`dojo runs stop {run.name}`, or choose another name with run=NAME"
+            ) from None
+        yield
+
+
+def _refuse_differences(
+    earlier: StageRecord,
+    wanted: Mapping[str, Any],
+    inputs: Mapping[str, str],
+    output: Store,
+    may_change: tuple[str, ...],
+) -> None:
+    was, now = _flat(earlier.config), _flat(wanted)
+    changed = [
+        f"{key} = {was.get(key)!r}, now {now.get(key)!r}"
+        for key in sorted(was.keys() | now.keys())
+        if was.get(key) != now.get(key) and key not in may_change
+    ]
+    changed += [
+        f"another {name}"
+        for name in sorted(earlier.inputs.keys() | inputs.keys())
+        if earlier.inputs.get(name) != inputs.get(name)
+    ]
+    if changed:
+        shown = "; ".join(changed[:3]) + (f"; and {len(changed) - 3} more" if len(changed) > 3 else "")
+        raise ConfigError(
+            f"{earlier.stage} in {output.root} was begun with {shown}: choose another name with run=NAME, "
+            f"or delete {output.root} to make it again"
+        )
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            flat.update(_flat(value, f"{prefix}{key}."))
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat

@@ -1,0 +1,27 @@
+"""Which failures a task tries again: those that may pass by themselves, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kernel_core.errors import GymUnavailable, SourceUnavailable
+
+RETRY_DELAYS_S = [5.0, 30.0]
+
+
+def may_pass(task: Any, task_run: Any, state: Any) -> bool:
+    """Whether the fault is the gym's or a source's: a caller's mistake, a full disk or a bug is not.
+
+    Prefect asks this between a task's tries (`retry_condition_fn`).
+    """
+    error = state.result(raise_on_failure=False)
+    return isinstance(error, GymUnavailable | SourceUnavailable)
+
+
+RETRIES: dict[str, Any] = {
+    "retries": len(RETRY_DELAYS_S),
+    "retry_delay_seconds": RETRY_DELAYS_S,
+    "retry_jitter_factor": 0.2,
+    "retry_condition_fn": may_pass,
+}
+"""Arguments of `@task` for work that is safe to run twice: the store knows what is done."""
