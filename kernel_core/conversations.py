@@ -11,8 +11,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kernel_core.config import RolloutConfig
-from kernel_core.errors import Corrupt
+from kernel_core.config import BestOfNConfig, EvaluateConfig, RolloutConfig
+from kernel_core.errors import ConfigError, Corrupt
 from kernel_core.gym.protocol import Gym
 from kernel_core.policy.protocol import Policy
 from kernel_core.progress import Progress, silent
@@ -32,6 +32,29 @@ class Conversations:
     groups: list[Group]
     files: dict[str, str]
     """Name and SHA-256 of each part."""
+
+
+def digest_of_stage(
+    config: EvaluateConfig | BestOfNConfig, problems: Sequence[Problem], policy: Policy, gym: Gym
+) -> str:
+    """Of all that decides a stage's result: not where the policy came from, nor how many judges work."""
+    settings = config.model_dump(
+        mode="json", exclude={"policy": True, "checkpoint": True, "gym": {"workers"}}
+    )
+    contents = [[problem.id, problem.sha256, problem.cpu_constants] for problem in problems]
+    return digest_of([settings, contents, policy.version, gym.version])
+
+
+def finished(store: Store, kind: str, digest: str) -> bool:
+    """Whether the folder holds this stage's result; that of other settings is a `ConfigError`."""
+    if not store.sealed():
+        return False
+    if store.open_sealed(kind).meta.get("digest") != digest:
+        raise ConfigError(
+            f"{store.root} holds {kind} of other settings, problems or another policy; "
+            "choose another run name, or remove the folder to make it again"
+        )
+    return True
 
 
 def converse(

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from kernel_core.comparison import Comparison, compare
 from kernel_core.config import EvaluateConfig
-from kernel_core.conversations import converse
+from kernel_core.conversations import converse, digest_of_stage, finished
 from kernel_core.errors import ConfigError, Corrupt
 from kernel_core.evaluation_tables import (
     FAMILY_SCHEMA,
@@ -32,7 +32,7 @@ from kernel_core.progress import Progress, silent
 from kernel_core.records import Group, Problem
 from kernel_core.retrieval.protocol import Retriever
 from kernel_core.scores import Conditions, Scorecard, make_scorecard, outcomes_of
-from kernel_core.store import Store, digest_of
+from kernel_core.store import Store
 
 __all__ = ["KIND", "Comparison", "Scorecard", "compare", "evaluate", "headline_rows", "load_scorecard"]
 
@@ -61,9 +61,9 @@ def evaluate(
             f"least k samples; raise samples_per_problem to {max(config.k)} or lower k"
         )
     problems = load_problems(config.problems)
-    digest = _digest(config, problems, policy, gym)
-    if store.sealed():
-        return _load_matching(store, digest)
+    digest = digest_of_stage(config, problems, policy, gym)
+    if finished(store, KIND, digest):
+        return load_scorecard(store)
     held = converse(
         policy,
         gym,
@@ -101,25 +101,6 @@ def load_scorecard(store: Store) -> Scorecard:
         )
     except (KeyError, ValidationError) as error:
         raise Corrupt(f"{store.path('scorecard.json')} is not a scorecard; remove {store.root}") from error
-
-
-def _load_matching(store: Store, digest: str) -> Scorecard:
-    found = store.open_sealed(KIND).meta.get("digest")
-    if found != digest:
-        raise ConfigError(
-            f"{store.root} holds a scorecard of other settings, problems or another policy; "
-            "choose another run name, or remove the folder to make it again"
-        )
-    return load_scorecard(store)
-
-
-def _digest(config: EvaluateConfig, problems: Sequence[Problem], policy: Policy, gym: Gym) -> str:
-    """Of all that decides the result: not where the policy came from, nor how many judges work."""
-    settings = config.model_dump(
-        mode="json", exclude={"policy": True, "checkpoint": True, "gym": {"workers"}}
-    )
-    contents = [[problem.id, problem.sha256, problem.cpu_constants] for problem in problems]
-    return digest_of([settings, contents, policy.version, gym.version])
 
 
 def _write(

@@ -1,0 +1,193 @@
+"""The best-of-N stage: the best kernels a policy can write, verified, with their evidence."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from pydantic import ValidationError
+
+from kernel_core.config import BestOfNConfig
+from kernel_core.conversations import converse, digest_of_stage, finished
+from kernel_core.errors import Corrupt
+from kernel_core.evaluation_tables import parquet
+from kernel_core.gym.protocol import Gym
+from kernel_core.policy.protocol import Policy
+from kernel_core.problems.load import load_problems
+from kernel_core.progress import Progress, silent
+from kernel_core.records import Record
+from kernel_core.retrieval.protocol import Retriever
+from kernel_core.scores import SpeedKind
+from kernel_core.store import Store
+from kernel_core.winners import Rejudged, Selected, select, speedup_of
+
+RecordT = TypeVar("RecordT", bound=Record)
+log = logging.getLogger(__name__)
+
+KIND = "winners"
+
+WINNER_SCHEMA = pa.schema(
+    [
+        ("problem_id", pa.string()),
+        ("family", pa.string()),
+        ("level", pa.int64()),
+        ("candidate_sha256", pa.string()),
+        ("sample", pa.int64()),
+        ("turn", pa.int64()),
+        ("rank", pa.int64()),
+        ("speed_kind", pa.string()),
+        ("speedup", pa.float64()),
+        ("first_speedup", pa.float64()),
+        ("trials_passed", pa.int64()),
+        ("candidates", pa.int64()),
+        ("correct", pa.int64()),
+        ("kernel", pa.string()),
+    ]
+)
+
+
+class Selection(Record):
+    """The winners of all problems, and the problems that have none."""
+
+    policy_version: str
+    gym_version: str
+    device: str
+    mode: str
+    n: int
+    speed_kind: SpeedKind
+    problems: tuple[Selected, ...]
+
+    @property
+    def winners(self) -> tuple[Selected, ...]:
+        """Problems that have a winner."""
+        return tuple(selected for selected in self.problems if selected.winner is not None)
+
+    @property
+    def without_winner(self) -> tuple[Selected, ...]:
+        """Problems that have none."""
+        return tuple(selected for selected in self.problems if selected.winner is None)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a problem, for a table."""
+        return [
+            {
+                "problem": selected.problem_id,
+                "winner": selected.winner.ranked.candidate.sha256[:12] if selected.winner else None,
+                f"{self.speed_kind} speed-up": selected.winner.speedup if selected.winner else None,
+                "candidates": selected.num_candidates,
+                "distinct correct": selected.num_distinct_correct,
+                "rejected on fresh draws": len(selected.rejected),
+                "why none": selected.why_none,
+            }
+            for selected in self.problems
+        ]
+
+
+def best_of_n(
+    config: BestOfNConfig,
+    policy: Policy,
+    gym: Gym,
+    retriever: Retriever | None,
+    store: Store,
+    progress: Progress = silent,
+) -> Selection:
+    """Sample `n` conversations a problem (or one of `n` turns), rank, judge again, and write the winners.
+
+    A folder with finished winners of the same settings is read, not made again; an unfinished one goes on
+    from its last finished problem. Raises `ConfigError` when the folder holds winners of other settings.
+    """
+    problems = load_problems(config.problems)
+    digest = digest_of_stage(config, problems, policy, gym)
+    if finished(store, KIND, digest):
+        return load_selection(store)
+    parallel = config.mode == "parallel"
+    held = converse(
+        policy,
+        gym,
+        problems,
+        retriever,
+        config.rollout if parallel else config.rollout.model_copy(update={"turns": config.n}),
+        samples=config.n if parallel else 1,
+        device=config.policy.device,
+        seed=config.seed,
+        digest=digest,
+        store=store,
+        progress=progress,
+    )
+    kind: SpeedKind = "measured" if config.gym.device == "cuda" else "predicted"
+    selected, files = [], held.files
+    for index, (problem, group) in enumerate(zip(problems, held.groups, strict=True)):
+        progress("winners", done=index, total=len(problems))
+        name = f"selected/{digest[:12]}-{index:05d}.json"
+        if not store.exists(name):
+            chosen = select(problem, group, gym, kind, config.seed)
+            store.write(name, chosen.model_dump_json(indent=2).encode() + b"\n")
+        data = store.read(name)
+        selected.append(_parse(Selected, data, store.path(name)))
+        files[name] = hashlib.sha256(data).hexdigest()
+    progress("winners", done=len(problems), total=len(problems))
+    selection = Selection(
+        policy_version=policy.version,
+        gym_version=gym.version,
+        device=config.gym.device,
+        mode=config.mode,
+        n=config.n,
+        speed_kind=kind,
+        problems=tuple(selected),
+    )
+    files |= _write(selection, store)
+    store.seal(KIND, files, meta={"digest": digest, "policy_version": policy.version})
+    log.info("%d winners for %d problems in %s", len(selection.winners), len(problems), store.root)
+    return selection
+
+
+def load_selection(store: Store) -> Selection:
+    """Finished winners; `NotFound` without any, `Corrupt` when the folder was damaged."""
+    store.open_sealed(KIND)
+    return _parse(Selection, store.read("winners/report.json"), store.path("winners/report.json"))
+
+
+def _write(selection: Selection, store: Store) -> dict[str, str]:
+    """`winners/`: each winner's kernel and evidence, the table, and the report with those that have none."""
+    files: dict[str, str] = {}
+    rows = []
+    for selected in selection.winners:
+        assert selected.winner is not None, "a winner without its evidence"
+        folder = f"winners/{selected.problem_id}"
+        kernel = selected.winner.ranked.candidate.source.encode("utf-8", "surrogatepass")
+        evidence = selected.model_dump_json(indent=2).encode() + b"\n"
+        files[f"{folder}/kernel.py"] = store.write(f"{folder}/kernel.py", kernel)
+        files[f"{folder}/evidence.json"] = store.write(f"{folder}/evidence.json", evidence)
+        rows.append(_winner_row(selected, selected.winner, selection.speed_kind, f"{folder}/kernel.py"))
+    table, report = "winners/winners.parquet", "winners/report.json"
+    files[table] = store.write(table, parquet(rows, WINNER_SCHEMA))
+    files[report] = store.write(report, selection.model_dump_json(indent=2).encode() + b"\n")
+    return files
+
+
+def _winner_row(selected: Selected, winner: Rejudged, kind: SpeedKind, kernel: str) -> dict[str, Any]:
+    return {
+        "problem_id": selected.problem_id,
+        "family": selected.family,
+        "level": selected.level,
+        "candidate_sha256": winner.ranked.candidate.sha256,
+        "sample": winner.ranked.sample,
+        "turn": winner.ranked.turn,
+        "rank": winner.rank,
+        "speed_kind": kind,
+        "speedup": winner.speedup,
+        "first_speedup": speedup_of(winner.ranked.evaluation, kind),
+        "trials_passed": sum(evaluation.trials_passed for evaluation in winner.again),
+        "candidates": selected.num_candidates,
+        "correct": selected.num_distinct_correct,
+        "kernel": kernel,
+    }
+
+
+def _parse(kind: type[RecordT], data: bytes, path: str) -> RecordT:
+    try:
+        return kind.model_validate_json(data)
+    except ValidationError as error:
+        raise Corrupt(f"{path} does not hold what it should; remove it and run again") from error
