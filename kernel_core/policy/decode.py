@@ -55,6 +55,9 @@ class _Context:
 class _ReservedLayer(DynamicLayer):
     """A layer's keys and values in buffers with room to grow, so that a step copies only its own token."""
 
+    keys: Any
+    values: Any
+    buffers: Any = None
     _room = 64
 
     def update(self, key_states: Any, value_states: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
@@ -182,9 +185,7 @@ def _prefill(
     return context, logits_B_V[every]
 
 
-def _read(
-    model: Any, context: _Context, ids_B_T: torch.Tensor, real_B_T: torch.Tensor
-) -> torch.Tensor:
+def _read(model: Any, context: _Context, ids_B_T: torch.Tensor, real_B_T: torch.Tensor) -> torch.Tensor:
     """Feed tokens (with 1 where they are real, 0 where padding) and give the last position's logits."""
     context.mask_B_T = torch.cat([context.mask_B_T, real_B_T], dim=1)
     position_B_T = (context.position_B[:, None] + real_B_T.cumsum(dim=1) - 1).clamp_min(0)

@@ -37,7 +37,12 @@ class Policy(Protocol):
         ...
 
     def sample(
-        self, prompts: Sequence[Messages], *, temperature: float, max_new_tokens: int, seed: int | Sequence[int]
+        self,
+        prompts: Sequence[Messages],
+        *,
+        temperature: float,
+        max_new_tokens: int,
+        seed: int | Sequence[int],
     ) -> list[Sample]:
         """One sample a prompt, in order; the same arguments give the same samples.
 

@@ -75,7 +75,12 @@ class TorchPolicy:
         return len(self._encode(text))
 
     def sample(
-        self, prompts: Sequence[Messages], *, temperature: float, max_new_tokens: int, seed: int | Sequence[int]
+        self,
+        prompts: Sequence[Messages],
+        *,
+        temperature: float,
+        max_new_tokens: int,
+        seed: int | Sequence[int],
     ) -> list[Sample]:
         """One sample a prompt, in order, all in one batch.
 
@@ -161,7 +166,9 @@ def uniforms(seed: int | Sequence[int], rows: Sequence[int], count: int) -> npt.
     A sequence of seeds gives each row its own; a single seed is combined with the row's index.
     """
     keys = [(seed, row) if isinstance(seed, int) else (seed[row], 0) for row in rows]
-    return np.stack([np.random.Generator(np.random.Philox(np.random.SeedSequence(k))).random(count) for k in keys])
+    return np.stack(
+        [np.random.Generator(np.random.Philox(np.random.SeedSequence(k))).random(count) for k in keys]
+    )
 
 
 def _nothing() -> decode.Row:
@@ -169,7 +176,7 @@ def _nothing() -> decode.Row:
 
 
 def _end_ids(model: Any, tokenizer: Any) -> tuple[int, ...]:
-    """The ids that end an answer: the tokenizer's own first, then those of the model's generation settings."""
+    """The ids that end an answer: the tokenizer's own first, then the model's generation settings'."""
     configured = model.generation_config.eos_token_id
     also = configured if isinstance(configured, list) else [configured]
     return tuple(dict.fromkeys(int(i) for i in (tokenizer.eos_token_id, *also) if i is not None))

@@ -1,0 +1,165 @@
+"""Prompts: the problem, kernels to learn from, and what became of earlier attempts.
+
+The first turn asks with the problem (and exemplars). Later turns are a chat: that same first message,
+then each earlier kernel as the assistant's answer, without its thoughts, and what the judge found as the
+next user message. So a later prompt extends the earlier ones, and caches of prefixes work.
+
+When the budget is tight, room is made in this order: the oldest attempts, sparing the best and the last;
+exemplars, least near first; the best attempt; the text of the last kernel. The problem is never cut.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from string import Template
+
+from kernel_core.config import RolloutConfig
+from kernel_core.policy.protocol import Message
+from kernel_core.records import Candidate, Exemplar, Problem, Turn, Verdict
+
+_FOLDER = Path(__file__).resolve().parents[1] / "data" / "prompts"
+
+_MESSAGE_OVERHEAD_TOKENS = 4
+"""Role marks and line breaks around a message, which chat templates add."""
+
+_RANK = {
+    Verdict.MALFORMED: 0,
+    Verdict.HACKED: 0,
+    Verdict.NOT_COMPILED: 1,
+    Verdict.TIMED_OUT: 2,
+    Verdict.CRASHED: 2,
+    Verdict.WRONG: 3,
+    Verdict.CORRECT: 4,
+}
+
+
+@dataclass(frozen=True)
+class Wording:
+    """The texts of one template; `$name` marks what is filled in."""
+
+    system: str
+    exemplar: str
+    problem: str
+    instruction: str
+    retry: str
+    no_candidate: str
+    too_long: str
+
+
+@dataclass(frozen=True)
+class _Contents:
+    """What a prompt shows; the budget takes from it until it fits."""
+
+    exemplars: tuple[Exemplar, ...]
+    attempts: tuple[Turn, ...]
+    show_last_kernel: bool = True
+
+
+def build_prompt(
+    problem: Problem,
+    exemplars: Sequence[Exemplar],
+    history: Sequence[Turn],
+    config: RolloutConfig,
+    count_tokens: Callable[[str], int],
+) -> tuple[Message, ...]:
+    """Chat messages that ask for a kernel, within `config.prompt_budget` tokens unless the problem is longer.
+
+    `history` holds the earlier turns of the conversation in time order; `exemplars` the nearest first.
+    """
+    contents = _Contents(tuple(exemplars), tuple(history))
+    while True:
+        messages = _render(problem, contents, load_wording(config.template))
+        if _num_tokens(messages, count_tokens) <= config.prompt_budget:
+            return messages
+        smaller = _with_less(contents)
+        if smaller is None:
+            return messages
+        contents = smaller
+
+
+def format_completion(thinking: str, source: str) -> str:
+    """The exact text of a good answer: what the cold start teaches, and what `parse_completion` reads."""
+    return f"<think>\n{thinking.strip()}\n</think>\n{_kernel_block(source)}"
+
+
+@cache
+def load_wording(template: str) -> Wording:
+    """The wording under `data/prompts/`."""
+    with (_FOLDER / f"{template}.toml").open("rb") as file:
+        texts = tomllib.load(file)
+    return Wording(**{name: text.strip("\n") for name, text in texts.items()})
+
+
+def _kernel_block(source: str) -> str:
+    return f"<KERNEL>\n{source.strip()}\n</KERNEL>"
+
+
+def _render(problem: Problem, contents: _Contents, wording: Wording) -> tuple[Message, ...]:
+    parts = [
+        Template(wording.exemplar).substitute(
+            why=_why(exemplar),
+            reference=exemplar.reference_code.strip(),
+            kernel=exemplar.kernel_code.strip(),
+        )
+        for exemplar in contents.exemplars
+    ]
+    parts.append(Template(wording.problem).substitute(name=problem.name, source=problem.source))
+    messages = [_message("system", wording.system)] if wording.system else []
+    messages.append(_message("user", "\n".join([*parts, wording.instruction])))
+    for turn in contents.attempts:
+        shown = contents.show_last_kernel or turn is not contents.attempts[-1]
+        result = Template(wording.retry).substitute(feedback=turn.evaluation.feedback)
+        messages.append(_message("assistant", _answer(turn, wording, shown)))
+        messages.append(_message("user", f"{result}\n{wording.instruction}"))
+    return tuple(messages)
+
+
+def _answer(turn: Turn, wording: Wording, shown: bool) -> str:
+    if not isinstance(turn.candidate, Candidate):
+        return wording.no_candidate
+    return _kernel_block(turn.candidate.source) if shown else wording.too_long
+
+
+def _why(exemplar: Exemplar) -> str:
+    """One line on why this exemplar is shown, from what is known of it."""
+    known = [f"one of the nearest references in the corpus{f' ({exemplar.family})' * bool(exemplar.family)}"]
+    if exemplar.claimed_correct:
+        known.append("its maker found it correct")
+    if exemplar.claimed_speedup is not None:
+        known.append(f"its maker measured {exemplar.claimed_speedup:.2g}x")
+    return "; ".join(known)
+
+
+def _with_less(contents: _Contents) -> _Contents | None:
+    """The contents with the least useful thing left out; None when only the problem is left."""
+    attempts = contents.attempts
+    best = max(attempts, key=_goodness, default=None)
+    for index, turn in enumerate(attempts[:-1]):
+        if turn is not best:
+            return _Contents(contents.exemplars, attempts[:index] + attempts[index + 1 :])
+    if contents.exemplars:
+        return _Contents(contents.exemplars[:-1], attempts)
+    if len(attempts) > 1:
+        return _Contents((), attempts[-1:])
+    if attempts and contents.show_last_kernel:
+        return _Contents((), attempts, show_last_kernel=False)
+    return None
+
+
+def _goodness(turn: Turn) -> tuple[int, float, int]:
+    """Orders attempts; between equals the later one, being nearer to what comes next, wins."""
+    evaluation = turn.evaluation
+    passed = evaluation.trials_passed / max(1, evaluation.trials)
+    return _RANK[evaluation.verdict], evaluation.best_known_speedup or passed, turn.index
+
+
+def _num_tokens(messages: Sequence[Message], count_tokens: Callable[[str], int]) -> int:
+    return sum(count_tokens(message["content"]) + _MESSAGE_OVERHEAD_TOKENS for message in messages)
+
+
+def _message(role: str, content: str) -> Message:
+    return {"role": role, "content": content}

@@ -1,0 +1,119 @@
+"""What counts as the kernel in an answer."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernel_core.parse import MAX_SOURCE_CHARS, parse_completion
+from kernel_core.prompt import format_completion
+from kernel_core.records import Candidate, NoCandidate
+
+KERNEL = "import torch\n\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return x"
+SKETCH = KERNEL.replace("return x", "return x + 1  # sketch")
+
+
+def source_of(text: str, finish_reason: str = "stop") -> str:
+    found = parse_completion(text, finish_reason)
+    assert isinstance(found, Candidate), found
+    return found.source
+
+
+def reason_of(text: str, finish_reason: str = "stop") -> str:
+    found = parse_completion(text, finish_reason)
+    assert isinstance(found, NoCandidate), found
+    return found.reason
+
+
+def test_the_contracts_own_form_is_read_back_exactly():
+    found = parse_completion(format_completion("one launch", KERNEL), "stop")
+    assert (found.source, found.thinking) == (KERNEL, "one launch")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"<KERNEL>\n{KERNEL}\n</KERNEL>",
+        f"<think>\na\n</think>\n<KERNEL>{KERNEL}</KERNEL>",
+        f"<KERNEL>\n```python\n{KERNEL}\n```\n</KERNEL>",
+        f"<KERNEL>```\n{KERNEL}\n```</KERNEL>",
+        f"<KERNEL>\n```python\n{KERNEL}\n</KERNEL>",
+        f"a thought without its opening tag\n</think>\n<KERNEL>\n{KERNEL}\n</KERNEL>",
+        f"<think>a<think>b</think>c</think><KERNEL>\n{KERNEL}\n</KERNEL>",
+        f"<KERNEL>\n{SKETCH}\n</KERNEL> better:\n<KERNEL>\n{KERNEL}\n</KERNEL>",
+        f"<KERNEL>\n{KERNEL}\n</KERNEL>\nand now <KERNEL>\nimport tor",
+        f"I write it between <KERNEL> tags.\n<KERNEL>\n{KERNEL}\n</KERNEL>",
+        f"<KERNEL>\n{KERNEL}\n</KERNEL>\n<think>was that right?",
+        f"Here it is:\n```python\n{KERNEL}\n```\nand how to run it:\n```bash\npython k.py\n```",
+        f"<KERNEL>\n```python\n{KERNEL}\n```\n</KERNEL>".replace("\n", "\r\n"),
+    ],
+)
+def test_bent_forms_that_still_hold_one_clear_kernel(text):
+    assert source_of(text) == KERNEL
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"<think>\n<KERNEL>\n{SKETCH}\n</KERNEL>\n</think>\n<KERNEL>\n{KERNEL}\n</KERNEL>",
+        f"so <KERNEL>\n{SKETCH}\n</KERNEL>\n</think>\n<KERNEL>\n{KERNEL}\n</KERNEL>",
+        f"<think>\n```python\n{SKETCH}\n```\n</think>\n```python\n{KERNEL}\n```",
+        f"<think>so <KERNEL>{SKETCH}</think>\n<KERNEL>\n{KERNEL}\n</KERNEL>",
+    ],
+)
+def test_a_sketch_inside_a_thought_is_never_judged(text):
+    assert source_of(text) == KERNEL
+
+
+@pytest.mark.parametrize(
+    ("text", "finish_reason", "reason"),
+    [
+        ("", "stop", "no <KERNEL> block"),
+        ("", "length", "truncated"),
+        ("", "error", "nothing was written"),
+        (f"<think>\n<KERNEL>\n{SKETCH}\n</KERNEL>", "stop", "<think> block is never closed"),
+        (f"<think>\n```python\n{SKETCH}\n```\n", "length", "truncated: the <think> block"),
+        (f"<KERNEL>\n{KERNEL}", "length", "truncated: the <KERNEL> block"),
+        (f"<KERNEL>\n{KERNEL}", "stop", "<KERNEL> block is never closed"),
+        (f"```python\n{KERNEL}\n```\n<KERNEL>\nimport", "stop", "<KERNEL> block is never closed"),
+        ("<KERNEL>\n\n</KERNEL>", "stop", "empty"),
+        ("<KERNEL>\nimport torch\n\nclass ModelNew(:\n</KERNEL>", "stop", "syntax error in line 3"),
+        (f"<KERNEL>\n{KERNEL.replace('ModelNew', 'Model')}\n</KERNEL>", "stop", "no class ModelNew"),
+        (f"<KERNEL>\n{KERNEL.replace('forward', 'run')}\n</KERNEL>", "stop", "no forward method"),
+        ("<KERNEL>\n" + "(" * 5000 + "\n</KERNEL>", "stop", ""),
+        ("<KERNEL>\nx = 1\0\n</KERNEL>", "stop", ""),
+        (f"<KERNEL>\n{KERNEL}\n#{'x' * MAX_SOURCE_CHARS}\n</KERNEL>", "stop", "characters"),
+    ],
+)
+def test_an_answer_without_a_kernel_says_why(text, finish_reason, reason):
+    assert reason in reason_of(text, finish_reason)
+
+
+def test_a_complete_block_counts_although_the_answer_was_cut_off_after_it():
+    assert source_of(f"<KERNEL>\n{KERNEL}\n</KERNEL>\nThis kernel", "length") == KERNEL
+
+
+def test_the_thought_is_kept_when_there_is_no_kernel():
+    assert parse_completion("<think>\nplan\n</think>\nsorry", "stop").thinking == "plan"
+
+
+TAGS = [
+    "<think>",
+    "</think>",
+    "<KERNEL>",
+    "</KERNEL>",
+    "```python\n",
+    "```",
+    "\n",
+    KERNEL,
+    "class ModelNew:",
+    "\0",
+]
+
+
+@given(
+    st.lists(st.one_of(st.sampled_from(TAGS), st.text(max_size=20)), max_size=12).map("".join),
+    st.sampled_from(["stop", "length", "error"]),
+)
+def test_no_text_makes_it_raise(text, finish_reason):
+    found = parse_completion(text, finish_reason)
+    assert isinstance(found, Candidate) or found.reason
