@@ -1,0 +1,96 @@
+"""The policy-gradient loss: PPO's clipped surrogate with separate bounds and a dual clip.
+
+For a token with ratio r = π(token) / π_old(token) and advantage A:
+
+    J = min(r·A, clip(r, 1 − ε_low, 1 + ε_high)·A)          and for A < 0 at least c·A  (dual clip)
+    loss = Σ over tokens of (−J + β·k3 − α·entropy) / normaliser
+
+The sum is over all tokens of all turns and the normaliser is one constant for the step, turns ×
+`max_new_tokens`: every token of a step weighs the same, so a long wrong answer is not let off lightly, and
+the estimator of the gradient stays unbiased (Dr. GRPO's argument against dividing by each answer's length).
+
+k3 = exp(d) − d − 1 with d = log π_ref − log π is Schulman's non-negative, unbiased estimate of
+KL(π ‖ π_ref) on tokens drawn from π.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class LossSettings:
+    """The constants of the loss; names as in `TrainConfig`."""
+
+    clip_low: float = 0.2
+    clip_high: float = 0.28
+    dual_clip: float = 3.0
+    kl_coefficient: float = 0.0
+    entropy_coefficient: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Surrogate:
+    """The clipped objective of each token, and what a person wants to know about it."""
+
+    objective_B_C: torch.Tensor
+    ratio_B_C: torch.Tensor
+    clipped_B_C: torch.Tensor
+    """Where a bound holds, so that the token has no gradient."""
+
+
+def token_logprobs(
+    logits_B_C_V: torch.Tensor, targets_B_C: torch.Tensor, temperature: float, entropy_gradient: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log-probability of each target and entropy (nats) of each distribution, both (B, C).
+
+    Under softmax(logits / temperature) in float32 or better: the distribution that was sampled. Without
+    `entropy_gradient` the entropy is a measurement only, and its graph is not kept.
+    """
+    scaled = logits_B_C_V.to(torch.promote_types(logits_B_C_V.dtype, torch.float32)) / temperature
+    logprobs_B_C_V = torch.log_softmax(scaled, dim=-1)
+    kept = logprobs_B_C_V if entropy_gradient else logprobs_B_C_V.detach()
+    entropy_B_C = -(kept.exp() * kept).sum(dim=-1)
+    return logprobs_B_C_V.gather(2, targets_B_C[..., None])[..., 0], entropy_B_C
+
+
+def surrogate(
+    logprobs_B_C: torch.Tensor,
+    old_logprobs_B_C: torch.Tensor,
+    advantages_B: torch.Tensor,
+    settings: LossSettings,
+) -> Surrogate:
+    """The clipped objective of each token."""
+    advantage = advantages_B[:, None]
+    ratio = torch.exp(logprobs_B_C - old_logprobs_B_C)
+    unclipped = ratio * advantage
+    bounded = ratio.clamp(1.0 - settings.clip_low, 1.0 + settings.clip_high) * advantage
+    pessimistic = torch.minimum(unclipped, bounded)
+    floor = settings.dual_clip * advantage
+    objective = torch.where(advantage < 0, torch.maximum(pessimistic, floor), pessimistic)
+    clipped = (bounded < unclipped) | ((advantage < 0) & (pessimistic < floor))
+    return Surrogate(objective, ratio.detach(), clipped)
+
+
+def k3(logprobs_B_C: torch.Tensor, reference_logprobs_B_C: torch.Tensor) -> torch.Tensor:
+    """The k3 estimate of KL(π ‖ π_ref) of each token; never negative."""
+    difference = reference_logprobs_B_C - logprobs_B_C
+    return torch.exp(difference) - difference - 1.0
+
+
+def summed_loss(
+    objective_B_C: torch.Tensor,
+    entropy_B_C: torch.Tensor,
+    kl_B_C: torch.Tensor | None,
+    mask_B_C: torch.Tensor,
+    settings: LossSettings,
+) -> torch.Tensor:
+    """The sum over answer tokens, not yet divided by the step's normaliser."""
+    loss_B_C = -objective_B_C
+    if settings.entropy_coefficient:
+        loss_B_C = loss_B_C - settings.entropy_coefficient * entropy_B_C
+    if kl_B_C is not None:
+        loss_B_C = loss_B_C + settings.kl_coefficient * kl_B_C
+    return (loss_B_C * mask_B_C).sum()

@@ -1,0 +1,218 @@
+"""One update of the weights from the turns of a step."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+from kernel_core.config import TrainConfig
+from kernel_core.learn.batch import Batch, Row, collate, plan_batches
+from kernel_core.learn.loss import LossSettings, Surrogate, k3, summed_loss, surrogate, token_logprobs
+from kernel_core.policy.torch_policy import TorchPolicy
+from kernel_core.progress import Progress, silent
+from kernel_core.records import Record
+
+log = logging.getLogger(__name__)
+
+BETAS = (0.9, 0.95)
+_SUMMED = ("loss", "ratio", "clipped", "entropy", "sampler_kl", "reference_kl")
+
+
+class UpdateReport(Record):
+    """What one update did. Means are over the answer tokens that were trained on."""
+
+    num_rows: int
+    num_skipped_rows: int
+    """Turns whose advantage is 0: they have nothing to say and cost no forward pass."""
+    num_tokens: int
+    """Of prompts and answers, read by the trainer (all passes)."""
+    num_answer_tokens: int
+    loss: float = 0.0
+    grad_norm: float = 0.0
+    """Before clipping, of the last optimiser step."""
+    entropy: float = 0.0
+    ratio_mean: float = 1.0
+    ratio_max: float = 1.0
+    clip_share: float = 0.0
+    sampler_kl: float = 0.0
+    """k3 estimate of KL(sampler ‖ trainer): how far apart the two are on the same tokens."""
+    sampler_logprob_gap: float = 0.0
+    """Largest |Δ log-probability| between sampler and trainer."""
+    reference_kl: float = 0.0
+    num_optimiser_steps: int = 0
+    num_refused_steps: int = 0
+    """Optimiser steps left out because the gradient was not finite."""
+
+
+def new_optimiser(model: Any, lr: float, weight_decay: float = 0.0) -> torch.optim.AdamW:
+    """AdamW over the weights that train; vectors (norms, biases) are not decayed."""
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    matrices = [parameter for parameter in trained if parameter.ndim >= 2]
+    vectors = [parameter for parameter in trained if parameter.ndim < 2]
+    groups = [
+        {"params": matrices, "weight_decay": weight_decay},
+        {"params": vectors, "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW([g for g in groups if g["params"]], lr=lr, betas=BETAS, eps=1e-8)
+
+
+def keep_master_weights(policy: TorchPolicy) -> None:
+    """Hold the weights that train in float32: steps of 1e-5 are lost in bfloat16's eight bits."""
+    for parameter in policy.model.parameters():
+        if parameter.requires_grad and parameter.dtype != torch.float32:
+            parameter.data = parameter.data.float()
+
+
+@contextmanager
+def computing_in(policy: TorchPolicy, bfloat16: bool) -> Iterator[None]:
+    """Matrix products in bfloat16 on CUDA where wanted; on a CPU always in the weights' own type."""
+    with torch.autocast("cuda", torch.bfloat16, enabled=bfloat16 and policy.device.type == "cuda"):
+        yield
+
+
+def clip_and_step(model: Any, optimiser: torch.optim.Optimizer, max_grad_norm: float) -> tuple[float, bool]:
+    """Clip the gradient and take the step; gives the norm before clipping and whether it was taken.
+
+    A gradient that is not finite would ruin every weight at once, so that step is left out and told.
+    """
+    parameters = [parameter for parameter in model.parameters() if parameter.grad is not None]
+    norm = float(torch.nn.utils.clip_grad_norm_(parameters, max_grad_norm))
+    finite = bool(np.isfinite(norm))
+    if finite:
+        optimiser.step()
+    else:
+        log.warning("the gradient is not finite (norm %s): this optimiser step is left out", norm)
+    optimiser.zero_grad(set_to_none=True)
+    return norm, finite
+
+
+def update(
+    policy: TorchPolicy,
+    optimiser: torch.optim.Optimizer,
+    rows: Sequence[Row],
+    config: TrainConfig,
+    reference: Any | None = None,
+    progress: Progress = silent,
+) -> UpdateReport:
+    """`updates_per_step` passes over a step's turns, one optimiser step each.
+
+    π_old is the trainer's own policy before the first step: the first pass reads it for free, since its
+    weights have not moved yet (its ratios are exactly 1), and later passes compare with it. How far the
+    sampler is from it is measured and reported. `reference` is a frozen model for the KL term.
+    """
+    settings = LossSettings(
+        config.clip_low,
+        config.clip_high,
+        config.dual_clip,
+        config.kl_coefficient,
+        config.entropy_coefficient,
+    )
+    regularised = settings.kl_coefficient > 0 or settings.entropy_coefficient > 0
+    learnable = [row for row in rows if len(row.answer_ids) and (row.advantage != 0.0 or regularised)]
+    skipped = len(rows) - len(learnable)
+    if not learnable:
+        return UpdateReport(num_rows=len(rows), num_skipped_rows=skipped, num_tokens=0, num_answer_tokens=0)
+
+    temperature = config.rollout.sampling.temperature
+    normaliser = len(rows) * config.rollout.sampling.max_new_tokens
+    plan = plan_batches([len(row) for row in learnable], config.minibatch_tokens)
+    pad_id = policy.tokenizer.pad_token_id or 0
+    old_logprobs: dict[int, torch.Tensor] = {}
+    totals = _Totals()
+    policy.model.eval()  # no dropout: log-probabilities are those of the policy that sampled
+    for turn in range(config.updates_per_step):
+        for index, members in enumerate(plan):
+            batch = collate([learnable[i] for i in members], pad_id, policy.device)
+            with computing_in(policy, config.policy.dtype == "bfloat16"):
+                logits = batch.logits(policy.model)
+            logprobs, entropy = token_logprobs(
+                logits, batch.targets_B_C, temperature, entropy_gradient=settings.entropy_coefficient > 0
+            )
+            old = old_logprobs.setdefault(index, logprobs.detach())
+            clipped = surrogate(logprobs, old, batch.advantages_B, settings)
+            kl = _reference_kl(reference, batch, logprobs, temperature) if settings.kl_coefficient else None
+            loss = summed_loss(clipped.objective_B_C, entropy, kl, batch.mask_B_C, settings) / normaliser
+            torch.autograd.backward(loss)
+            totals.add(batch, loss, clipped, entropy, old, kl)
+            progress("update", done=turn * len(plan) + index + 1, total=config.updates_per_step * len(plan))
+        totals.stepped(*clip_and_step(policy.model, optimiser, config.max_grad_norm))
+    return totals.report(len(rows), skipped, config.updates_per_step)
+
+
+def _reference_kl(
+    reference: Any | None, batch: Batch, logprobs_B_C: torch.Tensor, temperature: float
+) -> torch.Tensor:
+    if reference is None:
+        raise ValueError("a KL term needs the reference model; the trainer keeps one in its store")
+    with torch.no_grad():
+        reference_logprobs, _ = token_logprobs(batch.logits(reference), batch.targets_B_C, temperature)
+    return k3(logprobs_B_C, reference_logprobs)
+
+
+class _Totals:
+    """Sums over batches, kept on the device until the end: reading them out would stop a GPU each time."""
+
+    def __init__(self) -> None:
+        self.sums: dict[str, Any] = dict.fromkeys(_SUMMED, 0.0)
+        self.peaks: dict[str, Any] = {"ratio": 0.0, "gap": 0.0}
+        self.grad_norm = 0.0
+        self.tokens = self.answers = self.taken = self.refused = 0
+
+    def add(
+        self,
+        batch: Batch,
+        loss: torch.Tensor,
+        clipped: Surrogate,
+        entropy_B_C: torch.Tensor,
+        old_B_C: torch.Tensor,
+        kl_B_C: torch.Tensor | None,
+    ) -> None:
+        """Count one batch in."""
+        mask = batch.mask_B_C
+        gap_B_C = (old_B_C - batch.sampler_logprobs_B_C) * mask
+        parts = {
+            "ratio": clipped.ratio_B_C,
+            "clipped": clipped.clipped_B_C,
+            "entropy": entropy_B_C.detach(),
+            "sampler_kl": gap_B_C.exp() - gap_B_C - 1.0,
+            "reference_kl": kl_B_C.detach() if kl_B_C is not None else torch.zeros_like(mask),
+        }
+        for name, value in parts.items():
+            self.sums[name] += (value * mask).sum(dtype=torch.float64)
+        self.sums["loss"] += loss.detach().double()
+        self.peaks["ratio"] = (clipped.ratio_B_C * mask).max().clamp_min(self.peaks["ratio"])
+        self.peaks["gap"] = gap_B_C.abs().max().clamp_min(self.peaks["gap"])
+        self.tokens += batch.ids_B_T.numel()
+        self.answers += batch.num_answer_tokens
+
+    def stepped(self, grad_norm: float, taken: bool) -> None:
+        """Count one optimiser step in."""
+        self.grad_norm = grad_norm
+        self.taken += taken
+        self.refused += not taken
+
+    def report(self, num_rows: int, num_skipped: int, num_passes: int) -> UpdateReport:
+        """Means over the answer tokens of all passes."""
+        mean = {name: float(value) / self.answers for name, value in self.sums.items()}
+        return UpdateReport(
+            num_rows=num_rows,
+            num_skipped_rows=num_skipped,
+            num_tokens=self.tokens,
+            num_answer_tokens=self.answers // num_passes,
+            loss=float(self.sums["loss"]) / num_passes,
+            grad_norm=self.grad_norm,
+            entropy=mean["entropy"],
+            ratio_mean=mean["ratio"],
+            ratio_max=float(self.peaks["ratio"]),
+            clip_share=mean["clipped"],
+            sampler_kl=mean["sampler_kl"],
+            sampler_logprob_gap=float(self.peaks["gap"]),
+            reference_kl=mean["reference_kl"],
+            num_optimiser_steps=self.taken,
+            num_refused_steps=self.refused,
+        )

@@ -1,0 +1,112 @@
+"""One update: it raises what was good, lowers what was bad, and does not depend on how rows are batched."""
+
+import numpy as np
+import pytest
+import torch
+
+from kernel_core.config import PolicyConfig, RolloutConfig, SamplingConfig, TrainConfig
+from kernel_core.learn.batch import Row
+from kernel_core.learn.update import new_optimiser, update
+from kernel_core.policy.new import new_policy
+
+TEXTS = ["import triton\nimport triton.language as tl\n\n\nclass ModelNew:\n    pass\n"] * 3
+POLICY = PolicyConfig(kind="torch", model="new", hidden_size=32, num_layers=2, num_heads=2, vocab_size=300)
+
+
+def config_of(**changes):
+    rollout = RolloutConfig(sampling=SamplingConfig(max_new_tokens=16, temperature=0.8))
+    return TrainConfig(policy=POLICY, rollout=rollout, **{"lr": 1e-3, "minibatch_tokens": 4096} | changes)
+
+
+@pytest.fixture
+def policy():
+    return new_policy(POLICY, TEXTS, seed=1)
+
+
+def sampled_rows(policy, advantages, temperature=0.8):
+    prompts = [[{"role": "user", "content": f"kernel {i}"}] for i in range(len(advantages))]
+    samples = policy.sample(prompts, temperature=temperature, max_new_tokens=16, seed=5)
+    return [
+        Row(sample.prompt_ids, sample.token_ids, advantage, sample.logprobs)
+        for sample, advantage in zip(samples, advantages, strict=True)
+    ]
+
+
+def logprob_of(policy, row):
+    return float(policy.logprobs(row.prompt_ids, row.answer_ids, 0.8).sum())
+
+
+def test_good_answers_become_likelier_and_bad_ones_less_likely(policy):
+    rows = sampled_rows(policy, [1.0, -1.0])
+    before = [logprob_of(policy, row) for row in rows]
+    report = update(policy, new_optimiser(policy.model, lr=1e-3), rows, config_of())
+    after = [logprob_of(policy, row) for row in rows]
+    assert after[0] > before[0]
+    assert after[1] < before[1]
+    assert report.num_optimiser_steps == 1
+    assert report.grad_norm > 0
+
+
+def test_the_first_pass_is_on_policy_and_the_sampler_agrees_with_the_trainer(policy):
+    report = update(
+        policy, new_optimiser(policy.model, lr=1e-3), sampled_rows(policy, [1, -1, 2]), config_of()
+    )
+    assert (report.ratio_mean, report.ratio_max, report.clip_share) == (1.0, 1.0, 0.0)
+    assert report.sampler_logprob_gap < 1e-4
+    assert report.sampler_kl < 1e-8
+
+
+def test_later_passes_move_away_and_are_clipped(policy):
+    config = config_of(updates_per_step=4, lr=1e-2)
+    report = update(policy, new_optimiser(policy.model, lr=1e-2), sampled_rows(policy, [1, -1, 2]), config)
+    assert report.num_optimiser_steps == 4
+    assert report.ratio_max > 1.0
+    assert report.clip_share > 0.0
+
+
+def test_how_rows_are_batched_does_not_change_the_step():
+    weights = []
+    for budget in (256, 100_000):
+        policy = new_policy(POLICY, TEXTS, seed=1)
+        rows = sampled_rows(policy, np.linspace(-1, 2, 24).tolist())
+        optimiser = torch.optim.SGD(policy.model.parameters(), lr=1.0)
+        update(policy, optimiser, rows, config_of(minibatch_tokens=budget, max_grad_norm=1e9))
+        weights.append(torch.cat([p.detach().flatten() for p in policy.model.parameters()]))
+    torch.testing.assert_close(weights[0], weights[1], atol=1e-6, rtol=1e-4)
+
+
+def test_turns_without_advantage_are_counted_and_cost_nothing(policy):
+    rows = sampled_rows(policy, [0.0, 0.0, 1.0])
+    report = update(policy, new_optimiser(policy.model, lr=1e-3), rows, config_of())
+    assert (report.num_rows, report.num_skipped_rows) == (3, 2)
+    assert report.num_answer_tokens == len(rows[2].answer_ids)
+
+
+def test_a_step_without_anything_to_learn_leaves_the_weights_alone(policy):
+    before = [p.clone() for p in policy.model.parameters()]
+    rows = sampled_rows(policy, [0.0, 0.0])
+    report = update(policy, new_optimiser(policy.model, lr=1e-3), rows, config_of())
+    assert report.num_optimiser_steps == 0
+    assert all(torch.equal(x, y) for x, y in zip(before, policy.model.parameters(), strict=True))
+
+
+def test_a_gradient_that_is_not_finite_changes_no_weight_and_is_counted(policy, caplog):
+    before = [p.clone() for p in policy.model.parameters()]
+    rows = sampled_rows(policy, [float("inf"), 1.0])
+    report = update(policy, new_optimiser(policy.model, lr=1e-3), rows, config_of())
+    assert (report.num_optimiser_steps, report.num_refused_steps) == (0, 1)
+    assert all(torch.equal(x, y) for x, y in zip(before, policy.model.parameters(), strict=True))
+    assert "not finite" in caplog.text
+
+
+def test_the_kl_term_holds_the_policy_near_the_reference():
+    moved = []
+    for coefficient in (0.0, 50.0):
+        policy = new_policy(POLICY, TEXTS, seed=1)
+        reference = new_policy(POLICY, TEXTS, seed=1).model.eval()
+        rows = sampled_rows(policy, [1.0, -1.0, 0.5])
+        config = config_of(kl_coefficient=coefficient, updates_per_step=8)
+        optimiser = torch.optim.SGD(policy.model.parameters(), lr=0.05)
+        update(policy, optimiser, rows, config, reference=reference)
+        moved.append(abs(logprob_of(policy, rows[0]) - float(rows[0].sampler_logprobs.sum())))
+    assert moved[1] < moved[0]
