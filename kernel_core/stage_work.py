@@ -90,6 +90,13 @@ def code_version() -> str:
     return digest_of(sources)[:16]
 
 
+def problems_digest() -> str:
+    """Digest of the problems and source pins under `data/` that a snapshot is cleaned against."""
+    data = Path(__file__).resolve().parents[1] / "data"
+    files = [*sorted((data / "problems").rglob("*.py")), data / "sources.toml"]
+    return digest_of({path.name: path.read_text() for path in files if path.exists()})
+
+
 def canonical(config: Mapping[str, Any]) -> dict[str, Any]:
     """Settings as they read back from JSON, so that tuples and lists compare equal."""
     read_back: dict[str, Any] = json.loads(json.dumps(dict(config), default=str))

@@ -1,0 +1,30 @@
+"""The best kernel a policy can write for each problem, verified."""
+
+from __future__ import annotations
+
+from prefect import flow
+
+from flows.running import running
+from kernel_core.config import BestOfNConfig
+from kernel_core.run_policy import read_digests
+from kernel_core.stage_work import working_on
+from tasks.report import report_winners
+from tasks.select import select_winners
+
+
+@flow(name="best-of-n")
+def best_of_n(
+    config: BestOfNConfig = BestOfNConfig(),
+    run: str = "best-of-n",
+    root: str = "runs",
+    name: str = "best-of-n",
+) -> None:
+    """Try N times a problem, judge the best again on unseen draws, and seal the winners in folder `name`."""
+    parameters = {"config": config, "run": run, "root": root, "name": name}
+    with running("best-of-n", run, root, parameters) as here:
+        reads = read_digests(here, config.policy, config.checkpoint)
+        settings = config.model_dump(exclude={"checkpoint"})
+        with working_on(here, name, settings, reads, folder=name) as work:
+            if not work.done:
+                select_winners(config, here, work.store)
+            report_winners(work.store)

@@ -1,0 +1,30 @@
+"""A policy on held-out problems → a scorecard."""
+
+from __future__ import annotations
+
+from prefect import flow
+
+from flows.running import running
+from kernel_core.config import EvaluateConfig
+from kernel_core.run_policy import read_digests
+from kernel_core.stage_work import working_on
+from tasks.evaluate import score_policy
+from tasks.report import report_scorecard
+
+
+@flow(name="evaluate")
+def evaluate(
+    config: EvaluateConfig = EvaluateConfig(),
+    run: str = "evaluate",
+    root: str = "runs",
+    name: str = "evaluate",
+) -> None:
+    """Hold conversations on every problem, judge each turn, and seal the scorecard in folder `name`."""
+    parameters = {"config": config, "run": run, "root": root, "name": name}
+    with running("evaluate", run, root, parameters) as here:
+        reads = read_digests(here, config.policy, config.checkpoint)
+        settings = config.model_dump(exclude={"checkpoint"})
+        with working_on(here, name, settings, reads, folder=name) as work:
+            if not work.done:
+                score_policy(config, here, work.store)
+            report_scorecard(name, work.store)

@@ -1,0 +1,28 @@
+"""What training and evaluation stand on: a snapshot, its index, and a policy to begin with."""
+
+from __future__ import annotations
+
+from flows.cold_start import cold_start
+from flows.index import index
+from flows.ingest import ingest
+from flows.route import Mode, route
+from kernel_core.config import IndexConfig, IngestConfig, TrainConfig
+from kernel_core.run_policy import needs_cold_start
+from kernel_core.runs import Run
+from kernel_core.stage_work import sealed_digest
+
+
+def lay_foundations(
+    here: Run, config: TrainConfig, ingest_config: IngestConfig, index_config: IndexConfig, mode: Mode
+) -> dict[str, str]:
+    """Make the run's snapshot, index and cold start where they are needed; gives their digests."""
+    where = {"run": here.name, "root": here.root}
+    reads: dict[str, str] = {}
+    route(ingest, mode, config=ingest_config, **where)
+    reads["snapshot"] = sealed_digest(here.store.child("snapshot"))
+    route(index, mode, reads, config=index_config, **where)
+    reads["index"] = sealed_digest(here.store.child("index"))
+    if needs_cold_start(config.policy):
+        route(cold_start, mode, reads, config=config, **where)
+        reads["cold_start"] = sealed_digest(here.store.child("cold_start"))
+    return reads

@@ -1,0 +1,24 @@
+"""A snapshot → embeddings and a nearest-neighbour index."""
+
+from __future__ import annotations
+
+from prefect import flow
+
+from flows.running import running
+from kernel_core.config import IndexConfig
+from kernel_core.stage_work import sealed_digest, working_on
+from tasks.index import build_index
+from tasks.report import report_index
+
+
+@flow(name="index")
+def index(config: IndexConfig = IndexConfig(), run: str = "ingest", root: str = "runs") -> None:
+    """Embed the run's `snapshot/` and seal `index/`."""
+    with running("index", run, root, {"config": config, "run": run, "root": root}) as here:
+        snapshot = here.store.child("snapshot")
+        snapshot.open_sealed("snapshot")
+        reads = {"snapshot": sealed_digest(snapshot)}
+        with working_on(here, "index", config.model_dump(), reads, folder="index") as work:
+            if not work.done:
+                build_index(config, snapshot, work.store)
+            report_index(work.store)

@@ -1,0 +1,24 @@
+"""Corpus sources → one clean snapshot of exemplars."""
+
+from __future__ import annotations
+
+from prefect import flow
+
+from flows.running import running
+from kernel_core.config import IngestConfig
+from kernel_core.stage_work import problems_digest, working_on
+from tasks.corpus import build_snapshot
+from tasks.report import report_corpus
+
+
+@flow(name="ingest")
+def ingest(config: IngestConfig = IngestConfig(), run: str = "ingest", root: str = "runs") -> None:
+    """Read the sources, drop what repeats or leaks an evaluation problem, and seal `snapshot/`."""
+    reads = {"problems": problems_digest()}
+    with (
+        running("ingest", run, root, {"config": config, "run": run, "root": root}) as here,
+        working_on(here, "ingest", config.model_dump(), reads, folder="snapshot") as work,
+    ):
+        if not work.done:
+            build_snapshot(config, work.store)
+        report_corpus(work.store)

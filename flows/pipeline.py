@@ -1,0 +1,45 @@
+"""All stages in order: ingest → index → (cold start) → evaluate → train → evaluate → best of N."""
+
+from __future__ import annotations
+
+from prefect import flow
+
+from flows.best_of_n import best_of_n
+from flows.evaluate import evaluate
+from flows.foundations import lay_foundations
+from flows.route import Mode, route
+from flows.running import running
+from flows.train import train
+from kernel_core.config import PipelineConfig
+from kernel_core.run_policy import read_digests
+from tasks.report import report_pipeline
+
+BEFORE, AFTER, WINNERS = "evaluate-before", "evaluate-after", "best-of-n"
+
+
+@flow(name="pipeline")
+def pipeline(config: PipelineConfig = PipelineConfig(), mode: Mode = "inline") -> None:
+    """Corpora in; a trained policy, its scorecards before and after, and verified winners out.
+
+    The policy that is evaluated and asked for winners is the one that is trained, whatever the
+    settings of those stages say.
+    """
+    where = {"run": config.run, "root": config.root}
+    with running("pipeline", config.run, config.root, {"config": config, "mode": mode}) as here:
+        stands_on = lay_foundations(here, config.train, config.ingest, config.index, mode)
+
+        untrained = {"policy": config.train.policy, "checkpoint": None}
+        before = config.evaluate.model_copy(update=untrained)
+        route(evaluate, mode, stands_on, config=before, name=BEFORE, **where)
+
+        corpus = {"ingest": config.ingest, "index": config.index}
+        route(train, mode, stands_on, config=config.train, **corpus, **where)
+
+        trained = {"policy": config.train.policy, "checkpoint": config.run}
+        reads = read_digests(here, config.train.policy, config.run)
+        after = config.evaluate.model_copy(update=trained)
+        route(evaluate, mode, reads, config=after, name=AFTER, **where)
+        search = config.best_of_n.model_copy(update=trained)
+        route(best_of_n, mode, reads, config=search, name=WINNERS, **where)
+
+        report_pipeline(here, BEFORE, AFTER, WINNERS)

@@ -1,0 +1,165 @@
+"""Presets are the deployments of `prefect.yaml`; settings are laid over one another, the last one wins:
+
+    preset  <  --config FILE.yaml  <  environment  <  key.sub=value
+
+Environment variables are `DOJO_` and the path in capitals, `__` between its parts, the stage first:
+`DOJO_TRAIN__GROUP_SIZE=16` is `group_size=16` of `dojo train` and `train.group_size=16` of `dojo pipeline`.
+`DOJO_ROOT` and `DOJO_RUN` name the root and the run of any stage.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import TypeAdapter, ValidationError
+
+from kernel_core.config import Config, build, override
+from kernel_core.errors import ConfigError, NotFound
+
+STAGES = ("pipeline", "ingest", "index", "cold-start", "train", "evaluate", "best-of-n", "nightly")
+"""Names of the flows; the module of each is the name with underscores."""
+
+PREFECT_YAML = Path(__file__).resolve().parents[1] / "prefect.yaml"
+
+
+def module_of(stage: str) -> str:
+    """The name of the flow's module, and of the flow function in it."""
+    return stage.replace("-", "_")
+
+
+def load_yaml(path: Path) -> Any:
+    """A YAML file's content; a missing or broken one is the caller's mistake."""
+    try:
+        return yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise NotFound(f"cannot read {path}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        where = getattr(error, "problem_mark", None)
+        line = f", line {where.line + 1}" if where is not None else ""
+        problem = getattr(error, "problem", None) or "not text"
+        raise ConfigError(f"{path}{line} is not YAML: {problem}") from error
+
+
+def presets(stage: str, file: Path = PREFECT_YAML) -> dict[str, dict[str, Any]]:
+    """Parameters of each deployment of a stage's flow, in the file's order; the first is the default."""
+    entrypoint = f"flows/{module_of(stage)}.py:{module_of(stage)}"
+    return {
+        deployment["name"]: deployment.get("parameters") or {}
+        for deployment in load_yaml(file)["deployments"]
+        if deployment["entrypoint"] == entrypoint
+    }
+
+
+def preset(stage: str, name: str | None) -> dict[str, Any]:
+    """Parameters of one preset; the stage's first one without a name."""
+    known = presets(stage)
+    if name is None:
+        return next(iter(known.values()), {})
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
+        raise NotFound(f"no preset {name!r} of {stage}; {hint}")
+    return known[name]
+
+
+def settings_for(
+    stage: str, preset_name: str | None, file: Path | None, assignments: list[str], environment: Mapping[str, str]
+) -> dict[str, Any]:
+    """All layers of a stage's settings as one nested dict of flow parameters."""
+    own = _own_parameters(stage)
+    layers = [preset(stage, preset_name)]
+    if file is not None:
+        content = load_yaml(file)
+        if not isinstance(content, dict):
+            raise ConfigError(f"{file} holds {type(content).__name__}, but settings by name were wanted")
+        layers.append(_as_parameters(content, own))
+    layers.append(_as_parameters(override({}, _from_environment(stage, environment)), own))
+    layers.append(_as_parameters(override({}, assignments), own))
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        merged = _laid_over(merged, layer)
+    return merged
+
+
+def build_parameters(stage: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """A flow's parameters as typed values; unknown names and bad values are a `ConfigError`."""
+    hints = flow_hints(stage)
+    built: dict[str, Any] = {}
+    for name, value in settings.items():
+        hint = hints.get(name)
+        if hint is None:
+            near = difflib.get_close_matches(name, hints, n=1)
+            raise ConfigError(f"unknown parameter {name} of {stage}; did you mean {(near or list(hints))[0]}?")
+        if isinstance(hint, type) and issubclass(hint, Config):
+            built[name] = build(hint, dict(value or {}))
+            continue
+        try:
+            built[name] = TypeAdapter(hint).validate_python(value)
+        except ValidationError as error:
+            raise ConfigError(f"{name} = {value!r}: {error.errors()[0]['msg'].lower()}") from error
+    for name, hint in hints.items():
+        if name not in built and isinstance(hint, type) and issubclass(hint, Config):
+            built[name] = hint()
+    return built
+
+
+def load_flow(stage: str) -> Any:
+    """The flow itself; importing it imports Prefect."""
+    import importlib
+
+    name = module_of(stage)
+    return getattr(importlib.import_module(f"flows.{name}"), name)
+
+
+def flow_hints(stage: str) -> dict[str, Any]:
+    """Name and type of each parameter of a stage's flow."""
+    function = load_flow(stage).fn
+    hints = typing.get_type_hints(function)
+    return {name: hints[name] for name in inspect.signature(function).parameters}
+
+
+def _own_parameters(stage: str) -> set[str]:
+    """Parameters that stand beside `config`: `run=x` is one, `steps=4` belongs to the config."""
+    return set(flow_hints(stage)) - {"config"}
+
+
+def _as_parameters(settings: Mapping[str, Any], own: set[str]) -> dict[str, Any]:
+    config = {key: value for key, value in settings.items() if key not in own}
+    beside = {key: value for key, value in settings.items() if key in own}
+    return {"config": config, **beside} if config else dict(beside)
+
+
+def _from_environment(stage: str, environment: Mapping[str, str]) -> list[str]:
+    """The assignments that the environment makes for a stage."""
+    found = []
+    prefixes = {"DOJO_" + module_of(name).upper() + "__": module_of(name) for name in STAGES}
+    for variable in sorted(name for name in environment if name.startswith("DOJO_")):
+        if variable in ("DOJO_ROOT", "DOJO_RUN"):
+            found.append(f"{variable[5:].lower()}={environment[variable]}")
+            continue
+        for prefix, owner in prefixes.items():
+            if not variable.startswith(prefix):
+                continue
+            path = variable.removeprefix(prefix).lower().replace("__", ".")
+            if owner == module_of(stage):
+                found.append(f"{path}={environment[variable]}")
+            elif stage == "pipeline":
+                place = "train" if owner == "cold_start" else owner
+                found.append(f"{place}.{path}={environment[variable]}")
+    return found
+
+
+def _laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(below)
+    for key, value in above.items():
+        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
+        merged[key] = _laid_over(merged[key], value) if both else value
+    return merged
+
+

@@ -1,0 +1,58 @@
+"""What every flow does around its stages: own the run's folder, keep its log."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from kernel_core.config import Config
+from kernel_core.runs import Run
+
+LOGGERS = ("kernel_core", "tasks", "flows")
+
+
+@contextlib.contextmanager
+def running(flow: str, run: str, root: str, parameters: Mapping[str, Any]) -> Iterator[Run]:
+    """The run's folder, owned and logged for as long as the flow runs.
+
+    A flow that another flow started works in its parent's run and leaves owning it to the parent.
+    """
+    from prefect.context import FlowRunContext
+
+    here = Run(root, run)
+    context = FlowRunContext.get()
+    if context is not None and context.flow_run is not None and context.flow_run.parent_task_run_id:
+        yield here
+        return
+    with here.owned(flow, as_json(parameters)), logged(here):
+        yield here
+
+
+def as_json(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters as they travel to a deployment and stand in `config.json`."""
+    return {
+        name: value.model_dump(mode="json") if isinstance(value, Config) else value
+        for name, value in parameters.items()
+    }
+
+
+@contextlib.contextmanager
+def logged(run: Run) -> Iterator[None]:
+    """Append what our modules log to the run's `logs.log`, if its root is a local folder."""
+    if not run.store.is_local:
+        yield
+        return
+    handler = logging.FileHandler(Path(run.store.path("logs.log")))
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
+    for name in LOGGERS:
+        logging.getLogger(name).setLevel(logging.INFO)
+        logging.getLogger(name).addHandler(handler)
+    try:
+        yield
+    finally:
+        for name in LOGGERS:
+            logging.getLogger(name).removeHandler(handler)
+        handler.close()

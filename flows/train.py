@@ -1,0 +1,33 @@
+"""RL on verified rewards, through the stages format → compile → correct → speed."""
+
+from __future__ import annotations
+
+from prefect import flow
+
+from flows.foundations import lay_foundations
+from flows.route import Mode
+from flows.running import running
+from kernel_core.config import IndexConfig, IngestConfig, TrainConfig
+from kernel_core.stage_work import working_on
+from tasks.learn import train_policy
+from tasks.report import report_training
+
+
+@flow(name="train")
+def train(
+    config: TrainConfig = TrainConfig(),
+    run: str = "train",
+    root: str = "runs",
+    ingest: IngestConfig = IngestConfig(),
+    index: IndexConfig = IndexConfig(),
+    mode: Mode = "inline",
+) -> None:
+    """Make what the run still lacks of snapshot, index and cold start; then train to the last step."""
+    parameters = {"config": config, "run": run, "root": root, "ingest": ingest, "index": index, "mode": mode}
+    with running("train", run, root, parameters) as here:
+        reads = lay_foundations(here, config, ingest, index, mode)
+        how_far = ("steps", "minutes")
+        with working_on(here, "train", config.model_dump(), reads, folder="", may_change=how_far) as work:
+            if not work.done:
+                work.output = train_policy(config, here)
+            report_training(here)

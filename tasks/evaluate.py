@@ -1,0 +1,26 @@
+"""Evaluating as a task."""
+
+from __future__ import annotations
+
+from prefect import task
+
+from kernel_core.config import EvaluateConfig
+from kernel_core.run_policy import choose_weights
+from kernel_core.runs import Run
+from kernel_core.store import Store
+from tasks.faults import RETRIES
+from tasks.progress import StageProgress
+from tasks.tools import opened
+
+
+@task(name="score policy", tags=["evaluate"], **RETRIES)
+def score_policy(config: EvaluateConfig, run: Run, store: Store) -> None:
+    """A policy on held-out problems into a sealed scorecard."""
+    from kernel_core.scorecard import evaluate
+
+    weights = choose_weights(run, config.policy, config.checkpoint)
+    with (
+        opened(config.policy, config.gym, run, weights=weights, corpus=config.checkpoint) as tools,
+        StageProgress("evaluate") as progress,
+    ):
+        evaluate(config, tools.policy, tools.gym, tools.retriever, store, progress)

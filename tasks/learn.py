@@ -1,0 +1,46 @@
+"""Learning as tasks: the cold start, and RL."""
+
+from __future__ import annotations
+
+from prefect import task
+
+from kernel_core.config import TrainConfig
+from kernel_core.run_policy import choose_weights
+from kernel_core.runs import Run
+from kernel_core.store import Store
+from tasks.faults import RETRIES
+from tasks.gpu import gpu_slot
+from tasks.progress import StageProgress
+from tasks.tools import judging, opened
+
+
+@task(name="teach", tags=["cold-start"], **RETRIES)
+def teach(config: TrainConfig, run: Run, store: Store) -> None:
+    """Judged conversations from the run's snapshot, and a policy trained on them."""
+    from kernel_core.corpus.snapshot import load_snapshot
+    from kernel_core.learn.cold_start import build_conversations, cold_start
+    from kernel_core.policy import open_policy
+
+    exemplars = load_snapshot(run.store.child("snapshot"))
+    with gpu_slot(config.policy.device, config.gym.device), StageProgress("cold-start") as progress:
+        with judging(config.gym, run) as gym:
+            conversations = build_conversations(exemplars, gym, config.cold_start, progress)
+        policy = open_policy(config.policy)
+        cold_start(policy, conversations, config.cold_start, store, progress)
+
+
+@task(name="train policy", tags=["train"], **RETRIES)
+def train_policy(config: TrainConfig, run: Run) -> str:
+    """RL to the last step, going on from the newest checkpoint; gives that checkpoint's digest."""
+    from kernel_core.learn.loop import Trainer
+
+    weights = choose_weights(run, config.policy, checkpoint=None)
+    with (
+        opened(config.policy, config.gym, run, weights=weights) as tools,
+        StageProgress("train", main="steps") as progress,
+    ):
+        trainer = Trainer(config, run.store, tools.policy, tools.gym, tools.retriever, progress)
+        while not trainer.done:
+            report = trainer.step()
+            progress("steps", report.step, config.steps)
+    return ""

@@ -1,0 +1,26 @@
+"""Best-of-N as a task."""
+
+from __future__ import annotations
+
+from prefect import task
+
+from kernel_core.config import BestOfNConfig
+from kernel_core.run_policy import choose_weights
+from kernel_core.runs import Run
+from kernel_core.store import Store
+from tasks.faults import RETRIES
+from tasks.progress import StageProgress
+from tasks.tools import opened
+
+
+@task(name="select winners", tags=["best-of-n"], **RETRIES)
+def select_winners(config: BestOfNConfig, run: Run, store: Store) -> None:
+    """The best verified kernel of each problem into a sealed folder."""
+    from kernel_core.selection import best_of_n
+
+    weights = choose_weights(run, config.policy, config.checkpoint)
+    with (
+        opened(config.policy, config.gym, run, weights=weights, corpus=config.checkpoint) as tools,
+        StageProgress("best-of-n") as progress,
+    ):
+        best_of_n(config, tools.policy, tools.gym, tools.retriever, store, progress)
