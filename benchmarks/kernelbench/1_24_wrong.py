@@ -1,0 +1,35 @@
+"""LogSoftmax of rows, wrong: the maximum is not subtracted from the output."""
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def log_softmax_kernel(x_ptr, y_ptr, num_columns, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64) * num_columns
+    highest = tl.full((BLOCK,), float("-inf"), dtype=tl.float32)
+    total = tl.zeros((BLOCK,), dtype=tl.float32)
+    for start in range(0, num_columns, BLOCK):
+        columns = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + row + columns, mask=columns < num_columns, other=float("-inf"))
+        higher = tl.maximum(highest, x)
+        base = tl.where(higher == float("-inf"), 0.0, higher)
+        total = total * tl.exp(highest - base) + tl.exp(x - base)
+        highest = higher
+    top = tl.max(highest, axis=0)
+    total = tl.sum(total * tl.exp(highest - top), axis=0)
+    for start in range(0, num_columns, BLOCK):
+        columns = start + tl.arange(0, BLOCK)
+        inside = columns < num_columns
+        x = tl.load(x_ptr + row + columns, mask=inside, other=0.0)
+        tl.store(y_ptr + row + columns, x - tl.log(total), mask=inside)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        x = x.contiguous()
+        y = torch.empty_like(x)
+        log_softmax_kernel[(x.shape[0],)](x, y, x.shape[1], BLOCK=1024)
+        return y
