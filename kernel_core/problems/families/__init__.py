@@ -1,0 +1,27 @@
+"""The problem families: each draws programs from a random generator, without end."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from kernel_core.problems.families import elementwise, rows
+from kernel_core.problems.program import Program
+
+Draw = Callable[[random.Random], Program]
+
+TRAINED: dict[str, Draw] = {
+    "elementwise_chain": elementwise.elementwise_chain,
+    "binary_chain": elementwise.binary_chain,
+    "bias_activation": elementwise.bias_activation,
+    "outer": elementwise.outer,
+    "row_reduce": rows.row_reduce,
+    "softmax": rows.softmax,
+    "log_softmax": rows.log_softmax,
+    "cumsum": rows.cumsum,
+    "loss": rows.loss,
+}
+"""Families that training may show."""
+
+RESERVED: dict[str, Draw] = {}
+"""Held-out families: each joins parts that trained families show, in a way none of them does."""

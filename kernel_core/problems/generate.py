@@ -1,0 +1,144 @@
+"""Endless problems from a seed, each with kernels of graded quality.
+
+The source of cold-start data and of RL problems. Everything is a pure function of the arguments, and a
+longer draw begins with the shorter one.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+from kernel_core.problems.families import RESERVED, TRAINED
+from kernel_core.problems.mistakes import draw_mistakes
+from kernel_core.problems.program import Program, worth_computing
+from kernel_core.problems.render import fused_source, launches_of_naive, naive_source, reference_source
+from kernel_core.problems.splits import Split, split_of
+from kernel_core.records import Problem, Record, sha256_text
+
+__all__ = ["FAMILIES", "Generated", "GradedKernel", "Split", "generate"]
+
+FAMILIES: tuple[str, ...] = (*TRAINED, *RESERVED)
+MISTAKES_PER_PROBLEM = 4
+RESERVED_FAMILY_WEIGHT = 3
+"""In the held-out split a reserved family comes so many times as often as another."""
+
+Grade = Literal["naive", "fused", "tuned", "mistake"]
+
+
+class GradedKernel(Record):
+    """A kernel for a generated problem and how good it is by construction."""
+
+    grade: Grade
+    fault: str = ""
+    """What is wrong with a mistake."""
+    source: str
+    thinking: str
+
+
+class Generated(Record):
+    """A problem and its kernels: naive, fused, tuned, then mistakes."""
+
+    problem: Problem
+    kernels: tuple[GradedKernel, ...]
+
+
+def generate(split: Split, count: int, seed: int, families: Sequence[str] = ()) -> list[Generated]:
+    """`count` problems of a split, all different; `families` narrows the choice.
+
+    Raises `ValueError` when no family asked for has problems in the split.
+    """
+    names = _families_of(split, families)
+    return [_generated(program, split, seed, key) for key, program in _programs(split, count, seed, names)]
+
+
+def _families_of(split: Split, families: Sequence[str]) -> list[str]:
+    reserved = list(RESERVED) * RESERVED_FAMILY_WEIGHT if split == "held_out" else []
+    names = [name for name in (*TRAINED, *reserved) if not families or name in families]
+    if not names:
+        raise ValueError(
+            f"no family of {', '.join(families)} is in split {split}; its families: {', '.join(TRAINED)}"
+        )
+    return names
+
+
+def _programs(split: Split, count: int, seed: int, names: list[str]) -> Iterator[tuple[str, Program]]:
+    seen: set[str] = set()
+    order = random.Random(f"order {split} {seed}")
+    while len(seen) < count:
+        for name in order.sample(names, len(names)):
+            if len(seen) == count:
+                return
+            yield _fresh_program(name, split, random.Random(f"{split} {seed} {len(seen)}"), seen)
+
+
+def _fresh_program(family: str, split: Split, rng: random.Random, seen: set[str]) -> tuple[str, Program]:
+    draw = TRAINED.get(family) or RESERVED[family]
+    for _ in itertools.count():
+        program = draw(rng)
+        if split_of(program) != split or not worth_computing(program):
+            continue
+        key = _key(program)
+        if key not in seen:
+            seen.add(key)
+            return key, program
+    raise AssertionError
+
+
+def _key(program: Program) -> str:
+    """The reference with its names numbered and without its sizes: equal for the same computation."""
+    names = [program.v, *(argument.name for argument in program.arguments)]
+    names += [name for size in program.sizes for name in (size.name, size.name.lower())]
+    number = {name: f"@{position}" for position, name in enumerate(dict.fromkeys(names))}
+    lines = [*program.opening.torch, *(line for step in program.steps for line in step.torch)]
+    shapes = [f"{one.name}({', '.join(one.dims)}){one.parameter:d}" for one in program.arguments]
+    return re.sub(
+        r"\b[A-Za-z_]\w*\b", lambda found: number.get(found[0], found[0]), "\n".join(shapes + lines)
+    )
+
+
+def _generated(program: Program, split: Split, seed: int, key: str) -> Generated:
+    source = reference_source(program)
+    sha256 = sha256_text(source)
+    problem = Problem(
+        id=f"generated/{program.family}-{sha256[:12]}",
+        suite="generated",
+        name=f"{program.family}-{sha256[:12]}",
+        family=program.family,
+        source=source,
+        sha256=sha256,
+        tags=(split, *dict.fromkeys(program.kinds)),
+        constants={size.name: size.gpu for size in program.sizes},
+        cpu_constants={size.name: size.cpu for size in program.sizes},
+    )
+    return Generated(problem=problem, kernels=tuple(_kernels(program, random.Random(sha256))))
+
+
+def _kernels(program: Program, rng: random.Random) -> Iterator[GradedKernel]:
+    yield GradedKernel(grade="naive", source=naive_source(program), thinking=_naive_plan(program))
+    yield GradedKernel(grade="fused", source=fused_source(program), thinking=_plan(program.words, program))
+    tuned = _plan(program.words, program, tuned=True)
+    yield GradedKernel(grade="tuned", source=fused_source(program, tuned=True), thinking=tuned)
+    for mistake in draw_mistakes(program, rng, MISTAKES_PER_PROBLEM):
+        thinking = _plan(mistake.words, program)
+        yield GradedKernel(grade="mistake", fault=mistake.fault, source=mistake.source, thinking=thinking)
+
+
+def _naive_plan(program: Program) -> str:
+    launches = launches_of_naive(program)
+    return f"{program.words}.\nOne launch per op: {launches} launches, OP picks the op."
+
+
+def _plan(words: str, program: Program, *, tuned: bool = False) -> str:
+    frame = program.frame
+    block = frame.blocks[2 if tuned else 1]
+    where = {
+        "flat": f"flat blocks of {block}",
+        "rows": "one program per row",
+        "tiles": f"{block}x{block} tiles",
+    }[frame.layout]
+    warps = f", {frame.tuned_warps} warps" if tuned and frame.tuned_warps != 4 else ""
+    return f"{words}.\nFuse all in one launch: {where}, masked{warps}."

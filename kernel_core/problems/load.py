@@ -1,0 +1,181 @@
+"""Problems from files: our own suite, a folder, a KernelBench checkout or its Hugging Face set."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import random
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from kernel_core.config import ProblemsConfig
+from kernel_core.errors import ConfigError, NotAProblem, NotFound, SourceUnavailable
+from kernel_core.problems.generate import FAMILIES, Split, generate
+from kernel_core.problems.source import parse_problem, resize
+from kernel_core.records import Problem
+
+__all__ = [
+    "load_dojo",
+    "load_file",
+    "load_folder",
+    "load_kernelbench",
+    "load_problems",
+    "parse_problem",
+    "resize",
+]
+
+KERNELBENCH_DATASET = "ScalingIntelligence/KernelBench"
+KERNELBENCH_LEVELS = (1, 2, 3, 4)
+GENERATED_WITHOUT_LIMIT = 512
+"""The generator never ends; this many are drawn where no limit is set."""
+
+_DOJO_FOLDER = Path(__file__).parents[2] / "data" / "problems"
+_SPLITS: tuple[Split, ...] = ("train", "validation", "held_out")
+
+
+def load_file(path: str | os.PathLike[str], *, suite: str = "file") -> Problem:
+    """The problem in one Python file; its id is `suite/stem`.
+
+    Raises `NotFound` without such a file and `NotAProblem` when it holds none.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise NotFound(f"no problem file {file}; give the path of a Python file in KernelBench's format")
+    return parse_problem(_text(file), id=f"{suite}/{file.stem}", suite=suite)
+
+
+def load_folder(folder: str | os.PathLike[str], *, suite: str | None = None) -> list[Problem]:
+    """Every `*.py` directly in a folder, by name; names that start with `_` are left out.
+
+    The suite is the folder's name unless given. Raises `NotFound` for a missing or empty folder.
+    """
+    root = Path(folder)
+    if not root.is_dir():
+        raise NotFound(f"no folder {root}; give a folder of problem files in KernelBench's format")
+    files = sorted((path for path in root.glob("*.py") if not path.name.startswith("_")), key=_file_order)
+    if not files:
+        raise NotFound(f"no problem files (*.py) in {root}")
+    return [load_file(path, suite=suite or root.resolve().name) for path in files]
+
+
+def load_dojo() -> list[Problem]:
+    """Our own hand-written suite under `data/problems/`: an evaluation suite, held out as a whole."""
+    return load_folder(_DOJO_FOLDER, suite="dojo")
+
+
+def load_kernelbench(levels: Iterable[int], root: str | None = None) -> list[Problem]:
+    """KernelBench's problems of some levels, from a checkout or else from the Hugging Face set.
+
+    `root` (or `$KERNELBENCH_ROOT`) is a checkout, or the folder in it that holds `level1/`.
+    Raises `NotFound` for a missing level folder, `SourceUnavailable` when the set cannot be reached.
+    """
+    wanted = tuple(levels)
+    unknown = [level for level in wanted if level not in KERNELBENCH_LEVELS]
+    if unknown:
+        raise ConfigError(f"KernelBench has no level {unknown[0]}; its levels: 1, 2, 3, 4")
+    root = root or os.environ.get("KERNELBENCH_ROOT")
+    if root is not None:
+        return [problem for level in wanted for problem in _read_checkout_level(Path(root), level)]
+    return [problem for level in wanted for problem in _read_hugging_face_level(level)]
+
+
+def load_problems(config: ProblemsConfig) -> list[Problem]:
+    """The problems a config names; the same config gives the same problems in the same order.
+
+    Where `limit` is smaller than a suite of files, `seed` chooses which, and their order stays.
+    """
+    if config.suite == "generated":
+        return _generated(config)
+    if config.suite == "dojo":
+        if config.split in ("train", "validation"):
+            raise ConfigError(
+                f"problems.split={config.split}: the dojo suite is for evaluation and all of it is held out; "
+                "set problems.split=held_out, or problems.suite=generated"
+            )
+        problems = load_dojo()
+    elif config.suite == "kernelbench":
+        problems = load_kernelbench(config.levels)
+    elif Path(config.suite).is_dir():
+        problems = load_folder(config.suite)
+    elif config.suite.endswith(".py"):
+        problems = [load_file(config.suite)]
+    else:
+        raise NotFound(
+            f"no suite {config.suite!r}; give dojo, generated, kernelbench, or the path of a folder or file"
+        )
+    return _chosen(problems, config)
+
+
+def _generated(config: ProblemsConfig) -> list[Problem]:
+    _check_families(config.families, FAMILIES)
+    count = config.limit or GENERATED_WITHOUT_LIMIT
+    if config.split != "all":
+        return [made.problem for made in generate(config.split, count, config.seed, config.families)]
+    shares = [count // 3 + (position < count % 3) for position in range(3)]
+    return [
+        made.problem
+        for split, share in zip(_SPLITS, shares, strict=True)
+        for made in generate(split, share, config.seed, config.families)
+    ]
+
+
+def _chosen(problems: list[Problem], config: ProblemsConfig) -> list[Problem]:
+    if config.families:
+        _check_families(config.families, sorted({problem.family for problem in problems}))
+        problems = [problem for problem in problems if problem.family in config.families]
+    if config.limit is None or config.limit >= len(problems):
+        return problems
+    positions = random.Random(config.seed).sample(range(len(problems)), config.limit)
+    return [problems[position] for position in sorted(positions)]
+
+
+def _check_families(wanted: Sequence[str], known: Sequence[str]) -> None:
+    for family in wanted:
+        if family not in known:
+            near = difflib.get_close_matches(family, known, n=1, cutoff=0.0)
+            hint = f"did you mean {near[0]}? " if near else ""
+            raise ConfigError(f"no problem family {family!r}: {hint}known here: {', '.join(known)}")
+
+
+def _read_checkout_level(root: Path, level: int) -> list[Problem]:
+    for folder in (root / "KernelBench" / f"level{level}", root / f"level{level}"):
+        if folder.is_dir():
+            files = sorted(folder.glob("*.py"), key=_file_order)
+            return [_kernelbench_problem(_text(file), file.stem, level) for file in files]
+    raise NotFound(
+        f"no KernelBench/level{level} and no level{level} in {root}; KERNELBENCH_ROOT names a checkout of KernelBench"
+    )
+
+
+def _read_hugging_face_level(level: int) -> list[Problem]:
+    import datasets  # seconds to import, and only this road needs it
+
+    try:
+        rows = datasets.load_dataset(KERNELBENCH_DATASET, split=f"level_{level}")
+    except (OSError, ValueError) as error:
+        raise SourceUnavailable(
+            f"could not load {KERNELBENCH_DATASET} (level_{level}) from the Hugging Face hub: "
+            f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}; "
+            "go online, or set KERNELBENCH_ROOT to a checkout of KernelBench"
+        ) from error
+    return [_kernelbench_problem(row["code"], row["name"].removesuffix(".py"), level) for row in rows]
+
+
+def _kernelbench_problem(source: str, name: str, level: int) -> Problem:
+    return parse_problem(
+        source, id=f"kernelbench/level{level}/{name}", suite="kernelbench", name=name, level=level
+    )
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise NotAProblem(f"{file} is not UTF-8 text: {error}") from error
+
+
+def _file_order(path: Path) -> tuple[int, str]:
+    """KernelBench numbers its files: `2_x.py` comes before `10_x.py`."""
+    number = re.match(r"\d+", path.name)
+    return (int(number[0]) if number else 0, path.name)

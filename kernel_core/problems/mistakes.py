@@ -1,0 +1,218 @@
+"""Kernels that fail, each in the way of one typical fault."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from kernel_core.problems.ops import UNARY
+from kernel_core.problems.program import Program, differs
+from kernel_core.problems.render import fused_source, reference_source
+from kernel_core.problems.steps import Step
+
+_ROW_COUPLED = {
+    *("softmax", "log_softmax", "layer_norm", "group_norm", "instance_norm", "rms_norm", "cumsum"),
+    *("sum", "mean", "amax", "amin", "mean_all"),
+}
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A wrong kernel, the fault in it, and the operations its plan claims."""
+
+    fault: str
+    source: str
+    words: str
+
+
+def draw_mistakes(program: Program, rng: random.Random, count: int) -> list[Mistake]:
+    """So many mistakes with different faults; about half compute the wrong thing, half do not work."""
+    makers = [*rng.sample(_MEANING, len(_MEANING)), *rng.sample(_TEXT, len(_TEXT))]
+    half = len(_MEANING)
+    order = [makers[position] for position in _interleaved(half, len(makers))]
+    found: dict[str, Mistake] = {}
+    for make in order:
+        mistake = make(program, rng)
+        if mistake is not None:
+            found.setdefault(mistake.fault, mistake)
+        if len(found) == count:
+            break
+    return list(found.values())
+
+
+def _interleaved(half: int, total: int) -> list[int]:
+    pairs = zip(range(half), range(half, total), strict=False)
+    first = [position for pair in pairs for position in pair]
+    return first + [position for position in range(total) if position not in first]
+
+
+Maker = Callable[[Program, random.Random], "Mistake | None"]
+
+
+def _dropped(program: Program, rng: random.Random) -> Mistake | None:
+    bent = [position for position, step in enumerate(program.steps) if step.must_change]
+    for position in rng.sample(bent, len(bent)):
+        steps = program.steps[:position] + program.steps[position + 1 :]
+        wrong = _with_steps(program, steps, position)
+        if steps and differs(program, wrong):
+            return Mistake("dropped_op", fused_source(wrong), wrong.words)
+    return None
+
+
+def _with_steps(program: Program, steps: tuple[Step, ...], removed: int) -> Program:
+    at = program.reduced_at
+    return replace(program, steps=steps, reduced_at=at - 1 if at is not None and removed < at else at)
+
+
+def _swapped(program: Program, rng: random.Random) -> Mistake | None:
+    steps = program.steps
+    pairs = [
+        position for position in range(len(steps) - 1) if program.reduced_at not in (position, position + 1)
+    ]
+    for position in rng.sample(pairs, len(pairs)):
+        swapped = (*steps[:position], steps[position + 1], steps[position], *steps[position + 2 :])
+        wrong = replace(program, steps=swapped)
+        if differs(program, wrong):
+            return Mistake("wrong_order", fused_source(wrong), wrong.words)
+    return None
+
+
+def _rival(program: Program, rng: random.Random) -> Mistake | None:
+    options = [(at, rival) for at, step in enumerate(program.steps) for rival in step.rivals]
+    for position, rival in rng.sample(options, len(options)):
+        fault, step = rival(rng)
+        wrong = replace(program, steps=(*program.steps[:position], step, *program.steps[position + 1 :]))
+        if differs(program, wrong):
+            return Mistake(fault, fused_source(wrong), wrong.words)
+    return None
+
+
+def _rowwise_rival(program: Program, rng: random.Random) -> Mistake | None:
+    coupled = [step for step in program.steps if step.kind not in UNARY]
+    only = {id(step) for step in coupled}
+    steps = tuple(step if id(step) in only else replace(step, rivals=()) for step in program.steps)
+    return _rival(replace(program, steps=steps), rng)
+
+
+def _opening_rival(program: Program, rng: random.Random) -> Mistake | None:
+    if not program.opening.rivals:
+        return None
+    fault, tile = rng.choice(program.opening.rivals)
+    return Mistake(fault, fused_source(program, opening_tile=tile), program.words)
+
+
+def _wrong_axis(program: Program, rng: random.Random) -> Mistake | None:
+    if program.opening.kind != "load" or not _ROW_COUPLED.intersection(program.kinds):
+        return None
+    return _edited(program, "wrong_axis", "i = row * cols + j", "i = j * tl.num_programs(0) + row")
+
+
+def _first_block_lost(program: Program, rng: random.Random) -> Mistake | None:
+    if program.frame.layout == "flat":
+        return _edited(program, "off_by_one", "i = tl.program_id(0) *", "i = (tl.program_id(0) + 1) *")
+    if program.frame.layout == "rows":
+        return _edited(program, "off_by_one", "kernel[(rows,)]", "kernel[(rows - 1,)]")
+    return _edited(program, "off_by_one", "range(0, inner, BLOCK)", "range(BLOCK, inner, BLOCK)")
+
+
+def _undefined_name(program: Program, rng: random.Random) -> Mistake | None:
+    return _edited(program, "undefined_name", "    mask = ", f"    {rng.choice(('valid', 'keep', 'm'))} = ")
+
+
+def _missing_constexpr(program: Program, rng: random.Random) -> Mistake | None:
+    return _edited(program, "missing_constexpr", "BLOCK: tl.constexpr", "BLOCK")
+
+
+def _bad_block(program: Program, rng: random.Random) -> Mistake | None:
+    if program.frame.layout == "rows":
+        cols = {size.gpu for size in program.sizes}
+        if any(size & (size - 1) == 0 for size in cols - {program.sizes[0].gpu}):
+            return None
+        return _edited(program, "bad_block", "BLOCK=triton.next_power_of_2(cols)", "BLOCK=cols")
+    block = program.frame.blocks[1]
+    return _edited(program, "bad_block", f"BLOCK={block}", f"BLOCK={block - block // 8}")
+
+
+def _missing_allocation(program: Program, rng: random.Random) -> Mistake | None:
+    return _edited(program, "missing_allocation", f"        out = {program.frame.allocation}\n", "")
+
+
+def _missing_return(program: Program, rng: random.Random) -> Mistake | None:
+    return _edited(program, "missing_return", "        return out\n", "")
+
+
+def _syntax_error(program: Program, rng: random.Random) -> Mistake | None:
+    right, wrong = rng.choice(
+        (
+            ("class ModelNew(nn.Module):", "class ModelNew(nn.Module)"),
+            ("tl.program_id(0)", "tl.program_id(0"),
+            ("        out = ", "       out = "),
+        )
+    )
+    return _edited(program, "syntax_error", right, wrong)
+
+
+def _unknown_function(program: Program, rng: random.Random) -> Mistake | None:
+    source = fused_source(program)
+    present = [(right, wrong) for right, wrong in _UNKNOWN_FUNCTIONS if right in source]
+    return _edited(program, "unknown_function", *rng.choice(present))
+
+
+_UNKNOWN_FUNCTIONS = (
+    ("tl.sigmoid(", "tl.logistic("),
+    ("tl.maximum(", "tl.relu("),
+    ("tl.exp(", "tl.expf("),
+    ("tl.sum(", "tl.add_all("),
+    ("tl.store(", "tl.save("),
+    ("tl.load(", "tl.read("),
+    ("tl.abs(", "tl.fabs("),
+)
+
+
+def _wrong_dtype(program: Program, rng: random.Random) -> Mistake | None:
+    allocation = program.frame.allocation
+    return _edited(program, "wrong_dtype", allocation, f"{allocation[:-1]}, dtype=torch.float16)")
+
+
+def _torch_decoy(program: Program, rng: random.Random) -> Mistake:
+    """The kernel is there, but PyTorch does the work."""
+    head, _, _ = fused_source(program).partition("class ModelNew")
+    reference = reference_source(program)
+    body = reference[
+        reference.index("class Model(") : reference.index("\n\n\n", reference.index("class Model("))
+    ]
+    if "F." in body:
+        head = head.replace(
+            "import torch.nn as nn\n", "import torch.nn as nn\nimport torch.nn.functional as F\n", 1
+        )
+    return Mistake(
+        "torch_decoy", head + body.replace("class Model(", "class ModelNew(") + "\n", program.words
+    )
+
+
+def _edited(program: Program, fault: str, right: str, wrong: str) -> Mistake | None:
+    source = fused_source(program)
+    return Mistake(fault, source.replace(right, wrong, 1), program.words) if right in source else None
+
+
+_MEANING: tuple[Maker, ...] = (
+    _dropped,
+    _swapped,
+    _rival,
+    _rowwise_rival,
+    _opening_rival,
+    _wrong_axis,
+    _first_block_lost,
+)
+_TEXT: tuple[Maker, ...] = (
+    _undefined_name,
+    _missing_constexpr,
+    _bad_block,
+    _missing_allocation,
+    _missing_return,
+    _syntax_error,
+    _unknown_function,
+    _wrong_dtype,
+    _torch_decoy,
+)

@@ -1,0 +1,217 @@
+"""Steps that look along a row: softmax, norms, scans and reductions to one number a row."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from kernel_core.problems.steps import PROBE_BLOCK, PROBE_COLS, PROBE_MASK, Array, Step
+
+_MINUS_INFINITY = 'float("-inf")'
+
+
+def softmax(v: str, dim: int, *, masked: bool = True) -> Step:
+    """Softmax along the row. Without the mask the padding lanes join the sum."""
+
+    def value(tile: Array, arguments: Mapping[str, Array]) -> Array:
+        x = np.where(PROBE_MASK, tile, -np.inf) if masked else tile
+        e = np.exp(x - x.max(axis=1, keepdims=True))
+        return np.asarray(e / e.sum(axis=1, keepdims=True))
+
+    return Step(
+        kind="softmax",
+        word="softmax",
+        torch=(f"{v} = torch.softmax({v}, dim={dim})",),
+        tile=(
+            *_where(v, masked),
+            f"{v} = tl.exp({v} - tl.max({v}, axis=0))",
+            f"{v} = {v} / tl.sum({v}, axis=0)",
+        ),
+        value=value,
+        rivals=(lambda rng: ("missing_mask", softmax(v, dim, masked=False)), _unnormalised_softmax(v, dim)),
+        must_change=False,
+    )
+
+
+def _unnormalised_softmax(v: str, dim: int) -> Callable[[random.Random], tuple[str, Step]]:
+    def value(tile: Array, arguments: Mapping[str, Array]) -> Array:
+        return np.asarray(np.exp(tile - np.where(PROBE_MASK, tile, -np.inf).max(axis=1, keepdims=True)))
+
+    step = Step(
+        kind="softmax",
+        word="softmax",
+        torch=(),
+        tile=(*_where(v, True), f"{v} = tl.exp({v} - tl.max({v}, axis=0))"),
+        value=value,
+    )
+    return lambda rng: ("wrong_reduction", step)
+
+
+def log_softmax(v: str, dim: int, *, masked: bool = True) -> Step:
+    """Logarithm of softmax along the row."""
+
+    def value(tile: Array, arguments: Mapping[str, Array]) -> Array:
+        x = np.where(PROBE_MASK, tile, -np.inf) if masked else tile
+        x = x - x.max(axis=1, keepdims=True)
+        return np.asarray(x - np.log(np.exp(x).sum(axis=1, keepdims=True)))
+
+    def wrong_sign(rng: random.Random) -> tuple[str, Step]:
+        step = log_softmax(v, dim)
+        lines = (*step.tile[:-1], step.tile[-1].replace(f"{v} - tl.log", f"{v} + tl.log"))
+        return "wrong_op", Step("log_softmax", step.word, (), lines, lambda tile, arguments: -tile)
+
+    return Step(
+        kind="log_softmax",
+        word="log_softmax",
+        torch=(f"{v} = torch.log_softmax({v}, dim={dim})",),
+        tile=(
+            *_where(v, masked),
+            f"{v} = {v} - tl.max({v}, axis=0)",
+            f"{v} = {v} - tl.log(tl.sum(tl.exp({v}), axis=0))",
+        ),
+        value=value,
+        rivals=(lambda rng: ("missing_mask", log_softmax(v, dim, masked=False)), wrong_sign),
+        must_change=False,
+    )
+
+
+def standardise(
+    v: str, mean: str, torch: tuple[str, ...], word: str, *, masked: bool = True, over: str = "cols"
+) -> Step:
+    """Zero mean and unit variance along the row (layer, group and instance norm), epsilon 1e-5."""
+
+    def value(tile: Array, arguments: Mapping[str, Array]) -> Array:
+        count = PROBE_COLS if over == "cols" else PROBE_BLOCK
+        x = np.where(PROBE_MASK, tile, 0.0)
+        x = x - x.sum(axis=1, keepdims=True) / count
+        x = np.where(PROBE_MASK, x, 0.0) if masked else x
+        return np.asarray(x / np.sqrt((x * x).sum(axis=1, keepdims=True) / count + 1e-5))
+
+    centred = f"tl.where(mask, {v} - {mean}, 0.0)" if masked else f"{v} - {mean}"
+    return Step(
+        kind=word,
+        word=word,
+        torch=torch,
+        tile=(
+            f"{mean} = tl.sum(tl.where(mask, {v}, 0.0), axis=0) / {over}",
+            f"{v} = {centred}",
+            f"{v} = {v} / tl.sqrt(tl.sum({v} * {v}, axis=0) / {over} + 1e-5)",
+        ),
+        value=value,
+        rivals=(
+            lambda rng: ("missing_mask", standardise(v, mean, torch, word, masked=False)),
+            lambda rng: ("wrong_reduction", standardise(v, mean, torch, word, over="BLOCK")),
+        )
+        if masked and over == "cols"
+        else (),
+        must_change=False,
+    )
+
+
+def layer_norm(v: str, mean: str) -> Step:
+    """Layer norm over the last axis without an affine part."""
+    return standardise(v, mean, (f"{v} = F.layer_norm({v}, {v}.shape[-1:])",), "layer_norm")
+
+
+def rms_norm(v: str, dim: int, epsilon: str, *, over: str = "cols", masked: bool = True) -> Step:
+    """`v / sqrt(mean(v²) + epsilon)` along the row."""
+
+    def value(tile: Array, arguments: Mapping[str, Array]) -> Array:
+        count = PROBE_COLS if over == "cols" else PROBE_BLOCK
+        x = np.where(PROBE_MASK, tile, 0.0) if masked else tile
+        return np.asarray(x / np.sqrt((x * x).sum(axis=1, keepdims=True) / count + float(epsilon)))
+
+    def forgot_root(rng: random.Random) -> tuple[str, Step]:
+        right = rms_norm(v, dim, epsilon)
+        tile = tuple(line.replace("tl.sqrt", "") for line in right.tile)
+        return "wrong_op", Step("rms_norm", right.word, (), tile, lambda x, arguments: 3.0 * x)
+
+    return Step(
+        kind="rms_norm",
+        word="rms_norm",
+        torch=(f"{v} = {v} / torch.sqrt(torch.mean({v} * {v}, dim={dim}, keepdim=True) + {epsilon})",),
+        tile=(
+            *((f"{v} = tl.where(mask, {v}, 0.0)",) if masked else ()),
+            f"{v} = {v} / tl.sqrt(tl.sum({v} * {v}, axis=0) / {over} + {epsilon})",
+        ),
+        value=value,
+        rivals=(
+            lambda rng: ("missing_mask", rms_norm(v, dim, epsilon, masked=False)),
+            lambda rng: ("wrong_reduction", rms_norm(v, dim, epsilon, over="BLOCK")),
+        )
+        if masked and over == "cols"
+        else (),
+        must_change=False,
+    )
+
+
+def cumsum(v: str, dim: int, *, reverse: bool = False) -> Step:
+    """Running sum along the row."""
+
+    def value(tile: Array, arguments: Mapping[str, Array]) -> Array:
+        x = np.where(PROBE_MASK, tile, 0.0)
+        return np.asarray(np.cumsum(x[:, ::-1], axis=1)[:, ::-1] if reverse else np.cumsum(x, axis=1))
+
+    direction = ", reverse=True" if reverse else ""
+    return Step(
+        kind="cumsum",
+        word="cumsum",
+        torch=(f"{v} = torch.cumsum({v}, dim={dim})",),
+        tile=(f"{v} = tl.cumsum({v}, axis=0{direction})",),
+        value=value,
+        rivals=() if reverse else (lambda rng: ("wrong_reduction", cumsum(v, dim, reverse=True)),),
+    )
+
+
+_REDUCTIONS = {
+    "sum": ("torch.sum({v}, dim={dim})", "tl.sum(tl.where(mask, {v}, 0.0), axis=0)", "tl.sum({v}, axis=0)"),
+    "mean": (
+        "torch.mean({v}, dim={dim})",
+        "tl.sum(tl.where(mask, {v}, 0.0), axis=0) / cols",
+        "tl.sum({v}, axis=0) / cols",
+    ),
+    "amax": (
+        "torch.amax({v}, dim={dim})",
+        f"tl.max(tl.where(mask, {{v}}, {_MINUS_INFINITY}), axis=0)",
+        "tl.max({v}, axis=0)",
+    ),
+    "amin": (
+        "torch.amin({v}, dim={dim})",
+        'tl.min(tl.where(mask, {v}, float("inf")), axis=0)',
+        "tl.min({v}, axis=0)",
+    ),
+}
+REDUCTION_NAMES = tuple(_REDUCTIONS)
+_REDUCTION_RIVAL = {"sum": "mean", "mean": "sum", "amax": "amin", "amin": "amax"}
+
+
+def reduction(name: str, v: str, dim: int, *, masked: bool = True) -> Step:
+    """One number a row. Later steps work on that number."""
+    torch_form, right, without_mask = _REDUCTIONS[name]
+
+    def value(tile: Array, arguments: Mapping[str, Array]) -> Array:
+        lanes = tile[:, :PROBE_COLS] if masked else tile
+        function = {"sum": np.sum, "mean": np.mean, "amax": np.max, "amin": np.min}[name]
+        scale = lanes.shape[1] / PROBE_COLS if name == "mean" else 1.0
+        return np.asarray(function(lanes, axis=1, keepdims=True) * scale)
+
+    return Step(
+        kind=name,
+        word=f"{name} of the row",
+        torch=(f"{v} = {torch_form.format(v=v, dim=dim)}",),
+        tile=(f"{v} = {(right if masked else without_mask).format(v=v)}",),
+        value=value,
+        rivals=(
+            lambda rng: ("wrong_reduction", reduction(_REDUCTION_RIVAL[name], v, dim)),
+            lambda rng: ("missing_mask", reduction(name, v, dim, masked=False)),
+        )
+        if masked
+        else (),
+        must_change=False,
+    )
+
+
+def _where(v: str, masked: bool) -> tuple[str, ...]:
+    return (f"{v} = tl.where(mask, {v}, {_MINUS_INFINITY})",) if masked else ()

@@ -1,0 +1,195 @@
+"""A problem's text, understood through its syntax tree and never executed."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from kernel_core.errors import ConfigError, NotAProblem
+from kernel_core.records import Constant, Problem, sha256_text
+
+_REQUIRED_FUNCTIONS = ("get_inputs", "get_init_inputs")
+_DIRECTIVE = re.compile(r"#\s*(cpu|family|tags):\s*(.*\S)\s*$")
+_LARGEST_CONSTANT = 1 << 63
+
+_ARITHMETIC: dict[type[ast.operator], Callable[[float, float], float]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+}
+
+
+@dataclass(frozen=True)
+class _Assignment:
+    """A module-level `NAME = constant` and where the value stands (bytes, as `ast` counts)."""
+
+    name: str
+    value: Constant
+    first_line: int
+    first_byte: int
+    last_line: int
+    last_byte: int
+
+
+def parse_problem(
+    source: str,
+    *,
+    id: str,
+    suite: str,
+    name: str | None = None,
+    level: int | None = None,
+    family: str = "",
+    tags: tuple[str, ...] = (),
+) -> Problem:
+    """A `Problem` from a module's text in KernelBench's format.
+
+    Directive comments above the first statement (`# cpu: N=128, M=16`, `# family: softmax`,
+    `# tags: a, b`) become fields and leave the text. Raises `NotAProblem` when the text is not Python
+    or lacks `Model`, `get_inputs` or `get_init_inputs`.
+    """
+    directives, source = _split_directives(source)
+    constants = {found.name: found.value for found in _assignments(_checked_tree(source, id))}
+    leaf = name or id.rpartition("/")[2]
+    return Problem(
+        id=id,
+        suite=suite,
+        level=level,
+        name=leaf,
+        family=directives.get("family") or family or _family_of(leaf),
+        source=source,
+        sha256=sha256_text(source),
+        tags=tags + tuple(re.split(r"\s*,\s*", directives["tags"]) if "tags" in directives else ()),
+        constants=constants,
+        cpu_constants=_cpu_constants(directives.get("cpu", ""), constants, id),
+    )
+
+
+def resize(problem: Problem, constants: Mapping[str, Constant]) -> Problem:
+    """The same problem at other sizes: rewrites those module-level constants, leaves all other text.
+
+    Raises `ConfigError` for a name that is not a constant of the problem, or a value of another type.
+    """
+    for name, value in constants.items():
+        _check_size(problem, name, value)
+    lines = problem.source.encode().split(b"\n")
+    changed = [found for found in _assignments(ast.parse(problem.source)) if found.name in constants]
+    for found in sorted(changed, key=lambda found: (found.first_line, found.first_byte), reverse=True):
+        head = lines[found.first_line - 1][: found.first_byte]
+        tail = lines[found.last_line - 1][found.last_byte :]
+        value = repr(constants[found.name]).encode()
+        lines[found.first_line - 1 : found.last_line] = [head + value + tail]
+    source = b"\n".join(lines).decode()
+    return problem.model_copy(
+        update={
+            "source": source,
+            "sha256": sha256_text(source),
+            "constants": {**problem.constants, **constants},
+        }
+    )
+
+
+def _check_size(problem: Problem, name: str, value: Constant) -> None:
+    if name not in problem.constants:
+        near = difflib.get_close_matches(name, list(problem.constants), n=1, cutoff=0.0)
+        known = ", ".join(problem.constants) or "none"
+        hint = f"did you mean {near[0]}? its constants: {known}" if near else "it has no size constants"
+        raise ConfigError(f"{problem.id} has no constant {name}: {hint}")
+    was = problem.constants[name]
+    widened = isinstance(was, float) and type(value) is int
+    if type(value) is not type(was) and not widened:
+        raise ConfigError(
+            f"{name} = {value!r} in {problem.id}: wanted {type(was).__name__} as in {name} = {was!r}"
+        )
+
+
+def _checked_tree(source: str, id: str) -> ast.Module:
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError) as error:
+        raise NotAProblem(
+            f"{id} is not Python: {error}; a problem is a module in KernelBench's format"
+        ) from error
+    classes = {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
+    functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    missing = [f"class {name}" for name in ("Model",) if name not in classes]
+    missing += [f"def {name}" for name in _REQUIRED_FUNCTIONS if name not in functions]
+    if missing:
+        raise NotAProblem(
+            f"{id} lacks {', '.join(missing)}; a problem defines class Model, get_inputs and get_init_inputs"
+        )
+    return tree
+
+
+def _split_directives(source: str) -> tuple[dict[str, str], str]:
+    """Directives of the leading comment block, and the text without them."""
+    directives: dict[str, str] = {}
+    lines = source.splitlines(keepends=True)
+    kept: list[str] = []
+    for position, line in enumerate(lines):
+        if line.strip() and not line.lstrip().startswith("#"):
+            kept += lines[position:]
+            break
+        found = _DIRECTIVE.match(line)
+        if found:
+            directives[found[1]] = found[2]
+        else:
+            kept.append(line)
+    text = "".join(kept)
+    return directives, text.lstrip("\n") if directives else text
+
+
+def _cpu_constants(directive: str, constants: Mapping[str, Constant], id: str) -> dict[str, Constant]:
+    try:
+        call = ast.parse(f"dict({directive})", mode="eval").body
+        assert isinstance(call, ast.Call)
+        sizes = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords}
+    except (SyntaxError, ValueError) as error:
+        raise NotAProblem(f"{id}: `# cpu: {directive}` is not of the form NAME=value, NAME=value") from error
+    for name in sizes:
+        if name not in constants:
+            raise NotAProblem(f"{id}: `# cpu:` names {name}, which is not a constant of the problem")
+    return {str(name): value for name, value in sizes.items()}
+
+
+def _assignments(tree: ast.Module) -> Iterator[_Assignment]:
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and len(node.targets) == 1:
+            target, value = node.targets[0], node.value
+        elif isinstance(node, ast.AnnAssign) and node.value is not None:
+            target, value = node.target, node.value
+        else:
+            continue
+        constant = _constant(value)
+        if isinstance(target, ast.Name) and constant is not None:
+            assert value.end_lineno is not None
+            assert value.end_col_offset is not None
+            yield _Assignment(
+                target.id, constant, value.lineno, value.col_offset, value.end_lineno, value.end_col_offset
+            )
+
+
+def _constant(node: ast.expr) -> Constant | None:
+    """The value of a literal or of arithmetic on literals (`1024 * 2`); None for anything else."""
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, int | float | bool | str) else None
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        inner = _constant(node.operand)
+        return -inner if isinstance(inner, int | float) else None
+    if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
+        left, right = _constant(node.left), _constant(node.right)
+        if isinstance(left, str) or isinstance(right, str) or left is None or right is None or right == 0:
+            return None
+        value = _ARITHMETIC[type(node.op)](left, right)
+        return value if abs(value) < _LARGEST_CONSTANT else None
+    return None
+
+
+def _family_of(name: str) -> str:
+    """`19_ReLU` -> `relu`: what a file's name says is computed."""
+    return re.sub(r"^\d+_+", "", name).strip("_").lower() or "unknown"

@@ -1,0 +1,45 @@
+"""Which split a problem belongs to: a pure function of its family and its operations.
+
+A reserved family is held out as a whole. Within the other families, pairs of neighbouring operations
+are hashed: some pairs belong to `held_out` and some to `validation`, and `train` has neither. Names,
+sizes and constants play no part, so a problem that differs only in those cannot change its split.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from typing import Literal
+
+from kernel_core.problems.families import RESERVED
+from kernel_core.problems.ops import UNARY
+from kernel_core.problems.program import Program
+
+Split = Literal["train", "validation", "held_out"]
+
+HELD_OUT_PERCENT = 8
+VALIDATION_PERCENT = 6
+
+
+def split_of(program: Program) -> Split:
+    """The split of a problem; a held-out pair weighs more than a validation pair."""
+    if program.family in RESERVED:
+        return "held_out"
+    kinds = program.kinds
+    reserved = {reserved_for(first, second) for first, second in zip(kinds, kinds[1:], strict=False)}
+    return "held_out" if "held_out" in reserved else "validation" if "validation" in reserved else "train"
+
+
+@functools.cache
+def reserved_for(first: str, second: str) -> Split:
+    """The split that a pair of neighbouring operations is kept for.
+
+    Pairs without an elementwise operation make up the families themselves and are never reserved.
+    """
+    if first not in UNARY and second not in UNARY:
+        return "train"
+    digest = hashlib.blake2b(f"{first}>{second}".encode(), digest_size=4).digest()
+    percent = int.from_bytes(digest, "big") % 100
+    if percent < HELD_OUT_PERCENT:
+        return "held_out"
+    return "validation" if percent < HELD_OUT_PERCENT + VALIDATION_PERCENT else "train"
