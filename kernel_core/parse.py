@@ -57,11 +57,12 @@ def _split_thinking(text: str) -> tuple[str, str | None]:
     closings = list(_THINK_CLOSE.finditer(text))
     if closings:
         thinking, answer = text[: closings[-1].start()], text[closings[-1].end() :]
+    thinking = _trimmed(_THINK_OPEN.sub("", _THINK_CLOSE.sub("", thinking)))
     opening = _THINK_OPEN.search(answer)
-    if opening:
-        before = answer[: opening.start()]
-        answer = before if _kernel_block(before) is not None else None
-    return _trimmed(_THINK_OPEN.sub("", _THINK_CLOSE.sub("", thinking))), answer
+    if opening is None:
+        return thinking, answer
+    before = answer[: opening.start()]
+    return thinking, before if _kernel_block(before) is not None else None
 
 
 def _kernel_block(answer: str) -> str | None:

@@ -7,6 +7,7 @@ phrase such as `tl.load(x_ptr + offs, mask=mask)` costs few tokens. No merge cro
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Iterable, Sequence
 
@@ -45,7 +46,7 @@ def new_policy(config: PolicyConfig, texts: Iterable[str], seed: int) -> TorchPo
     model = _new_model(config, tokenizer, seed)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     log.info("new policy: %.2f M parameters, %d tokens", parameters / 1e6, len(tokenizer))
-    return TorchPolicy(model, tokenizer, config, version=f"new-{seed}")
+    return TorchPolicy(model, tokenizer, config, version=f"new-{_digest(model)[:12]}")
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
@@ -103,6 +104,14 @@ def _new_model(config: PolicyConfig, tokenizer: PreTrainedTokenizerFast, seed: i
             )
         )
     return model.to(device=config.device, dtype=getattr(torch, config.dtype))
+
+
+def _digest(model: Qwen3ForCausalLM) -> str:
+    """Of the initial weights: what another seed, size or tokenizer changes."""
+    digest = hashlib.sha256()
+    for parameter in model.parameters():
+        digest.update(parameter.detach().float().cpu().numpy().tobytes())
+    return digest.hexdigest()
 
 
 def characters_per_token(tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]) -> float:

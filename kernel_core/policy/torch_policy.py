@@ -13,7 +13,9 @@ import torch
 
 from kernel_core.config import PolicyConfig
 from kernel_core.policy import decode
+from kernel_core.policy.folder import load_parts, save_parts
 from kernel_core.policy.protocol import Messages, Sample
+from kernel_core.store import Manifest, Store
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +43,25 @@ class TorchPolicy:
         self._version = version
         if tokenizer.chat_template is None:
             tokenizer.chat_template = PLAIN_TEMPLATE
+
+    @classmethod
+    def load(cls, source: str | Store, config: PolicyConfig) -> TorchPolicy:
+        """From a folder that `save` wrote, a transformers folder, or a Hugging Face name.
+
+        With `config.lora_rank`, new adapters are put on it. Raises `NotFound` and `Corrupt`.
+        """
+        model, tokenizer, version, base = load_parts(source, config)
+        return cls(model, tokenizer, config, version=version, base=base)
+
+    def save(self, folder: str | Store, dtype: torch.dtype | None = None) -> Manifest:
+        """Write weights (adapters alone under LoRA), tokenizer and config as a sealed folder.
+
+        `dtype` casts the weights on the way, for a smaller file; the default loses nothing.
+        """
+        store = folder if isinstance(folder, Store) else Store(folder)
+        return save_parts(
+            store, self.model, self.tokenizer, version=self.version, base=self.base, dtype=dtype
+        )
 
     @property
     def version(self) -> str:

@@ -1,0 +1,49 @@
+"""Policies: what writes kernels. `open_policy` opens the one that a config names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kernel_core.config import PolicyConfig
+from kernel_core.errors import ConfigError, NotFound
+from kernel_core.policy.protocol import Policy
+
+_SHIPPED = Path(__file__).resolve().parents[2] / "data" / "policy"
+
+
+def shipped_folder() -> Path | None:
+    """Where the cold-started tiny policy of this repository is; None when it has none."""
+    return _SHIPPED if _SHIPPED.is_dir() else None
+
+
+def open_policy(config: PolicyConfig, checkpoint: str | None = None) -> Policy:
+    """The policy a config names; with `checkpoint`, the weights saved in that folder instead.
+
+    Raises `NotFound` for a model or checkpoint that is not there, `Corrupt` for a damaged one.
+    """
+    if config.kind == "openai":
+        from kernel_core.policy.openai_policy import OpenAIPolicy
+
+        return OpenAIPolicy(config)
+    if config.kind == "scripted":
+        from kernel_core.policy.scripted import ScriptedPolicy
+
+        return ScriptedPolicy.load(config.model)
+    from kernel_core.policy.torch_policy import TorchPolicy
+
+    if checkpoint is not None:
+        return TorchPolicy.load(checkpoint, config)
+    if config.model == "new":
+        raise ConfigError(
+            "policy.model = new has no weights yet: its tokenizer and cold start come from a snapshot; "
+            "run `dojo train` (which makes it), or name a checkpoint"
+        )
+    if config.model == "shipped":
+        folder = shipped_folder()
+        if folder is None:
+            raise NotFound(
+                f"the shipped policy is not in {_SHIPPED}; make it with `dojo train policy.model=new`, "
+                "or set policy.model to a Hugging Face name or a folder"
+            )
+        return TorchPolicy.load(str(folder), config)
+    return TorchPolicy.load(config.model, config)

@@ -1,0 +1,187 @@
+"""A policy as a folder: safetensors, tokenizer and config, as transformers reads them, and our manifest.
+
+Without LoRA the folder is a plain transformers model, so that any other tool can open it. With LoRA it
+holds the adapters and names the model that they belong to. Nothing in it is a pickle.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import httpx
+import torch
+from huggingface_hub import constants, try_to_load_from_cache
+from peft import LoraConfig, get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
+from safetensors import SafetensorError
+from safetensors.torch import load as load_safetensors
+from safetensors.torch import save as save_safetensors
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils.logging import disable_progress_bar
+
+from kernel_core.config import PolicyConfig
+from kernel_core.errors import ConfigError, Corrupt, NotFound
+from kernel_core.store import Manifest, Store
+
+# Our own progress says what is going on; weights of a checkpoint load in a moment.
+disable_progress_bar()
+
+KIND = "policy"
+WEIGHTS, ADAPTERS = "model.safetensors", "adapters.safetensors"
+
+Parts = tuple[Any, Any, str, str | None]
+"""Model, tokenizer, version, and the name of the model that LoRA adapters belong to."""
+
+
+def save_parts(
+    store: Store, model: Any, tokenizer: Any, *, version: str, base: str | None, dtype: torch.dtype | None
+) -> Manifest:
+    """Write a policy's folder, manifest last; `dtype` casts the weights (a smaller file to ship)."""
+    files: dict[str, str] = {}
+    if base is None:
+        weights = _unique_weights(model)
+        files["config.json"] = store.write("config.json", _config_json(model, dtype))
+        files[WEIGHTS] = store.write(WEIGHTS, _as_safetensors(weights, dtype))
+        files |= _write_tokenizer(store, tokenizer)
+        meta: dict[str, Any] = {"version": version}
+    else:
+        files[ADAPTERS] = store.write(ADAPTERS, _as_safetensors(get_peft_model_state_dict(model), dtype))
+        meta = {"version": version, "base": base, "lora_rank": model.peft_config["default"].r}
+    return store.seal(KIND, files, meta)
+
+
+def load_parts(source: Store | str, config: PolicyConfig) -> Parts:
+    """What `save_parts` wrote, a transformers folder, or a model by its Hugging Face name.
+
+    Raises `NotFound` for what is not there and `Corrupt` for what does not match its checksum or is
+    no model.
+    """
+    store = source if isinstance(source, Store) else Store(source)
+    if not store.exists():
+        if isinstance(source, Store) or not _may_be_hub_name(source):
+            raise NotFound(f"no model folder {store.root}")
+        return _with_adapters(*_pretrained(source, config), config, base=source)
+    if not store.sealed():
+        if not store.exists("config.json"):
+            raise NotFound(f"{store.root} holds no model: config.json is missing")
+        return _with_adapters(*_pretrained(store.root, config), config, base=store.root)
+    manifest = store.open_sealed(KIND)
+    version = str(manifest.meta["version"])
+    base = manifest.meta.get("base")
+    if base is None:
+        with tempfile.TemporaryDirectory() as folder:
+            model, tokenizer, _ = _pretrained(_local_copy(store, manifest, folder), config)
+        return _with_adapters(model, tokenizer, version, config, base=store.root)
+    model, tokenizer, _, _ = load_parts(base, config.model_copy(update={"lora_rank": None}))
+    model = _adapted(model, int(manifest.meta["lora_rank"]))
+    set_peft_model_state_dict(model, load_safetensors(store.read(ADAPTERS)))
+    return model, tokenizer, version, base
+
+
+def _with_adapters(model: Any, tokenizer: Any, version: str, config: PolicyConfig, base: str) -> Parts:
+    if config.lora_rank is None:
+        return model, tokenizer, version, None
+    return _adapted(model, config.lora_rank), tokenizer, version, base
+
+
+def _adapted(model: Any, rank: int) -> Any:
+    """The model with fresh LoRA adapters on every linear layer; the seed does not matter to the outputs,
+    since one of the two factors starts at zero, but a fixed one makes runs repeatable."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        lora = LoraConfig(
+            r=rank, lora_alpha=2 * rank, target_modules="all-linear", bias="none", task_type="CAUSAL_LM"
+        )
+        return get_peft_model(model, lora)
+
+
+def _pretrained(name: str, config: PolicyConfig) -> tuple[Any, Any, str]:
+    """Model, tokenizer and version from a folder or a Hugging Face name."""
+    is_folder = Path(name).is_dir()
+    found = is_folder or _is_cached(name, config.revision)
+    if not found and (trouble := _hub_trouble()):
+        raise NotFound(
+            f"no model {name!r}: it is neither a folder nor in the Hugging Face cache here, and the hub "
+            f"cannot be reached ({trouble})"
+        )
+    where = {"revision": config.revision, "local_files_only": found}
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name, **where)
+        model = AutoModelForCausalLM.from_pretrained(
+            name, dtype=getattr(torch, config.dtype), use_safetensors=True, **where
+        )
+    except (OSError, ValueError, KeyError, SafetensorError, RuntimeError) as error:
+        reason = str(error).strip().split("\n")[0]
+        if is_folder:
+            raise Corrupt(
+                f"{name} holds no model that can be read ({reason}); fetch or make it again"
+            ) from error
+        raise NotFound(
+            f"no model {name!r}: it is not a folder here, and the Hugging Face hub did not give it ({reason})"
+        ) from error
+    if config.device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("policy.device = cuda, but torch sees no GPU; set policy.device=cpu")
+    revision = config.revision or getattr(model.config, "_commit_hash", None)
+    return model.to(config.device), tokenizer, f"{name}@{revision}" if revision else name
+
+
+def _is_cached(name: str, revision: str | None) -> bool:
+    """Whether an earlier download left the model here; then the hub is not asked."""
+    return isinstance(try_to_load_from_cache(name, "config.json", revision=revision), str)
+
+
+def _hub_trouble() -> str | None:
+    """Why the hub cannot be asked, found out at once: its own client would try for most of a minute."""
+    if constants.HF_HUB_OFFLINE:
+        return "HF_HUB_OFFLINE is set"
+    try:
+        httpx.head(constants.ENDPOINT, timeout=10.0)
+    except httpx.HTTPError as error:
+        return f"{constants.ENDPOINT}: {error}"
+    return None
+
+
+def _may_be_hub_name(name: str) -> bool:
+    return name.count("/") <= 1 and not name.startswith((".", "/", "~")) and "://" not in name
+
+
+def _local_copy(store: Store, manifest: Manifest, folder: str) -> str:
+    """A path on this machine that transformers can read."""
+    if store.is_local:
+        return store.root.removeprefix("file://")
+    for name in manifest.files:
+        (Path(folder) / name).write_bytes(store.read(name))
+    return folder
+
+
+def _unique_weights(model: Any) -> dict[str, torch.Tensor]:
+    """Weights by name; those tied to an earlier one are left out, as transformers expects."""
+    seen: set[int] = set()
+    unique = {}
+    for name, tensor in model.state_dict().items():
+        if tensor.data_ptr() not in seen:
+            seen.add(tensor.data_ptr())
+            unique[name] = tensor
+    return unique
+
+
+def _as_safetensors(weights: dict[str, torch.Tensor], dtype: torch.dtype | None) -> bytes:
+    ready = {name: tensor.detach().to("cpu", dtype).contiguous() for name, tensor in weights.items()}
+    return save_safetensors(ready, metadata={"format": "pt"})
+
+
+def _config_json(model: Any, dtype: torch.dtype | None) -> bytes:
+    values = json.loads(model.config.to_json_string(use_diff=True))
+    values["architectures"] = [type(model).__name__]
+    values["dtype"] = str(dtype or model.dtype).removeprefix("torch.")
+    return (json.dumps(values, indent=2, sort_keys=True) + "\n").encode()
+
+
+def _write_tokenizer(store: Store, tokenizer: Any) -> dict[str, str]:
+    with tempfile.TemporaryDirectory() as folder:
+        tokenizer.save_pretrained(folder)
+        return {
+            path.name: store.write(path.name, path.read_bytes()) for path in sorted(Path(folder).iterdir())
+        }
