@@ -90,7 +90,7 @@ def converse(
                 retriever,
                 config,
                 group_size=samples,
-                seed=_seed(seed, start),
+                seed=seed,
                 progress=progress,
             )
             store.write(name, _encode(held.groups))
@@ -99,11 +99,6 @@ def converse(
         files[name] = hashlib.sha256(data).hexdigest()
     progress("problems", done=len(problems), total=len(problems))
     return Conversations(groups=groups, files=files)
-
-
-def _seed(seed: int, start: int) -> int:
-    """Parts draw from streams of their own: what one part drew has no influence on the next."""
-    return int(digest_of([seed, start])[:8], 16)
 
 
 def _encode(groups: Sequence[Group]) -> bytes:

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from kernel_core.gym.protocol import Gym, JudgeRequest
 from kernel_core.records import Candidate, Evaluation, Group, Problem, Record, Turn, Verdict
+from kernel_core.rollout import seed_of
 from kernel_core.scores import SpeedKind, outcome_of
-from kernel_core.store import digest_of
 
 FRESH_DRAWS = 3
 """Second judgements of a candidate, each of the gym's number of trials on a seed of its own."""
@@ -120,7 +120,7 @@ def _judge_again(
         JudgeRequest(
             problem=problem,
             candidate=ranked.candidate,
-            seed=int(digest_of(["winner", seed, problem.id, draw])[:8], 16),
+            seed=seed_of("winner", seed, problem.id, draw),
             rejudge=True,
         )
         for draw in range(FRESH_DRAWS)

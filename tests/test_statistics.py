@@ -1,0 +1,136 @@
+"""Estimates and their intervals, against numbers worked by hand and against what must always hold."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernel_core.statistics import geometric_mean, geometric_mean_ratio, mean_difference, pass_at_k, share
+
+shares = st.lists(st.floats(0, 1), min_size=1, max_size=12)
+
+
+@pytest.mark.parametrize(
+    ("num_samples", "num_correct", "k", "expected"),
+    [
+        (10, 3, 1, 0.3),
+        (10, 3, 2, 1 - (7 / 10) * (6 / 9)),
+        (4, 2, 3, 1.0),  # three of four samples cannot all miss two correct ones
+        (5, 0, 5, 0.0),
+        (5, 5, 1, 1.0),
+        (8, 1, 8, 1.0),
+    ],
+)
+def test_pass_at_k_equals_the_worked_number(num_samples, num_correct, k, expected):
+    assert pass_at_k(num_samples, num_correct, k) == pytest.approx(expected)
+
+
+@given(st.integers(1, 7), st.data())
+def test_pass_at_k_is_the_share_of_all_draws_that_hold_a_correct_sample(num_samples, data):
+    num_correct = data.draw(st.integers(0, num_samples))
+    k = data.draw(st.integers(1, num_samples))
+    draws = list(combinations(range(num_samples), k))
+    holding = sum(any(sample < num_correct for sample in draw) for draw in draws)
+    assert pass_at_k(num_samples, num_correct, k) == pytest.approx(holding / len(draws))
+
+
+@pytest.mark.parametrize(("num_samples", "num_correct", "k"), [(3, 1, 4), (3, 4, 1), (3, -1, 1), (3, 1, 0)])
+def test_pass_at_k_refuses_what_is_not_defined(num_samples, num_correct, k):
+    with pytest.raises(ValueError, match="not defined"):
+        pass_at_k(num_samples, num_correct, k)
+
+
+def test_a_share_is_the_mean_over_problems_inside_its_interval():
+    estimate = share([0.0, 0.5, 1.0, 0.5])
+    assert estimate.value == 0.5
+    assert 0 < estimate.low < 0.5 < estimate.high < 1
+
+
+def test_no_success_on_24_problems_leaves_room_for_about_one_in_nine():
+    estimate = share([0.0] * 24)
+    assert (estimate.value, estimate.low) == (0.0, 0.0)
+    assert estimate.high == pytest.approx(3 / 26)
+
+
+def test_more_problems_give_a_narrower_interval():
+    few, many = share([0.0, 1.0] * 5), share([0.0, 1.0] * 50)
+    assert many.high - many.low < (few.high - few.low) / 2
+
+
+def test_intervals_hold_the_true_share_about_19_times_in_20():
+    """24 problems of differing difficulty, four samples each: the setting of an ordinary evaluation."""
+    rng = np.random.default_rng(0)
+    held = 0
+    for _ in range(300):
+        difficulty = rng.beta(1, 2, 24)  # mean 1/3
+        estimate = share((rng.binomial(4, difficulty) / 4).tolist())
+        held += estimate.low <= 1 / 3 <= estimate.high
+    assert 0.92 <= held / 300 <= 0.99
+
+
+@given(shares)
+def test_an_interval_holds_its_estimate_and_stays_between_0_and_1(values):
+    estimate = share(values)
+    assert 0 <= estimate.low <= estimate.value <= estimate.high <= 1
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=8))
+def test_problems_that_do_no_better_give_no_higher_an_interval(pairs):
+    low, high = share([min(pair) for pair in pairs]), share([max(pair) for pair in pairs])
+    assert low.value <= high.value
+    assert low.low <= high.low + 1e-12
+    assert low.high <= high.high + 1e-12
+
+
+def test_a_share_needs_a_problem():
+    with pytest.raises(ValueError, match="no problems"):
+        share([])
+
+
+def test_a_geometric_mean_weighs_double_and_half_alike():
+    assert geometric_mean([[2.0], [0.5]]).value == pytest.approx(1.0)
+    assert geometric_mean([[1.0, 8.0], [], [1.0]]).value == pytest.approx(2.0)
+
+
+def test_without_speedups_there_is_no_geometric_mean():
+    assert geometric_mean([[], []]) is None
+
+
+def test_one_problem_gives_a_geometric_mean_without_an_interval():
+    estimate = geometric_mean([[2.0, 2.0], []])
+    assert (estimate.value, estimate.low, estimate.high) == (pytest.approx(2.0), None, None)
+
+
+def test_the_interval_of_a_geometric_mean_spans_its_problems():
+    estimate = geometric_mean([[1.0], [4.0], [2.0], [2.0]])
+    assert estimate.value == pytest.approx(2.0)
+    assert 1.0 <= estimate.low < 2.0 < estimate.high <= 4.0
+
+
+def test_the_change_of_paired_problems_is_known_better_than_either_side():
+    """Difficulty differs much between problems and cancels in pairs."""
+    before = [0.1 * problem for problem in range(9)] * 4
+    after = [value + 0.1 for value in before]
+    change = mean_difference(before, after)
+    assert change.value == pytest.approx(0.1)
+    assert change.low > 0
+    assert change.high - change.low < share(before).high - share(before).low
+
+
+def test_no_change_anywhere_is_reported_as_uncertain_and_around_zero():
+    change = mean_difference([0.5] * 12, [0.5] * 12)
+    assert change.value == 0
+    assert change.low < 0 < change.high
+
+
+def test_the_ratio_of_geometric_means_pairs_problems():
+    before, after = [[1.0], [10.0], [100.0]], [[2.0], [20.0], [200.0]]
+    ratio = geometric_mean_ratio(before, after)
+    assert (ratio.value, ratio.low, ratio.high) == pytest.approx((2.0, 2.0, 2.0))
+    assert geometric_mean_ratio([[], []], [[1.0], [2.0]]) is None
+
+
+def test_the_same_numbers_give_the_same_interval_every_time():
+    assert share([0.1, 0.9, 0.4]) == share([0.1, 0.9, 0.4])
