@@ -1,0 +1,164 @@
+"""Checkpoints: everything that training needs to go on, in a sealed folder; no pickles.
+
+`checkpoints/step-000012/` is a policy's folder that opens like any saved policy. In it, `trainer/` holds
+`optimiser.safetensors` (moments and random-number states) and `trainer.json` (the rest). `trainer/` is
+sealed first and the folder itself last, each with a checksum of every file, so a kill leaves a whole
+checkpoint or none. `checkpoints.jsonl` lists them, and `checkpoints/latest.json` names the newest.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from typing import Any
+
+import safetensors.torch
+import torch
+
+from kernel_core.errors import Corrupt, NotFound
+from kernel_core.policy.folder import KIND as POLICY_KIND
+from kernel_core.policy.torch_policy import TorchPolicy
+from kernel_core.store import MANIFEST, Store
+
+log = logging.getLogger(__name__)
+
+TRAINER_KIND = "trainer"
+FOLDER = "checkpoints"
+LIST = "checkpoints.jsonl"
+LATEST = f"{FOLDER}/latest.json"
+OPTIMISER, STATE = "optimiser.safetensors", "trainer.json"
+
+
+def folder_of(step: int) -> str:
+    """Where the checkpoint after a step is, under the run's folder."""
+    return f"{FOLDER}/step-{step:06d}"
+
+
+def save(
+    store: Store,
+    step: int,
+    policy: TorchPolicy,
+    optimiser: torch.optim.Optimizer,
+    state: dict[str, Any],
+    keep: int,
+) -> str:
+    """Write the checkpoint of a step, list it, and remove those beyond the newest `keep`.
+
+    `state` is what else the trainer needs, JSON-able. Gives the folder's name under `store`.
+    """
+    name = folder_of(step)
+    _remove(store.child(name))
+    trainer = store.child(f"{name}/trainer")
+    tensors, groups = _flat(optimiser)
+    files = {
+        OPTIMISER: trainer.write(OPTIMISER, safetensors.torch.save(tensors | _rng_states())),
+        STATE: trainer.write_json(
+            STATE, {"optimiser_groups": groups, "python_rng": random.getstate(), "state": state}
+        ),
+    }
+    trainer.seal(TRAINER_KIND, files, meta={"step": step})
+    policy.save(store.child(name))
+    store.write_json(LATEST, {"step": step, "folder": name, "policy_version": policy.version})
+    list_checkpoint(store, step, policy.version)
+    for old in [step for step in _steps(store) if store.child(folder_of(step)).sealed()][keep:]:
+        _remove(store.child(folder_of(old)))
+    return name
+
+
+def list_checkpoint(store: Store, step: int, version: str) -> None:
+    """Add a checkpoint to the list unless it is there: a kill may have come between sealing and listing."""
+    if step not in {line["step"] for line in store.lines(LIST)}:
+        store.append_line(LIST, {"step": step, "folder": folder_of(step), "policy_version": version})
+
+
+def newest(store: Store) -> str | None:
+    """The folder of the newest whole checkpoint; None before the first one.
+
+    A damaged one is passed over with a warning; `Corrupt` when every one is damaged. What is left of
+    checkpoints that were never finished is removed.
+    """
+    damage: Exception | None = None
+    for step in _steps(store):
+        folder = store.child(folder_of(step))
+        if not folder.sealed():
+            folder.remove()
+            continue
+        try:
+            folder.open_sealed(POLICY_KIND)
+            folder.child("trainer").open_sealed(TRAINER_KIND)
+        except (Corrupt, NotFound) as error:
+            log.warning("checkpoint %s is damaged: %s; going back to the one before", folder.root, error)
+            damage = error
+            continue
+        return folder_of(step)
+    if damage is not None:
+        raise Corrupt(
+            f"every checkpoint in {store.path(FOLDER)} is damaged ({damage}); "
+            "remove that folder to train from the start"
+        ) from damage
+    return None
+
+
+def restore(store: Store, policy: TorchPolicy, optimiser: torch.optim.Optimizer) -> dict[str, Any]:
+    """Put a checkpoint's weights, optimiser and random-number states in place; `store` is its folder.
+
+    Gives the `state` that it was saved with.
+    """
+    config = policy.config
+    if config.lora_rank is None:  # its weights were trained in float32, whatever the policy computes in
+        config = config.model_copy(update={"dtype": "float32"})
+    saved = TorchPolicy.load(store, config)
+    policy.model.load_state_dict(saved.model.state_dict())
+    policy.set_version(saved.version)
+
+    trainer = store.child("trainer")
+    values = trainer.read_json(STATE)
+    tensors = safetensors.torch.load(trainer.read(OPTIMISER))
+    optimiser.load_state_dict(_nested(tensors, values["optimiser_groups"]))
+    version, internal, gauss = values["python_rng"]
+    random.setstate((version, tuple(internal), gauss))
+    torch.set_rng_state(tensors["rng.cpu"])
+    for device in range(torch.cuda.device_count()):
+        if f"rng.cuda.{device}" in tensors:
+            torch.cuda.set_rng_state(tensors[f"rng.cuda.{device}"], device)
+    state: dict[str, Any] = values["state"]
+    return state
+
+
+def _steps(store: Store) -> list[int]:
+    """Steps that have a folder, newest first, whole or not."""
+    names = [name.removeprefix("step-") for name in store.names(FOLDER) if name.startswith("step-")]
+    return sorted((int(name) for name in names if name.isdigit()), reverse=True)
+
+
+def _remove(folder: Store) -> None:
+    """Remove a checkpoint; its manifest first, so that a half-removed folder does not count."""
+    folder.remove(MANIFEST)
+    folder.remove()
+
+
+def _flat(optimiser: torch.optim.Optimizer) -> tuple[dict[str, torch.Tensor], list[dict[str, Any]]]:
+    """The optimiser's moments by name, and its groups as JSON."""
+    state = optimiser.state_dict()
+    tensors = {
+        f"state.{index}.{key}": value.detach().cpu().contiguous()
+        for index, values in state["state"].items()
+        for key, value in values.items()
+    }
+    return tensors, state["param_groups"]
+
+
+def _nested(tensors: dict[str, torch.Tensor], groups: list[dict[str, Any]]) -> dict[str, Any]:
+    state: dict[int, dict[str, torch.Tensor]] = {}
+    for name, tensor in tensors.items():
+        if name.startswith("state."):
+            _, index, key = name.split(".", 2)
+            state.setdefault(int(index), {})[key] = tensor
+    return {"state": state, "param_groups": groups}
+
+
+def _rng_states() -> dict[str, torch.Tensor]:
+    states = {"rng.cpu": torch.get_rng_state()}
+    for device in range(torch.cuda.device_count()):
+        states[f"rng.cuda.{device}"] = torch.cuda.get_rng_state(device)
+    return states
