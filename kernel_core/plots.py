@@ -56,9 +56,10 @@ def _draw_families(axes: Any, card: Scorecard) -> None:
     ):
         values = [rate.value for rate in rates]
         whiskers = [[r.value - (r.low or 0.0) for r in rates], [(r.high or 0.0) - r.value for r in rates]]
-        axes.barh(rows + offset, values, 0.4, color=colour, label=label, xerr=whiskers, ecolor="#666666")
-    axes.set_yticks(rows, list(card.by_family))
+        thin = {"elinewidth": 0.7, "ecolor": "#999999"}
+        axes.barh(rows + offset, values, 0.4, color=colour, label=label, xerr=whiskers, error_kw=thin)
+    axes.set_yticks(rows, [f"{family} ({score.num_problems})" for family, score in card.by_family.items()])
     axes.invert_yaxis()
     axes.set(xlim=(0, 1), xlabel="share of samples, last turn, with 95 % intervals")
-    axes.set_title("by family")
-    axes.legend(frameon=False)
+    axes.set_title("by family (problems)")
+    axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=2)
