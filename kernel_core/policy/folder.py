@@ -23,37 +23,42 @@ from transformers.utils.logging import disable_progress_bar
 
 from kernel_core.config import PolicyConfig
 from kernel_core.errors import ConfigError, Corrupt, NotFound
-from kernel_core.store import Manifest, Store
+from kernel_core.store import MANIFEST, Manifest, Store
 
 # Our own progress says what is going on; weights of a checkpoint load in a moment.
 disable_progress_bar()
 
 KIND = "policy"
 WEIGHTS, ADAPTERS = "model.safetensors", "adapters.safetensors"
+ABOUT = "policy.json"
+"""Version, and under LoRA the rank and the model that the adapters belong to."""
 
 Parts = tuple[Any, Any, str, str | None]
 """Model, tokenizer, version, and the name of the model that LoRA adapters belong to."""
 
 
-def save_parts(
+def write_parts(
     store: Store, model: Any, tokenizer: Any, *, version: str, base: str | None, dtype: torch.dtype | None
-) -> Manifest:
-    """Write a policy's folder, manifest last; `dtype` casts the weights (a smaller file to ship)."""
+) -> dict[str, str]:
+    """Write a policy's files into the store's root and give their checksums; sealing is the caller's.
+
+    `dtype` casts the weights (a smaller file to ship).
+    """
     files: dict[str, str] = {}
+    about: dict[str, Any] = {"version": version}
     if base is None:
-        weights = _unique_weights(model)
         files["config.json"] = store.write("config.json", _config_json(model, dtype))
-        files[WEIGHTS] = store.write(WEIGHTS, _as_safetensors(weights, dtype))
+        files[WEIGHTS] = store.write(WEIGHTS, _as_safetensors(_unique_weights(model), dtype))
         files |= _write_tokenizer(store, tokenizer)
-        meta: dict[str, Any] = {"version": version}
     else:
         files[ADAPTERS] = store.write(ADAPTERS, _as_safetensors(get_peft_model_state_dict(model), dtype))
-        meta = {"version": version, "base": base, "lora_rank": model.peft_config["default"].r}
-    return store.seal(KIND, files, meta)
+        about |= {"base": base, "lora_rank": model.peft_config["default"].r}
+    files[ABOUT] = store.write_json(ABOUT, about)
+    return files
 
 
 def load_parts(source: Store | str, config: PolicyConfig) -> Parts:
-    """What `save_parts` wrote, a transformers folder, or a model by its Hugging Face name.
+    """A sealed folder with a policy's files, a transformers folder, or a model by its Hugging Face name.
 
     Raises `NotFound` for what is not there and `Corrupt` for what does not match its checksum or is
     no model.
@@ -63,21 +68,28 @@ def load_parts(source: Store | str, config: PolicyConfig) -> Parts:
         if isinstance(source, Store) or not _may_be_hub_name(source):
             raise NotFound(f"no model folder {store.root}")
         return _with_adapters(*_pretrained(source, config), config, base=source)
-    if not store.sealed():
-        if not store.exists("config.json"):
-            raise NotFound(f"{store.root} holds no model: config.json is missing")
-        return _with_adapters(*_pretrained(store.root, config), config, base=store.root)
-    manifest = store.open_sealed(KIND)
-    version = str(manifest.meta["version"])
-    base = manifest.meta.get("base")
+    if store.sealed():
+        return _sealed(store, config)
+    if not store.exists("config.json"):
+        raise NotFound(f"{store.root} holds no model: config.json is missing")
+    return _with_adapters(*_pretrained(store.root, config), config, base=store.root)
+
+
+def _sealed(store: Store, config: PolicyConfig) -> Parts:
+    """From a folder with a manifest: a saved policy, or anything that has a policy's files among others."""
+    manifest = store.open_sealed(str(store.read_json(MANIFEST).get("kind")))
+    if ABOUT not in manifest.files:
+        raise NotFound(f"{store.root} holds a {manifest.kind} without a policy; name a folder with {ABOUT}")
+    about = store.read_json(ABOUT)
+    base = about.get("base")
     if base is None:
         with tempfile.TemporaryDirectory() as folder:
             model, tokenizer, _ = _pretrained(_local_copy(store, manifest, folder), config)
-        return _with_adapters(model, tokenizer, version, config, base=store.root)
+        return _with_adapters(model, tokenizer, about["version"], config, base=store.root)
     model, tokenizer, _, _ = load_parts(base, config.model_copy(update={"lora_rank": None}))
-    model = _adapted(model, int(manifest.meta["lora_rank"]))
+    model = _adapted(model, about["lora_rank"])
     set_peft_model_state_dict(model, load_safetensors(store.read(ADAPTERS)))
-    return model, tokenizer, version, base
+    return model, tokenizer, about["version"], base
 
 
 def _with_adapters(model: Any, tokenizer: Any, version: str, config: PolicyConfig, base: str) -> Parts:

@@ -13,7 +13,7 @@ import torch
 
 from kernel_core.config import PolicyConfig
 from kernel_core.policy import decode
-from kernel_core.policy.folder import load_parts, save_parts
+from kernel_core.policy.folder import KIND, load_parts, write_parts
 from kernel_core.policy.protocol import Messages, Sample
 from kernel_core.store import Manifest, Store
 
@@ -59,7 +59,14 @@ class TorchPolicy:
         `dtype` casts the weights on the way, for a smaller file; the default loses nothing.
         """
         store = folder if isinstance(folder, Store) else Store(folder)
-        return save_parts(
+        return store.seal(KIND, self.write_files(store, dtype), meta={"version": self.version})
+
+    def write_files(self, store: Store, dtype: torch.dtype | None = None) -> dict[str, str]:
+        """`save` without the seal: the files' checksums, for a folder that holds more than a policy.
+
+        Once that folder is sealed with them, `load` opens it too.
+        """
+        return write_parts(
             store, self.model, self.tokenizer, version=self.version, base=self.base, dtype=dtype
         )
 
