@@ -1,0 +1,97 @@
+"""Nothing that gives an evaluation problem away: by task id, by hash, by the same computation rewritten.
+
+Four rules, in order; the first that holds names the reason:
+
+1. task id: the row says that it is a KernelBench task, and KernelBench is among the suites;
+2. same reference: its normalised syntax tree, constants included;
+3. same computation at other sizes: the tree without numbers;
+4. rewritten: the same multiset of operators, and names-erased shingles at least `PARAPHRASE` alike. Without
+   the operators a threshold low enough for a paraphrase would take every small module for every other.
+
+The generator's rows are held against its own splits by rule 2 alone. Those splits are disjoint by families
+and by parameters by construction, and a validation problem is meant to be a sibling of training problems.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from kernel_core.config import ProblemsConfig
+from kernel_core.corpus.normalise import Fingerprint, NotPython, fingerprint
+from kernel_core.corpus.shingles import jaccard
+from kernel_core.errors import ConfigError
+from kernel_core.problems.load import load_dojo, load_kernelbench, load_problems
+from kernel_core.records import Exemplar, Problem
+
+PARAPHRASE = 0.7
+"""Jaccard similarity from which two references with the same operators are one written twice."""
+
+_SUITES = ("dojo", "generated", "kernelbench")
+_EVALUATION_SPLITS: tuple[Literal["validation", "held_out"], ...] = ("validation", "held_out")
+_GENERATED_PROBLEMS = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """A problem that must not be given away."""
+
+    problem_id: str
+    suite: str
+    fingerprint: Fingerprint
+
+
+def evaluation_problems(suites: Sequence[str]) -> list[Problem]:
+    """The problems of these suites that evaluation may draw from, the generator's by a large sample."""
+    problems: list[Problem] = []
+    for suite in suites:
+        if suite == "dojo":
+            problems.extend(load_dojo())
+        elif suite == "kernelbench":
+            problems.extend(load_kernelbench((1, 2, 3, 4)))
+        elif suite == "generated":
+            for split in _EVALUATION_SPLITS:
+                drawn = ProblemsConfig(suite="generated", split=split, limit=_GENERATED_PROBLEMS)
+                problems.extend(load_problems(drawn))
+        else:
+            raise ConfigError(f"decontaminate_against has no suite {suite!r}; known: {', '.join(_SUITES)}")
+    return problems
+
+
+class Decontaminator:
+    """Says of an exemplar which evaluation problem it gives away, if any."""
+
+    def __init__(self, problems: Iterable[Problem], suites: Sequence[str]) -> None:
+        self._knows_kernelbench = "kernelbench" in suites
+        self._by_reference: dict[str, Evaluated] = {}
+        self._by_structure: dict[str, Evaluated] = {}
+        self._by_operators: dict[tuple[str, ...], list[Evaluated]] = defaultdict(list)
+        # The generator's last: where two problems share a tree, the other suite's rules are the stricter.
+        for problem in sorted(problems, key=lambda problem: problem.suite == "generated"):
+            try:
+                found = fingerprint(problem.source)
+            except NotPython as error:
+                raise ConfigError(f"evaluation problem {problem.id} is not Python: {error}") from error
+            evaluated = Evaluated(problem.id, problem.suite, found)
+            self._by_reference.setdefault(found.reference_hash, evaluated)
+            self._by_structure.setdefault(found.structure_hash, evaluated)
+            self._by_operators[tuple(sorted(found.operators))].append(evaluated)
+
+    def leak(self, exemplar: Exemplar, found: Fingerprint) -> tuple[str, str] | None:
+        """The reason and the problem that the exemplar gives away, or None."""
+        if self._knows_kernelbench and exemplar.task_level is not None and exemplar.task_id is not None:
+            return "evaluation task by id", f"kernelbench/level{exemplar.task_level}/{exemplar.task_id}"
+        if same := self._by_reference.get(found.reference_hash):
+            return "evaluation problem", same.problem_id
+        own = exemplar.source == "generator"
+        resized = self._by_structure.get(found.structure_hash)
+        if resized and not (own and resized.suite == "generated"):
+            return "evaluation problem at other sizes", resized.problem_id
+        for evaluated in self._by_operators.get(tuple(sorted(found.operators)), ()):
+            if own and evaluated.suite == "generated":
+                continue
+            if jaccard(found.shingles, evaluated.fingerprint.shingles) >= PARAPHRASE:
+                return "evaluation problem rewritten", evaluated.problem_id
+        return None

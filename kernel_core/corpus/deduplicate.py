@@ -1,0 +1,110 @@
+"""Exact and near duplicates.
+
+Exact: the same reference (by hash) with the same kernel (by hash).
+
+Near: two kernels whose shingles are as alike as the threshold asks, and whose references are too. Only rows
+of one *bucket* are ever compared, and the bucket decides what may be lost. A row with a grade has a known
+maker who wrote several kernels for one problem on purpose, and many problems from one template: its bucket
+is its own reference and its own grade, so that neither a mistake next to its correct twin nor a sibling of
+the same template goes. A found row's bucket is its operators, language and claim: two modules that apply
+different operators are never one, however alike their texts.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from datasketch import MinHash, MinHashLSH
+
+from kernel_core.corpus.normalise import Fingerprint
+from kernel_core.corpus.shingles import Shingles, code_tokens, jaccard, shingles_of
+from kernel_core.records import Exemplar
+
+_NUM_PERMUTATIONS = 64
+_CANDIDATE_MARGIN = 0.1
+"""MinHash proposes pairs somewhat below the threshold; the exact similarity decides."""
+
+Drop = Callable[[Exemplar, str, str], None]
+"""Told of each dropped row: the row, the reason, what it equals."""
+
+
+def without_exact_duplicates(exemplars: Sequence[Exemplar], drop: Drop) -> list[Exemplar]:
+    """The best row of each pair of reference and kernel, in the order given."""
+    best: dict[tuple[str, str], Exemplar] = {}
+    for exemplar in exemplars:
+        key = (exemplar.reference_hash, exemplar.kernel_hash)
+        if key not in best or _rank(exemplar) < _rank(best[key]):
+            best[key] = exemplar
+    kept = {exemplar.id for exemplar in best.values()}
+    seen: set[str] = set()
+    result = []
+    for exemplar in exemplars:
+        twin = best[exemplar.reference_hash, exemplar.kernel_hash]
+        if exemplar.id in kept and exemplar.id not in seen:
+            seen.add(exemplar.id)
+            result.append(exemplar)
+        else:
+            drop(exemplar, "exact duplicate", twin.id)
+    return result
+
+
+def without_near_duplicates(
+    exemplars: Sequence[Exemplar], fingerprints: dict[str, Fingerprint], threshold: float, drop: Drop
+) -> list[Exemplar]:
+    """The rows without those nearly equal to a better one of their bucket, in the order given.
+
+    `fingerprints` maps reference hashes; `threshold` is a Jaccard similarity of token shingles.
+    """
+    buckets: dict[tuple[object, ...], list[Exemplar]] = defaultdict(list)
+    for exemplar in exemplars:
+        buckets[_bucket(exemplar, fingerprints)].append(exemplar)
+    lost: set[str] = set()
+    for rows in buckets.values():
+        if len(rows) > 1:
+            for loser, winner in _near_pairs(sorted(rows, key=_rank), fingerprints, threshold):
+                lost.add(loser.id)
+                drop(loser, "near duplicate", winner.id)
+    return [exemplar for exemplar in exemplars if exemplar.id not in lost]
+
+
+def _bucket(exemplar: Exemplar, fingerprints: dict[str, Fingerprint]) -> tuple[object, ...]:
+    if exemplar.grade:
+        return (exemplar.reference_hash, exemplar.grade)
+    operators = tuple(sorted(fingerprints[exemplar.reference_hash].operators))
+    return (operators, exemplar.language, exemplar.claimed_correct)
+
+
+def _near_pairs(
+    rows: list[Exemplar], fingerprints: dict[str, Fingerprint], threshold: float
+) -> list[tuple[Exemplar, Exemplar]]:
+    """Pairs of a row that is lost and the better row that it nearly equals."""
+    index = MinHashLSH(max(0.1, threshold - _CANDIDATE_MARGIN), num_perm=_NUM_PERMUTATIONS)
+    kept: list[tuple[Exemplar, Shingles]] = []
+    pairs = []
+    for row in rows:
+        shingles = shingles_of(code_tokens(row.kernel_code, row.language))
+        sketch = MinHash(num_perm=_NUM_PERMUTATIONS, hashfunc=int)
+        sketch.update_batch(shingles.tolist())
+        reference = fingerprints[row.reference_hash].shingles
+        winner = None
+        for position in sorted(index.query(sketch)):
+            other, other_shingles = kept[position]
+            other_reference = fingerprints[other.reference_hash].shingles
+            near = jaccard(shingles, other_shingles) >= threshold
+            if near and jaccard(reference, other_reference) >= threshold:
+                winner = other
+                break
+        if winner is None:
+            index.insert(len(kept), sketch)
+            kept.append((row, shingles))
+        else:
+            pairs.append((row, winner))
+    return pairs
+
+
+def _rank(exemplar: Exemplar) -> tuple[bool, float]:
+    """Smaller is better: claimed correct first, then the faster claim; ties keep their order."""
+    speedup = exemplar.claimed_speedup if exemplar.claimed_speedup is not None else -np.inf
+    return (exemplar.claimed_correct is not True, -speedup)

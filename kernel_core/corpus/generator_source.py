@@ -1,0 +1,56 @@
+"""The problem generator as a corpus source: each kernel of each training problem is an exemplar."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import kernel_core.problems
+from kernel_core.corpus.normalise import kernel_hash, reference_hash
+from kernel_core.corpus.registry import Source
+from kernel_core.problems.generate import Generated, generate
+from kernel_core.records import Exemplar
+
+
+def generator_revision() -> str:
+    """SHA-256 over the generator's code: other code may draw other problems from the same seed."""
+    folder = Path(next(iter(kernel_core.problems.__path__)))
+    digest = hashlib.sha256()
+    for file in sorted(folder.rglob("*.py")):
+        digest.update(file.relative_to(folder).as_posix().encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()
+
+
+def generated_exemplars(source: Source, num_problems: int, seed: int) -> Iterator[Exemplar]:
+    """Exemplars of `num_problems` problems of the train split, a problem's kernels together.
+
+    A grade is `naive`, `fused`, `tuned` or `mistake:FAULT`; mistakes are claimed incorrect.
+    """
+    for made in generate("train", num_problems, seed):
+        yield from _exemplars_of(made, source)
+
+
+def _exemplars_of(made: Generated, source: Source) -> Iterator[Exemplar]:
+    problem = made.problem
+    reference = reference_hash(problem.source)
+    for position, kernel in enumerate(made.kernels):
+        is_mistake = kernel.grade == "mistake"
+        row_key = f"{problem.name}/{position}-{kernel.grade}"
+        yield Exemplar(
+            id=f"{source.name}/{row_key}",
+            source=source.name,
+            source_revision=source.revision,
+            row_key=row_key,
+            licence=source.licence,
+            attribution=source.attribution,
+            language="triton",
+            family=problem.family,
+            grade=f"mistake:{kernel.fault}" if is_mistake else kernel.grade,
+            reference_code=problem.source,
+            kernel_code=kernel.source,
+            thinking=kernel.thinking,
+            claimed_correct=not is_mistake,
+            reference_hash=reference,
+            kernel_hash=kernel_hash(kernel.source, "triton"),
+        )

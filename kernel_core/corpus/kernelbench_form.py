@@ -1,0 +1,118 @@
+"""KernelBook's modules in KernelBench's form: `Model`, `ModelNew` and a flat list of init inputs.
+
+KernelBook names its class after what it does (`SumAggregator`, rewritten as `SumAggregatorNew`) and its
+`get_init_inputs` returns a pair, `[[positional…], {keyword: …}]`. The names are replaced in the text and
+the pair is laid out flat in the order of `__init__`'s parameters, so that layout and comments survive.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass
+
+_STRINGS_AND_COMMENTS = r"\"{3}.*?\"{3}|'{3}.*?'{3}|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'|\#[^\n]*"
+
+
+@dataclass(frozen=True, slots=True)
+class Adapted:
+    """A reference whose class is `Model` and a kernel whose class is `ModelNew`."""
+
+    reference: str
+    kernel: str
+
+
+def in_kernelbench_form(reference: str, kernel: str, entry_point: str) -> Adapted | str:
+    """The pair in KernelBench's form, or why it cannot be put there."""
+    flat = _with_flat_init_inputs(reference, entry_point)
+    if not isinstance(flat, tuple):
+        return flat
+    renamed = _renamed(flat[0], entry_point, "Model")
+    renamed_kernel = _renamed(kernel, f"{entry_point}New", "ModelNew")
+    if renamed is None or renamed_kernel is None:
+        return "another class is called Model or ModelNew"
+    if "class ModelNew" not in renamed_kernel:
+        return "the kernel has no class named after the entry point"
+    return Adapted(renamed, renamed_kernel)
+
+
+def _renamed(source: str, old: str, new: str) -> str | None:
+    """The source with one identifier replaced; None when the new one is taken."""
+    if old == new:
+        return source
+    pattern = re.compile(rf"{_STRINGS_AND_COMMENTS}|\b(?:{re.escape(old)}|{new})\b", re.DOTALL)
+    pieces: list[str] = []
+    end = 0
+    for match in pattern.finditer(source):
+        if match.group() == new:
+            return None
+        pieces.append(source[end : match.start()])
+        pieces.append(new if match.group() == old else match.group())
+        end = match.end()
+    return "".join((*pieces, source[end:]))
+
+
+def _with_flat_init_inputs(reference: str, entry_point: str) -> tuple[str] | str:
+    try:
+        tree = ast.parse(reference)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return "the reference is not Python"
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    function, cls = functions.get("get_init_inputs"), classes.get(entry_point)
+    if function is None or cls is None:
+        return "no get_init_inputs, or no class named after the entry point"
+    pair = _returned_pair(function)
+    if pair is None:
+        return "the init inputs are not a literal pair of a list and a dictionary"
+    values = _laid_out(pair, cls, reference)
+    if values is None:
+        return "the init inputs' keywords do not follow __init__'s parameters"
+    lines = reference.splitlines(keepends=True)
+    new = f"def get_init_inputs():\n    return [{', '.join(values)}]\n"
+    assert function.end_lineno is not None
+    return ("".join((*lines[: function.lineno - 1], new, *lines[function.end_lineno :])),)
+
+
+def _returned_pair(function: ast.FunctionDef) -> tuple[ast.List, ast.Dict] | None:
+    returned = function.body[-1]
+    if len(function.body) != 1 or not isinstance(returned, ast.Return):
+        return None
+    if not isinstance(returned.value, ast.List | ast.Tuple) or len(returned.value.elts) != 2:
+        return None
+    positional, keywords = returned.value.elts
+    if isinstance(positional, ast.List) and isinstance(keywords, ast.Dict):
+        return positional, keywords
+    return None
+
+
+def _laid_out(pair: tuple[ast.List, ast.Dict], cls: ast.ClassDef, text: str) -> list[str] | None:
+    positional, keywords = pair
+    values = [ast.get_source_segment(text, value) or "" for value in positional.elts]
+    named = {
+        key.value: ast.get_source_segment(text, value) or ""
+        for key, value in zip(keywords.keys, keywords.values, strict=True)
+        if isinstance(key, ast.Constant) and isinstance(key.value, str)
+    }
+    if len(named) != len(keywords.keys):
+        return None
+    parameters = _init_parameters(cls)
+    for name, default in list(parameters.items())[len(values) :]:
+        if not named:
+            break
+        value = named.pop(name, default)
+        if value is None:
+            return None
+        values.append(value)
+    return None if named else values
+
+
+def _init_parameters(cls: ast.ClassDef) -> dict[str, str | None]:
+    """Positional parameters of `__init__` after the receiver, with the text of constant defaults."""
+    for node in cls.body:
+        if isinstance(node, ast.FunctionDef) and node.name == "__init__":
+            names = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args)][1:]
+            defaults = [ast.unparse(d) if isinstance(d, ast.Constant) else None for d in node.args.defaults]
+            missing: list[str | None] = [None] * (len(names) - len(defaults))
+            return dict(zip(names, [*missing, *defaults], strict=True))
+    return {}

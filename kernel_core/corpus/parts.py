@@ -1,0 +1,118 @@
+"""One source read to its end: its usable rows, sealed, so that a killed ingest reads no source twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kernel_core.config import IngestConfig
+from kernel_core.corpus import table
+from kernel_core.corpus.generator_source import generated_exemplars
+from kernel_core.corpus.layouts import to_exemplar
+from kernel_core.corpus.normalise import NORMALISER_VERSION
+from kernel_core.corpus.refusal import RowRefused
+from kernel_core.corpus.registry import Registry, Source
+from kernel_core.corpus.report import DropCount, Dropped, SourceReport
+from kernel_core.corpus.rows import stream_rows
+from kernel_core.progress import Progress
+from kernel_core.records import Exemplar
+from kernel_core.store import Store, digest_of
+
+INGEST_VERSION = "1"
+"""Changes whenever the same sources give another snapshot."""
+
+_ROWS = "exemplars.parquet"
+_PROGRESS_EVERY = 256
+
+
+def _part(
+    source: Source, config: IngestConfig, store: Store, registry: Registry, progress: Progress
+) -> tuple[list[Exemplar], SourceReport, tuple[Dropped, ...]]:
+    """One source's usable rows, read now or taken from the part that an earlier run sealed."""
+    generator = (config.generator_rows, config.seed) if source.kind == "generator" else None
+    identity = [
+        source.model_dump(),
+        config.max_rows_per_source,
+        generator,
+        registry.layouts.get(source.layout),
+    ]
+    versions = [INGEST_VERSION, NORMALISER_VERSION, table.SCHEMA_VERSION]
+    part = store.child(f"parts/{source.name}-{digest_of([identity, versions])[:16]}")
+    if not part.sealed():
+        _read_part(source, config, part, registry, progress)
+    manifest = part.open_sealed("part")
+    where = part.path(_ROWS)
+    rows = table.to_exemplars(table.read_table(part.read(_ROWS), where), where)
+    dropped = tuple(Dropped.model_validate(entry) for entry in manifest.meta["dropped"])
+    return Part(rows, SourceReport.model_validate(manifest.meta["report"]), dropped)
+
+
+def _read_part(
+    source: Source, config: IngestConfig, part: Store, registry: Registry, progress: Progress
+) -> None:
+    drops = DropCount()
+    notes: dict[str, int] = {}
+    rows: list[Exemplar] = []
+    keys: set[str] = set()
+    rows_in = 0
+    if source.kind == "generator":
+        read = _generated(source, config)
+    else:
+        read = _published(source, registry)
+    for position, exemplar, row_notes in read:
+        if rows_in == config.max_rows_per_source:
+            break
+        rows_in += 1
+        if isinstance(exemplar, RowRefused):
+            drops.add(source.name, "read", exemplar.reason, f"row {position}: {exemplar.detail}")
+        elif exemplar.id in keys:
+            drops.add(source.name, "read", "row key seen before", exemplar.row_key)
+        else:
+            keys.add(exemplar.id)
+            rows.append(exemplar)
+            for note in row_notes:
+                notes[note] = notes.get(note, 0) + 1
+        if rows_in % _PROGRESS_EVERY == 0:
+            progress(f"read {source.name}", rows_in, config.max_rows_per_source or rows_in)
+    progress(f"read {source.name}", rows_in, rows_in)
+    report = SourceReport(
+        source=source.name,
+        kind=source.kind,
+        revision=source.revision,
+        licence=source.licence or ", ".join(sorted({row.licence for row in rows})),
+        attribution=source.attribution,
+        rows_in=rows_in,
+        notes=notes,
+    )
+    meta = {"report": report.model_dump(), "dropped": [entry.model_dump() for entry in drops.dropped()]}
+    part.seal("part", {_ROWS: part.write(_ROWS, table.to_parquet(rows))}, meta)
+
+
+_Read = Iterator[tuple[int, Exemplar | RowRefused, tuple[str, ...]]]
+
+
+def _generated(source: Source, config: IngestConfig) -> _Read:
+    for position, exemplar in enumerate(generated_exemplars(source, config.generator_rows, config.seed)):
+        yield position, exemplar, ()
+
+
+def _published(source: Source, registry: Registry) -> _Read:
+    for row in stream_rows(source, registry):
+        if isinstance(row.values, RowRefused):
+            yield row.position, row.values, ()
+            continue
+        try:
+            # A file in a published layout is a copy of that set: its terms are the set's.
+            terms = _terms_of_layout(row.layout, source, registry)
+            exemplar, notes = to_exemplar(row.values, row.layout, terms)
+        except RowRefused as refused:
+            yield row.position, refused, ()
+        else:
+            yield row.position, exemplar, notes
+
+
+def _terms_of_layout(layout: str, source: Source, registry: Registry) -> Source:
+    if source.licence:
+        return source
+    publisher = next((entry for entry in registry.sources.values() if entry.layout == layout), source)
+    return source.model_copy(update={"licence": publisher.licence, "attribution": publisher.attribution})

@@ -1,0 +1,91 @@
+"""What an ingest took, what it left out and why: for a table, and for whoever doubts a snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pydantic import Field
+
+from kernel_core.records import Record
+
+_MAX_EXAMPLES = 3
+
+
+class Dropped(Record):
+    """Rows of one source that were left out for one reason."""
+
+    source: str
+    step: str
+    """`read`, `deduplicate` or `decontaminate`."""
+    reason: str
+    count: int
+    examples: tuple[str, ...]
+    """A few of them: the row's key and what was wrong or what it equals."""
+
+
+class SourceReport(Record):
+    """One source's rows in and out, and the terms under which they may be used."""
+
+    source: str
+    kind: str
+    revision: str
+    licence: str
+    attribution: str
+    rows_in: int
+    rows_out: int = 0
+    notes: dict[str, int] = Field(default_factory=dict)
+    """What was changed or not believed in rows that were kept, with counts."""
+
+
+class Report(Record):
+    """A whole ingest."""
+
+    sources: tuple[SourceReport, ...]
+    dropped: tuple[Dropped, ...]
+    num_exemplars: int
+    num_references: int
+    num_evaluation_problems: int
+    """Against which the snapshot was decontaminated."""
+
+    def rows(self) -> list[dict[str, str | int]]:
+        """One table row a source, then one a reason."""
+        table: list[dict[str, str | int]] = [
+            {"source": entry.source, "step": "kept", "why": entry.licence, "rows": entry.rows_out}
+            for entry in self.sources
+        ]
+        table.extend(
+            {"source": entry.source, "step": entry.step, "why": entry.reason, "rows": entry.count}
+            for entry in self.dropped
+        )
+        return table
+
+
+class DropCount:
+    """Counts dropped rows while an ingest runs."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, str, str], int] = {}
+        self._examples: dict[tuple[str, str, str], list[str]] = {}
+
+    def add(self, source: str, step: str, reason: str, example: str) -> None:
+        """Count one row."""
+        key = (source, step, reason)
+        self._counts[key] = self._counts.get(key, 0) + 1
+        examples = self._examples.setdefault(key, [])
+        if len(examples) < _MAX_EXAMPLES:
+            examples.append(example)
+
+    def dropped(self) -> tuple[Dropped, ...]:
+        """Everything counted, in the order of first appearance."""
+        return tuple(
+            Dropped(
+                source=key[0], step=key[1], reason=key[2], count=count, examples=tuple(self._examples[key])
+            )
+            for key, count in self._counts.items()
+        )
+
+
+def top_reasons(dropped: Iterable[Dropped], limit: int = 3) -> str:
+    """The most frequent reasons as a phrase."""
+    most = sorted(dropped, key=lambda entry: -entry.count)[:limit]
+    return ", ".join(f"{entry.count} {entry.reason}" for entry in most) or "no rows came"

@@ -1,0 +1,51 @@
+"""Lexical tokens of code, hashed runs of them (shingles), and how alike two sets of shingles are."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+Shingles = npt.NDArray[np.uint32]
+"""Sorted, distinct hashes."""
+
+SHINGLE_TOKENS = 5
+
+_PYTHON = re.compile(
+    r"""(?P<comment>\#[^\n]*)|(?P<indent>\n[ \t]*(?=[^\s\#]))|[rbfuRBFU]{0,2}(?:\"{3}.*?\"{3}|'{3}.*?'{3})"""
+    r"""|[rbfuRBFU]{0,2}(?:"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|\w+|[^\w\s]""",
+    re.DOTALL,
+)
+_CUDA = re.compile(
+    r"""(?P<comment>//[^\n]*|/\*.*?\*/)|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|\w+|[^\w\s]""", re.DOTALL
+)
+_MULTIPLIER = np.uint32(0x9E3779B1)
+
+
+def code_tokens(source: str, language: str) -> list[str]:
+    """Tokens without comments and spacing; in Python a line's indentation is a token, for it has meaning."""
+    if language == "cuda_cpp":
+        return [match.group() for match in _CUDA.finditer(source) if not match.group("comment")]
+    matches = _PYTHON.finditer(f"\n{source}")
+    return [match.group() for match in matches if not match.group("comment")]
+
+
+def shingles_of(tokens: Sequence[str]) -> Shingles:
+    """Hashes of every run of `SHINGLE_TOKENS` tokens; a shorter text is one shingle."""
+    hashes = np.fromiter((zlib.crc32(token.encode("utf-8", "replace")) for token in tokens), np.uint32)
+    num_runs = max(1, len(hashes) - SHINGLE_TOKENS + 1)
+    runs = np.zeros(num_runs, np.uint32)
+    with np.errstate(over="ignore"):
+        for offset in range(min(SHINGLE_TOKENS, len(hashes))):
+            runs = runs * _MULTIPLIER + hashes[offset : offset + num_runs] + np.uint32(offset)
+            runs ^= runs >> np.uint32(15)
+    return np.unique(runs)
+
+
+def jaccard(one: Shingles, other: Shingles) -> float:
+    """Shared shingles over all shingles, in [0, 1]."""
+    shared = len(np.intersect1d(one, other, assume_unique=True))
+    return shared / max(1, len(one) + len(other) - shared)

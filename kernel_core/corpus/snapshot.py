@@ -1,0 +1,204 @@
+"""The ingest: sources in, one sealed snapshot out (`exemplars.parquet`, `report.json`, manifest last).
+
+Each source's rows are kept as a sealed part once they are all read, so a killed ingest reads no source
+twice. The same config over the same revisions gives the same bytes, and a finished snapshot of the same
+digest is returned at once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from kernel_core.config import IngestConfig
+from kernel_core.corpus import table
+from kernel_core.corpus.decontaminate import Decontaminator, evaluation_problems
+from kernel_core.corpus.deduplicate import without_exact_duplicates, without_near_duplicates
+from kernel_core.corpus.generator_source import generator_revision
+from kernel_core.corpus.normalise import NORMALISER_VERSION, Fingerprint, fingerprint
+from kernel_core.corpus.parts import INGEST_VERSION, read_part
+from kernel_core.corpus.registry import (
+    SOURCES_FILE,
+    Registry,
+    Source,
+    find_source,
+    is_moving,
+    pinned,
+    read_registry,
+)
+from kernel_core.corpus.report import DropCount, Dropped, Report, SourceReport, top_reasons
+from kernel_core.errors import CallerError
+from kernel_core.progress import Progress, silent
+from kernel_core.records import Exemplar, Problem
+from kernel_core.store import MANIFEST, Manifest, Store, digest_of
+
+_ROWS = "exemplars.parquet"
+_REPORT = "report.json"
+_REVISIONS = "revisions.json"
+_PROGRESS_EVERY = 256
+
+logger = logging.getLogger(__name__)
+
+
+def build_snapshot(
+    config: IngestConfig, store: Store, progress: Progress = silent, sources_file: Path = SOURCES_FILE
+) -> Manifest:
+    """Ingest the config's sources into `store` and seal it; gives the manifest (kind `snapshot`).
+
+    Raises `SourceUnavailable` naming a source that cannot be reached, and `CallerError` for an unknown or
+    unpinned source, for columns that are not the published ones and for a snapshot that would be empty.
+    """
+    registry = read_registry(sources_file)
+    sources = _sources(config, store, registry)
+    problems = evaluation_problems(config.decontaminate_against)
+    digest = _digest(config, sources, problems)
+    if store.sealed():
+        manifest = store.open_sealed("snapshot")
+        if manifest.meta["config_digest"] == digest:
+            return manifest
+        logger.info(
+            "the snapshot in %s was made from another config or other sources: rebuilding", store.root
+        )
+        store.remove(MANIFEST)
+    drops = DropCount()
+    exemplars: list[Exemplar] = []
+    reports: list[SourceReport] = []
+    earlier: list[Dropped] = []
+    for source in sources:
+        part = read_part(source, config, store, registry, progress)
+        exemplars.extend(part.exemplars)
+        reports.append(part.report)
+        earlier.extend(part.dropped)
+    exemplars = _cleaned(exemplars, problems, config, drops, progress)
+    every_drop = (*earlier, *drops.dropped())
+    if not exemplars:
+        raise CallerError(
+            f"the snapshot of {', '.join(config.sources)} would be empty: {top_reasons(every_drop)}; "
+            "add a source, or set ingest.generator_rows above 0"
+        )
+    report = _report(exemplars, reports, every_drop, len(problems))
+    files = {
+        _ROWS: store.write(_ROWS, table.to_parquet(exemplars)),
+        _REPORT: store.write_json(_REPORT, report.model_dump()),
+    }
+    return store.seal("snapshot", files, _meta(digest, report))
+
+
+def load_snapshot(store: Store) -> list[Exemplar]:
+    """The exemplars of a sealed snapshot, verified.
+
+    Raises `NotFound` without one and `Corrupt` when a checksum or the schema does not match.
+    """
+    store.open_sealed("snapshot")
+    where = store.path(_ROWS)
+    return table.to_exemplars(table.read_table(store.read(_ROWS), where), where)
+
+
+def load_report(store: Store) -> Report:
+    """The report of a sealed snapshot."""
+    store.open_sealed("snapshot")
+    return Report.model_validate(store.read_json(_REPORT))
+
+
+def _sources(config: IngestConfig, store: Store, registry: Registry) -> list[Source]:
+    """Each source at a commit. What a branch meant is kept, so that a resumed ingest reads the same one."""
+    if not config.sources:
+        raise CallerError(f"ingest.sources is empty; known: {', '.join(registry.sources)}, or paths of files")
+    resolved = store.read_json(_REVISIONS) if store.exists(_REVISIONS) else {}
+    sources: list[Source] = []
+    for wanted in dict.fromkeys(config.sources):
+        found = find_source(wanted, registry)
+        source = pinned(found, resolved)
+        if is_moving(found):
+            resolved[f"{found.repository}@{found.revision}"] = source.revision
+            store.write_json(_REVISIONS, resolved)
+        if source.kind == "generator":
+            source = source.model_copy(update={"revision": generator_revision()})
+        if any(source.name == other.name for other in sources):
+            raise CallerError(f"two sources are called {source.name}; rename one of the files")
+        sources.append(source)
+    return sources
+
+
+def _digest(config: IngestConfig, sources: Sequence[Source], problems: Sequence[Problem]) -> str:
+    return digest_of(
+        {
+            "ingest": INGEST_VERSION,
+            "normaliser": NORMALISER_VERSION,
+            "schema": table.SCHEMA_VERSION,
+            # A file is what it holds, wherever it lies.
+            "config": config.model_dump(exclude={"sources"}),
+            "sources": [source.model_dump(exclude={"repository"}) for source in sources],
+            "problems": [problem.sha256 for problem in problems],
+        }
+    )
+
+
+def _cleaned(
+    exemplars: list[Exemplar],
+    problems: Sequence[Problem],
+    config: IngestConfig,
+    drops: DropCount,
+    progress: Progress,
+) -> list[Exemplar]:
+    """Without leaks, then without duplicates: a leaking row must not displace a clean one."""
+    fingerprints: dict[str, Fingerprint] = {}
+    decontaminator = Decontaminator(problems, config.decontaminate_against)
+    clean: list[Exemplar] = []
+    for position, exemplar in enumerate(exemplars):
+        found = fingerprints.get(exemplar.reference_hash) or fingerprint(exemplar.reference_code)
+        fingerprints[exemplar.reference_hash] = found
+        if leak := decontaminator.leak(exemplar, found):
+            reason, problem_id = leak
+            drops.add(exemplar.source, "decontaminate", reason, f"{exemplar.row_key} = {problem_id}")
+        else:
+            clean.append(exemplar)
+        if position % _PROGRESS_EVERY == 0:
+            progress("decontaminate", position, len(exemplars))
+    progress("decontaminate", len(exemplars), len(exemplars))
+
+    def drop(exemplar: Exemplar, reason: str, twin: str) -> None:
+        drops.add(exemplar.source, "deduplicate", reason, f"{exemplar.row_key} = {twin}")
+
+    distinct = without_exact_duplicates(clean, drop)
+    kept = without_near_duplicates(distinct, fingerprints, config.near_duplicate_threshold, drop)
+    progress("deduplicate", len(clean), len(clean))
+    return kept
+
+
+def _report(
+    exemplars: Sequence[Exemplar],
+    sources: Sequence[SourceReport],
+    dropped: tuple[Dropped, ...],
+    num_problems: int,
+) -> Report:
+    return Report(
+        sources=tuple(
+            entry.model_copy(update={"rows_out": sum(row.source == entry.source for row in exemplars)})
+            for entry in sources
+        ),
+        dropped=dropped,
+        num_exemplars=len(exemplars),
+        num_references=len({row.reference_hash for row in exemplars}),
+        num_evaluation_problems=num_problems,
+    )
+
+
+def _meta(digest: str, report: Report) -> dict[str, Any]:
+    return {
+        "config_digest": digest,
+        "schema_version": table.SCHEMA_VERSION,
+        "normaliser_version": NORMALISER_VERSION,
+        "sources": {
+            entry.source: {
+                "revision": entry.revision,
+                "licence": entry.licence,
+                "attribution": entry.attribution,
+            }
+            for entry in report.sources
+        },
+        "num_exemplars": report.num_exemplars,
+        "num_references": report.num_references,
+    }
