@@ -25,19 +25,27 @@ _ROWS = "exemplars.parquet"
 _PROGRESS_EVERY = 256
 
 
-def _part(
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One source's usable rows, and what became of the others."""
+
+    exemplars: list[Exemplar]
+    report: SourceReport
+    dropped: tuple[Dropped, ...]
+
+
+def read_part(
     source: Source, config: IngestConfig, store: Store, registry: Registry, progress: Progress
-) -> tuple[list[Exemplar], SourceReport, tuple[Dropped, ...]]:
+) -> Part:
     """One source's usable rows, read now or taken from the part that an earlier run sealed."""
-    generator = (config.generator_rows, config.seed) if source.kind == "generator" else None
-    identity = [
-        source.model_dump(),
-        config.max_rows_per_source,
-        generator,
-        registry.layouts.get(source.layout),
-    ]
-    versions = [INGEST_VERSION, NORMALISER_VERSION, table.SCHEMA_VERSION]
-    part = store.child(f"parts/{source.name}-{digest_of([identity, versions])[:16]}")
+    identity = {
+        "versions": [INGEST_VERSION, NORMALISER_VERSION, table.SCHEMA_VERSION],
+        "source": source.model_dump(),
+        "columns": registry.layouts,
+        "limit": config.max_rows_per_source,
+        "generator": [config.generator_rows, config.seed] if source.kind == "generator" else None,
+    }
+    part = store.child(f"parts/{source.name}-{digest_of(identity)[:16]}")
     if not part.sealed():
         _read_part(source, config, part, registry, progress)
     manifest = part.open_sealed("part")
