@@ -14,7 +14,7 @@ from tasks.select import select_winners
 
 @flow(name="best-of-n")
 def best_of_n(
-    config: BestOfNConfig = BestOfNConfig(),
+    config: BestOfNConfig,
     run: str = "best-of-n",
     root: str = "runs",
     name: str = "best-of-n",

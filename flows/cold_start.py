@@ -11,7 +11,7 @@ from tasks.learn import teach
 
 
 @flow(name="cold-start")
-def cold_start(config: TrainConfig = TrainConfig(), run: str = "train", root: str = "runs") -> None:
+def cold_start(config: TrainConfig, run: str = "train", root: str = "runs") -> None:
     """Judge conversations made from the run's `snapshot/`, train on them, and seal `cold_start/`."""
     with running("cold-start", run, root, {"config": config, "run": run, "root": root}) as here:
         snapshot = here.store.child("snapshot")

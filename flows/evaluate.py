@@ -14,7 +14,7 @@ from tasks.report import report_scorecard
 
 @flow(name="evaluate")
 def evaluate(
-    config: EvaluateConfig = EvaluateConfig(),
+    config: EvaluateConfig,
     run: str = "evaluate",
     root: str = "runs",
     name: str = "evaluate",

@@ -12,7 +12,7 @@ from tasks.report import report_index
 
 
 @flow(name="index")
-def index(config: IndexConfig = IndexConfig(), run: str = "ingest", root: str = "runs") -> None:
+def index(config: IndexConfig, run: str = "ingest", root: str = "runs") -> None:
     """Embed the run's `snapshot/` and seal `index/`."""
     with running("index", run, root, {"config": config, "run": run, "root": root}) as here:
         snapshot = here.store.child("snapshot")

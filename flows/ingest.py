@@ -12,7 +12,7 @@ from tasks.report import report_corpus
 
 
 @flow(name="ingest")
-def ingest(config: IngestConfig = IngestConfig(), run: str = "ingest", root: str = "runs") -> None:
+def ingest(config: IngestConfig, run: str = "ingest", root: str = "runs") -> None:
     """Read the sources, drop what repeats or leaks an evaluation problem, and seal `snapshot/`."""
     reads = {"problems": problems_digest()}
     with (

@@ -16,7 +16,7 @@ from tasks.report import report_nights
 
 @flow(name="nightly")
 def nightly(
-    config: EvaluateConfig = EvaluateConfig(),
+    config: EvaluateConfig,
     watch: tuple[str, ...] = ("quickstart",),
     run: str = "nightly",
     root: str = "runs",
@@ -25,7 +25,14 @@ def nightly(
 ) -> None:
     """Evaluate the newest checkpoint of every watched run; a night that was done is not done again."""
     date = (night or datetime.datetime.now(datetime.UTC).date()).isoformat()
-    parameters = {"config": config, "watch": list(watch), "run": run, "root": root, "night": date, "mode": mode}
+    parameters = {
+        "config": config,
+        "watch": list(watch),
+        "run": run,
+        "root": root,
+        "night": date,
+        "mode": mode,
+    }
     with running("nightly", run, root, parameters) as here:
         for name in watch:
             checkpoint = locate_checkpoint(root, name)

@@ -18,7 +18,7 @@ BEFORE, AFTER, WINNERS = "evaluate-before", "evaluate-after", "best-of-n"
 
 
 @flow(name="pipeline")
-def pipeline(config: PipelineConfig = PipelineConfig(), mode: Mode = "inline") -> None:
+def pipeline(config: PipelineConfig, mode: Mode = "inline") -> None:
     """Corpora in; a trained policy, its scorecards before and after, and verified winners out.
 
     The policy that is evaluated and asked for winners is the one that is trained, whatever the

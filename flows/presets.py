@@ -69,7 +69,11 @@ def preset(stage: str, name: str | None) -> dict[str, Any]:
 
 
 def settings_for(
-    stage: str, preset_name: str | None, file: Path | None, assignments: list[str], environment: Mapping[str, str]
+    stage: str,
+    preset_name: str | None,
+    file: Path | None,
+    assignments: list[str],
+    environment: Mapping[str, str],
 ) -> dict[str, Any]:
     """All layers of a stage's settings as one nested dict of flow parameters."""
     own = _own_parameters(stage)
@@ -95,7 +99,9 @@ def build_parameters(stage: str, settings: Mapping[str, Any]) -> dict[str, Any]:
         hint = hints.get(name)
         if hint is None:
             near = difflib.get_close_matches(name, hints, n=1)
-            raise ConfigError(f"unknown parameter {name} of {stage}; did you mean {(near or list(hints))[0]}?")
+            raise ConfigError(
+                f"unknown parameter {name} of {stage}; did you mean {(near or list(hints))[0]}?"
+            )
         if isinstance(hint, type) and issubclass(hint, Config):
             built[name] = build(hint, dict(value or {}))
             continue
@@ -161,5 +167,3 @@ def _laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, 
         both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
         merged[key] = _laid_over(merged[key], value) if both else value
     return merged
-
-

@@ -12,10 +12,10 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from flows.running import as_json
 from kernel_core.errors import OurFault
 from kernel_core.stage_work import canonical, code_version
 from kernel_core.store import digest_of
-from flows.running import as_json
 
 log = logging.getLogger(__name__)
 

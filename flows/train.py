@@ -12,14 +12,17 @@ from kernel_core.stage_work import working_on
 from tasks.learn import train_policy
 from tasks.report import report_training
 
+INGEST, INDEX = IngestConfig(), IndexConfig()
+"""A run that has no corpus yet gets one made with the default settings."""
+
 
 @flow(name="train")
 def train(
-    config: TrainConfig = TrainConfig(),
+    config: TrainConfig,
     run: str = "train",
     root: str = "runs",
-    ingest: IngestConfig = IngestConfig(),
-    index: IndexConfig = IndexConfig(),
+    ingest: IngestConfig = INGEST,
+    index: IndexConfig = INDEX,
     mode: Mode = "inline",
 ) -> None:
     """Make what the run still lacks of snapshot, index and cold start; then train to the last step."""

@@ -83,7 +83,9 @@ class Run:
 
     def __init__(self, root: str, name: str) -> None:
         if not NAME.fullmatch(name):
-            raise ConfigError(f"run name {name!r}: letters, digits, `.`, `_` and `-`, not starting with a sign")
+            raise ConfigError(
+                f"run name {name!r}: letters, digits, `.`, `_` and `-`, not starting with a sign"
+            )
         self.root = root.rstrip("/")
         self.name = name
         self.store = Store(f"{self.root}/{name}")

@@ -132,7 +132,7 @@ def _refuse_differences(
     output: Store,
     may_change: tuple[str, ...],
 ) -> None:
-    was, now = _flat(earlier.config), _flat(wanted)
+    was, now = flat(earlier.config), flat(wanted)
     changed = [
         f"{key} = {was.get(key)!r}, now {now.get(key)!r}"
         for key in sorted(was.keys() | now.keys())
@@ -151,11 +151,9 @@ def _refuse_differences(
         )
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings by dotted name."""
+    found: dict[str, Any] = {}
     for key, value in values.items():
-        if isinstance(value, Mapping):
-            flat.update(_flat(value, f"{prefix}{key}."))
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return found

@@ -19,6 +19,7 @@ def teach(config: TrainConfig, run: Run, store: Store) -> None:
     """Judged conversations from the run's snapshot, and a policy trained on them."""
     from kernel_core.corpus.snapshot import load_snapshot
     from kernel_core.learn.cold_start import build_conversations, cold_start
+
     from kernel_core.policy import open_policy
 
     exemplars = load_snapshot(run.store.child("snapshot"))

@@ -11,6 +11,7 @@ from prefect import task
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
 
 from kernel_core.runs import Run
+from kernel_core.stage_work import flat
 from kernel_core.store import Store
 
 MAX_ROWS = 1000
@@ -62,7 +63,7 @@ def _cell(value: Any) -> str:
 def report_corpus(store: Store) -> None:
     """Counts of what was kept and dropped, and why."""
     report = store.read_json("report.json")
-    rows = [{"what": name, "value": value} for name, value in flat(report)]
+    rows = what_and_value(report)
     table("corpus-report", rows, f"What the snapshot in {store.path()} holds and what was dropped.")
 
 
@@ -70,7 +71,7 @@ def report_corpus(store: Store) -> None:
 def report_index(store: Store) -> None:
     """The index's embedder and size."""
     meta = store.open_sealed("index", verify=False).meta
-    rows = [{"what": name, "value": value} for name, value in flat(meta)]
+    rows = what_and_value(meta)
     table("index-report", rows, f"The index in {store.path()}.")
 
 
@@ -81,8 +82,9 @@ def report_scorecard(name: str, store: Store) -> None:
     from kernel_core.scorecard import headline_rows, load_scorecard
 
     card = load_scorecard(store)
-    table(artifact_key(f"{name}-problems"), problem_rows(card), f"One row a problem; all turns: {store.path()}")
-    page(artifact_key(f"{name}-summary"), f"Scorecard of {card.conditions.policy_version}", store, headline_rows(card))
+    key, title = artifact_key(name), f"Scorecard of {card.conditions.policy_version}"
+    table(f"{key}-problems", problem_rows(card), f"One row a problem; all turns: {store.path()}")
+    page(f"{key}-summary", title, store, headline_rows(card))
 
 
 @task(name="report winners", tags=["report"])
@@ -137,23 +139,23 @@ def report_nights(run: Run, watched: str) -> None:
         }
         for name, card in zip(nights, cards, strict=True)
     ]
-    table(artifact_key(f"nightly-{watched}"), rows, f"Every night of {watched}; files: {run.store.path()}")
+    key = artifact_key(f"nightly-{watched}")
+    table(key, rows, f"Every night of {watched}; files: {run.store.path()}")
     if len(cards) > 1:
         change = compare(cards[-2], cards[-1])
-        page(artifact_key(f"nightly-{watched}-change"), f"{nights[-2]} → {nights[-1]}", done[-1], change.rows())
+        page(
+            artifact_key(f"nightly-{watched}-change"), f"{nights[-2]} → {nights[-1]}", done[-1], change.rows()
+        )
+
+
+def what_and_value(values: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Nested settings or counts as rows."""
+    return [
+        {"what": name, "value": value if isinstance(value, int | float) else str(value)}
+        for name, value in flat(values).items()
+    ]
 
 
 def artifact_key(words: str) -> str:
     """Words as Prefect wants a key: lower case, digits and dashes."""
     return re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")
-
-
-def flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    """Nested settings or counts as `a.b` names and values."""
-    found: list[tuple[str, Any]] = []
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            found += flat(value, f"{prefix}{key}.")
-        else:
-            found.append((f"{prefix}{key}", value if isinstance(value, int | float) else str(value)))
-    return found

@@ -38,14 +38,20 @@ def judging(config: GymConfig, run: Run) -> Iterator[Gym]:
 
 @contextlib.contextmanager
 def opened(
-    policy_config: PolicyConfig, gym_config: GymConfig, run: Run, *, weights: str | None, corpus: str | None = None
+    policy: PolicyConfig,
+    judge: GymConfig,
+    run: Run,
+    *,
+    weights: str | None,
+    corpus: str | None = None,
 ) -> Iterator[Tools]:
-    """Tools for a run: `weights` is a folder or None for what the config names; `corpus` words of a run."""
-    from kernel_core.policy import open_policy
+    """Tools for a run: `weights` is a folder or None for what the config names; `corpus` a run's name."""
     from kernel_core.retrieval.search import open_retriever
 
-    with gpu_slot(policy_config.device, gym_config.device), judging(gym_config, run) as gym:
+    from kernel_core.policy import open_policy
+
+    with gpu_slot(policy.device, judge.device), judging(judge, run) as gym:
         index = locate_index(run, corpus)
         retriever = open_retriever(index) if index is not None else None
-        with contextlib.closing(open_policy(policy_config, weights)) as policy:
-            yield Tools(policy, gym, retriever)
+        with contextlib.closing(open_policy(policy, weights)) as writer:
+            yield Tools(writer, gym, retriever)

@@ -1,0 +1,188 @@
+"""The `dojo` command: every stage, the judge, the corpus search, runs, and the Prefect side.
+
+Exit codes: 0 done, 2 the caller's mistake, 3 a fault of the system's, 130 stopped. An error is one line on
+stderr. Everything heavy is imported by the command that needs it, so that `dojo --help` is immediate.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+STAGES = {
+    "pipeline": "all stages in order: corpora in, a trained policy, scorecards and winners out",
+    "ingest": "corpus sources into one clean snapshot",
+    "index": "a snapshot into embeddings and a nearest-neighbour index",
+    "cold-start": "supervised training before RL",
+    "train": "RL on verified rewards",
+    "evaluate": "a policy on held-out problems",
+    "best-of-n": "the best kernel a policy can write for each problem, verified",
+    "nightly": "newest checkpoints of named runs, beside the night before",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run a command and leave with its exit code."""
+    sys.exit(run(sys.argv[1:] if argv is None else argv))
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run a command; gives the exit code, with errors told in one line."""
+    arguments = build_parser().parse_args(argv)
+    from kernel_core.errors import DojoError
+
+    signal.signal(signal.SIGTERM, _as_interrupt)
+    try:
+        return int(arguments.command(arguments) or 0)
+    except DojoError as error:
+        return _tell(str(error), error.exit_code)
+    except KeyboardInterrupt:
+        return _tell("stopped; everything finished is kept, and the same command goes on from there", 130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
+            raise
+        return _tell(f"{error.strerror}: {error.filename}; what was finished is kept, run it again", 3)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Every command and its arguments."""
+    parser = argparse.ArgumentParser(prog="dojo", description="Train policies to write fast Triton kernels.")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for stage, purpose in STAGES.items():
+        names = ["best-of"] if stage == "best-of-n" else []
+        command = commands.add_parser(stage, help=purpose, description=purpose, aliases=names)
+        command.add_argument(
+            "words", nargs="*", metavar="PRESET | key.sub=value", help="settings; see docs/cli.md"
+        )
+        command.add_argument("--config", type=Path, metavar="FILE.yaml", help="settings from a file")
+        command.set_defaults(command=_stage, stage=stage)
+    _add_judge(commands.add_parser("judge", help="is this kernel honest, correct and fast?"))
+    search = commands.add_parser("search", help="the corpus kernels nearest to words or a problem")
+    search.add_argument("query", help="words, or the file of a problem")
+    search.add_argument("--run", required=True, help="the run whose index is searched")
+    search.add_argument("--root", default="runs")
+    search.add_argument("-k", type=int, default=5, help="how many")
+    search.set_defaults(command=_search)
+    _add_runs(commands.add_parser("runs", help="what was run, and what is running"))
+    deploy = commands.add_parser("deploy", help="check prefect.yaml, then create or update its deployments")
+    deploy.add_argument("--dry-run", action="store_true", help="only check")
+    deploy.add_argument("--file", type=Path, default=None, help="another prefect.yaml")
+    deploy.set_defaults(command=_deploy)
+    ui = commands.add_parser("ui", help="start the Prefect server and say where to look")
+    ui.add_argument("--port", type=int, default=4200)
+    ui.set_defaults(command=_ui)
+    return parser
+
+
+def _add_judge(judge: argparse.ArgumentParser) -> None:
+    judge.add_argument("--problem", type=Path, metavar="P.py", help="in KernelBench's format")
+    judge.add_argument("--kernel", type=Path, metavar="K.py", help="a file that defines ModelNew")
+    judge.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    judge.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a size constant")
+    judge.add_argument("--seed", type=int, default=None, help="of the input draws; a fresh one by default")
+    judge.add_argument("--json", action="store_true", help="the last line of stdout is one JSON object")
+    judge.add_argument("--batch", type=Path, metavar="FILE.jsonl", help="rows with problem, kernel and sizes")
+    judge.add_argument("--out", type=Path, metavar="FILE.parquet", help="where a batch's results go")
+    judge.set_defaults(command=_judge)
+
+
+def _add_runs(runs: argparse.ArgumentParser) -> None:
+    runs.add_argument("--root", default=os.environ.get("DOJO_ROOT", "runs"))
+    actions = runs.add_subparsers(metavar="ACTION", required=True)
+    for action, purpose in {
+        "list": "every run and whether it is alive",
+        "show": "one run: stages, figures, files",
+        "watch": "its newest figures, every few seconds",
+        "logs": "its log",
+        "stop": "ask it to stop; it goes on later",
+        "resume": "run its command again; it goes on from what is done",
+        "compare": "two runs side by side",
+    }.items():
+        command = actions.add_parser(action, help=purpose, description=purpose)
+        if action == "compare":
+            command.add_argument("names", nargs=2, metavar="NAME")
+        elif action != "list":
+            command.add_argument("name", metavar="NAME")
+        if action == "logs":
+            command.add_argument("-n", type=int, default=50, help="lines")
+            command.add_argument("-f", "--follow", action="store_true")
+        if action == "watch":
+            command.add_argument("--every", type=float, default=5.0, metavar="SECONDS")
+        command.set_defaults(command=_runs, action=action)
+
+
+def _stage(arguments: argparse.Namespace) -> int:
+    from flows.commands.stages import run_stage
+
+    assignments = [word for word in arguments.words if "=" in word]
+    names = [word for word in arguments.words if "=" not in word]
+    if len(names) > 1:
+        from kernel_core.errors import ConfigError
+
+        raise ConfigError(
+            f"one preset was wanted, but {len(names)} came: {' '.join(names)}; settings are key=value"
+        )
+    return run_stage(arguments.stage, names[0] if names else None, arguments.config, assignments)
+
+
+def _judge(arguments: argparse.Namespace) -> int:
+    from flows.commands.judge import judge_batch, judge_one
+    from kernel_core.errors import ConfigError
+
+    if arguments.batch is not None:
+        if arguments.out is None:
+            raise ConfigError("--batch FILE.jsonl needs --out FILE.parquet")
+        return judge_batch(arguments.batch, arguments.out, arguments.device)
+    if arguments.problem is None or arguments.kernel is None:
+        raise ConfigError(
+            "give --problem P.py and --kernel K.py, or --batch FILE.jsonl and --out FILE.parquet"
+        )
+    return judge_one(
+        arguments.problem, arguments.kernel, arguments.device, arguments.set, arguments.seed, arguments.json
+    )
+
+
+def _search(arguments: argparse.Namespace) -> int:
+    from flows.commands.search import search
+
+    return search(arguments.query, arguments.root, arguments.run, arguments.k)
+
+
+def _runs(arguments: argparse.Namespace) -> int:
+    from flows.commands import runs
+
+    return runs.ACTIONS[arguments.action](arguments)
+
+
+def _deploy(arguments: argparse.Namespace) -> int:
+    from flows.commands.deploy import deploy
+
+    return deploy(arguments.file, dry_run=arguments.dry_run)
+
+
+def _ui(arguments: argparse.Namespace) -> int:
+    from flows.commands.ui import serve_ui
+
+    return serve_ui(arguments.port)
+
+
+def _tell(message: str, exit_code: int) -> int:
+    print(f"dojo: {' '.join(message.split())}", file=sys.stderr)
+    return exit_code
+
+
+def _as_interrupt(signum: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,190 @@
+"""`dojo runs …`: what was run, what is running, and how to stop it and go on."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+
+from flows.terminal import say
+from kernel_core.errors import ConfigError, NotFound
+from kernel_core.runs import Run, RunState, find_run, list_runs, process_identity
+
+STOP_TIMEOUT_S = 60.0
+
+
+def show_list(arguments: argparse.Namespace) -> int:
+    """Every run of the root, newest first."""
+    table = Table("run", "flow", "condition", "at", "step", "last seen", "message")
+    for run in list_runs(arguments.root):
+        state = _state(run)
+        newest = _newest_metrics(run)
+        table.add_row(
+            run.name,
+            state.flow,
+            _coloured(state.condition),
+            run.stage_at_work() if state.condition != "finished" else "",
+            str(newest.get("step", "")),
+            state.seen_at[:19].replace("T", " "),
+            state.message[:80],
+        )
+    Console().print(table if table.row_count else f"no runs under {arguments.root}")
+    return 0
+
+
+def show(arguments: argparse.Namespace) -> int:
+    """One run: state, stages, newest figures, files."""
+    run = find_run(arguments.root, arguments.name)
+    console = Console()
+    console.print(overview(run))
+    console.print(f"files: {run.store.path()}/: {', '.join(run.store.names())}", soft_wrap=True)
+    return 0
+
+
+def watch(arguments: argparse.Namespace) -> int:
+    """The overview of a run again and again, until it ends or Ctrl-C."""
+    run = find_run(arguments.root, arguments.name)
+    with Live(overview(run), console=Console(), auto_refresh=False) as live:
+        while _state(run).condition == "running":
+            time.sleep(arguments.every)
+            live.update(overview(run), refresh=True)
+    return 0
+
+
+def logs(arguments: argparse.Namespace) -> int:
+    """The end of a run's log, and what is added to it with `--follow`."""
+    run = find_run(arguments.root, arguments.name)
+    if not run.store.is_local:
+        raise ConfigError(f"{run.root} is not a local folder; the log of its runs is in the Prefect UI")
+    file = Path(run.store.path("logs.log"))
+    if not file.exists():
+        raise NotFound(f"run {run.name!r} has no log yet ({file})")
+    with file.open() as stream:
+        say("".join(stream.readlines()[-arguments.n :]), end="")
+        while arguments.follow and _state(run).condition == "running":
+            say(stream.read(), end="")
+            time.sleep(0.5)
+        say(stream.read(), end="")
+    return 0
+
+
+def stop(arguments: argparse.Namespace) -> int:
+    """Ask a run's process to stop, and wait until it has."""
+    run = find_run(arguments.root, arguments.name)
+    state = _state(run)
+    if state.condition != "running":
+        raise ConfigError(f"run {run.name!r} is not running: it is {state.condition}")
+    if state.host != socket.gethostname():
+        raise ConfigError(
+            f"run {run.name!r} runs on {state.host}; stop it there, or cancel it in the Prefect UI"
+        )
+    os.kill(state.pid, signal.SIGINT)
+    deadline = time.monotonic() + STOP_TIMEOUT_S
+    while process_identity(state.pid) == state.process:
+        if time.monotonic() > deadline:
+            raise ConfigError(
+                f"process {state.pid} has not stopped after {STOP_TIMEOUT_S:.0f} s; "
+                f"`kill -9 {state.pid}` is safe: the same command goes on from what is done"
+            )
+        time.sleep(0.2)
+    say(f"run {run.name} is {_state(run).condition}; `dojo runs resume {run.name}` goes on")
+    return 0
+
+
+def resume(arguments: argparse.Namespace) -> int:
+    """Run the command of a run again."""
+    run = find_run(arguments.root, arguments.name)
+    command = run.command()
+    from flows.commands.stages import resume as run_again
+
+    return run_again(command["flow"], command["parameters"])
+
+
+def compare(arguments: argparse.Namespace) -> int:
+    """Two runs: where their settings differ, their newest figures, and their scorecards."""
+    from flows.results import comparison_of
+
+    first, second = (find_run(arguments.root, name) for name in arguments.names)
+    console = Console()
+    settings = Table("setting", first.name, second.name, title="settings that differ")
+    one, other = _settings(first), _settings(second)
+    for key in sorted(one.keys() | other.keys()):
+        if one.get(key) != other.get(key):
+            settings.add_row(key, str(one.get(key, "")), str(other.get(key, "")))
+    console.print(settings)
+    metrics = Table("metric", first.name, second.name, title="newest figures")
+    one, other = _newest_metrics(first), _newest_metrics(second)
+    for key in sorted(one.keys() | other.keys()):
+        metrics.add_row(key, figure(one.get(key)), figure(other.get(key)))
+    console.print(metrics)
+    for renderable in comparison_of(first, second):
+        console.print(renderable)
+    return 0
+
+
+def overview(run: Run) -> RenderableType:
+    """State, stages and newest figures of a run."""
+    state = _state(run)
+    head = f"run {run.name}: {state.flow}, {_coloured(state.condition)}"
+    if state.condition == "running":
+        head += f" (process {state.pid} on {state.host}, since {state.started_at[:19]})"
+    elif state.message:
+        head += f": {state.message}"
+    stages = Table("stage", "status", "seconds", "output")
+    for record in run.stages():
+        seconds = f"{record.seconds:.1f}" if record.seconds is not None else ""
+        stages.add_row(record.stage, record.status, seconds, record.output[:12])
+    metrics = Table("metric", "newest", title="training")
+    for key, value in list(_newest_metrics(run).items()):
+        metrics.add_row(key, figure(value))
+    return Group(head, stages, *([metrics] if metrics.row_count else []))
+
+
+def figure(value: Any) -> str:
+    """A number to four digits; anything else as it is."""
+    return f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value)
+
+
+def _state(run: Run) -> RunState:
+    state = run.state()
+    if state is None:
+        raise NotFound(f"run {run.name!r} has no state.json; its command never began")
+    return state
+
+
+def _coloured(condition: str) -> str:
+    colour = {"running": "cyan", "finished": "green", "failed": "red", "dead": "red", "stopped": "yellow"}
+    return f"[{colour[condition]}]{condition}[/]"
+
+
+def _newest_metrics(run: Run) -> dict[str, Any]:
+    newest: dict[str, Any] = {}
+    for line in run.store.lines("metrics.jsonl"):
+        newest = line
+    return newest
+
+
+def _settings(run: Run) -> dict[str, Any]:
+    from kernel_core.stage_work import flat
+
+    return flat(run.command()["parameters"])
+
+
+ACTIONS: Mapping[str, Callable[[argparse.Namespace], int]] = {
+    "list": show_list,
+    "show": show,
+    "watch": watch,
+    "logs": logs,
+    "stop": stop,
+    "resume": resume,
+    "compare": compare,
+}

@@ -1,0 +1,65 @@
+"""`dojo pipeline|ingest|…`: one stage's flow in this process."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from flows.server import own_server, prepare_environment, standing_server
+
+
+def run_stage(stage: str, preset_name: str | None, file: Path | None, assignments: list[str]) -> int:
+    """Run a stage with its settings, then show what came of it."""
+    _prepare()
+    from flows.presets import build_parameters, settings_for
+
+    settings = settings_for(stage, preset_name, file, assignments, os.environ)
+    return run_flow(stage, build_parameters(stage, settings))
+
+
+def resume(stage: str, parameters: Mapping[str, Any]) -> int:
+    """Run a recorded command again."""
+    _prepare()
+    from flows.presets import build_parameters
+
+    return run_flow(stage, build_parameters(stage, parameters))
+
+
+def run_flow(stage: str, parameters: Mapping[str, Any]) -> int:
+    """Call a flow against the API that is there or one of our own; then print its results."""
+    from flows.presets import load_flow
+    from flows.results import show_results
+    from tasks.progress import terminal_bars
+
+    console = Console(stderr=True)
+    with api(console), terminal_bars(console):
+        load_flow(stage)(**parameters)
+    show_results(stage, parameters, Console())
+    return 0
+
+
+@contextlib.contextmanager
+def api(console: Console) -> Iterator[None]:
+    """Flows inside the block talk to a live Prefect API."""
+    from prefect.settings import PREFECT_API_URL, PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
+
+    # Heartbeats round every synchronous flow up to whole seconds; our own state file says who lives.
+    heartbeat_off = {PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}
+    with contextlib.ExitStack() as stack:
+        url = standing_server()
+        if url is None:
+            with console.status("starting a Prefect server for this run"):
+                url = stack.enter_context(own_server())
+        stack.enter_context(temporary_settings(updates={PREFECT_API_URL: url, **heartbeat_off}))
+        yield
+
+
+def _prepare() -> None:
+    prepare_environment()
+    # The terminal has our own log and one line for an error; Prefect's log is in its UI.
+    os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
