@@ -144,7 +144,8 @@ def _read_checkout_level(root: Path, level: int) -> list[Problem]:
             files = sorted(folder.glob("*.py"), key=_file_order)
             return [_kernelbench_problem(_text(file), file.stem, level) for file in files]
     raise NotFound(
-        f"no KernelBench/level{level} and no level{level} in {root}; KERNELBENCH_ROOT names a checkout of KernelBench"
+        f"no KernelBench/level{level} and no level{level} in {root}; "
+        "KERNELBENCH_ROOT names a checkout of KernelBench"
     )
 
 

@@ -13,7 +13,7 @@ from kernel_core.problems.steps import Step
 
 _ROW_COUPLED = {
     *("softmax", "log_softmax", "layer_norm", "group_norm", "instance_norm", "rms_norm", "cumsum"),
-    *("sum", "mean", "amax", "amin", "mean_all"),
+    *("sum", "mean", "amax", "amin"),
 }
 
 

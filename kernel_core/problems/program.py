@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import zlib
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -125,10 +126,11 @@ _PROBE_ARGUMENTS = _probe.standard_normal((8, PROBE_ROWS, PROBE_BLOCK)) * PROBE_
 
 def probed(program: Program) -> list[Array]:
     """The small padded tile before the first step and after each one."""
-    arguments = {
-        argument.name: _PROBE_ARGUMENTS[position % 8] if len(argument.dims) > 1 else _vector(position)
+    arguments = _ProbeArguments(
+        (argument.name, _PROBE_ARGUMENTS[position][0])
         for position, argument in enumerate(program.arguments)
-    }
+        if len(argument.dims) == 1
+    )
     tiles: list[Array] = [_PROBE_TILE]
     with np.errstate(all="ignore"):
         for step in program.steps:
@@ -136,8 +138,11 @@ def probed(program: Program) -> list[Array]:
     return tiles
 
 
-def _vector(position: int) -> Array:
-    return np.asarray(_PROBE_ARGUMENTS[position % 8][0])
+class _ProbeArguments(dict[str, Array]):
+    """Vectors by name; whatever else a step reads is as large as the tile."""
+
+    def __missing__(self, name: str) -> Array:
+        return np.asarray(_PROBE_ARGUMENTS[zlib.crc32(name.encode()) % 8])
 
 
 def worth_computing(program: Program) -> bool:

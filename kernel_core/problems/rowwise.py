@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from kernel_core.problems.ops import binary, load_line
 from kernel_core.problems.steps import PROBE_BLOCK, PROBE_COLS, PROBE_MASK, Array, Step
 
 _MINUS_INFINITY = 'float("-inf")'
@@ -78,7 +79,7 @@ def log_softmax(v: str, dim: int, *, masked: bool = True) -> Step:
 
 
 def standardise(
-    v: str, mean: str, torch: tuple[str, ...], word: str, *, masked: bool = True, over: str = "cols"
+    v: str, torch: tuple[str, ...], word: str, *, masked: bool = True, over: str = "cols"
 ) -> Step:
     """Zero mean and unit variance along the row (layer, group and instance norm), epsilon 1e-5."""
 
@@ -89,20 +90,20 @@ def standardise(
         x = np.where(PROBE_MASK, x, 0.0) if masked else x
         return np.asarray(x / np.sqrt((x * x).sum(axis=1, keepdims=True) / count + 1e-5))
 
-    centred = f"tl.where(mask, {v} - {mean}, 0.0)" if masked else f"{v} - {mean}"
+    centred = f"tl.where(mask, {v} - mean, 0.0)" if masked else f"{v} - mean"
     return Step(
         kind=word,
         word=word,
         torch=torch,
         tile=(
-            f"{mean} = tl.sum(tl.where(mask, {v}, 0.0), axis=0) / {over}",
+            f"mean = tl.sum(tl.where(mask, {v}, 0.0), axis=0) / {over}",
             f"{v} = {centred}",
             f"{v} = {v} / tl.sqrt(tl.sum({v} * {v}, axis=0) / {over} + 1e-5)",
         ),
         value=value,
         rivals=(
-            lambda rng: ("missing_mask", standardise(v, mean, torch, word, masked=False)),
-            lambda rng: ("wrong_reduction", standardise(v, mean, torch, word, over="BLOCK")),
+            lambda rng: ("missing_mask", standardise(v, torch, word, masked=False)),
+            lambda rng: ("wrong_reduction", standardise(v, torch, word, over="BLOCK")),
         )
         if masked and over == "cols"
         else (),
@@ -110,9 +111,22 @@ def standardise(
     )
 
 
-def layer_norm(v: str, mean: str) -> Step:
-    """Layer norm over the last axis without an affine part."""
-    return standardise(v, mean, (f"{v} = F.layer_norm({v}, {v}.shape[-1:])",), "layer_norm")
+def layer_norm(v: str, weight: str, bias: str, *, parameter: bool) -> tuple[Step, Step]:
+    """Layer norm over the last axis: the norm, then its weight and bias (one operation in PyTorch)."""
+    owner = "self." if parameter else ""
+    torch = f"{v} = F.layer_norm({v}, {v}.shape[-1:], {owner}{weight}, {owner}{bias})"
+    return standardise(v, (torch,), "layer_norm"), _affine(v, weight, bias)
+
+
+def _affine(v: str, weight: str, bias: str) -> Step:
+    return Step(
+        kind="affine",
+        word=f"* {weight} + {bias}",
+        torch=(),
+        tile=(load_line(weight, "vector"), load_line(bias, "vector"), f"{v} = {v} * {weight} + {bias}"),
+        value=lambda x, arguments: x * arguments[weight] + arguments[bias],
+        rivals=(lambda rng: ("wrong_op", binary("*", v, weight, "vector")),),
+    )
 
 
 def rms_norm(v: str, dim: int, epsilon: str, *, over: str = "cols", masked: bool = True) -> Step:
@@ -183,6 +197,12 @@ _REDUCTIONS = {
         "tl.min({v}, axis=0)",
     ),
 }
+_NUMPY_REDUCTIONS: dict[str, Callable[..., Array]] = {
+    "sum": np.sum,
+    "mean": np.mean,
+    "amax": np.max,
+    "amin": np.min,
+}
 REDUCTION_NAMES = tuple(_REDUCTIONS)
 _REDUCTION_RIVAL = {"sum": "mean", "mean": "sum", "amax": "amin", "amin": "amax"}
 
@@ -193,9 +213,8 @@ def reduction(name: str, v: str, dim: int, *, masked: bool = True) -> Step:
 
     def value(tile: Array, arguments: Mapping[str, Array]) -> Array:
         lanes = tile[:, :PROBE_COLS] if masked else tile
-        function = {"sum": np.sum, "mean": np.mean, "amax": np.max, "amin": np.min}[name]
         scale = lanes.shape[1] / PROBE_COLS if name == "mean" else 1.0
-        return np.asarray(function(lanes, axis=1, keepdims=True) * scale)
+        return np.asarray(_NUMPY_REDUCTIONS[name](lanes, axis=1, keepdims=True) * scale)
 
     return Step(
         kind=name,

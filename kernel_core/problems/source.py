@@ -82,8 +82,8 @@ def resize(problem: Problem, constants: Mapping[str, Constant]) -> Problem:
     for found in sorted(changed, key=lambda found: (found.first_line, found.first_byte), reverse=True):
         head = lines[found.first_line - 1][: found.first_byte]
         tail = lines[found.last_line - 1][found.last_byte :]
-        value = repr(constants[found.name]).encode()
-        lines[found.first_line - 1 : found.last_line] = [head + value + tail]
+        text = repr(constants[found.name]).encode()
+        lines[found.first_line - 1 : found.last_line] = [head + text + tail]
     source = b"\n".join(lines).decode()
     return problem.model_copy(
         update={
@@ -177,7 +177,8 @@ def _assignments(tree: ast.Module) -> Iterator[_Assignment]:
 def _constant(node: ast.expr) -> Constant | None:
     """The value of a literal or of arithmetic on literals (`1024 * 2`); None for anything else."""
     if isinstance(node, ast.Constant):
-        return node.value if isinstance(node.value, int | float | bool | str) else None
+        literal = node.value
+        return literal if isinstance(literal, int | float | bool | str) else None
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         inner = _constant(node.operand)
         return -inner if isinstance(inner, int | float) else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 from typing import Literal
 
 from kernel_core.problems.families import RESERVED
@@ -26,7 +27,7 @@ def split_of(program: Program) -> Split:
     if program.family in RESERVED:
         return "held_out"
     kinds = program.kinds
-    reserved = {reserved_for(first, second) for first, second in zip(kinds, kinds[1:], strict=False)}
+    reserved = {reserved_for(first, second) for first, second in itertools.pairwise(kinds)}
     return "held_out" if "held_out" in reserved else "validation" if "validation" in reserved else "train"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from kernel_core.problems.families import elementwise, rows
+from kernel_core.problems.families import compositions, elementwise, gathers, norms, products, rows
 from kernel_core.problems.program import Program
 
 Draw = Callable[[random.Random], Program]
@@ -20,8 +20,21 @@ TRAINED: dict[str, Draw] = {
     "log_softmax": rows.log_softmax,
     "cumsum": rows.cumsum,
     "loss": rows.loss,
+    "layer_norm": norms.layer_norm,
+    "rms_norm": norms.rms_norm,
+    "group_norm": norms.group_norm,
+    "embedding": gathers.embedding,
+    "gated": gathers.gated,
+    "pool1d": gathers.pool1d,
+    "matmul_epilogue": products.matmul_epilogue,
+    "attention": products.attention,
 }
 """Families that training may show."""
 
-RESERVED: dict[str, Draw] = {}
+RESERVED: dict[str, Draw] = {
+    "bias_softmax": compositions.bias_softmax,
+    "residual_norm": compositions.residual_norm,
+    "embedding_norm": compositions.embedding_norm,
+    "gated_norm": compositions.gated_norm,
+}
 """Held-out families: each joins parts that trained families show, in a way none of them does."""

@@ -70,7 +70,7 @@ def bias_activation(rng: random.Random) -> Program:
     """A vector over columns (and perhaps a second one), an activation, and what follows."""
     (x,) = names_for(rng, 1)
     rows, cols = draw_row_sizes(rng)
-    vectors = draw_vectors(rng, x, rng.randint(1, 2), cols.name)
+    vectors = draw_vectors(rng, (x,), rng.randint(1, 2), cols.name)
     steps = chain(rng, x, rng.randint(0, 1))
     for vector in vectors:
         sign = "+" if vector.name in BIAS_NAMES else "*"
@@ -88,11 +88,11 @@ def bias_activation(rng: random.Random) -> Program:
     )
 
 
-def draw_vectors(rng: random.Random, x: str, count: int, cols: str) -> tuple[Argument, ...]:
+def draw_vectors(rng: random.Random, taken: Sequence[str], count: int, cols: str) -> tuple[Argument, ...]:
     """Vectors over columns: a bias first, then a scale; inputs or parameters together."""
     parameter = rng.random() < 0.5
-    bias = rng.choice([name for name in BIAS_NAMES if name != x])
-    names = [bias, rng.choice([name for name in WEIGHT_NAMES if name != x])]
+    bias = rng.choice([name for name in BIAS_NAMES if name not in taken])
+    names = [bias, rng.choice([name for name in WEIGHT_NAMES if name not in taken])]
     return tuple(Argument(name, (cols,), parameter) for name in names[:count])
 
 

@@ -52,7 +52,7 @@ def softmax(rng: random.Random) -> Program:
     """Softmax of a bent row, scaled."""
     x, sizes, frame = same_shape(rng)
     dim = rng.choice((1, -1))
-    after = [draw_softmax_scale(rng, x)] + chain(rng, x, rng.randint(0, 1))
+    after = [draw_softmax_scale(rng, x), *chain(rng, x, rng.randint(0, 1))]
     steps = (*chain(rng, x, rng.randint(1, 2)), rowwise.softmax(x, dim), *after)
     return Program("softmax", x, (_matrix(x, sizes),), sizes, frame, load(x), steps)
 
