@@ -1,0 +1,54 @@
+"""Wall clock by phase, and arithmetic that repeats bit for bit."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from kernel_core.progress import Progress
+
+
+class Clock:
+    """Seconds by phase, told apart by the labels of the progress that the phase reports."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._shown = progress
+        self._last = time.monotonic()
+        self.seconds: dict[str, float] = defaultdict(float)
+
+    @property
+    def total(self) -> float:
+        """Seconds counted so far."""
+        return sum(self.seconds.values())
+
+    def phase(self, name: str = "") -> Progress:
+        """A progress that adds the time since the last report to its label, or to `name`."""
+
+        def report(label: str, done: int, total: int) -> None:
+            self.finish(name or label)
+            self._shown(f"{name} {label}".strip(), done, total)
+
+        return report
+
+    def finish(self, name: str) -> None:
+        """Add the time since the last report to a phase."""
+        now = time.monotonic()
+        self.seconds[name] += now - self._last
+        self._last = now
+
+
+@contextmanager
+def repeatable(num_threads: int, device: torch.device) -> Iterator[None]:
+    """Sums in one order: a fixed number of threads, and on a CPU no algorithm that is free to choose."""
+    threads, strict = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    torch.set_num_threads(num_threads)
+    torch.use_deterministic_algorithms(strict or device.type == "cpu")
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(strict)
+        torch.set_num_threads(threads)

@@ -1,0 +1,142 @@
+"""What a training run leaves behind for people: metrics, tables of turns, and tensorboard's curves.
+
+    metrics.jsonl                    a row a step; fields that begin with `seconds` are wall clock
+    turns/step-000012.parquet        every prompt, completion, reward term, return and advantage
+    evaluations/step-000012.parquet  what the judge found out about each candidate
+    tensorboard/                     the same numbers as curves (a local folder only)
+
+Everything is written before the checkpoint of its step, so after a kill there may be rows of steps that
+count for nothing; `go_back` removes them, and the repeated step writes the same ones again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from kernel_core.evaluation_tables import TURN_SCHEMA, parquet, turn_rows
+from kernel_core.learn import checkpoint
+from kernel_core.learn.grade import GradedTurn
+from kernel_core.records import Candidate, Group, Problem
+from kernel_core.scores import SpeedKind
+from kernel_core.store import Store
+
+METRICS = "metrics.jsonl"
+TABLES = ("turns", "evaluations")
+
+GRADED_SCHEMA = pa.schema(
+    [
+        ("step", pa.int64()),
+        ("stage", pa.string()),
+        ("problem_id", pa.string()),
+        ("family", pa.string()),
+        ("trajectory", pa.int64()),
+        ("turn", pa.int64()),
+        ("messages", pa.string()),
+        ("completion", pa.string()),
+        ("thinking", pa.string()),
+        ("candidate_sha256", pa.string()),
+        ("verdict", pa.string()),
+        ("reward", pa.float64()),
+        *((f"reward_{name}", pa.float64()) for name in ("format", "compile", "correct", "speed")),
+        *((f"reward_{name}", pa.float64()) for name in ("own_share", "thinking", "length", "penalty")),
+        ("return", pa.float64()),
+        ("advantage", pa.float64()),
+        ("repeats_earlier", pa.bool_()),
+        ("num_tokens", pa.int64()),
+        ("finish_reason", pa.string()),
+        ("exemplar_ids", pa.list_(pa.string())),
+        ("policy_version", pa.string()),
+    ]
+)
+"""Of `turns/`; `messages` is JSON."""
+
+
+class Journal:
+    """The files of one run; cheap to open, safe to open again after a kill."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._curves: Any = None
+
+    def go_back(self, step: int) -> None:
+        """Forget everything after a step (-1: everything)."""
+        for log in (METRICS, checkpoint.LIST):
+            kept = [row for row in self._store.lines(log) if row["step"] <= step]
+            if self._store.exists(log):
+                self._store.write(log, b"".join(json.dumps(row).encode() + b"\n" for row in kept))
+        for table in TABLES:
+            for name in self._store.names(table):
+                if _step_of(name) > step:
+                    self._store.remove(f"{table}/{name}")
+        self._open_curves(step)
+
+    def write_tables(
+        self,
+        step: int,
+        stage: str,
+        problems: Sequence[Problem],
+        groups: Sequence[Group],
+        graded: Sequence[Sequence[GradedTurn]],
+        kind: SpeedKind,
+    ) -> None:
+        """The texts and rewards of a step's turns, and their evaluations."""
+        rows = [
+            _graded_row(step, stage, problem.family, one)
+            for problem, group in zip(problems, graded, strict=True)
+            for one in group
+        ]
+        name = f"step-{step:06d}.parquet"
+        self._store.write(f"turns/{name}", parquet(rows, GRADED_SCHEMA))
+        self._store.write(f"evaluations/{name}", parquet(turn_rows(problems, groups, kind), TURN_SCHEMA))
+
+    def write_metrics(self, step: int, words: Mapping[str, str], numbers: Mapping[str, float]) -> None:
+        """A row of `metrics.jsonl`, and its numbers as points of tensorboard's curves."""
+        self._store.append_line(METRICS, {"step": step, **words, **numbers})
+        if self._curves is not None:
+            for name, value in numbers.items():
+                self._curves.add_scalar(name, value, step)
+            self._curves.flush()
+
+    def _open_curves(self, step: int) -> None:
+        if self._curves is not None:
+            self._curves.close()
+        if self._store.is_local:
+            from torch.utils.tensorboard import SummaryWriter  # slow to import, and only needed here
+
+            folder = self._store.path("tensorboard").removeprefix("file://")
+            self._curves = SummaryWriter(folder, purge_step=step + 1)
+
+
+def _graded_row(step: int, stage: str, family: str, graded: GradedTurn) -> dict[str, Any]:
+    turn, terms = graded.turn, graded.terms
+    return {
+        "step": step,
+        "stage": stage,
+        "problem_id": turn.problem_id,
+        "family": family,
+        "trajectory": turn.trajectory,
+        "turn": turn.index,
+        "messages": json.dumps(turn.messages),
+        "completion": turn.completion.text,
+        "thinking": turn.candidate.thinking,
+        "candidate_sha256": turn.candidate.sha256 if isinstance(turn.candidate, Candidate) else None,
+        "verdict": str(turn.evaluation.verdict),
+        "reward": terms.total,
+        **{f"reward_{name}": value for name, value in terms.model_dump(exclude={"total"}).items()},
+        "return": graded.following,
+        "advantage": graded.advantage,
+        "repeats_earlier": turn.repeats_earlier,
+        "num_tokens": turn.completion.num_tokens,
+        "finish_reason": turn.completion.finish_reason,
+        "exemplar_ids": list(turn.exemplar_ids),
+        "policy_version": turn.completion.policy_version,
+    }
+
+
+def _step_of(name: str) -> int:
+    digits = name.removeprefix("step-").removesuffix(".parquet")
+    return int(digits) if digits.isdigit() else -1

@@ -1,0 +1,280 @@
+"""The RL loop: practise, judge, reward, update, measure, checkpoint. Kill it anywhere; it goes on.
+
+A step works from the newest checkpoint's state alone, and everything that it writes comes before its own
+checkpoint is sealed. So a killed run repeats at most the steps since then, and on a CPU repeats them bit
+for bit: all draws are seeded by what they belong to, and the number of threads is part of the checkpoint.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from typing import Any
+
+import torch
+
+from kernel_core.config import TrainConfig
+from kernel_core.curriculum import (
+    CurriculumState,
+    Probe,
+    StageEvent,
+    advance,
+    check_stages,
+    observe,
+    observe_answers,
+)
+from kernel_core.errors import ConfigError
+from kernel_core.gym.protocol import Gym
+from kernel_core.learn import checkpoint
+from kernel_core.learn.clock import Clock, repeatable
+from kernel_core.learn.grade import GradedTurn, grade, rows_of
+from kernel_core.learn.journal import Journal
+from kernel_core.learn.measure import Metrics, measure, probe_of
+from kernel_core.learn.practice import Practice
+from kernel_core.learn.step_report import StepReport
+from kernel_core.learn.update import UpdateReport, computing_in, keep_master_weights, new_optimiser, update
+from kernel_core.policy.torch_policy import TorchPolicy
+from kernel_core.progress import Progress, silent
+from kernel_core.records import Problem
+from kernel_core.retrieval.protocol import Retriever
+from kernel_core.rollout import Rollouts, roll_out, seed_of
+from kernel_core.scores import SpeedKind
+from kernel_core.store import Store, digest_of
+
+log = logging.getLogger(__name__)
+
+REFERENCE = "reference"
+"""Folder of the policy that a KL term holds on to: the one that RL began with."""
+
+
+class Trainer:
+    """RL on one policy. `while not trainer.done: trainer.step()`."""
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        store: Store,
+        policy: TorchPolicy,
+        gym: Gym,
+        retriever: Retriever | None = None,
+        progress: Progress = silent,
+    ) -> None:
+        """`policy` holds the weights that RL begins with; a checkpoint in `store` replaces them."""
+        check_stages(config.curriculum)
+        if config.rollout.sampling.temperature == 0:
+            raise ConfigError("rollout.sampling.temperature = 0: greedy answers are all alike; use 1.0")
+        self.config = config
+        self.policy = policy
+        self._store, self._gym, self._retriever, self._progress = store, gym, retriever, progress
+        self._kind: SpeedKind = "measured" if config.gym.device == "cuda" else "predicted"
+        self._practice = Practice.open(config)
+        self._journal = Journal(store)
+        self._name = digest_of([config.model_dump(mode="json"), policy.version])[:8]
+        keep_master_weights(policy)
+        self._optimiser = new_optimiser(policy.model, config.lr)
+        self._reference: Any = None
+        self._step = -1
+        self._curriculum = CurriculumState()
+        self._seconds = 0.0
+        self._num_threads = torch.get_num_threads()
+        self._unfinished = False
+        self._go_on()
+
+    @property
+    def step_number(self) -> int:
+        """Steps done so far."""
+        return max(self._step, 0)
+
+    @property
+    def curriculum(self) -> CurriculumState:
+        """Where the run is in its stages."""
+        return self._curriculum
+
+    @property
+    def done(self) -> bool:
+        """Whether the last step or the last minute is over."""
+        out_of_time = self.config.minutes is not None and self._seconds >= 60 * self.config.minutes
+        return self._step >= self.config.steps or (self._step >= 1 and out_of_time)
+
+    def step(self) -> StepReport:
+        """One step. After an error in it (the gym's, a full disk) call it again: it begins anew from the
+        newest checkpoint, as a new process would."""
+        if self.done:
+            raise ValueError(f"training is done after step {self._step}")
+        if self._unfinished:
+            self._go_on()
+        self._unfinished = True
+        with repeatable(self._num_threads, self.policy.device):
+            if self._step < 0:
+                self._begin()
+            report = self._one_step()
+        self._unfinished = False
+        return report
+
+    def _go_on(self) -> None:
+        """Take up the newest checkpoint, and forget whatever was written after it."""
+        folder = checkpoint.newest(self._store)
+        if folder is None:
+            self._step, self._curriculum = -1, CurriculumState()
+        else:
+            state = checkpoint.restore(self._store.child(folder), self.policy, self._optimiser)
+            self._step = state["step"]
+            self._name = state["name"]
+            self._seconds = state["seconds"]
+            self._num_threads = state["num_threads"]
+            self._curriculum = CurriculumState.model_validate(state["curriculum"])
+            checkpoint.list_checkpoint(self._store, self._step, self.policy.version)
+            log.info("going on after step %d, stage %s", self._step, self._stage)
+        self._journal.go_back(self._step)
+        if self.config.kl_coefficient and folder is not None:
+            self._reference = self._load_reference()
+
+    def _begin(self) -> None:
+        """Before the first step: keep the reference, and measure the policy as it came."""
+        if self.config.kl_coefficient:
+            self.policy.save(self._store.child(REFERENCE))
+            self._reference = self._load_reference()
+        clock = Clock(self._progress)
+        probe = self._probe(0, clock)
+        self._curriculum = observe(self._curriculum, probe, self.config.curriculum)
+        self._journal.write_metrics(0, {"stage": self._stage}, _probe_metrics(probe))
+        self._step = 0
+        self._seconds += clock.total
+        self._save()
+
+    def _one_step(self) -> StepReport:
+        step, stage = self._step + 1, self.config.curriculum.stages[self._curriculum.stage_index]
+        clock = Clock(self._progress)
+        problems = self._practice.choose(self._curriculum, step)
+        rollouts = self._roll_out(problems, step, clock)
+        graded = grade(rollouts.groups, stage.weights, self.config)
+        rows = rows_of(graded, rollouts)
+        report = update(self.policy, self._optimiser, rows, self.config, self._reference, clock.phase())
+        if report.num_optimiser_steps:
+            self.policy.set_version(f"{self._name}@{step}")
+        clock.finish("update")
+
+        self._curriculum = observe_answers(self._curriculum, _passed(problems, graded))
+        probe = self._probe(step, clock) if step % self.config.curriculum.probe_every == 0 else None
+        self._curriculum, event = advance(self._curriculum, probe, step, self.config.curriculum)
+        if event is not None:
+            log.info("step %d: %s from %s to %s (%s)", *event.model_dump(exclude_none=True).values())
+
+        metrics = measure(graded, self._kind)
+        num_sampled = sum(len(row.answer_ids) for row in rows)
+        self._journal.write_tables(step, stage.name, problems, rollouts.groups, graded, self._kind)
+        clock.finish("tables")
+        self._write_metrics(step, stage.name, metrics, report, probe, event, num_sampled, clock)
+        self._step = step
+        self._seconds += clock.total
+        saved = self._save() if step % self.config.checkpoint_every == 0 or self.done else None
+        clock.finish("checkpoint")
+        return StepReport(
+            step=step,
+            steps=self.config.steps,
+            stage=stage.name,
+            event=event,
+            reward_mean=metrics["reward/mean"],
+            verdicts={
+                key.removeprefix("verdict/"): value
+                for key, value in metrics.items()
+                if key.startswith("verdict/") and value
+            },
+            correct_rate=metrics["kernel/correct_rate"],
+            fast_1_rate=metrics["kernel/fast_1_rate"],
+            update=report,
+            probe=probe,
+            checkpoint=saved,
+            num_sampled_tokens=num_sampled,
+            seconds=clock.seconds,
+        )
+
+    @property
+    def _stage(self) -> str:
+        return self.config.curriculum.stages[self._curriculum.stage_index].name
+
+    def _roll_out(self, problems: list[Problem], step: int, clock: Clock) -> Rollouts:
+        with computing_in(self.policy, self.config.policy.dtype == "bfloat16"):
+            rollouts = roll_out(
+                self.policy,
+                self._gym,
+                problems,
+                self._retriever,
+                self.config.rollout,
+                group_size=self.config.group_size,
+                seed=seed_of(self.config.seed, "rollout", step),
+                progress=clock.phase(),
+            )
+        clock.finish("rollout")
+        return rollouts
+
+    def _probe(self, step: int, clock: Clock) -> Probe:
+        """One answer to each validation problem. The judge's inputs are the same at every probe."""
+        with computing_in(self.policy, self.config.policy.dtype == "bfloat16"):
+            rollouts = roll_out(
+                self.policy,
+                self._gym,
+                self._practice.probe_problems(),
+                self._retriever,
+                self.config.rollout.model_copy(update={"turns": 1}),
+                group_size=1,
+                seed=seed_of(self.config.seed, "probe", step),
+                judge_seed=seed_of("probe"),
+                progress=clock.phase("probe"),
+            )
+        clock.finish("probe")
+        return probe_of(rollouts.groups, step, self._kind)
+
+    def _write_metrics(
+        self,
+        step: int,
+        stage: str,
+        metrics: Metrics,
+        report: UpdateReport,
+        probe: Probe | None,
+        event: StageEvent | None,
+        num_sampled: int,
+        clock: Clock,
+    ) -> None:
+        words = {"stage": stage}
+        if event is not None:
+            words["event"] = f"{event.kind} to {event.to_stage}: {event.reason}"
+        numbers = {
+            "progress/done_frac": step / self.config.steps,
+            "optim/lr": self.config.lr,
+            "curriculum/stage_index": self._curriculum.stage_index,
+            **metrics,
+            "batch/num_sampled_tokens": num_sampled,
+            **{f"update/{name}": value for name, value in report.model_dump().items()},
+            **(_probe_metrics(probe) if probe is not None else {}),
+            **{f"seconds/{name}": round(value, 3) for name, value in clock.seconds.items()},
+        }
+        self._journal.write_metrics(step, words, numbers)
+
+    def _save(self) -> str:
+        state = {
+            "step": self._step,
+            "name": self._name,
+            "seconds": self._seconds,
+            "num_threads": self._num_threads,
+            "curriculum": self._curriculum.model_dump(mode="json"),
+        }
+        return checkpoint.save(
+            self._store, self._step, self.policy, self._optimiser, state, self.config.keep_checkpoints
+        )
+
+    def _load_reference(self) -> Any:
+        saved = TorchPolicy.load(self._store.child(REFERENCE), self.policy.config)
+        return saved.model.requires_grad_(False).eval()
+
+
+def _passed(problems: list[Problem], graded: list[list[GradedTurn]]) -> dict[str, list[bool]]:
+    """Whether each answer was correct, by problem family."""
+    passed: dict[str, list[bool]] = defaultdict(list)
+    for problem, group in zip(problems, graded, strict=True):
+        passed[problem.family] += [one.turn.evaluation.correct for one in group]
+    return dict(passed)
+
+
+def _probe_metrics(probe: Probe) -> Metrics:
+    return {f"probe/{name}": value for name, value in probe.model_dump(exclude={"step"}).items()}

@@ -1,0 +1,99 @@
+"""The numbers of a step, by the names under which `metrics.jsonl` and tensorboard keep them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from kernel_core.curriculum import Probe
+from kernel_core.learn.grade import GradedTurn, varies
+from kernel_core.records import Group, Turn, Verdict
+from kernel_core.scores import Outcome, SpeedKind, outcome_of
+
+Metrics = dict[str, float]
+
+_TERMS = ("format", "compile", "correct", "speed", "own_share", "thinking", "length", "penalty")
+
+
+def measure(graded: Sequence[Sequence[GradedTurn]], kind: SpeedKind) -> Metrics:
+    """Rewards, verdicts, rates and speed of a step's turns, overall and by turn index."""
+    flat = [one for group in graded for one in group]
+    metrics = _rewards(flat) | kernel_rates([one.turn for one in flat], kind)
+    metrics["batch/num_groups"] = len(graded)
+    metrics["batch/num_constant_groups"] = sum(not varies(group) for group in graded)
+    metrics["batch/num_turns"] = len(flat)
+    metrics["advantage/std"] = float(np.std([one.advantage for one in flat]))
+    metrics["advantage/max"] = max(abs(one.advantage) for one in flat)
+    for index in sorted({one.turn.index for one in flat}):
+        these = [one for one in flat if one.turn.index == index]
+        rates = kernel_rates([one.turn for one in these], kind)
+        metrics[f"multiturn/turn_{index}/reward_mean"] = float(np.mean([one.terms.total for one in these]))
+        for name in ("format_rate", "compile_rate", "correct_rate", "fast_1_rate"):
+            metrics[f"multiturn/turn_{index}/{name}"] = rates[f"kernel/{name}"]
+    metrics["multiturn/success_rate"] = _success_rate(graded)
+    metrics["multiturn/repeat_rate"] = float(np.mean([one.turn.repeats_earlier for one in flat]))
+    return metrics
+
+
+def kernel_rates(turns: Sequence[Turn], kind: SpeedKind) -> Metrics:
+    """Shares of verdicts, and the speed of the correct kernels."""
+    outcomes = [outcome_of(turn.evaluation, turn.index) for turn in turns]
+    metrics = {
+        "kernel/format_rate": _share([outcome.formatted for outcome in outcomes]),
+        "kernel/compile_rate": _share([outcome.compiled for outcome in outcomes]),
+        "kernel/correct_rate": _share([outcome.correct for outcome in outcomes]),
+        "kernel/hack_rate": _share([outcome.verdict is Verdict.HACKED for outcome in outcomes]),
+        "kernel/fast_1_rate": _share([outcome.faster_than(1.0, kind) for outcome in outcomes]),
+        "kernel/truncated_rate": _share([turn.completion.finish_reason == "length" for turn in turns]),
+        "kernel/tokens_mean": float(np.mean([turn.completion.num_tokens for turn in turns])),
+    }
+    speedups = [speedup for outcome in outcomes if (speedup := outcome.speedup(kind)) is not None]
+    if speedups:
+        metrics["kernel/speedup_geometric_mean"] = float(np.exp(np.mean(np.log(speedups))))
+    for verdict in Verdict:
+        metrics[f"verdict/{verdict}"] = _share([outcome.verdict is verdict for outcome in outcomes])
+    return metrics
+
+
+def probe_of(groups: Sequence[Group], step: int, kind: SpeedKind) -> Probe:
+    """What the curriculum looks at, from one answer a validation problem."""
+    outcomes: list[Outcome] = [
+        outcome_of(turn.evaluation, turn.index)
+        for group in groups
+        for trajectory in group.trajectories
+        for turn in trajectory.turns
+    ]
+    return Probe(
+        step=step,
+        format_rate=_share([outcome.formatted for outcome in outcomes]),
+        compile_rate=_share([outcome.compiled for outcome in outcomes]),
+        correct_rate=_share([outcome.correct for outcome in outcomes]),
+        fast_1=_share([outcome.faster_than(1.0, kind) for outcome in outcomes]),
+    )
+
+
+def _rewards(flat: Sequence[GradedTurn]) -> Metrics:
+    totals = [one.terms.total for one in flat]
+    metrics = {
+        "reward/mean": float(np.mean(totals)),
+        "reward/std": float(np.std(totals)),
+        "reward/min": min(totals),
+        "reward/max": max(totals),
+    }
+    for name in _TERMS:
+        metrics[f"reward/{name}"] = float(np.mean([getattr(one.terms, name) for one in flat]))
+    return metrics
+
+
+def _success_rate(graded: Sequence[Sequence[GradedTurn]]) -> float:
+    """The share of conversations with a correct kernel in any turn."""
+    best: dict[tuple[str, int], bool] = {}
+    for one in (one for group in graded for one in group):
+        key = one.turn.problem_id, one.turn.trajectory
+        best[key] = best.get(key, False) or one.turn.evaluation.correct
+    return _share(list(best.values()))
+
+
+def _share(values: Sequence[bool]) -> float:
+    return sum(values) / len(values) if values else 0.0

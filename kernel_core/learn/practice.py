@@ -1,0 +1,76 @@
+"""Which problems a step practises on, and which the curriculum is measured on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from kernel_core.config import ProblemsConfig, TrainConfig
+from kernel_core.curriculum import CurriculumState, choose_families, learnability
+from kernel_core.errors import ConfigError
+from kernel_core.problems.families import TRAINED
+from kernel_core.problems.generate import generate
+from kernel_core.problems.load import load_problems
+from kernel_core.records import Problem
+from kernel_core.rollout import seed_of
+
+_PROBE_SEED = 1_000_003
+"""Of the validation draw: the same problems for every run, so that curves of runs can be compared."""
+
+
+@dataclass(frozen=True)
+class Practice:
+    """Problems by step: endless from the generator, or drawn from a fixed set."""
+
+    config: TrainConfig
+    fixed: tuple[Problem, ...] = ()
+    """Of a suite of files; empty for the generator."""
+
+    @classmethod
+    def open(cls, config: TrainConfig) -> Practice:
+        """Load the fixed set, if the suite is one."""
+        if config.problems.suite == "generated":
+            return cls(config)
+        problems = tuple(load_problems(config.problems))
+        if len(problems) < config.problems_per_step:
+            raise ConfigError(
+                f"problems.suite = {config.problems.suite} gives {len(problems)} problems, but a step takes "
+                f"{config.problems_per_step} different ones; lower problems_per_step"
+            )
+        return cls(config, problems)
+
+    def choose(self, state: CurriculumState, step: int) -> list[Problem]:
+        """The problems of one step, all different, by learnability; the same for the same state and step."""
+        settings = self.config.problems
+        seed = seed_of(self.config.seed, settings.seed, "practice", step)
+        if self.fixed:
+            return self._drawn(state, seed)
+        families = [name for name in TRAINED if not settings.families or name in settings.families]
+        chosen = choose_families(state, families, self.config.problems_per_step, seed)
+        return [
+            made.problem
+            for family, count in sorted(Counter(chosen).items())
+            for made in generate("train", count, seed_of(seed, family), (family,))
+        ]
+
+    def probe_problems(self) -> list[Problem]:
+        """The validation problems; of a suite of files, which has no split of its own, the first of it."""
+        wanted = self.config.curriculum.probe_problems
+        if self.fixed:
+            return list(self.fixed[:wanted])
+        validation = ProblemsConfig(
+            split="validation", families=self.config.problems.families, limit=wanted, seed=_PROBE_SEED
+        )
+        return load_problems(validation)
+
+    def _drawn(self, state: CurriculumState, seed: int) -> list[Problem]:
+        families = sorted({problem.family for problem in self.fixed})
+        chance = dict(zip(families, learnability(state.pass_rates, families), strict=True))
+        sizes = Counter(problem.family for problem in self.fixed)
+        weights = np.array([chance[problem.family] / sizes[problem.family] for problem in self.fixed])
+        picked = np.random.default_rng(seed).choice(
+            len(self.fixed), self.config.problems_per_step, replace=False, p=weights / weights.sum()
+        )
+        return [self.fixed[index] for index in picked]

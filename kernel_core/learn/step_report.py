@@ -1,0 +1,38 @@
+"""What one step of RL did, as a record for a person."""
+
+from __future__ import annotations
+
+from kernel_core.curriculum import Probe, StageEvent
+from kernel_core.learn.update import UpdateReport
+from kernel_core.records import Record
+
+
+class StepReport(Record):
+    """What one step did, for a person. `seconds` has the wall clock by phase; nothing else depends on it."""
+
+    step: int
+    steps: int
+    stage: str
+    event: StageEvent | None
+    """The change of stage after this step, if there was one."""
+    reward_mean: float
+    verdicts: dict[str, float]
+    """Share of the turns by verdict."""
+    correct_rate: float
+    fast_1_rate: float
+    update: UpdateReport
+    probe: Probe | None
+    checkpoint: str | None
+    """Folder of the checkpoint written after this step, if one was."""
+    num_sampled_tokens: int
+    seconds: dict[str, float]
+
+    @property
+    def sampled_tokens_per_s(self) -> float:
+        """Tokens written per second of sampling."""
+        return self.num_sampled_tokens / max(self.seconds.get("sample", 0.0), 1e-9)
+
+    @property
+    def trained_tokens_per_s(self) -> float:
+        """Tokens of prompts and answers per second of the update."""
+        return self.update.num_tokens / max(self.seconds.get("update", 0.0), 1e-9)
