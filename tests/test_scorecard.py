@@ -1,0 +1,178 @@
+"""A whole evaluation by the real judge, its files, and going on after `kill -9`.
+
+Run as a script with a folder, this file evaluates into it and kills itself after the first part.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+
+from kernel_core.config import EvaluateConfig, GymConfig, ProblemsConfig, RolloutConfig, SamplingConfig
+from kernel_core.errors import ConfigError, Corrupt, NotFound
+from kernel_core.gym import open_gym
+from kernel_core.policy.scripted import ScriptedPolicy
+from kernel_core.problems.generate import generate
+from kernel_core.progress import silent
+from kernel_core.prompt import format_completion
+from kernel_core.records import Verdict
+from kernel_core.scorecard import compare, evaluate, headline_rows, load_scorecard
+from kernel_core.store import Store
+
+NUM_PROBLEMS, NUM_SAMPLES, NUM_TURNS = 3, 2, 2
+PROBLEMS = ProblemsConfig(split="held_out", limit=NUM_PROBLEMS, seed=1000)
+CONFIG = EvaluateConfig(
+    problems=PROBLEMS,
+    samples_per_problem=NUM_SAMPLES,
+    # A batch of two conversations makes every problem a part of its own.
+    rollout=RolloutConfig(turns=NUM_TURNS, exemplars=0, sampling=SamplingConfig(batch_size=NUM_SAMPLES)),
+    gym=GymConfig(workers=1, trials=1),
+)
+
+
+def policy_that_knows_some(version="some"):
+    """Answers each prompt with one of its problem's graded kernels, mistakes among them, by the seed."""
+    made = generate(PROBLEMS.split, NUM_PROBLEMS, PROBLEMS.seed)
+
+    def answer(messages, seed):
+        kernels = next(m.kernels for m in made if m.problem.source.strip() in messages[0]["content"])
+        kernel = kernels[seed % len(kernels)]
+        return format_completion(kernel.thinking, kernel.source)
+
+    return ScriptedPolicy(answer, version=version)
+
+
+def run(folder, config=CONFIG, policy=None, progress=silent):
+    with open_gym(config.gym) as gym:
+        return evaluate(config, policy or policy_that_knows_some(), gym, None, Store(folder), progress)
+
+
+def tables(folder):
+    """Every table of a folder without the wall clock."""
+    return {
+        name: pd.read_parquet(folder / f"{name}.parquet").drop(columns="seconds", errors="ignore").to_dict()
+        for name in ("evaluations", "problems", "families")
+    }
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("finished")
+    return folder, run(folder)
+
+
+def test_every_problem_sample_and_turn_is_scored(finished):
+    folder, card = finished
+    assert card.last.num_problems == NUM_PROBLEMS
+    assert card.last.num_samples == NUM_PROBLEMS * NUM_SAMPLES
+    assert [score.num_samples for score in card.by_turn] == [NUM_PROBLEMS * NUM_SAMPLES] * NUM_TURNS
+    turns = pd.read_parquet(folder / "evaluations.parquet")
+    assert len(turns) == NUM_PROBLEMS * NUM_SAMPLES * NUM_TURNS
+    assert turns.is_last.sum() == turns.is_best.sum() == NUM_PROBLEMS * NUM_SAMPLES
+
+
+def test_graded_kernels_are_correct_and_mistakes_are_not(finished):
+    folder, card = finished
+    grades = {
+        kernel.source.strip(): kernel.grade
+        for made in generate(PROBLEMS.split, NUM_PROBLEMS, PROBLEMS.seed)
+        for kernel in made.kernels
+    }
+    turns = pd.read_parquet(folder / "evaluations.parquet")
+    for turn in turns.itertuples():
+        grade = grades[turn.code.strip()]
+        assert (turn.verdict == Verdict.CORRECT) == (grade != "mistake"), turn.feedback
+    assert 0 < card.last.correct_rate.value < 1
+
+
+def test_predictions_are_named_so_and_nothing_is_measured_on_a_cpu(finished):
+    folder, card = finished
+    assert card.headline == "predicted"
+    assert [speed.kind for speed in card.last.speeds] == ["predicted"]
+    turns = pd.read_parquet(folder / "evaluations.parquet")
+    assert turns.speedup.isna().all() and turns.runtime_ms.isna().all()
+    assert turns[turns.verdict == "correct"].predicted_speedup.notna().all()
+    assert all("measured" not in row["metric"] for row in headline_rows(card))
+
+
+def test_eval_results_have_kernelbench_keys_of_each_samples_last_turn(finished):
+    folder, card = finished
+    results = json.loads((folder / "eval_results.json").read_text())
+    assert list(results) == [problem.problem_id for problem in card.problems]
+    for samples in results.values():
+        assert [sample["sample_id"] for sample in samples] == list(range(NUM_SAMPLES))
+        for sample in samples:
+            assert {"compiled", "correctness", "metadata", "runtime", "runtime_stats"} <= sample.keys()
+            assert (sample["runtime"], sample["runtime_stats"]) == (-1.0, {})
+            assert sample["turn"] == NUM_TURNS - 1
+    correct = sum(sample["correctness"] for samples in results.values() for sample in samples)
+    assert correct == card.last.verdicts[Verdict.CORRECT]
+
+
+def test_a_finished_folder_is_read_and_not_made_again(finished):
+    folder, card = finished
+    answers = []
+    silent_policy = ScriptedPolicy(lambda messages, seed: answers.append(1) or "", version="some")
+    assert run(folder, policy=silent_policy) == card == load_scorecard(Store(folder))
+    assert answers == []
+
+
+def test_a_folder_of_another_policy_is_refused(finished):
+    folder, _ = finished
+    with pytest.raises(ConfigError, match="other settings, problems or another policy"):
+        run(folder, policy=policy_that_knows_some(version="another"))
+
+
+def test_killed_after_the_first_part_it_goes_on_and_ends_with_the_same_tables(finished, tmp_path):
+    undisturbed, card = finished
+    killed = subprocess.run([sys.executable, __file__, str(tmp_path)], check=False, capture_output=True)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    assert len(list((tmp_path / "conversations").iterdir())) == 1
+    assert not (tmp_path / "manifest.json").exists()
+    assert run(tmp_path) == card
+    assert tables(tmp_path) == tables(undisturbed)
+    for name in ("scorecard.json", "eval_results.json", "fast_p.png"):
+        assert (tmp_path / name).read_bytes() == (undisturbed / name).read_bytes()
+
+
+def test_a_policy_that_answers_nothing_scores_zero_and_loses_every_problem(finished, tmp_path):
+    _, card = finished
+    silent_card = run(tmp_path, policy=ScriptedPolicy(["I cannot."], version="mute"))
+    assert silent_card.last.verdicts[Verdict.MALFORMED] == NUM_PROBLEMS * NUM_SAMPLES
+    change = compare(card, silent_card)
+    assert not change.gained
+    rates = {c.metric: c for c in change.changes if c.view == "last"}
+    assert rates["correct_rate"].after == 0
+
+
+def test_a_damaged_scorecard_is_reported_and_not_read(finished, tmp_path):
+    folder, _ = finished
+    store = Store(tmp_path)
+    for path in (p for p in folder.rglob("*") if p.is_file()):
+        store.write(str(path.relative_to(folder)), path.read_bytes())
+    store.write("problems.parquet", b"something else")
+    with pytest.raises(Corrupt, match=r"problems.parquet does not match its checksum"):
+        load_scorecard(store)
+
+
+def test_no_scorecard_is_not_found(tmp_path):
+    with pytest.raises(NotFound, match="no complete scorecard"):
+        load_scorecard(Store(tmp_path))
+
+
+def test_pass_at_more_than_the_samples_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"pass@k needs at least k samples; raise samples_per_problem to 4"):
+        run(tmp_path, config=CONFIG.model_copy(update={"k": (1, 4)}))
+
+
+def _kill_after_the_first_part(label, done, total):
+    if label == "problems" and done == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    run(sys.argv[1], progress=_kill_after_the_first_part)

@@ -1,0 +1,199 @@
+"""Winners by the real judge: ranking, the second judgement, the files, and going on after `kill -9`.
+
+Run as a script with a folder, this file selects into it and kills itself after the first winner.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+
+from kernel_core.config import BestOfNConfig, GymConfig, ProblemsConfig, RolloutConfig
+from kernel_core.errors import ConfigError
+from kernel_core.gym import open_gym
+from kernel_core.gym.protocol import JudgeRequest
+from kernel_core.policy.scripted import ScriptedPolicy
+from kernel_core.problems.generate import generate
+from kernel_core.progress import silent
+from kernel_core.prompt import format_completion
+from kernel_core.records import (
+    Candidate,
+    Completion,
+    Evaluation,
+    Group,
+    Timing,
+    Trajectory,
+    Turn,
+    Verdict,
+)
+from kernel_core.selection import best_of_n, load_selection
+from kernel_core.store import Store
+from kernel_core.winners import FRESH_DRAWS, rank, select
+
+PROBLEMS = ProblemsConfig(split="held_out", limit=2, seed=1000)
+MADE = generate(PROBLEMS.split, PROBLEMS.limit, PROBLEMS.seed)
+CONFIG = BestOfNConfig(
+    problems=PROBLEMS, n=3, rollout=RolloutConfig(turns=1, exemplars=0), gym=GymConfig(workers=1, trials=1)
+)
+
+
+def policy_that_solves_only_the_first():
+    """For the first problem a graded kernel by the seed; for the others a mistake."""
+
+    def answer(messages, seed):
+        made = next(m for m in MADE if m.problem.source.strip() in messages[0]["content"])
+        wanted = [k for k in made.kernels if (k.grade == "mistake") == (made is not MADE[0])]
+        return format_completion("", wanted[seed % len(wanted)].source)
+
+    return ScriptedPolicy(answer)
+
+
+def run(folder, config=CONFIG, progress=silent):
+    with open_gym(config.gym) as gym:
+        policy = policy_that_solves_only_the_first()
+        return best_of_n(config, policy, gym, None, Store(folder), progress)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("finished")
+    return folder, run(folder)
+
+
+def turn_of(source, verdict=Verdict.CORRECT, speedup=None, trajectory=0):
+    """A judged turn as if measured on a GPU."""
+    candidate = Candidate.from_source(source)
+    timing = Timing(median_ms=1, ci_low_ms=1, ci_high_ms=1, num_calls=1, clock="device_events")
+    measured = {"timing": timing, "reference_timing": timing, "speedup": speedup} if speedup else {}
+    return Turn(
+        problem_id="p",
+        trajectory=trajectory,
+        index=0,
+        messages=(),
+        completion=Completion(text=source, finish_reason="stop", policy_version="v"),
+        candidate=candidate,
+        evaluation=Evaluation(
+            problem_id="p",
+            candidate_sha=candidate.sha256,
+            verdict=verdict,
+            trials_passed=1,
+            trials=1,
+            feedback="",
+            gym_version="g",
+            device="cuda",
+            seconds=0,
+            **measured,
+        ),
+    )
+
+
+def test_faster_comes_first_then_shorter_and_only_correct_ones_are_ranked():
+    turns = [
+        turn_of("slow", speedup=1.1),
+        turn_of("fast but long", speedup=2.0),
+        turn_of("fast", speedup=2.0),
+        turn_of("wrong", Verdict.WRONG),
+        turn_of("hacked", Verdict.HACKED),
+    ]
+    assert [r.candidate.source for r in rank(turns, "measured")] == ["fast", "fast but long", "slow"]
+
+
+def test_the_same_source_is_ranked_once():
+    turns = [turn_of("same", speedup=1.5), turn_of("same", speedup=1.4, trajectory=1)]
+    assert [(r.candidate.source, r.sample) for r in rank(turns, "measured")] == [("same", 0)]
+
+
+def test_a_winner_stands_a_second_judgement_on_draws_of_its_own(finished):
+    _, selection = finished
+    (selected,) = selection.winners
+    winner = selected.winner
+    assert selected.problem_id == MADE[0].problem.id
+    assert len(winner.again) == FRESH_DRAWS
+    assert all(evaluation.correct for evaluation in winner.again)
+    assert winner.speedup == pytest.approx(winner.ranked.evaluation.predicted_speedup, rel=0.2)
+
+
+def test_a_problem_without_a_winner_is_listed_with_what_became_of_it(finished):
+    folder, selection = finished
+    (without,) = selection.without_winner
+    assert without.problem_id == MADE[1].problem.id
+    assert without.why_none.startswith("no correct candidate (")
+    report = json.loads((folder / "winners" / "report.json").read_text())
+    assert [p["problem_id"] for p in report["problems"]] == [m.problem.id for m in MADE]
+
+
+def test_winners_holds_the_kernel_as_judged_and_its_evidence(finished):
+    folder, selection = finished
+    (selected,) = selection.winners
+    home = folder / "winners" / selected.problem_id
+    assert (home / "kernel.py").read_text() == selected.winner.ranked.candidate.source
+    evidence = json.loads((home / "evidence.json").read_text())
+    assert len(evidence["winner"]["again"]) == FRESH_DRAWS
+    table = pd.read_parquet(folder / "winners" / "winners.parquet")
+    assert table.problem_id.tolist() == [selected.problem_id]
+    assert table.trials_passed.tolist() == [FRESH_DRAWS * CONFIG.gym.trials]
+    assert (folder / table.kernel[0]).is_file()
+
+
+def test_a_candidate_that_fails_the_second_judgement_is_rejected_and_the_next_one_wins():
+    """Correct by a first judgement that knew one draw only: here it is a wrong kernel with such a record."""
+    good = next(k for k in MADE[0].kernels if k.grade == "tuned")
+    lucky = next(k for k in MADE[0].kernels if k.fault in ("wrong_order", "off_by_one"))
+    with open_gym(CONFIG.gym) as gym:
+        request = JudgeRequest(problem=MADE[0].problem, candidate=Candidate.from_source(good.source), seed=1)
+        first = gym.judge([request])[0]
+        turns = []
+        for trajectory, (kernel, speedup) in enumerate([(lucky, 99.0), (good, first.predicted_speedup)]):
+            candidate = Candidate.from_source(kernel.source)
+            record = {"candidate_sha": candidate.sha256, "predicted_speedup": speedup}
+            turn = turn_of(kernel.source, trajectory=trajectory)
+            turns.append(turn.model_copy(update={"evaluation": first.model_copy(update=record)}))
+        group = Group(
+            problem_id=MADE[0].problem.id,
+            trajectories=tuple(Trajectory(problem_id=MADE[0].problem.id, turns=(turn,)) for turn in turns),
+        )
+        selected = select(MADE[0].problem, group, gym, "predicted", seed=0)
+    assert [r.ranked.candidate.source for r in selected.rejected] == [lucky.source]
+    assert selected.winner.ranked.candidate.source == good.source
+    assert selected.winner.rank == 1
+
+
+def test_sequential_mode_is_one_conversation_of_n_turns(tmp_path):
+    config = CONFIG.model_copy(update={"mode": "sequential", "n": 2})
+    selection = run(tmp_path, config)
+    assert [selected.num_candidates for selected in selection.problems] == [2, 2]
+    (part,) = (tmp_path / "conversations").iterdir()
+    groups = json.loads(part.read_text())
+    assert [[len(t["turns"]) for t in group["trajectories"]] for group in groups] == [[2], [2]]
+
+
+def test_killed_after_the_first_problem_it_goes_on_and_ends_with_the_same_winners(finished, tmp_path):
+    undisturbed, selection = finished
+    killed = subprocess.run([sys.executable, __file__, str(tmp_path)], check=False, capture_output=True)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    assert len(list((tmp_path / "selected").iterdir())) == 1
+    assert not (tmp_path / "winners").exists()
+    resumed = run(tmp_path)
+    assert resumed.rows() == selection.rows()
+    left, right = (pd.read_parquet(f / "winners" / "winners.parquet") for f in (tmp_path, undisturbed))
+    pd.testing.assert_frame_equal(left, right)
+
+
+def test_finished_winners_are_read_and_those_of_other_settings_refused(finished):
+    folder, selection = finished
+    assert run(folder) == selection == load_selection(Store(folder))
+    with pytest.raises(ConfigError, match="holds winners of other settings"):
+        run(folder, CONFIG.model_copy(update={"n": 4}))
+
+
+def _kill_after_the_first_winner(label, done, total):
+    if label == "winners" and done == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    run(sys.argv[1], progress=_kill_after_the_first_winner)
