@@ -1,0 +1,118 @@
+"""Tensors in shared memory: laid out by the judge, mapped by a runner, read back by the judge.
+
+Each arena is a sealed memory file that its receiver can write but neither shrink nor grow, so that a
+reader never meets a hole. Outputs are poisoned before a candidate sees them.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+_ALIGNMENT = 256
+DTYPES: dict[str, torch.dtype] = {
+    name: getattr(torch, name)
+    for name in (
+        "float64",
+        "float32",
+        "float16",
+        "bfloat16",
+        "int64",
+        "int32",
+        "int16",
+        "int8",
+        "uint8",
+        "bool",
+        "complex64",
+        "complex128",
+    )
+}
+"""The element types that may cross between the processes, by name."""
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """`torch.float32` as `float32`."""
+    return str(dtype).removeprefix("torch.")
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Where a contiguous tensor lies in an arena."""
+
+    offset: int
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the tensor's elements."""
+        count = 1
+        for size in self.shape:
+            count *= size
+        return count * DTYPES[self.dtype].itemsize
+
+    def to_json(self) -> list[Any]:
+        """As it travels in a header."""
+        return [self.offset, list(self.shape), self.dtype]
+
+    @classmethod
+    def from_json(cls, value: Sequence[Any]) -> Slot:
+        """From a header."""
+        return cls(offset=int(value[0]), shape=tuple(int(n) for n in value[1]), dtype=str(value[2]))
+
+
+def lay_out(tensors: Sequence[tuple[tuple[int, ...], torch.dtype]]) -> tuple[list[Slot], int]:
+    """Slots for tensors of these shapes and types, and the bytes of the arena that holds them."""
+    slots, end = [], 0
+    for shape, dtype in tensors:
+        slot = Slot(offset=end, shape=tuple(shape), dtype=dtype_name(dtype))
+        slots.append(slot)
+        end += -(-max(slot.num_bytes, 1) // _ALIGNMENT) * _ALIGNMENT
+    return slots, max(end, mmap.PAGESIZE)
+
+
+class Arena:
+    """A mapped memory file. The maker owns the descriptor; a receiver maps what it was sent."""
+
+    def __init__(self, descriptor: int, num_bytes: int) -> None:
+        self.descriptor = descriptor
+        self.num_bytes = num_bytes
+        self._map = mmap.mmap(descriptor, num_bytes)
+
+    @classmethod
+    def create(cls, num_bytes: int) -> Arena:
+        """A new arena of zeros whose size nobody can change."""
+        descriptor = os.memfd_create("arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(descriptor, num_bytes)
+        fcntl.fcntl(
+            descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+        )
+        return cls(descriptor, num_bytes)
+
+    def tensor(self, slot: Slot) -> torch.Tensor:
+        """The tensor at a slot: a view of the arena's memory."""
+        count = 1
+        for size in slot.shape:
+            count *= size
+        dtype = DTYPES[slot.dtype]
+        if count == 0:
+            return torch.empty(slot.shape, dtype=dtype)
+        flat = torch.frombuffer(self._map, dtype=dtype, count=count, offset=slot.offset)
+        return flat.view(slot.shape)
+
+    def poison(self, slots: Sequence[Slot]) -> None:
+        """Fill slots with bytes that are NaN as a float and -1 as an integer."""
+        for slot in slots:
+            if slot.num_bytes:
+                raw = torch.frombuffer(self._map, dtype=torch.uint8, count=slot.num_bytes, offset=slot.offset)
+                raw.fill_(0xFF)
+
+    def close(self) -> None:
+        """Give the descriptor back; the mapping goes when its last tensor does."""
+        os.close(self.descriptor)

@@ -1,0 +1,266 @@
+"""Record what a candidate's forward pass does, as a list of operators and kernel launches.
+
+The record is a claim: it is made inside the candidate's process. The judge believes only what the same
+list produces when it is replayed elsewhere, on inputs that the candidate never saw (`replay.py`).
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import triton.language as tl
+from triton.runtime.autotuner import Autotuner
+from triton.runtime.interpreter import InterpretedFunction
+
+from kernel_core.gym.arena import dtype_name
+from kernel_core.gym.codec import NotEncodable, encode
+from kernel_core.gym.dispatch import LightDispatchMode
+
+MAX_OPERATIONS = 20_000
+_HOST_READS = ("aten::_local_scalar_dense", "aten::is_nonzero", "aten::equal")
+_ALLOCATIONS = (
+    "aten::empty",
+    "aten::empty_strided",
+    "aten::empty_like",
+    "aten::new_empty",
+    "aten::new_empty_strided",
+)
+
+
+class Recorder(LightDispatchMode):
+    """While active, appends to `operations`; storages are numbered in the order they are met."""
+
+    def __init__(self, on_launch: Callable[[dict[str, Any]], None]) -> None:
+        super().__init__()
+        self.on_launch = on_launch
+        self.kernels: list[dict[str, Any]] = []
+        self._kernel_indices: dict[Any, int] = {}
+        self._paused = False
+        self.begin([])
+
+    def begin(self, inputs: list[torch.Tensor]) -> None:
+        """Forget the last pass; `inputs` are what the next one is given."""
+        self.operations: list[dict[str, Any]] = []
+        self.constants: list[tuple[int, torch.Tensor]] = []
+        self.reads_data = False
+        self.problem = ""
+        self._storages: dict[int, int] = {}
+        self._alive: list[Any] = []
+        self.inputs = [self._number(tensor.untyped_storage()) for tensor in inputs]
+
+    # Operators of torch ---------------------------------------------------------------------------
+
+    def __torch_dispatch__(  # type: ignore[override]
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if self._paused or len(self.operations) >= MAX_OPERATIONS:
+            return function(*args, **kwargs)
+        name = function._schema.name
+        if name in _HOST_READS:
+            self.reads_data = True
+            return function(*args, **kwargs)
+        if name in _ALLOCATIONS:
+            result = function(*args, **kwargs)
+            self._record_allocation(result)
+            return result
+        record = {"op": name, "overload": function._overloadname}
+        try:
+            record["args"] = encode(list(args), self._tensor)["l"]
+            record["kwargs"] = {key: encode(value, self._tensor) for key, value in kwargs.items()}
+        except NotEncodable as error:
+            self.problem = self.problem or f"{name}: {error}"
+        known = set(self._storages)
+        result = function(*args, **kwargs)
+        made = [tensor for tensor in _tensors_in(result) if tensor.untyped_storage().data_ptr() not in known]
+        if made or function._schema.is_mutable:
+            record["outputs"] = [self._fresh(tensor) for tensor in _tensors_in(result)]
+            self.operations.append(record)
+        return result
+
+    def _record_allocation(self, tensor: torch.Tensor) -> None:
+        storage = tensor.untyped_storage()
+        self.operations.append({"alloc": self._number(storage), "bytes": storage.nbytes()})
+
+    # Launches of the candidate's kernels ----------------------------------------------------------
+
+    def launch(self, function: InterpretedFunction, args: Any, grid: Any, kwargs: Any, run: Any) -> Any:
+        """Record a launch, then let `run(grid)` do it."""
+        names = function.arg_names
+        bound = dict(zip(names, args, strict=False)) | {k: v for k, v in kwargs.items() if k in names}
+        options = {
+            key: kwargs[key]
+            for key in ("num_warps", "num_stages", "num_ctas", "maxnreg")
+            if isinstance(kwargs.get(key), int)
+        }
+
+        def recording_grid(values: Any) -> tuple[int, ...]:
+            sizes = grid(values) if callable(grid) else grid
+            sizes = (sizes,) if isinstance(sizes, int) else tuple(int(size) for size in sizes)
+            self._record_launch(function, bound, sizes, options)
+            return sizes
+
+        self._paused = True
+        try:
+            return run(recording_grid)
+        finally:
+            self._paused = False
+
+    def _record_launch(
+        self, function: InterpretedFunction, bound: dict[str, Any], grid: tuple[int, ...], options: Any
+    ) -> None:
+        for parameter in inspect.signature(function.fn).parameters.values():
+            if parameter.name not in bound and parameter.default is not parameter.empty:
+                bound[parameter.name] = parameter.default
+        index = self._describe(function)
+        values = {name: self._launch_argument(value) for name, value in bound.items()}
+        record = {"launch": index, "grid": list(grid), "args": values, "options": options}
+        if len(self.operations) < MAX_OPERATIONS:
+            self.operations.append(record)
+        self.on_launch(record)
+
+    def _launch_argument(self, value: Any) -> Any:
+        if isinstance(value, tl.constexpr):
+            value = value.value
+        if isinstance(value, tl.dtype):
+            return {"tl": str(value)}
+        if isinstance(value, InterpretedFunction):
+            return {"jit": self._describe(value)}
+        return encode(value, self._tensor)
+
+    def _describe(self, function: InterpretedFunction) -> int:
+        """The number of a JIT function, described by its place in the file and the names it uses."""
+        if function not in self._kernel_indices:
+            values = describe_globals(function.fn, self._describe)
+            self._kernel_indices[function] = len(self.kernels)
+            self.kernels.append(
+                {
+                    "name": function.fn.__name__,
+                    "line": function.fn.__code__.co_firstlineno,
+                    "globals": values,
+                }
+            )
+        return self._kernel_indices[function]
+
+    # Storages -------------------------------------------------------------------------------------
+
+    def _number(self, storage: torch.UntypedStorage) -> int:
+        address = storage.data_ptr()
+        if address not in self._storages:
+            self._storages[address] = len(self._alive)
+            self._alive.append(storage)
+        return self._storages[address]
+
+    def _tensor(self, tensor: torch.Tensor) -> list[Any]:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in self._storages:
+            paused, self._paused = self._paused, True
+            raw = torch.empty(0, dtype=torch.uint8).set_(storage)  # type: ignore[call-overload]
+            self.constants.append((self._number(storage), raw.clone()))
+            self._paused = paused
+        return self._view(tensor)
+
+    def _fresh(self, tensor: torch.Tensor) -> list[Any]:
+        self._number(tensor.untyped_storage())
+        return self._view(tensor)
+
+    def _view(self, tensor: torch.Tensor) -> list[Any]:
+        number = self._storages[tensor.untyped_storage().data_ptr()]
+        return [
+            number,
+            dtype_name(tensor.dtype),
+            tensor.storage_offset(),
+            list(tensor.shape),
+            list(tensor.stride()),
+        ]
+
+    def outputs(self, leaves: list[Any]) -> list[Any]:
+        """The candidate's outputs as views of storages (anything but a tensor as itself)."""
+        return [encode(leaf, self._tensor) for leaf in leaves]
+
+
+def _tensors_in(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, list | tuple):
+        return [tensor for item in value for tensor in _tensors_in(item)]
+    return []
+
+
+def describe_globals(function: Any, describe: Callable[[InterpretedFunction], int]) -> dict[str, Any]:
+    """The names that a kernel takes from its module or its closure, each as a reference or a constant."""
+    closure = inspect.getclosurevars(function)
+    visible = {**closure.globals, **closure.nonlocals}
+    for name in _names_in_signature(function):
+        if name in function.__globals__:
+            visible[name] = function.__globals__[name]
+    described = {}
+    for name, value in visible.items():
+        reference = _reference(value, describe)
+        if reference is not _UNKNOWN:
+            described[name] = reference
+    return described
+
+
+_UNKNOWN = object()
+
+
+def _reference(value: Any, describe: Callable[[InterpretedFunction], int]) -> Any:
+    if isinstance(value, types.ModuleType):
+        name = value.__name__
+        if name in ("triton", "triton.language", "math"):
+            return {"module": name}
+        parent, _, leaf = name.rpartition(".")
+        return {"member": [parent, leaf]} if name.startswith("triton.language.") else _UNKNOWN
+    if isinstance(value, tl.constexpr):
+        return {"constexpr": _reference(value.value, describe)}
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return {"float": repr(value)}
+    if isinstance(value, tuple | list):
+        return {"tuple": [_reference(item, describe) for item in value]}
+    if isinstance(value, tl.dtype):
+        return {"member": ["triton.language", str(value)]}
+    module = getattr(value, "__module__", None) or getattr(getattr(value, "fn", None), "__module__", "")
+    if module.startswith("triton."):
+        name = getattr(value, "__name__", None) or value.fn.__name__
+        home = "triton.language" if hasattr(tl, name) else module
+        return {"member": [home, name]}
+    if isinstance(value, InterpretedFunction):
+        return {"jit": describe(value)}
+    return _UNKNOWN
+
+
+def _names_in_signature(function: Any) -> list[str]:
+    try:
+        tree = ast.parse(inspect.cleandoc(inspect.getsource(function)))
+    except (OSError, SyntaxError):
+        return []
+    definition = next((node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)), None)
+    if definition is None:
+        return []
+    return [node.id for node in ast.walk(definition.args) if isinstance(node, ast.Name)]
+
+
+def install(recorder: Recorder) -> None:
+    """Route every launch through the recorder, and let autotuners take their first configuration.
+
+    Timing configurations in an interpreter would say nothing about a GPU.
+    """
+    original = InterpretedFunction.run
+
+    def run(self: InterpretedFunction, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+        if warmup:
+            return None
+        return recorder.launch(
+            self, args, grid, kwargs, lambda g: original(self, *args, grid=g, warmup=warmup, **kwargs)
+        )
+
+    InterpretedFunction.run = run
+    Autotuner.do_bench = property(lambda self: lambda call, quantiles: [0.0, 0.0, 0.0])

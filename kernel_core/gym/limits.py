@@ -1,0 +1,27 @@
+"""What a sandboxed process is told about its own cage."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Cage:
+    """Limits and places of one sandboxed process.
+
+    `memory_bytes` counts beyond what the warm process already maps; `folder` is the only place that may
+    be written; `max_processes` counts the process itself.
+    """
+
+    folder: str
+    user_id: int
+    memory_bytes: int
+    cpu_seconds: int
+    max_processes: int
+    file_bytes: int = 64 << 20
+    required: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """As it travels in a header."""
+        return asdict(self)

@@ -1,0 +1,166 @@
+"""Count what interpreted kernels do: bytes loaded and stored, the distinct bytes behind them, and FLOPs.
+
+Installed in the replaying process only, where no host code of a candidate runs. Masked lanes move
+nothing; arithmetic counts one operation an element of the block, as the hardware executes it.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from triton.runtime import interpreter
+from triton.runtime.interpreter import InterpreterBuilder
+
+
+class OutOfBounds(Exception):
+    """A kernel touched memory that no tensor of the trace owns."""
+
+
+@dataclass(slots=True)
+class Region:
+    """One storage: where it lies and which of its bytes this launch has touched."""
+
+    start: int
+    num_bytes: int
+    touched: npt.NDArray[np.bool_]
+    written: bool = False
+
+
+@dataclass(slots=True)
+class Meter:
+    """The counts of one launch."""
+
+    bytes_accessed: int = 0
+    flops: int = 0
+    dot_flops: int = 0
+    dot_dtype: str = ""
+    regions: list[Region] = field(default_factory=list)
+    _starts: list[int] = field(default_factory=list)
+
+    def begin(self, storages: list[torch.UntypedStorage]) -> None:
+        """Forget the last launch; from now on memory is these storages."""
+        self.bytes_accessed = self.flops = self.dot_flops = 0
+        self.dot_dtype = ""
+        spans = sorted({(storage.data_ptr(), storage.nbytes()) for storage in storages if storage.nbytes()})
+        self.regions = [Region(start, size, np.zeros(size, dtype=np.bool_)) for start, size in spans]
+        self._starts = [start for start, _ in spans]
+
+    @property
+    def bytes_distinct(self) -> int:
+        """Bytes that were loaded or stored at least once."""
+        return int(sum(np.count_nonzero(region.touched) for region in self.regions))
+
+    def access(
+        self, addresses: npt.NDArray[np.uint64], mask: npt.NDArray[np.bool_], item_bytes: int, store: bool
+    ) -> None:
+        """Count one load or store of a block of addresses. Raises `OutOfBounds`."""
+        flat = np.broadcast_to(addresses, np.broadcast_shapes(addresses.shape, mask.shape))[
+            np.broadcast_to(mask, np.broadcast_shapes(addresses.shape, mask.shape))
+        ]
+        if flat.size == 0:
+            return
+        self.bytes_accessed += flat.size * item_bytes
+        low, high = int(flat.min()), int(flat.max()) + item_bytes
+        index = bisect.bisect_right(self._starts, low) - 1
+        if index < 0 or high > self.regions[index].start + self.regions[index].num_bytes:
+            self._access_scattered(flat, item_bytes, store)
+            return
+        self._touch(self.regions[index], flat, item_bytes, store)
+
+    def _access_scattered(self, flat: npt.NDArray[np.uint64], item_bytes: int, store: bool) -> None:
+        owner = np.searchsorted(np.array(self._starts, dtype=np.uint64), flat, side="right") - 1
+        for index in np.unique(owner):
+            part = flat[owner == index]
+            region = self.regions[index] if index >= 0 else None
+            if region is None or int(part.max()) + item_bytes > region.start + region.num_bytes:
+                raise OutOfBounds("reads" if not store else "writes")
+            self._touch(region, part, item_bytes, store)
+
+    def _touch(self, region: Region, flat: npt.NDArray[np.uint64], item_bytes: int, store: bool) -> None:
+        offsets = (flat - np.uint64(region.start)).astype(np.int64)
+        for byte in range(item_bytes):
+            region.touched[offsets + byte] = True
+        region.written = region.written or store
+
+
+def install(meter: Meter) -> None:
+    """Make the interpreter of this process report to the meter, for good."""
+    builder: Any = InterpreterBuilder
+    _wrap_memory(builder, meter)
+    for name in ("binary_op", "unary_op", "ternary_op", "create_fma", "create_idiv", "create_rsqrt"):
+        if hasattr(builder, name):
+            setattr(builder, name, _counting_elements(getattr(builder, name), meter))
+    _wrap_dot(builder, meter)
+    for interface in (interpreter.ReduceOps, interpreter.ScanOps):
+        interface.apply_impl = _counting_reduction(interface.apply_impl, meter)
+
+
+def _wrap_memory(builder: Any, meter: Meter) -> None:
+    load, store = builder.create_masked_load, builder.create_masked_store
+    atomic, exchange = builder.create_atomic_rmw, builder.create_atomic_cas
+
+    def masked_load(self: Any, pointers: Any, mask: Any, *rest: Any, **named: Any) -> Any:
+        meter.access(pointers.data, mask.data, _item_bytes(pointers), store=False)
+        return load(self, pointers, mask, *rest, **named)
+
+    def masked_store(self: Any, pointers: Any, value: Any, mask: Any, *rest: Any, **named: Any) -> Any:
+        meter.access(pointers.data, mask.data, _item_bytes(pointers), store=True)
+        return store(self, pointers, value, mask, *rest, **named)
+
+    def atomic_rmw(self: Any, kind: Any, pointers: Any, value: Any, mask: Any, *rest: Any) -> Any:
+        for storing in (False, True):
+            meter.access(pointers.data, mask.data, _item_bytes(pointers), store=storing)
+        meter.flops += value.data.size
+        return atomic(self, kind, pointers, value, mask, *rest)
+
+    def atomic_cas(self: Any, pointers: Any, *rest: Any) -> Any:
+        everywhere = np.ones_like(pointers.data, dtype=np.bool_)
+        for storing in (False, True):
+            meter.access(pointers.data, everywhere, _item_bytes(pointers), store=storing)
+        return exchange(self, pointers, *rest)
+
+    builder.create_masked_load, builder.create_masked_store = masked_load, masked_store
+    builder.create_atomic_rmw, builder.create_atomic_cas = atomic_rmw, atomic_cas
+
+
+def _item_bytes(pointers: Any) -> int:
+    return max(1, pointers.get_element_ty().primitive_bitwidth // 8)
+
+
+def _counting_elements(method: Callable[..., Any], meter: Meter) -> Callable[..., Any]:
+    def counted(self: Any, *args: Any) -> Any:
+        result = method(self, *args)
+        if result.data.dtype.kind == "f":
+            meter.flops += result.data.size
+        return result
+
+    return counted
+
+
+def _wrap_dot(builder: Any, meter: Meter) -> None:
+    dot = builder.create_dot
+
+    def counted(self: Any, left: Any, right: Any, *rest: Any) -> Any:
+        *batch, rows, inner = left.data.shape
+        work = 2 * int(np.prod(batch, dtype=np.int64)) * rows * inner * right.data.shape[-1]
+        meter.dot_flops += work
+        meter.dot_dtype = str(left.dtype.scalar)
+        return dot(self, left, right, *rest)
+
+    builder.create_dot = counted
+
+
+def _counting_reduction(method: Callable[..., Any], meter: Meter) -> Callable[..., Any]:
+    def counted(self: Any, values: Any) -> Any:
+        before = meter.flops
+        result = method(self, values)
+        meter.flops = before + sum(value.handle.data.size for value in values)
+        return result
+
+    return counted

@@ -1,0 +1,110 @@
+"""The root of the gym's processes: imports torch and Triton once, then forks judges and their zygotes.
+
+    nursery ── judge (trusted) ── zygote (torch + Triton's interpreter) ── runner or replay, one life each
+       └────── compiler nursery ── zygote (Triton's compiler) ── compile job, one life each
+
+Nothing outlives the nursery's master: it ends everything when the master's socket closes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import sys
+
+from kernel_core.gym import sandbox, wire
+
+_REAP_INTERVAL_S = 0.5
+
+
+def main(descriptor: int) -> None:
+    """Serve `judge` requests (a socket to its pool attached) until the pool goes away."""
+    pool = socket.socket(fileno=descriptor)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ours, theirs = socket.socketpair()
+    if os.fork() == 0:
+        pool.close()
+        ours.close()
+        _serve_compilers(theirs)
+        os._exit(0)
+    theirs.close()
+    os.environ["TRITON_INTERPRET"] = "1"
+    from kernel_core.gym.judge import judge_main, warm_up
+
+    warm_up()
+    sandbox.adopt_orphans()
+    wire.send(pool, {"ready": os.getpid()})
+    while True:
+        readable, _, _ = select.select([pool], [], [], _REAP_INTERVAL_S)
+        _reap()
+        if not readable:
+            continue
+        try:
+            message = wire.receive(pool, take_descriptors=True)
+        except wire.ChannelClosed:
+            _end_everything()
+        [to_pool] = message.descriptors
+        to_compiler, for_compiler = socket.socketpair()
+        wire.send(ours, {"do": "zygote"}, descriptors=(for_compiler.fileno(),))
+        for_compiler.close()
+        pid = os.fork()
+        if pid == 0:
+            with contextlib.suppress(BaseException):
+                pool.close()
+                ours.close()
+                sandbox.die_with_parent()
+                judge_main(socket.socket(fileno=to_pool), to_compiler)
+            os._exit(0)
+        os.close(to_pool)
+        to_compiler.close()
+        wire.send(pool, {"pid": pid})
+
+
+def _serve_compilers(control: socket.socket) -> None:
+    """Import Triton's compiler, without torch; fork one zygote a request."""
+    sandbox.die_with_parent()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    os.environ.pop("TRITON_INTERPRET", None)
+    from kernel_core.gym import compile_gate, zygote
+
+    compile_gate.warm_up()
+    while True:
+        try:
+            message = wire.receive(control, take_descriptors=True)
+        except wire.ChannelClosed:
+            return
+        [descriptor] = message.descriptors
+        if os.fork() == 0:
+            control.close()
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            with contextlib.suppress(BaseException):
+                zygote.serve(socket.socket(fileno=descriptor), {"compile": compile_gate.compile_launches})
+            os._exit(0)
+        os.close(descriptor)
+
+
+def _reap() -> None:
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+def _end_everything() -> None:
+    """Kill every descendant, however it was orphaned, then leave."""
+    while True:
+        with open(f"/proc/self/task/{os.getpid()}/children") as file:
+            children = [int(pid) for pid in file.read().split()]
+        if not children:
+            os._exit(0)
+        for pid in children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(-1, 0)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,31 @@
+"""Outputs of any nesting as a flat list of leaves and a description of the nesting."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+_MAX_DEPTH = 16
+
+
+def flatten(value: Any, depth: int = 0) -> tuple[Any, list[Any]]:
+    """The nesting as JSON (`"*"` for a leaf) and the leaves, in order; a Python number is a tensor of one."""
+    if depth < _MAX_DEPTH and isinstance(value, list | tuple):
+        parts = [flatten(item, depth + 1) for item in value]
+        return [shape for shape, _ in parts], [leaf for _, leaves in parts for leaf in leaves]
+    if depth < _MAX_DEPTH and isinstance(value, dict):
+        keys = sorted(value, key=str)
+        parts = [flatten(value[key], depth + 1) for key in keys]
+        nesting = {str(key): shape for key, (shape, _) in zip(keys, parts, strict=True)}
+        return nesting, [leaf for _, leaves in parts for leaf in leaves]
+    if isinstance(value, bool | int | float):
+        value = torch.tensor(value)
+    return "*", [value]
+
+
+def describe_leaf(leaf: Any) -> list[Any]:
+    """What a leaf is: `["tensor", dtype, shape]`, or the name of another type."""
+    if type(leaf) in (torch.Tensor, torch.nn.Parameter):
+        return ["tensor", str(leaf.dtype).removeprefix("torch."), list(leaf.shape)]
+    return ["other", type(leaf).__name__[:60]]

@@ -1,0 +1,99 @@
+"""What one launch moves and computes, and the same for an operator of torch's eager mode."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import flop_registry
+
+_FREE = ("aten::empty", "aten::new_empty", "aten::detach", "aten::_local_scalar_dense", "aten::lift")
+
+GATHERS = ("aten::embedding", "aten::gather", "aten::index", "aten::index_select", "aten::take")
+"""Operators that read as much of their first input as they write."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One launch, of a candidate's kernel (`own`) or of a library's.
+
+    `dot_flops` are those of matrix products, whose peak depends on `dot_dtype`; `flops` all others.
+    """
+
+    name: str
+    own: bool
+    bytes_accessed: int
+    bytes_distinct: int
+    flops: int
+    dot_flops: int = 0
+    dot_dtype: str = ""
+    copies_only: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """As it travels in a header."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Work:
+        """From a header; raises `KeyError`, `TypeError` or `ValueError` on anything else."""
+        return cls(
+            name=str(value["name"])[:80],
+            own=bool(value["own"]),
+            bytes_accessed=int(value["bytes_accessed"]),
+            bytes_distinct=int(value["bytes_distinct"]),
+            flops=int(value["flops"]),
+            dot_flops=int(value["dot_flops"]),
+            dot_dtype=str(value["dot_dtype"]),
+            copies_only=bool(value["copies_only"]),
+        )
+
+
+def operator_work(function: Any, args: Any, kwargs: dict[str, Any], result: Any) -> Work | None:
+    """The work of one operator from the shapes of what goes in and out; None for views and allocation.
+
+    Each input is read once and each output written once. Products and convolutions take their operations
+    from torch's own table of formulas; anything else does one an output element.
+    """
+    schema = function._schema
+    given, made = _tensors([*args, *kwargs.values()]), _tensors(result)
+    if schema.name.startswith(_FREE) or not made or (not schema.is_mutable and _views(given, made)):
+        return None
+    out_bytes = sum(_num_bytes(tensor) for tensor in made)
+    if schema.name in GATHERS and given:
+        in_bytes = out_bytes + sum(_num_bytes(tensor) for tensor in given[1:])
+    else:
+        in_bytes = sum(_num_bytes(tensor) for tensor in given)
+    formula = flop_registry.get(function._overloadpacket)
+    products = int(formula(*args, **kwargs, out_val=result)) if formula is not None else 0
+    elements = 0 if products else sum(tensor.numel() for tensor in (*made, *given[:1])) // 2
+    moved = in_bytes + out_bytes
+    dtype = str(made[0].dtype).removeprefix("torch.")
+    return Work(
+        name=schema.name,
+        own=False,
+        bytes_accessed=moved,
+        bytes_distinct=moved,
+        flops=elements,
+        dot_flops=products,
+        dot_dtype=dtype if products else "",
+    )
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, list | tuple):
+        return [tensor for item in value for tensor in _tensors(item)]
+    return []
+
+
+def _views(given: list[torch.Tensor], made: list[torch.Tensor]) -> bool:
+    return all(tensor._is_view() or any(tensor is one for one in given) for tensor in made)
+
+
+def _num_bytes(tensor: torch.Tensor) -> int:
+    """Bytes of memory behind a tensor: an expanded dimension is read once."""
+    sizes = (size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride != 0)
+    return math.prod(sizes) * tensor.element_size()
