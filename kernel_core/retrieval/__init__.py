@@ -1,0 +1,1 @@
+"""Retrieval: `embed` turns references into vectors, `index` seals them, `search` finds kernels by them."""
