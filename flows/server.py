@@ -34,6 +34,7 @@ SETTINGS = {
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "60",
     "PREFECT_SERVER_DATABASE_TIMEOUT": "60",
     "PREFECT_SERVER_DATABASE_CONNECTION_TIMEOUT": "60",
+    "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
     "PREFECT_LOGGING_EXTRA_LOGGERS": "kernel_core,tasks,flows",
     "PREFECT_TASKS_DEFAULT_NO_CACHE": "true",
 }
@@ -48,6 +49,7 @@ def prepare_environment() -> None:
     """Settings that Prefect reads once, at import."""
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
+    prefect_home().mkdir(parents=True, exist_ok=True)
 
 
 def prefect_home() -> Path:
@@ -74,7 +76,6 @@ def standing_server() -> str | None:
 def own_server() -> Iterator[str]:
     """A server for as long as the block lasts; gives its API's URL."""
     home = prefect_home()
-    home.mkdir(parents=True, exist_ok=True)
     log = home / "dojo-server.log"
     with (home / "dojo-start.lock").open("w") as lock, contextlib.ExitStack() as stack:
         fcntl.lockf(lock, fcntl.LOCK_EX)
@@ -96,7 +97,6 @@ def announce_ui(api_url: str) -> None:
     """Leave word that this process serves the UI, so that other `dojo` commands use it."""
     pid = os.getpid()
     notice = {"api_url": api_url, "pid": pid, "process": process_identity(pid)}
-    prefect_home().mkdir(parents=True, exist_ok=True)
     (prefect_home() / "dojo-ui.json").write_text(json.dumps(notice))
 
 

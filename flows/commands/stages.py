@@ -12,6 +12,8 @@ from rich.console import Console
 
 from flows.server import own_server, prepare_environment, standing_server
 
+DRAIN_S = 10
+
 
 def run_stage(stage: str, preset_name: str | None, file: Path | None, assignments: list[str]) -> int:
     """Run a stage with its settings, then show what came of it."""
@@ -56,7 +58,17 @@ def api(console: Console) -> Iterator[None]:
             with console.status("starting a Prefect server for this run"):
                 url = stack.enter_context(own_server())
         stack.enter_context(temporary_settings(updates={PREFECT_API_URL: url, **heartbeat_off}))
+        stack.callback(_send_what_is_queued)
         yield
+
+
+def _send_what_is_queued() -> None:
+    """Logs and events go out in the background; what is left must reach the server while it is there."""
+    from prefect.events.worker import EventsWorker
+    from prefect.logging.handlers import APILogWorker
+
+    APILogWorker.drain_all(timeout=DRAIN_S)
+    EventsWorker.drain_all(timeout=DRAIN_S)
 
 
 def _prepare() -> None:

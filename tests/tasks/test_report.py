@@ -1,0 +1,26 @@
+"""What goes into artifacts is finite, escaped and keyed as Prefect wants."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tasks.report import artifact_key, finite, markdown_table
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan")])
+def test_numbers_that_are_not_finite_become_empty(value):
+    assert finite(value) is None
+
+
+def test_a_markdown_table_escapes_what_would_break_it():
+    lines = markdown_table([{"name": "a|b", "code": "<img>\nx", "share": 0.123456, "none": None}])
+    assert lines == ["| name | code | share | none |", "| --- | --- | --- | --- |", "| a\\|b | &lt;img> x | 0.123 |  |"]
+
+
+def test_no_rows_say_so():
+    assert markdown_table([]) == ["(nothing)"]
+
+
+@given(st.text())
+def test_keys_are_lower_case_digits_and_dashes(words):
+    assert set(artifact_key(words)) <= set("abcdefghijklmnopqrstuvwxyz0123456789-")

@@ -1,0 +1,79 @@
+"""A stage is done once, goes on after a kill, and is never taken for another's."""
+
+import pytest
+
+from kernel_core.errors import ConfigError
+from kernel_core.runs import Run
+from kernel_core.stage_work import code_version, flat, sealed_digest, working_on
+
+
+@pytest.fixture
+def run(tmp_path):
+    return Run(str(tmp_path), "first")
+
+
+def make(run, config, inputs=None, **options):
+    """Do the stage `made` if it is not done; gives whether it was done already."""
+    with working_on(run, "made", config, inputs or {}, folder="made", **options) as work:
+        if not work.done:
+            work.store.seal("thing", {"a": work.store.write("a", b"x")}, meta={})
+        return work.done
+
+
+def test_a_stage_is_done_once(run):
+    assert make(run, {"rows": 3}) is False
+    assert make(run, {"rows": 3}) is True
+    record = run.stage("made")
+    assert record.status == "done"
+    assert record.output == sealed_digest(run.store.child("made"))
+    assert record.code == code_version()
+
+
+def test_tuples_and_lists_are_the_same_setting(run):
+    make(run, {"levels": (1, 2)})
+    assert make(run, {"levels": [1, 2]}) is True
+
+
+def test_other_settings_are_refused_by_name(run):
+    make(run, {"rows": 3, "policy": {"model": "new"}})
+    with pytest.raises(ConfigError, match=r"policy\.model = 'new', now 'shipped'.*run=NAME"):
+        make(run, {"rows": 3, "policy": {"model": "shipped"}})
+
+
+def test_other_inputs_are_refused_by_name(run):
+    make(run, {"rows": 3}, {"snapshot": "abc"})
+    with pytest.raises(ConfigError, match="another snapshot"):
+        make(run, {"rows": 3}, {"snapshot": "def"})
+
+
+def test_a_stage_that_was_killed_is_gone_on_with(run):
+    with pytest.raises(KeyboardInterrupt), working_on(run, "made", {}, {}, folder="made") as work:
+        work.store.write("half", b"x")
+        raise KeyboardInterrupt
+    assert run.stage("made").status == "begun"
+    assert run.stage_at_work() == "made"
+    assert make(run, {}) is False
+    assert run.stage_at_work() == ""
+
+
+def test_a_setting_of_how_far_to_go_may_change(run):
+    make(run, {"steps": 3}, may_change=("steps",))
+    assert make(run, {"steps": 4}, may_change=("steps",)) is False
+    assert make(run, {"steps": 4}, may_change=("steps",)) is True
+
+
+def test_an_output_that_was_removed_is_made_again_with_any_settings(run):
+    make(run, {"rows": 3})
+    run.store.remove("made")
+    assert make(run, {"rows": 4}) is False
+
+
+def test_other_code_is_said_and_gone_on_with(run, caplog):
+    make(run, {"rows": 3})
+    run.record(run.stage("made").model_copy(update={"code": "older"}))
+    assert make(run, {"rows": 3}) is True
+    assert "other code" in caplog.text
+
+
+def test_nested_settings_get_dotted_names():
+    assert flat({"a": {"b": 1, "c": {"d": 2}}, "e": 3}) == {"a.b": 1, "a.c.d": 2, "e": 3}
