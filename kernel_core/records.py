@@ -63,6 +63,8 @@ class Exemplar(Record):
     task_level: int | None = None
     task_id: int | None = None
     entry_point: str = "Model"
+    cpu_sizes: str = ""
+    """Sizes at which a CPU can judge kernels for the reference, as a `# cpu:` directive has them."""
     reference_code: str
     kernel_code: str
     thinking: str = ""

@@ -47,6 +47,7 @@ def _exemplars_of(made: Generated, source: Source) -> Iterator[Exemplar]:
             language="triton",
             family=problem.family,
             grade=f"mistake:{kernel.fault}" if is_mistake else kernel.grade,
+            cpu_sizes=", ".join(f"{name}={value!r}" for name, value in problem.cpu_constants.items()),
             reference_code=problem.source,
             kernel_code=kernel.source,
             thinking=kernel.thinking,
