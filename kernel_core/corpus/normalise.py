@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kernel_core.corpus.canonical import canonical_tree
-from kernel_core.corpus.operators import operators_of
+from kernel_core.corpus.operators import inputs_of, operators_of
 from kernel_core.corpus.shingles import code_tokens, shingles_of
 
 NORMALISER_VERSION = "1"
@@ -43,6 +43,8 @@ class Fingerprint:
     """As `reference_hash`, blind to every number: the same computation at any size."""
     operators: tuple[str, ...]
     """In order of evaluation, however they are spelt."""
+    inputs: tuple[str, ...]
+    """How each input is made and its number of dimensions: `randn2`."""
     shingles: npt.NDArray[np.uint32]
     """Hashes of runs of tokens, names and numbers erased: stable when statements change places."""
 
@@ -53,7 +55,7 @@ def fingerprint(source: str) -> Fingerprint:
     try:
         tree = canonical_tree(ast.parse(source))
         tokens = list(_tokens(tree))
-        operators = operators_of(tree)
+        operators, inputs = operators_of(tree), inputs_of(tree)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise NotPython(f"{type(error).__name__}: {error}") from error
     numberless = without_numbers(tokens)
@@ -61,6 +63,7 @@ def fingerprint(source: str) -> Fingerprint:
         reference_hash=hash_tokens(tokens),
         structure_hash=hash_tokens(numberless),
         operators=operators,
+        inputs=inputs,
         shingles=shingles_of(without_names(numberless)),
     )
 

@@ -1,6 +1,8 @@
 """Which operators a reference applies, in order of evaluation, however they are spelt.
 
-`nn.ReLU()(x)`, `F.relu(x)`, `torch.relu(x)` and `x.relu_()` are all `relu`; `a @ b` is `matmul`.
+`nn.ReLU()(x)`, `F.relu(x)`, `torch.relu(x)` and `x.relu_()` are all `relu`; `a @ b` is `matmul`, a product
+with a number is `scale`, `table[index]` is `gather`, `x[:, None]` is `newaxis`, a use of a parameter of the
+module is `parameter`.
 """
 
 from __future__ import annotations
@@ -19,10 +21,23 @@ _BINARY = {
     ast.Pow: "pow",
     ast.MatMult: "matmul",
 }
-# Calls that shape, store or describe values without computing any.
+POINTWISE = frozenset(
+    (
+        *("add", "sub", "mul", "div", "pow", "scale", "shift", "neg", "abs", "square", "sqrt", "rsqrt"),
+        *("reciprocal", "exp", "exp2", "expm1", "log", "log1p", "log2", "sin", "cos", "tan", "tanh", "atan"),
+        *("sigmoid", "logsigmoid", "relu", "relu6", "leakyrelu", "prelu", "elu", "selu", "celu", "gelu"),
+        *("silu", "mish", "softplus", "softsign", "hardsigmoid", "hardswish", "hardtanh", "tanhshrink"),
+        *("erf", "sign", "round", "floor", "ceil", "clamp", "clip", "where", "maximum", "minimum", "dropout"),
+    )
+)
+"""Operators that a kernel may exchange for one another without changing how it moves data."""
+
+_WITH_NUMBER = {"mul": "scale", "div": "scale", "add": "shift", "sub": "shift"}
+# Calls that make, shape, store or describe values without computing any.
 _SILENT = frozenset(
     (
-        *("parameter", "tensor", "sequential", "modulelist", "moduledict"),
+        *("rand", "randn", "randint", "zeros", "ones", "empty", "full", "zeroslike", "oneslike", "emptylike"),
+        *("tensor", "sequential", "modulelist", "moduledict"),
         *("size", "dim", "shape", "numel", "type", "device", "item", "keys", "values", "items"),
         *("contiguous", "clone", "detach", "to", "float", "half", "long", "int", "cuda", "cpu"),
         *("append", "extend", "join", "format"),
@@ -39,6 +54,16 @@ def operators_of(tree: ast.Module) -> tuple[str, ...]:
             for statement in node.body:
                 found.extend(_evaluated(statement, layers))
     return tuple(found)
+
+
+def inputs_of(tree: ast.Module) -> tuple[str, ...]:
+    """How each value of `get_inputs` is made and its number of dimensions, where the return says so."""
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name == "get_inputs" and node.body:
+            returned = node.body[-1]
+            if isinstance(returned, ast.Return) and isinstance(returned.value, ast.List | ast.Tuple):
+                return tuple(_input(value) for value in returned.value.elts)
+    return ()
 
 
 def operator_name(path: str) -> str:
@@ -67,7 +92,13 @@ def _evaluated(node: ast.AST, layers: Mapping[str, list[str]]) -> Iterator[str]:
         yield from _evaluated(child, layers)
     if isinstance(node, ast.BinOp):
         if name := _BINARY.get(type(node.op)):
-            yield name
+            with_number = isinstance(node.left, ast.Constant) or isinstance(node.right, ast.Constant)
+            yield _WITH_NUMBER.get(name, name) if with_number else name
+    elif isinstance(node, ast.UnaryOp):
+        if isinstance(node.op, ast.USub) and not isinstance(node.operand, ast.Constant):
+            yield "neg"
+    elif isinstance(node, ast.Subscript):
+        yield from _indexing(node.slice)
     elif isinstance(node, ast.Attribute) and node.attr.startswith(OWN_ATTRIBUTE):
         yield from layers.get(node.attr, ())
     elif isinstance(node, ast.Call) and (name := _called(node.func)) and name not in _SILENT:
@@ -80,3 +111,21 @@ def _called(function: ast.expr) -> str | None:
     if isinstance(function, ast.Name) and "." in function.id and not function.id.startswith(OWN_NAME):
         return operator_name(function.id)
     return None
+
+
+def _indexing(index: ast.expr) -> Iterator[str]:
+    parts = index.elts if isinstance(index, ast.Tuple) else [index]
+    if any(isinstance(part, ast.Constant) and part.value is None for part in parts):
+        yield "newaxis"
+    elif any(isinstance(part, ast.Slice) and (part.lower or part.upper or part.step) for part in parts):
+        yield "slice"
+    elif any(isinstance(part, ast.Name | ast.Attribute) for part in parts):
+        yield "gather"
+
+
+def _input(value: ast.expr) -> str:
+    if not isinstance(value, ast.Call):
+        return type(value).__name__.lower()
+    maker = _called(value.func) or "call"
+    shapes = [argument for argument in value.args if isinstance(argument, ast.Tuple | ast.List)]
+    return f"{maker}{len(shapes[0].elts) if shapes else len(value.args)}"

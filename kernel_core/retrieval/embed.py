@@ -20,9 +20,9 @@ Vectors = npt.NDArray[np.float32]
 """Shape (texts, dimension), every row of length 1."""
 
 _NUM_BUCKETS = 1 << 14
-_DIMENSIONS = (256, 64, 64)
+_DIMENSIONS = (160, 128, 48, 48)
 """Of each feature group, in the order of `GROUPS`."""
-_WEIGHTS = (0.9, 0.38, 0.22)
+_WEIGHTS = (0.8, 0.5, 0.25, 0.2)
 """Share of each group in a vector's length: what is computed counts most."""
 _MAX_FITTED = 5_000
 _MIXERS = (np.uint32(0x9E3779B1), np.uint32(0x85EBCA77))
@@ -58,7 +58,9 @@ class OfflineEmbedder:
         for text in sample:
             for group, (hashes, _) in enumerate(bags_of(text)):
                 seen[group, np.unique(hashes % _NUM_BUCKETS)] += 1
-        return cls(np.log((1 + len(sample)) / (1 + seen)).astype(np.float32) + np.float32(0.1))
+        rarity = np.log((1 + len(sample)) / np.maximum(seen, 1)) + 0.1
+        # What no reference has can match none; its weight would only dilute a query.
+        return cls(np.where(seen > 0, rarity, 0.0).astype(np.float32))
 
     @property
     def dimension(self) -> int:

@@ -1,9 +1,10 @@
-"""What the offline embedder sees of a text: three bags of hashed features with their counts.
+"""What the offline embedder sees of a text: four bags of hashed features with their counts.
 
-`operators`: the operators in order of evaluation and runs of two and three of them. `names`: the words that
-the author's identifiers are made of. `characters`: runs of four characters, which catch what the others do
-not know. A query in words gives the same three bags, its words read as operators ("layer norm" is
-`layernorm`).
+`pattern`: how a kernel must move data, that is the operators that are not pointwise, their order among
+(interchangeable) pointwise ones, and the inputs. `operators`: all operators in order of evaluation, and runs
+of two and three. `names`: the words that identifiers are made of. `characters`: runs of four, which catch
+what the others do not know. A query in words gives the same bags, its words read as operators ("layer norm"
+is `layernorm`).
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from kernel_core.corpus.normalise import NotPython, fingerprint
-from kernel_core.corpus.operators import operator_name
+from kernel_core.corpus.normalise import Fingerprint, NotPython, fingerprint
+from kernel_core.corpus.operators import POINTWISE, operator_name
 
-GROUPS = ("operators", "names", "characters")
+GROUPS = ("pattern", "operators", "names", "characters")
 
 _MAX_RUN = 3
 _CHARACTERS = 4
@@ -38,28 +39,44 @@ Counts = npt.NDArray[np.float32]
 Bag = tuple[Hashes, Counts]
 
 
-def bags_of(text: str) -> tuple[Bag, Bag, Bag]:
+def bags_of(text: str) -> tuple[Bag, Bag, Bag, Bag]:
     """The features of a module's source or of a query in words, one bag a group of `GROUPS`."""
-    operators = reference_operators(text)
-    if operators is None:
+    found = _fingerprint(text)
+    if found is None:
         words = [word.lower() for word in re.findall(r"\w+", text)]
         operators = [operator_name(run) for run in _runs(words, _MAX_RUN, "")]
+        pattern = [word for word in operators if word not in POINTWISE]
     else:
-        operators = list(_runs(operators, _MAX_RUN, " "))
+        operators = list(_runs(found.operators, _MAX_RUN, " "))
+        pattern = list(_pattern(found))
     names = (word.lower() for word in _WORD.findall(text[:_MAX_CHARACTERS]))
     flat = re.sub(r"\s+", " ", text[:_MAX_CHARACTERS])
     characters = (flat[at : at + _CHARACTERS] for at in range(max(1, len(flat) - _CHARACTERS + 1)))
-    return _bag(operators), _bag(word for word in names if word not in _BOILERPLATE), _bag(characters)
+    bags = (pattern, operators, (word for word in names if word not in _BOILERPLATE), characters)
+    return _bag(bags[0]), _bag(bags[1]), _bag(bags[2]), _bag(bags[3])
 
 
-def reference_operators(text: str) -> Sequence[str] | None:
-    """The operators of a module's source; None for words."""
+def _fingerprint(text: str) -> Fingerprint | None:
+    """Of a module's source; None for words."""
     if "def " not in text:
         return None
     try:
-        return fingerprint(text).operators
+        return fingerprint(text)
     except NotPython:
         return None
+
+
+def _pattern(found: Fingerprint) -> Iterator[str]:
+    shaping = [name for name in found.operators if name not in POINTWISE]
+    yield from shaping
+    steps = ["~" if name in POINTWISE else name for name in found.operators]
+    collapsed = [
+        name for name, before in zip(steps, [None, *steps], strict=False) if (name, before) != ("~", "~")
+    ]
+    yield from _runs(collapsed, _MAX_RUN, " ")
+    yield f"inputs {' '.join(found.inputs)}"
+    yield f"{len(found.inputs)} inputs"
+    yield "only pointwise" if not shaping else "not only pointwise"
 
 
 def _runs(words: Sequence[str], longest: int, joint: str) -> Iterator[str]:
