@@ -145,7 +145,7 @@ def _write(judged: list[Judged], summary: str, device: str) -> None:
         "# The judge on KernelBench's own problems",
         "",
         "Honest and wrong kernels (`benchmarks/kernelbench/`) for problems that are not in this repository.",
-        f"Device: {device}. A speed-up is measured on a GPU only; a predicted one comes from counted traffic,",
+        f"Device: {device}. Speed-ups are measured on a GPU only; predicted ones come from counted traffic,",
         "for the problem at its own size.",
         "",
         f"    {COMMAND} --write" + ("" if device == "cpu" else f" --device {device}"),
