@@ -104,13 +104,7 @@ def restore(store: Store, policy: TorchPolicy, optimiser: torch.optim.Optimizer)
 
     Gives the `state` that it was saved with.
     """
-    config = policy.config
-    if config.lora_rank is None:  # its weights were trained in float32, whatever the policy computes in
-        config = config.model_copy(update={"dtype": "float32"})
-    saved = TorchPolicy.load(store, config)
-    policy.model.load_state_dict(saved.model.state_dict())
-    policy.set_version(saved.version)
-
+    restore_weights(store, policy)
     trainer = store.child("trainer")
     values = trainer.read_json(STATE)
     tensors = safetensors.torch.load(trainer.read(OPTIMISER))
@@ -123,6 +117,16 @@ def restore(store: Store, policy: TorchPolicy, optimiser: torch.optim.Optimizer)
             torch.cuda.set_rng_state(tensors[f"rng.cuda.{device}"], device)
     state: dict[str, Any] = values["state"]
     return state
+
+
+def restore_weights(store: Store, policy: TorchPolicy) -> None:
+    """Put the weights of a saved policy in place of `policy`'s own, and take its version."""
+    config = policy.config
+    if config.lora_rank is None:  # its weights were trained in float32, whatever the policy computes in
+        config = config.model_copy(update={"dtype": "float32"})
+    saved = TorchPolicy.load(store, config)
+    policy.model.load_state_dict(saved.model.state_dict())
+    policy.set_version(saved.version)
 
 
 def _steps(store: Store) -> list[int]:

@@ -1,0 +1,276 @@
+"""Supervised training before RL, so that a policy begins with answers that can be judged at all.
+
+Kill it anywhere and call it again: it goes on from its last checkpoint, and on a CPU bit for bit, unless a
+limit of minutes makes the schedule follow the clock. What it leaves in its store is a policy's folder
+(sealed), `metrics.jsonl`, and `report.json` with the mixture that was learned.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import count, islice
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from kernel_core.config import ColdStartConfig, PolicyConfig
+from kernel_core.errors import ConfigError
+from kernel_core.learn import checkpoint
+from kernel_core.learn.batch import Batch, Row, collate, plan_batches
+from kernel_core.learn.clock import repeatable
+from kernel_core.learn.conversations import Conversation, build_conversations
+from kernel_core.learn.update import clip_and_step, computing_in, keep_master_weights, new_optimiser
+from kernel_core.policy import open_policy, shipped_folder
+from kernel_core.policy.new import new_policy
+from kernel_core.policy.torch_policy import TorchPolicy
+from kernel_core.progress import Progress, silent
+from kernel_core.records import Record
+from kernel_core.store import Store, digest_of
+
+__all__ = ["ColdStartReport", "build_conversations", "cold_start", "encode", "starting_policy"]
+
+log = logging.getLogger(__name__)
+
+MAX_GRAD_NORM = 1.0
+FINAL_LR_SHARE = 0.1
+"""The cosine ends at this share of the peak."""
+TOKENIZER_TEXTS = 4000
+"""Conversations that a new tokenizer is trained on: more change nothing at a few thousand entries."""
+HELD_BACK_EVERY, HELD_BACK_AT_MOST = 50, 24
+"""One conversation in so many is not trained on but measures the loss."""
+REPORTS, CHECKPOINTS = 40, 8
+"""How often metrics and checkpoints are written over a whole cold start."""
+SORTING_BATCHES = 50
+"""Rows are sorted by length within about so many batches: little padding, and still a shuffled order."""
+
+
+class ColdStartReport(Record):
+    """What a cold start did."""
+
+    steps: int
+    num_conversations: int
+    num_too_long: int
+    """Left out: prompt and answer together exceed the context."""
+    mixture: dict[str, int]
+    """Conversations by kind and grade of the answer."""
+    num_tokens: int
+    """Read in training, padding included."""
+    loss: float
+    """Nats a token on the conversations that were held back, after training."""
+    seconds: float
+
+
+def starting_policy(config: PolicyConfig, conversations: Sequence[Conversation], seed: int) -> TorchPolicy:
+    """The policy that a cold start begins with: the config's own, or one from nothing.
+
+    One from nothing gets a tokenizer made for these conversations; the same arguments give the same one.
+    """
+    if config.kind != "torch":
+        raise ConfigError(f"policy.kind = {config.kind} cannot be trained; set policy.kind=torch")
+    if config.model == "new" or (config.model == "shipped" and shipped_folder() is None):
+        texts = ["".join(m["content"] for m in c.messages) + c.answer for c in conversations]
+        return new_policy(config, texts[:TOKENIZER_TEXTS], seed)
+    policy = open_policy(config)
+    assert isinstance(policy, TorchPolicy)
+    return policy
+
+
+def cold_start(
+    policy: TorchPolicy,
+    conversations: Sequence[Conversation],
+    config: ColdStartConfig,
+    store: Store,
+    progress: Progress = silent,
+) -> ColdStartReport:
+    """Train `policy` in place on the answers of `conversations`, and leave it sealed in `store`.
+
+    A store that is sealed already is taken as it is. Raises `ConfigError` when nothing fits the context.
+    """
+    keep_master_weights(policy)
+    if store.sealed():
+        checkpoint.restore_weights(store, policy)
+        return ColdStartReport.model_validate(store.read_json("report.json"))
+    rows = encode(policy, conversations)
+    fitting = [row for row in rows if len(row) <= policy.config.max_context]
+    if not fitting:
+        raise ConfigError(
+            f"no conversation fits policy.max_context = {policy.config.max_context}; raise it, or lower "
+            "rollout.prompt_budget"
+        )
+    training = _Training(policy, fitting, config, store)
+    training.run(progress)
+    report = ColdStartReport(
+        steps=training.step,
+        num_conversations=len(fitting),
+        num_too_long=len(rows) - len(fitting),
+        mixture=dict(sorted(Counter(f"{c.kind} {c.grade}".strip() for c in conversations).items())),
+        num_tokens=training.num_tokens,
+        loss=training.held_back_loss(),
+        seconds=round(training.seconds, 1),
+    )
+    store.write_json("report.json", report.model_dump())
+    policy.set_version(f"cold-start-{training.digest[:8]}")
+    policy.save(store)
+    store.remove(checkpoint.FOLDER)
+    store.remove(checkpoint.LIST)
+    return report
+
+
+def encode(policy: TorchPolicy, conversations: Sequence[Conversation]) -> list[Row]:
+    """Token ids of every conversation, as a rollout would have them; all texts in one call a side."""
+    if not conversations:
+        return []
+    prompts = policy.tokenizer.apply_chat_template(
+        [list(c.messages) for c in conversations], add_generation_prompt=True, tokenize=False
+    )
+    prompt_ids = policy.tokenizer(prompts, add_special_tokens=False)["input_ids"]
+    answers = [c.answer for c in conversations]
+    answer_ids = policy.tokenizer(answers, add_special_tokens=False)["input_ids"]
+    end = policy.end_ids[0]
+    return [
+        Row(np.asarray(prompt, np.int32), np.asarray([*answer, end], np.int32))
+        for prompt, answer in zip(prompt_ids, answer_ids, strict=True)
+    ]
+
+
+class _Training:
+    """The loop and its state."""
+
+    def __init__(
+        self, policy: TorchPolicy, rows: Sequence[Row], config: ColdStartConfig, store: Store
+    ) -> None:
+        self._policy, self._config, self._store = policy, config, store
+        held_back = set(range(0, len(rows), HELD_BACK_EVERY)) if len(rows) > 2 * HELD_BACK_EVERY else set()
+        self._rows = [row for index, row in enumerate(rows) if index not in held_back]
+        self._held_back = [rows[index] for index in sorted(held_back)][:HELD_BACK_AT_MOST] or list(rows[:8])
+        self._optimiser = new_optimiser(policy.model, config.lr, config.weight_decay)
+        self._pad_id = policy.tokenizer.pad_token_id or 0
+        self._num_threads = torch.get_num_threads()
+        self.digest = digest_of([config.model_dump(exclude={"minutes"}), policy.version, len(rows)])
+        self.step, self.num_tokens, self.seconds = 0, 0, 0.0
+        folder = checkpoint.newest(store)
+        if folder is not None:
+            state = checkpoint.restore(store.child(folder), policy, self._optimiser)
+            self.step, self.num_tokens = state["step"], state["num_tokens"]
+            self.seconds, self._num_threads = state["seconds"], state["num_threads"]
+            log.info("cold start: going on after step %d", self.step)
+        self._forget_after(self.step)
+
+    @property
+    def done(self) -> bool:
+        minutes = self._config.minutes
+        return self.step >= self._config.steps or (minutes is not None and self.seconds >= 60 * minutes)
+
+    def run(self, progress: Progress) -> None:
+        """Train to the last step or minute."""
+        last = time.monotonic()
+        report_every = max(1, self._config.steps // REPORTS)
+        save_every = max(1, self._config.steps // CHECKPOINTS)
+        self._policy.model.train()
+        with repeatable(self._num_threads, self._policy.device):
+            for members in islice(self._batches(), self.step, None):
+                if self.done:
+                    break
+                loss, norm = self._train_on([self._rows[i] for i in members])
+                self.step += 1
+                now = time.monotonic()
+                self.seconds, last = self.seconds + now - last, now
+                progress("cold start", done=self.step, total=self._config.steps)
+                if self.step % report_every == 0 or self.done:
+                    self._report(float(loss), norm)
+                if self.step % save_every == 0 and not self.done:
+                    self._save()
+        self._policy.model.eval()
+
+    def held_back_loss(self) -> float:
+        """Nats a token on the conversations that are not trained on."""
+        total, tokens = 0.0, 0
+        with torch.no_grad(), repeatable(self._num_threads, self._policy.device):
+            for members in plan_batches([len(row) for row in self._held_back], self._config.batch_tokens):
+                batch = self._collated([self._held_back[i] for i in members])
+                total += float(self._summed_loss(batch))
+                tokens += batch.num_answer_tokens
+        return total / tokens
+
+    def _train_on(self, rows: Sequence[Row]) -> tuple[torch.Tensor, float]:
+        rate = self._config.lr * self._schedule()
+        for group in self._optimiser.param_groups:
+            group["lr"] = rate
+        batch = self._collated(rows)
+        loss = self._summed_loss(batch) / batch.num_answer_tokens
+        torch.autograd.backward(loss)
+        norm, _ = clip_and_step(self._policy.model, self._optimiser, MAX_GRAD_NORM)
+        self.num_tokens += batch.ids_B_T.numel()
+        return loss.detach(), norm
+
+    def _summed_loss(self, batch: Batch) -> torch.Tensor:
+        """Cross-entropy in nats, summed over answer tokens."""
+        with computing_in(self._policy, bfloat16=True):
+            logits = batch.logits(self._policy.model)
+        losses = F.cross_entropy(logits.float().flatten(0, 1), batch.targets_B_C.flatten(), reduction="none")
+        return (losses * batch.mask_B_C.flatten()).sum()
+
+    def _schedule(self) -> float:
+        """Share of the peak rate: linear warm-up, then a cosine over the steps, or the minutes if sooner."""
+        config = self._config
+        if self.step < config.warmup:
+            return (self.step + 1) / config.warmup
+        done = (self.step - config.warmup) / max(1, config.steps - config.warmup)
+        if config.minutes is not None:
+            done = max(done, self.seconds / (60 * config.minutes))
+        cosine = 0.5 * (1 + math.cos(math.pi * min(done, 1.0)))
+        return FINAL_LR_SHARE + (1 - FINAL_LR_SHARE) * cosine
+
+    def _batches(self) -> Iterator[list[int]]:
+        """Batches without end: every row once an epoch, those of a batch of similar length."""
+        lengths = np.array([len(row) for row in self._rows])
+        budget = self._config.batch_tokens
+        window = max(1, int(SORTING_BATCHES * budget / lengths.mean()))
+        for epoch in count():
+            rng = np.random.default_rng([self._config.seed, epoch])
+            order = rng.permutation(len(self._rows))
+            for start in range(0, len(order), window):
+                part = order[start : start + window]
+                plan = plan_batches(lengths[part].tolist(), budget)
+                for index in rng.permutation(len(plan)):
+                    yield part[plan[index]].tolist()
+
+    def _collated(self, rows: Sequence[Row]) -> Batch:
+        return collate(rows, self._pad_id, self._policy.device)
+
+    def _report(self, loss: float, grad_norm: float) -> None:
+        self._store.append_line(
+            "metrics.jsonl",
+            {
+                "step": self.step,
+                "loss": loss,
+                "held_back_loss": self.held_back_loss(),
+                "lr": self._optimiser.param_groups[0]["lr"],
+                "grad_norm": grad_norm,
+                "num_tokens": self.num_tokens,
+                "seconds": round(self.seconds, 2),
+            },
+        )
+
+    def _save(self) -> None:
+        state: dict[str, Any] = {
+            "step": self.step,
+            "num_tokens": self.num_tokens,
+            "seconds": self.seconds,
+            "num_threads": self._num_threads,
+        }
+        checkpoint.save(self._store, self.step, self._policy, self._optimiser, state, keep=2)
+
+    def _forget_after(self, step: int) -> None:
+        """Remove the metrics of steps that a kill took away."""
+        if self._store.exists("metrics.jsonl"):
+            kept = [row for row in self._store.lines("metrics.jsonl") if row["step"] <= step]
+            lines = b"".join(json.dumps(row).encode() + b"\n" for row in kept)
+            self._store.write("metrics.jsonl", lines)

@@ -1,0 +1,233 @@
+"""What the cold start imitates: conversations made from a snapshot, in exactly the form of a rollout.
+
+A first turn asks for a kernel and answers with one of the corpus: good ones, but by `mistake_share` and
+`naive_share` also faulty and slow ones, as a realistic corpus has them. A second turn (`repair_share` of
+all) shows such a kernel with what the judge really said about it, and answers with a better one. Only the
+last answer of a conversation is learned; what came before it is prompt.
+
+Shares are exact, and every reference is used about equally often.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+from kernel_core.config import ColdStartConfig, RolloutConfig
+from kernel_core.errors import ConfigError
+from kernel_core.gym.protocol import Gym, JudgeRequest
+from kernel_core.parse import parse_completion
+from kernel_core.problems.source import parse_problem
+from kernel_core.progress import Progress, silent
+from kernel_core.prompt import build_prompt, format_completion
+from kernel_core.records import (
+    Candidate,
+    Completion,
+    Evaluation,
+    Exemplar,
+    NoCandidate,
+    Problem,
+    Record,
+    Turn,
+    sha256_text,
+)
+from kernel_core.retrieval.protocol import Retriever
+from kernel_core.rollout import seed_of
+
+log = logging.getLogger(__name__)
+
+FASTER_SHARE = 1 / 3
+"""Of second turns: from a correct kernel with a launch an operator to a faster one. The rest mend faults."""
+CHARS_PER_TOKEN = 2.7
+"""Of kernels under a tokenizer made for them: for prompt budgets before there is a tokenizer."""
+
+Kind = Literal["first", "repair", "faster"]
+Item = TypeVar("Item")
+
+
+class Conversation(Record):
+    """A prompt as chat messages, and the answer that is taught for it."""
+
+    problem_id: str
+    kind: Kind
+    grade: str
+    """Of the kernel in the answer: `naive`, `fused`, `tuned` or `mistake:FAULT`; empty if unknown."""
+    messages: tuple[dict[str, str], ...]
+    answer: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Reference:
+    """A problem of the corpus and its kernels by grade."""
+
+    problem: Problem
+    mistakes: tuple[Exemplar, ...]
+    naive: tuple[Exemplar, ...]
+    good: tuple[Exemplar, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """A conversation before its prompt is written."""
+
+    kind: Kind
+    problem: Problem
+    answer: Exemplar
+    earlier: Exemplar | None = None
+
+
+def build_conversations(
+    exemplars: Sequence[Exemplar],
+    gym: Gym,
+    config: ColdStartConfig,
+    rollout: RolloutConfig = RolloutConfig(),  # noqa: B008  (frozen)
+    retriever: Retriever | None = None,
+    count_tokens: Callable[[str], int] | None = None,
+    progress: Progress = silent,
+) -> list[Conversation]:
+    """`config.conversations` conversations in a seeded order; the same arguments give the same ones.
+
+    `rollout` and `retriever` shape the prompts as rollouts will have them. `count_tokens` is the policy's,
+    if it has a tokenizer yet. Raises `ConfigError` when the corpus has nothing to learn from, and
+    `GymUnavailable` as the gym does.
+    """
+    references = _references(exemplars)
+    drafts = _drafts(references, config)
+    evaluations = _judged(drafts, gym, progress)
+    shown = _shown([reference.problem for reference in references], retriever, rollout.exemplars)
+    counting = count_tokens or _estimated_tokens
+    conversations = []
+    for index, draft in enumerate(drafts):
+        history = [_turn(draft.problem, draft.earlier, evaluations)] if draft.earlier is not None else []
+        nearest = shown.get(draft.problem.id, ())
+        messages = build_prompt(draft.problem, nearest, history, rollout, counting)
+        conversations.append(
+            Conversation(
+                problem_id=draft.problem.id,
+                kind=draft.kind,
+                grade=draft.answer.grade,
+                messages=messages,
+                answer=format_completion(draft.answer.thinking, draft.answer.kernel_code),
+            )
+        )
+        if index % 256 == 0 or index + 1 == len(drafts):
+            progress("conversations", done=index + 1, total=len(drafts))
+    return conversations
+
+
+def _references(exemplars: Sequence[Exemplar]) -> list[_Reference]:
+    """The train exemplars in Triton by what they compute, in the order of the snapshot."""
+    by_hash: dict[str, list[Exemplar]] = defaultdict(list)
+    for exemplar in exemplars:
+        if exemplar.split == "train" and exemplar.language == "triton" and exemplar.entry_point == "Model":
+            by_hash[exemplar.reference_hash].append(exemplar)
+    if not by_hash:
+        raise ConfigError(
+            "the snapshot has no Triton kernel to learn from; set ingest.generator_rows above 0"
+        )
+    return [_reference(members) for members in by_hash.values()]
+
+
+def _reference(members: Sequence[Exemplar]) -> _Reference:
+    first = members[0]
+    sizes = f"# cpu: {first.cpu_sizes}\n" if first.cpu_sizes else ""
+    name = f"{first.family or 'corpus'}-{sha256_text(first.reference_code)[:12]}"
+    problem = parse_problem(
+        sizes + first.reference_code, id=f"{first.source}/{name}", suite=first.source, family=first.family
+    )
+    mistakes = tuple(one for one in members if one.grade.startswith("mistake"))
+    naive = tuple(one for one in members if one.grade == "naive")
+    good = tuple(
+        one for one in members if one not in (*mistakes, *naive) and one.claimed_correct is not False
+    )
+    return _Reference(problem, mistakes, naive, good)
+
+
+def _drafts(references: Sequence[_Reference], config: ColdStartConfig) -> list[_Draft]:
+    """Which kernel answers which prompt, in exact shares, in a shuffled order."""
+    rng = random.Random(f"conversations {config.seed}")
+    num_second = round(config.conversations * config.repair_share)
+    num_faster = round(num_second * FASTER_SHARE)
+    num_first = config.conversations - num_second
+    num_mistakes = round(num_first * config.mistake_share)
+    num_naive = min(round(num_first * config.naive_share), num_first - num_mistakes)
+    drafts: list[_Draft] = []
+
+    def add(kind: Kind, count: int, answers: str, earlier: str = "") -> None:
+        usable = [r for r in references if getattr(r, answers) and (not earlier or getattr(r, earlier))]
+        if count and not usable:
+            wanted = f"{answers} after {earlier}" if earlier else answers
+            log.warning("the snapshot has no reference with %s: %d %s turns left out", wanted, count, kind)
+            return
+        for reference in _cycled(usable, count, rng):
+            answer = rng.choice(getattr(reference, answers))
+            before = rng.choice(getattr(reference, earlier)) if earlier else None
+            drafts.append(_Draft(kind, reference.problem, answer, before))
+
+    add("first", num_mistakes, "mistakes")
+    add("first", num_naive, "naive")
+    add("first", num_first - num_mistakes - num_naive, "good")
+    add("repair", num_second - num_faster, "good", earlier="mistakes")
+    add("faster", num_faster, "good", earlier="naive")
+    rng.shuffle(drafts)
+    return drafts
+
+
+def _cycled(items: Sequence[Item], count: int, rng: random.Random) -> Iterator[Item]:
+    """`count` of the items: all of them in a new order, again and again."""
+    while count > 0:
+        yield from rng.sample(items, min(count, len(items)))
+        count -= len(items)
+
+
+def _judged(drafts: Sequence[_Draft], gym: Gym, progress: Progress) -> dict[tuple[str, str], Evaluation]:
+    """The judge's word on every kernel that a second turn looks back on, by problem and exemplar."""
+    earlier = {
+        (draft.problem.id, draft.earlier.id): (draft.problem, draft.earlier)
+        for draft in drafts
+        if draft.earlier is not None
+    }
+    requests = [
+        JudgeRequest(problem=problem, candidate=_candidate(exemplar), seed=seed_of("cold start", problem.id))
+        for problem, exemplar in earlier.values()
+    ]
+    return dict(zip(earlier, gym.judge(requests, progress), strict=True))
+
+
+def _shown(
+    problems: Sequence[Problem], retriever: Retriever | None, count: int
+) -> Mapping[str, tuple[Exemplar, ...]]:
+    """The exemplars that a rollout of each problem would be shown."""
+    if retriever is None or count == 0:
+        return {}
+    found = retriever.search_many(problems, count)
+    return {
+        problem.id: tuple(neighbour.exemplar for neighbour in neighbours)
+        for problem, neighbours in zip(problems, found, strict=True)
+    }
+
+
+def _turn(problem: Problem, earlier: Exemplar, evaluations: Mapping[tuple[str, str], Evaluation]) -> Turn:
+    text = format_completion(earlier.thinking, earlier.kernel_code)
+    return Turn(
+        problem_id=problem.id,
+        trajectory=0,
+        index=0,
+        messages=(),
+        completion=Completion(text=text, finish_reason="stop", policy_version=earlier.source),
+        candidate=_candidate(earlier),
+        evaluation=evaluations[problem.id, earlier.id],
+    )
+
+
+def _candidate(exemplar: Exemplar) -> Candidate | NoCandidate:
+    """As it would be read out of an answer, so that it has the same name as when a policy writes it."""
+    return parse_completion(format_completion(exemplar.thinking, exemplar.kernel_code), "stop")
+
+
+def _estimated_tokens(text: str) -> int:
+    return round(len(text) / CHARS_PER_TOKEN)
