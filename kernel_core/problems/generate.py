@@ -6,12 +6,12 @@ longer draw begins with the shorter one.
 
 from __future__ import annotations
 
-import itertools
 import random
 import re
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
+from kernel_core.errors import ConfigError
 from kernel_core.problems.families import RESERVED, TRAINED
 from kernel_core.problems.mistakes import draw_mistakes
 from kernel_core.problems.program import Program, worth_computing
@@ -23,6 +23,7 @@ __all__ = ["FAMILIES", "Generated", "GradedKernel", "Split", "generate"]
 
 FAMILIES: tuple[str, ...] = (*TRAINED, *RESERVED)
 MISTAKES_PER_PROBLEM = 4
+_MOST_DRAWS = 20_000
 RESERVED_FAMILY_WEIGHT = 3
 """In the held-out split a reserved family comes so many times as often as another."""
 
@@ -49,7 +50,7 @@ class Generated(Record):
 def generate(split: Split, count: int, seed: int, families: Sequence[str] = ()) -> list[Generated]:
     """`count` problems of a split, all different; `families` narrows the choice.
 
-    Raises `ValueError` when no family asked for has problems in the split.
+    Raises `ConfigError` when no family asked for has problems in the split.
     """
     names = _families_of(split, families)
     return [_generated(program, split, seed, key) for key, program in _programs(split, count, seed, names)]
@@ -59,7 +60,7 @@ def _families_of(split: Split, families: Sequence[str]) -> list[str]:
     reserved = list(RESERVED) * RESERVED_FAMILY_WEIGHT if split == "held_out" else []
     names = [name for name in (*TRAINED, *reserved) if not families or name in families]
     if not names:
-        raise ValueError(
+        raise ConfigError(
             f"no family of {', '.join(families)} is in split {split}; its families: {', '.join(TRAINED)}"
         )
     return names
@@ -77,7 +78,7 @@ def _programs(split: Split, count: int, seed: int, names: list[str]) -> Iterator
 
 def _fresh_program(family: str, split: Split, rng: random.Random, seen: set[str]) -> tuple[str, Program]:
     draw = TRAINED.get(family) or RESERVED[family]
-    for _ in itertools.count():
+    for _ in range(_MOST_DRAWS):
         program = draw(rng)
         if split_of(program) != split or not worth_computing(program):
             continue
@@ -85,7 +86,9 @@ def _fresh_program(family: str, split: Split, rng: random.Random, seen: set[str]
         if key not in seen:
             seen.add(key)
             return key, program
-    raise AssertionError
+    raise ConfigError(
+        f"family {family} gave nothing new for split {split} in {_MOST_DRAWS} draws; ask for fewer problems"
+    )
 
 
 def _key(program: Program) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from kernel_core.config import ProblemsConfig
 from kernel_core.errors import ConfigError, NotAProblem, NotFound, SourceUnavailable
+from kernel_core.problems.families import RESERVED
 from kernel_core.problems.generate import FAMILIES, Split, generate
 from kernel_core.problems.source import parse_problem, resize
 from kernel_core.records import Problem
@@ -112,10 +113,12 @@ def _generated(config: ProblemsConfig) -> list[Problem]:
     count = config.limit or GENERATED_WITHOUT_LIMIT
     if config.split != "all":
         return [made.problem for made in generate(config.split, count, config.seed, config.families)]
-    shares = [count // 3 + (position < count % 3) for position in range(3)]
+    only_reserved = bool(config.families) and set(config.families) <= set(RESERVED)
+    splits = _SPLITS[-1:] if only_reserved else _SPLITS
+    shares = [count // len(splits) + (position < count % len(splits)) for position in range(len(splits))]
     return [
         made.problem
-        for split, share in zip(_SPLITS, shares, strict=True)
+        for split, share in zip(splits, shares, strict=True)
         for made in generate(split, share, config.seed, config.families)
     ]
 

@@ -189,9 +189,9 @@ def load_line(argument: str, shape: ArgumentShape) -> str:
 
 
 def binary(
-    sign: str, v: str, argument: str, shape: ArgumentShape, *, torch_argument: str | None = None
+    sign: str, v: str, argument: str, shape: ArgumentShape, *, torch_argument: str = "", load: str = ""
 ) -> Step:
-    """`v sign argument`; the argument is loaded where it is used."""
+    """`v sign argument`; the argument is loaded where it is used, by the line `load` if one is given."""
     call = sign in _BINARY_CALLS
     template, function = (_BINARY_CALLS if call else _BINARY)[sign]
     in_torch = template.format(v=v, a=torch_argument or argument)
@@ -201,13 +201,13 @@ def binary(
         return function(tile, arguments[argument])
 
     def rival(rng: random.Random) -> tuple[str, Step]:
-        return "wrong_op", binary(_BINARY_RIVAL[sign], v, argument, shape, torch_argument=torch_argument)
+        return "wrong_op", binary(_BINARY_RIVAL[sign], v, argument, shape, load=load)
 
     return Step(
         kind=f"{_BINARY_KIND[sign]}_{shape}",
         word=f"{sign} {argument}",
         torch=(f"{v} = {'torch.' if call else ''}{in_torch}",),
-        tile=(load_line(argument, shape), f"{v} = {'tl.' if call else ''}{in_tile}"),
+        tile=(load or load_line(argument, shape), f"{v} = {'tl.' if call else ''}{in_tile}"),
         value=value,
         rivals=(rival,),
     )

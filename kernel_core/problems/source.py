@@ -145,16 +145,19 @@ def _split_directives(source: str) -> tuple[dict[str, str], str]:
 
 
 def _cpu_constants(directive: str, constants: Mapping[str, Constant], id: str) -> dict[str, Constant]:
-    try:
-        call = ast.parse(f"dict({directive})", mode="eval").body
-        assert isinstance(call, ast.Call)
-        sizes = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords}
-    except (SyntaxError, ValueError) as error:
-        raise NotAProblem(f"{id}: `# cpu: {directive}` is not of the form NAME=value, NAME=value") from error
-    for name in sizes:
+    sizes: dict[str, Constant] = {}
+    for assignment in filter(None, (part.strip() for part in directive.split(","))):
+        name, _, text = (part.strip() for part in assignment.partition("="))
+        try:
+            value = _constant(ast.parse(text, mode="eval").body)
+        except SyntaxError:
+            value = None
+        if value is None:
+            raise NotAProblem(f"{id}: `# cpu: {directive}` is not of the form NAME=value, NAME=value")
         if name not in constants:
             raise NotAProblem(f"{id}: `# cpu:` names {name}, which is not a constant of the problem")
-    return {str(name): value for name, value in sizes.items()}
+        sizes[name] = value
+    return sizes
 
 
 def _assignments(tree: ast.Module) -> Iterator[_Assignment]:

@@ -94,8 +94,7 @@ def draw_gate(
         cols=cols.gpu,
     )
     second_half = f"{b} = tl.load({x}_ptr + row * 2 * cols + cols + j, mask=mask, other=0.0)"
-    times = binary("*", a, b, "full")
-    gate = (unary(rng.choice(ACTIVATIONS), a, rng), replace(times, tile=(second_half, times.tile[1])))
+    gate = (unary(rng.choice(ACTIVATIONS), a, rng), binary("*", a, b, "full", load=second_half))
     return (rows, whole), frame, opening, gate
 
 

@@ -9,13 +9,15 @@ import numpy as np
 
 from kernel_core.problems import rowwise
 from kernel_core.problems.families.elementwise import chain
+from kernel_core.problems.families.rows import scale
 from kernel_core.problems.frames import BIAS_NAMES, names_for, row_frame
-from kernel_core.problems.ops import ACTIVATIONS, binary, unary
+from kernel_core.problems.ops import ACTIVATIONS, binary
 from kernel_core.problems.program import Argument, Frame, Opening, Program, Size, draw_cpu_size
 from kernel_core.problems.steps import PROBE_COLS, Step
 
 _WEIGHT_NAMES = ("w", "weight", "proj", "kern")
 _PROBE_VALUES = np.random.default_rng(7).standard_normal((PROBE_COLS, 16))
+_SCORE_BENDS = ("tanh", "mul", "add", "softsign", "leaky_relu", "clamp", "sin", "elu", "relu", "softplus")
 _SIZE_NAMES = (("M", "K", "N"), ("batch_size", "in_features", "out_features"), ("B", "D_IN", "D_OUT"))
 
 
@@ -110,8 +112,8 @@ def attention(rng: random.Random) -> Program:
         Size("S", rng.choice((64, 96, 128)), draw_cpu_size(rng, 9, 30)),
         Size("D", dim, draw_cpu_size(rng, 10, 30)),
     )
-    steps = [unary("mul", s, rng, constant=str(round(dim**-0.5, 3)))]
-    steps += chain(rng, s, rng.randint(0, 2), ("tanh", "mul", "softsign", "leaky_relu", "clamp"))
+    steps = [scale(s, str(round(dim**-0.5, 3)), rng)]
+    steps += chain(rng, s, rng.randint(0, 2), _SCORE_BENDS)
     steps += [rowwise.softmax(s, -1), _weighted_values(s, v)]
     return Program(
         family="attention",

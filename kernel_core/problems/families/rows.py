@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 
@@ -132,7 +133,12 @@ def _mean_of_all(v: str) -> Step:
 
 def draw_softmax_scale(rng: random.Random, v: str) -> Step:
     """Softmax over thousands of columns is tiny: a scale keeps its errors visible."""
-    return unary("mul", v, rng, constant=rng.choice(_SOFTMAX_SCALES))
+    return scale(v, rng.choice(_SOFTMAX_SCALES), rng)
+
+
+def scale(v: str, constant: str, rng: random.Random) -> Step:
+    """A product that belongs to its family: no pair with it is ever reserved."""
+    return replace(unary("mul", v, rng, constant=constant), kind="scale")
 
 
 def same_shape(rng: random.Random) -> tuple[str, tuple[Size, Size], Frame]:
