@@ -1,4 +1,4 @@
-"""`prefect.yaml`, checked as Prefect does not: it ignores a misspelt key and stores an unset variable's name."""
+"""`prefect.yaml`, checked as Prefect does not: misspelt keys and unset variables are errors."""
 
 from __future__ import annotations
 

@@ -142,22 +142,17 @@ def _as_parameters(settings: Mapping[str, Any], own: set[str]) -> dict[str, Any]
 
 
 def _from_environment(stage: str, environment: Mapping[str, str]) -> list[str]:
-    """The assignments that the environment makes for a stage."""
+    """The assignments that the environment makes for a stage; a cold start is set like a training."""
+    asked = "train" if stage == "cold-start" else stage
     found = []
-    prefixes = {"DOJO_" + module_of(name).upper() + "__": module_of(name) for name in STAGES}
     for variable in sorted(name for name in environment if name.startswith("DOJO_")):
-        if variable in ("DOJO_ROOT", "DOJO_RUN"):
-            found.append(f"{variable[5:].lower()}={environment[variable]}")
-            continue
-        for prefix, owner in prefixes.items():
-            if not variable.startswith(prefix):
-                continue
-            path = variable.removeprefix(prefix).lower().replace("__", ".")
-            if owner == module_of(stage):
-                found.append(f"{path}={environment[variable]}")
-            elif stage == "pipeline":
-                place = "train" if owner == "cold_start" else owner
-                found.append(f"{place}.{path}={environment[variable]}")
+        owner, _, path = variable.removeprefix("DOJO_").lower().partition("__")
+        if owner in ("root", "run") and not path:
+            found.append(f"{owner}={environment[variable]}")
+        elif path and owner == module_of(asked):
+            found.append(f"{path.replace('__', '.')}={environment[variable]}")
+        elif path and stage == "pipeline" and owner in map(module_of, STAGES):
+            found.append(f"{owner}.{path.replace('__', '.')}={environment[variable]}")
     return found
 
 

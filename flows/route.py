@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 
 Mode = Literal["inline", "deployed"]
 ATTEMPTS = 3
+POLL_S = 5.0
 
 
 class ChildFailed(OurFault):
@@ -54,7 +55,8 @@ def _run_child(name: str, parameters: dict[str, Any], digest: str) -> None:
     began = runtime.flow_run.scheduled_start_time
     attempt = failures = 0
     while failures < ATTEMPTS:
-        child = run_deployment(name, parameters=parameters, idempotency_key=f"{digest}:{attempt}")
+        key = f"{digest}:{attempt}"
+        child = run_deployment(name, parameters=parameters, idempotency_key=key, poll_interval=POLL_S)
         state = child.state
         if state is not None and state.is_completed():
             return

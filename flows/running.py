@@ -47,6 +47,13 @@ def logged(run: Run) -> Iterator[None]:
         return
     handler = logging.FileHandler(Path(run.store.path("logs.log")))
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
+    with logging_to(handler):
+        yield
+
+
+@contextlib.contextmanager
+def logging_to(handler: logging.Handler) -> Iterator[None]:
+    """Give what our modules log to a handler for as long as the block lasts."""
     for name in LOGGERS:
         logging.getLogger(name).setLevel(logging.INFO)
         logging.getLogger(name).addHandler(handler)

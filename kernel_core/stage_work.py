@@ -58,6 +58,7 @@ def working_on(
             if earlier.code != code_version():
                 log.warning("%s of %s was begun by other code; going on with it", stage, run.name)
             if earlier.status == "done" and earlier.config == wanted:
+                log.info("%s: done already, in %s", stage, output.root)
                 yield StageWork(output, done=True)
                 return
         begun = StageRecord(
@@ -69,11 +70,13 @@ def working_on(
             begun_at=earlier.begun_at if earlier is not None else stamp(),
         )
         run.record(begun)
+        log.info("%s: %s in %s", stage, "begins" if earlier is None else "goes on", output.root)
         work, start = StageWork(output, done=False), time.monotonic()
         yield work
         made = work.output or sealed_digest(output)
         seconds = round(time.monotonic() - start, 2)
         run.record(begun.model_copy(update={"status": "done", "seconds": seconds, "output": made}))
+        log.info("%s: done after %.1f s", stage, seconds)
 
 
 def sealed_digest(folder: Store) -> str:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import logging
+
 from prefect import task
 
 from kernel_core.config import TrainConfig
-from kernel_core.run_policy import choose_weights
+from kernel_core.run_policy import choose_weights, locate_checkpoint
 from kernel_core.runs import Run
+from kernel_core.stage_work import sealed_digest
 from kernel_core.store import Store
 from tasks.faults import RETRIES
 from tasks.gpu import gpu_slot
 from tasks.progress import StageProgress
 from tasks.tools import judging, opened
+
+log = logging.getLogger(__name__)
 
 
 @task(name="teach", tags=["cold-start"], **RETRIES)
@@ -19,7 +24,6 @@ def teach(config: TrainConfig, run: Run, store: Store) -> None:
     """Judged conversations from the run's snapshot, and a policy trained on them."""
     from kernel_core.corpus.snapshot import load_snapshot
     from kernel_core.learn.cold_start import build_conversations, cold_start
-
     from kernel_core.policy import open_policy
 
     exemplars = load_snapshot(run.store.child("snapshot"))
@@ -32,7 +36,7 @@ def teach(config: TrainConfig, run: Run, store: Store) -> None:
 
 @task(name="train policy", tags=["train"], **RETRIES)
 def train_policy(config: TrainConfig, run: Run) -> str:
-    """RL to the last step, going on from the newest checkpoint; gives that checkpoint's digest."""
+    """RL to the last step, going on from the newest checkpoint; gives the last one's digest."""
     from kernel_core.learn.loop import Trainer
 
     weights = choose_weights(run, config.policy, checkpoint=None)
@@ -43,5 +47,14 @@ def train_policy(config: TrainConfig, run: Run) -> str:
         trainer = Trainer(config, run.store, tools.policy, tools.gym, tools.retriever, progress)
         while not trainer.done:
             report = trainer.step()
-            progress("steps", report.step, config.steps)
-    return ""
+            progress("steps", report.step, report.steps)
+            log.info(
+                "step %d of %d, stage %s: reward %.3f, correct %.0f %%, faster than the reference %.0f %%",
+                report.step,
+                report.steps,
+                report.stage,
+                report.reward_mean,
+                100 * report.correct_rate,
+                100 * report.fast_1_rate,
+            )
+    return sealed_digest(Store(locate_checkpoint(run.root, run.name)))

@@ -33,10 +33,13 @@ def table(key: str, rows: Sequence[Mapping[str, Any]], description: str) -> None
     create_table_artifact(shown, key=key, description=description + cut)
 
 
-def page(key: str, title: str, store: Store, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Publish a markdown page: a table in words, and where the files are."""
-    lines = [f"# {title}", "", *markdown_table(rows), "", f"Files: `{store.path()}`"]
-    create_markdown_artifact("\n".join(lines), key=key)
+def page(key: str, title: str, store: Store, sections: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+    """Publish a markdown page: a table under each heading, and where the files are."""
+    blocks = [f"# {title}"]
+    for heading, rows in sections.items():
+        blocks += [f"## {heading}", "\n".join(markdown_table(rows))]
+    blocks.append(f"Files: `{store.path()}`")
+    create_markdown_artifact("\n\n".join(blocks), key=key)
 
 
 def markdown_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -63,8 +66,9 @@ def _cell(value: Any) -> str:
 def report_corpus(store: Store) -> None:
     """Counts of what was kept and dropped, and why."""
     report = store.read_json("report.json")
-    rows = what_and_value(report)
-    table("corpus-report", rows, f"What the snapshot in {store.path()} holds and what was dropped.")
+    counts = {name: value for name, value in report.items() if not isinstance(value, list)}
+    sections = {name: rows for name, rows in report.items() if isinstance(rows, list)}
+    page("corpus-report", "Snapshot", store, {"counts": what_and_value(counts), **sections})
 
 
 @task(name="report index", tags=["report"])
@@ -84,7 +88,7 @@ def report_scorecard(name: str, store: Store) -> None:
     card = load_scorecard(store)
     key, title = artifact_key(name), f"Scorecard of {card.conditions.policy_version}"
     table(f"{key}-problems", problem_rows(card), f"One row a problem; all turns: {store.path()}")
-    page(f"{key}-summary", title, store, headline_rows(card))
+    page(f"{key}-summary", title, store, {"headline": headline_rows(card)})
 
 
 @task(name="report winners", tags=["report"])
@@ -111,15 +115,8 @@ def report_pipeline(run: Run, before: str, after: str, winners: str) -> None:
 
     change = compare(load_scorecard(run.store.child(before)), load_scorecard(run.store.child(after)))
     selection = load_selection(run.store.child(winners))
-    lines = [
-        f"# Run {run.name}",
-        "## Before and after, on held-out problems",
-        *markdown_table(change.rows()),
-        "## Winners",
-        *markdown_table(selection.rows()),
-        f"Files: `{run.store.path()}`",
-    ]
-    create_markdown_artifact("\n\n".join(lines[:2]) + "\n" + "\n".join(lines[2:]), key="pipeline-summary")
+    sections = {"Before and after, on held-out problems": change.rows(), "Winners": selection.rows()}
+    page("pipeline-summary", f"Run {run.name}", run.store, sections)
 
 
 @task(name="report nights", tags=["report"])
@@ -143,9 +140,7 @@ def report_nights(run: Run, watched: str) -> None:
     table(key, rows, f"Every night of {watched}; files: {run.store.path()}")
     if len(cards) > 1:
         change = compare(cards[-2], cards[-1])
-        page(
-            artifact_key(f"nightly-{watched}-change"), f"{nights[-2]} → {nights[-1]}", done[-1], change.rows()
-        )
+        page(f"{key}-change", f"{nights[-2]} → {nights[-1]}", done[-1], {"change": change.rows()})
 
 
 def what_and_value(values: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.logging import RichHandler
 
 from flows.server import own_server, prepare_environment, standing_server
 
@@ -36,10 +37,12 @@ def run_flow(stage: str, parameters: Mapping[str, Any]) -> int:
     """Call a flow against the API that is there or one of our own; then print its results."""
     from flows.presets import load_flow
     from flows.results import show_results
+    from flows.running import logging_to
     from tasks.progress import terminal_bars
 
     console = Console(stderr=True)
-    with api(console), terminal_bars(console):
+    lines = RichHandler(console=console, show_path=False, show_level=False, log_time_format="%H:%M:%S")
+    with api(console), terminal_bars(console), logging_to(lines):
         load_flow(stage)(**parameters)
     show_results(stage, parameters, Console())
     return 0

@@ -14,7 +14,11 @@ def test_numbers_that_are_not_finite_become_empty(value):
 
 def test_a_markdown_table_escapes_what_would_break_it():
     lines = markdown_table([{"name": "a|b", "code": "<img>\nx", "share": 0.123456, "none": None}])
-    assert lines == ["| name | code | share | none |", "| --- | --- | --- | --- |", "| a\\|b | &lt;img> x | 0.123 |  |"]
+    assert lines == [
+        "| name | code | share | none |",
+        "| --- | --- | --- | --- |",
+        "| a\\|b | &lt;img> x | 0.123 |  |",
+    ]
 
 
 def test_no_rows_say_so():

@@ -1,0 +1,71 @@
+"""`prefect.yaml` is checked as Prefect does not check it."""
+
+import pytest
+import yaml
+
+from flows.deployments import load_deployments, routed_names
+from flows.presets import PREFECT_YAML, STAGES
+from kernel_core.errors import ConfigError
+
+ENVIRONMENT = {"PWD": "/somewhere"}
+
+
+def changed(tmp_path, change):
+    """Our own file with one thing changed."""
+    content = yaml.safe_load(PREFECT_YAML.read_text())
+    change(content)
+    file = tmp_path / "prefect.yaml"
+    file.write_text(yaml.safe_dump(content))
+    return file
+
+
+def test_the_file_is_valid_and_has_every_flow():
+    deployments = load_deployments(PREFECT_YAML, ENVIRONMENT)
+    assert {deployment.stage for deployment in deployments.deployments} == set(STAGES)
+
+
+def test_every_stage_that_a_pipeline_starts_has_its_deployments():
+    names = set(routed_names(load_deployments(PREFECT_YAML, ENVIRONMENT)))
+    assert {
+        f"{stage}/cpu" for stage in ("ingest", "index", "cold-start", "train", "evaluate", "best-of-n")
+    } <= names
+    assert {f"{stage}/cuda" for stage in ("index", "cold-start", "train", "evaluate", "best-of-n")} <= names
+
+
+def test_a_gpu_deployment_runs_one_at_a_time_on_the_cuda_pool():
+    for deployment in load_deployments(PREFECT_YAML, ENVIRONMENT).deployments:
+        if "cuda" in deployment.tags and deployment.stage != "pipeline":
+            assert deployment.work_pool.name == "cuda"
+            assert deployment.concurrency_limit is not None and deployment.concurrency_limit.limit == 1
+
+
+def test_the_nightly_is_paused_until_somebody_wants_it():
+    nightly = [d for d in load_deployments(PREFECT_YAML, ENVIRONMENT).deployments if d.stage == "nightly"]
+    assert all(deployment.paused and deployment.schedules for deployment in nightly)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c: c["deployments"][0].update(concurency_limit=1), "did you mean .*concurrency_limit"),
+        (lambda c: c["deployments"][0]["work_pool"].update(nme="cpu"), "did you mean .*name"),
+        (lambda c: c["deployments"][-1]["schedules"][0].update(max_scheduled_runs=1), "unknown key"),
+        (
+            lambda c: c["deployments"][0].update(entrypoint="flows/nothing.py:nothing"),
+            "no flow at entrypoint",
+        ),
+        (lambda c: c["deployments"][0]["parameters"]["config"].update(trian={}), "did you mean train"),
+        (lambda c: c["deployments"][0]["parameters"].update(moode="inline"), "did you mean mode"),
+        (lambda c: c["deployments"].append(c["deployments"][0]), "twice"),
+        (lambda c: c["deployments"][0].pop("description"), "description"),
+        (lambda c: c.update(deployments=[]), "deployments"),
+    ],
+)
+def test_what_prefect_ignores_is_refused(tmp_path, change, message):
+    with pytest.raises(ConfigError, match=message):
+        load_deployments(changed(tmp_path, change), ENVIRONMENT)
+
+
+def test_a_variable_that_is_not_set_is_refused():
+    with pytest.raises(ConfigError, match=r"\$PWD"):
+        load_deployments(PREFECT_YAML, {})

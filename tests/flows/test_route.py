@@ -1,0 +1,121 @@
+"""A stage runs here, or as a deployment whose children are adopted, tried again, and never done twice."""
+
+import threading
+import time
+
+import pytest
+from prefect import flow
+from prefect.client.orchestration import get_client
+from prefect.states import Cancelled, Completed, Failed
+
+from flows.route import ChildFailed, route, stage_digest
+from kernel_core.config import IndexConfig
+from kernel_core.errors import ConfigError
+
+
+@flow(name="pretend")
+def pretend(config: IndexConfig, run: str = "x", root: str = "runs") -> None:
+    """A stage that refuses batches of one."""
+    if config.batch_size == 1:
+        raise ConfigError("one is too few")
+
+
+def test_the_digest_covers_stage_settings_inputs_and_code():
+    settings = {"config": {"levels": (1, 2)}}
+    digest = stage_digest("train", settings, {"index": "abc"})
+    assert digest == stage_digest("train", {"config": {"levels": [1, 2]}}, {"index": "abc"})
+    others = [
+        stage_digest("index", settings, {"index": "abc"}),
+        stage_digest("train", {"config": {"levels": [1]}}, {"index": "abc"}),
+        stage_digest("train", settings, {"index": "abd"}),
+    ]
+    assert len({digest, *others}) == 4
+
+
+def test_an_inline_stage_is_called_and_raises_its_own_error(prefect_api):
+    route(pretend, "inline", config=IndexConfig())
+    with pytest.raises(ConfigError, match="too few"):
+        route(pretend, "inline", config=IndexConfig(batch_size=1))
+
+
+@pytest.fixture
+def deployment(prefect_api):
+    """A deployment `pretend/cpu` without a worker: the tests play the worker."""
+    with get_client(sync_client=True) as client:
+        flow_id = client.create_flow(pretend)
+        client.create_deployment(flow_id=flow_id, name="cpu")
+        yield client
+
+
+class Worker:
+    """Ends the children of `pretend/cpu` as it is told, in a thread."""
+
+    def __init__(self, *endings):
+        self.endings = list(endings)
+        self.seen = []
+        self._thread = threading.Thread(target=self._work, daemon=True)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.endings.clear()
+        self._thread.join(timeout=10)
+
+    def _work(self):
+        with get_client(sync_client=True) as client:
+            while self.endings:
+                for child in client.read_flow_runs():
+                    waiting = child.deployment_id and child.state is not None and not child.state.is_final()
+                    if waiting and self.endings:
+                        self.seen.append(child)
+                        client.set_flow_run_state(child.id, self.endings.pop(0), force=True)
+                time.sleep(0.05)
+
+
+def parent(batch_size, before=lambda: None):
+    """A flow that routes `pretend` to its deployment."""
+
+    @flow(name="parent")
+    def parent() -> None:
+        before()
+        route(pretend, "deployed", {"index": "abc"}, config=IndexConfig(batch_size=batch_size))
+
+    return parent
+
+
+@pytest.fixture(autouse=True)
+def poll_fast(monkeypatch):
+    """Children are looked at more often than every five seconds."""
+    import flows.route
+
+    monkeypatch.setattr(flows.route, "POLL_S", 0.1)
+
+
+def test_a_completed_child_is_not_run_again_by_a_restarted_parent(deployment):
+    with Worker(Completed()) as worker:
+        parent(11)()
+    parent(11)()
+    assert len(worker.seen) == 1
+    assert worker.seen[0].parameters["config"]["batch_size"] == 11
+
+
+def test_a_failed_child_is_followed_by_another_attempt(deployment):
+    with Worker(Failed(), Completed()) as worker:
+        parent(12)()
+    keys = [child.idempotency_key for child in worker.seen]
+    assert [key.rpartition(":")[2] for key in keys] == ["0", "1"]
+
+
+def test_attempts_are_counted_and_a_restarted_parent_has_new_ones(deployment):
+    with Worker(Failed(), Failed(), Failed()), pytest.raises(ChildFailed, match="failed 3 times"):
+        parent(13)()
+    with Worker(Completed()) as worker:
+        parent(13)()
+    assert worker.seen[0].idempotency_key.endswith(":3")
+
+
+def test_a_cancelled_child_ends_the_parent(deployment):
+    with Worker(Cancelled()), pytest.raises(ChildFailed, match="cancelled"):
+        parent(14)()
