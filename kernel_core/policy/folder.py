@@ -77,7 +77,8 @@ def load_parts(source: Store | str, config: PolicyConfig) -> Parts:
 
 def _sealed(store: Store, config: PolicyConfig) -> Parts:
     """From a folder with a manifest: a saved policy, or anything that has a policy's files among others."""
-    manifest = store.open_sealed(str(store.read_json(MANIFEST).get("kind")))
+    claimed = store.read_json(MANIFEST)
+    manifest = store.open_sealed(claimed.get("kind", KIND) if isinstance(claimed, dict) else KIND)
     if ABOUT not in manifest.files:
         raise NotFound(f"{store.root} holds a {manifest.kind} without a policy; name a folder with {ABOUT}")
     about = store.read_json(ABOUT)
