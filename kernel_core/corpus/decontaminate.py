@@ -20,11 +20,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kernel_core.config import ProblemsConfig
+from kernel_core.corpus.generator_source import generator_revision
 from kernel_core.corpus.normalise import Fingerprint, NotPython, fingerprint
 from kernel_core.corpus.shingles import jaccard
 from kernel_core.errors import ConfigError
 from kernel_core.problems.load import load_dojo, load_kernelbench, load_problems
 from kernel_core.records import Exemplar, Problem
+from kernel_core.store import digest_of
 
 PARAPHRASE = 0.7
 """Jaccard similarity from which two references with the same operators are one written twice."""
@@ -45,19 +47,31 @@ class Evaluated:
 
 def evaluation_problems(suites: Sequence[str]) -> list[Problem]:
     """The problems of these suites that evaluation may draw from, the generator's by a large sample."""
-    problems: list[Problem] = []
-    for suite in suites:
-        if suite == "dojo":
-            problems.extend(load_dojo())
-        elif suite == "kernelbench":
-            problems.extend(load_kernelbench((1, 2, 3, 4)))
-        elif suite == "generated":
-            for split in _EVALUATION_SPLITS:
-                drawn = ProblemsConfig(suite="generated", split=split, limit=_GENERATED_PROBLEMS)
-                problems.extend(load_problems(drawn))
-        else:
-            raise ConfigError(f"decontaminate_against has no suite {suite!r}; known: {', '.join(_SUITES)}")
-    return problems
+    return [problem for suite in suites for problem in _suite_problems(suite)]
+
+
+def suites_version(suites: Sequence[str]) -> list[str]:
+    """What changes when `evaluation_problems` does; the generator is named by its code and not run."""
+    return [
+        f"{generator_revision()} {_GENERATED_PROBLEMS}"
+        if suite == "generated"
+        else digest_of([problem.sha256 for problem in _suite_problems(suite)])
+        for suite in suites
+    ]
+
+
+def _suite_problems(suite: str) -> list[Problem]:
+    if suite == "dojo":
+        return load_dojo()
+    if suite == "kernelbench":
+        return load_kernelbench((1, 2, 3, 4))
+    if suite == "generated":
+        drawn = (
+            ProblemsConfig(suite="generated", split=split, limit=_GENERATED_PROBLEMS)
+            for split in _EVALUATION_SPLITS
+        )
+        return [problem for config in drawn for problem in load_problems(config)]
+    raise ConfigError(f"decontaminate_against has no suite {suite!r}; known: {', '.join(_SUITES)}")
 
 
 class Decontaminator:

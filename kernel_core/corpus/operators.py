@@ -88,7 +88,10 @@ def _layers(tree: ast.Module) -> dict[str, list[str]]:
 def _evaluated(node: ast.AST, layers: Mapping[str, list[str]]) -> Iterator[str]:
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         return  # walked on its own
-    for child in ast.iter_child_nodes(node):
+    children = list(ast.iter_child_nodes(node))
+    if isinstance(node, ast.Call):  # a layer is applied after its arguments are there
+        children = [*children[1:], children[0]]
+    for child in children:
         yield from _evaluated(child, layers)
     if isinstance(node, ast.BinOp):
         if name := _BINARY.get(type(node.op)):

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kernel_core.corpus.layouts import LAYOUTS, OWN_LAYOUT, own_columns, required_columns
+from kernel_core.corpus.layouts import OWN_LAYOUT, own_columns, required_columns
 from kernel_core.corpus.refusal import RowRefused
 from kernel_core.corpus.registry import ColumnType, Registry, Source, unavailable
 from kernel_core.errors import CallerError
@@ -67,7 +67,8 @@ def check_columns(columns: Mapping[str, str], source: Source, registry: Registry
     for name, kind in columns.items():
         if name not in published:
             raise CallerError(f"source {source.name}: column {name} is not one of {layout}'s; {came}")
-        if kind not in ("null", published[name]):
+        widened = kind == "int" and published[name] == "float"  # JSON writes 2.0 as 2
+        if kind not in ("null", published[name]) and not widened:
             raise CallerError(
                 f"source {source.name}: column {name} is {kind}, {layout} publishes {published[name]}; {came}"
             )
@@ -76,7 +77,8 @@ def check_columns(columns: Mapping[str, str], source: Source, registry: Registry
 
 def _layout_of(columns: Mapping[str, str], source: Source, registry: Registry) -> str:
     """Of a local file: the layout whose columns it shares most of."""
-    candidates = {name: set(registry.layouts[name]) for name in LAYOUTS} | {OWN_LAYOUT: set(own_columns())}
+    candidates = {name: set(published) for name, published in registry.layouts.items()}
+    candidates[OWN_LAYOUT] = set(own_columns())
     shared = {name: len(published & set(columns)) for name, published in candidates.items()}
     best = max(shared, key=lambda name: shared[name])
     if shared[best] == 0:

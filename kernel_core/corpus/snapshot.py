@@ -14,7 +14,7 @@ from typing import Any
 
 from kernel_core.config import IngestConfig
 from kernel_core.corpus import table
-from kernel_core.corpus.decontaminate import Decontaminator, evaluation_problems
+from kernel_core.corpus.decontaminate import Decontaminator, evaluation_problems, suites_version
 from kernel_core.corpus.deduplicate import without_exact_duplicates, without_near_duplicates
 from kernel_core.corpus.generator_source import generator_revision
 from kernel_core.corpus.normalise import NORMALISER_VERSION, Fingerprint, fingerprint
@@ -52,33 +52,26 @@ def build_snapshot(
     """
     registry = read_registry(sources_file)
     sources = _sources(config, store, registry)
-    problems = evaluation_problems(config.decontaminate_against)
-    digest = _digest(config, sources, problems)
+    digest = _digest(config, sources)
     if store.sealed():
         manifest = store.open_sealed("snapshot")
         if manifest.meta["config_digest"] == digest:
             return manifest
-        logger.info(
-            "the snapshot in %s was made from another config or other sources: rebuilding", store.root
-        )
+        logger.info("%s holds a snapshot of another config or of other sources: rebuilding", store.root)
         store.remove(MANIFEST)
+    parts = [read_part(source, config, store, registry, progress) for source in sources]
+    problems = evaluation_problems(config.decontaminate_against)
     drops = DropCount()
-    exemplars: list[Exemplar] = []
-    reports: list[SourceReport] = []
-    earlier: list[Dropped] = []
-    for source in sources:
-        part = read_part(source, config, store, registry, progress)
-        exemplars.extend(part.exemplars)
-        reports.append(part.report)
-        earlier.extend(part.dropped)
-    exemplars = _cleaned(exemplars, problems, config, drops, progress)
-    every_drop = (*earlier, *drops.dropped())
+    exemplars = _cleaned(
+        [exemplar for part in parts for exemplar in part.exemplars], problems, config, drops, progress
+    )
+    every_drop = (*(entry for part in parts for entry in part.dropped), *drops.dropped())
     if not exemplars:
         raise CallerError(
             f"the snapshot of {', '.join(config.sources)} would be empty: {top_reasons(every_drop)}; "
             "add a source, or set ingest.generator_rows above 0"
         )
-    report = _report(exemplars, reports, every_drop, len(problems))
+    report = _report(exemplars, [part.report for part in parts], every_drop, len(problems))
     files = {
         _ROWS: store.write(_ROWS, table.to_parquet(exemplars)),
         _REPORT: store.write_json(_REPORT, report.model_dump()),
@@ -122,7 +115,7 @@ def _sources(config: IngestConfig, store: Store, registry: Registry) -> list[Sou
     return sources
 
 
-def _digest(config: IngestConfig, sources: Sequence[Source], problems: Sequence[Problem]) -> str:
+def _digest(config: IngestConfig, sources: Sequence[Source]) -> str:
     return digest_of(
         {
             "ingest": INGEST_VERSION,
@@ -131,7 +124,7 @@ def _digest(config: IngestConfig, sources: Sequence[Source], problems: Sequence[
             # A file is what it holds, wherever it lies.
             "config": config.model_dump(exclude={"sources"}),
             "sources": [source.model_dump(exclude={"repository"}) for source in sources],
-            "problems": [problem.sha256 for problem in problems],
+            "suites": suites_version(config.decontaminate_against),
         }
     )
 

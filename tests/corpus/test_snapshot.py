@@ -1,0 +1,139 @@
+"""The whole ingest: resumable, repeatable, honest about what it left out."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernel_core.config import IngestConfig
+from kernel_core.corpus.snapshot import build_snapshot, load_report, load_snapshot
+from kernel_core.errors import CallerError
+from kernel_core.problems.generate import generate
+from kernel_core.store import Store
+
+CONFIG = IngestConfig(generator_rows=60, decontaminate_against=())
+
+
+def bytes_of(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
+
+
+def test_every_graded_kernel_of_a_generated_problem_is_an_exemplar(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    manifest = build_snapshot(CONFIG, store)
+    exemplars = load_snapshot(store)
+    made = generate("train", 60, 0)
+    assert len(exemplars) == sum(len(problem.kernels) for problem in made) == manifest.meta["num_exemplars"]
+    first = exemplars[: len(made[0].kernels)]
+    assert [row.kernel_code for row in first] == [kernel.source for kernel in made[0].kernels]
+    assert [row.thinking for row in first] == [kernel.thinking for kernel in made[0].kernels]
+    for row in exemplars:
+        assert row.grade.startswith("mistake:") == (row.claimed_correct is False)
+        assert row.split == "train" and row.family and row.licence == "Apache-2.0"
+
+
+def test_the_default_ingest_loses_nothing_of_the_generator_to_duplicates_or_its_own_splits(
+    tmp_path: Path,
+) -> None:
+    store = Store(tmp_path)
+    build_snapshot(IngestConfig(generator_rows=40, decontaminate_against=("dojo",)), store)
+    report = load_report(store)
+    rows_in = report.sources[0].rows_in
+    assert report.num_exemplars + sum(entry.count for entry in report.dropped) == rows_in
+    assert report.num_exemplars >= 0.9 * rows_in, report.dropped
+
+
+def test_the_report_accounts_for_every_row(tmp_path: Path, kernelbook_row: Any, write_jsonl: Any) -> None:
+    rows = [kernelbook_row(1), kernelbook_row(2), kernelbook_row(3, triton_code="")]
+    store = Store(tmp_path / "snapshot")
+    build_snapshot(IngestConfig(sources=(str(write_jsonl(rows)),), decontaminate_against=()), store)
+    report = load_report(store)
+    assert (report.sources[0].rows_in, report.sources[0].rows_out, report.num_exemplars) == (3, 1, 1)
+    assert report.rows() == [
+        {"source": "rows.jsonl", "step": "kept", "why": "MIT", "rows": 1},
+        {"source": "rows.jsonl", "step": "read", "why": "empty field", "rows": 1},
+        {"source": "rows.jsonl", "step": "deduplicate", "why": "exact duplicate", "rows": 1},
+    ]
+    assert report.dropped[1].examples == ("2 = rows.jsonl/1",)
+
+
+def test_a_finished_snapshot_is_returned_and_another_config_rebuilds_it(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    first = build_snapshot(CONFIG, store)
+    written = (tmp_path / "exemplars.parquet").stat().st_mtime_ns
+    assert build_snapshot(CONFIG, store) == first
+    assert (tmp_path / "exemplars.parquet").stat().st_mtime_ns == written
+    smaller = build_snapshot(CONFIG.model_copy(update={"generator_rows": 3}), store)
+    assert smaller.meta["num_references"] == 3
+
+
+def test_an_ingest_killed_at_any_moment_ends_with_the_same_bytes(
+    tmp_path: Path, kernelbook_row: Any, write_jsonl: Any
+) -> None:
+    kernels = [f"def kernel_{i}(x):\n    return x + {i}\n" for i in range(400)]
+    path = write_jsonl([kernelbook_row(i, triton_code=kernel) for i, kernel in enumerate(kernels)])
+    config = IngestConfig(
+        sources=("generator", str(path)), generator_rows=150, decontaminate_against=("dojo",)
+    )
+    build_snapshot(config, Store(tmp_path / "calm"))
+    script = (
+        "import sys\n"
+        "from kernel_core.config import IngestConfig\n"
+        "from kernel_core.corpus.snapshot import build_snapshot\n"
+        "from kernel_core.store import Store\n"
+        "config = IngestConfig.model_validate_json(sys.argv[1])\n"
+        "build_snapshot(config, Store(sys.argv[2]), lambda *at: print(*at, flush=True))\n"
+    )
+    command = [sys.executable, "-c", script, config.model_dump_json(), str(tmp_path / "killed")]
+    for wait_for in (1, 3, 5):
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        for _ in range(wait_for):
+            process.stdout.readline()
+        time.sleep(0.01 * wait_for)
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate()
+    build_snapshot(config, Store(tmp_path / "killed"))
+    assert bytes_of(tmp_path / "killed") == bytes_of(tmp_path / "calm")
+
+
+def test_a_part_that_was_read_is_not_read_again(
+    tmp_path: Path, kernelbook_row: Any, write_jsonl: Any
+) -> None:
+    path = write_jsonl([kernelbook_row(1)])
+    store = Store(tmp_path / "snapshot")
+    config = IngestConfig(sources=(str(path),), decontaminate_against=())
+    build_snapshot(config, store)
+    labels: list[str] = []
+    looser = config.model_copy(update={"near_duplicate_threshold": 0.9})
+    build_snapshot(looser, store, lambda label, done, total: labels.append(label))
+    assert labels and not any(label.startswith("read") for label in labels)
+
+
+def test_a_snapshot_that_would_be_empty_says_why(
+    tmp_path: Path, kernelbook_row: Any, write_jsonl: Any
+) -> None:
+    path = write_jsonl([kernelbook_row(i, triton_code="") for i in range(3)])
+    with pytest.raises(CallerError, match="would be empty: 3 empty field"):
+        build_snapshot(IngestConfig(sources=(str(path),), decontaminate_against=()), Store(tmp_path / "s"))
+    with pytest.raises(CallerError, match="would be empty: no rows came"):
+        build_snapshot(CONFIG.model_copy(update={"generator_rows": 0}), Store(tmp_path / "t"))
+
+
+def test_at_most_so_many_rows_of_a_source_are_read(
+    tmp_path: Path, kernelbook_row: Any, write_jsonl: Any
+) -> None:
+    path = write_jsonl([kernelbook_row(i, triton_code=f"a = {i}") for i in range(9)])
+    store = Store(tmp_path / "snapshot")
+    config = IngestConfig(
+        sources=(str(path),), decontaminate_against=(), max_rows_per_source=4, near_duplicate_threshold=1.0
+    )
+    build_snapshot(config, store)
+    assert load_report(store).sources[0].rows_in == 4
