@@ -23,7 +23,7 @@ from kernel_core.records import Verdict
 from kernel_core.scorecard import compare, evaluate, headline_rows, load_scorecard
 from kernel_core.store import Store
 
-NUM_PROBLEMS, NUM_SAMPLES, NUM_TURNS = 3, 2, 2
+NUM_PROBLEMS, NUM_SAMPLES, NUM_TURNS = 2, 2, 2
 PROBLEMS = ProblemsConfig(split="held_out", limit=NUM_PROBLEMS, seed=1000)
 CONFIG = EvaluateConfig(
     problems=PROBLEMS,
@@ -46,23 +46,26 @@ def policy_that_knows_some(version="some"):
     return ScriptedPolicy(answer, version=version)
 
 
-def run(folder, config=CONFIG, policy=None, progress=silent):
-    with open_gym(config.gym) as gym:
-        return evaluate(config, policy or policy_that_knows_some(), gym, None, Store(folder), progress)
+def run(folder, gym, config=CONFIG, policy=None, progress=silent):
+    return evaluate(config, policy or policy_that_knows_some(), gym, None, Store(folder), progress)
 
 
-def tables(folder):
-    """Every table of a folder without the wall clock."""
-    return {
-        name: pd.read_parquet(folder / f"{name}.parquet").drop(columns="seconds", errors="ignore").to_dict()
-        for name in ("evaluations", "problems", "families")
-    }
+def assert_equal_but_for_the_wall_clock(folder, other):
+    for name in ("evaluations", "problems", "families"):
+        tables = [pd.read_parquet(f / f"{name}.parquet") for f in (folder, other)]
+        pd.testing.assert_frame_equal(*(table.drop(columns="seconds", errors="ignore") for table in tables))
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory):
+def gym():
+    with open_gym(CONFIG.gym) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, gym):
     folder = tmp_path_factory.mktemp("finished")
-    return folder, run(folder)
+    return folder, run(folder, gym)
 
 
 def test_every_problem_sample_and_turn_is_scored(finished):
@@ -113,35 +116,35 @@ def test_eval_results_have_kernelbench_keys_of_each_samples_last_turn(finished):
     assert correct == card.last.verdicts[Verdict.CORRECT]
 
 
-def test_a_finished_folder_is_read_and_not_made_again(finished):
+def test_a_finished_folder_is_read_and_not_made_again(finished, gym):
     folder, card = finished
     answers = []
     silent_policy = ScriptedPolicy(lambda messages, seed: answers.append(1) or "", version="some")
-    assert run(folder, policy=silent_policy) == card == load_scorecard(Store(folder))
+    assert run(folder, gym, policy=silent_policy) == card == load_scorecard(Store(folder))
     assert answers == []
 
 
-def test_a_folder_of_another_policy_is_refused(finished):
+def test_a_folder_of_another_policy_is_refused(finished, gym):
     folder, _ = finished
     with pytest.raises(ConfigError, match="other settings, problems or another policy"):
-        run(folder, policy=policy_that_knows_some(version="another"))
+        run(folder, gym, policy=policy_that_knows_some(version="another"))
 
 
-def test_killed_after_the_first_part_it_goes_on_and_ends_with_the_same_tables(finished, tmp_path):
+def test_killed_after_the_first_part_it_goes_on_and_ends_with_the_same_tables(finished, gym, tmp_path):
     undisturbed, card = finished
     killed = subprocess.run([sys.executable, __file__, str(tmp_path)], check=False, capture_output=True)
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
     assert len(list((tmp_path / "conversations").iterdir())) == 1
     assert not (tmp_path / "manifest.json").exists()
-    assert run(tmp_path) == card
-    assert tables(tmp_path) == tables(undisturbed)
+    assert run(tmp_path, gym) == card
+    assert_equal_but_for_the_wall_clock(tmp_path, undisturbed)
     for name in ("scorecard.json", "eval_results.json", "fast_p.png"):
         assert (tmp_path / name).read_bytes() == (undisturbed / name).read_bytes()
 
 
-def test_a_policy_that_answers_nothing_scores_zero_and_loses_every_problem(finished, tmp_path):
+def test_a_policy_that_answers_nothing_scores_zero_and_loses_every_problem(finished, gym, tmp_path):
     _, card = finished
-    silent_card = run(tmp_path, policy=ScriptedPolicy(["I cannot."], version="mute"))
+    silent_card = run(tmp_path, gym, policy=ScriptedPolicy(["I cannot."], version="mute"))
     assert silent_card.last.verdicts[Verdict.MALFORMED] == NUM_PROBLEMS * NUM_SAMPLES
     change = compare(card, silent_card)
     assert not change.gained
@@ -164,9 +167,9 @@ def test_no_scorecard_is_not_found(tmp_path):
         load_scorecard(Store(tmp_path))
 
 
-def test_pass_at_more_than_the_samples_is_refused(tmp_path):
+def test_pass_at_more_than_the_samples_is_refused(gym, tmp_path):
     with pytest.raises(ConfigError, match=r"pass@k needs at least k samples; raise samples_per_problem to 4"):
-        run(tmp_path, config=CONFIG.model_copy(update={"k": (1, 4)}))
+        run(tmp_path, gym, config=CONFIG.model_copy(update={"k": (1, 4)}))
 
 
 def _kill_after_the_first_part(label, done, total):
@@ -175,4 +178,5 @@ def _kill_after_the_first_part(label, done, total):
 
 
 if __name__ == "__main__":
-    run(sys.argv[1], progress=_kill_after_the_first_part)
+    with open_gym(CONFIG.gym) as its_own_gym:
+        run(sys.argv[1], its_own_gym, progress=_kill_after_the_first_part)

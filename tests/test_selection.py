@@ -52,16 +52,20 @@ def policy_that_solves_only_the_first():
     return ScriptedPolicy(answer)
 
 
-def run(folder, config=CONFIG, progress=silent):
-    with open_gym(config.gym) as gym:
-        policy = policy_that_solves_only_the_first()
-        return best_of_n(config, policy, gym, None, Store(folder), progress)
+def run(folder, gym, config=CONFIG, progress=silent):
+    return best_of_n(config, policy_that_solves_only_the_first(), gym, None, Store(folder), progress)
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory):
+def gym():
+    with open_gym(CONFIG.gym) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, gym):
     folder = tmp_path_factory.mktemp("finished")
-    return folder, run(folder)
+    return folder, run(folder, gym)
 
 
 def turn_of(source, verdict=Verdict.CORRECT, speedup=None, trajectory=0):
@@ -135,59 +139,58 @@ def test_winners_holds_the_kernel_as_judged_and_its_evidence(finished):
     assert len(evidence["winner"]["again"]) == FRESH_DRAWS
     table = pd.read_parquet(folder / "winners" / "winners.parquet")
     assert table.problem_id.tolist() == [selected.problem_id]
-    assert table.trials_passed.tolist() == [FRESH_DRAWS * CONFIG.gym.trials]
+    assert table.trials_passed.tolist() == [sum(e["trials"] for e in evidence["winner"]["again"])]
     assert (folder / table.kernel[0]).is_file()
 
 
-def test_a_candidate_that_fails_the_second_judgement_is_rejected_and_the_next_one_wins():
-    """Correct by a first judgement that knew one draw only: here it is a wrong kernel with such a record."""
-    good = next(k for k in MADE[0].kernels if k.grade == "tuned")
-    lucky = next(k for k in MADE[0].kernels if k.fault in ("wrong_order", "off_by_one"))
-    with open_gym(CONFIG.gym) as gym:
-        request = JudgeRequest(problem=MADE[0].problem, candidate=Candidate.from_source(good.source), seed=1)
-        first = gym.judge([request])[0]
-        turns = []
-        for trajectory, (kernel, speedup) in enumerate([(lucky, 99.0), (good, first.predicted_speedup)]):
-            candidate = Candidate.from_source(kernel.source)
-            record = {"candidate_sha": candidate.sha256, "predicted_speedup": speedup}
-            turn = turn_of(kernel.source, trajectory=trajectory)
-            turns.append(turn.model_copy(update={"evaluation": first.model_copy(update=record)}))
-        group = Group(
-            problem_id=MADE[0].problem.id,
-            trajectories=tuple(Trajectory(problem_id=MADE[0].problem.id, turns=(turn,)) for turn in turns),
-        )
-        selected = select(MADE[0].problem, group, gym, "predicted", seed=0)
-    assert [r.ranked.candidate.source for r in selected.rejected] == [lucky.source]
-    assert selected.winner.ranked.candidate.source == good.source
+def test_a_candidate_that_fails_the_second_judgement_is_rejected_and_the_next_one_wins(gym):
+    """The lucky one is a wrong kernel with the record of a right one."""
+    problem, kernels = MADE[0].problem, MADE[0].kernels
+    good = next(kernel.source for kernel in kernels if kernel.grade == "tuned")
+    lucky = next(kernel.source for kernel in kernels if kernel.fault == "wrong_order")
+    request = JudgeRequest(problem=problem, candidate=Candidate.from_source(good), seed=1)
+    first = gym.judge([request])[0]
+    record = first.model_copy(update={"predicted_speedup": 99.0})
+    turns = [
+        turn_of(source, trajectory=trajectory).model_copy(update={"evaluation": evaluation})
+        for trajectory, (source, evaluation) in enumerate([(lucky, record), (good, first)])
+    ]
+    group = Group(
+        problem_id=problem.id,
+        trajectories=tuple(Trajectory(problem_id=problem.id, turns=(turn,)) for turn in turns),
+    )
+    selected = select(problem, group, gym, "predicted", seed=0)
+    assert [rejudged.ranked.candidate.source for rejudged in selected.rejected] == [lucky]
+    assert selected.winner.ranked.candidate.source == good
     assert selected.winner.rank == 1
 
 
-def test_sequential_mode_is_one_conversation_of_n_turns(tmp_path):
+def test_sequential_mode_is_one_conversation_of_n_turns(gym, tmp_path):
     config = CONFIG.model_copy(update={"mode": "sequential", "n": 2})
-    selection = run(tmp_path, config)
+    selection = run(tmp_path, gym, config)
     assert [selected.num_candidates for selected in selection.problems] == [2, 2]
     (part,) = (tmp_path / "conversations").iterdir()
     groups = json.loads(part.read_text())
     assert [[len(t["turns"]) for t in group["trajectories"]] for group in groups] == [[2], [2]]
 
 
-def test_killed_after_the_first_problem_it_goes_on_and_ends_with_the_same_winners(finished, tmp_path):
+def test_killed_after_the_first_problem_it_goes_on_and_ends_with_the_same_winners(finished, gym, tmp_path):
     undisturbed, selection = finished
     killed = subprocess.run([sys.executable, __file__, str(tmp_path)], check=False, capture_output=True)
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
     assert len(list((tmp_path / "selected").iterdir())) == 1
     assert not (tmp_path / "winners").exists()
-    resumed = run(tmp_path)
+    resumed = run(tmp_path, gym)
     assert resumed.rows() == selection.rows()
     left, right = (pd.read_parquet(f / "winners" / "winners.parquet") for f in (tmp_path, undisturbed))
     pd.testing.assert_frame_equal(left, right)
 
 
-def test_finished_winners_are_read_and_those_of_other_settings_refused(finished):
+def test_finished_winners_are_read_and_those_of_other_settings_refused(finished, gym):
     folder, selection = finished
-    assert run(folder) == selection == load_selection(Store(folder))
+    assert run(folder, gym) == selection == load_selection(Store(folder))
     with pytest.raises(ConfigError, match="holds winners of other settings"):
-        run(folder, CONFIG.model_copy(update={"n": 4}))
+        run(folder, gym, CONFIG.model_copy(update={"n": 4}))
 
 
 def _kill_after_the_first_winner(label, done, total):
@@ -196,4 +199,5 @@ def _kill_after_the_first_winner(label, done, total):
 
 
 if __name__ == "__main__":
-    run(sys.argv[1], progress=_kill_after_the_first_winner)
+    with open_gym(CONFIG.gym) as its_own_gym:
+        run(sys.argv[1], its_own_gym, progress=_kill_after_the_first_winner)
