@@ -34,6 +34,8 @@ class Argument:
     parameter: bool = False
     below: str = ""
     """An index input: integers below this size."""
+    scaled: bool = False
+    """Each draw has a scale of its own: for results that average so much that they hardly vary."""
 
     @property
     def in_forward(self) -> str:
@@ -44,7 +46,8 @@ class Argument:
         """The expression that draws it, over the given names of its dimensions."""
         if self.below:
             return f"torch.randint(0, {self.below}, ({', '.join(dims)},))"
-        return f"torch.randn({', '.join(dims)})"
+        normal = f"torch.randn({', '.join(dims)})"
+        return f"(torch.rand(1) + 0.5) * {normal}" if self.scaled else normal
 
 
 @dataclass(frozen=True)

@@ -88,14 +88,15 @@ def loss(rng: random.Random) -> Program:
     distance = _huber(x) if rng.random() < 0.25 else unary(rng.choice(_DISTANCES), x, rng)
     steps: list[Step] = [*chain(rng, x, rng.randint(0, 1)), binary("-", x, y, "full"), distance]
     steps += chain(rng, x, rng.randint(0, 1), ("mul", "log1p_abs", "sqrt_abs", "clamp"))
-    if rng.random() < 0.5:
-        last, frame = rowwise.reduction("mean", x, dim=1), _row_result_frame(x, cols)
-    else:
+    of_all = rng.random() < 0.5
+    if of_all:
         last, frame = _mean_of_all(x), _scalar_frame(x, cols)
+    else:
+        last, frame = rowwise.reduction("mean", x, dim=1), _row_result_frame(x, cols)
     return Program(
         family="loss",
         v=x,
-        arguments=(Argument(x, shape), Argument(y, shape)),
+        arguments=(Argument(x, shape, scaled=of_all), Argument(y, shape, scaled=of_all)),
         sizes=(rows, cols),
         frame=frame,
         opening=load(x),

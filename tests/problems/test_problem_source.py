@@ -1,0 +1,148 @@
+"""A problem's text is understood by its syntax tree: constants, directives, resizing."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernel_core.errors import ConfigError, NotAProblem
+from kernel_core.problems.source import parse_problem, resize
+from kernel_core.records import sha256_text
+
+REFERENCE = '''import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    """N = 3 in a docstring is not a constant."""
+
+    def forward(self, x):
+        N = 4
+        return torch.relu(x) * N
+
+
+batch_size = 1024 * 2  # twice
+N = -16
+eps: float = 1e-5
+mode = "mean"
+affine = True
+kernel_size = (3, 3)
+half = batch_size // 2
+a = b = 7
+first, second = 1, 2
+
+
+def get_inputs():
+    return [torch.rand(batch_size, 8)]
+
+
+def get_init_inputs():
+    return []
+'''
+
+
+def parse(source: str = REFERENCE, **fields):
+    return parse_problem(source, id="suite/19_ReLU", suite="suite", **fields)
+
+
+def test_constants_are_plain_values_of_single_module_level_names() -> None:
+    problem = parse()
+    assert problem.constants == {
+        "batch_size": 2048,
+        "N": -16,
+        "eps": 1e-5,
+        "mode": "mean",
+        "affine": True,
+    }
+    assert problem.sha256 == sha256_text(REFERENCE)
+    assert (problem.name, problem.family) == ("19_ReLU", "relu")
+
+
+def test_nothing_in_the_file_is_executed() -> None:
+    bomb = REFERENCE.replace("mode =", 'raise SystemExit("executed")\nmode =')
+    assert parse(bomb).constants["mode"] == "mean"
+
+
+def test_resize_rewrites_those_values_and_no_other_byte() -> None:
+    small = resize(parse(), {"batch_size": 3, "mode": "sum"})
+    assert small.source == REFERENCE.replace("1024 * 2", "3").replace('"mean"', "'sum'")
+    assert small.sha256 == sha256_text(small.source)
+    assert small.constants["batch_size"] == 3
+    assert parse(small.source).constants == small.constants
+
+
+def test_resize_finds_its_place_after_letters_of_several_bytes_and_over_several_lines() -> None:
+    text = REFERENCE.replace("affine = True", "größe = 5; affine = True\nwide = (\n    64\n    * 2\n)")
+    small = resize(parse(text), {"affine": False, "wide": 9, "größe": 1})
+    assert "größe = 1; affine = False\nwide = (\n    9\n)" in small.source
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["batch_size", "N"]), st.integers(min_value=-(2**40), max_value=2**40), min_size=1
+    )
+)
+def test_resizing_back_gives_an_equivalent_problem(sizes: dict[str, int]) -> None:
+    problem = parse()
+    there = resize(problem, sizes)
+    assert {name: there.constants[name] for name in sizes} == sizes
+    back = resize(there, {name: problem.constants[name] for name in sizes})
+    assert back.constants == problem.constants
+    assert resize(there, sizes).source == there.source
+
+
+def test_an_unknown_size_names_the_nearest_constant() -> None:
+    with pytest.raises(ConfigError, match="no constant batchsize: did you mean batch_size"):
+        resize(parse(), {"batchsize": 4})
+
+
+@pytest.mark.parametrize("value", [True, 2.5, "4"])
+def test_a_size_of_another_type_is_refused(value: object) -> None:
+    with pytest.raises(ConfigError, match="wanted int as in batch_size = 2048"):
+        resize(parse(), {"batch_size": value})
+
+
+def test_a_whole_number_may_stand_for_a_float() -> None:
+    assert resize(parse(), {"eps": 1}).constants["eps"] == 1
+
+
+def test_directives_become_fields_and_leave_the_text() -> None:
+    directives = "# cpu: batch_size=17, eps=0.5\n# family: activation\n# tags: small, easy\n"
+    problem = parse(directives + REFERENCE)
+    assert problem.source == REFERENCE
+    assert problem.cpu_constants == {"batch_size": 17, "eps": 0.5}
+    assert (problem.family, problem.tags) == ("activation", ("small", "easy"))
+
+
+def test_other_comments_stay() -> None:
+    assert parse("# Written by hand.\n" + REFERENCE).source.startswith("# Written by hand.\n")
+
+
+@pytest.mark.parametrize(
+    ("directive", "complaint"),
+    [
+        ("# cpu: M=3", "names M, which is not a constant"),
+        ("# cpu: batch_size=torch.rand(1)", "not of the form"),
+        ("# cpu: batch_size", "not of the form"),
+        ("# cpu: 5) + dict(", "not of the form"),
+    ],
+)
+def test_a_broken_cpu_directive_is_not_a_problem(directive: str, complaint: str) -> None:
+    with pytest.raises(NotAProblem, match=complaint):
+        parse(f"{directive}\n{REFERENCE}")
+
+
+@pytest.mark.parametrize(
+    ("source", "complaint"),
+    [
+        ("def broken(:\n", "is not Python"),
+        ("x = 1\n", "lacks class Model, def get_inputs, def get_init_inputs"),
+        (REFERENCE.replace("class Model", "class Net"), "lacks class Model;"),
+        (REFERENCE.replace("def get_init_inputs", "def init_inputs"), "lacks def get_init_inputs"),
+        ("\0", "is not Python"),
+    ],
+)
+def test_a_file_without_the_format_says_what_it_lacks(source: str, complaint: str) -> None:
+    with pytest.raises(NotAProblem, match=complaint):
+        parse(source)
