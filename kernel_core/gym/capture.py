@@ -14,12 +14,13 @@ from typing import Any
 
 import torch
 import triton.language as tl
-from triton.runtime.autotuner import Autotuner
 from triton.runtime.interpreter import InterpretedFunction
 
 from kernel_core.gym.arena import dtype_name
 from kernel_core.gym.codec import NotEncodable, encode
 from kernel_core.gym.dispatch import LightDispatchMode
+from kernel_core.gym.meter import Meter
+from kernel_core.gym.meter import install as install_meter
 
 MAX_OPERATIONS = 20_000
 _HOST_READS = ("aten::_local_scalar_dense", "aten::is_nonzero", "aten::equal")
@@ -38,6 +39,8 @@ class Recorder(LightDispatchMode):
     def __init__(self, on_launch: Callable[[dict[str, Any]], None]) -> None:
         super().__init__()
         self.on_launch = on_launch
+        self._meter = Meter(counting=False)
+        install_meter(self._meter)
         self.kernels: list[dict[str, Any]] = []
         self._kernel_indices: dict[Any, int] = {}
         self._paused = False
@@ -55,9 +58,7 @@ class Recorder(LightDispatchMode):
 
     # Operators of torch ---------------------------------------------------------------------------
 
-    def __torch_dispatch__(  # type: ignore[override]
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if self._paused or len(self.operations) >= MAX_OPERATIONS:
             return function(*args, **kwargs)
@@ -84,7 +85,9 @@ class Recorder(LightDispatchMode):
         return result
 
     def _record_allocation(self, tensor: torch.Tensor) -> None:
+        """Fresh memory is poisoned (NaN as a float): what a kernel leaves unwritten must show."""
         storage = tensor.untyped_storage()
+        _bytes_of(storage).fill_(0xFF)
         self.operations.append({"alloc": self._number(storage), "bytes": storage.nbytes()})
 
     # Launches of the candidate's kernels ----------------------------------------------------------
@@ -119,6 +122,7 @@ class Recorder(LightDispatchMode):
                 bound[parameter.name] = parameter.default
         index = self._describe(function)
         values = {name: self._launch_argument(value) for name, value in bound.items()}
+        self._meter.begin(self._alive)
         record = {"launch": index, "grid": list(grid), "args": values, "options": options}
         if len(self.operations) < MAX_OPERATIONS:
             self.operations.append(record)
@@ -160,8 +164,7 @@ class Recorder(LightDispatchMode):
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in self._storages:
             paused, self._paused = self._paused, True
-            raw = torch.empty(0, dtype=torch.uint8).set_(storage)  # type: ignore[call-overload]
-            self.constants.append((self._number(storage), raw.clone()))
+            self.constants.append((self._number(storage), _bytes_of(storage).clone()))
             self._paused = paused
         return self._view(tensor)
 
@@ -182,6 +185,11 @@ class Recorder(LightDispatchMode):
     def outputs(self, leaves: list[Any]) -> list[Any]:
         """The candidate's outputs as views of storages (anything but a tensor as itself)."""
         return [encode(leaf, self._tensor) for leaf in leaves]
+
+
+def _bytes_of(storage: torch.UntypedStorage) -> torch.Tensor:
+    empty = torch.empty(0, dtype=torch.uint8)
+    return empty.set_(storage)
 
 
 def _tensors_in(value: Any) -> list[torch.Tensor]:
@@ -227,8 +235,8 @@ def _reference(value: Any, describe: Callable[[InterpretedFunction], int]) -> An
         return {"tuple": [_reference(item, describe) for item in value]}
     if isinstance(value, tl.dtype):
         return {"member": ["triton.language", str(value)]}
-    module = getattr(value, "__module__", None) or getattr(getattr(value, "fn", None), "__module__", "")
-    if module.startswith("triton."):
+    module = getattr(value, "__module__", None) or getattr(getattr(value, "fn", None), "__module__", None)
+    if module is not None and module.startswith("triton."):
         name = getattr(value, "__name__", None) or value.fn.__name__
         home = "triton.language" if hasattr(tl, name) else module
         return {"member": [home, name]}
@@ -249,10 +257,7 @@ def _names_in_signature(function: Any) -> list[str]:
 
 
 def install(recorder: Recorder) -> None:
-    """Route every launch through the recorder, and let autotuners take their first configuration.
-
-    Timing configurations in an interpreter would say nothing about a GPU.
-    """
+    """Route every launch through the recorder."""
     original = InterpretedFunction.run
 
     def run(self: InterpretedFunction, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
@@ -263,4 +268,3 @@ def install(recorder: Recorder) -> None:
         )
 
     InterpretedFunction.run = run
-    Autotuner.do_bench = property(lambda self: lambda call, quantiles: [0.0, 0.0, 0.0])

@@ -6,7 +6,9 @@ assembler, so a cubin really comes out.
 
 from __future__ import annotations
 
+import os
 import socket
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +49,9 @@ def compile_launches(channel: socket.socket, cage: dict[str, Any]) -> None:
             _compile(kernels, launch, GPUTarget("cuda", TARGETS[header["gpu"]], 32))
     except KernelRefused as refusal:
         wire.send(channel, {"failed": refusal.reason, "line": refusal.line})
+    except OSError as error:
+        # Files and processes are ours: a full disk is no fault of a kernel's.
+        wire.send(channel, {"fault": str(error)})
     except Exception as error:
         wire.send(channel, _describe(error, kernels))
     else:
@@ -62,7 +67,10 @@ def warm_up() -> None:
 
     signature = {"source": "*fp32", "target": "*fp32", "BLOCK": "constexpr"}
     source = ASTSource(triton.jit(copy), signature, {"BLOCK": 128})
-    triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4})
+    with tempfile.TemporaryDirectory() as folder:
+        # A kernel that lies compiled in the user's own cache would warm nothing.
+        os.environ["TRITON_CACHE_DIR"] = folder
+        triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4})
 
 
 def _compile(kernels: list[Any], launch: dict[str, Any], target: GPUTarget) -> None:
@@ -71,7 +79,7 @@ def _compile(kernels: list[Any], launch: dict[str, Any], target: GPUTarget) -> N
     signature, constants = {}, {}
     for parameter in kernel.params:
         name = parameter.name
-        value = launch["args"][name] if name in launch["args"] else parameter.default
+        value = launch["args"].get(name, parameter.default)
         if name in constant_names or value is None:
             signature[name], constants[name] = "constexpr", _constant(value, kernels)
         else:

@@ -16,12 +16,11 @@ from typing import Any
 import triton
 import triton.language as tl
 
-_BUILTINS = {
+_BUILTINS: dict[str, Any] = {
     function.__name__: function
     for function in (range, len, min, max, abs, int, float, bool, isinstance, tuple, list, print, sum, zip)
 }
-_BUILTINS["enumerate"] = enumerate
-_BUILTINS["AssertionError"] = AssertionError
+_BUILTINS |= {"enumerate": enumerate, "AssertionError": AssertionError}
 _MODULES: dict[str, Any] = {"triton": triton, "triton.language": tl, "math": math}
 _TRITON_MEMBERS = ("cdiv", "next_power_of_2", "language", "jit", "constexpr")
 _REFUSED = (

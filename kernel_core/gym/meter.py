@@ -1,7 +1,9 @@
-"""Count what interpreted kernels do: bytes loaded and stored, the distinct bytes behind them, and FLOPs.
+"""Watch what interpreted kernels do: that they stay inside their memory, and how much work it is.
 
-Installed in the replaying process only, where no host code of a candidate runs. Masked lanes move
-nothing; arithmetic counts one operation an element of the block, as the hardware executes it.
+Counted are bytes loaded and stored, the distinct bytes behind them, and FLOPs. Masked lanes move nothing;
+arithmetic counts one operation an element of the block, as the hardware executes it. Counts are taken in
+the replaying process, where no host code of a candidate runs; a runner only has the bounds checked, so
+that a stray access is an error with a line number and not whatever the heap happened to hold.
 """
 
 from __future__ import annotations
@@ -19,7 +21,11 @@ from triton.runtime.interpreter import InterpreterBuilder
 
 
 class OutOfBounds(Exception):
-    """A kernel touched memory that no tensor of the trace owns."""
+    """A kernel touched memory that no tensor of this pass owns."""
+
+    def __init__(self, store: bool) -> None:
+        kind = "store" if store else "load"
+        super().__init__(f"out-of-bounds {kind}: an unmasked address lies outside all tensors")
 
 
 @dataclass(slots=True)
@@ -28,14 +34,14 @@ class Region:
 
     start: int
     num_bytes: int
-    touched: npt.NDArray[np.bool_]
-    written: bool = False
+    touched: npt.NDArray[np.bool_] | None = None
 
 
 @dataclass(slots=True)
 class Meter:
-    """The counts of one launch."""
+    """The counts of one launch; without `counting`, only the bounds are checked."""
 
+    counting: bool = True
     bytes_accessed: int = 0
     flops: int = 0
     dot_flops: int = 0
@@ -48,21 +54,21 @@ class Meter:
         self.bytes_accessed = self.flops = self.dot_flops = 0
         self.dot_dtype = ""
         spans = sorted({(storage.data_ptr(), storage.nbytes()) for storage in storages if storage.nbytes()})
-        self.regions = [Region(start, size, np.zeros(size, dtype=np.bool_)) for start, size in spans]
+        self.regions = [Region(start, size) for start, size in spans]
         self._starts = [start for start, _ in spans]
 
     @property
     def bytes_distinct(self) -> int:
         """Bytes that were loaded or stored at least once."""
-        return int(sum(np.count_nonzero(region.touched) for region in self.regions))
+        touched = (region.touched for region in self.regions if region.touched is not None)
+        return sum(int(np.count_nonzero(flags)) for flags in touched)
 
     def access(
         self, addresses: npt.NDArray[np.uint64], mask: npt.NDArray[np.bool_], item_bytes: int, store: bool
     ) -> None:
         """Count one load or store of a block of addresses. Raises `OutOfBounds`."""
-        flat = np.broadcast_to(addresses, np.broadcast_shapes(addresses.shape, mask.shape))[
-            np.broadcast_to(mask, np.broadcast_shapes(addresses.shape, mask.shape))
-        ]
+        addresses, mask = np.broadcast_arrays(addresses, mask)
+        flat = addresses[mask]
         if flat.size == 0:
             return
         self.bytes_accessed += flat.size * item_bytes
@@ -71,7 +77,7 @@ class Meter:
         if index < 0 or high > self.regions[index].start + self.regions[index].num_bytes:
             self._access_scattered(flat, item_bytes, store)
             return
-        self._touch(self.regions[index], flat, item_bytes, store)
+        self._touch(self.regions[index], flat, item_bytes)
 
     def _access_scattered(self, flat: npt.NDArray[np.uint64], item_bytes: int, store: bool) -> None:
         owner = np.searchsorted(np.array(self._starts, dtype=np.uint64), flat, side="right") - 1
@@ -79,20 +85,25 @@ class Meter:
             part = flat[owner == index]
             region = self.regions[index] if index >= 0 else None
             if region is None or int(part.max()) + item_bytes > region.start + region.num_bytes:
-                raise OutOfBounds("reads" if not store else "writes")
-            self._touch(region, part, item_bytes, store)
+                raise OutOfBounds(store)
+            self._touch(region, part, item_bytes)
 
-    def _touch(self, region: Region, flat: npt.NDArray[np.uint64], item_bytes: int, store: bool) -> None:
+    def _touch(self, region: Region, flat: npt.NDArray[np.uint64], item_bytes: int) -> None:
+        if not self.counting:
+            return
+        if region.touched is None:
+            region.touched = np.zeros(region.num_bytes, dtype=np.bool_)
         offsets = (flat - np.uint64(region.start)).astype(np.int64)
         for byte in range(item_bytes):
             region.touched[offsets + byte] = True
-        region.written = region.written or store
 
 
 def install(meter: Meter) -> None:
     """Make the interpreter of this process report to the meter, for good."""
     builder: Any = InterpreterBuilder
     _wrap_memory(builder, meter)
+    if not meter.counting:
+        return
     for name in ("binary_op", "unary_op", "ternary_op", "create_fma", "create_idiv", "create_rsqrt"):
         if hasattr(builder, name):
             setattr(builder, name, _counting_elements(getattr(builder, name), meter))

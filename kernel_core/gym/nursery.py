@@ -15,7 +15,7 @@ import signal
 import socket
 import sys
 
-from kernel_core.gym import sandbox, wire
+from kernel_core.gym import sandbox, wire, zygote
 
 _REAP_INTERVAL_S = 0.5
 
@@ -68,7 +68,7 @@ def _serve_compilers(control: socket.socket) -> None:
     sandbox.die_with_parent()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     os.environ.pop("TRITON_INTERPRET", None)
-    from kernel_core.gym import compile_gate, zygote
+    from kernel_core.gym import compile_gate
 
     compile_gate.warm_up()
     while True:
@@ -95,11 +95,10 @@ def _reap() -> None:
 def _end_everything() -> None:
     """Kill every descendant, however it was orphaned, then leave."""
     while True:
-        with open(f"/proc/self/task/{os.getpid()}/children") as file:
-            children = [int(pid) for pid in file.read().split()]
-        if not children:
+        left = zygote.children()
+        if not left:
             os._exit(0)
-        for pid in children:
+        for pid in left:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         with contextlib.suppress(ChildProcessError):

@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -53,7 +54,7 @@ class PooledGym:
         self._config = config
         self._cache = cache
         self._base = tempfile.mkdtemp(prefix="dojo-gym-")
-        os.chmod(self._base, 0o711)
+        Path(self._base).chmod(0o711)
         self._nursery: _Nursery | None = None
         self._idle: queue.SimpleQueue[_Seat] = queue.SimpleQueue()
         self._seats = [_Seat(self) for _ in range(config.workers)]

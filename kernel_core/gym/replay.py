@@ -31,9 +31,7 @@ class _CountOperators(LightDispatchMode):
         super().__init__()
         self.works: list[Work] = []
 
-    def __torch_dispatch__(  # type: ignore[override]
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = function(*args, **(kwargs or {}))
         work = operator_work(function, args, kwargs or {}, result)
         if work is not None:
@@ -127,7 +125,7 @@ class _Player:
     def _tensor(self, view: list[Any]) -> torch.Tensor:
         number, dtype, offset, shape, strides = view
         empty = torch.empty(0, dtype=DTYPES[dtype])
-        return empty.set_(self._storages[number], offset, shape, strides)  # type: ignore[call-overload, no-any-return]
+        return empty.set_(self._storages[number], offset, shape, strides)
 
     def _operate(self, operation: dict[str, Any]) -> list[Work]:
         namespace, _, name = operation["op"].partition("::")
@@ -150,7 +148,7 @@ class _Player:
         values = {name: self._argument(value) for name, value in operation["args"].items()}
         tensors = [value for value in values.values() if isinstance(value, torch.Tensor)]
         before = [tensor.clone() for tensor in tensors]
-        self._meter.begin([tensor.untyped_storage() for tensor in tensors])
+        self._meter.begin(list(self._storages.values()))
         kernel[tuple(operation["grid"])](**values)
         return Work(
             name=kernel.fn.__name__,

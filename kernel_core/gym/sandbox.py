@@ -108,7 +108,7 @@ def readable_roots() -> tuple[str, ...]:
     roots = {sys.prefix, sys.base_prefix, sysconfig.get_path("stdlib"), "/usr", "/lib", "/lib64", "/bin"}
     roots |= {entry for entry in sys.path if entry.endswith(("site-packages", "dist-packages"))}
     roots |= {"/etc/ld.so.cache", "/etc/localtime", "/dev/null", "/dev/zero", "/dev/urandom"}
-    return tuple(sorted(root for root in roots if os.path.exists(root)))
+    return tuple(sorted(root for root in roots if Path(root).exists()))
 
 
 def _close_descriptors(keep: tuple[int, ...]) -> None:
@@ -147,7 +147,7 @@ def _become_user(user_id: int) -> bool:
     """
     if os.geteuid() != 0:
         return False
-    keep_reading = not all(_world_readable(Path(root)) for root in readable_roots() if os.path.isdir(root))
+    keep_reading = not all(_world_readable(Path(root)) for root in readable_roots() if Path(root).is_dir())
     try:
         os.setgroups([])
         _libc.prctl(_PR_SET_KEEPCAPS, int(keep_reading), 0, 0, 0)
@@ -198,7 +198,7 @@ def _landlock(folder: str) -> set[str]:
 def _allow(ruleset: int, path: str, rights: int) -> None:
     descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
-        if not os.path.isdir(path):
+        if not Path(path).is_dir():
             rights &= _FS_FILE_RIGHTS
         _libc.syscall(_LANDLOCK_ADD_RULE, ruleset, 1, struct.pack("<Qi", rights, descriptor), 0)
     finally:

@@ -1,6 +1,6 @@
 """Predicted times: the roofline of each launch on a named GPU, plus the cost of launching it.
 
-    time = Σ over launches of  launch + max(distinct / DRAM, accessed / L2, flops / peak + dot_flops / dot peak)
+    time = Σ over launches of  launch + max(distinct / DRAM, accessed / L2, flops / peak + dots / dot peak)
 
 after S. Williams, A. Waterman and D. Patterson, "Roofline" (CACM 52(4), 2009), with one level of cache.
 A candidate is counted at small sizes; its counts are scaled to the problem's own sizes by how the
@@ -17,7 +17,8 @@ from typing import Any
 import torch
 
 from kernel_core.gym.dispatch import LightDispatchMode
-from kernel_core.gym.reference import CONSTRUCTION_SEED, Reference, execute_problem
+from kernel_core.gym.reference import Reference, execute_problem
+from kernel_core.gym.runner import CONSTRUCTION_SEED
 from kernel_core.gym.structure import flatten
 from kernel_core.gym.work import GATHERS, Work, operator_work
 from kernel_core.records import Traffic
@@ -62,9 +63,7 @@ class _Count(LightDispatchMode):
         super().__init__()
         self.works: list[Work] = []
 
-    def __torch_dispatch__(  # type: ignore[override]
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = function(*args, **(kwargs or {}))
         work = operator_work(function, args, kwargs or {}, result)
         if work is not None:

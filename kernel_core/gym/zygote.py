@@ -11,9 +11,11 @@ import gc
 import os
 import signal
 import socket
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from kernel_core.gym import sandbox, wire
@@ -65,7 +67,9 @@ def _live_once(job: Job, descriptor: int, cage: Cage, inherited: tuple[str, ...]
     """The whole life of a child. It leaves through `os._exit`, so no handler of ours runs in it."""
     code = 70
     try:
-        os.environ["TRITON_CACHE_DIR"] = os.environ["TMPDIR"] = os.environ["HOME"] = cage.folder
+        for name in ("TRITON_CACHE_DIR", "TMPDIR", "HOME"):
+            os.environ[name] = cage.folder
+        tempfile.tempdir = cage.folder
         os.chdir(cage.folder)
         features = sandbox.confine(cage, inherited, keep=(descriptor,))
         job(socket.socket(fileno=descriptor), {"features": features})
@@ -97,15 +101,16 @@ def _end_orphans() -> None:
         except ChildProcessError:
             return
         if pid == 0:
-            for child in _children():
+            for child in children():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(child, signal.SIGKILL)
             time.sleep(0.001)
 
 
-def _children() -> list[int]:
-    with open(f"/proc/self/task/{os.getpid()}/children") as file:
-        return [int(pid) for pid in file.read().split()]
+def children() -> list[int]:
+    """Process ids of this process's children, adopted ones too."""
+    listed = Path(f"/proc/self/task/{os.getpid()}/children").read_text()
+    return [int(pid) for pid in listed.split()]
 
 
 class Caged:
