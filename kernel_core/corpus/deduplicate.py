@@ -16,7 +16,6 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from datasketch import MinHash, MinHashLSH
 
 from kernel_core.corpus.normalise import Fingerprint
 from kernel_core.corpus.shingles import Shingles, code_tokens, jaccard, shingles_of
@@ -80,6 +79,8 @@ def _near_pairs(
     rows: list[Exemplar], fingerprints: dict[str, Fingerprint], threshold: float
 ) -> list[tuple[Exemplar, Exemplar]]:
     """Pairs of a row that is lost and the better row that it nearly equals."""
+    from datasketch import MinHash, MinHashLSH  # seconds to import, and the generator's rows never need it
+
     index = MinHashLSH(max(0.1, threshold - _CANDIDATE_MARGIN), num_perm=_NUM_PERMUTATIONS)
     kept: list[tuple[Exemplar, Shingles]] = []
     pairs = []
