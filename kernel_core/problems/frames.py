@@ -99,7 +99,7 @@ def row_frame(
     prologue: tuple[str, ...] = (),
     constexprs: tuple[tuple[str, str], ...] = (),
 ) -> Frame:
-    """One program a row, the whole row in one tile; `cols` is the number on a GPU, for the warps."""
+    """One program a row, the whole row in one tile; `cols` is its length on a GPU."""
     return Frame(
         layout="rows",
         setup=setup,
@@ -111,6 +111,7 @@ def row_frame(
         store=store or f"tl.store(out_ptr + i, {v}, mask=mask)",
         scratch=scratch,
         tuned_warps=warps_for(cols),
+        row_length=cols,
     )
 
 

@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -33,14 +34,12 @@ def _sigmoid(x: Array) -> Array:
     return 1.0 / (1.0 + np.exp(-x))
 
 
-def _tanh_triton() -> str:
-    return "2.0 * tl.sigmoid(2.0 * {v}) - 1.0"
-
-
 UNARY: dict[str, UnaryOp] = {
     "relu": UnaryOp("torch.relu({v})", "tl.maximum({v}, 0.0)", lambda x, c: np.maximum(x, 0.0), rival="abs"),
     "sigmoid": UnaryOp("torch.sigmoid({v})", "tl.sigmoid({v})", lambda x, c: _sigmoid(x), rival="tanh"),
-    "tanh": UnaryOp("torch.tanh({v})", _tanh_triton(), lambda x, c: np.tanh(x), rival="sigmoid"),
+    "tanh": UnaryOp(
+        "torch.tanh({v})", "2.0 * tl.sigmoid(2.0 * {v}) - 1.0", lambda x, c: np.tanh(x), rival="sigmoid"
+    ),
     "silu": UnaryOp("F.silu({v})", "{v} * tl.sigmoid({v})", lambda x, c: x * _sigmoid(x), rival="sigmoid"),
     "gelu": UnaryOp(
         "F.gelu({v})",
@@ -175,16 +174,15 @@ BINARY_NAMES = (*_BINARY, *_BINARY_CALLS)
 _BINARY_RIVAL = {"+": "-", "-": "+", "*": "+", "maximum": "minimum", "minimum": "maximum"}
 _BINARY_KIND = {"+": "add", "-": "sub", "*": "mul", "maximum": "maximum", "minimum": "minimum"}
 
-ArgumentShape = str  # "full" | "vector" | "column"
-_LOADS = {
+ArgumentShape = Literal["full", "vector"]
+_LOADS: dict[ArgumentShape, str] = {
     "full": "{a} = tl.load({a}_ptr + i, mask=mask, other=0.0)",
     "vector": "{a} = tl.load({a}_ptr + j, mask=j < cols, other=0.0)",
-    "column": "{a} = tl.load({a}_ptr + row)",
 }
 
 
 def load_line(argument: str, shape: ArgumentShape) -> str:
-    """The kernel line that loads an argument: as large as the tile, a vector over columns, one a row."""
+    """The kernel line that loads an argument as large as the tile, or a vector over columns."""
     return _LOADS[shape].format(a=argument)
 
 

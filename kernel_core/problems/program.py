@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import zlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -76,7 +76,8 @@ class Frame:
     blocks: tuple[int, int, int] = (0, 0, 0)
     """`{block}` of the naive, the fused and the tuned kernel."""
     tuned_warps: int = 4
-    tuned_why: str = ""
+    row_length: int = 0
+    """Entries of a row on a GPU; a power of two leaves no padding in the tile."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,6 @@ class Opening:
     torch: tuple[str, ...]
     """Lines of `forward` before the first step; empty when the variable is an input itself."""
     tile: tuple[str, ...]
-    positive: bool = False
     rivals: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """Wrong versions of `tile`, each with the fault's name."""
 
@@ -113,13 +113,15 @@ class Program:
         return (self.opening.kind, *(step.kind for step in self.steps))
 
     @property
+    def padded(self) -> bool:
+        """Whether a row's tile has padding lanes on a GPU too (on a CPU it always has)."""
+        length = self.frame.row_length
+        return bool(length & (length - 1))
+
+    @property
     def words(self) -> str:
         """The plan's first line: the operations in order."""
         return ", ".join((self.opening.word, *(step.word for step in self.steps)))
-
-    def with_steps(self, steps: tuple[Step, ...]) -> Program:
-        """The same problem with other steps."""
-        return replace(self, steps=steps)
 
 
 _probe = np.random.default_rng(20240229)

@@ -103,7 +103,7 @@ def standardise(
         value=value,
         rivals=(
             lambda rng: ("missing_mask", standardise(v, torch, word, masked=False)),
-            lambda rng: ("wrong_reduction", standardise(v, torch, word, over="BLOCK")),
+            lambda rng: ("wrong_count", standardise(v, torch, word, over="BLOCK")),
         )
         if masked and over == "cols"
         else (),
@@ -153,7 +153,7 @@ def rms_norm(v: str, dim: int, epsilon: str, *, over: str = "cols", masked: bool
         value=value,
         rivals=(
             lambda rng: ("missing_mask", rms_norm(v, dim, epsilon, masked=False)),
-            lambda rng: ("wrong_reduction", rms_norm(v, dim, epsilon, over="BLOCK")),
+            lambda rng: ("wrong_count", rms_norm(v, dim, epsilon, over="BLOCK")),
         )
         if masked and over == "cols"
         else (),

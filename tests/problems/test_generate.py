@@ -67,7 +67,7 @@ def test_every_family_and_every_kind_of_mistake_turns_up() -> None:
         *("missing_mask", "wrong_axis", "wrong_reduction", "wrong_order", "wrong_constant", "wrong_op"),
         *("off_by_one", "undefined_name", "wrong_dtype", "missing_constexpr", "missing_allocation"),
         *("missing_return", "dropped_op", "torch_decoy", "syntax_error", "bad_block", "unknown_function"),
-        "wrong_index",
+        *("wrong_index", "wrong_count"),
     }
 
 

@@ -126,7 +126,7 @@ def pool1d(rng: random.Random) -> Program:
                 f"cols = (length - {width}) // {stride} + 1",
             ),
             f"torch.empty({x}.shape[0], {x}.shape[1], cols, device={x}.device)",
-            cols=length // stride,
+            cols=(length - width) // stride + 1,
             scalars=("cols", "length"),
         ),
         opening=_windows(kind, x, v, width, stride),

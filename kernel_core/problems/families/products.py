@@ -125,7 +125,7 @@ def attention(rng: random.Random) -> Program:
                 s,
                 (f"rows, dim = {q}.shape", f"cols = {k}.shape[0]"),
                 f"torch.empty_like({q})",
-                cols=256,
+                cols=sizes[1].gpu,
                 store=f"tl.store(out_ptr + row * dim + d, {s}, mask=d < dim)",
                 scratch=f"torch.empty(rows, cols, device={q}.device)",
                 scalars=("cols", "dim"),
