@@ -17,12 +17,14 @@ def lay_foundations(
 ) -> dict[str, str]:
     """Make the run's snapshot, index and cold start where they are needed; gives their digests."""
     where = {"run": here.name, "root": here.root}
-    reads: dict[str, str] = {}
     route(ingest, mode, config=ingest_config, **where)
-    reads["snapshot"] = sealed_digest(here.store.child("snapshot"))
-    route(index, mode, reads, config=index_config, **where)
-    reads["index"] = sealed_digest(here.store.child("index"))
+    route(index, mode, foundations(here, config), config=index_config, **where)
     if needs_cold_start(config.policy):
-        route(cold_start, mode, reads, config=config, **where)
-        reads["cold_start"] = sealed_digest(here.store.child("cold_start"))
-    return reads
+        route(cold_start, mode, foundations(here, config), config=config, **where)
+    return foundations(here, config)
+
+
+def foundations(here: Run, config: TrainConfig) -> dict[str, str]:
+    """Digests of what the run has of snapshot, index and, where the policy needs it, cold start."""
+    names = ("snapshot", "index", *(("cold_start",) if needs_cold_start(config.policy) else ()))
+    return {name: sealed_digest(here.store.child(name)) for name in names}

@@ -32,8 +32,7 @@ def pipeline(config: PipelineConfig, mode: Mode = "inline") -> None:
         before = config.evaluate.model_copy(update=untrained)
         route(evaluate, mode, stands_on, config=before, name=BEFORE, **where)
 
-        corpus = {"ingest": config.ingest, "index": config.index}
-        route(train, mode, stands_on, config=config.train, **corpus, **where)
+        route(train, mode, stands_on, config=config.train, **where)
 
         trained = {"policy": config.train.policy, "checkpoint": config.run}
         reads = read_digests(here, config.train.policy, config.run)

@@ -10,12 +10,16 @@ from rich.markup import escape
 from rich.table import Table
 
 from flows.pipeline import AFTER, BEFORE, WINNERS
+from flows.terminal import say
 from kernel_core.runs import Run
 from kernel_core.scorecard import compare, headline_rows, load_scorecard
 from kernel_core.selection import load_selection
 
+UI = "http://127.0.0.1:4200"
+"""Where `dojo ui` serves by default."""
 
-def show_results(stage: str, parameters: Mapping[str, Any], console: Console) -> None:
+
+def show_results(stage: str, parameters: Mapping[str, Any], flow_run_id: str, console: Console) -> None:
     """Print what a finished flow made."""
     where = parameters["config"] if stage == "pipeline" else None
     name = where.run if where is not None else parameters.get("run", stage)
@@ -23,12 +27,9 @@ def show_results(stage: str, parameters: Mapping[str, Any], console: Console) ->
     run = Run(root, name)
     for part in _parts(stage, run, parameters):
         console.print(part)
-    console.print(f"Files: {run.store.path()}/  ({', '.join(run.store.names())})", soft_wrap=True)
-    console.print(
-        f"Again: `dojo runs show {name}`. All flow runs, tables and logs: `dojo ui`, then "
-        "http://127.0.0.1:4200 (the run is kept in Prefect's database).",
-        soft_wrap=True,
-    )
+    say(f"Files: {run.store.path()}/  ({', '.join(run.store.names())})")
+    say(f"Again: dojo runs show {name}" + (f" --root {root}" if root != "runs" else ""))
+    say(f"In the Prefect UI, with stages, tables and logs: dojo ui, then {UI}/runs/flow-run/{flow_run_id}")
 
 
 def _parts(stage: str, run: Run, parameters: Mapping[str, Any]) -> Iterator[RenderableType]:
@@ -51,10 +52,17 @@ def _parts(stage: str, run: Run, parameters: Mapping[str, Any]) -> Iterator[Rend
 
 
 def before_and_after(first: Run, second: Run, before: str, after: str) -> Table:
-    """Two scorecards side by side, with the interval of the change."""
+    """Two scorecards side by side: figures of last turns, and the 95 % interval of each change."""
     change = compare(load_scorecard(first.store.child(before)), load_scorecard(second.store.child(after)))
-    title = f"held-out problems, before and after: {len(change.gained)} gained, {len(change.lost)} lost"
-    return rows_table(title, [row for row in change.rows() if row["turn"] == "last"])
+    title = f"held-out problems: {len(change.gained)} gained, {len(change.lost)} lost"
+    table = Table("metric", "before", "after", "change", "95 % interval", "", title=title)
+    for row in change.rows():
+        if row["turn"] == "last" and row["before"] is not None:
+            interval = "" if row["low"] is None else f"{row['low']:+.2f} … {row['high']:+.2f}"
+            sign = "clear" if row["clear"] else ""
+            figures = (_text(row["before"]), _text(row["after"]), _text(row["change"]))
+            table.add_row(escape(row["metric"]), *figures, interval, sign)
+    return table
 
 
 def curriculum(run: Run) -> Table:
@@ -75,9 +83,15 @@ def winners(run: Run, folder: str) -> Table:
     """Each problem's verified winner, or why it has none."""
     selection = load_selection(run.store.child(folder))
     title = (
-        f"best of {selection.n}: {len(selection.winners)} of {len(selection.problems)} problems have a winner"
+        f"best of {selection.n}: winners for {len(selection.winners)} of {len(selection.problems)} problems"
     )
-    return rows_table(title, selection.rows())
+    table = Table("problem", f"{selection.speed_kind} speed-up", "correct", "tried", "note", title=title)
+    for selected in selection.problems:
+        speedup = selected.winner.speedup if selected.winner is not None else None
+        counts = (str(selected.num_distinct_correct), str(selected.num_candidates))
+        name = selected.problem_id.rpartition("/")[2]
+        table.add_row(escape(name), _text(speedup), *counts, escape(selected.why_none))
+    return table
 
 
 def comparison_of(first: Run, second: Run) -> Iterator[RenderableType]:

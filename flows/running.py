@@ -20,15 +20,20 @@ def running(flow: str, run: str, root: str, parameters: Mapping[str, Any]) -> It
 
     A flow that another flow started works in its parent's run and leaves owning it to the parent.
     """
-    from prefect.context import FlowRunContext
-
     here = Run(root, run)
-    context = FlowRunContext.get()
-    if context is not None and context.flow_run is not None and context.flow_run.parent_task_run_id:
+    if started_by_another_flow():
         yield here
         return
     with here.owned(flow, as_json(parameters)), logged(here):
         yield here
+
+
+def started_by_another_flow() -> bool:
+    """Whether this flow run is a stage of another one, here or as its deployed child."""
+    from prefect.context import FlowRunContext
+
+    context = FlowRunContext.get()
+    return context is not None and context.flow_run is not None and bool(context.flow_run.parent_task_run_id)
 
 
 def as_json(parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from prefect import flow
 
-from flows.foundations import lay_foundations
+from flows.foundations import foundations, lay_foundations
 from flows.route import Mode
-from flows.running import running
+from flows.running import running, started_by_another_flow
 from kernel_core.config import IndexConfig, IngestConfig, TrainConfig
 from kernel_core.stage_work import working_on
 from tasks.learn import train_policy
@@ -25,10 +25,15 @@ def train(
     index: IndexConfig = INDEX,
     mode: Mode = "inline",
 ) -> None:
-    """Make what the run still lacks of snapshot, index and cold start; then train to the last step."""
+    """Make what the run still lacks of snapshot, index and cold start; then train to the last step.
+
+    As a stage of a pipeline it takes them as they are: the pipeline made them.
+    """
     parameters = {"config": config, "run": run, "root": root, "ingest": ingest, "index": index, "mode": mode}
     with running("train", run, root, parameters) as here:
-        reads = lay_foundations(here, config, ingest, index, mode)
+        if not started_by_another_flow():
+            lay_foundations(here, config, ingest, index, mode)
+        reads = foundations(here, config)
         how_far = ("steps", "minutes")
         with working_on(here, "train", config.model_dump(), reads, folder="", may_change=how_far) as work:
             if not work.done:

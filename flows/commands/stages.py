@@ -43,8 +43,9 @@ def run_flow(stage: str, parameters: Mapping[str, Any]) -> int:
     console = Console(stderr=True)
     lines = RichHandler(console=console, show_path=False, show_level=False, log_time_format="%H:%M:%S")
     with api(console), terminal_bars(console), logging_to(lines):
-        load_flow(stage)(**parameters)
-    show_results(stage, parameters, Console())
+        state = load_flow(stage)(**parameters, return_state=True)
+        state.result()
+    show_results(stage, parameters, str(state.state_details.flow_run_id), Console())
     return 0
 
 
