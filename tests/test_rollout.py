@@ -1,0 +1,152 @@
+"""Conversations from prompt to evaluation, with the real judge."""
+
+import pytest
+
+from kernel_core.config import GymConfig, PolicyConfig, RolloutConfig, SamplingConfig
+from kernel_core.errors import ConfigError, GymUnavailable
+from kernel_core.gym import open_gym
+from kernel_core.policy.new import new_policy
+from kernel_core.policy.scripted import ScriptedPolicy
+from kernel_core.problems.generate import generate
+from kernel_core.prompt import format_completion
+from kernel_core.records import Candidate, Exemplar, NoCandidate, Verdict
+from kernel_core.retrieval.protocol import Neighbour
+from kernel_core.rollout import roll_out, seed_of
+
+MADE = generate("train", 2, seed=4)
+PROBLEMS = [made.problem for made in MADE]
+BAD = "I would rather not."
+
+
+def answer(made, grade: str) -> str:
+    kernel = next(kernel for kernel in made.kernels if kernel.grade == grade)
+    return format_completion(kernel.thinking, kernel.source)
+
+
+def config(**changes) -> RolloutConfig:
+    sampling = SamplingConfig(max_new_tokens=12, batch_size=3)
+    return RolloutConfig(**({"turns": 2, "exemplars": 1, "sampling": sampling} | changes))
+
+
+class OneExemplar:
+    """A retriever that counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.searches = 0
+
+    def search(self, query, k):
+        return self.search_many([query], k)[0]
+
+    def search_many(self, queries, k):
+        self.searches += 1
+        found = Exemplar(
+            id="e",
+            source="s",
+            source_revision="1",
+            row_key="e",
+            licence="MIT",
+            language="triton",
+            reference_code="the reference",
+            kernel_code="the kernel",
+            reference_hash="",
+            kernel_hash="",
+        )
+        return [[Neighbour(exemplar=found, score=0.9)] for _ in queries]
+
+
+@pytest.fixture(scope="module")
+def gym():
+    with open_gym(GymConfig(workers=1, trials=1, compile_gate=False)) as gym:
+        yield gym
+
+
+def scripted_by_problem(messages, seed):
+    """Right for the first problem; for the second a refusal first, and then what is right."""
+    if PROBLEMS[0].source in messages[0]["content"]:
+        return answer(MADE[0], "fused")
+    return BAD if len(messages) == 1 else answer(MADE[1], "fused")
+
+
+def test_turns_are_sampled_judged_and_fed_back(gym):
+    retriever = OneExemplar()
+    rollouts = roll_out(
+        ScriptedPolicy(scripted_by_problem), gym, PROBLEMS, retriever, config(), group_size=2, seed=0
+    )
+    assert [group.problem_id for group in rollouts.groups] == [problem.id for problem in PROBLEMS]
+    assert set(rollouts.samples) == {
+        (p.id, trajectory, turn) for p in PROBLEMS for trajectory in (0, 1) for turn in (0, 1)
+    }
+    assert retriever.searches == 1
+    for trajectory in rollouts.groups[0].trajectories:
+        first, second = trajectory.turns
+        assert first.evaluation.verdict is Verdict.CORRECT, first.evaluation.feedback
+        assert (first.repeats_earlier, second.repeats_earlier) == (False, True)
+        assert isinstance(first.candidate, Candidate) and first.exemplar_ids == ("e",)
+        assert "the kernel" in first.messages[0]["content"]
+    for trajectory in rollouts.groups[1].trajectories:
+        first, second = trajectory.turns
+        assert isinstance(first.candidate, NoCandidate)
+        assert first.evaluation.verdict is Verdict.MALFORMED
+        assert first.evaluation.feedback in second.messages[-1]["content"]
+        assert second.evaluation.verdict is Verdict.CORRECT, second.evaluation.feedback
+        assert not second.repeats_earlier
+
+
+def test_the_same_seed_gives_the_same_conversations_in_any_company(gym):
+    texts = [problem.source for problem in PROBLEMS] + [answer(made, "fused") for made in MADE]
+    policy = new_policy(
+        PolicyConfig(hidden_size=32, num_layers=1, num_heads=2, vocab_size=400), texts, seed=0
+    )
+    both, again = (roll_out(policy, gym, PROBLEMS, None, config(), group_size=2, seed=3) for _ in range(2))
+    alone = roll_out(policy, gym, PROBLEMS[1:], None, config(), group_size=2, seed=3)
+    other = roll_out(policy, gym, PROBLEMS[1:], None, config(), group_size=2, seed=4)
+    for key, sample in both.samples.items():
+        assert sample.token_ids.tobytes() == again.samples[key].token_ids.tobytes()
+        assert sample.logprobs.tobytes() == again.samples[key].logprobs.tobytes()
+    for key, sample in alone.samples.items():
+        assert sample.token_ids.tolist() == both.samples[key].token_ids.tolist()
+    assert any(s.text != other.samples[key].text for key, s in alone.samples.items())
+    turn = both.groups[0].trajectories[0].turns[0]
+    assert turn.completion.num_tokens == len(both.samples[turn.problem_id, 0, 0].token_ids)
+    assert turn.completion.policy_version == policy.version
+
+
+def test_progress_counts_every_turn_of_every_conversation(gym):
+    seen: dict[str, list[tuple[int, int]]] = {"sample": [], "judge": []}
+    roll_out(
+        ScriptedPolicy([BAD]),
+        gym,
+        PROBLEMS,
+        None,
+        config(),
+        group_size=2,
+        seed=0,
+        progress=lambda label, done, total: seen[label].append((done, total)),
+    )
+    assert seen["sample"][-1] == seen["judge"][-1] == (8, 8)
+    assert all(list(steps) == sorted(steps) for steps in seen.values())
+
+
+def test_a_broken_gym_is_an_exception_and_never_an_evaluation():
+    gym = open_gym(GymConfig(workers=1))
+    gym.close()
+    with pytest.raises(GymUnavailable):
+        roll_out(
+            ScriptedPolicy([answer(MADE[0], "fused")]),
+            gym,
+            PROBLEMS[:1],
+            None,
+            config(),
+            group_size=1,
+            seed=0,
+        )
+
+
+def test_a_problem_given_twice_is_refused(gym):
+    with pytest.raises(ConfigError, match="more than once"):
+        roll_out(ScriptedPolicy([BAD]), gym, [PROBLEMS[0]] * 2, None, config(), group_size=1, seed=0)
+
+
+def test_seeds_are_stable_and_differ_by_every_part():
+    assert seed_of(0, "a/b", 1) == 3114508065494555065
+    assert len({seed_of(0, "a", 1), seed_of(1, "a", 1), seed_of(0, "b", 1), seed_of(0, "a", 2)}) == 4
