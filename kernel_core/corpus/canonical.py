@@ -27,10 +27,11 @@ class _Canonical(ast.NodeTransformer):
     def __init__(self, tree: ast.Module) -> None:
         self._tree = tree
         self._scope = Scope(scopes.bindings(tree.body), None)
-        self._inlined = scopes.single_literals(tree)
-        self._attributes = scopes.own_attributes(tree)
+        nodes = list(ast.walk(tree))
+        self._inlined = scopes.single_literals(tree, nodes)
+        self._attributes = scopes.own_attributes(nodes)
         self._attribute_names: dict[str, str] = {}
-        self._parameters = scopes.parameters_by_callee(tree)
+        self._parameters = scopes.parameters_by_callee(nodes)
         self._receivers: list[str] = []
         self._num_names = 0
 

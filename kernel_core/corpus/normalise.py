@@ -49,7 +49,7 @@ class Fingerprint:
     """Hashes of runs of tokens, names and numbers erased: stable when statements change places."""
 
 
-@lru_cache(maxsize=1024)  # a corpus shows many kernels of one reference in a row
+@lru_cache(maxsize=1 << 15)  # cleaning, embedding and excluding ask for the same references again
 def fingerprint(source: str) -> Fingerprint:
     """The fingerprint of a reference module. Raises `NotPython`."""
     try:

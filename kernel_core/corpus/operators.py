@@ -8,7 +8,7 @@ module is `parameter`.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from kernel_core.corpus.canonical import OWN_ATTRIBUTE, OWN_NAME
 
@@ -47,11 +47,12 @@ _SILENT = frozenset(
 
 def operators_of(tree: ast.Module) -> tuple[str, ...]:
     """The operators of a canonical tree, inner before outer, in the order the functions are written."""
-    layers = _layers(tree)
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    layers = _layers(function for function in functions if function.name == "__init__")
     found: list[str] = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name not in _INPUT_MAKERS:
-            for statement in node.body:
+    for function in functions:
+        if function.name not in _INPUT_MAKERS:
+            for statement in function.body:
                 found.extend(_evaluated(statement, layers))
     return tuple(found)
 
@@ -72,13 +73,11 @@ def operator_name(path: str) -> str:
     return leaf.removesuffix("loss") or leaf
 
 
-def _layers(tree: ast.Module) -> dict[str, list[str]]:
+def _layers(constructors: Iterable[ast.AST]) -> dict[str, list[str]]:
     """Attribute of `self` to the operators of the layers that `__init__` puts there."""
     layers: dict[str, list[str]] = {}
-    for node in ast.walk(tree):
-        if not (isinstance(node, ast.FunctionDef) and node.name == "__init__"):
-            continue
-        for statement in ast.walk(node):
+    for constructor in constructors:
+        for statement in ast.walk(constructor):
             if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Attribute):
                 target = statement.targets[0].attr
                 layers.setdefault(target, []).extend(_evaluated(statement.value, {}))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 MEANINGFUL = frozenset({"forward", "backward", "setup_context", "get_inputs", "get_init_inputs"})
 """Names that KernelBench or PyTorch gives meaning to; they are never the author's to choose."""
@@ -68,10 +68,10 @@ def arguments_of(arguments: ast.arguments) -> list[ast.arg]:
     return [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, *extra]
 
 
-def single_literals(tree: ast.Module) -> dict[str, ast.expr]:
+def single_literals(tree: ast.Module, nodes: Sequence[ast.AST]) -> dict[str, ast.expr]:
     """Module-level constants assigned exactly once: `N = 1024`, `SHAPE = (4, 8)`."""
     counts = Counter(bindings(tree.body))
-    redeclared = {name for node in ast.walk(tree) if isinstance(node, ast.Global) for name in node.names}
+    redeclared = {name for node in nodes if isinstance(node, ast.Global) for name in node.names}
     literals: dict[str, ast.expr] = {}
     for node in tree.body:
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
@@ -87,26 +87,26 @@ def single_literals(tree: ast.Module) -> dict[str, ast.expr]:
     return literals
 
 
-def own_attributes(tree: ast.Module) -> frozenset[str]:
-    """Attributes and methods that the module's classes define on `self`."""
+def own_attributes(nodes: Sequence[ast.AST]) -> frozenset[str]:
+    """Attributes and methods that a module's classes define on `self`."""
     found: set[str] = set()
-    for cls in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
+    for cls in (node for node in nodes if isinstance(node, ast.ClassDef)):
         found.update(bindings(cls.body))
         for method in (node for node in cls.body if isinstance(node, _Function)):
             found.update(_attributes_set_by(method))
     return frozenset(name for name in found if name not in MEANINGFUL and not _is_dunder(name))
 
 
-def parameters_by_callee(tree: ast.Module) -> dict[str, list[str]]:
-    """Parameter names of each function, class and method of the module, without the receiver."""
+def parameters_by_callee(nodes: Sequence[ast.AST]) -> dict[str, list[str]]:
+    """Parameter names of each function, class and method of a module, without the receiver."""
     found: dict[str, list[str]] = {}
     methods: set[ast.AST] = set()
-    for cls in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
+    for cls in (node for node in nodes if isinstance(node, ast.ClassDef)):
         for method in (node for node in cls.body if isinstance(node, _Function)):
             methods.add(method)
             name = cls.name if method.name == "__init__" else method.name
             found.setdefault(name, [argument.arg for argument in arguments_of(method.args)[1:]])
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, _Function) and node not in methods:
             found.setdefault(node.name, [argument.arg for argument in arguments_of(node.args)])
     return found
