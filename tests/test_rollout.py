@@ -127,21 +127,6 @@ def test_progress_counts_every_turn_of_every_conversation(gym):
     assert all(list(steps) == sorted(steps) for steps in seen.values())
 
 
-def test_a_broken_gym_is_an_exception_and_never_an_evaluation():
-    gym = open_gym(GymConfig(workers=1))
-    gym.close()
-    with pytest.raises(GymUnavailable):
-        roll_out(
-            ScriptedPolicy([answer(MADE[0], "fused")]),
-            gym,
-            PROBLEMS[:1],
-            None,
-            config(),
-            group_size=1,
-            seed=0,
-        )
-
-
 def test_a_problem_given_twice_is_refused(gym):
     with pytest.raises(ConfigError, match="more than once"):
         roll_out(ScriptedPolicy([BAD]), gym, [PROBLEMS[0]] * 2, None, config(), group_size=1, seed=0)
@@ -150,3 +135,10 @@ def test_a_problem_given_twice_is_refused(gym):
 def test_seeds_are_stable_and_differ_by_every_part():
     assert seed_of(0, "a/b", 1) == 3114508065494555065
     assert len({seed_of(0, "a", 1), seed_of(1, "a", 1), seed_of(0, "b", 1), seed_of(0, "a", 2)}) == 4
+
+
+def test_a_broken_gym_is_an_exception_and_never_an_evaluation(gym):
+    gym.close()  # the last test of this file, since it closes the judge that all of them share
+    answers = ScriptedPolicy([answer(MADE[0], "fused")])
+    with pytest.raises(GymUnavailable):
+        roll_out(answers, gym, PROBLEMS[:1], None, config(), group_size=1, seed=0)
