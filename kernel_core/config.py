@@ -212,6 +212,9 @@ class ColdStartConfig(Config):
         0.35, ge=0, le=1, description="Share of first answers that launch one kernel an operator."
     )
     conversations: int = Field(4000, ge=1)
+    judged: int = Field(
+        400, ge=1, description="Kernels that the judge is asked about at most; second turns share them."
+    )
     minutes: float | None = Field(None, gt=0, description="Stop after so long.")
     seed: int = 0
 

@@ -130,14 +130,20 @@ def encode(policy: TorchPolicy, conversations: Sequence[Conversation]) -> list[R
     prompts = policy.tokenizer.apply_chat_template(
         [list(c.messages) for c in conversations], add_generation_prompt=True, tokenize=False
     )
-    prompt_ids = policy.tokenizer(prompts, add_special_tokens=False)["input_ids"]
-    answers = [c.answer for c in conversations]
-    answer_ids = policy.tokenizer(answers, add_special_tokens=False)["input_ids"]
     end = policy.end_ids[0]
     return [
         Row(np.asarray(prompt, np.int32), np.asarray([*answer, end], np.int32))
-        for prompt, answer in zip(prompt_ids, answer_ids, strict=True)
+        for prompt, answer in zip(
+            _token_ids(policy, prompts), _token_ids(policy, [c.answer for c in conversations]), strict=True
+        )
     ]
+
+
+def _token_ids(policy: TorchPolicy, texts: Sequence[str]) -> list[list[int]]:
+    """The ids of each text; one that comes again (a corpus kernel does) is not tokenised again."""
+    distinct = list(dict.fromkeys(texts))
+    ids = dict(zip(distinct, policy.tokenizer(distinct, add_special_tokens=False)["input_ids"], strict=True))
+    return [ids[text] for text in texts]
 
 
 class _Training:

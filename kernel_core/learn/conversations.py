@@ -46,6 +46,7 @@ CHARS_PER_TOKEN = 2.7
 """Of kernels under a tokenizer made for them: for prompt budgets before there is a tokenizer."""
 
 Kind = Literal["first", "repair", "faster"]
+Grades = Literal["mistakes", "naive", "good"]
 Item = TypeVar("Item")
 
 
@@ -68,6 +69,14 @@ class _Reference:
     mistakes: tuple[Exemplar, ...]
     naive: tuple[Exemplar, ...]
     good: tuple[Exemplar, ...]
+
+    def of(self, grades: Grades) -> tuple[Exemplar, ...]:
+        """The kernels of some grades."""
+        return {"mistakes": self.mistakes, "naive": self.naive, "good": self.good}[grades]
+
+
+_Choice = tuple[_Reference, Exemplar | None]
+"""What a conversation is about, and the earlier kernel of a second turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,26 +164,33 @@ def _drafts(references: Sequence[_Reference], config: ColdStartConfig) -> list[_
     num_first = config.conversations - num_second
     num_mistakes = round(num_first * config.mistake_share)
     num_naive = min(round(num_first * config.naive_share), num_first - num_mistakes)
+    num_mended = round(config.judged * (1 - FASTER_SHARE))
+    decks: list[tuple[Kind, int, Grades, list[_Choice]]] = [
+        ("first", num_mistakes, "mistakes", [(r, None) for r in references if r.mistakes]),
+        ("first", num_naive, "naive", [(r, None) for r in references if r.naive]),
+        ("first", num_first - num_mistakes - num_naive, "good", [(r, None) for r in references if r.good]),
+        ("repair", num_second - num_faster, "good", _pairs(references, "mistakes", num_mended, rng)),
+        ("faster", num_faster, "good", _pairs(references, "naive", config.judged - num_mended, rng)),
+    ]
     drafts: list[_Draft] = []
-
-    def add(kind: Kind, count: int, answers: str, earlier: str = "") -> None:
-        usable = [r for r in references if getattr(r, answers) and (not earlier or getattr(r, earlier))]
-        if count and not usable:
-            wanted = f"{answers} after {earlier}" if earlier else answers
-            log.warning("the snapshot has no reference with %s: %d %s turns left out", wanted, count, kind)
-            return
-        for reference in _cycled(usable, count, rng):
-            answer = rng.choice(getattr(reference, answers))
-            before = rng.choice(getattr(reference, earlier)) if earlier else None
-            drafts.append(_Draft(kind, reference.problem, answer, before))
-
-    add("first", num_mistakes, "mistakes")
-    add("first", num_naive, "naive")
-    add("first", num_first - num_mistakes - num_naive, "good")
-    add("repair", num_second - num_faster, "good", earlier="mistakes")
-    add("faster", num_faster, "good", earlier="naive")
+    for kind, count, answers, choices in decks:
+        if count and not choices:
+            log.warning("the snapshot has no %s kernels for %d %s turns: left out", answers, count, kind)
+            continue
+        for reference, earlier in _cycled(choices, count, rng):
+            answer = rng.choice(reference.of(answers))
+            drafts.append(_Draft(kind, reference.problem, answer, earlier))
     rng.shuffle(drafts)
     return drafts
+
+
+def _pairs(
+    references: Sequence[_Reference], earlier: Grades, count: int, rng: random.Random
+) -> list[_Choice]:
+    """At most `count` kernels of some grade with their references, for which there is a better kernel."""
+    usable = [r for r in references if r.good and r.of(earlier)]
+    drawn = [(r, rng.choice(r.of(earlier))) for r in _cycled(usable, count if usable else 0, rng)]
+    return list({exemplar.id: (r, exemplar) for r, exemplar in drawn}.values())
 
 
 def _cycled(items: Sequence[Item], count: int, rng: random.Random) -> Iterator[Item]:
