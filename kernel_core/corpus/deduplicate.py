@@ -13,7 +13,7 @@ different operators are never one, however alike their texts.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -59,12 +59,11 @@ def without_near_duplicates(
     buckets: dict[tuple[object, ...], list[Exemplar]] = defaultdict(list)
     for exemplar in exemplars:
         buckets[_bucket(exemplar, fingerprints)].append(exemplar)
+    crowded = [sorted(rows, key=_rank) for rows in buckets.values() if len(rows) > 1]
     lost: set[str] = set()
-    for rows in buckets.values():
-        if len(rows) > 1:
-            for loser, winner in _near_pairs(sorted(rows, key=_rank), fingerprints, threshold):
-                lost.add(loser.id)
-                drop(loser, "near duplicate", winner.id)
+    for loser, winner in _near_pairs(crowded, fingerprints, threshold):
+        lost.add(loser.id)
+        drop(loser, "near duplicate", winner.id)
     return [exemplar for exemplar in exemplars if exemplar.id not in lost]
 
 
@@ -76,33 +75,47 @@ def _bucket(exemplar: Exemplar, fingerprints: dict[str, Fingerprint]) -> tuple[o
 
 
 def _near_pairs(
-    rows: list[Exemplar], fingerprints: dict[str, Fingerprint], threshold: float
-) -> list[tuple[Exemplar, Exemplar]]:
-    """Pairs of a row that is lost and the better row that it nearly equals."""
+    buckets: Sequence[Sequence[Exemplar]], fingerprints: dict[str, Fingerprint], threshold: float
+) -> Iterator[tuple[Exemplar, Exemplar]]:
+    """Each row that is lost and the better row of its bucket that it nearly equals."""
+    if not buckets:
+        return
     from datasketch import MinHash, MinHashLSH  # seconds to import, and the generator's rows never need it
 
-    index = MinHashLSH(max(0.1, threshold - _CANDIDATE_MARGIN), num_perm=_NUM_PERMUTATIONS)
-    kept: list[tuple[Exemplar, Shingles]] = []
-    pairs = []
-    for row in rows:
-        shingles = shingles_of(code_tokens(row.kernel_code, row.language))
-        sketch = MinHash(num_perm=_NUM_PERMUTATIONS, hashfunc=int)
-        sketch.update_batch(shingles.tolist())
-        reference = fingerprints[row.reference_hash].shingles
-        winner = None
-        for position in sorted(index.query(sketch)):
-            other, other_shingles = kept[position]
-            other_reference = fingerprints[other.reference_hash].shingles
-            near = jaccard(shingles, other_shingles) >= threshold
-            if near and jaccard(reference, other_reference) >= threshold:
-                winner = other
-                break
-        if winner is None:
-            index.insert(len(kept), sketch)
-            kept.append((row, shingles))
-        else:
-            pairs.append((row, winner))
-    return pairs
+    proposing = MinHashLSH(max(0.1, threshold - _CANDIDATE_MARGIN), num_perm=_NUM_PERMUTATIONS)
+    bands = (proposing.b, proposing.r)  # found by numerical integration: once is enough
+    for rows in buckets:
+        index = MinHashLSH(num_perm=_NUM_PERMUTATIONS, params=bands)
+        kept: list[tuple[Exemplar, Shingles]] = []
+        for row in rows:
+            shingles = shingles_of(code_tokens(row.kernel_code, row.language))
+            sketch = MinHash(num_perm=_NUM_PERMUTATIONS, hashfunc=int)
+            sketch.update_batch(shingles.tolist())
+            candidates = [kept[position] for position in sorted(index.query(sketch))]
+            winner = _nearly_equal(row, shingles, candidates, fingerprints, threshold)
+            if winner is None:
+                index.insert(len(kept), sketch)
+                kept.append((row, shingles))
+            else:
+                yield row, winner
+
+
+def _nearly_equal(
+    row: Exemplar,
+    shingles: Shingles,
+    candidates: Sequence[tuple[Exemplar, Shingles]],
+    fingerprints: dict[str, Fingerprint],
+    threshold: float,
+) -> Exemplar | None:
+    reference = fingerprints[row.reference_hash].shingles
+    for other, other_shingles in candidates:
+        other_reference = fingerprints[other.reference_hash].shingles
+        if (
+            jaccard(shingles, other_shingles) >= threshold
+            and jaccard(reference, other_reference) >= threshold
+        ):
+            return other
+    return None
 
 
 def _rank(exemplar: Exemplar) -> tuple[bool, float]:

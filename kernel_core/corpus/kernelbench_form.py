@@ -11,7 +11,10 @@ import ast
 import re
 from dataclasses import dataclass
 
-_STRINGS_AND_COMMENTS = r"\"{3}.*?\"{3}|'{3}.*?'{3}|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'|\#[^\n]*"
+# Strings and comments are matched first, so that a name inside them is text and stays.
+_WORDS = re.compile(
+    r"\"{3}.*?\"{3}|'{3}.*?'{3}|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'|\#[^\n]*|[A-Za-z_]\w*", re.DOTALL
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +43,9 @@ def _renamed(source: str, old: str, new: str) -> str | None:
     """The source with one identifier replaced; None when the new one is taken."""
     if old == new:
         return source
-    pattern = re.compile(rf"{_STRINGS_AND_COMMENTS}|\b(?:{re.escape(old)}|{new})\b", re.DOTALL)
-    pieces: list[str] = []
-    end = 0
-    for match in pattern.finditer(source):
-        if match.group() == new:
-            return None
-        pieces.append(source[end : match.start()])
-        pieces.append(new if match.group() == old else match.group())
-        end = match.end()
-    return "".join((*pieces, source[end:]))
+    if new in _WORDS.findall(source):
+        return None
+    return _WORDS.sub(lambda match: new if match.group() == old else match.group(), source)
 
 
 def _with_flat_init_inputs(reference: str, entry_point: str) -> tuple[str] | str:
