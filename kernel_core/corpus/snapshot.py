@@ -69,7 +69,7 @@ def build_snapshot(
     if not exemplars:
         raise CallerError(
             f"the snapshot of {', '.join(config.sources)} would be empty: {top_reasons(every_drop)}; "
-            "add a source, or set ingest.generator_rows above 0"
+            "add a source, or let the generator write some (generator_rows)"
         )
     report = _report(exemplars, [part.report for part in parts], every_drop, len(problems))
     files = {
@@ -98,7 +98,7 @@ def load_report(store: Store) -> Report:
 def _sources(config: IngestConfig, store: Store, registry: Registry) -> list[Source]:
     """Each source at a commit. What a branch meant is kept, so that a resumed ingest reads the same one."""
     if not config.sources:
-        raise CallerError(f"ingest.sources is empty; known: {', '.join(registry.sources)}, or paths of files")
+        raise CallerError(f"no sources are named; known: {', '.join(registry.sources)}, or paths of files")
     resolved = store.read_json(_REVISIONS) if store.exists(_REVISIONS) else {}
     sources: list[Source] = []
     for wanted in dict.fromkeys(config.sources):

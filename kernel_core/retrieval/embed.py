@@ -119,9 +119,7 @@ def _sentence_transformer(name: str, device: str) -> object:
     looks_like_path = name.startswith((".", "/", "~")) or name.count("/") > 1
     path = Path(name).expanduser()
     if looks_like_path and not path.is_dir():
-        raise NotFound(
-            f"no embedding model in {name}; give its folder, a hub name, or index.embedder=offline"
-        )
+        raise NotFound(f"no embedding model in {name}; give its folder, a hub name, or embedder=offline")
     from sentence_transformers import SentenceTransformer
 
     try:
@@ -131,7 +129,7 @@ def _sentence_transformer(name: str, device: str) -> object:
         kind = NotFound if looks_like_path else SourceUnavailable
         raise kind(
             f"could not load the embedding model {name}: {type(error).__name__}: {reason}; give the folder "
-            "of a sentence-transformers model, go online for a hub name, or set index.embedder=offline"
+            "of a sentence-transformers model, go online for a hub name, or set embedder=offline"
         ) from error
 
 

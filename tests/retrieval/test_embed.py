@@ -47,7 +47,7 @@ def test_names_matter_less_than_operators(sources: list[str]) -> None:
 
 def test_a_model_folder_that_is_not_there_is_not_found(snapshot: Store, tmp_path: Path) -> None:
     for name in (str(tmp_path / "no-model"), "./no-model", "~/no/such/model"):
-        with pytest.raises(NotFound, match=r"no embedding model .*index\.embedder=offline"):
+        with pytest.raises(NotFound, match=r"no embedding model .*embedder=offline"):
             build_index(IndexConfig(embedder=name), snapshot, Store(tmp_path / "index"))
     (tmp_path / "empty").mkdir()
     with pytest.raises(NotFound, match="could not load the embedding model"):
