@@ -129,7 +129,8 @@ def decode(
             keep = writing_b.nonzero()[:, 0]
             context.select(keep)
             row_b, token_b, writing_b = row_b[keep], token_b[keep], writing_b[keep]
-        logits_B_V = _read(model, context, token_b[:, None], torch.ones_like(token_b[:, None]))
+        # A finished row that is still in the batch reads padding, so that it stays within its context.
+        logits_B_V = _read(model, context, token_b[:, None], writing_b[:, None].long())
     tokens, logprobs = tokens_B_T.cpu().numpy().astype(np.int32), logprobs_B_T.cpu().numpy()
     return [
         Row(tokens[row, :length].copy(), logprobs[row, :length].copy(), stopped)
@@ -162,20 +163,22 @@ def _prefill(
 
     Gives the context of every prompt and the logits (B, V) that follow it.
     """
+    cache = DynamicCache(config=model.config)
+    plain = all(type(layer) is DynamicLayer for layer in cache.layers)
+    cache.layers = [_ReservedLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
+
     distinct, row_of_prompt = _distinct(prompts)
-    shared_length, group_of_row = _shared_prefixes(distinct)
+    # A sliding window counts slots: padding between prefix and rest would push real tokens out of it.
+    shared_length, group_of_row = _shared_prefixes(distinct) if plain else _nothing_shared(distinct)
     leaders = [group_of_row.index(group) for group in range(len(shared_length))]
     prefixes = [distinct[row][:length] for row, length in zip(leaders, shared_length, strict=True)]
     rests = [prompt[shared_length[group] :] for prompt, group in zip(distinct, group_of_row, strict=True)]
 
     context = _Context(
-        cache=DynamicCache(config=model.config),
+        cache=cache,
         mask_B_T=torch.zeros((len(prefixes), 0), dtype=torch.long, device=device),
         position_B=torch.zeros(len(prefixes), dtype=torch.long, device=device),
     )
-    context.cache.layers = [
-        _ReservedLayer() if type(layer) is DynamicLayer else layer for layer in context.cache.layers
-    ]
     if any(shared_length):
         _read(model, context, *_left_padded(prefixes, pad_id, device))
     context.select(torch.tensor(group_of_row, device=device))
@@ -240,3 +243,7 @@ def _shared_prefixes(prompts: Sequence[Ids]) -> tuple[list[int], list[int]]:
         lengths.append(len(prompt) - 1)
         group_of_row.append(len(lengths) - 1)
     return lengths, group_of_row
+
+
+def _nothing_shared(prompts: Sequence[Ids]) -> tuple[list[int], list[int]]:
+    return [0] * len(prompts), list(range(len(prompts)))

@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, MistralConfig
 
 from kernel_core.config import PolicyConfig
 from kernel_core.errors import Corrupt, NotFound
@@ -205,3 +206,28 @@ def test_a_hugging_face_name_without_the_hub_is_not_found_at_once(monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(NotFound, match="hub cannot be reached"):
         TorchPolicy.load("nobody/has-such-a-model", CONFIG)
+
+
+SMALL = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        LlamaConfig(**SMALL, num_key_value_heads=4, vocab_size=330),
+        MistralConfig(**SMALL, num_key_value_heads=2, vocab_size=330, sliding_window=16),
+        GPT2Config(n_embd=32, n_layer=2, n_head=4, vocab_size=330, n_positions=160),
+    ],
+    ids=lambda config: config.model_type,
+)
+def test_other_architectures_sample_exactly_too(policy, config):
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(3.0)
+    other = TorchPolicy(model, policy.tokenizer, CONFIG, version="other")
+    nearly_full = ask("x" * (CONFIG.max_context - 8))
+    for sample in other.sample([nearly_full, *PROMPTS], temperature=1.0, max_new_tokens=30, seed=1):
+        again = other.logprobs(sample.prompt_ids, sample.token_ids, 1.0)
+        np.testing.assert_allclose(sample.logprobs, again, atol=1e-4)
