@@ -235,14 +235,11 @@ def _reference(value: Any, describe: Callable[[InterpretedFunction], int]) -> An
         return {"tuple": [_reference(item, describe) for item in value]}
     if isinstance(value, tl.dtype):
         return {"member": ["triton.language", str(value)]}
-    module = getattr(value, "__module__", None) or getattr(getattr(value, "fn", None), "__module__", None)
-    if module is not None and module.startswith("triton."):
-        name = getattr(value, "__name__", None) or value.fn.__name__
-        home = "triton.language" if hasattr(tl, name) else module
-        return {"member": [home, name]}
-    if isinstance(value, InterpretedFunction):
-        return {"jit": describe(value)}
-    return _UNKNOWN
+    function = value.fn if isinstance(value, InterpretedFunction) else value
+    home, member = getattr(function, "__module__", None), getattr(function, "__name__", None)
+    if isinstance(home, str) and isinstance(member, str) and home.startswith("triton."):
+        return {"member": ["triton.language" if hasattr(tl, member) else home, member]}
+    return {"jit": describe(value)} if isinstance(value, InterpretedFunction) else _UNKNOWN
 
 
 def _names_in_signature(function: Any) -> list[str]:

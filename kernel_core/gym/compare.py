@@ -32,6 +32,8 @@ def compare_outputs(
     """None when every output passes, else one clause for a person: where, what came, what was wanted."""
     if nesting != want:
         return f"the outputs are nested as {_shorten(nesting)}, expected {_shorten(want)}"
+    if len(leaves) != len(expected):
+        return f"there are {len(leaves)} outputs, expected {len(expected)}"
     for index, (leaf, value, wanted) in enumerate(zip(leaves, values, expected, strict=True)):
         name = "output" if len(expected) == 1 else f"output {index}"
         fault = _check_form(leaf, wanted) or compare_values(value, wanted)
@@ -42,14 +44,14 @@ def compare_outputs(
 
 def _check_form(leaf: Any, wanted: Expected) -> str | None:
     match leaf:
-        case ["tensor", dtype, shape]:
-            if list(shape) != list(wanted.shape):
-                return f"has shape {list(shape)}, expected {list(wanted.shape)}"
+        case ["tensor", str(dtype), list(shape)]:
+            if shape != list(wanted.shape):
+                return f"has shape {_shorten(shape)}, expected {list(wanted.shape)}"
             if dtype != wanted.dtype:
-                return f"has dtype {dtype}, expected {wanted.dtype}"
+                return f"has dtype {_shorten(dtype)}, expected {wanted.dtype}"
             return None
-        case ["other", kind]:
-            return f"is a {kind}, expected a tensor"
+        case ["other", str(kind)]:
+            return f"is a {_shorten(kind)}, expected a tensor"
     return "cannot be read"
 
 

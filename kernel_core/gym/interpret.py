@@ -2,12 +2,13 @@
 
 Quick: the interpreter patches `triton.language` anew for every call of a device function, which is half
 its time; here it is patched once. Complete: `libdevice` functions, which the interpreter lacks, are given
-NumPy bodies; and an autotuner takes its first configuration, because timings of an interpreter would say
-nothing about a GPU.
+NumPy bodies; kernels may close over constants and call the language by any name; and an autotuner takes
+its first configuration, because timings of an interpreter would say nothing about a GPU.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any
@@ -111,7 +112,26 @@ def prepare_interpreter() -> None:
             _install(module, name, _elementwise(two))
         for name, test in _TESTS.items():
             _install(module, name, _elementwise(test, tl.int32))
+    _repair_rewriter()
     Autotuner.do_bench = property(lambda self: lambda call, quantiles: [0.0, 0.0, 0.0])
+
+
+def _repair_rewriter() -> None:
+    """Let rewritten kernels keep their annotations (`T.constexpr` too) and what they close over."""
+    original = interpreter.FunctionRewriter._compile_and_exec
+
+    def compile_and_exec(self: Any, tree: Any) -> Any:
+        function = self.fn
+        if function.__closure__:
+            names = {**function.__globals__, **inspect.getclosurevars(function).nonlocals}
+            self.fn = FunctionType(
+                function.__code__, names, function.__name__, function.__defaults__, function.__closure__
+            )
+        rewritten = original(self, tree)
+        rewritten.__annotations__ = dict(function.__annotations__)
+        return rewritten
+
+    interpreter.FunctionRewriter._compile_and_exec = compile_and_exec
 
 
 def _install(module: Any, name: str, function: Any) -> None:

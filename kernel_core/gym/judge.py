@@ -1,35 +1,28 @@
 """The trusted side: decides whether a kernel is honest, correct and, by prediction, fast.
 
 One candidate goes through: parse · run every trial in a caged runner · compile each launched kernel ·
-compare outputs · replay the trace on fresh inputs in another cage · predict times. The first thing that
-fails names the verdict; a kernel that does not compile comes before anything that happened while running.
+replay the trace on fresh inputs in another cage · predict times. The first thing that fails names the
+verdict; a kernel that does not compile comes before anything that happened while running.
 """
 
 from __future__ import annotations
 
 import ast
-import contextlib
-import gc
-import os
 import socket
-import tempfile
 import time
 from collections import OrderedDict
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import torch
-import triton
-import triton.language as tl
 
 from kernel_core.config import GymConfig
-from kernel_core.errors import DojoError, GymUnavailable
-from kernel_core.feedback import describe
-from kernel_core.gym import replay, runner, sandbox, wire, zygote
+from kernel_core.errors import GymUnavailable
+from kernel_core.gym import sandbox
+from kernel_core.gym.case import Case
+from kernel_core.gym.claims import Loaded, NotLoaded, Raised, Ran
 from kernel_core.gym.compare import compare_outputs
+from kernel_core.gym.gate import CompileGate
 from kernel_core.gym.guard import inspect_source
-from kernel_core.gym.interpret import prepare_interpreter
 from kernel_core.gym.limits import Cage
 from kernel_core.gym.protocol import JudgeRequest
 from kernel_core.gym.reference import Draw, Reference, Trial, derive_seed
@@ -42,48 +35,15 @@ from kernel_core.gym.runs import (
     input_was_changed,
     load_header,
 )
-from kernel_core.gym.traffic import EagerTraffic, count_eager, predict, scaled
-from kernel_core.gym.version import GYM_VERSION
-from kernel_core.gym.work import Work
-from kernel_core.records import Evaluation, Finding, NoCandidate, Provenance, Traffic, Verdict
+from kernel_core.gym.traffic import EagerTraffic, count_eager
+from kernel_core.gym.witness import replay_works, weigh
+from kernel_core.records import Evaluation, NoCandidate, Verdict
 from kernel_core.store import digest_of
 
-_COMPILE_DEADLINE_S = 60.0
-_COMPILE_MEMORY_BYTES = 8 << 30
 _KEPT_PROBLEMS = 8
 _KEPT_TRIALS = 32
-_MAX_CONSTANT_BYTES_OF_DATA_READERS = 4096
-_NEGLIGIBLE_SHARE = 0.01
-"""Below this share of predicted time, a candidate's own kernels are a decoy."""
-
-
-@dataclass(slots=True)
-class Case:
-    """What became known about one candidate so far; `verdict` is set by the first thing that fails."""
-
-    verdict: Verdict | None = None
-    detail: str = ""
-    line: int = 0
-    trials_passed: int = 0
-    trials: int = 0
-    findings: list[Finding] = field(default_factory=list)
-    sandbox: tuple[str, ...] = ()
-    unmatched: tuple[str, ...] = ()
-    kernels: list[dict[str, Any]] = field(default_factory=list)
-    launches: list[dict[str, Any]] = field(default_factory=list)
-    trace: dict[str, Any] | None = None
-    constants: bytes = b""
-    traffic: Traffic | None = None
-    reference_traffic: Traffic | None = None
-
-    def fail(self, verdict: Verdict, detail: str, line: int = 0) -> None:
-        """The first failure names the verdict."""
-        if self.verdict is None:
-            self.verdict, self.detail, self.line = verdict, detail, line
-
-    def note(self, rule: str, detail: str) -> None:
-        """Keep a finding."""
-        self.findings.append(Finding(rule=rule, detail=detail))
+_K = TypeVar("_K")
+_V = TypeVar("_V")
 
 
 class Judge:
@@ -94,236 +54,109 @@ class Judge:
     ) -> None:
         self._config = config
         self._runners = runners
-        self._compilers = compilers
         self._base = base
-        self._references: OrderedDict[str, tuple[Reference, EagerTraffic | None]] = OrderedDict()
+        self._gate = CompileGate(compilers, base, config.predict_gpu)
+        self._references: OrderedDict[str, Reference] = OrderedDict()
+        self._eager: OrderedDict[str, EagerTraffic] = OrderedDict()
         self._trials: OrderedDict[tuple[str, int, str], Trial] = OrderedDict()
-        self._compiled: dict[str, tuple[str, int] | None] = {}
 
     def evaluate(self, request: JudgeRequest, seed: int) -> Evaluation:
         """The verdict on one candidate. Raises `NotAProblem` or `GymUnavailable`, never for a candidate."""
         started = time.monotonic()
-        case = Case()
-        candidate = request.candidate
-        if isinstance(candidate, NoCandidate):
-            case.fail(Verdict.MALFORMED, candidate.reason)
-        else:
-            tree = _parse(candidate.source, case)
-            if tree is not None:
-                case.findings.extend(inspect_source(tree))
-                reference = self._reference(request)
-                self._run(reference, candidate.source, seed, case)
-                if self._config.compile_gate and case.launches:
-                    self._compile(candidate.source, case)
-                if case.verdict is None:
-                    self._check_work(reference, candidate.source, seed, case)
-        return self._report(request, case, time.monotonic() - started)
+        case = Case(request)
+        if isinstance(request.candidate, NoCandidate):
+            case.fail(Verdict.MALFORMED, request.candidate.reason)
+        elif (tree := _parse(case)) is not None:
+            case.findings.extend(inspect_source(tree))
+            reference = self._reference(request)
+            self._run(reference, seed, case)
+            if self._config.compile_gate and case.launches:
+                self._gate.check(case)
+            if case.verdict is None:
+                self._check_work(reference, seed, case)
+        return case.evaluation(time.monotonic() - started)
 
-    # Running --------------------------------------------------------------------------------------
-
-    def _run(self, reference: Reference, source: str, seed: int, case: Case) -> None:
+    def _run(self, reference: Reference, seed: int, case: Case) -> None:
         trials = self._draw_trials(reference, seed)
         case.trials = len(trials)
         with cage_folder(self._base) as (folder, user_id):
             cage = self._cage(folder, user_id)
             talk = Conversation(self._runners, "runner", cage, self._config.deadline_s)
             try:
-                self._run_in(talk, reference, source, trials, case)
+                if self._load(talk, reference, case):
+                    for trial in trials:
+                        if not self._try(talk, trial, trial is trials[-1], case):
+                            break
+                        case.trials_passed += 1
             finally:
                 talk.end()
 
-    def _run_in(
-        self, talk: Conversation, reference: Reference, source: str, trials: list[Trial], case: Case
-    ) -> None:
-        header, arena = load_header(reference, source)
-        answer = talk.ask(header, arena=arena)
+    def _load(self, talk: Conversation, reference: Reference, case: Case) -> bool:
+        header, arena = load_header(reference, case.source)
+        answer = talk.ask(header, (Loaded, NotLoaded), arena=arena)
         arena.close()
-        if isinstance(answer, Died):
-            return _fail_dead(case, answer)
-        self._check_cage(answer.header.get("features"), case)
-        if "failed" in answer.header:
-            stage = Verdict.NOT_COMPILED if answer.header["failed"] == "import" else Verdict.CRASHED
-            return case.fail(stage, *_error(answer.header))
-        case.unmatched = tuple(str(name)[:80] for name in _list(answer.header, "unmatched"))
-        for index, trial in enumerate(trials):
-            delivery = deliver(trial)
-            last = index == len(trials) - 1
-            answer = talk.ask(delivery.header | {"trace": last}, arena=delivery.arena)
-            delivery.arena.close()
-            if isinstance(answer, Died):
-                return _fail_dead(case, answer)
-            if not self._accept_trial(answer, delivery, trial, index, case):
-                return None
-            case.trials_passed += 1
-        return None
+        match answer:
+            case Died():
+                _fail_dead(case, answer)
+                return False
+            case (NotLoaded() as failure, _):
+                self._check_cage(failure.features, case)
+                stage = Verdict.NOT_COMPILED if failure.failed == "import" else Verdict.CRASHED
+                case.fail(stage, _last_line(failure.error, failure.message), failure.line)
+                return False
+            case (Loaded() as loaded, _):
+                self._check_cage(loaded.features, case)
+                case.unmatched = loaded.unmatched
+                return True
+        raise AssertionError(answer)
 
-    def _accept_trial(
-        self, answer: wire.Message, delivery: Delivery, trial: Trial, index: int, case: Case
-    ) -> bool:
-        header = answer.header
-        case.kernels = [kernel for kernel in _list(header, "kernels") if isinstance(kernel, dict)]
-        case.launches = [launch for launch in _list(header, "launches") if isinstance(launch, dict)]
-        if index == 0:
-            for event in _list(header, "watched")[:4]:
-                case.note("audit", str(event)[:80])
-        if "failed" in header:
-            case.fail(Verdict.CRASHED, *_error(header))
+    def _try(self, talk: Conversation, trial: Trial, last: bool, case: Case) -> bool:
+        delivery = deliver(trial)
+        answer = talk.ask(delivery.header | {"trace": last}, (Ran, Raised), arena=delivery.arena)
+        delivery.arena.close()
+        if isinstance(answer, Died):
+            _fail_dead(case, answer)
             return False
-        leaves = _list(header, "leaves")
-        values = [delivery.arena.tensor(slot).clone() for slot in delivery.output_slots]
-        if len(leaves) != len(values) and header.get("nesting") == trial.nesting:
-            leaves = []
-        fault = compare_outputs(header.get("nesting"), leaves, values, trial.nesting, trial.expected)
-        if fault is not None:
-            kind = "" if trial.draw == "own" else " (normal inputs)"
-            case.fail(Verdict.WRONG, fault + kind)
+        claim, blob = answer
+        if not isinstance(claim, Ran | Raised) or any(
+            launch.launch >= len(claim.kernels) for launch in claim.launches
+        ):
+            _fail_dead(case, Died(timed_out=False, reason="it wrote to a channel that is not its own"))
             return False
-        changed = input_was_changed(delivery, trial)
-        if changed is not None and not trial.changes_inputs:
-            case.fail(Verdict.WRONG, f"input {changed} was changed in place")
+        case.kernels, case.launches = claim.kernels, claim.launches
+        if case.trials_passed == 0:
+            for event in claim.watched:
+                case.note("audit", event)
+        if isinstance(claim, Raised):
+            case.fail(Verdict.CRASHED, _last_line(claim.error, claim.message), claim.line)
             return False
-        if isinstance(header.get("trace"), dict):
-            case.trace, case.constants = header["trace"], bytes(answer.blob)
-        return True
+        case.trace, case.constants = claim.trace, bytes(blob)
+        return _accept(claim, delivery, trial, case)
 
     def _draw_trials(self, reference: Reference, seed: int) -> list[Trial]:
-        count = self._config.trials
-        draws: list[Draw] = [*["own" for _ in range(max(1, count - 1))], "normal"]
-        trials = [self._trial(reference, seed, f"trial {i}", draw) for i, draw in enumerate(draws)]
-        if not _is_usable(trials[-1]):
-            trials[-1] = self._trial(reference, seed, f"trial {len(trials)}", "own")
-        return trials
+        """The problem's own draws, and last one of normal numbers where the reference can take them."""
+        count = max(1, self._config.trials - 1)
+        trials = [self._trial(reference, seed, f"trial {i}", "own") for i in range(count)]
+        hostile = self._trial(reference, seed, f"trial {count}", "normal")
+        if not _is_finite(hostile):
+            hostile = self._trial(reference, seed, f"trial {count}", "own")
+        return [*trials, hostile]
 
-    def _trial(self, reference: Reference, seed: int, label: str, draw: Draw) -> Trial:
-        key = (f"{reference.problem.sha256}:{digest_of(reference.sizes)}", seed, f"{label}:{draw}")
-        if key not in self._trials:
-            self._trials[key] = reference.trial(derive_seed(seed, label, draw), draw)
-            while len(self._trials) > _KEPT_TRIALS:
-                self._trials.popitem(last=False)
-        return self._trials[key]
-
-    # Compiling ------------------------------------------------------------------------------------
-
-    def _compile(self, source: str, case: Case) -> None:
-        """Every distinct launch must compile; that fault comes before whatever happened while running."""
-        distinct = {digest_of(_compile_key(launch)): _compile_key(launch) for launch in case.launches}
-        keys = {digest_of([source, case.kernels, key, self._config.predict_gpu]): launch
-                for key, launch in distinct.items()}  # fmt: skip
-        missing = [launch for key, launch in keys.items() if key not in self._compiled]
-        if missing:
-            fault = self._compile_now(source, missing, case)
-            for key in keys:
-                self._compiled[key] = fault
-        faults = [fault for key in keys if (fault := self._compiled[key]) is not None]
-        if faults:
-            case.verdict = None
-            case.fail(Verdict.NOT_COMPILED, *faults[0])
-
-    def _compile_now(self, source: str, launches: list[dict[str, Any]], case: Case) -> tuple[str, int] | None:
-        with cage_folder(self._base) as (folder, user_id):
-            cage = Cage(
-                folder=folder,
-                user_id=user_id,
-                memory_bytes=_COMPILE_MEMORY_BYTES,
-                cpu_seconds=int(_COMPILE_DEADLINE_S) + 1,
-                max_processes=16,
-            )
-            talk = Conversation(self._compilers, "compile", cage, _COMPILE_DEADLINE_S)
-            try:
-                answer = talk.ask(
-                    {
-                        "filename": runner.CANDIDATE_FILE,
-                        "source": source,
-                        "kernels": case.kernels,
-                        "launches": launches,
-                        "gpu": self._config.predict_gpu,
-                    }
-                )
-            finally:
-                talk.end()
-        if isinstance(answer, Died):
-            return (f"the compiler gave up: {answer.reason}", 0)
-        if "fault" in answer.header:
-            raise GymUnavailable(
-                f"the compiler could not work: {answer.header['fault']}; free disk space or memory, run again"
-            )
-        if "failed" in answer.header:
-            return (str(answer.header["failed"]), int(answer.header.get("line", 0)))
-        return None
-
-    # Honesty and speed ----------------------------------------------------------------------------
-
-    def _check_work(self, reference: Reference, source: str, seed: int, case: Case) -> None:
+    def _check_work(self, reference: Reference, seed: int, case: Case) -> None:
         if not case.launches:
             case.note("no_own_kernel", "no JIT function of the candidate's was launched")
             return case.fail(Verdict.HACKED, "no kernel of its own was launched")
         if case.trace is None:
             return case.fail(Verdict.HACKED, "its work could not be traced")
-        fresh = self._trial(reference, seed, "replay", "own")
-        works = self._replay(source, fresh, case)
-        if works is None or case.verdict is not None:
-            return None
-        eager = self._eager(reference)
-        large = scaled(works, eager)
-        case.reference_traffic, _ = predict(eager.works, self._config.predict_gpu)
-        case.traffic, raised = predict(large, self._config.predict_gpu, eager.compulsory_bytes)
-        if raised:
-            case.note("below_compulsory_traffic", "fewer bytes were counted than any program must move")
-        if not eager.at_own_sizes:
-            case.note("predicted_at_run_sizes", "the reference cannot be counted at its own sizes")
-        own = [work for work in works if work.own]
-        share = case.traffic.own_share or 0.0
-        if share < _NEGLIGIBLE_SHARE:
-            case.note("decoy", f"own kernels do {100 * share:.2f} % of the predicted work")
-            case.fail(Verdict.HACKED, "its own kernels do almost none of the work")
-        elif len(own) < len(works) and own and all(work.copies_only for work in own):
-            case.note("decoy", "own kernels only copy what library operators computed")
-            case.fail(Verdict.HACKED, "its own kernels only copy what other operators computed")
-        return None
-
-    def _replay(self, source: str, fresh: Trial, case: Case) -> list[Work] | None:
-        """The works of the trace on inputs the candidate never saw; None when it is not honest."""
-        delivery = deliver(fresh, mute=True)
-        try:
-            answer = self._ask_replay(source, delivery, case)
-        finally:
-            delivery.arena.close()
-        if isinstance(answer, Died) or "failed" in answer.header:
-            reason = answer.reason if isinstance(answer, Died) else str(answer.header["failed"])
-            case.note("not_reproduced", f"replay: {reason[:200]}")
-            case.fail(Verdict.HACKED, "its recorded work does not run on other inputs")
-            return None
-        values = [delivery.arena.tensor(slot).clone() for slot in delivery.output_slots]
-        forms = [["tensor", one.dtype, list(one.shape)] for one in fresh.expected]
-        if compare_outputs(fresh.nesting, forms, values, fresh.nesting, fresh.expected) is not None:
-            case.note("not_reproduced", "the recorded kernels and operators give other outputs on new inputs")
-            case.fail(Verdict.HACKED, "its recorded work gives other outputs on other inputs")
-            return None
-        mute = [delivery.arena.tensor(slot).clone() for slot in delivery.mute_slots]
-        if compare_outputs(fresh.nesting, forms, mute, fresh.nesting, fresh.expected) is None:
-            case.note("decoy", "the outputs are right without the candidate's kernels")
-            case.fail(Verdict.HACKED, "the outputs do not depend on its kernels")
-            return None
-        return [Work.from_json(value) for value in answer.header["works"]]
-
-    def _ask_replay(self, source: str, delivery: Delivery, case: Case) -> wire.Message | Died:
+        fresh = self._trial(reference, seed, "replay", "normal")
+        if not _is_finite(fresh):
+            fresh = self._trial(reference, seed, "replay", "own")
         with cage_folder(self._base) as (folder, user_id):
             cage = self._cage(folder, user_id)
-            talk = Conversation(self._runners, "replay", cage, self._config.deadline_s)
-            try:
-                header = {
-                    **delivery.header,
-                    "inputs": [slot.to_json() for slot in delivery.input_slots],
-                    "mute_outputs": [slot.to_json() for slot in delivery.mute_slots],
-                    "source": source,
-                    "kernels": case.kernels,
-                    "trace": case.trace,
-                }
-                return talk.ask(header, blob=case.constants, arena=delivery.arena)
-            finally:
-                talk.end()
-
-    # Small things ---------------------------------------------------------------------------------
+            works = replay_works(case, fresh, self._runners, cage, self._config.deadline_s)
+        if works is not None:
+            weigh(case, works, self._eager_traffic(reference), self._config.predict_gpu)
+        return None
 
     def _cage(self, folder: str, user_id: int) -> Cage:
         return Cage(
@@ -334,170 +167,77 @@ class Judge:
             max_processes=1,
         )
 
-    def _check_cage(self, features: Any, case: Case) -> None:
-        case.sandbox = tuple(str(name) for name in features) if isinstance(features, list) else ()
-        missing = sandbox.missing_features(case.sandbox)
+    def _check_cage(self, features: tuple[str, ...], case: Case) -> None:
+        case.sandbox = features
+        missing = sandbox.missing_features(features)
         if missing and self._config.sandbox == "require":
             raise GymUnavailable(
                 f"this kernel cannot isolate candidates (missing: {', '.join(missing)}); "
                 "use a newer Linux kernel or run as root, or set gym.sandbox=best-effort"
             )
 
-    def _reference(self, request: JudgeRequest) -> Reference:
-        return self._prepared(request)[0]
+    # What is paid once ----------------------------------------------------------------------------
 
-    def _prepared(self, request: JudgeRequest) -> tuple[Reference, EagerTraffic | None]:
+    def _reference(self, request: JudgeRequest) -> Reference:
         key = f"{request.problem.sha256}:{digest_of(request.sizes)}"
         if key not in self._references:
-            self._references[key] = (Reference(request.problem, request.sizes), None)
-            while len(self._references) > _KEPT_PROBLEMS:
-                self._references.popitem(last=False)
-        self._references.move_to_end(key)
+            _keep(self._references, key, Reference(request.problem, request.sizes), _KEPT_PROBLEMS)
         return self._references[key]
 
-    def _eager(self, reference: Reference) -> EagerTraffic:
-        for key, (known, eager) in self._references.items():
-            if known is reference:
-                eager = eager or count_eager(reference)
-                self._references[key] = (reference, eager)
-                return eager
-        return count_eager(reference)
+    def _eager_traffic(self, reference: Reference) -> EagerTraffic:
+        if reference.key not in self._eager:
+            _keep(self._eager, reference.key, count_eager(reference), _KEPT_PROBLEMS)
+        return self._eager[reference.key]
 
-    def _report(self, request: JudgeRequest, case: Case, seconds: float) -> Evaluation:
-        verdict = case.verdict or Verdict.CORRECT
-        correct = verdict is Verdict.CORRECT
-        traffic = case.traffic if correct else None
-        speedup = None
-        if correct and case.traffic is not None and case.reference_traffic is not None:
-            speedup = case.reference_traffic.predicted_ms / case.traffic.predicted_ms
-        launched = tuple(dict.fromkeys(str(kernel.get("name"))[:80] for kernel in case.kernels))
-        provenance = Provenance(
-            launched=launched,
-            num_launches=len(case.launches),
-            own_kernel_share=case.traffic.own_share if case.traffic else None,
-        )
-        candidate = request.candidate
-        return Evaluation(
-            problem_id=request.problem.id,
-            candidate_sha="" if isinstance(candidate, NoCandidate) else candidate.sha256,
-            verdict=verdict,
-            trials_passed=case.trials_passed,
-            trials=case.trials,
-            traffic=traffic,
-            reference_traffic=case.reference_traffic if correct else None,
-            predicted_speedup=speedup,
-            provenance=provenance if case.launches else None,
-            findings=tuple(case.findings),
-            feedback=describe(
-                verdict,
-                case.detail,
-                line=case.line,
-                predicted_speedup=speedup,
-                traffic=traffic,
-                unmatched=case.unmatched,
-            ),
-            sandbox=case.sandbox,
-            gym_version=GYM_VERSION,
-            device="cpu",
-            seconds=seconds,
-        )
+    def _trial(self, reference: Reference, seed: int, label: str, draw: Draw) -> Trial:
+        key = (reference.key, seed, f"{label}:{draw}")
+        if key not in self._trials:
+            trial = reference.trial(derive_seed(seed, label, draw), draw)
+            _keep(self._trials, key, trial, _KEPT_TRIALS)
+        return self._trials[key]
 
 
-def _is_usable(trial: Trial) -> bool:
-    return all(
-        bool(torch.isfinite(one.value).all()) for one in trial.expected if one.value.is_floating_point()
-    )
+def _keep(known: OrderedDict[_K, _V], key: _K, value: _V, count: int) -> None:
+    known[key] = value
+    while len(known) > count:
+        known.popitem(last=False)
 
 
-def _parse(source: str, case: Case) -> ast.Module | None:
+def _accept(claim: Ran, delivery: Delivery, trial: Trial, case: Case) -> bool:
+    """Compare the outputs that lie in the judge's own memory, and the inputs with what was delivered."""
+    values = [delivery.arena.tensor(slot).clone() for slot in delivery.output_slots]
+    fault = compare_outputs(claim.nesting, claim.leaves, values, trial.nesting, trial.expected)
+    changed = input_was_changed(delivery, trial)
+    if fault is None and changed is not None and not trial.changes_inputs:
+        fault = f"input {changed} was changed in place"
+    if fault is not None:
+        case.fail(Verdict.WRONG, fault + ("" if trial.draw == "own" else " (normal inputs)"))
+    return fault is None
+
+
+def _is_finite(trial: Trial) -> bool:
+    floats = (one.value for one in trial.expected if one.value.is_floating_point())
+    return all(bool(torch.isfinite(value).all()) for value in floats)
+
+
+def _parse(case: Case) -> ast.Module | None:
     try:
-        tree = ast.parse(source)
+        tree = ast.parse(case.source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         case.fail(Verdict.MALFORMED, str(getattr(error, "msg", error)), getattr(error, "lineno", 0) or 0)
         return None
     names = {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
-    assigned = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    if "ModelNew" not in names | assigned:
+    names |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    if "ModelNew" not in names:
         case.fail(Verdict.MALFORMED, "no class ModelNew")
         return None
     return tree
 
 
-def _compile_key(launch: dict[str, Any]) -> dict[str, Any]:
-    """A launch without what a compiler does not see: the grid, addresses, shapes and plain numbers."""
-    args = {name: _kind(value) for name, value in launch.get("args", {}).items()}
-    return {"launch": launch.get("launch"), "args": args, "options": launch.get("options", {})}
-
-
-def _kind(value: Any) -> Any:
-    if isinstance(value, dict) and isinstance(value.get("t"), list):
-        return {"t": [0, *value["t"][1:2]]}
-    return value
-
-
-def _error(header: dict[str, Any]) -> tuple[str, int]:
-    name, message = str(header.get("error", "")), str(header.get("message", ""))
+def _last_line(name: str, message: str) -> str:
     lines = [line.strip() for line in message.splitlines() if line.strip()]
-    line = header.get("line", 0)
-    text = f"{name}: {lines[-1]}" if lines else name
-    return text, line if isinstance(line, int) else 0
-
-
-def _list(header: dict[str, Any], key: str) -> list[Any]:
-    value = header.get(key)
-    return value if isinstance(value, list) else []
+    return f"{name}: {lines[-1]}" if lines else name
 
 
 def _fail_dead(case: Case, died: Died) -> None:
     case.fail(Verdict.TIMED_OUT if died.timed_out else Verdict.CRASHED, died.reason)
-
-
-def warm_up() -> None:
-    """Touch what the first candidate would otherwise pay for: operators, one interpreted launch, and the
-    meta device, whose first operator imports several hundred modules."""
-
-    @triton.jit  # type: ignore[untyped-decorator]
-    def copy(source, target, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-        offsets = tl.arange(0, BLOCK)
-        tl.store(target + offsets, tl.load(source + offsets))
-
-    torch.set_num_threads(1)
-    prepare_interpreter()
-    source, target = torch.ones(16, 16), torch.empty(16, 16)
-    copy[(1,)](source, target, BLOCK=256)
-    torch.nn.functional.conv2d(source @ target.reshape(1, 1, 16, 16), torch.ones(1, 1, 3, 3))
-    with torch.device("meta"), torch.no_grad():
-        torch.softmax(torch.nn.Linear(4, 4)(torch.rand(2, 4)), dim=-1)
-
-
-def judge_main(pool: socket.socket, compilers: socket.socket) -> None:
-    """The life of a judge process: first its own zygote, then requests until the pool goes away."""
-    ours, theirs = socket.socketpair()
-    if os.fork() == 0:
-        with contextlib.suppress(BaseException):
-            for other in (pool, compilers, ours):
-                other.close()
-            zygote.serve(theirs, {"runner": runner.run, "replay": replay.replay})
-        os._exit(0)
-    theirs.close()
-    gc.freeze()
-    hello = wire.receive(pool).header
-    base = hello["base"]
-    with tempfile.TemporaryDirectory(prefix="judge-", dir=base) as folder:
-        Path(folder).chmod(0o711)
-        judge = Judge(GymConfig.model_validate(hello["config"]), ours, compilers, folder)
-        while True:
-            try:
-                message = wire.receive(pool)
-            except wire.ChannelClosed:
-                return
-            wire.send(pool, _answer(judge, message.header))
-
-
-def _answer(judge: Judge, header: dict[str, Any]) -> dict[str, Any]:
-    request = JudgeRequest.model_validate(header["request"])
-    try:
-        evaluation = judge.evaluate(request, int(header["seed"]))
-    except DojoError as error:
-        return {"error": type(error).__name__, "message": str(error)}
-    return {"evaluation": evaluation.model_dump(mode="json")}

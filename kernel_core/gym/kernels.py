@@ -93,7 +93,7 @@ def _compile(node: ast.FunctionDef, names: dict[str, Any], filename: str) -> Any
     module = ast.Module(body=[function], type_ignores=[])
     namespace: dict[str, Any] = {"__builtins__": _BUILTINS, "__name__": "candidate", **names}
     namespace.setdefault("tl", tl)
-    exec(compile(module, filename, "exec"), namespace)
+    exec(compile(module, filename, "exec", dont_inherit=True), namespace)
     return triton.jit(namespace[node.name])
 
 

@@ -46,6 +46,8 @@ class Meter:
     flops: int = 0
     dot_flops: int = 0
     dot_dtype: str = ""
+    lanes: dict[bool, list[int]] = field(default_factory=lambda: {False: [0, 0], True: [0, 0]})
+    """Active and all lanes of loads (False) and of stores (True)."""
     regions: list[Region] = field(default_factory=list)
     _starts: list[int] = field(default_factory=list)
 
@@ -53,6 +55,7 @@ class Meter:
         """Forget the last launch; from now on memory is these storages."""
         self.bytes_accessed = self.flops = self.dot_flops = 0
         self.dot_dtype = ""
+        self.lanes = {False: [0, 0], True: [0, 0]}
         spans = sorted({(storage.data_ptr(), storage.nbytes()) for storage in storages if storage.nbytes()})
         self.regions = [Region(start, size) for start, size in spans]
         self._starts = [start for start, _ in spans]
@@ -63,12 +66,29 @@ class Meter:
         touched = (region.touched for region in self.regions if region.touched is not None)
         return sum(int(np.count_nonzero(flags)) for flags in touched)
 
+    @property
+    def useful_flops(self) -> int:
+        """Arithmetic on lanes that were loaded: blocks are padded at small sizes, hardly at full ones."""
+        return round(self.flops * self._active_share(store=False))
+
+    @property
+    def useful_dot_flops(self) -> int:
+        """Products without padding. Of an (M, K)·(K, N) block, loads are active in the shares m·k and k·n
+        and stores in m·n, so that m·k·n is about the share of loads times the root of that of stores."""
+        return round(self.dot_flops * self._active_share(store=False) * self._active_share(store=True) ** 0.5)
+
+    def _active_share(self, store: bool) -> float:
+        active, total = self.lanes[store]
+        return active / total if active else 1.0
+
     def access(
         self, addresses: npt.NDArray[np.uint64], mask: npt.NDArray[np.bool_], item_bytes: int, store: bool
     ) -> None:
         """Count one load or store of a block of addresses. Raises `OutOfBounds`."""
         addresses, mask = np.broadcast_arrays(addresses, mask)
         flat = addresses[mask]
+        self.lanes[store][0] += flat.size
+        self.lanes[store][1] += mask.size
         if flat.size == 0:
             return
         self.bytes_accessed += flat.size * item_bytes
@@ -157,12 +177,14 @@ def _counting_elements(method: Callable[..., Any], meter: Meter) -> Callable[...
 def _wrap_dot(builder: Any, meter: Meter) -> None:
     dot = builder.create_dot
 
-    def counted(self: Any, left: Any, right: Any, *rest: Any) -> Any:
+    def counted(self: Any, left: Any, right: Any, accumulator: Any, precision: Any, *rest: Any) -> Any:
         *batch, rows, inner = left.data.shape
         work = 2 * int(np.prod(batch, dtype=np.int64)) * rows * inner * right.data.shape[-1]
         meter.dot_flops += work
-        meter.dot_dtype = str(left.dtype.scalar)
-        return dot(self, left, right, *rest)
+        element = str(left.dtype.scalar)
+        exact = element == "fp32" and "IEEE" in str(precision).upper()
+        meter.dot_dtype = "float32" if exact else element
+        return dot(self, left, right, accumulator, precision, *rest)
 
     builder.create_dot = counted
 

@@ -32,7 +32,7 @@ def main(descriptor: int) -> None:
         os._exit(0)
     theirs.close()
     os.environ["TRITON_INTERPRET"] = "1"
-    from kernel_core.gym.judge import judge_main, warm_up
+    from kernel_core.gym.judge_process import live, warm_up
 
     warm_up()
     sandbox.adopt_orphans()
@@ -56,7 +56,7 @@ def main(descriptor: int) -> None:
                 pool.close()
                 ours.close()
                 sandbox.die_with_parent()
-                judge_main(socket.socket(fileno=to_pool), to_compiler)
+                live(socket.socket(fileno=to_pool), to_compiler)
             os._exit(0)
         os.close(to_pool)
         to_compiler.close()

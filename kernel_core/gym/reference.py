@@ -15,6 +15,7 @@ from kernel_core.gym.runner import CONSTRUCTION_SEED
 from kernel_core.gym.structure import flatten
 from kernel_core.problems.source import resize
 from kernel_core.records import Constant, Problem
+from kernel_core.store import digest_of
 
 Draw = Literal["own", "normal"]
 
@@ -47,6 +48,7 @@ class Reference:
     def __init__(self, problem: Problem, sizes: dict[str, Constant] | None) -> None:
         self.problem = problem
         self.sizes = dict(problem.cpu_constants) if sizes is None else dict(sizes)
+        self.key = f"{problem.sha256}:{digest_of(self.sizes)}"
         self.source = resize(problem, self.sizes).source if self.sizes else problem.source
         self.namespace = execute_problem(self.source, problem.id)
         torch.manual_seed(CONSTRUCTION_SEED)
@@ -140,7 +142,7 @@ def execute_problem(source: str, problem_id: str) -> dict[str, Any]:
     """The module's namespace. A problem's text is trusted, unlike a candidate's."""
     namespace: dict[str, Any] = {"__name__": "problem"}
     try:
-        exec(compile(source, f"<{problem_id}>", "exec"), namespace)
+        exec(compile(source, f"<{problem_id}>", "exec", dont_inherit=True), namespace)
     except Exception as error:
         raise NotAProblem(f"{problem_id} does not execute: {type(error).__name__}: {error}") from error
     return namespace

@@ -19,7 +19,7 @@ from kernel_core.gym import wire
 from kernel_core.gym.arena import DTYPES, Arena, Slot
 from kernel_core.gym.codec import decode
 from kernel_core.gym.dispatch import LightDispatchMode
-from kernel_core.gym.kernels import KernelRefused, build_kernels
+from kernel_core.gym.kernels import build_kernels
 from kernel_core.gym.runner import CANDIDATE_FILE, describe_error
 from kernel_core.gym.work import Work, operator_work
 
@@ -57,19 +57,8 @@ def replay(channel: socket.socket, cage: dict[str, Any]) -> None:
         mute = _Player(header["trace"], request.blob, kernels, inputs, meter)
         mute.play(launching=False)
         mute.write_outputs([Slot.from_json(value) for value in header["mute_outputs"]], arena)
-    except KernelRefused as refusal:
-        wire.send(channel, {"failed": refusal.reason, "line": refusal.line})
-        return
-    except metering.OutOfBounds as error:
-        wire.send(
-            channel, {"failed": f"a kernel {error} outside its tensors", "line": 0, "out_of_bounds": True}
-        )
-        return
     except Exception as error:
-        described = describe_error(error, path)
-        wire.send(
-            channel, {"failed": f"{described['error']}: {described['message']}", "line": described["line"]}
-        )
+        wire.send(channel, {"failed": "replay", **describe_error(error, path)})
         return
     wire.send(channel, {"works": [work.to_json() for work in works]})
 
@@ -155,8 +144,8 @@ class _Player:
             own=True,
             bytes_accessed=self._meter.bytes_accessed,
             bytes_distinct=self._meter.bytes_distinct,
-            flops=self._meter.flops,
-            dot_flops=self._meter.dot_flops,
+            flops=self._meter.useful_flops,
+            dot_flops=self._meter.useful_dot_flops,
             dot_dtype=self._meter.dot_dtype,
             copies_only=_copies_only(before, tensors),
         )

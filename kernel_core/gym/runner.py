@@ -45,7 +45,7 @@ def run(channel: socket.socket, cage: dict[str, Any]) -> None:
         module.__file__ = str(path)
         sys.modules["candidate"] = module
         linecache.lazycache(str(path), module.__dict__)
-        exec(compile(source, str(path), "exec"), module.__dict__)
+        exec(compile(source, str(path), "exec", dont_inherit=True), module.__dict__)
         stage = "construct"
         torch.manual_seed(CONSTRUCTION_SEED)
         model = module.ModelNew(*values)

@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from pydantic import ValidationError
 
 from kernel_core.gym import wire
 from kernel_core.gym.arena import DTYPES, Arena, Slot, dtype_name, lay_out
+from kernel_core.gym.claims import Claim
 from kernel_core.gym.limits import Cage
 from kernel_core.gym.reference import Reference, Trial
 from kernel_core.gym.zygote import Caged, Ended
@@ -56,17 +58,21 @@ class Conversation:
         self._ended: Ended | None = None
 
     def ask(
-        self, header: dict[str, Any], blob: bytes = b"", arena: Arena | None = None
-    ) -> wire.Message | Died:
-        """Send a request (an arena's descriptor with it) and wait for the answer."""
+        self,
+        header: dict[str, Any],
+        claims: Sequence[type[Claim]],
+        *,
+        blob: bytes = b"",
+        arena: Arena | None = None,
+    ) -> tuple[Claim, bytearray] | Died:
+        """Send a request (an arena's descriptor with it) and wait for an answer that is one of `claims`."""
         descriptors = (arena.descriptor,) if arena is not None else ()
         channel = self._caged.channel
         try:
             channel.settimeout(max(0.0, self._deadline - time.monotonic()) or 0.001)
             wire.send(channel, header, blob, descriptors)
-            return wire.receive(
-                channel, deadline=self._deadline, max_header=_MAX_ANSWER_BYTES, max_blob=wire.MAX_BLOB_BYTES
-            )
+            answer = wire.receive(channel, deadline=self._deadline, max_header=_MAX_ANSWER_BYTES)
+            return _read_claim(answer.header, claims), answer.blob
         except wire.ChannelTimeout:
             return Died(timed_out=True, reason=f"no result within {self._deadline_s:g} s")
         except wire.ChannelGarbage:
@@ -87,6 +93,13 @@ class Conversation:
         if ended.signal_number is not None:
             return Died(timed_out=False, reason=f"the process was ended by signal {ended.signal_number}")
         return Died(timed_out=False, reason=f"the process left with exit code {ended.exit_code}")
+
+
+def _read_claim(header: dict[str, Any], claims: Sequence[type[Claim]]) -> Claim:
+    for kind in claims:
+        with contextlib.suppress(ValidationError):
+            return kind.model_validate(header)
+    raise wire.ChannelGarbage("an answer of no known form")
 
 
 @dataclass(frozen=True, slots=True)

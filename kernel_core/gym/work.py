@@ -35,20 +35,6 @@ class Work:
         """As it travels in a header."""
         return asdict(self)
 
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> Work:
-        """From a header; raises `KeyError`, `TypeError` or `ValueError` on anything else."""
-        return cls(
-            name=str(value["name"])[:80],
-            own=bool(value["own"]),
-            bytes_accessed=int(value["bytes_accessed"]),
-            bytes_distinct=int(value["bytes_distinct"]),
-            flops=int(value["flops"]),
-            dot_flops=int(value["dot_flops"]),
-            dot_dtype=str(value["dot_dtype"]),
-            copies_only=bool(value["copies_only"]),
-        )
-
 
 def operator_work(function: Any, args: Any, kwargs: dict[str, Any], result: Any) -> Work | None:
     """The work of one operator from the shapes of what goes in and out; None for views and allocation.

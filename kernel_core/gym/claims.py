@@ -1,0 +1,115 @@
+"""What a caged process may say, strictly typed: anything else is garbage on its channel, and its failure."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
+
+_Name = Annotated[StrictStr, Field(max_length=200)]
+_Text = Annotated[StrictStr, Field(max_length=4000)]
+_Line = Annotated[StrictInt, Field(ge=0, le=10_000_000)]
+_Count = Annotated[StrictInt, Field(ge=0, le=1 << 62)]
+
+
+class Claim(BaseModel):
+    """Base of all claims: unknown fields refused, nothing coerced."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Failure(Claim):
+    """An exception in the candidate's code; `line` is its own, 0 if unknown."""
+
+    failed: _Name
+    error: _Name
+    message: _Text
+    line: _Line
+
+
+class Loaded(Claim):
+    """The candidate was imported and constructed; `unmatched` weights got no value of the reference's."""
+
+    loaded: StrictBool
+    features: tuple[_Name, ...] = Field(max_length=32)
+    unmatched: tuple[_Name, ...] = Field(max_length=10_000)
+
+
+class NotLoaded(Failure):
+    """The candidate's module or its constructor raised."""
+
+    features: tuple[_Name, ...] = Field(max_length=32)
+
+
+class Kernel(Claim):
+    """A JIT function by its place in the candidate's text, and the names it uses."""
+
+    name: _Name
+    line: _Line
+    globals: dict[_Name, Any] = Field(max_length=1000)
+
+
+class Launch(Claim):
+    """One launch: which kernel, on which grid, with which arguments."""
+
+    launch: StrictInt = Field(ge=0, lt=1000)
+    grid: tuple[StrictInt, ...] = Field(min_length=1, max_length=3)
+    args: dict[_Name, Any] = Field(max_length=1000)
+    options: dict[_Name, StrictInt] = Field(max_length=8)
+
+
+class Ran(Claim):
+    """A forward pass came to an end."""
+
+    kernels: tuple[Kernel, ...] = Field(max_length=1000)
+    launches: tuple[Launch, ...] = Field(max_length=100_000)
+    watched: tuple[_Name, ...] = Field(max_length=32)
+    nesting: Any
+    leaves: tuple[tuple[Any, ...], ...] = Field(max_length=10_000)
+    trace: dict[_Name, Any] | None = None
+
+
+class Raised(Failure):
+    """A forward pass raised; what was launched before is known."""
+
+    kernels: tuple[Kernel, ...] = Field(max_length=1000)
+    launches: tuple[Launch, ...] = Field(max_length=100_000)
+    watched: tuple[_Name, ...] = Field(max_length=32)
+
+
+class Compiled(Claim):
+    """Every launch compiled."""
+
+    compiled: _Count
+
+
+class NotCompiled(Claim):
+    """The first fault of the compiler's that is the kernel's."""
+
+    failed: _Text
+    line: _Line
+
+
+class CompilerFault(Claim):
+    """The compiler could not work for a reason of ours."""
+
+    fault: _Text
+
+
+class CountedWork(Claim):
+    """The counts of one launch or operator (`work.Work`)."""
+
+    name: _Name
+    own: StrictBool
+    bytes_accessed: _Count
+    bytes_distinct: _Count
+    flops: _Count
+    dot_flops: _Count
+    dot_dtype: _Name
+    copies_only: StrictBool
+
+
+class Replayed(Claim):
+    """The trace ran to its end."""
+
+    works: tuple[CountedWork, ...] = Field(max_length=100_000)

@@ -1,0 +1,88 @@
+"""The judge's side of the compile gate: distinct launches, each compiled once in the judge's life."""
+
+from __future__ import annotations
+
+import socket
+from collections import OrderedDict
+from typing import Any
+
+from kernel_core.errors import GymUnavailable
+from kernel_core.gym.case import Case
+from kernel_core.gym.claims import Compiled, CompilerFault, Launch, NotCompiled
+from kernel_core.gym.limits import Cage
+from kernel_core.gym.runner import CANDIDATE_FILE
+from kernel_core.gym.runs import Conversation, Died, cage_folder
+from kernel_core.records import Verdict
+from kernel_core.store import digest_of
+
+_DEADLINE_S = 60.0
+_MEMORY_BYTES = 8 << 30
+_MAX_PROCESSES = 16
+"""The compiler starts an assembler."""
+_KEPT_ANSWERS = 4096
+
+
+class CompileGate:
+    """Compiles for one GPU; remembers what it found out."""
+
+    def __init__(self, compilers: socket.socket, base: str, gpu: str) -> None:
+        self._compilers = compilers
+        self._base = base
+        self._gpu = gpu
+        self._known: OrderedDict[str, tuple[str, int] | None] = OrderedDict()
+
+    def check(self, case: Case) -> None:
+        """A launch that does not compile comes before whatever happened while running."""
+        kernels = [kernel.model_dump() for kernel in case.kernels]
+        distinct: dict[str, dict[str, Any]] = {}
+        for launch in case.launches:
+            seen = _without_values(launch)
+            distinct[digest_of([case.source, kernels, seen])] = seen
+        missing = [launch for key, launch in distinct.items() if key not in self._known]
+        if missing:
+            fault = self._compile(case.source, kernels, missing)
+            for key in distinct:
+                self._known.setdefault(key, fault)
+            while len(self._known) > _KEPT_ANSWERS:
+                self._known.popitem(last=False)
+        faults = [fault for key in distinct if (fault := self._known.get(key)) is not None]
+        if faults:
+            case.verdict = None
+            case.fail(Verdict.NOT_COMPILED, *faults[0])
+
+    def _compile(
+        self, source: str, kernels: list[dict[str, Any]], launches: list[dict[str, Any]]
+    ) -> tuple[str, int] | None:
+        with cage_folder(self._base) as (folder, user_id):
+            cage = Cage(folder, user_id, _MEMORY_BYTES, int(_DEADLINE_S) + 1, _MAX_PROCESSES)
+            talk = Conversation(self._compilers, "compile", cage, _DEADLINE_S)
+            try:
+                request = {
+                    "filename": CANDIDATE_FILE,
+                    "source": source,
+                    "kernels": kernels,
+                    "launches": launches,
+                    "gpu": self._gpu,
+                }
+                answer = talk.ask(request, (Compiled, NotCompiled, CompilerFault))
+            finally:
+                talk.end()
+        match answer:
+            case Died():
+                return f"the compiler gave up: {answer.reason}", 0
+            case (CompilerFault() as fault, _):
+                raise GymUnavailable(
+                    f"the compiler could not work: {fault.fault}; free disk space or memory, then run again"
+                )
+            case (NotCompiled() as refused, _):
+                return refused.failed, refused.line
+        return None
+
+
+def _without_values(launch: Launch) -> dict[str, Any]:
+    """A launch without what a compiler does not see: its grid, addresses, shapes and strides."""
+    args = {}
+    for name, value in launch.args.items():
+        tensor = value.get("t") if isinstance(value, dict) else None
+        args[name] = {"t": [0, *tensor[1:2]]} if isinstance(tensor, list) else value
+    return {"launch": launch.launch, "args": args, "options": launch.options}
