@@ -30,6 +30,7 @@ class Source(Record):
     revision: str = ""
     """A commit of a hub repository, the SHA-256 of a file; empty when nobody has fixed it yet."""
     repository: str = ""
+    """Of a file: its path."""
     files: str | None = None
     """Which of the repository's files, where it holds the same rows more than once."""
     splits: tuple[str, ...] = ()
@@ -84,6 +85,9 @@ def find_source(wanted: str, registry: Registry) -> Source:
             ".parquet or .jsonl file"
         )
     source = registry.sources[name]
+    if source.kind == "file":
+        found = _file_source(Path(source.repository))
+        return source.model_copy(update={"revision": found.revision})
     return source.model_copy(update={"revision": revision}) if revision else source
 
 

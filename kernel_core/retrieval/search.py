@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Sequence
 
 import faiss
@@ -14,7 +15,7 @@ from kernel_core.corpus import table
 from kernel_core.corpus.normalise import NORMALISER_VERSION, NotPython, reference_hash
 from kernel_core.errors import Corrupt
 from kernel_core.records import Problem
-from kernel_core.retrieval.embed import Embedder, Vectors
+from kernel_core.retrieval.embed import Embedder
 from kernel_core.retrieval.index import (
     EXEMPLARS,
     INDEX_VERSION,
@@ -73,6 +74,8 @@ class IndexRetriever:
         self._exemplars = exemplars
         self._reference_hashes: list[str] = references["reference_hash"].to_pylist()
         self._structure_hashes: list[str] = references["structure_hash"].to_pylist()
+        levels, tasks = exemplars["task_level"].to_pylist(), exemplars["task_id"].to_pylist()
+        self._tasks: list[tuple[int | None, int | None]] = list(zip(levels, tasks, strict=True))
         self._embedder = embedder
 
     def __len__(self) -> int:
@@ -93,21 +96,23 @@ class IndexRetriever:
         texts = [query.source if isinstance(query, Problem) else query for query in queries]
         wanted = min(len(self), _OVERFETCH * (k + 1))
         scores, rows = self._vectors.search(self._embedder.embed(texts), wanted)
-        return [
-            [self._neighbour(row, score) for row, score in self._chosen(found, near, _own_hash(text), k)]
-            for text, found, near in zip(texts, rows, scores, strict=True)
-        ]
+        found: list[list[Neighbour]] = []
+        for query, text, row_ids, near in zip(queries, texts, rows.tolist(), scores.tolist(), strict=True):
+            own, task = _own_hash(text), _own_task(query)
+            allowed = [
+                (row, score)
+                for row, score in zip(row_ids, near, strict=True)
+                if row >= 0 and self._reference_hashes[row] != own and self._tasks[row] != task
+            ]
+            found.append([self._neighbour(row, score) for row, score in self._chosen(allowed, k)])
+        return found
 
-    def _chosen(
-        self, rows: np.ndarray[tuple[int], np.dtype[np.int64]], scores: Vectors, own: str | None, k: int
-    ) -> list[tuple[int, float]]:
+    def _chosen(self, allowed: list[tuple[int, float]], k: int) -> list[tuple[int, float]]:
         """The rows to show: first one of each computation, then further sizes of the same."""
         first: list[tuple[int, float]] = []
         further: list[tuple[int, float]] = []
         structures: set[str] = set()
-        for row, score in zip(rows.tolist(), scores.tolist(), strict=True):
-            if row < 0 or self._reference_hashes[row] == own:
-                continue
+        for row, score in allowed:
             seen = self._structure_hashes[row] in structures
             structures.add(self._structure_hashes[row])
             (further if seen else first).append((row, score))
@@ -143,6 +148,14 @@ def _own_hash(text: str) -> str | None:
         return reference_hash(text)
     except NotPython:
         return None
+
+
+def _own_task(query: Problem | str) -> tuple[int, int] | None:
+    """Level and number of a KernelBench problem, which a corpus row may name as its task."""
+    if isinstance(query, str) or query.suite != "kernelbench" or query.level is None:
+        return None
+    number = re.match(r"\d+", query.name)
+    return (query.level, int(number.group())) if number else None
 
 
 def _refuse_stale(manifest: Manifest, index: Store, snapshot: Store | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import os
 import subprocess
 import sys
@@ -68,6 +69,20 @@ def test_a_missing_file_and_a_broken_registry_are_one_clear_line(tmp_path: Path)
     broken.write_text("schema = 1\n[x]\nkind = 'ftp'\n")
     with pytest.raises(ConfigError, match="kind"):
         read_registry(broken)
+
+
+def test_a_file_can_be_registered_with_a_name_and_terms(
+    tmp_path: Path, kernelbook_row: MakeRow, write_parquet: Writer
+) -> None:
+    path = write_parquet([kernelbook_row()])
+    registry = tmp_path / "sources.toml"
+    entry = f'[mine]\nkind = "file"\nrepository = "{path}"\nlicence = "BSD-3-Clause"\nattribution = "us"\n'
+    registry.write_text(Path(read_registry.__defaults__[0]).read_text() + entry)
+    store = Store(tmp_path / "snapshot")
+    build_snapshot(IngestConfig(sources=("mine",), decontaminate_against=()), store, sources_file=registry)
+    (exemplar,) = load_snapshot(store)
+    assert (exemplar.source, exemplar.licence) == ("mine", "BSD-3-Clause")
+    assert exemplar.source_revision == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def test_an_unreachable_hub_is_named_and_gives_no_rows(tmp_path: Path) -> None:

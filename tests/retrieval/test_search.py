@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from kernel_core.config import IndexConfig, IngestConfig
 from kernel_core.corpus.normalise import fingerprint
-from kernel_core.corpus.snapshot import load_snapshot
+from kernel_core.corpus.snapshot import build_snapshot, load_snapshot
 from kernel_core.problems.generate import generate
 from kernel_core.problems.source import parse_problem
+from kernel_core.retrieval.index import build_index
 from kernel_core.retrieval.protocol import Retriever
 from kernel_core.retrieval.search import neighbour_rows, open_retriever
 from kernel_core.store import Store
+
+NO_INPUTS = """
+def get_inputs():
+    return [torch.rand(4, 4)]
+
+
+def get_init_inputs():
+    return []
+"""
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +55,27 @@ def test_a_problem_never_gets_its_own_kernels_however_it_is_written(retriever: R
             found = retriever.search(query, 5)
             assert len(found) == 5
             assert own not in {near.exemplar.reference_hash for near in found}
+
+
+def test_a_kernelbench_problem_never_gets_a_kernel_written_for_its_task(tmp_path: Path) -> None:
+    reference = (
+        "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        return x.{op}(1)\n"
+    )
+    rows = [
+        {"row_key": op, "licence": "CC-BY-4.0", "language": "cuda_cpp", "kernel_code": f"int {op};"}
+        | {"reference_code": reference.format(op=op), "task_level": 1, "task_id": task}
+        for op, task in (("cumsum", 89), ("cumprod", 90))
+    ]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    snapshot = Store(tmp_path / "snapshot")
+    config = IngestConfig(sources=(str(tmp_path / "rows.jsonl"),), decontaminate_against=())
+    build_snapshot(config, snapshot)
+    build_index(IndexConfig(), snapshot, Store(tmp_path / "index"))
+    # Rewritten so far that no hash of ours would know it.
+    source = reference.format(op="cumsum").replace("x.", "torch.abs(x).") + NO_INPUTS
+    fields = {"id": "kernelbench/89", "suite": "kernelbench", "level": 1, "name": "89_cumsum"}
+    found = open_retriever(Store(tmp_path / "index")).search(parse_problem(source, **fields), 5)
+    assert [near.exemplar.task_id for near in found] == [90]
 
 
 def test_only_kernels_that_may_be_shown_come_back_and_the_tuned_ones_first(retriever: Retriever) -> None:
