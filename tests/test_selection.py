@@ -37,7 +37,10 @@ from kernel_core.winners import FRESH_DRAWS, rank, select
 PROBLEMS = ProblemsConfig(split="held_out", limit=2, seed=1000)
 MADE = generate(PROBLEMS.split, PROBLEMS.limit, PROBLEMS.seed)
 CONFIG = BestOfNConfig(
-    problems=PROBLEMS, n=3, rollout=RolloutConfig(turns=1, exemplars=0), gym=GymConfig(workers=1, trials=1)
+    problems=PROBLEMS,
+    n=3,
+    rollout=RolloutConfig(turns=1, exemplars=0),
+    gym=GymConfig(workers=1, trials=1, compile_gate=False),
 )
 
 
