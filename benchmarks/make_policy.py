@@ -38,10 +38,12 @@ def main() -> None:
     arguments = _arguments()
     parameters = preset("cold-start", "shipped")
     settings = [f"policy.device={arguments.device}", f"gym.workers={arguments.judges}", *arguments.settings]
-    config = build(TrainConfig, override(parameters["config"], settings))
+    of_ingest = [text.removeprefix("ingest.") for text in settings if text.startswith("ingest.")]
+    of_training = [text for text in settings if not text.startswith("ingest.")]
+    config = build(TrainConfig, override(parameters["config"], of_training))
     work, begun = Store(arguments.work), time.monotonic()
 
-    build_snapshot(build(IngestConfig, parameters["ingest"]), work.child("snapshot"))
+    build_snapshot(build(IngestConfig, override(parameters["ingest"], of_ingest)), work.child("snapshot"))
     build_index(IndexConfig(), work.child("snapshot"), work.child("index"))
     retriever = open_retriever(work.child("index"))
     _say("snapshot and index", begun)
@@ -83,7 +85,9 @@ def _look(policy: TorchPolicy, gym: Gym, retriever: Retriever, config: TrainConf
         problems = load_problems(ProblemsConfig(split=split, limit=150, seed=77))  # type: ignore[arg-type]
         begun = time.monotonic()
         rollouts = roll_out(policy, gym, problems, retriever, config.rollout, group_size=1, seed=7)
-        turns = [[turn.evaluation for t in group.trajectories for turn in t.turns] for group in rollouts.groups]
+        turns = [
+            [turn.evaluation for t in group.trajectories for turn in t.turns] for group in rollouts.groups
+        ]
         families: dict[str, list[bool]] = defaultdict(list)
         for problem, evaluations in zip(problems, turns, strict=True):
             families[problem.family] += [one.correct for one in evaluations]
@@ -112,14 +116,20 @@ def _say(what: str, begun: float) -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--work", default="runs/shipped", help="folder of the intermediate files")
     parser.add_argument("--name", default="cold_start", help="folder of the trained policy under it")
-    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="where the policy is trained")
+    parser.add_argument(
+        "--device", default="cpu", choices=("cpu", "cuda"), help="where the policy is trained"
+    )
     parser.add_argument("--judges", type=int, default=2, help="judge processes")
     parser.add_argument("--until", default="end", choices=("index", "conversations", "end"))
     parser.add_argument("--keep", help="folder to leave the policy in, weights as float16")
-    parser.add_argument("settings", nargs="*", help="key.sub=value over the preset")
+    parser.add_argument(
+        "settings", nargs="*", help="key.sub=value over the preset; ingest.key=value for its corpus"
+    )
     return parser.parse_args()
 
 

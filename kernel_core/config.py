@@ -93,9 +93,9 @@ class PolicyConfig(Config):
     )
     device: Literal["cpu", "cuda"] = "cpu"
     dtype: Literal["float32", "bfloat16"] = "float32"
-    hidden_size: int = Field(256, ge=32, description="Of a `new` policy.")
-    num_layers: int = Field(6, ge=1, description="Of a `new` policy.")
-    num_heads: int = Field(4, ge=1, description="Of a `new` policy.")
+    hidden_size: int = Field(192, ge=32, description="Of a `new` policy.")
+    num_layers: int = Field(5, ge=1, description="Of a `new` policy.")
+    num_heads: int = Field(6, ge=1, description="Of a `new` policy.")
     vocab_size: int = Field(2048, ge=300, description="Of a `new` policy's tokenizer.")
     max_context: int = Field(2048, ge=128, description="Tokens of prompt and completion together.")
 
@@ -228,7 +228,7 @@ class TrainConfig(Config):
     estimator: Literal["trloo", "grpo", "grpo_std", "rloo", "dr_grpo", "kevin"] = "trloo"
     gamma: float = Field(0.4, ge=0, le=1, description="Discount over turns.")
     returns: Literal["sum", "max"] = "sum"
-    lr: float = Field(1e-4, gt=0)
+    lr: float = Field(2e-4, gt=0)
     clip_low: float = Field(0.2, gt=0)
     clip_high: float = Field(0.28, gt=0)
     dual_clip: float = Field(3.0, gt=1)
