@@ -1,4 +1,4 @@
-"""Does RL learn? The preset `train learn` over several seeds, each measured before and after on held-out problems.
+"""Does RL learn? The preset `train learn` over several seeds, measured before and after on held-out problems.
 
     python benchmarks/learn_seeds.py --work runs/learn-seeds --seeds 0 1 2 [--cores 2] [--stop-after MINUTES]
     python benchmarks/learn_seeds.py --work runs/learn-seeds --seeds 0 1 2 --table docs/results/learn.md
