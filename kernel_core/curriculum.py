@@ -79,7 +79,7 @@ class CurriculumState(Record):
 def check_stages(config: CurriculumConfig) -> None:
     """Refuse stages that would swing: each `demote_at` must be below what opened the stage."""
     for before, stage in zip(config.stages, config.stages[1:], strict=False):
-        if stage.demote_at >= before.promote_at:
+        if 0 < stage.demote_at >= before.promote_at:
             raise ConfigError(
                 f"stage {stage.name!r} falls back when {before.promote_metric} is below {stage.demote_at}, "
                 f"but opens at {before.promote_at}; set demote_at lower than that"

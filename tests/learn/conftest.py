@@ -1,0 +1,119 @@
+"""What tests of learning share: the real judge, real exemplars, and a policy that was taught a little."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernel_core.config import (
+    ColdStartConfig,
+    CurriculumConfig,
+    GymConfig,
+    PolicyConfig,
+    ProblemsConfig,
+    RewardWeights,
+    RolloutConfig,
+    SamplingConfig,
+    StageConfig,
+    TrainConfig,
+)
+from kernel_core.corpus.generator_source import generated_exemplars
+from kernel_core.corpus.registry import SOURCES_FILE, read_registry
+from kernel_core.gym import open_gym
+from kernel_core.learn.cold_start import cold_start, starting_policy
+from kernel_core.learn.conversations import build_conversations
+from kernel_core.policy.torch_policy import TorchPolicy
+from kernel_core.store import Store
+
+POLICY = PolicyConfig(
+    model="new", hidden_size=96, num_layers=2, num_heads=2, vocab_size=700, max_context=1024
+)
+ROLLOUT = RolloutConfig(
+    turns=2,
+    exemplars=0,
+    prompt_budget=700,
+    sampling=SamplingConfig(temperature=0.7, max_new_tokens=200, batch_size=16),
+)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread():
+    """The models here are too small to share among threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def gym(tmp_path_factory):
+    cache = Store(tmp_path_factory.mktemp("evaluations"))
+    with open_gym(GymConfig(workers=2, trials=1), cache) as judges:
+        yield judges
+
+
+@pytest.fixture(scope="session")
+def exemplars():
+    """Six problems of the generator, seven kernels each."""
+    return list(generated_exemplars(read_registry(SOURCES_FILE).sources["generator"], 6, seed=3))
+
+
+@pytest.fixture(scope="session")
+def problem_folder(exemplars, tmp_path_factory) -> Path:
+    """The first two of those problems as files."""
+    folder = tmp_path_factory.mktemp("problems")
+    references = {one.reference_hash: one for one in exemplars}
+    for number, one in enumerate(list(references.values())[:2]):
+        text = f"# cpu: {one.cpu_sizes}\n# family: {one.family}\n{one.reference_code}"
+        (folder / f"problem_{number}.py").write_text(text)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def taught(exemplars, gym, tmp_path_factory) -> Path:
+    """The folder of a tiny policy that half knows the kernels of two problems by heart."""
+    references = list(dict.fromkeys(one.reference_hash for one in exemplars))[:2]
+    known = [one for one in exemplars if one.reference_hash in references]
+    config = ColdStartConfig(
+        steps=130,
+        batch_tokens=1500,
+        lr=6e-3,
+        warmup=5,
+        conversations=12,
+        repair_share=0.25,
+        mistake_share=0.3,
+    )
+    conversations = build_conversations(known, gym, config, ROLLOUT)
+    store = Store(tmp_path_factory.mktemp("taught"))
+    cold_start(starting_policy(POLICY, conversations, seed=0), conversations, config, store)
+    return Path(store.root)
+
+
+@pytest.fixture
+def policy(taught) -> TorchPolicy:
+    return TorchPolicy.load(str(taught), POLICY)
+
+
+@pytest.fixture(scope="session")
+def train_config(problem_folder) -> TrainConfig:
+    """A few small steps on the two problems; every stage is passed through as fast as it can be."""
+    weights = RewardWeights(format=0.2, compile=0.3, correct=1.0, speed=0.5)
+    stages = (
+        StageConfig(name="format", weights=weights, promote_metric="format_rate", promote_at=0.0, window=1),
+        StageConfig(name="speed", weights=weights, promote_metric="fast_1", promote_at=1.0),
+    )
+    return TrainConfig(
+        steps=3,
+        problems_per_step=2,
+        group_size=4,
+        lr=3e-4,
+        minibatch_tokens=4096,
+        keep_checkpoints=2,
+        problems=ProblemsConfig(suite=str(problem_folder)),
+        policy=POLICY,
+        rollout=ROLLOUT,
+        curriculum=CurriculumConfig(stages=stages, probe_every=2, probe_problems=2),
+        gym=GymConfig(workers=2, trials=1),
+    )

@@ -1,0 +1,116 @@
+"""Conversations of the cold start: the form of a rollout, exact shares, and the judge's real words."""
+
+from collections import Counter
+
+import pytest
+
+from kernel_core.config import ColdStartConfig, RolloutConfig
+from kernel_core.corpus.normalise import reference_hash
+from kernel_core.errors import ConfigError
+from kernel_core.learn.conversations import build_conversations
+from kernel_core.parse import parse_completion
+from kernel_core.problems.source import parse_problem
+from kernel_core.prompt import build_prompt
+from kernel_core.records import Candidate
+from kernel_core.retrieval.protocol import Neighbour
+
+CONFIG = ColdStartConfig(
+    conversations=40, repair_share=0.3, mistake_share=0.25, naive_share=0.5, judged=6, seed=1
+)
+
+
+@pytest.fixture(scope="module")
+def conversations(exemplars, gym):
+    return build_conversations(exemplars, gym, CONFIG)
+
+
+def test_the_shares_are_exact(conversations):
+    kinds = Counter(c.kind for c in conversations)
+    assert kinds == {"first": 28, "repair": 8, "faster": 4}
+    first = Counter(c.grade.split(":")[0] for c in conversations if c.kind == "first")
+    assert (first["mistake"], first["naive"], first["fused"] + first["tuned"]) == (7, 14, 7)
+
+
+def test_second_turns_are_answered_with_good_kernels_only(conversations):
+    assert {c.grade for c in conversations if c.kind != "first"} <= {"fused", "tuned"}
+
+
+def test_a_second_turn_shows_the_earlier_kernel_and_what_the_judge_said(conversations, exemplars):
+    mistakes = {one.kernel_code.strip() for one in exemplars if one.grade.startswith("mistake")}
+    for c in conversations:
+        if c.kind == "repair":
+            *_, question, kernel, result = c.messages
+            assert [question["role"], kernel["role"], result["role"]] == ["user", "assistant", "user"]
+            assert kernel["content"].removeprefix("<KERNEL>\n").removesuffix("\n</KERNEL>") in mistakes
+            assert result["content"].startswith("# result\n")
+            assert "correct" not in result["content"].splitlines()[1]
+
+
+def test_a_slow_kernel_is_known_to_be_right_when_it_is_made_faster(conversations):
+    hastened = [c.messages[-1]["content"] for c in conversations if c.kind == "faster"]
+    assert hastened
+    assert all("correct" in content for content in hastened)
+
+
+def test_no_more_kernels_are_judged_than_asked_for(exemplars, gym):
+    asked = []
+
+    class Watched:
+        version = gym.version
+
+        def judge(self, requests, progress):
+            asked.extend(requests)
+            return gym.judge(requests, progress)
+
+    build_conversations(exemplars, Watched(), CONFIG)
+    assert 0 < len(asked) <= CONFIG.judged
+
+
+def test_prompts_have_exactly_the_form_of_a_rollout(conversations, exemplars):
+    one = next(c for c in conversations if c.kind == "first")
+    texts = {e.reference_code for e in exemplars}
+    shown = next(text for text in texts if text in one.messages[-1]["content"])
+    problem = parse_problem(shown, id=one.problem_id, suite="generator")
+    assert one.messages == build_prompt(problem, (), (), RolloutConfig(), len)
+
+
+def test_every_answer_but_a_syntax_error_parses_to_its_kernel(conversations, exemplars):
+    kernels = {one.kernel_code.strip() for one in exemplars}
+    for c in conversations:
+        parsed = parse_completion(c.answer, "stop")
+        if c.grade != "mistake:syntax_error":
+            assert isinstance(parsed, Candidate)
+            assert parsed.source in kernels
+            assert parsed.thinking
+
+
+def test_retrieved_exemplars_stand_in_the_prompt_as_in_a_rollout(exemplars, gym):
+    class Nearest:
+        """The first good kernel of another reference."""
+
+        def search_many(self, queries, k):
+            good = [one for one in exemplars if one.grade == "fused"]
+            return [
+                [
+                    Neighbour(exemplar=one, score=0.5)
+                    for one in good
+                    if one.reference_hash != reference_hash(query.source)
+                ][:k]
+                for query in queries
+            ]
+
+    config = CONFIG.model_copy(update={"conversations": 6, "repair_share": 0.0})
+    for c in build_conversations(exemplars, gym, config, RolloutConfig(exemplars=1), Nearest()):
+        assert "# reference\n" in c.messages[0]["content"]
+
+
+def test_the_same_seed_gives_the_same_conversations_and_another_seed_others(conversations, exemplars, gym):
+    assert build_conversations(exemplars, gym, CONFIG) == conversations
+    other = CONFIG.model_copy(update={"seed": 2, "repair_share": 0.0})
+    assert build_conversations(exemplars, gym, other) != conversations
+
+
+def test_exemplars_that_are_blocked_are_never_learned(exemplars, gym):
+    blocked = [one.model_copy(update={"split": "blocked"}) for one in exemplars]
+    with pytest.raises(ConfigError, match="no Triton kernel to learn from"):
+        build_conversations(blocked, gym, CONFIG)

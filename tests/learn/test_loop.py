@@ -1,0 +1,228 @@
+"""The RL loop with every part real: it learns something, says what it did, and can be killed anywhere."""
+
+import io
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from kernel_core.errors import ConfigError
+from kernel_core.learn import checkpoint
+from kernel_core.learn.loop import Trainer
+from kernel_core.policy.torch_policy import TorchPolicy
+from kernel_core.progress import silent
+from kernel_core.store import Store
+
+POLICY_FILES = ("turns", "evaluations")
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: nothing catches it."""
+
+
+def run(config, store, taught, gym, progress=silent):
+    trainer = Trainer(config, store, TorchPolicy.load(str(taught), config.policy), gym, None, progress)
+    reports = []
+    while not trainer.done:
+        reports.append(trainer.step())
+    return trainer, reports
+
+
+def weights_of(policy):
+    return torch.cat([parameter.detach().flatten() for parameter in policy.model.parameters()])
+
+
+def without_clocks(rows):
+    return [{k: v for k, v in row.items() if not k.startswith("seconds")} for row in rows]
+
+
+def tables_of(store):
+    """Every row of every table."""
+    return {
+        f"{folder}/{name}": without_clocks(
+            pq.read_table(io.BytesIO(store.read(f"{folder}/{name}"))).to_pylist()
+        )
+        for folder in POLICY_FILES
+        for name in store.names(folder)
+    }
+
+
+def everything(store, policy):
+    """What must not depend on whether a run was disturbed."""
+    return {
+        "metrics": without_clocks(store.lines("metrics.jsonl")),
+        "checkpoints": list(store.lines("checkpoints.jsonl")),
+        "tables": tables_of(store),
+        "weights": weights_of(policy).tolist(),
+    }
+
+
+@pytest.fixture(scope="module")
+def undisturbed(train_config, taught, gym, tmp_path_factory):
+    store = Store(tmp_path_factory.mktemp("undisturbed"))
+    trainer, reports = run(train_config, store, taught, gym)
+    return store, trainer, reports
+
+
+def test_a_step_says_what_it_did(undisturbed, train_config):
+    _, _, reports = undisturbed
+    assert [report.step for report in reports] == [1, 2, 3]
+    first = reports[0]
+    assert (first.stage, first.event.kind, first.event.to_stage) == ("format", "promoted", "speed")
+    assert sum(first.verdicts.values()) == pytest.approx(1.0)
+    assert first.checkpoint == "checkpoints/step-000001"
+    assert first.num_sampled_tokens > 0
+    assert {"sample", "judge", "update", "checkpoint"} <= set(first.seconds)
+    assert [report.probe is not None for report in reports] == [False, True, False]
+
+
+def test_the_policy_learns_from_rewards_that_differ(undisturbed, taught, train_config):
+    _, trainer, reports = undisturbed
+    assert any(report.update.num_optimiser_steps for report in reports)
+    start = TorchPolicy.load(str(taught), train_config.policy)
+    assert not torch.equal(weights_of(trainer.policy), weights_of(start))
+    assert trainer.policy.version != start.version
+
+
+def test_every_file_is_there(undisturbed):
+    store, _, _ = undisturbed
+    steps = [row["step"] for row in store.lines("metrics.jsonl")]
+    assert steps == [0, 1, 2, 3]
+    assert [row["step"] for row in store.lines("checkpoints.jsonl")] == [0, 1, 2, 3]
+    assert store.names("checkpoints") == ["latest.json", "step-000002", "step-000003"]
+    for folder in POLICY_FILES:
+        assert store.names(folder) == [f"step-{step:06d}.parquet" for step in (1, 2, 3)]
+    assert store.names("tensorboard")
+
+
+def test_metrics_name_rewards_verdicts_and_the_update(undisturbed):
+    store, _, reports = undisturbed
+    row = list(store.lines("metrics.jsonl"))[2]
+    assert row["reward/mean"] == pytest.approx(reports[1].reward_mean)
+    assert row["stage"] == "speed"
+    assert row["update/sampler_logprob_gap"] < 1e-3
+    for name in ("kernel/correct_rate", "verdict/malformed", "multiturn/turn_1/correct_rate", "probe/fast_1"):
+        assert 0.0 <= row[name] <= 1.0
+
+
+def test_the_table_of_turns_holds_texts_rewards_and_advantages(undisturbed, train_config):
+    store, _, _ = undisturbed
+    rows = pq.read_table(io.BytesIO(store.read("turns/step-000001.parquet"))).to_pylist()
+    config = train_config
+    assert len(rows) == config.problems_per_step * config.group_size * config.rollout.turns
+    assert all(row["completion"] and row["messages"].startswith("[{") for row in rows)
+    earned = [sum(row[f"reward_{term}"] for term in ("format", "compile", "correct")) for row in rows]
+    assert all((row["reward"] > 0) == (total > 0) for row, total in zip(rows, earned, strict=True))
+    for problem in {row["problem_id"] for row in rows}:
+        for turn in (0, 1):
+            group = [row["advantage"] for row in rows if row["problem_id"] == problem and row["turn"] == turn]
+            assert sum(group) == pytest.approx(0.0, abs=1e-9)
+
+
+@pytest.mark.parametrize(("label", "occurrence"), [("probe sample", 1), ("update", 2)])
+def test_a_run_killed_in_any_phase_goes_on_as_if_nothing_had_happened(
+    undisturbed, train_config, taught, gym, tmp_path, label, occurrence
+):
+    seen = 0
+
+    def killer(reported, done, total):
+        nonlocal seen
+        seen += reported == label
+        if seen == occurrence:
+            raise Killed
+
+    store = Store(tmp_path)
+    with pytest.raises(Killed):
+        run(train_config, store, taught, gym, killer)
+    torch.manual_seed(random.randrange(1 << 30))
+    trainer, _ = run(train_config, store, taught, gym)
+    expected_store, expected, _ = undisturbed
+    assert everything(store, trainer.policy) == everything(expected_store, expected.policy)
+
+
+def test_a_kill_between_the_tables_and_the_checkpoint_leaves_no_trace(
+    undisturbed, train_config, taught, gym, tmp_path
+):
+    store = Store(tmp_path)
+    run(train_config, store, taught, gym)
+    last = store.child(checkpoint.folder_of(3))
+    last.remove("manifest.json")  # the metrics and tables of step 3 are there, its checkpoint is not
+    trainer, reports = run(train_config, store, taught, gym)
+    expected_store, expected, _ = undisturbed
+    assert [report.step for report in reports] == [3]
+    assert everything(store, trainer.policy) == everything(expected_store, expected.policy)
+
+
+def test_an_error_in_a_step_is_forgotten_by_the_next_call(undisturbed, train_config, taught, gym, tmp_path):
+    """A task retries on the same trainer: the half-done step must not count twice."""
+    failing = True
+
+    def progress(label, done, total):
+        if failing and label == "probe judge" and trainer.step_number == 1:
+            raise OSError("the disk is full")
+
+    store = Store(tmp_path)
+    trainer = Trainer(
+        train_config, store, TorchPolicy.load(str(taught), train_config.policy), gym, None, progress
+    )
+    trainer.step()
+    with pytest.raises(OSError, match="disk is full"):
+        trainer.step()
+    failing = False
+    while not trainer.done:
+        trainer.step()
+    expected_store, expected, _ = undisturbed
+    assert everything(store, trainer.policy) == everything(expected_store, expected.policy)
+
+
+def test_a_limit_of_minutes_ends_training_after_the_step_that_passes_it(train_config, taught, gym, tmp_path):
+    config = train_config.model_copy(update={"minutes": 0.001})
+    _, reports = run(config, Store(tmp_path), taught, gym)
+    assert [report.step for report in reports] == [1]
+
+
+def test_greedy_sampling_is_refused(train_config, policy, gym, tmp_path):
+    sampling = train_config.rollout.sampling.model_copy(update={"temperature": 0.0})
+    rollout = train_config.rollout.model_copy(update={"sampling": sampling})
+    with pytest.raises(ConfigError, match="greedy answers are all alike"):
+        Trainer(train_config.model_copy(update={"rollout": rollout}), Store(tmp_path), policy, gym)
+
+
+def test_too_few_problems_for_a_step_are_refused(train_config, policy, gym, tmp_path):
+    config = train_config.model_copy(update={"problems_per_step": 3})
+    with pytest.raises(ConfigError, match="gives 2 problems"):
+        Trainer(config, Store(tmp_path), policy, gym)
+
+
+@pytest.mark.slow
+def test_a_process_killed_with_sigkill_goes_on_bit_for_bit(undisturbed, train_config, taught, tmp_path):
+    script = Path(__file__).with_name("resumable_run.py")
+    config_file = tmp_path / "config.json"
+    config_file.write_text(train_config.model_dump_json())
+    command = [sys.executable, str(script), str(tmp_path / "run"), str(taught), str(config_file)]
+
+    def start():
+        return subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, start_new_session=True, env=dict(os.environ)
+        )
+
+    for _ in range(2):
+        process = start()
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(random.uniform(0.5, 15.0))
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    process = start()
+    process.communicate()
+    assert process.returncode == 0
+    expected_store, expected, _ = undisturbed
+    store = Store(tmp_path / "run")
+    last = TorchPolicy.load(store.path(checkpoint.newest(store)), train_config.policy)
+    assert everything(store, last) == everything(expected_store, expected.policy)
