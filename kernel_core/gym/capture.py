@@ -60,8 +60,10 @@ class Recorder(LightDispatchMode):
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if self._paused or len(self.operations) >= MAX_OPERATIONS:
+        if self._paused:
             return function(*args, **kwargs)
+        if len(self.operations) >= MAX_OPERATIONS:
+            raise RuntimeError(f"more than {MAX_OPERATIONS} operators and launches in one forward pass")
         name = function._schema.name
         if name in _HOST_READS:
             self.reads_data = True
@@ -124,8 +126,9 @@ class Recorder(LightDispatchMode):
         values = {name: self._launch_argument(value) for name, value in bound.items()}
         self._meter.begin(self._alive)
         record = {"launch": index, "grid": list(grid), "args": values, "options": options}
-        if len(self.operations) < MAX_OPERATIONS:
-            self.operations.append(record)
+        if len(self.operations) >= MAX_OPERATIONS:
+            raise RuntimeError(f"more than {MAX_OPERATIONS} operators and launches in one forward pass")
+        self.operations.append(record)
         self.on_launch(record)
 
     def _launch_argument(self, value: Any) -> Any:

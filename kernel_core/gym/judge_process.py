@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import logging
 import os
 import socket
 import tempfile
@@ -15,11 +16,13 @@ import triton
 import triton.language as tl
 
 from kernel_core.config import GymConfig
-from kernel_core.errors import DojoError
+from kernel_core.errors import DojoError, GymUnavailable
 from kernel_core.gym import replay, runner, wire, zygote
 from kernel_core.gym.interpret import prepare_interpreter
 from kernel_core.gym.judge import Judge
 from kernel_core.gym.protocol import JudgeRequest
+
+_log = logging.getLogger(__name__)
 
 
 def warm_up() -> None:
@@ -69,4 +72,8 @@ def _answer(judge: Judge, header: dict[str, Any]) -> dict[str, Any]:
         evaluation = judge.evaluate(request, int(header["seed"]))
     except DojoError as error:
         return {"error": type(error).__name__, "message": str(error)}
+    except Exception as error:
+        _log.exception("judging %s", request.problem.id)
+        message = f"the judge failed on {request.problem.id}: {type(error).__name__}: {error}"
+        return {"error": GymUnavailable.__name__, "message": message}
     return {"evaluation": evaluation.model_dump(mode="json")}

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import shutil
 import signal
 import socket
 import sys
@@ -20,8 +21,9 @@ from kernel_core.gym import sandbox, wire, zygote
 _REAP_INTERVAL_S = 0.5
 
 
-def main(descriptor: int) -> None:
-    """Serve `judge` requests (a socket to its pool attached) until the pool goes away."""
+def main(descriptor: int, base: str) -> None:
+    """Serve `judge` requests (a socket to its pool attached) until the pool goes away; then remove `base`,
+    where everybody's temporary files lie."""
     pool = socket.socket(fileno=descriptor)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     ours, theirs = socket.socketpair()
@@ -45,7 +47,7 @@ def main(descriptor: int) -> None:
         try:
             message = wire.receive(pool, take_descriptors=True)
         except wire.ChannelClosed:
-            _end_everything()
+            _end_everything(base)
         [to_pool] = message.descriptors
         to_compiler, for_compiler = socket.socketpair()
         wire.send(ours, {"do": "zygote"}, descriptors=(for_compiler.fileno(),))
@@ -92,11 +94,12 @@ def _reap() -> None:
             pass
 
 
-def _end_everything() -> None:
+def _end_everything(base: str) -> None:
     """Kill every descendant, however it was orphaned, then leave."""
     while True:
         left = zygote.children()
         if not left:
+            shutil.rmtree(base, ignore_errors=True)
             os._exit(0)
         for pid in left:
             with contextlib.suppress(ProcessLookupError):
@@ -106,4 +109,4 @@ def _end_everything() -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), sys.argv[2])

@@ -127,7 +127,7 @@ class PooledGym:
     def nursery(self) -> _Nursery:
         """The live nursery; a dead one is replaced."""
         if self._nursery is None or not self._nursery.alive:
-            self._nursery = _Nursery()
+            self._nursery = _Nursery(self._base)
         return self._nursery
 
     def new_judge(self) -> socket.socket:
@@ -225,32 +225,37 @@ def _read_answer(header: dict[str, Any]) -> Evaluation:
 class _Nursery:
     """The process that forks judges, as its master sees it."""
 
-    def __init__(self) -> None:
+    def __init__(self, base: str) -> None:
         self._channel, theirs = socket.socketpair()
+        self._log = Path(base) / "nursery.log"
+        root = str(Path(__file__).parents[2])
         environment = {
             **os.environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH")))),
             "OMP_NUM_THREADS": "1",
             "MKL_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
             "CUDA_VISIBLE_DEVICES": "",
             "PYTHONDONTWRITEBYTECODE": "1",
         }
-        command = [sys.executable, "-m", "kernel_core.gym.nursery", str(theirs.fileno())]
-        self._process = subprocess.Popen(
-            command,
-            pass_fds=(theirs.fileno(),),
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
+        command = [sys.executable, "-m", "kernel_core.gym.nursery", str(theirs.fileno()), base]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                command,
+                pass_fds=(theirs.fileno(),),
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                start_new_session=True,
+            )
         theirs.close()
         try:
             wire.receive(self._channel, deadline=time.monotonic() + _START_TIMEOUT_S)
         except (wire.ChannelClosed, wire.ChannelTimeout) as error:
+            reason = self._last_words() or error
             self.close()
-            raise GymUnavailable(f"the judges did not start: {self._last_words() or error}") from error
+            raise GymUnavailable(f"the judges did not start: {reason}") from error
 
     @property
     def alive(self) -> bool:
@@ -280,7 +285,5 @@ class _Nursery:
             self._process.wait()
 
     def _last_words(self) -> str:
-        if self._process.poll() is None or self._process.stderr is None:
-            return ""
-        lines = self._process.stderr.read().decode(errors="replace").strip().splitlines()
-        return lines[-1] if lines else ""
+        lines = self._log.read_text(errors="replace").split("\n") if self._log.exists() else []
+        return next((line.strip() for line in reversed(lines) if line.strip()), "")

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from pydantic import ValidationError
 
+from kernel_core.errors import NotAProblem
 from kernel_core.gym import wire
 from kernel_core.gym.arena import DTYPES, Arena, Slot, dtype_name, lay_out
 from kernel_core.gym.claims import Claim
@@ -179,7 +180,10 @@ def pack(values: Sequence[Any], tensors: list[torch.Tensor]) -> list[Any]:
         elif value is None or isinstance(value, bool | int | str):
             packed.append(value)
         else:
-            raise TypeError(f"an argument of type {type(value).__name__} cannot be handed to a runner")
+            raise NotAProblem(
+                f"an argument of type {type(value).__name__} cannot be handed to a candidate; "
+                "problems may use tensors, numbers, strings, dtypes, lists and tuples"
+            )
     return packed
 
 

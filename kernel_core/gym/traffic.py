@@ -58,7 +58,7 @@ class EagerTraffic:
     at_own_sizes: bool
 
 
-class _Count(LightDispatchMode):
+class _Counter(LightDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.works: list[Work] = []
@@ -74,13 +74,14 @@ class _Count(LightDispatchMode):
 def count_eager(reference: Reference) -> EagerTraffic:
     """What eager mode does for the problem at its own sizes; falls back on the run sizes."""
     needed = reference.inputs_that_matter()
-    small, small_compulsory = _count_on_meta(reference.source, reference.problem.id, needed)
+    name, own_sizes = reference.problem.id, True
     try:
-        full, compulsory = _count_on_meta(reference.problem.source, reference.problem.id, needed)
-        own_sizes = True
+        small, _ = _count(reference.source, name, needed, "meta")
+        full, compulsory = _count(reference.problem.source, name, needed, "meta")
     except Exception:
-        # A size at which the module itself fails: predict at the run sizes instead, and say so.
-        full, compulsory, own_sizes = small, small_compulsory, False
+        # Operators that need data, or inputs that name a device: predict at the run sizes, and say so.
+        full, compulsory = _count(reference.source, name, needed, "cpu")
+        small, own_sizes = full, False
     bytes_ratio = _ratio(sum(w.bytes_distinct for w in full), sum(w.bytes_distinct for w in small))
     flops_ratio = _ratio(sum(w.flops + w.dot_flops for w in full), sum(w.flops + w.dot_flops for w in small))
     return EagerTraffic(tuple(full), bytes_ratio, flops_ratio, compulsory, own_sizes)
@@ -90,15 +91,15 @@ def _ratio(large: int, small: int) -> float:
     return large / small if small else 1.0
 
 
-def _count_on_meta(source: str, problem_id: str, needed: Sequence[int]) -> tuple[list[Work], int]:
+def _count(source: str, problem_id: str, needed: Sequence[int], device: str) -> tuple[list[Work], int]:
     """The works of one eager pass, and the bytes that any program moves for it: outputs written once
     and inputs that matter read once (where the reference gathers, only outputs are certain)."""
     torch.manual_seed(CONSTRUCTION_SEED)
-    with torch.device("meta"), torch.no_grad():
+    with torch.device(device), torch.no_grad():
         namespace = execute_problem(source, problem_id)
         module = namespace["Model"](*namespace["get_init_inputs"]())
         inputs = namespace["get_inputs"]()
-        with _Count() as counter:
+        with _Counter() as counter:
             output = module(*inputs)
     certain = [leaf for leaf in flatten(output)[1] if isinstance(leaf, torch.Tensor)]
     if not any(work.name.startswith(GATHERS) for work in counter.works):

@@ -28,6 +28,11 @@ def replay_works(
         answer = _ask(case, delivery, runners, cage, deadline_s)
     finally:
         delivery.arena.close()
+    if isinstance(answer, Died) and answer.timed_out:
+        case.fail(Verdict.TIMED_OUT, answer.reason)
+        return None
+    if isinstance(answer, Died):
+        answer = answer.reason
     if not isinstance(answer, Replayed):
         case.note("not_reproduced", f"replay: {answer[:200]}")
         case.fail(Verdict.HACKED, "its recorded work does not run on other inputs")
@@ -45,7 +50,7 @@ def replay_works(
 
 def _ask(
     case: Case, delivery: Delivery, runners: socket.socket, cage: Cage, deadline_s: float
-) -> Replayed | str:
+) -> Replayed | Died | str:
     header = {
         **delivery.header,
         "inputs": [slot.to_json() for slot in delivery.input_slots],
@@ -61,7 +66,7 @@ def _ask(
         talk.end()
     match answer:
         case Died():
-            return answer.reason
+            return answer
         case (Replayed() as replayed, _):
             return replayed
         case (Failure() as failure, _):

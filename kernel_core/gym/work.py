@@ -9,7 +9,14 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import flop_registry
 
-_FREE = ("aten::empty", "aten::new_empty", "aten::detach", "aten::_local_scalar_dense", "aten::lift")
+_FREE = (
+    "aten::empty",
+    "aten::new_empty",
+    "aten::_local_scalar_dense",
+    "aten::lift",
+    "aten::_unsafe_view",
+    "aten::_reshape_alias",
+)
 
 GATHERS = ("aten::embedding", "aten::gather", "aten::index", "aten::index_select", "aten::take")
 """Operators that read as much of their first input as they write."""
@@ -44,7 +51,8 @@ def operator_work(function: Any, args: Any, kwargs: dict[str, Any], result: Any)
     """
     schema = function._schema
     given, made = _tensors([*args, *kwargs.values()]), _tensors(result)
-    if schema.name.startswith(_FREE) or not made or (not schema.is_mutable and _views(given, made)):
+    is_view = not schema.is_mutable and any(value.alias_info is not None for value in schema.returns)
+    if schema.name.startswith(_FREE) or not made or is_view:
         return None
     out_bytes = sum(_num_bytes(tensor) for tensor in made)
     if schema.name in GATHERS and given:
@@ -73,10 +81,6 @@ def _tensors(value: Any) -> list[torch.Tensor]:
     if isinstance(value, list | tuple):
         return [tensor for item in value for tensor in _tensors(item)]
     return []
-
-
-def _views(given: list[torch.Tensor], made: list[torch.Tensor]) -> bool:
-    return all(tensor._is_view() or any(tensor is one for one in given) for tensor in made)
 
 
 def _num_bytes(tensor: torch.Tensor) -> int:

@@ -1,0 +1,61 @@
+"""One gym for all tests of the judge: starting it costs more than most of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from kernel_core.config import GymConfig
+from kernel_core.gym import open_gym
+from kernel_core.gym.pool import PooledGym
+from kernel_core.gym.protocol import JudgeRequest
+from kernel_core.problems.load import load_file
+from kernel_core.problems.source import parse_problem
+from kernel_core.records import Candidate, Evaluation, Problem
+
+EXPLOITS = Path(__file__).parents[1] / "exploits"
+PROBLEMS = {file.stem: load_file(file) for file in sorted((EXPLOITS / "problems").glob("*.py"))}
+HEAD = "import torch\nimport torch.nn as nn\nimport triton\nimport triton.language as tl\n\n"
+
+
+@pytest.fixture(scope="session")
+def gym() -> Iterator[PooledGym]:
+    """One judge; a deadline that honest candidates keep on a loaded machine too."""
+    with open_gym(GymConfig(workers=1, deadline_s=20.0)) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def problems() -> dict[str, Problem]:
+    """The small problems that exploits and controls are written for, by name."""
+    return PROBLEMS
+
+
+@pytest.fixture(scope="session")
+def softmax_request() -> Callable[..., JudgeRequest]:
+    """Requests for one problem that differ in a comment, so that each is a candidate of its own."""
+    text = (EXPLOITS / "honest_softmax.py").read_text()
+
+    def make(number: int = 0, **changes: object) -> JudgeRequest:
+        candidate = Candidate.from_source(f"{text}\n# candidate {number}\n")
+        request = JudgeRequest(problem=PROBLEMS["softmax_rows"], candidate=candidate, seed=5)
+        return request.model_copy(update=changes)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def judge_text(gym: PooledGym) -> Callable[..., Evaluation]:
+    """Judge a candidate's text for a problem's text, with the usual imports before both."""
+
+    def judge(problem: str, candidate: str, seed: int = 1, **sizes: int) -> Evaluation:
+        parsed = parse_problem(HEAD + problem, id="test/inline", suite="test")
+        request = JudgeRequest(
+            problem=parsed, candidate=Candidate.from_source(HEAD + candidate), sizes=sizes or None, seed=seed
+        )
+        [evaluation] = gym.judge([request])
+        return evaluation
+
+    return judge

@@ -1,0 +1,87 @@
+"""Shape and type, then non-finite masks, then values within a tolerance that follows the output's size."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernel_core.gym.compare import compare_outputs, compare_values
+from kernel_core.gym.reference import Expected
+
+
+def _expected(value: torch.Tensor, dtype: str = "float32", honest_error: float = 0.0) -> Expected:
+    return Expected(dtype=dtype, shape=tuple(value.shape), value=value, honest_error=honest_error)
+
+
+@pytest.mark.parametrize(
+    ("got", "true", "passes"),
+    [
+        ([1.0, 2.0], [1.0, 2.0], True),
+        ([1.0001, 2.0], [1.0, 2.0], True),
+        ([1.001, 2.0], [1.0, 2.0], False),
+        ([0.0, 0.0], [1e-5, 2e-5], False),
+        ([0.0, 0.0], [0.0, 1e-7], True),
+        ([float("nan"), 1.0], [1.0, 1.0], False),
+        ([1.0, 1.0], [float("nan"), 1.0], False),
+        ([float("nan"), 1.0], [float("nan"), 1.0], True),
+        ([float("inf"), 1.0], [float("inf"), 1.0], True),
+        ([float("-inf"), 1.0], [float("inf"), 1.0], False),
+        ([float("inf"), 1.0], [3e38, 1.0], False),
+    ],
+)
+def test_values_pass_within_tolerance(got: list[float], true: list[float], passes: bool) -> None:
+    fault = compare_values(torch.tensor(got), _expected(torch.tensor(true, dtype=torch.float64)))
+    assert (fault is None) == passes
+
+
+def test_the_references_own_error_is_allowed_but_capped() -> None:
+    true = torch.tensor([100.0, 0.0], dtype=torch.float64)
+    got = torch.tensor([100.0, 0.02])
+    assert compare_values(got, _expected(true)) is not None
+    assert compare_values(got, _expected(true, honest_error=0.01)) is None
+    assert compare_values(torch.tensor([100.0, 5.0]), _expected(true, honest_error=1e9)) is not None
+
+
+def test_integers_are_exact_and_the_worst_index_is_named() -> None:
+    true = torch.arange(6).reshape(2, 3)
+    got = true.clone()
+    assert compare_values(got, _expected(true, "int64")) is None
+    got[1, 2] = 7
+    assert (
+        compare_values(got, _expected(true, "int64")) == "at [1, 2] is 7, expected 5; 17 % of values differ"
+    )
+
+
+@pytest.mark.parametrize(
+    ("nesting", "leaves", "words"),
+    [
+        ("*", [["tensor", "float32", [3]]], "nested"),
+        (["*"], [["tensor", "float32", [4]]], "has shape [4], expected [3]"),
+        (["*"], [["tensor", "float16", [3]]], "has dtype float16, expected float32"),
+        (["*"], [["other", "NoneType"]], "is a NoneType, expected a tensor"),
+        (["*"], [["tensor", "float32"]], "cannot be read"),
+        (["*"], [["tensor", 5, "x"]], "cannot be read"),
+        (["*"], [], "there are 0 outputs, expected 1"),
+    ],
+)
+def test_form_comes_before_values(nesting: object, leaves: list[object], words: str) -> None:
+    expected = [_expected(torch.zeros(3, dtype=torch.float64))]
+    fault = compare_outputs(nesting, leaves, [torch.zeros(3)], ["*"], expected)
+    assert fault is not None
+    assert words in fault
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**31), scale=st.sampled_from([1e-6, 1e-3, 1.0, 1e3, 1e6]))
+def test_a_single_wrong_element_is_found_at_any_scale(seed: int, scale: float) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    true = torch.randn(257, generator=generator, dtype=torch.float64) * scale
+    got = true.float()
+    assert compare_values(got, _expected(true)) is None
+    position = seed % 257
+    got[position] += 0.01 * scale + 1e-5
+    fault = compare_values(got, _expected(true))
+    assert fault is not None
+    assert fault.startswith(f"at [{position}] ")

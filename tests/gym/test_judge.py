@@ -1,0 +1,277 @@
+"""What the judge makes of problems and candidates of many forms, and what it says about them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from kernel_core.errors import ConfigError, NotAProblem
+from kernel_core.gym.pool import PooledGym
+from kernel_core.gym.protocol import JudgeRequest
+from kernel_core.records import Candidate, Evaluation, NoCandidate, Problem, Verdict
+
+JudgeText = Callable[..., Evaluation]
+
+ADD_ONE = """
+@triton.jit
+def affine(x_ptr, out_ptr, scale, shift, count, BLOCK: tl.constexpr):
+    index = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = index < count
+    x = tl.load(x_ptr + index, mask=mask)
+    tl.store(out_ptr + index, x * scale + shift, mask=mask)
+
+
+def launch(x, scale, shift):
+    out = torch.empty_like(x)
+    affine[(triton.cdiv(x.numel(), 64),)](x, out, scale, shift, x.numel(), BLOCK=64)
+    return out
+"""
+
+
+def test_conv_and_batch_norm_in_train_mode(judge_text: JudgeText) -> None:
+    problem = """
+B, C, S = 2, 3, 9
+
+class Model(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.conv = nn.Conv2d(channels, 4, 3)
+        self.norm = nn.BatchNorm2d(4)
+
+    def forward(self, x):
+        return self.norm(self.conv(x)) * 2.0 + 1.0
+
+def get_inputs():
+    return [torch.rand(B, C, S, S)]
+
+def get_init_inputs():
+    return [C]
+"""
+    candidate = (
+        ADD_ONE
+        + """
+class ModelNew(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.conv = nn.Conv2d(channels, 4, 3)
+        self.norm = nn.BatchNorm2d(4)
+
+    def forward(self, x):
+        return launch(self.norm(self.conv(x)), 2.0, 1.0)
+"""
+    )
+    evaluation = judge_text(problem, candidate)
+    assert evaluation.correct, evaluation.feedback
+    assert evaluation.provenance is not None
+    assert 0 < evaluation.provenance.own_kernel_share < 1
+
+
+def test_scalars_among_inputs_and_an_input_changed_by_the_reference(judge_text: JudgeText) -> None:
+    problem = """
+N = 70
+
+class Model(nn.Module):
+    def forward(self, x, factor: float, steps: int):
+        x += steps
+        return x * factor
+
+def get_inputs():
+    return [torch.rand(N), 2.5, 3]
+
+def get_init_inputs():
+    return []
+"""
+    candidate = (
+        ADD_ONE
+        + """
+class ModelNew(nn.Module):
+    def forward(self, x, factor, steps):
+        return launch(x, factor, factor * steps)
+"""
+    )
+    assert judge_text(problem, candidate).correct
+
+
+def test_sizes_replace_the_problems_constants(judge_text: JudgeText) -> None:
+    problem = """
+N = 1099511627776
+
+class Model(nn.Module):
+    def forward(self, x):
+        return x + 1
+
+def get_inputs():
+    return [torch.rand(N)]
+
+def get_init_inputs():
+    return []
+"""
+    candidate = (
+        ADD_ONE
+        + """
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return launch(x, 1.0, 1.0)
+"""
+    )
+    evaluation = judge_text(problem, candidate, N=100)
+    assert evaluation.correct
+    assert evaluation.traffic is not None
+    assert evaluation.traffic.bytes_distinct == pytest.approx(8 * 2**40, rel=1e-6)
+    with pytest.raises(ConfigError, match="M"):
+        judge_text(problem, candidate, M=100)
+
+
+def test_half_precision_is_held_to_its_own_tolerance(judge_text: JudgeText) -> None:
+    problem = """
+N = 200
+
+class Model(nn.Module):
+    def forward(self, x):
+        return x * 3
+
+def get_inputs():
+    return [torch.rand(N).half()]
+
+def get_init_inputs():
+    return []
+"""
+    candidate = (
+        ADD_ONE
+        + """
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return launch(x, {factor}, 0.0)
+"""
+    )
+    assert judge_text(problem, candidate.format(factor=3.0)).correct
+    assert judge_text(problem, candidate.format(factor=3.2)).verdict is Verdict.WRONG
+
+
+def test_non_finite_values_of_the_reference_are_wanted_too(judge_text: JudgeText) -> None:
+    problem = """
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.where(x > 0.5, x, -float("inf"))
+
+def get_inputs():
+    return [torch.rand(100)]
+
+def get_init_inputs():
+    return []
+"""
+    candidate = """
+@triton.jit
+def mask_small(x_ptr, out_ptr, count, fill, BLOCK: tl.constexpr):
+    index = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + index, mask=index < count)
+    tl.store(out_ptr + index, tl.where(x > 0.5, x, fill), mask=index < count)
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        out = torch.empty_like(x)
+        mask_small[(1,)](x, out, x.numel(), {fill}, BLOCK=128)
+        return out
+"""
+    assert judge_text(problem, candidate.format(fill='-float("inf")')).correct
+    refused = judge_text(problem, candidate.format(fill="-1e30"))
+    assert refused.verdict is Verdict.WRONG
+    assert "expected -inf" in refused.feedback
+
+
+def test_feedback_names_the_line_the_candidate_crashed_on(judge_text: JudgeText) -> None:
+    problem = "class Model(nn.Module):\n    def forward(self, x):\n        return x\n\n"
+    problem += "def get_inputs():\n    return [torch.rand(4)]\n\ndef get_init_inputs():\n    return []\n"
+    candidate = "class ModelNew(nn.Module):\n    def forward(self, x):\n        return x.no_such_method()\n"
+    evaluation = judge_text(problem, candidate)
+    assert evaluation.verdict is Verdict.CRASHED
+    assert evaluation.feedback.startswith("crashed: line 8: AttributeError: ")
+
+
+def test_a_launched_kernel_that_does_not_compile_comes_before_a_crash(judge_text: JudgeText) -> None:
+    problem = "class Model(nn.Module):\n    def forward(self, x):\n        return x * 2\n\n"
+    problem += "def get_inputs():\n    return [torch.rand(4)]\n\ndef get_init_inputs():\n    return []\n"
+    candidate = """
+@triton.jit
+def double(x_ptr, out_ptr, BLOCK: tl.constexpr):
+    index = tl.arange(0, BLOCK)
+    tl.store(out_ptr + index, tl.load(x_ptr + index) * 2)
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        out = torch.empty_like(x)
+        double[(1,)](x, out, BLOCK=3)
+        raise RuntimeError("later")
+"""
+    evaluation = judge_text(problem, candidate)
+    assert evaluation.verdict is Verdict.NOT_COMPILED
+    assert evaluation.feedback == "did not compile: line 9: arange's range must be a power of 2"
+
+
+def test_unmatched_weights_are_named(judge_text: JudgeText) -> None:
+    problem = """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.rand(3)
+        self.weight = nn.Parameter(torch.rand(8))
+
+    def forward(self, x):
+        return x * self.weight
+
+def get_inputs():
+    return [torch.rand(8)]
+
+def get_init_inputs():
+    return []
+"""
+    candidate = (
+        ADD_ONE
+        + """
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return launch(x, 1.0, 0.0)
+"""
+    )
+    evaluation = judge_text(problem, candidate)
+    assert evaluation.verdict is Verdict.WRONG
+    assert evaluation.feedback.endswith("weights not matched by name and shape: weight")
+
+
+def test_a_broken_problem_is_the_callers_mistake(judge_text: JudgeText) -> None:
+    problem = "class Model(nn.Module):\n    def forward(self, x):\n        return x @ x\n\n"
+    problem += "def get_inputs():\n    return [torch.rand(4, 5)]\n\ndef get_init_inputs():\n    return []\n"
+    with pytest.raises(NotAProblem, match="reference of test/inline fails"):
+        judge_text(problem, "class ModelNew(nn.Module):\n    pass\n")
+
+
+def test_no_candidate_is_malformed(gym: PooledGym, problems: dict[str, Problem]) -> None:
+    nothing = NoCandidate(reason="no <KERNEL> block")
+    [evaluation] = gym.judge([JudgeRequest(problem=problems["relu"], candidate=nothing)])
+    assert evaluation.verdict is Verdict.MALFORMED
+    assert evaluation.feedback == "not parsed: no <KERNEL> block"
+
+
+def test_the_same_seed_gives_the_same_evaluation(
+    gym: PooledGym, softmax_request: Callable[..., JudgeRequest], problems: dict[str, Problem]
+) -> None:
+    wrong = Candidate.from_source(
+        (softmax_request().candidate.source).replace('other=-float("inf")', "other=0.0")
+    )
+    requests = [softmax_request(), softmax_request(candidate=wrong)]
+    first, second = gym.judge(requests), gym.judge(requests)
+    for one, other in zip(first, second, strict=True):
+        assert one.model_dump(exclude={"seconds"}) == other.model_dump(exclude={"seconds"})
+    assert [one.verdict for one in first] == [Verdict.CORRECT, Verdict.WRONG]
+
+
+def test_a_correct_evaluation_says_how_it_was_isolated_and_what_moved(
+    gym: PooledGym, softmax_request: Callable[..., JudgeRequest]
+) -> None:
+    [evaluation] = gym.judge([softmax_request()])
+    assert {"files", "network", "processes", "rlimits"} <= set(evaluation.sandbox)
+    assert evaluation.traffic is not None
+    assert evaluation.traffic.bytes_distinct == 2 * 4 * 8192 * 4096
+    assert evaluation.predicted_speedup == pytest.approx(1.0, abs=0.01)
+    assert evaluation.speedup is None

@@ -1,0 +1,175 @@
+"""The pool: order, once each, faults of ours survived, nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kernel_core.config import GymConfig
+from kernel_core.errors import Corrupt, GymUnavailable
+from kernel_core.gym import GYM_VERSION, open_gym
+from kernel_core.gym.pool import PooledGym
+from kernel_core.gym.protocol import JudgeRequest
+from kernel_core.records import Candidate, Problem, Verdict
+from kernel_core.store import Store
+
+MakeRequest = Callable[..., JudgeRequest]
+
+
+def _descendants(pid: int) -> list[int]:
+    found = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in task.read_text().split():
+            found += [int(child), *_descendants(int(child))]
+    return found
+
+
+def _alive(pids: list[int]) -> list[int]:
+    def running(pid: int) -> bool:
+        try:
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        except FileNotFoundError:
+            return False
+
+    return [pid for pid in pids if running(pid)]
+
+
+def _wait_until_gone(pids: list[int], seconds: float = 20.0) -> list[int]:
+    give_up = time.monotonic() + seconds
+    while _alive(pids) and time.monotonic() < give_up:
+        time.sleep(0.05)
+    return _alive(pids)
+
+
+def test_results_come_in_order_and_equal_requests_are_judged_once(
+    gym: PooledGym, softmax_request: MakeRequest, problems: dict[str, Problem]
+) -> None:
+    broken = Candidate.from_source("class ModelNew:\n    pass\nimport nothing_there\n")
+    requests = [
+        softmax_request(100),
+        softmax_request(candidate=broken),
+        softmax_request(100),
+        softmax_request(candidate=broken, problem=problems["relu"]),
+    ]
+    seen: list[tuple[int, int]] = []
+    evaluations = gym.judge(requests, lambda label, done, total: seen.append((done, total)))
+    assert [one.verdict for one in evaluations] == [
+        Verdict.CORRECT,
+        Verdict.NOT_COMPILED,
+        Verdict.CORRECT,
+        Verdict.NOT_COMPILED,
+    ]
+    assert evaluations[0] == evaluations[2]
+    assert evaluations[3].problem_id == problems["relu"].id
+    assert seen[-1] == (4, 4)
+    assert gym.version == GYM_VERSION
+
+
+def test_cuda_is_refused_in_words() -> None:
+    with pytest.raises(GymUnavailable, match="judges on the CPU only"):
+        open_gym(GymConfig(device="cuda"))
+
+
+def test_known_evaluations_come_from_the_store(softmax_request: MakeRequest, tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    request = softmax_request(1)
+    with open_gym(GymConfig(workers=1), cache=store) as gym:
+        [first] = gym.judge([request])
+        files = list((tmp_path / "evaluations").glob("??/*.json"))
+        [again] = gym.judge([request])
+        [anew] = gym.judge([request.model_copy(update={"rejudge": True})])
+        assert len(files) == 1
+        assert again == first
+        assert anew.seconds != first.seconds
+        files[0].write_text("{")
+        with pytest.raises(Corrupt, match="not valid JSON"):
+            gym.judge([request])
+
+
+def test_a_killed_judge_loses_no_candidate_and_close_leaves_no_process(softmax_request: MakeRequest) -> None:
+    others = set(_descendants(os.getpid()))
+    gym = open_gym(GymConfig(workers=2))
+    requests = [softmax_request(number) for number in range(12)]
+    gym.judge(requests[:2])
+    mine = set(_descendants(os.getpid())) - others
+    judges = _judges(mine)
+    assert len(judges) == 2
+
+    def kill_both() -> None:
+        for judge in judges:
+            time.sleep(0.3)
+            os.kill(judge, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill_both)
+    killer.start()
+    evaluations = gym.judge(requests)
+    killer.join()
+    assert [one.candidate_sha for one in evaluations] == [r.candidate.sha256 for r in requests]
+    assert all(one.correct for one in evaluations)
+    mine |= set(_descendants(os.getpid())) - others
+    gym.close()
+    with pytest.raises(GymUnavailable, match="closed"):
+        gym.judge(requests[:1])
+    assert _wait_until_gone(sorted(mine)) == []
+
+
+def _judges(pids: set[int]) -> list[int]:
+    """The nursery's children, but for the first, which serves compilers."""
+    [nursery] = [pid for pid in pids if _parent(pid) == os.getpid()]
+    return sorted(pid for pid in pids if _parent(pid) == nursery)[1:]
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def test_nothing_survives_a_parent_that_is_killed(tmp_path: Path) -> None:
+    script = tmp_path / "parent.py"
+    script.write_text(
+        "import sys, time\n"
+        f"sys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
+        "from kernel_core.config import GymConfig\n"
+        "from kernel_core.gym import open_gym\n"
+        "from kernel_core.gym.protocol import JudgeRequest\n"
+        "from kernel_core.problems.load import load_file\n"
+        "from kernel_core.records import Candidate\n"
+        "gym = open_gym(GymConfig(workers=1, deadline_s=100.0))\n"
+        "print('open', flush=True)\n"
+        f"problem = load_file({str(Path(__file__).parents[1] / 'exploits/problems/relu.py')!r})\n"
+        f"text = open({str(Path(__file__).parents[1] / 'exploits/ignores_signals.py')!r}).read()\n"
+        "gym.judge([JudgeRequest(problem=problem, candidate=Candidate.from_source(text))])\n"
+    )
+    parent = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    assert parent.stdout.readline() == "open\n"
+    give_up = time.monotonic() + 30
+    while len(everyone := _descendants(parent.pid)) < 6 and time.monotonic() < give_up:
+        time.sleep(0.1)
+    assert len(everyone) == 6  # nursery, compilers and their zygote, judge, its zygote, the runner
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    assert _wait_until_gone(everyone) == []
+
+
+def test_judging_many_leaves_memory_as_it_was(gym: PooledGym, softmax_request: MakeRequest) -> None:
+    def resident_mb() -> float:
+        pages = sum(
+            int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+            for pid in _descendants(os.getpid())
+            if Path(f"/proc/{pid}/statm").exists()
+        )
+        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+    gym.judge([softmax_request(number, seed=number) for number in range(8)])
+    before = resident_mb()
+    gym.judge([softmax_request(number, seed=number) for number in range(8, 24)])
+    assert resident_mb() - before < 40

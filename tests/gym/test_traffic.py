@@ -1,0 +1,81 @@
+"""Predicted times follow from bytes, operations and launches, at the problem's own sizes."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernel_core.gym.reference import Reference
+from kernel_core.gym.traffic import GPUS, count_eager, launch_time_ms, predict, scaled
+from kernel_core.gym.work import Work
+from kernel_core.problems.source import parse_problem
+from kernel_core.records import Problem
+
+H200 = GPUS["H200"]
+
+
+def _problem(forward: str, inputs: str = "[torch.rand(N, N)]") -> Problem:
+    source = (
+        "import torch\nimport torch.nn as nn\nN = 1024\n\n"
+        f"class Model(nn.Module):\n    def forward(self, *args):\n        {forward}\n\n"
+        f"def get_inputs():\n    return {inputs}\n\ndef get_init_inputs():\n    return []\n"
+    )
+    return parse_problem(source, id="test/traffic", suite="test")
+
+
+def _work(**counts: int) -> Work:
+    fields = {"bytes_accessed": 0, "bytes_distinct": 0, "flops": 0} | counts
+    return Work(name="kernel", own=True, **fields)
+
+
+def test_a_memory_bound_launch_takes_its_bytes_over_the_bandwidth() -> None:
+    time_ms = launch_time_ms(_work(bytes_accessed=4_300_000_000, bytes_distinct=4_300_000_000), H200)
+    assert time_ms == pytest.approx(1.0 + H200.launch_ms)
+
+
+def test_bytes_read_again_cost_the_cache_not_the_memory() -> None:
+    once = launch_time_ms(_work(bytes_accessed=10**9, bytes_distinct=10**9), H200)
+    twice = launch_time_ms(_work(bytes_accessed=2 * 10**9, bytes_distinct=10**9), H200)
+    tenfold = launch_time_ms(_work(bytes_accessed=10**10, bytes_distinct=10**9), H200)
+    assert once == twice < tenfold
+
+
+def test_an_arithmetic_bound_launch_takes_its_operations_over_the_peak() -> None:
+    time_ms = launch_time_ms(_work(flops=50_000_000_000, bytes_accessed=8, bytes_distinct=8), H200)
+    assert time_ms == pytest.approx(1.0 + H200.launch_ms)
+
+
+def test_eager_counts_each_operator_and_no_view() -> None:
+    reference = Reference(_problem("return torch.relu(args[0].t().reshape(-1) * 2)"), {"N": 16})
+    eager = count_eager(reference)
+    assert [work.name for work in eager.works] == ["aten::clone", "aten::mul", "aten::relu"]
+    assert [work.bytes_distinct for work in eager.works] == [2 * 4 * 1024**2] * 3
+    assert eager.bytes_ratio == 64**2
+    assert eager.compulsory_bytes == 2 * 4 * 1024**2
+
+
+def test_eager_products_grow_faster_than_their_bytes() -> None:
+    eager = count_eager(Reference(_problem("return args[0] @ args[0]"), {"N": 16}))
+    assert eager.works[0].dot_flops == 2 * 1024**3
+    assert eager.flops_ratio == 64**3
+    [large] = scaled([_work(bytes_accessed=6, bytes_distinct=4, flops=2)], eager)
+    assert (large.bytes_accessed, large.bytes_distinct, large.flops) == (6 * 64**2, 4 * 64**2, 2 * 64**3)
+
+
+def test_inputs_that_do_not_matter_are_not_compulsory() -> None:
+    problem = _problem("return args[0] + 0 * args[1]", "[torch.rand(N), torch.rand(N)]")
+    assert count_eager(Reference(problem, {"N": 16})).compulsory_bytes == 2 * 4 * 1024
+
+
+def test_no_count_goes_below_what_must_move() -> None:
+    honest, raised = predict([_work(bytes_accessed=10**9, bytes_distinct=10**9)], "H200", 10**9)
+    assert not raised
+    forged, raised = predict([_work(bytes_accessed=8, bytes_distinct=8)], "H200", 10**9)
+    assert raised
+    assert forged.predicted_ms == pytest.approx(honest.predicted_ms)
+
+
+def test_own_share_is_of_time_not_of_launches() -> None:
+    library = Work(name="aten::mm", own=False, bytes_accessed=10**10, bytes_distinct=10**10, flops=0)
+    traffic, _ = predict([_work(bytes_accessed=10**9, bytes_distinct=10**9), library], "H200")
+    assert traffic.own_share == pytest.approx(0.1, abs=0.01)
+    assert traffic.num_launches == 2
