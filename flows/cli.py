@@ -26,6 +26,8 @@ STAGES = {
     "nightly": "newest checkpoints of named runs, beside the night before",
 }
 
+ROOT = os.environ.get("DOJO_ROOT", "runs")
+
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run a command and leave with its exit code."""
@@ -69,7 +71,7 @@ def build_parser() -> argparse.ArgumentParser:
     search = commands.add_parser("search", help="the corpus kernels nearest to words or a problem")
     search.add_argument("query", help="words, or the file of a problem")
     search.add_argument("--run", required=True, help="the run whose index is searched")
-    search.add_argument("--root", default="runs")
+    search.add_argument("--root", default=ROOT, help="where runs are (DOJO_ROOT, or runs)")
     search.add_argument("-k", type=int, default=5, help="how many")
     search.set_defaults(command=_search)
     _add_runs(commands.add_parser("runs", help="what was run, and what is running"))
@@ -96,7 +98,6 @@ def _add_judge(judge: argparse.ArgumentParser) -> None:
 
 
 def _add_runs(runs: argparse.ArgumentParser) -> None:
-    runs.add_argument("--root", default=os.environ.get("DOJO_ROOT", "runs"))
     actions = runs.add_subparsers(metavar="ACTION", required=True)
     for action, purpose in {
         "list": "every run and whether it is alive",
@@ -117,6 +118,7 @@ def _add_runs(runs: argparse.ArgumentParser) -> None:
             command.add_argument("-f", "--follow", action="store_true")
         if action == "watch":
             command.add_argument("--every", type=float, default=5.0, metavar="SECONDS")
+        command.add_argument("--root", default=ROOT, help="where runs are (DOJO_ROOT, or runs)")
         command.set_defaults(command=_runs, action=action)
 
 

@@ -4,20 +4,32 @@ from __future__ import annotations
 
 from prefect import flow
 
-from flows.running import running
-from kernel_core.config import TrainConfig
+from flows.foundations import INDEX, INGEST, lay_corpus
+from flows.route import Mode
+from flows.running import running, started_by_another_flow
+from kernel_core.config import IndexConfig, IngestConfig, TrainConfig
 from kernel_core.stage_work import sealed_digest, working_on
 from tasks.learn import teach
 
 
 @flow(name="cold-start")
-def cold_start(config: TrainConfig, run: str = "train", root: str = "runs") -> None:
-    """Judge conversations made from the run's snapshot and index, train on them, and seal `cold_start/`."""
-    with running("cold-start", run, root, {"config": config, "run": run, "root": root}) as here:
-        reads = {}
-        for name in ("snapshot", "index"):
-            here.store.child(name).open_sealed(name)
-            reads[name] = sealed_digest(here.store.child(name))
+def cold_start(
+    config: TrainConfig,
+    run: str = "train",
+    root: str = "runs",
+    ingest: IngestConfig = INGEST,
+    index: IndexConfig = INDEX,
+    mode: Mode = "inline",
+) -> None:
+    """Judge conversations made from the run's snapshot and index, train on them, and seal `cold_start/`.
+
+    Alone it makes the snapshot and the index that the run lacks; as a stage it takes them as they are.
+    """
+    parameters = {"config": config, "run": run, "root": root, "ingest": ingest, "index": index, "mode": mode}
+    with running("cold-start", run, root, parameters) as here:
+        if not started_by_another_flow():
+            lay_corpus(here, ingest, index, mode)
+        reads = {name: sealed_digest(here.store.child(name)) for name in ("snapshot", "index")}
         settings = config.model_dump(include={"policy", "cold_start", "rollout", "gym"})
         with working_on(here, "cold-start", settings, reads, folder="cold_start") as work:
             if not work.done:

@@ -1,30 +1,28 @@
-"""What training and evaluation stand on: a snapshot, its index, and a policy to begin with."""
+"""What learning and evaluating stand on: a snapshot, its index, and a policy to begin with."""
 
 from __future__ import annotations
 
-from flows.cold_start import cold_start
 from flows.index import index
 from flows.ingest import ingest
 from flows.route import Mode, route
-from kernel_core.config import IndexConfig, IngestConfig, TrainConfig
+from kernel_core.config import IndexConfig, IngestConfig, PolicyConfig
 from kernel_core.run_policy import needs_cold_start
 from kernel_core.runs import Run
 from kernel_core.stage_work import sealed_digest
 
+INGEST, INDEX = IngestConfig(), IndexConfig()
+"""A run that has no corpus yet gets one made with the default settings."""
 
-def lay_foundations(
-    here: Run, config: TrainConfig, ingest_config: IngestConfig, index_config: IndexConfig, mode: Mode
-) -> dict[str, str]:
-    """Make the run's snapshot, index and cold start where they are needed; gives their digests."""
+
+def lay_corpus(here: Run, ingest_config: IngestConfig, index_config: IndexConfig, mode: Mode) -> None:
+    """Make the run's snapshot and its index, unless they are there."""
     where = {"run": here.name, "root": here.root}
     route(ingest, mode, config=ingest_config, **where)
-    route(index, mode, foundations(here, config), config=index_config, **where)
-    if needs_cold_start(config.policy):
-        route(cold_start, mode, foundations(here, config), config=config, **where)
-    return foundations(here, config)
+    snapshot = {"snapshot": sealed_digest(here.store.child("snapshot"))}
+    route(index, mode, snapshot, config=index_config, **where)
 
 
-def foundations(here: Run, config: TrainConfig) -> dict[str, str]:
+def foundations(here: Run, policy: PolicyConfig) -> dict[str, str]:
     """Digests of what the run has of snapshot, index and, where the policy needs it, cold start."""
-    names = ("snapshot", "index", *(("cold_start",) if needs_cold_start(config.policy) else ()))
+    names = ("snapshot", "index", *(("cold_start",) if needs_cold_start(policy) else ()))
     return {name: sealed_digest(here.store.child(name)) for name in names}

@@ -5,13 +5,14 @@ from __future__ import annotations
 from prefect import flow
 
 from flows.best_of_n import best_of_n
+from flows.cold_start import cold_start
 from flows.evaluate import evaluate
-from flows.foundations import lay_foundations
+from flows.foundations import foundations, lay_corpus
 from flows.route import Mode, route
 from flows.running import running
 from flows.train import train
 from kernel_core.config import PipelineConfig
-from kernel_core.run_policy import read_digests
+from kernel_core.run_policy import needs_cold_start, read_digests
 from tasks.report import report_pipeline
 
 BEFORE, AFTER, WINNERS = "evaluate-before", "evaluate-after", "best-of-n"
@@ -25,17 +26,20 @@ def pipeline(config: PipelineConfig, mode: Mode = "inline") -> None:
     settings of those stages say.
     """
     where = {"run": config.run, "root": config.root}
+    policy = config.train.policy
     with running("pipeline", config.run, config.root, {"config": config, "mode": mode}) as here:
-        stands_on = lay_foundations(here, config.train, config.ingest, config.index, mode)
+        lay_corpus(here, config.ingest, config.index, mode)
+        if needs_cold_start(policy):
+            route(cold_start, mode, foundations(here, policy), config=config.train, **where)
 
-        untrained = {"policy": config.train.policy, "checkpoint": None}
-        before = config.evaluate.model_copy(update=untrained)
+        stands_on = foundations(here, policy)
+        before = config.evaluate.model_copy(update={"policy": policy, "checkpoint": None})
         route(evaluate, mode, stands_on, config=before, name=BEFORE, **where)
 
         route(train, mode, stands_on, config=config.train, **where)
 
-        trained = {"policy": config.train.policy, "checkpoint": config.run}
-        reads = read_digests(here, config.train.policy, config.run)
+        trained = {"policy": policy, "checkpoint": config.run}
+        reads = read_digests(here, policy, config.run)
         after = config.evaluate.model_copy(update=trained)
         route(evaluate, mode, reads, config=after, name=AFTER, **where)
         search = config.best_of_n.model_copy(update=trained)

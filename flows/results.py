@@ -28,7 +28,7 @@ def show_results(stage: str, parameters: Mapping[str, Any], flow_run_id: str, co
     for part in _parts(stage, run, parameters):
         console.print(part)
     say(f"Files: {run.store.path()}/  ({', '.join(run.store.names())})")
-    say(f"Again: dojo runs show {name}" + (f" --root {root}" if root != "runs" else ""))
+    say(f"Again: dojo runs show {name}{'' if root == 'runs' else f' --root {root}'}")
     say(f"In the Prefect UI, with stages, tables and logs: dojo ui, then {UI}/runs/flow-run/{flow_run_id}")
 
 
@@ -51,11 +51,13 @@ def _parts(stage: str, run: Run, parameters: Mapping[str, Any]) -> Iterator[Rend
         )
 
 
-def before_and_after(first: Run, second: Run, before: str, after: str) -> Table:
+def before_and_after(
+    first: Run, second: Run, before: str, after: str, columns: tuple[str, str] = ("before", "after")
+) -> Table:
     """Two scorecards side by side: figures of last turns, and the 95 % interval of each change."""
     change = compare(load_scorecard(first.store.child(before)), load_scorecard(second.store.child(after)))
-    title = f"held-out problems: {len(change.gained)} gained, {len(change.lost)} lost"
-    table = Table("metric", "before", "after", "change", "95 % interval", "", title=title)
+    title = f"{after}: {len(change.gained)} problems gained, {len(change.lost)} lost"
+    table = Table("metric", *columns, "change", "95 % interval", "", title=title)
     for row in change.rows():
         if row["turn"] == "last" and row["before"] is not None:
             interval = "" if row["low"] is None else f"{row['low']:+.2f} … {row['high']:+.2f}"
@@ -98,7 +100,7 @@ def comparison_of(first: Run, second: Run) -> Iterator[RenderableType]:
     """The scorecards that two runs both have, side by side."""
     for name in sorted(set(first.store.names()) & set(second.store.names())):
         if name.startswith("evaluate") and all(run.store.child(name).sealed() for run in (first, second)):
-            yield before_and_after(first, second, name, name)
+            yield before_and_after(first, second, name, name, columns=(first.name, second.name))
 
 
 def rows_table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:

@@ -10,13 +10,14 @@ from typing import Any
 
 from kernel_core.config import Config
 from kernel_core.runs import Run
+from tasks.tools import judges_kept
 
 LOGGERS = ("kernel_core", "tasks", "flows")
 
 
 @contextlib.contextmanager
 def running(flow: str, run: str, root: str, parameters: Mapping[str, Any]) -> Iterator[Run]:
-    """The run's folder, owned and logged for as long as the flow runs.
+    """The run's folder, owned and logged for as long as the flow runs, with judges kept open meanwhile.
 
     A flow that another flow started works in its parent's run and leaves owning it to the parent.
     """
@@ -24,7 +25,7 @@ def running(flow: str, run: str, root: str, parameters: Mapping[str, Any]) -> It
     if started_by_another_flow():
         yield here
         return
-    with here.owned(flow, as_json(parameters)), logged(here):
+    with here.owned(flow, as_json(parameters)), logged(here), judges_kept():
         yield here
 
 

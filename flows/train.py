@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from prefect import flow
 
-from flows.foundations import foundations, lay_foundations
-from flows.route import Mode
+from flows.cold_start import cold_start
+from flows.foundations import INDEX, INGEST, foundations, lay_corpus
+from flows.route import Mode, route
 from flows.running import running, started_by_another_flow
 from kernel_core.config import IndexConfig, IngestConfig, TrainConfig
+from kernel_core.run_policy import needs_cold_start
 from kernel_core.stage_work import working_on
 from tasks.learn import train_policy
 from tasks.report import report_training
 
-INGEST, INDEX = IngestConfig(), IndexConfig()
-"""A run that has no corpus yet gets one made with the default settings."""
+HOW_FAR = ("steps", "minutes")
+"""Settings that may change when a run goes on: they do not say what is learned, but for how long."""
 
 
 @flow(name="train")
@@ -25,17 +27,20 @@ def train(
     index: IndexConfig = INDEX,
     mode: Mode = "inline",
 ) -> None:
-    """Make what the run still lacks of snapshot, index and cold start; then train to the last step.
+    """Train to the last step, going on from the run's newest checkpoint.
 
-    As a stage of a pipeline it takes them as they are: the pipeline made them.
+    Alone it makes what the run lacks of snapshot, index and cold start; as a stage it takes them as they
+    are.
     """
     parameters = {"config": config, "run": run, "root": root, "ingest": ingest, "index": index, "mode": mode}
     with running("train", run, root, parameters) as here:
         if not started_by_another_flow():
-            lay_foundations(here, config, ingest, index, mode)
-        reads = foundations(here, config)
-        how_far = ("steps", "minutes")
-        with working_on(here, "train", config.model_dump(), reads, folder="", may_change=how_far) as work:
+            lay_corpus(here, ingest, index, mode)
+            if needs_cold_start(config.policy):
+                made = foundations(here, config.policy)
+                route(cold_start, mode, made, config=config, run=run, root=root)
+        reads = foundations(here, config.policy)
+        with working_on(here, "train", config.model_dump(), reads, folder="", may_change=HOW_FAR) as work:
             if not work.done:
                 work.output = train_policy(config, here)
             report_training(here)

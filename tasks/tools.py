@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from kernel_core.config import GymConfig, PolicyConfig
+from kernel_core.errors import GymUnavailable
 from kernel_core.gym.protocol import Gym
 from kernel_core.policy.protocol import Policy
 from kernel_core.retrieval.protocol import Retriever
@@ -27,13 +28,45 @@ class Tools(NamedTuple):
     retriever: Retriever | None
 
 
+_kept: dict[str, Gym] | None = None
+"""Judges that stay open between the stages of one process; None where nobody asked for it."""
+
+
+@contextlib.contextmanager
+def judges_kept() -> Iterator[None]:
+    """Judges opened inside the block serve every stage in it: starting them takes seconds."""
+    global _kept
+    if _kept is not None:
+        yield
+        return
+    _kept = {}
+    try:
+        yield
+    finally:
+        for gym in _kept.values():
+            gym.close()
+        _kept = None
+
+
 @contextlib.contextmanager
 def judging(config: GymConfig, run: Run) -> Iterator[Gym]:
-    """The judge with the root's memory of what was judged."""
+    """The judge, with the root's memory of what was judged."""
     from kernel_core.gym import open_gym
 
-    with open_gym(config, Store(run.root).child(JUDGED)) as gym:
-        yield gym
+    memory = Store(run.root).child(JUDGED)
+    if _kept is None:
+        with open_gym(config, memory) as gym:
+            yield gym
+        return
+    key = f"{run.root} {config.model_dump_json()}"
+    if key not in _kept:
+        _kept[key] = open_gym(config, memory)
+    try:
+        yield _kept[key]
+    except GymUnavailable:
+        # The next try gets a new one.
+        _kept.pop(key).close()
+        raise
 
 
 @contextlib.contextmanager
@@ -46,12 +79,14 @@ def opened(
     corpus: str | None = None,
 ) -> Iterator[Tools]:
     """Tools for a run: `weights` is a folder or None for what the config names; `corpus` a run's name."""
+    from kernel_core.policy import open_policy
     from kernel_core.retrieval.search import open_retriever
 
-    from kernel_core.policy import open_policy
-
-    with gpu_slot(policy.device, judge.device), judging(judge, run) as gym:
-        index = locate_index(run, corpus)
-        retriever = open_retriever(index) if index is not None else None
-        with contextlib.closing(open_policy(policy, weights)) as writer:
-            yield Tools(writer, gym, retriever)
+    index = locate_index(run, corpus)
+    retriever = open_retriever(index) if index is not None else None
+    with (
+        gpu_slot(policy.device, judge.device),
+        contextlib.closing(open_policy(policy, weights)) as writer,
+        judging(judge, run) as gym,
+    ):
+        yield Tools(writer, gym, retriever)

@@ -20,6 +20,8 @@ from kernel_core.errors import ConfigError, NotFound
 from kernel_core.runs import Run, RunState, find_run, list_runs, process_identity
 
 STOP_TIMEOUT_S = 60.0
+SHOWN_METRICS = ("step", "stage", "reward/mean", "kernel/", "probe/", "seconds/")
+"""Beginnings of the metrics worth a line in an overview; all of them are in `metrics.jsonl`."""
 
 
 def show_list(arguments: argparse.Namespace) -> int:
@@ -144,8 +146,9 @@ def overview(run: Run) -> RenderableType:
         seconds = f"{record.seconds:.1f}" if record.seconds is not None else ""
         stages.add_row(record.stage, record.status, seconds, record.output[:12])
     metrics = Table("metric", "newest", title="training")
-    for key, value in list(_newest_metrics(run).items()):
-        metrics.add_row(key, figure(value))
+    for key, value in _newest_metrics(run).items():
+        if key.startswith(SHOWN_METRICS):
+            metrics.add_row(key, figure(value))
     return Group(head, stages, *([metrics] if metrics.row_count else []))
 
 

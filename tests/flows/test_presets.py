@@ -22,10 +22,10 @@ def test_each_layer_lies_over_the_one_before(tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text("steps: 7\ngroup_size: 3\nlr: 0.5\nrun: from-file\n")
     environment = {"DOJO_TRAIN__GROUP_SIZE": "4", "DOJO_TRAIN__LR": "0.25", "DOJO_EVALUATE__SEED": "9"}
-    settings = settings_for("train", "learn", file, ["lr=0.125", "run=mine"], environment)
+    settings = settings_for("train", "kevin", file, ["lr=0.125", "run=mine"], environment)
     parameters = build_parameters("train", settings)
     config = parameters["config"]
-    assert config.minutes == 50  # the preset
+    assert config.estimator == "kevin"  # the preset
     assert config.steps == 7  # the file over the preset
     assert config.group_size == 4  # the environment over the file
     assert config.lr == 0.125  # the command line over the environment

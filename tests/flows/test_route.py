@@ -1,8 +1,10 @@
 """A stage runs here, or as a deployment whose children are adopted, tried again, and never done twice."""
 
+import contextlib
 import threading
 import time
 
+import httpx
 import pytest
 from prefect import flow
 from prefect.client.orchestration import get_client
@@ -66,12 +68,17 @@ class Worker:
     def _work(self):
         with get_client(sync_client=True) as client:
             while self.endings:
-                for child in client.read_flow_runs():
-                    waiting = child.deployment_id and child.state is not None and not child.state.is_final()
-                    if waiting and self.endings:
-                        self.seen.append(child)
-                        client.set_flow_run_state(child.id, self.endings.pop(0), force=True)
+                with contextlib.suppress(httpx.TimeoutException):
+                    self._end_children(client)
                 time.sleep(0.05)
+
+    def _end_children(self, client):
+        for child in client.read_flow_runs():
+            waiting = child.deployment_id and child.state is not None and not child.state.is_final()
+            if waiting and self.endings:
+                client.set_flow_run_state(child.id, self.endings[0], force=True)
+                self.endings.pop(0)
+                self.seen.append(child)
 
 
 def parent(batch_size, before=lambda: None):

@@ -1,0 +1,86 @@
+# Short names for what `dojo` does; `just` lists them. `just setup` makes the environment they use.
+
+dojo := ".venv/bin/dojo"
+root := env("DOJO_ROOT", "runs")
+
+[private]
+default:
+    @just --list --unsorted
+
+# Install the locked environment into .venv
+setup:
+    uv venv --python 3.11 --allow-existing .venv
+    uv pip sync --python .venv/bin/python --require-hashes requirements.lock
+    uv pip install --python .venv/bin/python --no-deps --no-build-isolation --editable .
+
+# Format, lint, types, layers and tests
+check: lint test
+
+# Format, lint, types and layers
+lint:
+    .venv/bin/ruff format --check .
+    .venv/bin/ruff check .
+    .venv/bin/mypy
+    .venv/bin/lint-imports
+    {{ dojo }} deploy --dry-run
+
+# The fast tests
+test *ARGS:
+    .venv/bin/pytest -n 2 -q {{ ARGS }}
+
+# Train a preset of prefect.yaml: just train learn run=mine steps=20
+train PRESET="learn" *SETTINGS:
+    {{ dojo }} train {{ PRESET }} {{ SETTINGS }}
+
+# Train with Kevin's learning rule
+train-kevin *SETTINGS:
+    {{ dojo }} train kevin {{ SETTINGS }}
+
+# Train with three retrieved exemplars in each first prompt
+train-raicl *SETTINGS:
+    {{ dojo }} train learn run=raicl rollout.exemplars=3 {{ SETTINGS }}
+
+# Run the command of a run again; it goes on from what is done
+resume RUN:
+    {{ dojo }} runs resume {{ RUN }} --root {{ root }}
+
+# Ask a run to stop; it goes on later
+stop RUN:
+    {{ dojo }} runs stop {{ RUN }} --root {{ root }}
+
+# One run: stages, figures, files
+status RUN:
+    {{ dojo }} runs show {{ RUN }} --root {{ root }}
+
+# Every run and whether it is alive
+list:
+    {{ dojo }} runs list --root {{ root }}
+
+# The log of a run, and what is added to it
+logs RUN:
+    {{ dojo }} runs logs {{ RUN }} --follow --root {{ root }}
+
+# The newest figures of a run, every few seconds
+watch-metrics RUN:
+    {{ dojo }} runs watch {{ RUN }} --root {{ root }}
+
+# Curves of every run, or of one
+tensorboard RUN="" PORT="6006":
+    .venv/bin/tensorboard --logdir {{ root }}/{{ RUN }} --port {{ PORT }}
+
+# Evaluate a run's newest checkpoint on held-out problems
+eval RUN *SETTINGS:
+    {{ dojo }} evaluate run={{ RUN }}-eval checkpoint={{ RUN }} root={{ root }} {{ SETTINGS }}
+
+# Build a corpus and its index
+build-rag-index RUN="corpus" *SETTINGS:
+    {{ dojo }} ingest run={{ RUN }} root={{ root }} {{ SETTINGS }}
+    {{ dojo }} index run={{ RUN }} root={{ root }}
+
+# Judge one kernel
+judge PROBLEM KERNEL *OPTIONS:
+    {{ dojo }} judge --problem {{ PROBLEM }} --kernel {{ KERNEL }} {{ OPTIONS }}
+
+# The Prefect server and its UI
+ui PORT="4200":
+    {{ dojo }} ui --port {{ PORT }}

@@ -1,0 +1,134 @@
+"""The whole pipeline with real parts, as small as it gets, on a real Prefect server."""
+
+import json
+
+import pytest
+from prefect.client.orchestration import get_client
+from rich.console import Console
+
+from flows.evaluate import evaluate
+from flows.index import index
+from flows.pipeline import pipeline
+from flows.presets import build_parameters, preset
+from flows.results import show_results
+from flows.train import train
+from kernel_core.config import (
+    EvaluateConfig,
+    GymConfig,
+    IndexConfig,
+    PipelineConfig,
+    PolicyConfig,
+    ProblemsConfig,
+)
+from kernel_core.errors import ConfigError, Corrupt
+from kernel_core.policy import open_policy
+from kernel_core.problems.generate import generate
+from kernel_core.prompt import format_completion
+from kernel_core.run_policy import locate_checkpoint
+from kernel_core.runs import Run
+from kernel_core.scorecard import load_scorecard
+
+STAGES = ["ingest", "index", "cold-start", "evaluate-before", "train", "evaluate-after", "best-of-n"]
+
+
+def smoke(root) -> PipelineConfig:
+    """The smoke preset under another root."""
+    config = build_parameters("pipeline", preset("pipeline", "smoke"))["config"]
+    assert isinstance(config, PipelineConfig)
+    return config.model_copy(update={"root": str(root)})
+
+
+@pytest.fixture(scope="module")
+def finished(prefect_api, tmp_path_factory):
+    """A run of the smoke preset that went through."""
+    config = smoke(tmp_path_factory.mktemp("runs"))
+    pipeline(config)
+    return config
+
+
+def test_every_stage_is_done_in_order_and_the_run_says_finished(finished):
+    run = Run(finished.root, finished.run)
+    assert [record.stage for record in run.stages()] == STAGES
+    assert all(record.status == "done" and record.output for record in run.stages())
+    assert run.state().condition == "finished"
+
+
+def test_the_run_has_the_files_that_people_look_for(finished):
+    names = Run(finished.root, finished.run).store.names()
+    assert {"logs.log", "metrics.jsonl", "checkpoints.jsonl", "tensorboard", "turns", "evaluations"} <= set(
+        names
+    )
+
+
+def test_its_checkpoint_opens_as_a_policy(finished):
+    folder = locate_checkpoint(finished.root, finished.run)
+    assert folder.endswith("step-000002")
+    assert locate_checkpoint(finished.root, f"{finished.run}@1").endswith("step-000001")
+    open_policy(PolicyConfig(), folder).close()
+
+
+def test_the_same_command_again_computes_nothing(finished):
+    before = Run(finished.root, finished.run).stages()
+    pipeline(finished)
+    assert Run(finished.root, finished.run).stages() == before
+
+
+def test_other_settings_under_the_same_name_are_refused(finished):
+    other = finished.model_copy(update={"ingest": finished.ingest.model_copy(update={"generator_rows": 41})})
+    with pytest.raises(ConfigError, match=r"generator_rows = 40, now 41.*run=NAME"):
+        pipeline(other)
+    assert Run(finished.root, finished.run).state().condition == "finished"
+
+
+def test_a_longer_training_goes_on_from_the_shorter_one(finished, prefect_api):
+    longer = finished.train.model_copy(update={"steps": 3})
+    train(longer, run=finished.run, root=finished.root, ingest=finished.ingest, index=finished.index)
+    lines = list(Run(finished.root, finished.run).store.lines("metrics.jsonl"))
+    assert [line["step"] for line in lines] == [0, 1, 2, 3]
+
+
+def test_a_person_sees_scorecards_stages_winners_files_and_where_the_ui_is(finished, capsys):
+    console = Console(width=100, force_terminal=False)
+    show_results("pipeline", {"config": finished}, "some-id", console)
+    shown = capsys.readouterr().out
+    for words in ("correct_rate", "before", "after", "format", "best of 2", "Files:", "dojo ui", "some-id"):
+        assert words in shown
+
+
+def test_each_stage_leaves_artifacts(finished):
+    with get_client(sync_client=True) as client:
+        keys = {artifact.key for artifact in client.read_artifacts()}
+    assert {
+        "corpus-report",
+        "index-report",
+        "training-metrics",
+        "evaluate-before-summary",
+        "evaluate-after-problems",
+        "winners",
+        "pipeline-summary",
+        "train-progress",
+    } <= keys
+
+
+def test_a_damaged_snapshot_is_refused_by_name(prefect_api, tmp_path):
+    snapshot = Run(str(tmp_path), "hurt").store.child("snapshot")
+    snapshot.seal("snapshot", {"exemplars.parquet": snapshot.write("exemplars.parquet", b"rows")}, meta={})
+    snapshot.write("exemplars.parquet", b"not what it was")
+    with pytest.raises(Corrupt, match=r"exemplars\.parquet does not match its checksum"):
+        index(IndexConfig(), run="hurt", root=str(tmp_path))
+
+
+def test_a_prepared_policy_is_scored_by_the_real_judge(prefect_api, tmp_path):
+    made = generate("held_out", 1, seed=1000)[0]
+    kernel = made.kernels[0]
+    script = tmp_path / "answers.json"
+    script.write_text(json.dumps([format_completion("a plan", kernel.source), "no kernel at all"]))
+    config = EvaluateConfig(
+        problems=ProblemsConfig(split="held_out", limit=1, seed=1000),
+        policy=PolicyConfig(kind="scripted", model=str(script)),
+        rollout={"turns": 1, "exemplars": 0},
+        gym=GymConfig(workers=1, trials=1),
+    )
+    evaluate(config, run="scripted", root=str(tmp_path))
+    card = load_scorecard(Run(str(tmp_path), "scripted").store.child("evaluate"))
+    assert {verdict: n for verdict, n in card.last.verdicts.items() if n} == {"correct": 1, "malformed": 1}

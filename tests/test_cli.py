@@ -1,0 +1,241 @@
+"""`dojo` from outside: exit codes, one line an error, and the contract of `dojo judge`.
+
+Commands run in their own process. Those that never reach a flow need no Prefect server.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+PROBLEM = """
+import torch
+import torch.nn as nn
+
+N = 1048576
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.relu(x)
+
+def get_inputs():
+    return [torch.randn(N)]
+
+def get_init_inputs():
+    return []
+"""
+
+KERNEL = """
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+@triton.jit
+def relu_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    x = tl.load(x_ptr + offsets, mask=mask)
+    tl.store(y_ptr + offsets, tl.maximum(x, 0.0), mask=mask)
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        y = torch.empty_like(x)
+        relu_kernel[(triton.cdiv(x.numel(), 256),)](x, y, x.numel(), BLOCK=256)
+        return y
+"""
+
+PROMISED = {
+    "verdict",
+    "findings",
+    "trials_passed",
+    "trials",
+    "speedup",
+    "predicted_speedup",
+    "runtime_ms",
+    "reference_ms",
+    "own_kernel_share",
+    "feedback",
+    "seconds",
+    "gym_version",
+}
+
+
+def dojo(*arguments, cwd, **environment):
+    """Run `dojo`; its completed process."""
+    return subprocess.run(
+        [sys.executable, "-m", "flows.cli", *map(str, arguments)],
+        cwd=cwd,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1]), **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def refused(result, exit_code, *words):
+    """Assert one clear line on stderr, the exit code, and no traceback."""
+    lines = [line for line in result.stderr.splitlines() if line.startswith("dojo:")]
+    assert result.returncode == exit_code, result.stderr
+    assert len(lines) == 1, result.stderr
+    assert "Traceback" not in result.stderr
+    for word in words:
+        assert word in lines[0]
+
+
+@pytest.fixture
+def files(tmp_path):
+    """A folder with a problem and a good kernel."""
+    (tmp_path / "problem.py").write_text(PROBLEM)
+    (tmp_path / "kernel.py").write_text(KERNEL)
+    return tmp_path
+
+
+def test_help_is_immediate(tmp_path):
+    dojo("--help", cwd=tmp_path)
+    start = time.process_time()
+    begin = os.times().children_user
+    result = dojo("--help", cwd=tmp_path)
+    assert result.returncode == 0
+    assert os.times().children_user - begin < 0.5, time.process_time() - start
+    for command in ("pipeline", "train", "judge", "search", "runs", "deploy", "ui"):
+        assert command in result.stdout
+
+
+def test_an_honest_kernel_is_correct_and_the_last_line_is_json(files):
+    result = dojo(
+        "judge", "--problem", "problem.py", "--kernel", "kernel.py", "--set", "N=1000", "--json", cwd=files
+    )
+    assert result.returncode == 0, result.stderr
+    verdict = json.loads(result.stdout.splitlines()[-1])
+    assert verdict.keys() >= PROMISED
+    assert verdict["verdict"] == "correct"
+    assert verdict["trials_passed"] == verdict["trials"] > 0
+    assert verdict["speedup"] is None and verdict["predicted_speedup"] > 0
+
+
+def test_bad_kernels_are_verdicts_and_not_errors(files):
+    kernels = {
+        "wrong": KERNEL.replace("tl.maximum(x, 0.0)", "x"),
+        "not python": "def (:",
+        "empty": "",
+        "no class": "x = 1",
+        "binary": b"\x00\xff\xfe not text \x80".decode("latin-1"),
+    }
+    rows = [
+        {"id": name, "problem": "problem.py", "kernel_source": kernel, "set": {"N": 1000}}
+        for name, kernel in kernels.items()
+    ]
+    (files / "binary.py").write_bytes(b"\x00\xff\xfe\x80")
+    rows.append({"id": "file", "problem": "problem.py", "kernel": "binary.py", "set": {"N": 1000}})
+    (files / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    result = dojo("judge", "--batch", "rows.jsonl", "--out", "out/judged.parquet", cwd=files)
+    assert result.returncode == 0, result.stderr
+    table = pq.read_table(files / "out" / "judged.parquet").to_pylist()
+    assert [row["id"] for row in table] == [*kernels, "file"]
+    verdicts = {row["id"]: row["verdict"] for row in table}
+    assert verdicts["wrong"] == "wrong"
+    assert {verdicts[name] for name in ("not python", "empty", "no class", "binary", "file")} == {"malformed"}
+    assert table[0].keys() >= PROMISED
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--problem", "none.py", "--kernel", "kernel.py"), ["none.py"]),
+        (("--problem", "problem.py", "--kernel", "none.py"), ["none.py"]),
+        (("--problem", "kernel.py", "--kernel", "kernel.py"), ["kernel.py", "Model"]),
+        (("--problem", "problem.py", "--kernel", "kernel.py", "--set", "M=4"), ["M", "N"]),
+        (("--problem", "problem.py", "--kernel", "kernel.py", "--set", "N"), ["NAME=VALUE"]),
+        (("--problem", "problem.py"), ["--kernel"]),
+        (("--batch", "none.jsonl", "--out", "o.parquet"), ["none.jsonl"]),
+        (("--batch", "problem.py", "--out", "o.parquet"), ["line 1", "JSON"]),
+        (("--batch", "problem.py"), ["--out"]),
+    ],
+)
+def test_the_callers_mistakes_are_exit_code_2(files, arguments, words):
+    refused(dojo("judge", *arguments, cwd=files), 2, *words)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "words"),
+    [
+        (("train", "nothing-like-it"), 2, ["preset"]),
+        (("train", "lern"), 2, ["did you mean learn"]),
+        (("train", "learn", "smoke"), 2, ["one preset"]),
+        (("pipeline", "train.group_sise=4"), 2, ["did you mean train.group_size"]),
+        (("pipeline", "--config", "none.yaml"), 2, ["none.yaml"]),
+        (("pipeline", "--config", "broken.yaml"), 2, ["broken.yaml", "line"]),
+        (("evaluate", "samples_per_problem=none"), 2, ["samples_per_problem"]),
+        (("search", "words", "--run", "nobody"), 2, ["no run 'nobody'"]),
+        (("runs", "show", "nobody"), 2, ["no run 'nobody'"]),
+        (("runs", "resume", "nobody"), 2, ["no run 'nobody'"]),
+        (("deploy", "--dry-run", "--file", "none.yaml"), 2, ["none.yaml"]),
+        (("deploy", "--dry-run", "--file", "broken.yaml"), 2, ["broken.yaml"]),
+    ],
+)
+def test_mistakes_that_need_no_flow_are_one_line(tmp_path, arguments, exit_code, words):
+    (tmp_path / "broken.yaml").write_text("train: {steps: [1\n")
+    refused(dojo(*arguments, cwd=tmp_path), exit_code, *words)
+
+
+def test_an_empty_root_has_no_runs(tmp_path):
+    result = dojo("runs", "list", cwd=tmp_path)
+    assert result.returncode == 0
+    assert "no runs" in result.stdout
+
+
+def test_the_deployments_of_this_repository_are_valid(tmp_path):
+    result = dojo("deploy", "--dry-run", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "pipeline/quickstart" in result.stdout
+
+
+class TestWithAServer:
+    """Commands that run a flow, against one server for all of them."""
+
+    @pytest.fixture(scope="class")
+    def api(self, tmp_path_factory):
+        """The environment that leads to a server of our own."""
+        home = tmp_path_factory.mktemp("prefect")
+        from flows.server import own_server, prepare_environment
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PREFECT_HOME", str(home))
+            prepare_environment()
+            with own_server() as url:
+                yield {"PREFECT_HOME": str(home), "PREFECT_API_URL": url}
+
+    def test_mistakes_inside_a_flow_are_one_line_and_nothing_is_lost(self, api, tmp_path):
+        result = dojo("ingest", "generator_rows=0", "run=empty", cwd=tmp_path, **api)
+        refused(result, 2, "generator_rows")
+        result = dojo("index", "run=none", cwd=tmp_path, **api)
+        refused(result, 2, "no complete snapshot")
+        evaluation = ("policy.model=./nowhere", "problems.limit=1", "rollout.exemplars=0")
+        result = dojo("evaluate", "run=lost", *evaluation, cwd=tmp_path, **api)
+        refused(result, 2, "nowhere")
+        result = dojo("evaluate", "run=lost", "checkpoint=nobody", cwd=tmp_path, **api)
+        refused(result, 2, "no run 'nobody'")
+
+    def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(self, api, tmp_path):
+        command = [sys.executable, "-m", "flows.cli", "ingest", "generator_rows=1500", "run=cut"]
+        environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1]), **api}
+        process = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True)
+        state = tmp_path / "runs" / "cut" / "stages" / "ingest.json"
+        while not state.exists() and process.poll() is None:
+            time.sleep(0.1)
+        time.sleep(1.0)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=120)
+        assert process.returncode == 130, errors
+        assert "the same command goes on" in errors and "Traceback" not in errors
+        listed = dojo("runs", "list", cwd=tmp_path)
+        assert "stopped" in listed.stdout
+        again = dojo("ingest", "generator_rows=1500", "run=cut", cwd=tmp_path, **api)
+        assert again.returncode == 0, again.stderr
