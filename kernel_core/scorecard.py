@@ -39,7 +39,7 @@ __all__ = ["KIND", "Comparison", "Scorecard", "compare", "evaluate", "headline_r
 log = logging.getLogger(__name__)
 
 KIND = "scorecard"
-_VERSIONED = ("torch", "triton", "transformers", "numpy", "kernel-dojo")
+_VERSIONED = ("torch", "triton", "transformers", "numpy")
 
 
 def evaluate(
