@@ -11,10 +11,12 @@ their killed parent are counted. Exits with 1 if anything differs or outlives.
 from __future__ import annotations
 
 import argparse
+import datetime
 import hashlib
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -29,13 +31,15 @@ import pyarrow.parquet as pq
 from machine import describe_machine
 from rich.console import Console
 from rich.table import Table
+from safetensors.numpy import load_file
 
 RUN = "resume"
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "resume.md"
 GRACE_S = 20.0
 """A killed pipeline's children may take so long to notice and go."""
 
-WALL_CLOCK_ENDINGS = ("seconds", "_s", "_at")
+UNCOMPARED_KEYS = re.compile(r"seconds(/.*)?|.*_seconds|.*_s|.*_at|python_rng|rng\..*")
+"""Wall clock, and the generators of the process: every draw that matters is seeded by what it is for."""
 UNCOMPARED = ("logs.log", "state.json", "config.json", "manifest.json")
 """Files about the process and not about its result; manifests hold checksums of what is compared here."""
 UNCOMPARED_FOLDERS = ("stages", "tensorboard", "cache", "judgements", "objects")
@@ -47,11 +51,10 @@ class StageKills:
 
     stage: str
     seconds_calm: float
-    kills: int = 0
-    missed: int = 0
-    """The stage was over before the moment drawn for the kill."""
-    outlived: int = 0
     moments_s: list[float] = field(default_factory=list)
+    """How long after its beginning the stage was killed, each time."""
+    outlived: int = 0
+    """Processes that were still there long after their parent was killed."""
 
 
 def main() -> int:
@@ -71,20 +74,21 @@ def main() -> int:
         started = time.monotonic()
         _finish(_start(calm, arguments))
         print(f"done in {time.monotonic() - started:.0f} s", flush=True)
-        stages = [StageKills(record["stage"], record["seconds"]) for record in _stage_records(calm)]
+        stages = {r["stage"]: StageKills(r["stage"], r["seconds"]) for r in _stage_records(calm)}
         moments = random.Random(arguments.seed)
-        for stage in stages:
+        for aim in stages:
             for _ in range(arguments.kills):
-                _kill_in(stage, killed, arguments, moments)
+                if _status(killed, aim) != "done":
+                    _kill(aim, stages, killed, arguments, moments)
         _finish(_start(killed, arguments))
         unequal = list(_differences(calm / RUN, killed / RUN))
         compared = sum(1 for _ in _compared_files(calm / RUN))
-    _show(stages)
+    _show(list(stages.values()))
     verdict = f"{compared} files compared, {len(unequal)} differ" + "".join(f"\n  {line}" for line in unequal)
     print(verdict)
     if arguments.write:
-        _write(stages, verdict, arguments)
-    return 1 if unequal or any(stage.outlived for stage in stages) else 0
+        _write(list(stages.values()), verdict, arguments)
+    return 1 if unequal or any(stage.outlived for stage in stages.values()) else 0
 
 
 def _start(root: Path, arguments: argparse.Namespace) -> subprocess.Popen[str]:
@@ -99,41 +103,41 @@ def _finish(process: subprocess.Popen[str]) -> None:
         raise SystemExit(f"the pipeline left with {process.returncode}: {errors.strip()[-2000:]}")
 
 
-def _kill_in(stage: StageKills, root: Path, arguments: argparse.Namespace, moments: random.Random) -> None:
-    """Start the command, wait for the stage to begin, kill it at a random moment of the stage."""
-    if _status(root, stage.stage) == "done":
-        stage.missed += 1
-        return
+def _kill(
+    aim: str,
+    stages: dict[str, StageKills],
+    root: Path,
+    arguments: argparse.Namespace,
+    moments: random.Random,
+) -> None:
+    """Start the command, wait for a stage to begin, and kill it at a random moment from then on.
+
+    The kill counts for the stage that is at work at that moment, which can be a later one.
+    """
     process = _start(root, arguments)
-    try:
-        while not _works_at(root, stage.stage, process):
-            if process.poll() is not None:
-                stage.missed += 1
-                return
-            time.sleep(0.01)
-        moment_s = moments.uniform(0, stage.seconds_calm)
-        time.sleep(moment_s)
-        if process.poll() is not None or _status(root, stage.stage) == "done":
-            stage.missed += 1
-        else:
-            stage.kills += 1
-            stage.moments_s.append(round(moment_s, 2))
-    finally:
-        offspring = _offspring(process.pid)
-        process.kill()
-        stage.outlived += _end_outliving(offspring)
-        process.communicate()
+    while _at_work_for_s(root, aim, process.pid) is None and process.poll() is None:
+        time.sleep(0.01)
+    time.sleep(moments.uniform(0, 0.8 * stages[aim].seconds_calm))
+    offspring = _offspring(process.pid)
+    moments_s = {name: _at_work_for_s(root, name, process.pid) for name in stages}
+    process.kill()
+    outlived = _end_outliving(offspring)
+    process.communicate()
+    for name, moment_s in moments_s.items():
+        if moment_s is not None:
+            stages[name].moments_s.append(round(moment_s, 2))
+            stages[name].outlived += outlived
 
 
-def _works_at(root: Path, stage: str, process: subprocess.Popen[str]) -> bool:
-    """The stage is under way in this very process, and not left over from the one before."""
-    state = root / RUN / "state.json"
-    return (
-        state.exists()
-        and _read(state).get("pid") == process.pid
-        and _status(root, stage) == "begun"
-        and (root / RUN / "stages" / f"{stage}.json").stat().st_mtime >= _start_time(process.pid)
-    )
+def _at_work_for_s(root: Path, stage: str, pid: int) -> float | None:
+    """Seconds that this very process has been at the stage; None if it is not at it."""
+    record, state = root / RUN / "stages" / f"{stage}.json", root / RUN / "state.json"
+    if not state.exists() or _status(root, stage) != "begun":
+        return None
+    owner = _read(state)
+    began = record.stat().st_mtime
+    left_over = began < datetime.datetime.fromisoformat(owner["started_at"]).timestamp()
+    return None if owner["pid"] != pid or left_over else time.time() - began
 
 
 def _status(root: Path, stage: str) -> str:
@@ -149,10 +153,6 @@ def _read(path: Path) -> dict[str, Any]:
 def _stage_records(root: Path) -> list[dict[str, Any]]:
     records = [_read(path) for path in (root / RUN / "stages").glob("*.json")]
     return sorted(records, key=lambda record: record["begun_at"])
-
-
-def _start_time(pid: int) -> float:
-    return Path(f"/proc/{pid}").stat().st_mtime
 
 
 def _end_outliving(offspring: dict[int, str]) -> int:
@@ -209,31 +209,33 @@ def _differences(calm: Path, killed: Path) -> Iterator[str]:
 
 
 def _content(path: Path) -> Any:
-    """A file's content without its wall-clock fields; bytes that are no table, by their hash."""
+    """A file's content without what is not compared; bytes that are no table, by their hash."""
     if path.suffix == ".parquet":
         return _timeless(pq.read_table(path).to_pylist())
     if path.suffix == ".json":
         return _timeless(json.loads(path.read_text()))
     if path.suffix == ".jsonl":
         return [_timeless(json.loads(line)) for line in path.read_text().splitlines()]
+    if path.suffix == ".safetensors":
+        return _timeless({name: tensor.tobytes() for name, tensor in load_file(path).items()})
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _timeless(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _timeless(part) for key, part in value.items() if not key.endswith(WALL_CLOCK_ENDINGS)}
+        return {key: _timeless(part) for key, part in value.items() if not UNCOMPARED_KEYS.fullmatch(key)}
     if isinstance(value, list):
         return [_timeless(part) for part in value]
     return value
 
 
-_COLUMNS = ("stage", "calm s", "killed", "missed", "at seconds", "processes that outlived")
+_COLUMNS = ("stage", "calm s", "kills", "at seconds", "processes that outlived")
 
 
 def _cells(stage: StageKills) -> list[str]:
     moments = ", ".join(f"{moment:g}" for moment in stage.moments_s)
-    figures = (f"{stage.seconds_calm:.1f}", str(stage.kills), str(stage.missed), moments, str(stage.outlived))
-    return [stage.stage, *figures]
+    kills = str(len(stage.moments_s))
+    return [stage.stage, f"{stage.seconds_calm:.1f}", kills, moments, str(stage.outlived)]
 
 
 def _show(stages: list[StageKills]) -> None:
