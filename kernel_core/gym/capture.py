@@ -78,9 +78,8 @@ class Recorder(LightDispatchMode):
             record["kwargs"] = {key: encode(value, self._tensor) for key, value in kwargs.items()}
         except NotEncodable as error:
             self.problem = self.problem or f"{name}: {error}"
-        known = set(self._storages)
         result = function(*args, **kwargs)
-        made = [tensor for tensor in _tensors_in(result) if tensor.untyped_storage().data_ptr() not in known]
+        made = any(t.untyped_storage().data_ptr() not in self._storages for t in _tensors_in(result))
         if made or function._schema.is_mutable:
             record["outputs"] = [self._fresh(tensor) for tensor in _tensors_in(result)]
             self.operations.append(record)

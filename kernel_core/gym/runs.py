@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -39,6 +40,8 @@ class Died:
 @contextlib.contextmanager
 def cage_folder(base: str) -> Iterator[tuple[str, int]]:
     """A folder for one caged process, owned by a user that exists for it alone; removed after."""
+    # A cleaner of temporary files may have taken the parent away.
+    Path(base).mkdir(mode=0o711, parents=True, exist_ok=True)
     folder = tempfile.mkdtemp(dir=base)
     user_id = _FIRST_USER_ID + (os.getpid() * 97 + int(time.monotonic_ns())) % _USER_IDS
     if os.geteuid() == 0:

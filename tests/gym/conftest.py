@@ -1,4 +1,4 @@
-"""One gym for all tests of the judge: starting it costs more than most of them."""
+"""Two gyms for all tests of the judge: starting one costs more than most tests."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from kernel_core.gym.protocol import JudgeRequest
 from kernel_core.problems.load import load_file
 from kernel_core.problems.source import parse_problem
 from kernel_core.records import Candidate, Evaluation, Problem
+from kernel_core.store import Store
 
 EXPLOITS = Path(__file__).parents[1] / "exploits"
 PROBLEMS = {file.stem: load_file(file) for file in sorted((EXPLOITS / "problems").glob("*.py"))}
@@ -21,9 +22,22 @@ HEAD = "import torch\nimport torch.nn as nn\nimport triton\nimport triton.langua
 
 
 @pytest.fixture(scope="session")
-def gym() -> Iterator[PooledGym]:
-    """One judge; a deadline that honest candidates keep on a loaded machine too."""
-    with open_gym(GymConfig(workers=1, deadline_s=20.0)) as opened:
+def gym_store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """Where the gym keeps its evaluations."""
+    return Store(tmp_path_factory.mktemp("gym"))
+
+
+@pytest.fixture(scope="session")
+def gym(gym_store: Store) -> Iterator[PooledGym]:
+    """One judge with a store; a deadline that honest candidates keep on a loaded machine too."""
+    with open_gym(GymConfig(workers=1, deadline_s=20.0), cache=gym_store) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def brief_gym() -> Iterator[PooledGym]:
+    """Several judges with a short deadline, for candidates that never end and for faults."""
+    with open_gym(GymConfig(workers=3, deadline_s=3.0)) as opened:
         yield opened
 
 

@@ -259,7 +259,7 @@ def test_the_same_seed_gives_the_same_evaluation(
     wrong = Candidate.from_source(
         (softmax_request().candidate.source).replace('other=-float("inf")', "other=0.0")
     )
-    requests = [softmax_request(), softmax_request(candidate=wrong)]
+    requests = [softmax_request(rejudge=True), softmax_request(candidate=wrong, rejudge=True)]
     first, second = gym.judge(requests), gym.judge(requests)
     for one, other in zip(first, second, strict=True):
         assert one.model_dump(exclude={"seconds"}) == other.model_dump(exclude={"seconds"})

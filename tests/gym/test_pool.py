@@ -16,6 +16,7 @@ import pytest
 from kernel_core.config import GymConfig
 from kernel_core.errors import Corrupt, GymUnavailable
 from kernel_core.gym import GYM_VERSION, open_gym
+from kernel_core.gym.cache import request_key
 from kernel_core.gym.pool import PooledGym
 from kernel_core.gym.protocol import JudgeRequest
 from kernel_core.records import Candidate, Problem, Verdict
@@ -78,53 +79,46 @@ def test_cuda_is_refused_in_words() -> None:
         open_gym(GymConfig(device="cuda"))
 
 
-def test_known_evaluations_come_from_the_store(softmax_request: MakeRequest, tmp_path: Path) -> None:
-    store = Store(tmp_path)
+def test_known_evaluations_come_from_the_store(
+    gym: PooledGym, gym_store: Store, softmax_request: MakeRequest
+) -> None:
     request = softmax_request(1)
-    with open_gym(GymConfig(workers=1), cache=store) as gym:
-        [first] = gym.judge([request])
-        files = list((tmp_path / "evaluations").glob("??/*.json"))
-        [again] = gym.judge([request])
-        [anew] = gym.judge([request.model_copy(update={"rejudge": True})])
-        assert len(files) == 1
-        assert again == first
-        assert anew.seconds != first.seconds
-        files[0].write_text("{")
-        with pytest.raises(Corrupt, match="not valid JSON"):
-            gym.judge([request])
+    [first] = gym.judge([request])
+    [again] = gym.judge([request])
+    [anew] = gym.judge([request.model_copy(update={"rejudge": True})])
+    assert again == first
+    assert anew.seconds != first.seconds
+    key = request_key(request, gym.config)
+    name = f"evaluations/{key[:2]}/{key}.json"
+    gym_store.write(name, b"{")
+    with pytest.raises(Corrupt, match="not valid JSON"):
+        gym.judge([request])
+    gym_store.remove(name)
 
 
-def test_a_killed_judge_loses_no_candidate_and_close_leaves_no_process(softmax_request: MakeRequest) -> None:
-    others = set(_descendants(os.getpid()))
-    gym = open_gym(GymConfig(workers=2))
-    requests = [softmax_request(number) for number in range(12)]
-    gym.judge(requests[:2])
-    mine = set(_descendants(os.getpid())) - others
-    judges = _judges(mine)
-    assert len(judges) == 2
+def test_killed_judges_lose_no_candidate(brief_gym: PooledGym, softmax_request: MakeRequest) -> None:
+    requests = [softmax_request(number) for number in range(200, 212)]
+    brief_gym.judge(requests[:3])
+    judges = _judges()
+    assert len(judges) >= 1
 
-    def kill_both() -> None:
+    def kill_all() -> None:
         for judge in judges:
             time.sleep(0.3)
             os.kill(judge, signal.SIGKILL)
 
-    killer = threading.Thread(target=kill_both)
+    killer = threading.Thread(target=kill_all)
     killer.start()
-    evaluations = gym.judge(requests)
+    evaluations = brief_gym.judge(requests)
     killer.join()
     assert [one.candidate_sha for one in evaluations] == [r.candidate.sha256 for r in requests]
     assert all(one.correct for one in evaluations)
-    mine |= set(_descendants(os.getpid())) - others
-    gym.close()
-    with pytest.raises(GymUnavailable, match="closed"):
-        gym.judge(requests[:1])
-    assert _wait_until_gone(sorted(mine)) == []
 
 
-def _judges(pids: set[int]) -> list[int]:
-    """The nursery's children, but for the first, which serves compilers."""
-    [nursery] = [pid for pid in pids if _parent(pid) == os.getpid()]
-    return sorted(pid for pid in pids if _parent(pid) == nursery)[1:]
+def _judges() -> list[int]:
+    """The children of the newest nursery, but for its first, which serves compilers."""
+    nursery = max(pid for pid in _descendants(os.getpid()) if _parent(pid) == os.getpid())
+    return sorted(pid for pid in _descendants(nursery) if _parent(pid) == nursery)[1:]
 
 
 def _parent(pid: int) -> int:
@@ -173,3 +167,16 @@ def test_judging_many_leaves_memory_as_it_was(gym: PooledGym, softmax_request: M
     before = resident_mb()
     gym.judge([softmax_request(number, seed=number) for number in range(8, 24)])
     assert resident_mb() - before < 40
+
+
+def test_close_ends_every_process_and_removes_every_file(softmax_request: MakeRequest) -> None:
+    before = set(_descendants(os.getpid()))
+    gym = open_gym(GymConfig(workers=1))
+    gym.judge([softmax_request(300)])
+    mine = set(_descendants(os.getpid())) - before
+    assert len(mine) == 5  # nursery, compilers and their zygote, judge and its zygote
+    gym.close()
+    assert _wait_until_gone(sorted(mine)) == []
+    assert not Path(gym.base).exists()
+    with pytest.raises(GymUnavailable, match="closed"):
+        gym.judge([softmax_request(301)])
