@@ -15,7 +15,8 @@ COLD_START = "cold_start"
 
 def needs_cold_start(policy: PolicyConfig) -> bool:
     """Whether a policy must be taught before RL: one from nothing, or ours where none is shipped."""
-    return policy.model == "new" or (policy.model == "shipped" and shipped_folder() is None)
+    nothing_shipped = policy.model == "shipped" and shipped_folder() is None
+    return policy.kind == "torch" and (policy.model == "new" or nothing_shipped)
 
 
 def choose_weights(run: Run, policy: PolicyConfig, checkpoint: str | None) -> str | None:

@@ -1,0 +1,50 @@
+"""`dojo STAGE` against a Prefect server: mistakes, Ctrl-C, and going on."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from flows.cli import run
+from kernel_core.runs import Run
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["ingest", "generator_rows=0", "run=empty"], ["generator_rows"]),
+        (["index", "run=none"], ["no complete snapshot"]),
+        (["evaluate", "policy.model=./nowhere", "problems.limit=1"], ["nowhere"]),
+        (["evaluate", "checkpoint=nobody"], ["no run 'nobody'"]),
+        (["best-of", "policy.kind=scripted", "policy.model=none.json"], ["none.json"]),
+    ],
+)
+def test_a_mistake_inside_a_flow_is_one_line(prefect_api, tmp_path, monkeypatch, capsys, arguments, words):
+    monkeypatch.chdir(tmp_path)
+    assert run(arguments) == 2
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("dojo:")]
+    assert len(lines) == 1
+    assert all(word in lines[0] for word in words)
+
+
+def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(prefect_api, tmp_path):
+    command = [sys.executable, "-m", "flows.cli", "ingest", "generator_rows=400", "run=cut"]
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY), "PREFECT_API_URL": prefect_api}
+    process = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True)
+    cut = Run(str(tmp_path / "runs"), "cut")
+    while cut.stage_at_work() != "ingest" and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 130, errors
+    assert "the same command goes on" in errors and "Traceback" not in errors
+    assert cut.state().condition == "stopped"
+    again = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert again.returncode == 0, again.stderr
+    assert cut.state().condition == "finished"
