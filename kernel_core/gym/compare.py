@@ -2,7 +2,7 @@
 
 A value passes when `|got - expected| <= rtol·|expected| + atol`, where `atol` is `rtol` times the size of
 a typical expected value (at most 1), so that an output of tiny numbers cannot be answered with zeros,
-plus a few times the error that the reference's own arithmetic makes against float64.
+plus a few times the error that the reference's own arithmetic makes against float64 on values of that size.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def compare_values(got: torch.Tensor, wanted: Expected) -> str | None:
     exact64 = torch.where(finite, true.double(), torch.zeros_like(true64))
     relative = RELATIVE_TOLERANCE[wanted.dtype]
     scale = float(exact64.square().mean().sqrt())
-    honest = min(_HONEST_ERRORS_ALLOWED * wanted.honest_error, _HONEST_ERROR_CAP * scale)
-    floor = max(relative * min(1.0, scale), _SMALLEST_TOLERANCE) + honest
+    honest = _HONEST_ERRORS_ALLOWED * torch.as_tensor(wanted.honest_error, dtype=torch.float64)
+    floor = max(relative * min(1.0, scale), _SMALLEST_TOLERANCE) + honest.clamp(max=_HONEST_ERROR_CAP * scale)
     error = torch.where(finite, (got64 - exact64).abs(), torch.zeros_like(true64))
     excess = error - relative * exact64.abs() - floor
     bad = torch.where(finite, ~(excess <= 0), ~same_special)

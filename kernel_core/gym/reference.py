@@ -27,7 +27,8 @@ class Expected:
     dtype: str
     shape: tuple[int, ...]
     value: torch.Tensor
-    honest_error: float
+    honest_error: torch.Tensor | float
+    """By element: what the reference's own arithmetic strays on values of about this size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,14 +174,25 @@ def _to_double(value: Any) -> Any:
 def _expected(plain: Any, exact: Any, problem: Problem) -> Expected:
     if not isinstance(plain, torch.Tensor):
         raise NotAProblem(f"the reference of {problem.id} gives a {type(plain).__name__}, not tensors")
-    error = 0.0
+    error: torch.Tensor | float = 0.0
     if plain.is_floating_point() and exact.dtype != plain.dtype:
-        difference = (plain.double() - exact.double()).abs()
-        finite = difference[torch.isfinite(difference)]
-        error = float(finite.max()) if finite.numel() else 0.0
+        error = error_by_size(plain.double(), exact.double())
     return Expected(
         dtype=str(plain.dtype).removeprefix("torch."),
         shape=tuple(plain.shape),
         value=exact.detach().clone(),
         honest_error=error,
     )
+
+
+def error_by_size(plain: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
+    """For each element, the largest error among elements within a factor of about four of its size.
+
+    One figure for all would let the rounding of huge values excuse small ones that are plain wrong.
+    """
+    exponent = exact.abs().clamp(2.0**-126, 2.0**127).log2().floor().nan_to_num(0.0).long() + 128
+    error = (plain - exact).abs().nan_to_num(0.0, 0.0, 0.0)
+    largest = torch.zeros(258, dtype=torch.float64)
+    largest.scatter_reduce_(0, exponent.reshape(-1), error.reshape(-1), "amax")
+    near = torch.nn.functional.max_pool1d(largest[None], kernel_size=5, stride=1, padding=2)[0]
+    return near[exponent]

@@ -8,10 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernel_core.gym.compare import compare_outputs, compare_values
-from kernel_core.gym.reference import Expected
+from kernel_core.gym.reference import Expected, error_by_size
 
 
-def _expected(value: torch.Tensor, dtype: str = "float32", honest_error: float = 0.0) -> Expected:
+def _expected(
+    value: torch.Tensor, dtype: str = "float32", honest_error: torch.Tensor | float = 0.0
+) -> Expected:
     return Expected(dtype=dtype, shape=tuple(value.shape), value=value, honest_error=honest_error)
 
 
@@ -52,6 +54,14 @@ def test_integers_are_exact_and_the_worst_index_is_named() -> None:
     assert (
         compare_values(got, _expected(true, "int64")) == "at [1, 2] is 7, expected 5; 17 % of values differ"
     )
+
+
+def test_the_rounding_of_huge_values_does_not_excuse_small_ones() -> None:
+    true = torch.tensor([1e10, 2e10, 1.0, 1.0], dtype=torch.float64)
+    error = error_by_size(true.float().double() + torch.tensor([900.0, 0.0, 0.0, 1e-7]), true)
+    assert error.tolist() == pytest.approx([900.0, 900.0, 1e-7, 1e-7])
+    assert compare_values(torch.tensor([1e10, 2e10, 1.0, 1.0]), _expected(true, honest_error=error)) is None
+    assert compare_values(torch.tensor([1e10, 2e10, 0.0, 1.0]), _expected(true, honest_error=error))
 
 
 @pytest.mark.parametrize(
