@@ -226,6 +226,9 @@ class TrainConfig(Config):
     problems_per_step: int = Field(4, ge=1)
     group_size: int = Field(8, ge=2)
     estimator: Literal["trloo", "grpo", "grpo_std", "rloo", "dr_grpo", "kevin"] = "trloo"
+    credit: Literal["progress", "absolute"] = Field(
+        "progress", description="A turn is paid for what it adds to the one before, or for its whole kernel."
+    )
     gamma: float = Field(0.4, ge=0, le=1, description="Discount over turns.")
     returns: Literal["sum", "max"] = "sum"
     lr: float = Field(2e-4, gt=0)

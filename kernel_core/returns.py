@@ -1,8 +1,12 @@
 """From the rewards of a conversation's turns to the return of each turn.
 
 Each turn is a sample of its own, so its return speaks of that turn and what it led to, and of nothing
-before it. The discount makes a success now worth more than the same success later; a reward that is paid
-once per kernel (`rewards.reward`) makes handing in the same kernel again worth nothing.
+before it. The discount makes a success now worth more than the same success later.
+
+What a turn is paid for is a choice. By `progress` it is what its kernel adds to the one before. By
+`rewards.reward` it is the kernel's whole worth, and nothing for a kernel handed in before (as published,
+but for the repetition); then, after a success, breaking the kernel earns the small change of format and
+compilation while keeping it earns nothing, and a policy learns to break it.
 """
 
 from __future__ import annotations
@@ -14,6 +18,17 @@ import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
+
+
+def progress(worth_T: Sequence[float], penalty_T: Sequence[float]) -> list[float]:
+    """R_t = (V_t − V_{t−1}) + P_t, with V_{−1} = 0: what each turn adds, and its own penalty.
+
+    V is a kernel's worth without its penalty. With γ = 1 the rewards of a conversation sum to the worth of
+    what it hands in last, so nothing can be gained by detours: the same kernel again adds 0, breaking it
+    costs what it was worth, and mending it gives that back. Penalties are never given back.
+    """
+    before = [0.0, *worth_T[:-1]]
+    return [now - then + p for now, then, p in zip(worth_T, before, penalty_T, strict=True)]
 
 
 def discounted_sum(rewards_T: Sequence[float], gamma: float) -> Floats:

@@ -14,8 +14,9 @@
 | thinking   | 1 for a thought of reasonable length, fading to ½ when it rambles, 0 without one     |
 | length     | 1 for a short kernel, fading to 0                                                    |
 
-Every term but the format of a hacked kernel is 0, so that no cheat earns what honest work earns. A
-kernel that was handed in before in the same trajectory earns nothing again, whatever its terms.
+Every term but the format of a hacked kernel is 0, so that no cheat earns what honest work earns.
+`worth` is of a kernel by itself; what a turn is paid for it in the course of a conversation is `reward`
+or `returns.progress`, and by neither of them does handing in the same kernel again earn anything.
 """
 
 from __future__ import annotations
@@ -41,16 +42,15 @@ _COMPILE_CREDIT = {
 }
 
 
-def reward(turn: Turn, weights: RewardWeights) -> RewardTerms:
-    """The reward of one turn under a stage's weights; terms are unweighted, `total` is their weighted sum.
+def worth(turn: Turn, weights: RewardWeights) -> RewardTerms:
+    """What a turn's kernel is worth under a stage's weights, whatever came before it.
 
-    A penalty is in units of reward already. It is due on every hacked turn, a repeated one too: otherwise
-    handing the same hack in again would be the better choice.
+    Terms are unweighted and `total` is their weighted sum; a penalty is in units of reward already.
     """
     evaluation = turn.evaluation
     hacked = evaluation.verdict is Verdict.HACKED
     penalty = weights.hack_penalty if hacked else 0.0
-    if turn.repeats_earlier or not isinstance(turn.candidate, Candidate):
+    if not isinstance(turn.candidate, Candidate):
         return RewardTerms(penalty=penalty, total=penalty)
     formatted = evaluation.verdict is not Verdict.MALFORMED
     honest = formatted and not hacked
@@ -65,6 +65,15 @@ def reward(turn: Turn, weights: RewardWeights) -> RewardTerms:
     }
     total = penalty + sum(getattr(weights, name) * value for name, value in terms.items())
     return RewardTerms(**terms, penalty=penalty, total=total)
+
+
+def reward(turn: Turn, weights: RewardWeights) -> RewardTerms:
+    """The worth of a turn's kernel, except that one which was handed in before earns nothing again.
+
+    Its penalty stays: otherwise handing in the same hack again would be the better choice.
+    """
+    terms = worth(turn, weights)
+    return RewardTerms(penalty=terms.penalty, total=terms.penalty) if turn.repeats_earlier else terms
 
 
 def compile_term(evaluation: Evaluation) -> float:

@@ -15,7 +15,7 @@ from kernel_core.records import (
     Turn,
     Verdict,
 )
-from kernel_core.rewards import SPEEDUP_CAP, reward, speed_term
+from kernel_core.rewards import SPEEDUP_CAP, reward, speed_term, worth
 
 STAGES = {stage.name: stage.weights for stage in CurriculumConfig().stages}
 EQUAL = RewardWeights(
@@ -139,6 +139,11 @@ def test_handing_in_the_same_kernel_again_never_earns_anything(verdict, own_shar
         again = reward(turn_of(verdict, own_share=own_share, repeats=True), weights).total
         assert again <= 0.0
         assert again <= max(first, 0.0)
+
+
+@given(st.sampled_from(list(Verdict)), st.booleans())
+def test_the_worth_of_a_kernel_does_not_depend_on_what_came_before(verdict, repeats):
+    assert worth(turn_of(verdict, repeats=repeats), EQUAL) == reward(turn_of(verdict), EQUAL)
 
 
 @given(shares, shares)

@@ -10,9 +10,9 @@ import numpy as np
 from kernel_core.advantages import ESTIMATORS
 from kernel_core.config import RewardWeights, TrainConfig
 from kernel_core.learn.batch import Row
-from kernel_core.records import Group, RewardTerms, Turn
-from kernel_core.returns import returns_of
-from kernel_core.rewards import reward
+from kernel_core.records import Group, RewardTerms, Trajectory, Turn
+from kernel_core.returns import progress, returns_of
+from kernel_core.rewards import reward, worth
 from kernel_core.rollout import Rollouts
 
 
@@ -22,6 +22,9 @@ class GradedTurn:
 
     turn: Turn
     terms: RewardTerms
+    """What its kernel is worth by itself."""
+    paid: float
+    """Its reward in the course of the conversation."""
     following: float
     """Its return: discounted rewards from this turn on."""
     advantage: float
@@ -50,16 +53,30 @@ def rows_of(graded: Sequence[Sequence[GradedTurn]], rollouts: Rollouts) -> list[
     return rows
 
 
+def paid_rewards(trajectory: Trajectory, weights: RewardWeights, config: TrainConfig) -> list[float]:
+    """The reward of each turn of a conversation, by the configured rule of credit."""
+    if config.credit == "absolute":
+        return [reward(turn, weights).total for turn in trajectory.turns]
+    terms = [worth(turn, weights) for turn in trajectory.turns]
+    return progress([one.total - one.penalty for one in terms], [one.penalty for one in terms])
+
+
 def _grade_group(group: Group, weights: RewardWeights, config: TrainConfig) -> list[GradedTurn]:
-    terms = [[reward(turn, weights) for turn in one.turns] for one in group.trajectories]
-    returns_G_T = np.full((len(terms), max(map(len, terms))), np.nan)
-    for g, (trajectory, earned) in enumerate(zip(group.trajectories, terms, strict=True)):
-        returns = returns_of([one.total for one in earned], config.gamma, config.returns)
+    paid = [paid_rewards(one, weights, config) for one in group.trajectories]
+    returns_G_T = np.full((len(paid), max(map(len, paid))), np.nan)
+    for g, trajectory in enumerate(group.trajectories):
+        returns = returns_of(paid[g], config.gamma, config.returns)
         written = [turn.completion.finish_reason != "error" for turn in trajectory.turns]
-        returns_G_T[g, : len(earned)] = np.where(written, returns, np.nan)
+        returns_G_T[g, : len(written)] = np.where(written, returns, np.nan)
     advantages_G_T = ESTIMATORS[config.estimator](returns_G_T)
     return [
-        GradedTurn(turn, terms[g][t], float(np.nan_to_num(returns_G_T[g, t])), float(advantages_G_T[g, t]))
+        GradedTurn(
+            turn,
+            worth(turn, weights),
+            paid=paid[g][t],
+            following=float(np.nan_to_num(returns_G_T[g, t])),
+            advantage=float(advantages_G_T[g, t]),
+        )
         for g, trajectory in enumerate(group.trajectories)
         for t, turn in enumerate(trajectory.turns)
     ]

@@ -74,12 +74,14 @@ def probe_of(groups: Sequence[Group], step: int, kind: SpeedKind) -> Probe:
 
 
 def _rewards(flat: Sequence[GradedTurn]) -> Metrics:
+    """What the kernels are worth by themselves, in all and term by term, and what was paid for them."""
     totals = [one.terms.total for one in flat]
     metrics = {
         "reward/mean": float(np.mean(totals)),
         "reward/std": float(np.std(totals)),
         "reward/min": min(totals),
         "reward/max": max(totals),
+        "reward/paid_mean": float(np.mean([one.paid for one in flat])),
     }
     for name in _TERMS:
         metrics[f"reward/{name}"] = float(np.mean([getattr(one.terms, name) for one in flat]))

@@ -64,6 +64,10 @@ def everything(store, policy):
     }
 
 
+def _same_conversation(one, other):
+    return (one["problem_id"], one["trajectory"]) == (other["problem_id"], other["trajectory"])
+
+
 @pytest.fixture(scope="module")
 def undisturbed(train_config, taught, gym, tmp_path_factory):
     store = Store(tmp_path_factory.mktemp("undisturbed"))
@@ -118,8 +122,9 @@ def test_the_table_of_turns_holds_texts_rewards_and_advantages(undisturbed, trai
     config = train_config
     assert len(rows) == config.problems_per_step * config.group_size * config.rollout.turns
     assert all(row["completion"] and row["messages"].startswith("[{") for row in rows)
-    earned = [sum(row[f"reward_{term}"] for term in ("format", "compile", "correct")) for row in rows]
-    assert all((row["reward"] > 0) == (total > 0) for row, total in zip(rows, earned, strict=True))
+    for row in rows:
+        before = [r for r in rows if r["turn"] == row["turn"] - 1 and _same_conversation(r, row)]
+        assert row["paid"] == pytest.approx(row["worth"] - sum(r["worth"] for r in before))
     for problem in {row["problem_id"] for row in rows}:
         for turn in (0, 1):
             group = [row["advantage"] for row in rows if row["problem_id"] == problem and row["turn"] == turn]
@@ -193,6 +198,12 @@ def test_greedy_sampling_is_refused(train_config, policy, gym, tmp_path):
     rollout = train_config.rollout.model_copy(update={"sampling": sampling})
     with pytest.raises(ConfigError, match="greedy answers are all alike"):
         Trainer(train_config.model_copy(update={"rollout": rollout}), Store(tmp_path), policy, gym)
+
+
+def test_the_best_change_is_not_a_thing_to_look_for(train_config, policy, gym, tmp_path):
+    config = train_config.model_copy(update={"returns": "max"})
+    with pytest.raises(ConfigError, match="set credit=absolute"):
+        Trainer(config, Store(tmp_path), policy, gym)
 
 
 def test_too_few_problems_for_a_step_are_refused(train_config, policy, gym, tmp_path):

@@ -1,0 +1,105 @@
+"""From judged conversations to advantages and training rows."""
+
+import numpy as np
+import pytest
+
+from kernel_core.config import RewardWeights, TrainConfig
+from kernel_core.learn.grade import grade, paid_rewards, rows_of, varies
+from kernel_core.policy.protocol import Sample
+from kernel_core.records import Candidate, Completion, Evaluation, Group, Trajectory, Turn, Verdict
+from kernel_core.rollout import Rollouts
+
+WEIGHTS = RewardWeights(format=0.1, compile=0.2, correct=1.0, hack_penalty=-0.5)
+CORRECT, WRONG, HACKED = Verdict.CORRECT, Verdict.WRONG, Verdict.HACKED
+CONFIG = TrainConfig(gamma=0.5)
+ABSOLUTE = TrainConfig(gamma=0.5, credit="absolute")
+
+
+def turn(verdict, index, trajectory=0, source=None, finish_reason="stop", repeats=False):
+    candidate = Candidate.from_source(source or f"kernel {trajectory} {index}")
+    return Turn(
+        problem_id="p",
+        trajectory=trajectory,
+        index=index,
+        messages=(),
+        completion=Completion(text="", finish_reason=finish_reason, policy_version="v"),
+        candidate=candidate,
+        evaluation=Evaluation(
+            problem_id="p",
+            candidate_sha=candidate.sha256,
+            verdict=verdict,
+            trials=1,
+            trials_passed=int(verdict is CORRECT),
+            feedback="",
+            gym_version="t",
+            device="cpu",
+            seconds=0.0,
+        ),
+        repeats_earlier=repeats,
+    )
+
+
+def conversation(*verdicts, trajectory=0, repeats=()):
+    turns = tuple(turn(v, i, trajectory, repeats=i in repeats) for i, v in enumerate(verdicts))
+    return Trajectory(problem_id="p", turns=turns)
+
+
+def group(*conversations):
+    return Group(problem_id="p", trajectories=conversations)
+
+
+def test_by_progress_breaking_a_kernel_costs_what_it_was_worth():
+    kept = paid_rewards(conversation(CORRECT, CORRECT, repeats=(1,)), WEIGHTS, CONFIG)
+    broken = paid_rewards(conversation(CORRECT, WRONG), WEIGHTS, CONFIG)
+    assert kept == pytest.approx([1.3, 0.0])
+    assert broken == pytest.approx([1.3, -1.0])
+
+
+def test_by_absolute_credit_a_repeated_kernel_earns_nothing_and_a_broken_one_its_format():
+    assert paid_rewards(conversation(CORRECT, CORRECT, repeats=(1,)), WEIGHTS, ABSOLUTE)[1] == 0.0
+    assert paid_rewards(conversation(CORRECT, WRONG), WEIGHTS, ABSOLUTE)[1] == pytest.approx(0.3)
+
+
+def test_the_penalty_of_a_hack_is_never_given_back():
+    paid = paid_rewards(conversation(HACKED, CORRECT), WEIGHTS, CONFIG)
+    assert sum(paid) == pytest.approx(1.3 - 0.5)
+
+
+def test_returns_and_advantages_of_a_worked_group():
+    one = group(conversation(WRONG, CORRECT, trajectory=0), conversation(CORRECT, WRONG, trajectory=1))
+    (graded,) = grade([one], WEIGHTS, CONFIG)
+    assert [g.following for g in graded] == pytest.approx([0.3 + 0.5, 1.0, 1.3 - 0.5, -1.0])
+    assert [g.advantage for g in graded] == pytest.approx([0.0, 2.0, 0.0, -2.0])
+
+
+def test_a_group_whose_turns_are_all_alike_has_nothing_to_teach():
+    alike = group(conversation(WRONG, WRONG, trajectory=0), conversation(WRONG, WRONG, trajectory=1))
+    mixed = group(conversation(WRONG, WRONG, trajectory=0), conversation(WRONG, CORRECT, trajectory=1))
+    graded = grade([alike, mixed], WEIGHTS, CONFIG)
+    assert [varies(one) for one in graded] == [False, True]
+
+
+def test_a_turn_that_the_policy_could_not_write_enters_no_baseline():
+    unwritten = Trajectory(problem_id="p", turns=(turn(WRONG, 0, 2, finish_reason="error"),))
+    written = [Trajectory(problem_id="p", turns=(turn(v, 0, i),)) for i, v in enumerate((CORRECT, WRONG))]
+    (graded,) = grade([group(*written, unwritten)], WEIGHTS, CONFIG)
+    assert [g.advantage for g in graded] == pytest.approx([1.0, -1.0, 0.0])
+
+
+def test_rows_carry_the_tokens_that_were_sampled():
+    one = group(conversation(WRONG, trajectory=0), conversation(CORRECT, trajectory=1))
+    samples = {
+        ("p", trajectory, 0): Sample(
+            text="",
+            finish_reason="stop",
+            policy_version="v",
+            prompt_ids=np.array([1, 2], np.int32),
+            token_ids=np.array([3] * trajectory, np.int32),
+            logprobs=np.zeros(trajectory, np.float32),
+        )
+        for trajectory in (0, 1)
+    }
+    rows = rows_of(grade([one], WEIGHTS, CONFIG), Rollouts(groups=[one], samples=samples))
+    assert len(rows) == 1  # the other wrote nothing
+    assert rows[0].answer_ids.tolist() == [3]
+    assert rows[0].advantage == pytest.approx(1.0)
