@@ -1,13 +1,6 @@
-"""Winners by the real judge: ranking, the second judgement, the files, and going on after `kill -9`.
-
-Run as a script with a folder, this file selects into it and kills itself after the first winner.
-"""
+"""Winners by the real judge: ranking, the second judgement, the files, and going on after a stop."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
 
 import pandas as pd
 import pytest
@@ -177,14 +170,19 @@ def test_sequential_mode_is_one_conversation_of_n_turns(gym, tmp_path):
     assert [[len(t["turns"]) for t in group["trajectories"]] for group in groups] == [[2], [2]]
 
 
-def test_killed_after_the_first_problem_it_goes_on_and_ends_with_the_same_winners(finished, gym, tmp_path):
+def test_stopped_after_the_first_problem_it_goes_on_and_ends_with_the_same_winners(finished, gym, tmp_path):
+    def stop_after_the_first_winner(label, done, total):
+        if label == "winners" and done == 1:
+            raise KeyboardInterrupt
+
     undisturbed, selection = finished
-    killed = subprocess.run([sys.executable, __file__, str(tmp_path)], check=False, capture_output=True)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
-    assert len(list((tmp_path / "selected").iterdir())) == 1
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, gym, progress=stop_after_the_first_winner)
+    (decided,) = (tmp_path / "selected").iterdir()
+    before = decided.stat().st_mtime_ns
     assert not (tmp_path / "winners").exists()
-    resumed = run(tmp_path, gym)
-    assert resumed.rows() == selection.rows()
+    assert run(tmp_path, gym).rows() == selection.rows()
+    assert decided.stat().st_mtime_ns == before
     left, right = (pd.read_parquet(f / "winners" / "winners.parquet") for f in (tmp_path, undisturbed))
     pd.testing.assert_frame_equal(left, right)
 
@@ -194,13 +192,3 @@ def test_finished_winners_are_read_and_those_of_other_settings_refused(finished,
     assert run(folder, gym) == selection == load_selection(Store(folder))
     with pytest.raises(ConfigError, match="holds winners of other settings"):
         run(folder, gym, CONFIG.model_copy(update={"n": 4}))
-
-
-def _kill_after_the_first_winner(label, done, total):
-    if label == "winners" and done == 1:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
-if __name__ == "__main__":
-    with open_gym(CONFIG.gym) as its_own_gym:
-        run(sys.argv[1], its_own_gym, progress=_kill_after_the_first_winner)
