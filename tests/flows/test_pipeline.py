@@ -14,8 +14,8 @@ from flows.results import show_results
 from flows.train import train
 from kernel_core.config import (
     EvaluateConfig,
-    GymConfig,
     IndexConfig,
+    IngestConfig,
     PipelineConfig,
     PolicyConfig,
     ProblemsConfig,
@@ -27,6 +27,7 @@ from kernel_core.prompt import format_completion
 from kernel_core.run_policy import locate_checkpoint
 from kernel_core.runs import Run
 from kernel_core.scorecard import load_scorecard
+from tasks.tools import judges_kept
 
 STAGES = ["ingest", "index", "cold-start", "evaluate-before", "train", "evaluate-after", "best-of-n"]
 
@@ -35,15 +36,17 @@ def smoke(root) -> PipelineConfig:
     """The smoke preset under another root."""
     config = build_parameters("pipeline", preset("pipeline", "smoke"))["config"]
     assert isinstance(config, PipelineConfig)
-    return config.model_copy(update={"root": str(root)})
+    ingest = IngestConfig(generator_rows=40, decontaminate_against=("dojo",))
+    return config.model_copy(update={"root": str(root), "ingest": ingest})
 
 
 @pytest.fixture(scope="module")
 def finished(prefect_api, tmp_path_factory):
-    """A run of the smoke preset that went through."""
+    """A run of the smoke preset that went through; its judges stay open for the tests after it."""
     config = smoke(tmp_path_factory.mktemp("runs"))
-    pipeline(config)
-    return config
+    with judges_kept():
+        pipeline(config)
+        yield config
 
 
 def test_every_stage_is_done_in_order_and_the_run_says_finished(finished):
@@ -118,7 +121,7 @@ def test_a_damaged_snapshot_is_refused_by_name(prefect_api, tmp_path):
         index(IndexConfig(), run="hurt", root=str(tmp_path))
 
 
-def test_a_prepared_policy_is_scored_by_the_real_judge(prefect_api, tmp_path):
+def test_a_prepared_policy_is_scored_by_the_real_judge(finished, tmp_path):
     made = generate("held_out", 1, seed=1000)[0]
     kernel = made.kernels[0]
     script = tmp_path / "answers.json"
@@ -127,8 +130,8 @@ def test_a_prepared_policy_is_scored_by_the_real_judge(prefect_api, tmp_path):
         problems=ProblemsConfig(split="held_out", limit=1, seed=1000),
         policy=PolicyConfig(kind="scripted", model=str(script)),
         rollout={"turns": 1, "exemplars": 0},
-        gym=GymConfig(workers=1, trials=1),
+        gym=finished.train.gym,
     )
-    evaluate(config, run="scripted", root=str(tmp_path))
-    card = load_scorecard(Run(str(tmp_path), "scripted").store.child("evaluate"))
+    evaluate(config, run="scripted", root=finished.root)
+    card = load_scorecard(Run(finished.root, "scripted").store.child("evaluate"))
     assert {verdict: n for verdict, n in card.last.verdicts.items() if n} == {"correct": 1, "malformed": 1}

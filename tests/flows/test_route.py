@@ -1,6 +1,7 @@
 """A stage runs here, or as a deployment whose children are adopted, tried again, and never done twice."""
 
 import contextlib
+import contextvars
 import threading
 import time
 
@@ -55,7 +56,9 @@ class Worker:
     def __init__(self, *endings):
         self.endings = list(endings)
         self.seen = []
-        self._thread = threading.Thread(target=self._work, daemon=True)
+        # A thread begins with the settings of the process, not with those of this test.
+        settings = contextvars.copy_context()
+        self._thread = threading.Thread(target=settings.run, args=(self._work,), daemon=True)
 
     def __enter__(self):
         self._thread.start()

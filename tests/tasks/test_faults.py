@@ -12,8 +12,6 @@ def test_the_gyms_and_a_sources_faults_are_tried_again(error):
     assert may_pass(None, None, Failed(data=error))
 
 
-@pytest.mark.parametrize(
-    "error", [ConfigError("x"), NotFound("x"), Corrupt("x"), StoreFault("x"), ValueError("x")]
-)
+@pytest.mark.parametrize("kind", [ConfigError, NotFound, Corrupt, StoreFault, ValueError])
 def test_mistakes_damage_a_full_disk_and_bugs_are_not(kind):
     assert not may_pass(None, None, Failed(data=kind("x")))
