@@ -68,9 +68,11 @@ def test_a_killed_owner_is_dead_and_the_run_can_be_taken_over(tmp_path):
 def test_a_run_has_one_owner_at_a_time(tmp_path):
     process = owner_process(tmp_path)
     try:
-        with pytest.raises(ConfigError, match=f"process {process.pid} .* run=NAME"):
-            with Run(str(tmp_path), "busy").owned("train", {}):
-                pass
+        with (
+            pytest.raises(ConfigError, match=f"process {process.pid} .* run=NAME"),
+            Run(str(tmp_path), "busy").owned("train", {}),
+        ):
+            pass
     finally:
         process.kill()
         process.wait()
