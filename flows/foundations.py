@@ -6,9 +6,11 @@ from flows.index import index
 from flows.ingest import ingest
 from flows.route import Mode, route
 from kernel_core.config import IndexConfig, IngestConfig, PolicyConfig
-from kernel_core.run_policy import needs_cold_start
+from kernel_core.policy import SHIPPED
+from kernel_core.run_policy import is_shipped, needs_cold_start
 from kernel_core.runs import Run
 from kernel_core.stage_work import sealed_digest
+from kernel_core.store import Store
 
 INGEST, INDEX = IngestConfig(), IndexConfig()
 """A run that has no corpus yet gets one made with the default settings."""
@@ -23,6 +25,7 @@ def lay_corpus(here: Run, ingest_config: IngestConfig, index_config: IndexConfig
 
 
 def foundations(here: Run, policy: PolicyConfig) -> dict[str, str]:
-    """Digests of what the run has of snapshot, index and, where the policy needs it, cold start."""
+    """Digests of what the run has of snapshot, index and the weights that learning begins with."""
     names = ("snapshot", "index", *(("cold_start",) if needs_cold_start(policy) else ()))
-    return {name: sealed_digest(here.store.child(name)) for name in names}
+    found = {name: sealed_digest(here.store.child(name)) for name in names}
+    return found | ({"shipped": sealed_digest(Store(str(SHIPPED)))} if is_shipped(policy) else {})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernel_core.config import PolicyConfig
 from kernel_core.errors import NotFound
-from kernel_core.policy import shipped_folder
+from kernel_core.policy import SHIPPED
 from kernel_core.runs import Run, find_run
 from kernel_core.stage_work import sealed_digest
 from kernel_core.store import Store
@@ -14,20 +14,26 @@ COLD_START = "cold_start"
 
 
 def needs_cold_start(policy: PolicyConfig) -> bool:
-    """Whether a policy must be taught before RL: one from nothing, or ours where none is shipped."""
-    nothing_shipped = policy.model == "shipped" and shipped_folder() is None
-    return policy.kind == "torch" and (policy.model == "new" or nothing_shipped)
+    """Whether a policy must be taught before RL: one from nothing."""
+    return policy.kind == "torch" and policy.model == "new"
+
+
+def is_shipped(policy: PolicyConfig) -> bool:
+    """Whether it is the tiny policy under data/policy."""
+    return policy.kind == "torch" and policy.model == "shipped"
 
 
 def choose_weights(run: Run, policy: PolicyConfig, checkpoint: str | None) -> str | None:
-    """The folder of weights to load: a checkpoint's, or the run's cold start; None for the config's own.
+    """The folder of weights to load: a checkpoint's, the run's cold start, or the shipped policy's.
+
+    None for a model that the config names itself.
 
     Raises `NotFound` when the policy has to be taught first and was not.
     """
     if checkpoint:
         return locate_checkpoint(run.root, checkpoint)
     if not needs_cold_start(policy):
-        return None
+        return str(SHIPPED) if is_shipped(policy) else None
     if not run.store.child(COLD_START).sealed():
         raise NotFound(
             f"run {run.name!r} has no cold start, which policy.model = {policy.model!r} needs; "

@@ -27,7 +27,7 @@ from kernel_core.learn.batch import Batch, Row, collate, plan_batches
 from kernel_core.learn.clock import repeatable
 from kernel_core.learn.conversations import Conversation, build_conversations
 from kernel_core.learn.update import clip_and_step, computing_in, keep_master_weights, new_optimiser
-from kernel_core.policy import open_policy, shipped_folder
+from kernel_core.policy import open_policy
 from kernel_core.policy.new import new_policy
 from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.progress import Progress, silent
@@ -74,7 +74,7 @@ def starting_policy(config: PolicyConfig, conversations: Sequence[Conversation],
     """
     if config.kind != "torch":
         raise ConfigError(f"policy.kind = {config.kind} cannot be trained; set policy.kind=torch")
-    if config.model == "new" or (config.model == "shipped" and shipped_folder() is None):
+    if config.model == "new":
         texts = ["".join(m["content"] for m in c.messages) + c.answer for c in conversations]
         return new_policy(config, texts[:TOKENIZER_TEXTS], seed)
     policy = open_policy(config)

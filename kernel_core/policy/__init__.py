@@ -8,12 +8,8 @@ from kernel_core.config import PolicyConfig
 from kernel_core.errors import ConfigError, NotFound
 from kernel_core.policy.protocol import Policy
 
-_SHIPPED = Path(__file__).resolve().parents[2] / "data" / "policy"
-
-
-def shipped_folder() -> Path | None:
-    """Where the cold-started tiny policy of this repository is; None when it has none."""
-    return _SHIPPED if _SHIPPED.is_dir() else None
+SHIPPED = Path(__file__).resolve().parents[2] / "data" / "policy"
+"""The cold-started tiny policy of this repository."""
 
 
 def open_policy(config: PolicyConfig, checkpoint: str | None = None) -> Policy:
@@ -39,11 +35,10 @@ def open_policy(config: PolicyConfig, checkpoint: str | None = None) -> Policy:
             "run `dojo train` (which makes it), or name a checkpoint"
         )
     if config.model == "shipped":
-        folder = shipped_folder()
-        if folder is None:
+        if not SHIPPED.is_dir():
             raise NotFound(
-                f"the shipped policy is not in {_SHIPPED}; make it with `dojo train policy.model=new`, "
-                "or set policy.model to a Hugging Face name or a folder"
+                f"the shipped policy is not in {SHIPPED}; run from a whole checkout, "
+                "or set policy.model to `new`, a Hugging Face name or a folder"
             )
-        return TorchPolicy.load(str(folder), config)
+        return TorchPolicy.load(str(SHIPPED), config)
     return TorchPolicy.load(config.model, config)

@@ -6,7 +6,7 @@ import pytest
 
 from kernel_core.config import PolicyConfig
 from kernel_core.errors import ConfigError, NotFound
-from kernel_core.policy import open_policy, shipped_folder
+from kernel_core.policy import open_policy
 from kernel_core.policy.new import new_policy
 from kernel_core.policy.scripted import ScriptedPolicy
 
@@ -18,10 +18,13 @@ def test_a_new_policy_needs_a_snapshot_first():
         open_policy(PolicyConfig(model="new"))
 
 
-@pytest.mark.skipif(shipped_folder() is not None, reason="this repository ships a policy")
-def test_a_policy_that_is_not_shipped_names_the_command_that_makes_it():
-    with pytest.raises(NotFound, match="dojo train"):
-        open_policy(PolicyConfig(model="shipped"))
+def test_the_shipped_policy_opens_and_writes_something():
+    policy = open_policy(PolicyConfig(model="shipped"))
+    [sample] = policy.sample(
+        [[{"role": "user", "content": "Write a kernel."}]], temperature=1.0, max_new_tokens=8, seed=0
+    )
+    assert policy.version == "cold-start-b883f960"
+    assert sample.token_ids is not None and 1 <= len(sample.token_ids) <= 8
 
 
 def test_a_folder_or_a_checkpoint_is_opened(tmp_path):
