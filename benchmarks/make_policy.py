@@ -60,12 +60,12 @@ def main() -> None:
         size = sum(parameter.numel() for parameter in policy.model.parameters())
         report = cold_start(policy, conversations, config.cold_start, work.child(arguments.name))
         _say(f"cold start of {size / 1e6:.2f} M parameters: {report.model_dump_json()}", begun)
+        if arguments.keep:
+            policy.save(Store(arguments.keep), dtype=torch.float16)
+            print({path.name: path.stat().st_size for path in sorted(Path(arguments.keep).iterdir())})
         begun = time.monotonic()
         print(json.dumps(_look(policy, gym, retriever, config), indent=1), flush=True)
         _say("look", begun)
-    if arguments.keep:
-        policy.save(Store(arguments.keep), dtype=torch.float16)
-        print({path.name: path.stat().st_size for path in sorted(Path(arguments.keep).iterdir())})
 
 
 def _conversations(work: Store, config: TrainConfig, gym: Gym, retriever: Retriever) -> list[Conversation]:

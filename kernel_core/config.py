@@ -194,7 +194,7 @@ class ColdStartConfig(Config):
     """Supervised training that precedes RL.
 
     It imitates a realistic corpus, in which not every kernel is right or fast, so that RL has honest
-    head-room; what is left of the two shares of first answers are fused and tuned kernels.
+    head-room; what is left of the two shares are fused and tuned kernels.
     """
 
     steps: int = Field(400, ge=0)
@@ -203,10 +203,13 @@ class ColdStartConfig(Config):
     warmup: int = Field(20, ge=0)
     weight_decay: float = Field(0.1, ge=0)
     repair_share: float = Field(
-        0.25, ge=0, le=1, description="Share of conversations whose second turn mends a fault."
+        0.25,
+        ge=0,
+        le=1,
+        description="Share of conversations with a second turn, which looks back on the first.",
     )
     mistake_share: float = Field(
-        0.35, ge=0, le=1, description="Share of first answers that are kernels with a typical fault."
+        0.35, ge=0, le=1, description="Share of answers that are kernels with a typical fault."
     )
     naive_share: float = Field(
         0.35, ge=0, le=1, description="Share of first answers that launch one kernel an operator."

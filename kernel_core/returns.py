@@ -27,8 +27,18 @@ def progress(worth_T: Sequence[float], penalty_T: Sequence[float]) -> list[float
     what it hands in last, so nothing can be gained by detours: the same kernel again adds 0, breaking it
     costs what it was worth, and mending it gives that back. Penalties are never given back.
     """
-    before = [0.0, *worth_T[:-1]]
-    return [now - then + p for now, then, p in zip(worth_T, before, penalty_T, strict=True)]
+    return [now - then + p for now, then, p in zip(worth_T, given(worth_T), penalty_T, strict=True)]
+
+
+def given(worth_T: Sequence[float]) -> list[float]:
+    """V_{t−1}: what each turn of a conversation paid by `progress` begins with.
+
+    Turns of different conversations are compared with it added to their returns. Otherwise a kernel that
+    was right and is kept (which adds 0) looks worse than one that was wrong and is mended, only because
+    the turn before was better. V_{t−1} is known before the turn is written, so it changes no expected
+    gradient, only how noisy the gradient is (a potential, as in Ng, Harada and Russell 1999).
+    """
+    return [0.0, *worth_T[:-1]]
 
 
 def discounted_sum(rewards_T: Sequence[float], gamma: float) -> Floats:

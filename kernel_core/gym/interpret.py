@@ -105,6 +105,8 @@ def prepare_interpreter() -> None:
     interpreter._patch_lang(FunctionType(visible.__code__, scope))
     permanent = _Permanent()
     interpreter._patch_lang = lambda function: permanent
+    # NumPy from 2.4 on refuses what Triton before 3.7 does here: int() of an array of one dimension.
+    tl.core.tensor.__index__ = lambda self: int(self.handle.data.squeeze())
     for module in (generic_libdevice, cuda_libdevice):
         for name, one in _ONE_ARGUMENT.items():
             _install(module, name, _elementwise(one))

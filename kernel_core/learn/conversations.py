@@ -2,8 +2,9 @@
 
 A first turn asks for a kernel and answers with one of the corpus: good ones, but by `mistake_share` and
 `naive_share` also faulty and slow ones, as a realistic corpus has them. A second turn (`repair_share` of
-all) shows such a kernel with what the judge really said about it, and answers with a better one. Only the
-last answer of a conversation is learned; what came before it is prompt.
+all) shows such a kernel with what the judge really said about it, and answers with a good one, or by
+`mistake_share` with a faulty one again. Only the last answer of a conversation is learned; what came
+before it is prompt.
 
 Shares are exact, and every reference is used about equally often.
 """
@@ -41,7 +42,7 @@ from kernel_core.rollout import seed_of
 log = logging.getLogger(__name__)
 
 FASTER_SHARE = 1 / 3
-"""Of second turns: from a correct kernel with a launch an operator to a faster one. The rest mend faults."""
+"""Of second turns: they look back on a correct kernel with a launch an operator; the rest, on a fault."""
 CHARS_PER_TOKEN = 2.7
 """Of kernels under a tokenizer made for them: for prompt budgets before there is a tokenizer."""
 
@@ -161,16 +162,23 @@ def _drafts(references: Sequence[_Reference], config: ColdStartConfig) -> list[_
     rng = random.Random(f"conversations {config.seed}")
     num_second = round(config.conversations * config.repair_share)
     num_faster = round(num_second * FASTER_SHARE)
+    num_repair = num_second - num_faster
     num_first = config.conversations - num_second
-    num_mistakes = round(num_first * config.mistake_share)
-    num_naive = min(round(num_first * config.naive_share), num_first - num_mistakes)
+    first_bad, repair_bad, faster_bad = (
+        round(number * config.mistake_share) for number in (num_first, num_repair, num_faster)
+    )
+    num_naive = min(round(num_first * config.naive_share), num_first - first_bad)
     num_mended = round(config.judged * (1 - FASTER_SHARE))
+    mended = _pairs(references, "mistakes", num_mended, rng)
+    sped_up = _pairs(references, "naive", config.judged - num_mended, rng)
     decks: list[tuple[Kind, int, Grades, list[_Choice]]] = [
-        ("first", num_mistakes, "mistakes", [(r, None) for r in references if r.mistakes]),
+        ("first", first_bad, "mistakes", [(r, None) for r in references if r.mistakes]),
         ("first", num_naive, "naive", [(r, None) for r in references if r.naive]),
-        ("first", num_first - num_mistakes - num_naive, "good", [(r, None) for r in references if r.good]),
-        ("repair", num_second - num_faster, "good", _pairs(references, "mistakes", num_mended, rng)),
-        ("faster", num_faster, "good", _pairs(references, "naive", config.judged - num_mended, rng)),
+        ("first", num_first - first_bad - num_naive, "good", [(r, None) for r in references if r.good]),
+        ("repair", repair_bad, "mistakes", mended),
+        ("repair", num_repair - repair_bad, "good", mended),
+        ("faster", faster_bad, "mistakes", [(r, e) for r, e in sped_up if r.mistakes]),
+        ("faster", num_faster - faster_bad, "good", sped_up),
     ]
     drafts: list[_Draft] = []
     for kind, count, answers, choices in decks:

@@ -11,7 +11,7 @@ from kernel_core.advantages import ESTIMATORS
 from kernel_core.config import RewardWeights, TrainConfig
 from kernel_core.learn.batch import Row
 from kernel_core.records import Group, RewardTerms, Trajectory, Turn
-from kernel_core.returns import progress, returns_of
+from kernel_core.returns import given, progress, returns_of
 from kernel_core.rewards import reward, worth
 from kernel_core.rollout import Rollouts
 
@@ -57,18 +57,27 @@ def paid_rewards(trajectory: Trajectory, weights: RewardWeights, config: TrainCo
     """The reward of each turn of a conversation, by the configured rule of credit."""
     if config.credit == "absolute":
         return [reward(turn, weights).total for turn in trajectory.turns]
+    worth_T, penalty_T = _worths(trajectory, weights)
+    return progress(worth_T, penalty_T)
+
+
+def _worths(trajectory: Trajectory, weights: RewardWeights) -> tuple[list[float], list[float]]:
+    """What each turn's kernel is worth without its penalty, and the penalty."""
     terms = [worth(turn, weights) for turn in trajectory.turns]
-    return progress([one.total - one.penalty for one in terms], [one.penalty for one in terms])
+    return [one.total - one.penalty for one in terms], [one.penalty for one in terms]
 
 
 def _grade_group(group: Group, weights: RewardWeights, config: TrainConfig) -> list[GradedTurn]:
     paid = [paid_rewards(one, weights, config) for one in group.trajectories]
     returns_G_T = np.full((len(paid), max(map(len, paid))), np.nan)
+    given_G_T = np.zeros_like(returns_G_T)
     for g, trajectory in enumerate(group.trajectories):
         returns = returns_of(paid[g], config.gamma, config.returns)
         written = [turn.completion.finish_reason != "error" for turn in trajectory.turns]
         returns_G_T[g, : len(written)] = np.where(written, returns, np.nan)
-    advantages_G_T = ESTIMATORS[config.estimator](returns_G_T)
+        if config.credit == "progress":
+            given_G_T[g, : len(written)] = given(_worths(trajectory, weights)[0])
+    advantages_G_T = ESTIMATORS[config.estimator](returns_G_T + given_G_T)
     return [
         GradedTurn(
             turn,

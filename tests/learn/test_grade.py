@@ -69,7 +69,16 @@ def test_returns_and_advantages_of_a_worked_group():
     one = group(conversation(WRONG, CORRECT, trajectory=0), conversation(CORRECT, WRONG, trajectory=1))
     (graded,) = grade([one], WEIGHTS, CONFIG)
     assert [g.following for g in graded] == pytest.approx([0.3 + 0.5, 1.0, 1.3 - 0.5, -1.0])
-    assert [g.advantage for g in graded] == pytest.approx([0.0, 2.0, 0.0, -2.0])
+    assert [g.advantage for g in graded] == pytest.approx([0.0, 1.0, 0.0, -1.0])
+
+
+def test_keeping_a_kernel_that_works_is_as_good_as_mending_one():
+    kept = conversation(CORRECT, CORRECT, trajectory=0, repeats=(1,))
+    mended = conversation(WRONG, CORRECT, trajectory=1)
+    broken = conversation(CORRECT, WRONG, trajectory=2)
+    (graded,) = grade([group(kept, mended, broken)], WEIGHTS, CONFIG)
+    last = [g.advantage for g in graded if g.turn.index == 1]
+    assert last == pytest.approx([0.5, 0.5, -1.0])
 
 
 def test_a_group_whose_turns_are_all_alike_has_nothing_to_teach():

@@ -23,7 +23,7 @@ def test_the_shipped_policy_opens_and_writes_something():
     [sample] = policy.sample(
         [[{"role": "user", "content": "Write a kernel."}]], temperature=1.0, max_new_tokens=8, seed=0
     )
-    assert policy.version == "cold-start-b883f960"
+    assert policy.version == "cold-start-b05f0fe4"
     assert sample.token_ids is not None and 1 <= len(sample.token_ids) <= 8
 
 
