@@ -1,11 +1,14 @@
 """The whole pipeline with real parts, as small as it gets, on a real Prefect server."""
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 from prefect.client.orchestration import get_client
 from rich.console import Console
 
+from flows.cli import run as dojo
 from flows.evaluate import evaluate
 from flows.index import index
 from flows.pipeline import pipeline
@@ -119,6 +122,35 @@ def test_a_damaged_snapshot_is_refused_by_name(prefect_api, tmp_path):
     snapshot.write("exemplars.parquet", b"not what it was")
     with pytest.raises(Corrupt, match=r"exemplars\.parquet does not match its checksum"):
         index(IndexConfig(), run="hurt", root=str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("damaged", "command"),
+    [
+        ("index/vectors.faiss", ["search", "softmax", "--run", "{run}", "--root", "{root}"]),
+        ("checkpoints/{newest}/model.safetensors", ["evaluate", "checkpoint={newest_path}", "root={root}"]),
+    ],
+)
+def test_what_was_damaged_is_refused_by_name(finished, tmp_path, capsys, damaged, command):
+    whole = Run(finished.root, finished.run)
+    hurt = Run(str(tmp_path), "hurt")
+    shutil.copytree(whole.store.path(), hurt.store.path())
+    newest = hurt.store.names("checkpoints")[-1]
+    words = {
+        "run": "hurt",
+        "root": str(tmp_path),
+        "newest": newest,
+        "newest_path": hurt.store.path(f"checkpoints/{newest}"),
+    }
+    name = damaged.format(**words)
+    file = Path(hurt.store.path(name))
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    file.write_bytes(data)
+    assert dojo([word.format(**words) for word in command]) == 3
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("dojo:")]
+    assert len(lines) == 1
+    assert f"{name} does not match its checksum" in lines[0]
 
 
 def test_a_prepared_policy_is_scored_by_the_real_judge(finished, tmp_path):
