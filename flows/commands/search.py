@@ -14,9 +14,8 @@ def search(query: str, root: str, run: str, k: int) -> int:
     """Print the nearest exemplars of a run's index."""
     index = find_run(root, run).store.child("index")
     index.open_sealed("index")
-    from kernel_core.retrieval.search import open_retriever
-
     from kernel_core.problems.load import load_file
+    from kernel_core.retrieval.search import open_retriever
 
     wanted = load_file(Path(query)) if query.endswith(".py") else query
     table = Table("score", "exemplar", "family", "grade", "licence", "first line of the kernel")
