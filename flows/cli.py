@@ -68,6 +68,14 @@ def build_parser() -> argparse.ArgumentParser:
         command.add_argument("--config", type=Path, metavar="FILE.yaml", help="settings from a file")
         command.set_defaults(command=_stage, stage=stage)
     _add_judge(commands.add_parser("judge", help="is this kernel honest, correct and fast?"))
+    audit = commands.add_parser("audit", help="would these problems accept answers that do no work?")
+    audit.add_argument(
+        "suite", nargs="?", default="dojo", help="dojo, generated, kernelbench, a folder or a file"
+    )
+    audit.add_argument("--limit", type=int, default=None, help="at most so many problems")
+    audit.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a size constant")
+    audit.add_argument("--out", type=Path, metavar="FILE.parquet", help="where the whole table goes")
+    audit.set_defaults(command=_audit)
     search = commands.add_parser("search", help="the corpus kernels nearest to words or a problem")
     search.add_argument("query", help="words, or the file of a problem")
     search.add_argument("--run", required=True, help="the run whose index is searched")
@@ -151,6 +159,12 @@ def _judge(arguments: argparse.Namespace) -> int:
     return judge_one(
         arguments.problem, arguments.kernel, arguments.device, arguments.set, arguments.seed, arguments.json
     )
+
+
+def _audit(arguments: argparse.Namespace) -> int:
+    from flows.commands.audit import audit
+
+    return audit(arguments.suite, arguments.limit, arguments.set, arguments.out)
 
 
 def _search(arguments: argparse.Namespace) -> int:

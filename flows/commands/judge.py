@@ -22,7 +22,7 @@ def judge_one(
     problem_file: Path, kernel_file: Path, device: str, sizes: Sequence[str], seed: int | None, as_json: bool
 ) -> int:
     """Judge one kernel file for one problem file and print the result."""
-    request = _request(_load_problem(problem_file), _read_kernel(kernel_file), _sizes(sizes), seed)
+    request = _request(_load_problem(problem_file), _read_kernel(kernel_file), read_sizes(sizes), seed)
     evaluation = _judge([request], device)[0]
     if as_json:
         say(json.dumps(verdict_of(evaluation)))
@@ -115,7 +115,8 @@ def _read_kernel(file: Path) -> str:
         raise NotFound(f"cannot read the kernel {file}: {error.strerror}") from error
 
 
-def _sizes(assignments: Sequence[str]) -> dict[str, Constant]:
+def read_sizes(assignments: Sequence[str]) -> dict[str, Constant]:
+    """Values of size constants from `NAME=VALUE` words."""
     sizes: dict[str, Constant] = {}
     for assignment in assignments:
         name, separator, text = assignment.partition("=")

@@ -23,9 +23,10 @@ from kernel_core.gym.claims import Loaded, NotLoaded, Raised, Ran
 from kernel_core.gym.compare import compare_outputs
 from kernel_core.gym.gate import CompileGate
 from kernel_core.gym.guard import inspect_source
+from kernel_core.gym.inputs import Draw
 from kernel_core.gym.limits import Cage
 from kernel_core.gym.protocol import JudgeRequest
-from kernel_core.gym.reference import Draw, Reference, Trial, derive_seed
+from kernel_core.gym.reference import Reference, Trial, derive_seed
 from kernel_core.gym.runs import (
     Conversation,
     Delivery,

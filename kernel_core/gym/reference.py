@@ -6,18 +6,17 @@ import copy
 import hashlib
 import random
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
 from kernel_core.errors import NotAProblem
+from kernel_core.gym.inputs import Draw, redraw
 from kernel_core.gym.runner import CONSTRUCTION_SEED
 from kernel_core.gym.structure import flatten
 from kernel_core.problems.source import resize
 from kernel_core.records import Constant, Problem
 from kernel_core.store import digest_of
-
-Draw = Literal["own", "normal"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +67,7 @@ class Reference:
             torch.manual_seed(seed)
             random.seed(seed)
             inputs = list(self._call("get_inputs"))
-            if draw == "normal":
-                inputs = [_as_normal(value) for value in inputs]
+            inputs = [redraw(value, draw) for value in inputs]
             given = copy.deepcopy(inputs)
             nesting, plain = flatten(self._forward(self.module, given, seed))
             exact = self._exact_leaves(inputs, seed, plain)
@@ -153,14 +151,6 @@ def derive_seed(seed: int, *labels: str | int) -> int:
     """A seed for one purpose, from which the others cannot be told."""
     text = ":".join(str(part) for part in (seed, *labels))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big")
-
-
-def _as_normal(value: Any) -> Any:
-    if isinstance(value, torch.Tensor) and value.is_floating_point():
-        return torch.randn(value.shape, dtype=torch.float32).to(value.dtype)
-    if isinstance(value, list | tuple):
-        return type(value)(_as_normal(item) for item in value)
-    return value
 
 
 def _to_double(value: Any) -> Any:

@@ -1,0 +1,89 @@
+"""Problems that pay for nothing are found, and good ones are not accused."""
+
+import pytest
+import torch
+
+from kernel_core.errors import NotAProblem
+from kernel_core.gym.audit import CHEATS, audit_problem
+from kernel_core.gym.inputs import DRAWS, redraw
+from kernel_core.problems.load import load_dojo
+from kernel_core.problems.source import parse_problem
+
+TEMPLATE = """
+import torch
+import torch.nn as nn
+
+N = 33
+
+class Model(nn.Module):
+    def forward(self, x):
+        return {expression}
+
+def get_inputs():
+    return [torch.rand(7, N)]
+
+def get_init_inputs():
+    return []
+"""
+
+
+def audit(expression):
+    return audit_problem(parse_problem(TEMPLATE.format(expression=expression), id="t/p", suite="t"))
+
+
+def by_draw(found):
+    return {one.draw: set(one.accepted) for one in found.draws if one.usable}
+
+
+def test_a_relu_of_numbers_above_zero_is_the_input_and_only_own_draws_hide_it():
+    found = audit("torch.relu(x)")
+    assert by_draw(found)["own"] == {"input"}
+    assert by_draw(found)["normal"] == set()
+    assert found.never_refused == ()
+
+
+def test_an_output_that_is_always_zero_is_never_refused():
+    assert {"zeros", "constant", "stale"} <= set(audit("x - x").never_refused)
+
+
+def test_a_mean_over_a_softmax_is_one_constant_whatever_comes_in():
+    assert {"constant", "stale"} <= set(audit("torch.softmax(x, 1).mean(1)").never_refused)
+
+
+def test_half_of_the_work_passes_where_the_other_half_is_zero():
+    assert "half" in audit("torch.cat([x, torch.zeros_like(x)])").never_refused
+
+
+def test_a_softmax_accepts_nothing():
+    assert all(accepted == set() for accepted in by_draw(audit("torch.softmax(3 * x, 1)")).values())
+
+
+def test_a_family_that_the_reference_cannot_take_is_left_out():
+    found = audit("torch.log(x)")
+    assert [one.draw for one in found.draws if not one.usable] == ["normal", "wide", "integers", "edges"]
+
+
+def test_a_reference_that_fails_is_not_a_problem():
+    with pytest.raises(NotAProblem, match="fails on its own inputs"):
+        audit("x.nothing()")
+
+
+@pytest.mark.parametrize("problem", load_dojo(), ids=lambda problem: problem.id)
+def test_our_own_suite_accepts_nothing_under_its_own_inputs(problem):
+    found = audit_problem(problem)
+    assert found.draws[0].accepted == ()
+    assert found.never_refused == ()
+
+
+def test_every_family_keeps_forms_and_leaves_integers_alone():
+    labels = torch.arange(5)
+    given = [torch.rand(3, 4, dtype=torch.float16), (labels, 2.0)]
+    for draw in DRAWS:
+        values, (same, number) = redraw(given, draw)
+        assert (values.shape, values.dtype) == ((3, 4), torch.float16)
+        assert same is labels and number == 2.0
+
+
+def test_the_audit_is_the_same_every_time():
+    assert audit("torch.relu(x)") == audit("torch.relu(x)")
+    assert list(CHEATS) == ["zeros", "constant", "input", "stale", "half"]
