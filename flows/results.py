@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console, RenderableType
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from flows.pipeline import AFTER, BEFORE, WINNERS
 from flows.terminal import say
@@ -87,7 +87,8 @@ def winners(run: Run, folder: str) -> Table:
     title = (
         f"best of {selection.n}: winners for {len(selection.winners)} of {len(selection.problems)} problems"
     )
-    table = Table("problem", f"{selection.speed_kind} speed-up", "correct", "tried", "note", title=title)
+    problem = Column("problem", no_wrap=True)
+    table = Table(problem, f"speed-up\n({selection.speed_kind})", "correct", "tried", "note", title=title)
     for selected in selection.problems:
         speedup = selected.winner.speedup if selected.winner is not None else None
         counts = (str(selected.num_distinct_correct), str(selected.num_candidates))
