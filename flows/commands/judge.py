@@ -15,6 +15,7 @@ from flows.terminal import say
 from kernel_core.config import GymConfig
 from kernel_core.errors import ConfigError, NotFound
 from kernel_core.gym.protocol import JudgeRequest
+from kernel_core.gym.report import judge_report
 from kernel_core.records import Candidate, Constant, Evaluation, Problem
 
 
@@ -25,7 +26,7 @@ def judge_one(
     request = _request(_load_problem(problem_file), _read_kernel(kernel_file), read_sizes(sizes), seed)
     evaluation = _judge([request], device)[0]
     if as_json:
-        say(json.dumps(verdict_of(evaluation)))
+        say(json.dumps(judge_report(evaluation)))
     else:
         _show(evaluation, Console())
     return 0
@@ -44,7 +45,7 @@ def judge_batch(rows_file: Path, out: Path, device: str) -> int:
     evaluations = _judge(requests, device)
     table = pd.DataFrame(
         [
-            {"id": str(row.get("id", number)), **verdict_of(evaluation)}
+            {"id": str(row.get("id", number)), **judge_report(evaluation)}
             for number, (row, evaluation) in enumerate(zip(rows, evaluations, strict=True), start=1)
         ]
     )
@@ -53,33 +54,6 @@ def judge_batch(rows_file: Path, out: Path, device: str) -> int:
     counts = table["verdict"].value_counts()
     say(f"{len(table)} judged: " + ", ".join(f"{n} {verdict}" for verdict, n in counts.items()) + f"; {out}")
     return 0
-
-
-def verdict_of(evaluation: Evaluation) -> dict[str, Any]:
-    """The fields of `dojo judge --json`; speeds are measured or null, predictions are named so."""
-    timing, reference = evaluation.timing, evaluation.reference_timing
-    traffic, reference_traffic = evaluation.traffic, evaluation.reference_traffic
-    provenance = evaluation.provenance
-    return {
-        "verdict": str(evaluation.verdict),
-        "findings": [finding.model_dump() for finding in evaluation.findings],
-        "trials_passed": evaluation.trials_passed,
-        "trials": evaluation.trials,
-        "speedup": evaluation.speedup,
-        "predicted_speedup": evaluation.predicted_speedup,
-        "runtime_ms": timing.median_ms if timing is not None else None,
-        "reference_ms": reference.median_ms if reference is not None else None,
-        "predicted_runtime_ms": traffic.predicted_ms if traffic is not None else None,
-        "predicted_reference_ms": reference_traffic.predicted_ms if reference_traffic is not None else None,
-        "own_kernel_share": provenance.own_kernel_share if provenance is not None else None,
-        "feedback": evaluation.feedback,
-        "seconds": evaluation.seconds,
-        "gym_version": evaluation.gym_version,
-        "device": evaluation.device,
-        "sandbox": list(evaluation.sandbox),
-        "problem_id": evaluation.problem_id,
-        "candidate_sha": evaluation.candidate_sha,
-    }
 
 
 def _judge(requests: Sequence[JudgeRequest], device: str) -> list[Evaluation]:
@@ -171,7 +145,7 @@ def _row_request(row: dict[str, Any], file: Path, number: int) -> JudgeRequest:
 
 def _show(evaluation: Evaluation, console: Console) -> None:
     table = Table(show_header=False, box=None)
-    for name, value in verdict_of(evaluation).items():
+    for name, value in judge_report(evaluation).items():
         if value is not None and value != []:
             table.add_row(name, f"{value:.4g}" if isinstance(value, float) else str(value))
     console.print(table)

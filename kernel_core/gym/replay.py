@@ -18,25 +18,11 @@ from kernel_core.gym import meter as metering
 from kernel_core.gym import wire
 from kernel_core.gym.arena import DTYPES, Arena, Slot
 from kernel_core.gym.codec import decode
-from kernel_core.gym.dispatch import LightDispatchMode
 from kernel_core.gym.kernels import build_kernels
 from kernel_core.gym.runner import CANDIDATE_FILE, describe_error
-from kernel_core.gym.work import Work, operator_work
+from kernel_core.gym.work import OperatorCounter, Work
 
 _MAX_ALLOCATION_BYTES = 8 << 30
-
-
-class _CountOperators(LightDispatchMode):
-    def __init__(self) -> None:
-        super().__init__()
-        self.works: list[Work] = []
-
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = function(*args, **(kwargs or {}))
-        work = operator_work(function, args, kwargs or {}, result)
-        if work is not None:
-            self.works.append(work)
-        return result
 
 
 def replay(channel: socket.socket, cage: dict[str, Any]) -> None:
@@ -124,7 +110,7 @@ class _Player:
         function = getattr(packet, operation["overload"] or "default")
         args = [decode(value, self._tensor) for value in operation["args"]]
         kwargs = {key: decode(value, self._tensor) for key, value in operation["kwargs"].items()}
-        with torch.no_grad(), _CountOperators() as counter:
+        with torch.no_grad(), OperatorCounter() as counter:
             result = function(*args, **kwargs)
         made = result if isinstance(result, list | tuple) else [result]
         tensors = [tensor for tensor in made if isinstance(tensor, torch.Tensor)]

@@ -10,11 +10,12 @@ from kernel_core.records import Evaluation
 def judge_report(evaluation: Evaluation) -> dict[str, Any]:
     """The keys of the contract, in order; unknown is None.
 
-    `runtime_ms` and `reference_ms` are measured medians; on a machine without a GPU they are None and
-    `predicted_speedup` is all there is.
+    `speedup`, `runtime_ms` and `reference_ms` are measured (medians); on a machine without a GPU they are
+    None, and only what is called predicted is known.
     """
     provenance = evaluation.provenance
     timing, reference = evaluation.timing, evaluation.reference_timing
+    traffic, reference_traffic = evaluation.traffic, evaluation.reference_traffic
     return {
         "verdict": str(evaluation.verdict),
         "findings": [finding.model_dump() for finding in evaluation.findings],
@@ -24,8 +25,14 @@ def judge_report(evaluation: Evaluation) -> dict[str, Any]:
         "predicted_speedup": evaluation.predicted_speedup,
         "runtime_ms": timing.median_ms if timing else None,
         "reference_ms": reference.median_ms if reference else None,
+        "predicted_runtime_ms": traffic.predicted_ms if traffic else None,
+        "predicted_reference_ms": reference_traffic.predicted_ms if reference_traffic else None,
         "own_kernel_share": provenance.own_kernel_share if provenance else None,
         "feedback": evaluation.feedback,
         "seconds": evaluation.seconds,
         "gym_version": evaluation.gym_version,
+        "device": evaluation.device,
+        "sandbox": list(evaluation.sandbox),
+        "problem_id": evaluation.problem_id,
+        "candidate_sha": evaluation.candidate_sha,
     }

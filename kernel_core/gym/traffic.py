@@ -12,15 +12,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 
-from kernel_core.gym.dispatch import LightDispatchMode
 from kernel_core.gym.reference import Reference, execute_problem
 from kernel_core.gym.runner import CONSTRUCTION_SEED
 from kernel_core.gym.structure import flatten
-from kernel_core.gym.work import GATHERS, Work, operator_work
+from kernel_core.gym.work import GATHERS, OperatorCounter, Work
 from kernel_core.records import Traffic
 
 
@@ -58,19 +56,6 @@ class EagerTraffic:
     at_own_sizes: bool
 
 
-class _Counter(LightDispatchMode):
-    def __init__(self) -> None:
-        super().__init__()
-        self.works: list[Work] = []
-
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = function(*args, **(kwargs or {}))
-        work = operator_work(function, args, kwargs or {}, result)
-        if work is not None:
-            self.works.append(work)
-        return result
-
-
 def count_eager(reference: Reference) -> EagerTraffic:
     """What eager mode does for the problem at its own sizes; falls back on the run sizes."""
     needed = reference.inputs_that_matter()
@@ -99,7 +84,7 @@ def _count(source: str, problem_id: str, needed: Sequence[int], device: str) -> 
         namespace = execute_problem(source, problem_id)
         module = namespace["Model"](*namespace["get_init_inputs"]())
         inputs = namespace["get_inputs"]()
-        with _Counter() as counter:
+        with OperatorCounter() as counter:
             output = module(*inputs)
     certain = [leaf for leaf in flatten(output)[1] if isinstance(leaf, torch.Tensor)]
     if not any(work.name.startswith(GATHERS) for work in counter.works):

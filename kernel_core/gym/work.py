@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import flop_registry
 
+from kernel_core.gym.dispatch import LightDispatchMode
+
 _FREE = (
     "aten::empty",
     "aten::new_empty",
@@ -41,6 +43,21 @@ class Work:
     def to_json(self) -> dict[str, Any]:
         """As it travels in a header."""
         return asdict(self)
+
+
+class OperatorCounter(LightDispatchMode):
+    """While active, appends the work of each operator to `works`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.works: list[Work] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        work = operator_work(function, args, kwargs or {}, result)
+        if work is not None:
+            self.works.append(work)
+        return result
 
 
 def operator_work(function: Any, args: Any, kwargs: dict[str, Any], result: Any) -> Work | None:

@@ -47,10 +47,16 @@ def test_report_has_the_keys_of_the_contract() -> None:
         "predicted_speedup": 1.8,
         "runtime_ms": None,
         "reference_ms": None,
+        "predicted_runtime_ms": 0.01,
+        "predicted_reference_ms": None,
         "own_kernel_share": 1.0,
         "feedback": "correct",
         "seconds": 0.3,
         "gym_version": "1",
+        "device": "cpu",
+        "sandbox": [],
+        "problem_id": "p",
+        "candidate_sha": "c",
     }
 
 
