@@ -97,6 +97,9 @@ def _add_judge(judge: argparse.ArgumentParser) -> None:
     judge.add_argument("--problem", type=Path, metavar="P.py", help="in KernelBench's format")
     judge.add_argument("--kernel", type=Path, metavar="K.py", help="a file that defines ModelNew")
     judge.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    judge.add_argument(
+        "--rules", choices=("dojo", "kernelbench"), default="dojo", help="KernelBench's are for comparison"
+    )
     judge.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a size constant")
     judge.add_argument("--seed", type=int, default=None, help="of the input draws; a fresh one by default")
     judge.add_argument("--json", action="store_true", help="the last line of stdout is one JSON object")
@@ -148,17 +151,16 @@ def _judge(arguments: argparse.Namespace) -> int:
     from flows.commands.judge import judge_batch, judge_one
     from kernel_core.errors import ConfigError
 
+    gym = {"device": arguments.device, "rules": arguments.rules}
     if arguments.batch is not None:
         if arguments.out is None:
             raise ConfigError("--batch FILE.jsonl needs --out FILE.parquet")
-        return judge_batch(arguments.batch, arguments.out, arguments.device)
+        return judge_batch(arguments.batch, arguments.out, gym)
     if arguments.problem is None or arguments.kernel is None:
         raise ConfigError(
             "give --problem P.py and --kernel K.py, or --batch FILE.jsonl and --out FILE.parquet"
         )
-    return judge_one(
-        arguments.problem, arguments.kernel, arguments.device, arguments.set, arguments.seed, arguments.json
-    )
+    return judge_one(arguments.problem, arguments.kernel, gym, arguments.set, arguments.seed, arguments.json)
 
 
 def _audit(arguments: argparse.Namespace) -> int:

@@ -26,6 +26,9 @@ class GymConfig(Config):
 
     device: Literal["cpu", "cuda"] = Field("cpu", description="Where candidates run.")
     workers: int = Field(2, ge=1, description="Judge processes; on CUDA one a GPU.")
+    rules: Literal["dojo", "kernelbench"] = Field(
+        "dojo", description="Whose rules decide; KernelBench's check no honesty and are for comparison only."
+    )
     trials: int = Field(3, ge=1, description="Input draws that must all pass.")
     deadline_s: float = Field(
         20.0, gt=0, description="Seconds of wall clock after which a candidate is killed."

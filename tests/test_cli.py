@@ -143,6 +143,27 @@ def test_bad_kernels_are_verdicts_and_not_errors(files):
     assert table[0].keys() >= PROMISED
 
 
+def test_a_batch_by_kernelbenchs_rules_has_its_result_in_each_row(files):
+    row = {"problem": "problem.py", "kernel": "kernel.py", "set": {"N": 1000}}
+    (files / "rows.jsonl").write_text(json.dumps(row))
+    words = ("judge", "--batch", "rows.jsonl", "--out", "judged.parquet", "--rules", "kernelbench")
+    result = dojo(*words, cwd=files)
+    assert result.returncode == 0, result.stderr
+    [judged] = pq.read_table(files / "judged.parquet").to_pylist()
+    assert json.loads(judged["kernelbench"])["correctness"] is True
+    assert (judged["verdict"], judged["trials"]) == ("correct", 5)
+
+
+def test_an_audit_names_what_a_problem_accepts(files, monkeypatch, capsys):
+    monkeypatch.chdir(files)
+    text = (files / "problem.py").read_text().replace("torch.relu(", "0 * torch.relu(")
+    (files / "idle.py").write_text(text)
+    assert run(["audit", "idle.py", "--set", "N=1000", "--out", "audit.parquet"]) == 0
+    assert "1 problems: 1 accept something" in capsys.readouterr().out
+    rows = pq.read_table(files / "audit.parquet").to_pylist()
+    assert all("zeros" in row["accepted"] for row in rows if row["usable"])
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -20,19 +20,24 @@ from kernel_core.records import Candidate, Constant, Evaluation, Problem
 
 
 def judge_one(
-    problem_file: Path, kernel_file: Path, device: str, sizes: Sequence[str], seed: int | None, as_json: bool
+    problem_file: Path,
+    kernel_file: Path,
+    gym: dict[str, str],
+    sizes: Sequence[str],
+    seed: int | None,
+    as_json: bool,
 ) -> int:
-    """Judge one kernel file for one problem file and print the result."""
+    """Judge one kernel file for one problem file and print the result; `gym` are settings of `GymConfig`."""
     request = _request(_load_problem(problem_file), _read_kernel(kernel_file), read_sizes(sizes), seed)
-    evaluation = _judge([request], device)[0]
+    report = _report(_judge([request], gym)[0], gym)
     if as_json:
-        say(json.dumps(judge_report(evaluation)))
+        say(json.dumps(report))
     else:
-        _show(evaluation, Console())
+        _show(report, Console())
     return 0
 
 
-def judge_batch(rows_file: Path, out: Path, device: str) -> int:
+def judge_batch(rows_file: Path, out: Path, gym: dict[str, str]) -> int:
     """Judge every row of a JSON-lines file and write a Parquet table, one row each, in order.
 
     A row has `problem` and `kernel` (files, relative to the JSON-lines file) or `problem_source` and
@@ -42,13 +47,15 @@ def judge_batch(rows_file: Path, out: Path, device: str) -> int:
 
     rows = _read_rows(rows_file)
     requests = [_row_request(row, rows_file, number) for number, row in enumerate(rows, start=1)]
-    evaluations = _judge(requests, device)
+    evaluations = _judge(requests, gym)
     table = pd.DataFrame(
         [
-            {"id": str(row.get("id", number)), **judge_report(evaluation)}
+            {"id": str(row.get("id", number)), **_report(evaluation, gym)}
             for number, (row, evaluation) in enumerate(zip(rows, evaluations, strict=True), start=1)
         ]
     )
+    if "kernelbench" in table:
+        table["kernelbench"] = table["kernelbench"].map(json.dumps)  # some of its objects are empty
     out.parent.mkdir(parents=True, exist_ok=True)
     table.to_parquet(out, index=False)
     counts = table["verdict"].value_counts()
@@ -56,12 +63,20 @@ def judge_batch(rows_file: Path, out: Path, device: str) -> int:
     return 0
 
 
-def _judge(requests: Sequence[JudgeRequest], device: str) -> list[Evaluation]:
+def _report(evaluation: Evaluation, gym: dict[str, str]) -> dict[str, Any]:
+    """The report of a verdict; by KernelBench's rules also as its evaluator writes it."""
+    from kernel_core.gym.kernelbench import result_of
+
+    report = judge_report(evaluation)
+    return report | ({"kernelbench": result_of(evaluation)} if gym["rules"] == "kernelbench" else {})
+
+
+def _judge(requests: Sequence[JudgeRequest], gym: dict[str, str]) -> list[Evaluation]:
     from kernel_core.gym import open_gym
 
-    config = GymConfig.model_validate({"device": device, "workers": 1 if len(requests) == 1 else 2})
-    with open_gym(config) as gym:
-        return gym.judge(requests)
+    config = GymConfig.model_validate(gym | {"workers": 1 if len(requests) == 1 else 2})
+    with open_gym(config) as opened:
+        return opened.judge(requests)
 
 
 def _request(problem: Problem, kernel: str, sizes: dict[str, Constant], seed: int | None) -> JudgeRequest:
@@ -143,9 +158,9 @@ def _row_request(row: dict[str, Any], file: Path, number: int) -> JudgeRequest:
     return _request(problem, kernel, row.get("set") or {}, row.get("seed"))
 
 
-def _show(evaluation: Evaluation, console: Console) -> None:
+def _show(report: dict[str, Any], console: Console) -> None:
     table = Table(show_header=False, box=None)
-    for name, value in judge_report(evaluation).items():
+    for name, value in report.items():
         if value is not None and value != []:
             table.add_row(name, f"{value:.4g}" if isinstance(value, float) else str(value))
     console.print(table)

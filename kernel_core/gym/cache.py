@@ -30,6 +30,7 @@ def request_key(request: JudgeRequest, config: GymConfig) -> str:
             "device": config.device,
             "gym": GYM_VERSION,
             "settings": [
+                config.rules,
                 config.trials,
                 config.deadline_s,
                 config.memory_mb,

@@ -17,7 +17,7 @@ import torch
 
 from kernel_core.config import GymConfig
 from kernel_core.errors import GymUnavailable
-from kernel_core.gym import sandbox
+from kernel_core.gym import kernelbench, sandbox
 from kernel_core.gym.case import Case
 from kernel_core.gym.claims import Loaded, NotLoaded, Raised, Ran
 from kernel_core.gym.compare import compare_outputs
@@ -54,6 +54,7 @@ class Judge:
         self, config: GymConfig, runners: socket.socket, compilers: socket.socket, base: str
     ) -> None:
         self._config = config
+        self._strict = config.rules == "kernelbench"
         self._runners = runners
         self._base = base
         self._gate = CompileGate(compilers, base, config.predict_gpu)
@@ -73,7 +74,7 @@ class Judge:
             self._run(reference, seed, case)
             if self._config.compile_gate and case.launches:
                 self._gate.check(case)
-            if case.verdict is None:
+            if case.verdict is None and not self._strict:
                 self._check_work(reference, seed, case)
         return case.evaluation(time.monotonic() - started)
 
@@ -93,7 +94,7 @@ class Judge:
                 talk.end()
 
     def _load(self, talk: Conversation, reference: Reference, case: Case) -> bool:
-        header, arena = load_header(reference, case.source)
+        header, arena = load_header(reference, case.source, copy_state=not self._strict)
         answer = talk.ask(header, (Loaded, NotLoaded), arena=arena)
         arena.close()
         match answer:
@@ -132,10 +133,26 @@ class Judge:
             case.fail(Verdict.CRASHED, _last_line(claim.error, claim.message), claim.line)
             return False
         case.trace, case.constants = claim.trace, bytes(blob)
-        return _accept(claim, delivery, trial, case)
+        return self._accept(claim, delivery, trial, case)
+
+    def _accept(self, claim: Ran, delivery: Delivery, trial: Trial, case: Case) -> bool:
+        """Compare the outputs that lie in the judge's own memory, and the inputs with what was delivered."""
+        values = [delivery.arena.tensor(slot).clone() for slot in delivery.output_slots]
+        if self._strict:
+            fault = kernelbench.accepts(claim.nesting, claim.leaves, values, trial)
+        else:
+            fault = compare_outputs(claim.nesting, claim.leaves, values, trial.nesting, trial.expected)
+            changed = input_was_changed(delivery, trial)
+            if fault is None and changed is not None and not trial.changes_inputs:
+                fault = f"input {changed} was changed in place"
+        if fault is not None:
+            case.fail(Verdict.WRONG, fault + ("" if trial.draw == "own" else " (normal inputs)"))
+        return fault is None
 
     def _draw_trials(self, reference: Reference, seed: int) -> list[Trial]:
         """The problem's own draws, and last one of normal numbers where the reference can take them."""
+        if self._strict:
+            return [self._trial(reference, seed, f"{number}", "own") for number in kernelbench.SEEDS]
         count = max(1, self._config.trials - 1)
         trials = [self._trial(reference, seed, f"trial {i}", "own") for i in range(count)]
         hostile = self._trial(reference, seed, f"trial {count}", "normal")
@@ -193,7 +210,8 @@ class Judge:
     def _trial(self, reference: Reference, seed: int, label: str, draw: Draw) -> Trial:
         key = (reference.key, seed, f"{label}:{draw}")
         if key not in self._trials:
-            trial = reference.trial(derive_seed(seed, label, draw), draw)
+            number = int(label) if self._strict else derive_seed(seed, label, draw)
+            trial = reference.trial(number, draw, exact=not self._strict)
             _keep(self._trials, key, trial, _KEPT_TRIALS)
         return self._trials[key]
 
@@ -202,18 +220,6 @@ def _keep(known: OrderedDict[_K, _V], key: _K, value: _V, count: int) -> None:
     known[key] = value
     while len(known) > count:
         known.popitem(last=False)
-
-
-def _accept(claim: Ran, delivery: Delivery, trial: Trial, case: Case) -> bool:
-    """Compare the outputs that lie in the judge's own memory, and the inputs with what was delivered."""
-    values = [delivery.arena.tensor(slot).clone() for slot in delivery.output_slots]
-    fault = compare_outputs(claim.nesting, claim.leaves, values, trial.nesting, trial.expected)
-    changed = input_was_changed(delivery, trial)
-    if fault is None and changed is not None and not trial.changes_inputs:
-        fault = f"input {changed} was changed in place"
-    if fault is not None:
-        case.fail(Verdict.WRONG, fault + ("" if trial.draw == "own" else " (normal inputs)"))
-    return fault is None
 
 
 def _is_finite(trial: Trial) -> bool:

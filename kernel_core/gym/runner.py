@@ -22,8 +22,9 @@ from kernel_core.gym.arena import Arena, Slot
 from kernel_core.gym.structure import describe_leaf, flatten
 
 CANDIDATE_FILE = "candidate.py"
-CONSTRUCTION_SEED = 0
-"""Public: reference and candidate are constructed under it, so that weights agree by construction too."""
+CONSTRUCTION_SEED = 42
+"""Public, and KernelBench's: reference and candidate are constructed under it, so that weights agree by
+construction too."""
 _MAX_MESSAGE_CHARS = 2000
 
 

@@ -152,10 +152,10 @@ def _bits(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.contiguous().reshape(-1).view(torch.uint8)
 
 
-def load_header(reference: Reference, source: str) -> tuple[dict[str, Any], Arena]:
+def load_header(reference: Reference, source: str, copy_state: bool = True) -> tuple[dict[str, Any], Arena]:
     """What a runner is first told: the candidate's text, constructor arguments and weights."""
     tensors: list[torch.Tensor] = []
-    names = sorted(reference.state)
+    names = sorted(reference.state) if copy_state else []
     described = pack([*reference.arguments, *(reference.state[name] for name in names)], tensors)
     slots, num_bytes = lay_out([(tuple(tensor.shape), tensor.dtype) for tensor in tensors])
     arena = Arena.create(num_bytes)
