@@ -11,12 +11,14 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
+from flows.commands.batch import read_batch, read_kernel, request_of
 from flows.terminal import say
 from kernel_core.config import GymConfig
-from kernel_core.errors import ConfigError, NotFound
+from kernel_core.errors import ConfigError
 from kernel_core.gym.protocol import JudgeRequest
 from kernel_core.gym.report import judge_report
-from kernel_core.records import Candidate, Constant, Evaluation, Problem
+from kernel_core.problems.load import load_file
+from kernel_core.records import Constant, Evaluation
 
 
 def judge_one(
@@ -28,7 +30,7 @@ def judge_one(
     as_json: bool,
 ) -> int:
     """Judge one kernel file for one problem file and print the result; `gym` are settings of `GymConfig`."""
-    request = _request(_load_problem(problem_file), _read_kernel(kernel_file), read_sizes(sizes), seed)
+    request = request_of(load_file(problem_file), read_kernel(kernel_file), read_sizes(sizes), seed)
     report = _report(_judge([request], gym)[0], gym)
     if as_json:
         say(json.dumps(report))
@@ -40,19 +42,14 @@ def judge_one(
 def judge_batch(rows_file: Path, out: Path, gym: dict[str, str]) -> int:
     """Judge every row of a JSON-lines file and write a Parquet table, one row each, in order.
 
-    A row has `problem` and `kernel` (files, relative to the JSON-lines file) or `problem_source` and
-    `kernel_source` (text); and may have `set` (sizes), `seed`, and `id`, which is passed on.
+    See `batch.BatchRow` for what a row may hold.
     """
     import pandas as pd
 
-    rows = _read_rows(rows_file)
-    requests = [_row_request(row, rows_file, number) for number, row in enumerate(rows, start=1)]
+    ids, requests = read_batch(rows_file)
     evaluations = _judge(requests, gym)
     table = pd.DataFrame(
-        [
-            {"id": str(row.get("id", number)), **_report(evaluation, gym)}
-            for number, (row, evaluation) in enumerate(zip(rows, evaluations, strict=True), start=1)
-        ]
+        [{"id": name, **_report(one, gym)} for name, one in zip(ids, evaluations, strict=True)]
     )
     if "kernelbench" in table:
         table["kernelbench"] = table["kernelbench"].map(json.dumps)  # some of its objects are empty
@@ -79,83 +76,19 @@ def _judge(requests: Sequence[JudgeRequest], gym: dict[str, str]) -> list[Evalua
         return opened.judge(requests)
 
 
-def _request(problem: Problem, kernel: str, sizes: dict[str, Constant], seed: int | None) -> JudgeRequest:
-    from kernel_core.problems.load import resize
-
-    if sizes:
-        resize(problem, sizes)  # an unknown name is the caller's mistake, told before anything starts
-    overrides = {**problem.cpu_constants, **sizes} if sizes else None
-    return JudgeRequest(
-        problem=problem, candidate=Candidate.from_source(kernel), sizes=overrides, seed=seed, rejudge=True
-    )
-
-
-def _load_problem(file: Path) -> Problem:
-    from kernel_core.problems.load import load_file
-
-    return load_file(file)
-
-
-def _read_kernel(file: Path) -> str:
-    """The text of a kernel file. One that is not text is a bad kernel, and the judge says so."""
-    try:
-        return file.read_bytes().decode("utf-8", errors="replace")
-    except OSError as error:
-        raise NotFound(f"cannot read the kernel {file}: {error.strerror}") from error
-
-
 def read_sizes(assignments: Sequence[str]) -> dict[str, Constant]:
     """Values of size constants from `NAME=VALUE` words."""
     sizes: dict[str, Constant] = {}
     for assignment in assignments:
         name, separator, text = assignment.partition("=")
-        value = yaml.safe_load(text) if separator else None
+        try:
+            value = yaml.safe_load(text) if separator else None
+        except yaml.YAMLError:
+            value = None
         if not name or not isinstance(value, int | float | bool | str):
             raise ConfigError(f"--set {assignment!r} is not of the form NAME=VALUE with a number or a word")
         sizes[name] = value
     return sizes
-
-
-def _read_rows(file: Path) -> list[dict[str, Any]]:
-    try:
-        lines = [line for line in file.read_text().splitlines() if line.strip()]
-    except OSError as error:
-        raise NotFound(f"cannot read {file}: {error.strerror}") from error
-    rows = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise ConfigError(f"{file}, line {number} is not JSON: {error}") from error
-        if not isinstance(row, dict):
-            raise ConfigError(f"{file}, line {number} is not an object with `problem` and `kernel`")
-        rows.append(row)
-    if not rows:
-        raise ConfigError(f"{file} has no rows; each line is an object with `problem` and `kernel`")
-    return rows
-
-
-def _row_request(row: dict[str, Any], file: Path, number: int) -> JudgeRequest:
-    from kernel_core.problems.load import parse_problem
-
-    known = {"problem", "kernel", "problem_source", "kernel_source", "set", "seed", "id"}
-    if unknown := row.keys() - known:
-        raise ConfigError(
-            f"{file}, line {number}: unknown key {min(unknown)}; known: {', '.join(sorted(known))}"
-        )
-    if "problem_source" in row:
-        problem = parse_problem(row["problem_source"], id=f"batch/{number}", suite="batch")
-    elif "problem" in row:
-        problem = _load_problem(file.parent / row["problem"])
-    else:
-        raise ConfigError(f"{file}, line {number} has neither `problem` nor `problem_source`")
-    if "kernel_source" in row:
-        kernel = row["kernel_source"]
-    elif "kernel" in row:
-        kernel = _read_kernel(file.parent / row["kernel"])
-    else:
-        raise ConfigError(f"{file}, line {number} has neither `kernel` nor `kernel_source`")
-    return _request(problem, kernel, row.get("set") or {}, row.get("seed"))
 
 
 def _show(report: dict[str, Any], console: Console) -> None:

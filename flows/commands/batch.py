@@ -1,0 +1,102 @@
+"""The file of `dojo judge --batch`: one JSON object a line, each a problem and a kernel."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from kernel_core.errors import CallerError, ConfigError, NotFound
+from kernel_core.gym.protocol import JudgeRequest
+from kernel_core.problems.load import load_file, parse_problem, resize
+from kernel_core.records import Candidate, Constant, Problem
+
+
+class BatchRow(BaseModel):
+    """One line. Files are relative to the batch file; text comes before a file where both are given."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    problem: str | None = None
+    problem_source: str | None = None
+    kernel: str | None = None
+    kernel_source: str | None = None
+    set: dict[str, Constant] = Field(default_factory=dict)
+    seed: int | None = None
+    id: Any = None
+
+
+def read_batch(file: Path) -> tuple[list[str], list[JudgeRequest]]:
+    """The id and the request of each line, in order. Raises `CallerError` naming the line."""
+    try:
+        text = file.read_bytes().decode()
+    except OSError as error:
+        raise NotFound(f"cannot read {file}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{file} is not UTF-8 text: {error.reason} at byte {error.start}") from error
+    lines = [(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
+    if not lines:
+        raise ConfigError(f"{file} has no rows; each line is an object with `problem` and `kernel`")
+    rows = [(number, _read_row(line, f"{file}, line {number}")) for number, line in lines]
+    ids = [str(number if row.id is None else row.id) for number, row in rows]
+    return ids, [_request(row, file, number) for number, row in rows]
+
+
+def _read_row(line: str, where: str) -> BatchRow:
+    try:
+        values = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{where} is not JSON: {error}") from error
+    if not isinstance(values, dict):
+        raise ConfigError(f"{where} is not an object with `problem` and `kernel`")
+    try:
+        return BatchRow.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        known = ", ".join(BatchRow.model_fields)
+        raise ConfigError(f"{where}: {key}: {first['msg'].lower()}; known keys: {known}") from error
+
+
+def _request(row: BatchRow, file: Path, number: int) -> JudgeRequest:
+    try:
+        return request_of(_problem(row, file, number), _kernel(row, file), row.set, row.seed)
+    except CallerError as error:
+        raise type(error)(f"{file}, line {number}: {error}") from error
+
+
+def _problem(row: BatchRow, file: Path, number: int) -> Problem:
+    if row.problem_source is not None:
+        return parse_problem(row.problem_source, id=f"batch/{number}", suite="batch")
+    if row.problem is not None:
+        return load_file(file.parent / row.problem)
+    raise ConfigError("neither `problem` nor `problem_source` is given")
+
+
+def _kernel(row: BatchRow, file: Path) -> str:
+    if row.kernel_source is not None:
+        return row.kernel_source
+    if row.kernel is not None:
+        return read_kernel(file.parent / row.kernel)
+    raise ConfigError("neither `kernel` nor `kernel_source` is given")
+
+
+def read_kernel(file: Path) -> str:
+    """The text of a kernel file. One that is not text is a bad kernel, and the judge says so."""
+    try:
+        return file.read_bytes().decode("utf-8", errors="replace")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise NotFound(f"cannot read the kernel {file}: {reason}") from error
+
+
+def request_of(problem: Problem, kernel: str, sizes: dict[str, Constant], seed: int | None) -> JudgeRequest:
+    """Judge this kernel at these sizes, whatever is known of it already."""
+    if sizes:
+        resize(problem, sizes)  # an unknown name is the caller's mistake, told before anything starts
+    overrides = {**problem.cpu_constants, **sizes} if sizes else None
+    return JudgeRequest(
+        problem=problem, candidate=Candidate.from_source(kernel), sizes=overrides, seed=seed, rejudge=True
+    )

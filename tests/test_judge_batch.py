@@ -1,0 +1,69 @@
+"""Whatever stands in a batch file: requests in order, or one clear mistake of the caller's."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flows.commands.batch import read_batch
+from kernel_core.errors import CallerError
+
+PROBLEM = (
+    "import torch\nimport torch.nn as nn\nN = 4\n"
+    "class Model(nn.Module):\n    def forward(self, x):\n        return x + N\n"
+    "def get_inputs():\n    return [torch.rand(N)]\n"
+    "def get_init_inputs():\n    return []\n"
+)
+scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
+values = scalars | st.lists(scalars, max_size=2) | st.dictionaries(st.text(max_size=4), scalars, max_size=2)
+keys = st.sampled_from(["problem", "kernel", "problem_source", "kernel_source", "set", "seed", "id", "odd"])
+rows = st.dictionaries(keys, values | st.just(PROBLEM) | st.just({"N": 3}), max_size=5)
+lines = rows.map(json.dumps) | st.text(max_size=20) | scalars.map(json.dumps)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("batch")
+
+
+@given(st.lists(lines, max_size=3).map("\n".join), st.binary(max_size=4))
+def test_a_batch_file_is_read_or_refused_in_one_line(folder, text, noise):
+    file = folder / "rows.jsonl"
+    file.write_bytes(text.encode("utf-8", errors="surrogatepass") + noise)
+    try:
+        ids, requests = read_batch(file)
+    except CallerError as error:
+        assert str(error)
+    else:
+        assert len(ids) == len(requests) > 0
+
+
+def test_rows_are_read_in_order(folder):
+    file = folder / "good.jsonl"
+    row = {"problem_source": PROBLEM, "kernel_source": "x = 1", "set": {"N": 7}, "seed": 3}
+    file.write_text("\n".join(json.dumps(row | {"id": number}) for number in range(3)))
+    ids, requests = read_batch(file)
+    assert ids == ["0", "1", "2"]
+    assert {(request.sizes["N"], request.seed) for request in requests} == {(7, 3)}
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"problem_source": PROBLEM, "kernel_source": 5}, "kernel_source"),
+        ({"problem_source": PROBLEM, "kernel": ["a"]}, "kernel"),
+        ({"problem_source": PROBLEM, "kernel_source": "", "set": [1]}, "set"),
+        ({"problem_source": PROBLEM, "kernel_source": "", "set": {"N": [1]}}, "set"),
+        ({"problem_source": PROBLEM, "kernel_source": "", "set": {"M": 1}}, "M"),
+        ({"problem_source": PROBLEM, "kernel_source": "", "seed": "x"}, "seed"),
+        ({"problem_source": PROBLEM, "kernel_source": "", "seeds": 1}, "seeds"),
+        ({"kernel_source": ""}, "problem"),
+        ({"problem_source": PROBLEM}, "kernel"),
+    ],
+)
+def test_a_bad_row_names_its_line_and_key(folder, row, words):
+    file = folder / "bad.jsonl"
+    file.write_text(json.dumps({"problem_source": PROBLEM, "kernel_source": ""}) + "\n" + json.dumps(row))
+    with pytest.raises(CallerError, match=f"line 2.*{words}"):
+        read_batch(file)
