@@ -29,6 +29,12 @@ class GymConfig(Config):
     rules: Literal["dojo", "kernelbench"] = Field(
         "dojo", description="Whose rules decide; KernelBench's check no honesty and are for comparison only."
     )
+    in_flight: int = Field(
+        12, ge=1, description="On CUDA, candidates in work at once on each GPU; most of them are compiling."
+    )
+    warm_runners: int = Field(
+        8, ge=1, description="On CUDA, processes that wait beside each GPU with their context up."
+    )
     trials: int = Field(3, ge=1, description="Input draws that must all pass.")
     deadline_s: float = Field(
         20.0, gt=0, description="Seconds of wall clock after which a candidate is killed."

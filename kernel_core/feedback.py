@@ -16,6 +16,9 @@ def describe(
     *,
     line: int = 0,
     predicted_speedup: float | None = None,
+    speedup: float | None = None,
+    own_share: float | None = None,
+    num_launches: int = 0,
     traffic: Traffic | None = None,
     unmatched: tuple[str, ...] = (),
 ) -> str:
@@ -37,19 +40,26 @@ def describe(
         case Verdict.HACKED:
             text = f"not accepted: {detail}"
         case Verdict.CORRECT:
-            text = _describe_correct(predicted_speedup, traffic)
+            if speedup is not None:
+                text = f"correct; {speedup:.2f}x of eager"
+            elif predicted_speedup is not None and traffic is not None:
+                text = f"correct; predicted {predicted_speedup:.2f}x of eager on {traffic.gpu}"
+            else:
+                text = "correct"
+            text += _describe_work(own_share, num_launches, traffic)
     text = " ".join(text.split())
     return text if len(text) <= MAX_CHARS else text[: MAX_CHARS - 1] + "…"
 
 
-def _describe_correct(speedup: float | None, traffic: Traffic | None) -> str:
-    if speedup is None or traffic is None:
-        return "correct"
-    text = f"correct; predicted {speedup:.2f}x of eager on {traffic.gpu}"
-    if traffic.own_share is not None:
-        text += f"; own kernels do {100 * traffic.own_share:.0f} % of the work"
-    launches = "launch" if traffic.num_launches == 1 else "launches"
-    return text + f"; {traffic.num_launches} {launches}, {_bytes(traffic.bytes_distinct)} moved"
+def _describe_work(own_share: float | None, num_launches: int, traffic: Traffic | None) -> str:
+    text = ""
+    if traffic is not None:
+        own_share, num_launches = traffic.own_share, traffic.num_launches
+    if own_share is not None:
+        text += f"; own kernels do {100 * own_share:.0f} % of the work"
+    if num_launches:
+        text += f"; {num_launches} {'launch' if num_launches == 1 else 'launches'}"
+    return text + (f", {_bytes(traffic.bytes_distinct)} moved" if traffic is not None else "")
 
 
 def _bytes(count: int) -> str:

@@ -198,6 +198,8 @@ class Evaluation(Record):
     gym_version: str
     device: str
     seconds: float
+    phases_s: dict[str, float] = Field(default_factory=dict)
+    """Where the seconds went: waiting for a turn counts to the phase that waits."""
 
     @model_validator(mode="after")
     def _measurements_match_the_verdict(self) -> Evaluation:

@@ -95,6 +95,11 @@ class Arena:
         )
         return cls(descriptor, num_bytes)
 
+    @classmethod
+    def open(cls, descriptor: int, num_bytes: int) -> Arena:
+        """An arena that another process made."""
+        return cls(descriptor, num_bytes)
+
     def tensor(self, slot: Slot) -> torch.Tensor:
         """The tensor at a slot: a view of the arena's memory."""
         count = 1
@@ -116,3 +121,12 @@ class Arena:
     def close(self) -> None:
         """Give the descriptor back; the mapping goes when its last tensor does."""
         os.close(self.descriptor)
+
+
+def arena_kind(device: str) -> Any:
+    """The class of arenas in the memory of a kind of device."""
+    if device == "cpu":
+        return Arena
+    from kernel_core.gym.device_memory import DeviceArena
+
+    return DeviceArena

@@ -44,7 +44,7 @@ class ProblemAudit(Record):
 
 def audit_problem(problem: Problem, sizes: dict[str, Constant] | None = None, seed: int = 0) -> ProblemAudit:
     """Try every cheat under every family of inputs. Raises `NotAProblem` when the reference never runs."""
-    reference = Reference(problem, sizes)
+    reference = Reference(problem, problem.cpu_constants if sizes is None else sizes)
     return ProblemAudit(
         problem_id=problem.id, draws=tuple(_audit_draw(reference, seed, draw) for draw in DRAWS)
     )

@@ -22,7 +22,7 @@ def request_key(request: JudgeRequest, config: GymConfig) -> str:
     return digest_of(
         {
             "problem": request.problem.sha256,
-            "sizes": request.problem.cpu_constants if request.sizes is None else request.sizes,
+            "sizes": request.run_sizes(config.device),
             "candidate": ["none", candidate.reason]
             if isinstance(candidate, NoCandidate)
             else candidate.sha256,

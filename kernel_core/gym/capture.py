@@ -7,14 +7,18 @@ list produces when it is replayed elsewhere, on inputs that the candidate never 
 from __future__ import annotations
 
 import ast
+import contextlib
 import inspect
+import os
 import types
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
 
 import torch
 import triton.language as tl
+from triton.runtime.autotuner import Autotuner
 from triton.runtime.interpreter import InterpretedFunction
+from triton.runtime.jit import JITFunction
 
 from kernel_core.gym.arena import dtype_name
 from kernel_core.gym.codec import NotEncodable, encode
@@ -33,22 +37,36 @@ _ALLOCATIONS = (
 )
 
 
-class Recorder(LightDispatchMode):
-    """While active, appends to `operations`; storages are numbered in the order they are met."""
+JitFunction: TypeAlias = InterpretedFunction | JITFunction
+"""A kernel on the CPU, where Triton interprets it, or on a GPU."""
 
-    def __init__(self, on_launch: Callable[[dict[str, Any]], None]) -> None:
+
+class Recorder(LightDispatchMode):
+    """While active, appends to `operations`; storages are numbered in the order they are met.
+
+    `before_work` is called before each operator or launch that keeps the device busy.
+    """
+
+    def __init__(
+        self, on_launch: Callable[[dict[str, Any]], None], before_work: Callable[[], None] = lambda: None
+    ) -> None:
         super().__init__()
         self.on_launch = on_launch
-        self._meter = Meter(counting=False)
-        install_meter(self._meter)
+        self.before_work = before_work
+        self._on_storages: Callable[[list[Any]], None] = lambda storages: None
         self.kernels: list[dict[str, Any]] = []
         self._kernel_indices: dict[Any, int] = {}
         self._paused = False
         self.begin([])
 
+    def watch_storages(self, watch: Callable[[list[Any]], None]) -> None:
+        """Call `watch` with all storages that are known, before each launch."""
+        self._on_storages = watch
+
     def begin(self, inputs: list[torch.Tensor]) -> None:
         """Forget the last pass; `inputs` are what the next one is given."""
         self.operations: list[dict[str, Any]] = []
+        self._graph: list[Callable[[], None]] | None = None
         self.constants: list[tuple[int, torch.Tensor]] = []
         self.reads_data = False
         self.problem = ""
@@ -70,31 +88,54 @@ class Recorder(LightDispatchMode):
             return function(*args, **kwargs)
         if name in _ALLOCATIONS:
             result = function(*args, **kwargs)
-            self._record_allocation(result)
+            if self._graph is not None:
+                self._graph.append(lambda: self._record_allocation(result, poison=False))
+            else:
+                self._record_allocation(result, poison=True)
             return result
+        self.before_work()
+        if self._graph is not None:
+            result = function(*args, **kwargs)
+            self._graph.append(lambda: self._record_operator(function, args, kwargs)(result))
+            return result
+        finish = self._record_operator(function, args, kwargs)
+        result = function(*args, **kwargs)
+        finish(result)
+        return result
+
+    def _record_operator(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Callable[[Any], None]:
+        """Record what goes in; the result is to be given to what this gives."""
+        name = function._schema.name
         record = {"op": name, "overload": function._overloadname}
         try:
             record["args"] = encode(list(args), self._tensor)["l"]
             record["kwargs"] = {key: encode(value, self._tensor) for key, value in kwargs.items()}
         except NotEncodable as error:
             self.problem = self.problem or f"{name}: {error}"
-        result = function(*args, **kwargs)
-        made = any(t.untyped_storage().data_ptr() not in self._storages for t in _tensors_in(result))
-        if made or function._schema.is_mutable:
-            record["outputs"] = [self._fresh(tensor) for tensor in _tensors_in(result)]
-            self.operations.append(record)
-        return result
 
-    def _record_allocation(self, tensor: torch.Tensor) -> None:
+        def finish(result: Any) -> None:
+            made = any(t.untyped_storage().data_ptr() not in self._storages for t in _tensors_in(result))
+            if made or function._schema.is_mutable:
+                record["outputs"] = [self._fresh(tensor) for tensor in _tensors_in(result)]
+                self.operations.append(record)
+
+        return finish
+
+    def _record_allocation(self, tensor: torch.Tensor, poison: bool) -> None:
         """Fresh memory is poisoned (NaN as a float): what a kernel leaves unwritten must show."""
         storage = tensor.untyped_storage()
-        _bytes_of(storage).fill_(0xFF)
-        self.operations.append({"alloc": self._number(storage), "bytes": storage.nbytes()})
+        if poison:
+            _bytes_of(storage).fill_(0xFF)
+        self.operations.append(
+            {"alloc": self._number(storage), "bytes": storage.nbytes(), "device": storage.device.type}
+        )
 
     # Launches of the candidate's kernels ----------------------------------------------------------
 
-    def launch(self, function: InterpretedFunction, args: Any, grid: Any, kwargs: Any, run: Any) -> Any:
+    def launch(self, function: JitFunction, args: Any, grid: Any, kwargs: Any, run: Any) -> Any:
         """Record a launch, then let `run(grid)` do it."""
+        if self._paused:
+            return run(grid)
         names = function.arg_names
         bound = dict(zip(names, args, strict=False)) | {k: v for k, v in kwargs.items() if k in names}
         options = {
@@ -106,7 +147,11 @@ class Recorder(LightDispatchMode):
         def recording_grid(values: Any) -> tuple[int, ...]:
             sizes = grid(values) if callable(grid) else grid
             sizes = (sizes,) if isinstance(sizes, int) else tuple(int(size) for size in sizes)
-            self._record_launch(function, bound, sizes, options)
+            self.before_work()
+            if self._graph is not None:
+                self._graph.append(lambda: self._record_launch(function, bound, sizes, options))
+            else:
+                self._record_launch(function, bound, sizes, options)
             return sizes
 
         self._paused = True
@@ -116,14 +161,14 @@ class Recorder(LightDispatchMode):
             self._paused = False
 
     def _record_launch(
-        self, function: InterpretedFunction, bound: dict[str, Any], grid: tuple[int, ...], options: Any
+        self, function: JitFunction, bound: dict[str, Any], grid: tuple[int, ...], options: Any
     ) -> None:
         for parameter in inspect.signature(function.fn).parameters.values():
             if parameter.name not in bound and parameter.default is not parameter.empty:
                 bound[parameter.name] = parameter.default
         index = self._describe(function)
         values = {name: self._launch_argument(value) for name, value in bound.items()}
-        self._meter.begin(self._alive)
+        self._on_storages(self._alive)
         record = {"launch": index, "grid": list(grid), "args": values, "options": options}
         if len(self.operations) >= MAX_OPERATIONS:
             raise RuntimeError(f"more than {MAX_OPERATIONS} operators and launches in one forward pass")
@@ -135,11 +180,11 @@ class Recorder(LightDispatchMode):
             value = value.value
         if isinstance(value, tl.dtype):
             return {"tl": str(value)}
-        if isinstance(value, InterpretedFunction):
+        if isinstance(value, JitFunction):
             return {"jit": self._describe(value)}
         return encode(value, self._tensor)
 
-    def _describe(self, function: InterpretedFunction) -> int:
+    def _describe(self, function: JitFunction) -> int:
         """The number of a JIT function, described by its place in the file and the names it uses."""
         if function not in self._kernel_indices:
             values = describe_globals(function.fn, self._describe)
@@ -152,6 +197,33 @@ class Recorder(LightDispatchMode):
                 }
             )
         return self._kernel_indices[function]
+
+    # What is not work of the pass ------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Record nothing: an autotuner tries configurations."""
+        before, self._paused = self._paused, True
+        try:
+            yield
+        finally:
+            self._paused = before
+
+    def begin_graph(self) -> None:
+        """From now on a CUDA graph takes what is launched; nothing of it happens yet."""
+        self._graph = []
+
+    def end_graph(self) -> list[Callable[[], None]]:
+        """What the graph will do at each replay, to be given to `replay_graph`."""
+        graph, self._graph = self._graph or [], None
+        return graph
+
+    def replay_graph(self, graph: list[Callable[[], None]]) -> None:
+        """The work of a graph, once more."""
+        self.before_work()
+        with self.paused():
+            for record in graph:
+                record()
 
     # Storages -------------------------------------------------------------------------------------
 
@@ -190,7 +262,7 @@ class Recorder(LightDispatchMode):
 
 
 def _bytes_of(storage: torch.UntypedStorage) -> torch.Tensor:
-    empty = torch.empty(0, dtype=torch.uint8)
+    empty = torch.empty(0, dtype=torch.uint8, device=storage.device)
     return empty.set_(storage)
 
 
@@ -202,7 +274,7 @@ def _tensors_in(value: Any) -> list[torch.Tensor]:
     return []
 
 
-def describe_globals(function: Any, describe: Callable[[InterpretedFunction], int]) -> dict[str, Any]:
+def describe_globals(function: Any, describe: Callable[[JitFunction], int]) -> dict[str, Any]:
     """The names that a kernel takes from its module or its closure, each as a reference or a constant."""
     closure = inspect.getclosurevars(function)
     visible = {**closure.globals, **closure.nonlocals}
@@ -220,7 +292,7 @@ def describe_globals(function: Any, describe: Callable[[InterpretedFunction], in
 _UNKNOWN = object()
 
 
-def _reference(value: Any, describe: Callable[[InterpretedFunction], int]) -> Any:
+def _reference(value: Any, describe: Callable[[JitFunction], int]) -> Any:
     if isinstance(value, types.ModuleType):
         name = value.__name__
         if name in ("triton", "triton.language", "math"):
@@ -237,11 +309,11 @@ def _reference(value: Any, describe: Callable[[InterpretedFunction], int]) -> An
         return {"tuple": [_reference(item, describe) for item in value]}
     if isinstance(value, tl.dtype):
         return {"member": ["triton.language", str(value)]}
-    function = value.fn if isinstance(value, InterpretedFunction) else value
+    function = value.fn if isinstance(value, JitFunction) else value
     home, member = getattr(function, "__module__", None), getattr(function, "__name__", None)
     if isinstance(home, str) and isinstance(member, str) and home.startswith("triton."):
         return {"member": ["triton.language" if hasattr(tl, member) else home, member]}
-    return {"jit": describe(value)} if isinstance(value, InterpretedFunction) else _UNKNOWN
+    return {"jit": describe(value)} if isinstance(value, JitFunction) else _UNKNOWN
 
 
 def _names_in_signature(function: Any) -> list[str]:
@@ -256,14 +328,72 @@ def _names_in_signature(function: Any) -> list[str]:
 
 
 def install(recorder: Recorder) -> None:
-    """Route every launch through the recorder."""
-    original = InterpretedFunction.run
+    """Route every launch through the recorder; where Triton interprets, check that memory is in bounds."""
+    if "TRITON_INTERPRET" in os.environ:
+        meter = Meter(counting=False)
+        install_meter(meter)
+        recorder.watch_storages(meter.begin)
+        _route(InterpretedFunction, recorder)
+    else:
+        _route(JITFunction, recorder)
+        _leave_out_tuning(recorder)
+        _follow_graphs(recorder)
 
-    def run(self: InterpretedFunction, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+
+def _route(kind: Any, recorder: Recorder) -> None:
+    original = kind.run
+
+    def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
         if warmup:
-            return None
+            return (
+                None
+                if kind is InterpretedFunction
+                else original(self, *args, grid=grid, warmup=True, **kwargs)
+            )
         return recorder.launch(
             self, args, grid, kwargs, lambda g: original(self, *args, grid=g, warmup=warmup, **kwargs)
         )
 
-    InterpretedFunction.run = run
+    kind.run = run
+
+
+def _leave_out_tuning(recorder: Recorder) -> None:
+    """Configurations are tried unrecorded; all are compiled before the first one needs the device."""
+    run, bench, seen = Autotuner.run, Autotuner._bench, set()
+
+    def run_compiled(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if self not in seen and len(self.configs) > 1:
+            seen.add(self)
+            for config in self.configs:
+                # One that does not compile is the autotuner's to leave out.
+                with contextlib.suppress(Exception), recorder.paused():
+                    self.fn.run(*args, **{**kwargs, **config.all_kwargs(), "warmup": True})
+        return run(self, *args, **kwargs)
+
+    def bench_unrecorded(self: Any, *args: Any, **kwargs: Any) -> Any:
+        recorder.before_work()
+        with recorder.paused():
+            return bench(self, *args, **kwargs)
+
+    Autotuner.run, Autotuner._bench = run_compiled, bench_unrecorded
+
+
+def _follow_graphs(recorder: Recorder) -> None:
+    """What a CUDA graph captures happens, unseen by torch, whenever the graph is replayed."""
+    kind: Any = torch.cuda.CUDAGraph
+    graphs: dict[Any, list[Callable[[], None]]] = {}
+    begin, end, replay = kind.capture_begin, kind.capture_end, kind.replay
+
+    def capture_begin(self: Any, *args: Any, **kwargs: Any) -> Any:
+        recorder.begin_graph()
+        return begin(self, *args, **kwargs)
+
+    def capture_end(self: Any) -> Any:
+        graphs[self] = recorder.end_graph()
+        return end(self)
+
+    def replay_and_record(self: Any) -> Any:
+        recorder.replay_graph(graphs.get(self, []))
+        return replay(self)
+
+    kind.capture_begin, kind.capture_end, kind.replay = capture_begin, capture_end, replay_and_record

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernel_core.feedback import describe
 from kernel_core.gym.claims import Kernel, Launch
 from kernel_core.gym.protocol import JudgeRequest
 from kernel_core.gym.version import GYM_VERSION
-from kernel_core.records import Evaluation, Finding, NoCandidate, Provenance, Traffic, Verdict
+from kernel_core.records import Evaluation, Finding, NoCandidate, Provenance, Timing, Traffic, Verdict
+
+if TYPE_CHECKING:
+    from kernel_core.gym.device_memory import DeviceArena
 
 
 @dataclass(slots=True)
@@ -29,6 +36,19 @@ class Case:
     launches: tuple[Launch, ...] = ()
     trace: dict[str, Any] | None = None
     constants: bytes = b""
+    memory: tuple[int, ...] = ()
+    """Descriptors of a GPU's memory that the traced pass took from outside."""
+    arena: DeviceArena | None = None
+    """Lent to this candidate for all its inputs and outputs; None where each delivery makes its own."""
+    room: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    """Given back when the candidate is done."""
+    footprint: int = 0
+    ran_out_of_memory: bool = False
+    """Of a GPU's, which may have been full of others' work."""
+    own_kernel_share: float | None = None
+    timing: Timing | None = None
+    phases_s: dict[str, float] = field(default_factory=dict)
+    reference_timing: Timing | None = None
     traffic: Traffic | None = None
     reference_traffic: Traffic | None = None
 
@@ -47,12 +67,29 @@ class Case:
         """Keep a finding."""
         self.findings.append(Finding(rule=rule, detail=detail))
 
-    def evaluation(self, seconds: float) -> Evaluation:
+    @contextlib.contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Count the time that this takes to a phase."""
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            self.phases_s[name] = self.phases_s.get(name, 0.0) + time.monotonic() - started
+
+    def keep_memory(self, descriptors: tuple[int, ...]) -> None:
+        """Take descriptors over, in place of those that were kept."""
+        for descriptor in self.memory:
+            os.close(descriptor)
+        self.memory = descriptors
+
+    def evaluation(self, device: str, seconds: float) -> Evaluation:
         """The record of it."""
         verdict = self.verdict or Verdict.CORRECT
-        speedup = None
+        predicted = speedup = None
         if verdict is Verdict.CORRECT and self.traffic is not None and self.reference_traffic is not None:
-            speedup = self.reference_traffic.predicted_ms / self.traffic.predicted_ms
+            predicted = self.reference_traffic.predicted_ms / self.traffic.predicted_ms
+        if verdict is Verdict.CORRECT and self.timing is not None and self.reference_timing is not None:
+            speedup = self.reference_timing.median_ms / self.timing.median_ms
         candidate = self.request.candidate
         known = verdict is Verdict.CORRECT
         return Evaluation(
@@ -63,21 +100,28 @@ class Case:
             trials=self.trials,
             traffic=self.traffic if known else None,
             reference_traffic=self.reference_traffic if known else None,
-            predicted_speedup=speedup,
+            predicted_speedup=predicted,
+            timing=self.timing if known else None,
+            reference_timing=self.reference_timing if known else None,
+            speedup=speedup,
             provenance=self._provenance(),
             findings=tuple(self.findings),
             feedback=describe(
                 verdict,
                 self.detail,
                 line=self.line,
-                predicted_speedup=speedup,
+                predicted_speedup=predicted,
+                speedup=speedup,
+                own_share=self.own_kernel_share,
+                num_launches=len(self.launches),
                 traffic=self.traffic,
                 unmatched=self.unmatched,
             ),
             sandbox=self.sandbox,
             gym_version=GYM_VERSION,
-            device="cpu",
+            device=device,
             seconds=seconds,
+            phases_s=self.phases_s,
         )
 
     def _provenance(self) -> Provenance | None:
@@ -87,5 +131,5 @@ class Case:
         return Provenance(
             launched=tuple(dict.fromkeys(names)),
             num_launches=len(self.launches),
-            own_kernel_share=self.traffic.own_share if self.traffic else None,
+            own_kernel_share=self.own_kernel_share,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
 
 _Name = Annotated[StrictStr, Field(max_length=200)]
 _Text = Annotated[StrictStr, Field(max_length=4000)]
@@ -19,12 +19,14 @@ class Claim(BaseModel):
 
 
 class Failure(Claim):
-    """An exception in the candidate's code; `line` is its own, 0 if unknown."""
+    """An exception in the candidate's code; `line` is its own, 0 if unknown. `by_compiler`: Triton's compiler
+    raised it, or something it called."""
 
     failed: _Name
     error: _Name
     message: _Text
     line: _Line
+    by_compiler: StrictBool
 
 
 class Loaded(Claim):
@@ -94,6 +96,33 @@ class CompilerFault(Claim):
     """The compiler could not work for a reason of ours."""
 
     fault: _Text
+
+
+class Mapped(Claim):
+    """The memory for timed calls is at hand."""
+
+    mapped: StrictBool
+
+
+class Timed(Claim):
+    """Milliseconds of each call that was asked for."""
+
+    times_ms: tuple[Annotated[StrictFloat, Field(gt=0, allow_inf_nan=False)], ...] = Field(max_length=10_000)
+
+
+class DeviceWork(Claim):
+    """One operator or launch as a GPU did it (`conduct.DeviceWork`)."""
+
+    name: _Name
+    own: StrictBool
+    device_ms: Annotated[StrictFloat, Field(ge=0, allow_inf_nan=False)]
+    copies_only: StrictBool
+
+
+class ReplayedOnDevice(Claim):
+    """The trace ran to its end on a GPU."""
+
+    works: tuple[DeviceWork, ...] = Field(max_length=100_000)
 
 
 class CountedWork(Claim):

@@ -65,7 +65,7 @@ def decode(value: Any, tensor: Decode) -> Any:
     if "dtype" in value:
         return DTYPES[value["dtype"]]
     if "device" in value:
-        return torch.device("cpu")
+        return torch.device({"cpu": "cpu", "cuda": "cuda"}[value["device"]])
     if "layout" in value:
         return _LAYOUTS[value["layout"]]
     if "memory_format" in value:

@@ -7,19 +7,22 @@ plus a few times the error that the reference's own arithmetic makes against flo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
+from kernel_core.gym.precision import allowed_error, sample
 from kernel_core.gym.reference import Expected
 
 RELATIVE_TOLERANCE = {"float64": 1e-4, "float32": 1e-4, "float16": 1e-2, "bfloat16": 1e-2}
 """As in KernelBench, by the type of the output."""
-_HONEST_ERRORS_ALLOWED = 4.0
-_HONEST_ERROR_CAP = 1e-2
-"""The honest-error term never exceeds this share of a typical value."""
+_ALLOWANCE_CAP = 1e-2
+"""The allowance for honest errors never exceeds this share of a typical value."""
 _SMALLEST_TOLERANCE = 1e-6
+_CHUNK = 1 << 26
+"""Elements compared at a time, so that huge outputs need little memory beside themselves."""
 
 
 def compare_outputs(
@@ -57,34 +60,79 @@ def _check_form(leaf: Any, wanted: Expected) -> str | None:
 
 def compare_values(got: torch.Tensor, wanted: Expected) -> str | None:
     """None when all elements pass, else the worst one and the share that fails."""
-    true = wanted.value
-    if true.numel() == 0:
-        return None
+    true = wanted.value.reshape(-1)
+    flat = got.reshape(-1)
+    worst, num_bad = _Worst(), 0
     if wanted.dtype not in RELATIVE_TOLERANCE:
-        bad = got != true.to(got.dtype)
-        return _worst(got, true, bad, bad.double()) if bool(bad.any()) else None
+        for start in range(0, true.numel(), _CHUNK):
+            mine, theirs = flat[start : start + _CHUNK], true[start : start + _CHUNK].to(got.dtype)
+            bad = mine != theirs
+            num_bad += worst.look(bad, bad.double(), start)
+    else:
+        relative, scale = RELATIVE_TOLERANCE[wanted.dtype], _typical_size(true)
+        floor = max(relative * min(1.0, scale), _SMALLEST_TOLERANCE)
+        if _is_plainly_close(flat, true, relative, floor):
+            return None
+        for start in range(0, true.numel(), _CHUNK):
+            mine, theirs = flat[start : start + _CHUNK], true[start : start + _CHUNK]
+            honest = allowed_error(wanted.allowance, theirs).clamp(max=_ALLOWANCE_CAP * scale)
+            bad, excess = _exceeds(mine, theirs, relative, floor + honest)
+            num_bad += worst.look(bad, torch.where(torch.isnan(excess), torch.inf, excess), start)
+    return None if not num_bad else _describe(got, wanted.value, worst.position, num_bad)
+
+
+def _typical_size(true: torch.Tensor) -> float:
+    """Root mean square of the finite values."""
+    values = sample(true).double()
+    finite = torch.isfinite(values)
+    return float(torch.where(finite, values, 0.0).square().mean().sqrt()) if values.numel() else 0.0
+
+
+def _is_plainly_close(got: torch.Tensor, true: torch.Tensor, relative: float, floor: float) -> bool:
+    """Whether all is finite and passes without any allowance for honest errors: the usual case, quickly."""
+    close = torch.ones((), dtype=torch.bool, device=true.device)
+    for start in range(0, true.numel(), _CHUNK):
+        theirs = true[start : start + _CHUNK]
+        error = (got[start : start + _CHUNK].to(true.dtype) - theirs).abs_()
+        close &= (error <= theirs.abs().mul_(relative).add_(floor)).all() & torch.isfinite(error).all()
+    return bool(close)
+
+
+def _exceeds(
+    got: torch.Tensor, true: torch.Tensor, relative: float, floor: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Which elements fail, and by how much each is beyond its tolerance."""
     got64, true64 = got.double(), true.to(got.dtype).double()
     finite = torch.isfinite(true64)
     # Compared before subtracting, because inf - inf is NaN.
     same_special = (got64 == true64) | (torch.isnan(got64) & torch.isnan(true64))
     exact64 = torch.where(finite, true.double(), torch.zeros_like(true64))
-    relative = RELATIVE_TOLERANCE[wanted.dtype]
-    scale = float(exact64.square().mean().sqrt())
-    honest = _HONEST_ERRORS_ALLOWED * torch.as_tensor(wanted.honest_error, dtype=torch.float64)
-    floor = max(relative * min(1.0, scale), _SMALLEST_TOLERANCE) + honest.clamp(max=_HONEST_ERROR_CAP * scale)
     error = torch.where(finite, (got64 - exact64).abs(), torch.zeros_like(true64))
     excess = error - relative * exact64.abs() - floor
-    bad = torch.where(finite, ~(excess <= 0), ~same_special)
-    if not bool(bad.any()):
-        return None
-    return _worst(got, true, bad, torch.where(torch.isnan(excess), torch.inf, excess))
+    return torch.where(finite, ~(excess <= 0), ~same_special), excess
 
 
-def _worst(got: torch.Tensor, true: torch.Tensor, bad: torch.Tensor, badness: torch.Tensor) -> str:
-    masked = torch.where(bad, badness.expand_as(bad).double(), torch.tensor(-torch.inf, dtype=torch.float64))
-    position = int(masked.reshape(-1).argmax())
+class _Worst:
+    """The element that is furthest off, over all chunks."""
+
+    def __init__(self) -> None:
+        self.position = 0
+        self._badness = -math.inf
+
+    def look(self, bad: torch.Tensor, badness: torch.Tensor, start: int) -> int:
+        """Consider a chunk that starts at `start`; gives how many of its elements fail."""
+        count = int(bad.sum())
+        if count:
+            masked = torch.where(bad, badness.double(), -torch.inf)
+            position = int(masked.argmax())
+            if float(masked[position]) > self._badness:
+                self._badness, self.position = float(masked[position]), start + position
+        return count
+
+
+def _describe(got: torch.Tensor, true: torch.Tensor, position: int, num_bad: int) -> str:
     index = [int(i) for i in torch.unravel_index(torch.tensor(position), got.shape)] if got.dim() else []
-    share = 100 * float(bad.double().mean())
+    share = 100 * num_bad / got.numel()
     percent = f"{share:.0f}" if share >= 1 else "<1"
     got_text, true_text = _number(got.reshape(-1)[position]), _number(true.reshape(-1)[position])
     place = f"at {index} " if index else ""

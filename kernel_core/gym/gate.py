@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections import OrderedDict
 from typing import Any
 
@@ -11,7 +10,8 @@ from kernel_core.gym.case import Case
 from kernel_core.gym.claims import Compiled, CompilerFault, Launch, NotCompiled
 from kernel_core.gym.limits import Cage
 from kernel_core.gym.runner import CANDIDATE_FILE
-from kernel_core.gym.runs import Conversation, Died, cage_folder
+from kernel_core.gym.runs import Answer, Conversation, Died, cage_folder
+from kernel_core.gym.zygote import Zygote
 from kernel_core.records import Verdict
 from kernel_core.store import digest_of
 
@@ -25,7 +25,7 @@ _KEPT_ANSWERS = 4096
 class CompileGate:
     """Compiles for one GPU; remembers what it found out."""
 
-    def __init__(self, compilers: socket.socket, base: str, gpu: str) -> None:
+    def __init__(self, compilers: Zygote, base: str, gpu: str) -> None:
         self._compilers = compilers
         self._base = base
         self._gpu = gpu
@@ -55,7 +55,7 @@ class CompileGate:
     ) -> tuple[str, int] | None:
         with cage_folder(self._base) as (folder, user_id):
             cage = Cage(folder, user_id, _MEMORY_BYTES, int(_DEADLINE_S) + 1, _MAX_PROCESSES)
-            talk = Conversation(self._compilers, "compile", cage, _DEADLINE_S)
+            talk = Conversation(self._compilers.spawn("compile", cage), _DEADLINE_S)
             try:
                 request = {
                     "filename": CANDIDATE_FILE,
@@ -70,11 +70,11 @@ class CompileGate:
         match answer:
             case Died():
                 return f"the compiler gave up: {answer.reason}", 0
-            case (CompilerFault() as fault, _):
+            case Answer(claim=CompilerFault() as fault):
                 raise GymUnavailable(
                     f"the compiler could not work: {fault.fault}; free disk space or memory, then run again"
                 )
-            case (NotCompiled() as refused, _):
+            case Answer(claim=NotCompiled() as refused):
                 return refused.failed, refused.line
         return None
 

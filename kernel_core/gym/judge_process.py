@@ -8,6 +8,8 @@ import logging
 import os
 import socket
 import tempfile
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +20,18 @@ import triton.language as tl
 from kernel_core.config import GymConfig
 from kernel_core.errors import DojoError, GymUnavailable
 from kernel_core.gym import replay, runner, wire, zygote
+from kernel_core.gym.bench import HostBench
+from kernel_core.gym.cpu_judge import CpuJudge
+from kernel_core.gym.cuda_judge import CudaJudge
 from kernel_core.gym.interpret import prepare_interpreter
 from kernel_core.gym.judge import Judge
 from kernel_core.gym.protocol import JudgeRequest
+from kernel_core.gym.warm import CudaBench, bring_up, wait_for_job
+from kernel_core.gym.zygote import Zygote
 
 _log = logging.getLogger(__name__)
+_ZYGOTES_BY_GPU = 3
+"""Each waits while a process of its own goes, which takes a GPU's context a while."""
 
 
 def warm_up() -> None:
@@ -45,25 +54,67 @@ def warm_up() -> None:
 
 def live(pool: socket.socket, compilers: socket.socket) -> None:
     """First fork its own zygote, then answer requests until the pool goes away."""
+    runners = _fork_zygote({"runner": runner.run, "replay": replay.replay}, (pool, compilers))
+    gc.freeze()
+    hello = wire.receive(pool).header
+    config = GymConfig.model_validate(hello["config"])
+    with _folder(hello["base"]) as folder:
+        bench = HostBench(config, Zygote(runners), folder)
+        _answer_all(pool, CpuJudge(config, bench, Zygote(compilers), folder))
+
+
+def live_on_gpu(channels: socket.socket, index: int) -> None:
+    """The judge of one GPU: every channel that comes in over `channels` is answered by a thread."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    os.environ["CUDA_VISIBLE_DEVICES"] = visible.split(",")[index] if visible else str(index)
+    zygotes = [
+        _fork_zygote({"warm": wait_for_job}, (channels,), prepare=bring_up) for _ in range(_ZYGOTES_BY_GPU)
+    ]
+    gc.freeze()
+    judge: Judge | None = None
+    with contextlib.ExitStack() as stack:
+        while True:
+            try:
+                message = wire.receive(channels, take_descriptors=True)
+            except wire.ChannelClosed:
+                return
+            channel = socket.socket(fileno=message.descriptors[0])
+            hello = wire.receive(channel).header
+            if judge is None:
+                config = GymConfig.model_validate(hello["config"])
+                folder = stack.enter_context(_folder(hello["base"]))
+                judge = CudaJudge(config, CudaBench(config, [Zygote(one) for one in zygotes], folder))
+            threading.Thread(target=_answer_all, args=(channel, judge), daemon=True).start()
+
+
+def _fork_zygote(
+    jobs: dict[str, zygote.Job], foreign: tuple[socket.socket, ...], prepare: Callable[[], None] | None = None
+) -> socket.socket:
     ours, theirs = socket.socketpair()
     if os.fork() == 0:
         with contextlib.suppress(BaseException):
-            for other in (pool, compilers, ours):
+            for other in (*foreign, ours):
                 other.close()
-            zygote.serve(theirs, {"runner": runner.run, "replay": replay.replay})
+            zygote.serve(theirs, jobs, prepare)
         os._exit(0)
     theirs.close()
-    gc.freeze()
-    hello = wire.receive(pool).header
-    with tempfile.TemporaryDirectory(prefix="judge-", dir=hello["base"]) as folder:
+    return ours
+
+
+@contextlib.contextmanager
+def _folder(base: str) -> Iterator[str]:
+    with tempfile.TemporaryDirectory(prefix="judge-", dir=base) as folder:
         Path(folder).chmod(0o711)
-        judge = Judge(GymConfig.model_validate(hello["config"]), ours, compilers, folder)
-        while True:
-            try:
-                message = wire.receive(pool)
-            except wire.ChannelClosed:
-                return
-            wire.send(pool, _answer(judge, message.header))
+        yield folder
+
+
+def _answer_all(channel: socket.socket, judge: Judge) -> None:
+    while True:
+        try:
+            message = wire.receive(channel)
+            wire.send(channel, _answer(judge, message.header))
+        except wire.ChannelClosed:
+            return
 
 
 def _answer(judge: Judge, header: dict[str, Any]) -> dict[str, Any]:

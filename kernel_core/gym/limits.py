@@ -20,7 +20,8 @@ class Cage:
     cpu_seconds: int
     max_processes: int
     file_bytes: int = 64 << 20
-    required: bool = False
+    device: str = "cpu"
+    """`cuda` brings the GPU's context up before the cage closes, and counts data instead of addresses."""
 
     def to_json(self) -> dict[str, Any]:
         """As it travels in a header."""

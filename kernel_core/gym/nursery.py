@@ -3,6 +3,8 @@
     nursery ── judge (trusted) ── zygote (torch + Triton's interpreter) ── runner or replay, one life each
        └────── compiler nursery ── zygote (Triton's compiler) ── compile job, one life each
 
+    nursery ── judge of a GPU ── zygotes (torch + Triton) ── warm runner or replay, one life each
+
 Nothing outlives the nursery's master: it ends everything when the master's socket closes.
 """
 
@@ -15,28 +17,19 @@ import shutil
 import signal
 import socket
 import sys
+from collections.abc import Callable
 
 from kernel_core.gym import sandbox, wire, zygote
 
 _REAP_INTERVAL_S = 0.5
 
 
-def main(descriptor: int, base: str) -> None:
+def main(descriptor: int, base: str, device: str) -> None:
     """Serve `judge` requests (a socket to its pool attached) until the pool goes away; then remove `base`,
     where everybody's temporary files lie."""
     pool = socket.socket(fileno=descriptor)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    ours, theirs = socket.socketpair()
-    if os.fork() == 0:
-        pool.close()
-        ours.close()
-        _serve_compilers(theirs)
-        os._exit(0)
-    theirs.close()
-    os.environ["TRITON_INTERPRET"] = "1"
-    from kernel_core.gym.judge_process import live, warm_up
-
-    warm_up()
+    seat = _seat_on_gpus(pool) if device == "cuda" else _seat_on_host(pool)
     sandbox.adopt_orphans()
     wire.send(pool, {"ready": os.getpid()})
     while True:
@@ -49,20 +42,69 @@ def main(descriptor: int, base: str) -> None:
         except wire.ChannelClosed:
             _end_everything(base)
         [to_pool] = message.descriptors
+        seat(to_pool, int(message.header["gpu"]))
+        os.close(to_pool)
+        wire.send(pool, {"seated": True})
+
+
+def _seat_on_host(pool: socket.socket) -> Callable[[int, int], None]:
+    """A judge process for each seat, each with a compiler beside it."""
+    ours, theirs = socket.socketpair()
+    if os.fork() == 0:
+        pool.close()
+        ours.close()
+        _serve_compilers(theirs)
+        os._exit(0)
+    theirs.close()
+    os.environ["TRITON_INTERPRET"] = "1"
+    from kernel_core.gym.judge_process import live, warm_up
+
+    warm_up()
+
+    def seat(to_pool: int, _: int) -> None:
         to_compiler, for_compiler = socket.socketpair()
         wire.send(ours, {"do": "zygote"}, descriptors=(for_compiler.fileno(),))
         for_compiler.close()
-        pid = os.fork()
-        if pid == 0:
+        if os.fork() == 0:
             with contextlib.suppress(BaseException):
                 pool.close()
                 ours.close()
                 sandbox.die_with_parent()
                 live(socket.socket(fileno=to_pool), to_compiler)
             os._exit(0)
-        os.close(to_pool)
         to_compiler.close()
-        wire.send(pool, {"pid": pid})
+
+    return seat
+
+
+def _seat_on_gpus(pool: socket.socket) -> Callable[[int, int], None]:
+    """One judge process a GPU, with as many seats as are asked for. Nothing here may touch CUDA, whose
+    state does not survive a fork."""
+    from kernel_core.gym import compile_gate
+    from kernel_core.gym.judge_process import live_on_gpu
+
+    compile_gate.warm_up()
+    judges: dict[int, socket.socket] = {}
+
+    def seat(to_pool: int, gpu: int) -> None:
+        if gpu in judges:
+            with contextlib.suppress(wire.ChannelClosed):
+                return wire.send(judges[gpu], {"do": "seat"}, descriptors=(to_pool,))
+            judges.pop(gpu).close()
+        ours, theirs = socket.socketpair()
+        if os.fork() == 0:
+            with contextlib.suppress(BaseException):
+                for other in (pool, ours, *judges.values()):
+                    other.close()
+                sandbox.die_with_parent()
+                live_on_gpu(theirs, gpu)
+            os._exit(0)
+        theirs.close()
+        judges[gpu] = ours
+        wire.send(ours, {"do": "seat"}, descriptors=(to_pool,))
+        return None
+
+    return seat
 
 
 def _serve_compilers(control: socket.socket) -> None:
@@ -109,4 +151,4 @@ def _end_everything(base: str) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2])
+    main(int(sys.argv[1]), sys.argv[2], sys.argv[3])

@@ -40,11 +40,21 @@ def open_gym(config: GymConfig, cache: Store | None = None) -> PooledGym:
 
     Raises `GymUnavailable` when they cannot be started.
     """
-    if config.device != "cpu":
-        raise GymUnavailable(
-            f"gym.device={config.device}: this version judges on the CPU only; set gym.device=cpu"
-        )
+    if config.device == "cuda":
+        _find_gpus(config.workers)
     return PooledGym(config, Cache(cache))
+
+
+def _find_gpus(wanted: int) -> None:
+    """Refuse early, without bringing CUDA up in this process."""
+    import torch
+
+    visible = torch.cuda.device_count()
+    if visible < wanted:
+        raise GymUnavailable(
+            f"gym.device=cuda with gym.workers={wanted}, but {visible} GPUs are visible; set gym.workers to "
+            "the number of GPUs, or gym.device=cpu"
+        )
 
 
 class PooledGym:
@@ -57,7 +67,8 @@ class PooledGym:
         Path(self._base).chmod(0o711)
         self._nursery: _Nursery | None = None
         self._idle: queue.SimpleQueue[_Seat] = queue.SimpleQueue()
-        self._seats = [_Seat(self) for _ in range(config.workers)]
+        by_gpu = config.in_flight if config.device == "cuda" else 1
+        self._seats = [_Seat(self, gpu) for _ in range(by_gpu) for gpu in range(config.workers)]
         for seat in self._seats:
             self._idle.put(seat)
         self._lock = threading.Lock()
@@ -127,15 +138,15 @@ class PooledGym:
     def nursery(self) -> _Nursery:
         """The live nursery; a dead one is replaced."""
         if self._nursery is None or not self._nursery.alive:
-            self._nursery = _Nursery(self._base)
+            self._nursery = _Nursery(self._base, self._config.device)
         return self._nursery
 
-    def new_judge(self) -> socket.socket:
-        """A socket to a fresh judge. Raises `GymUnavailable`."""
+    def new_judge(self, gpu: int) -> socket.socket:
+        """A socket to a fresh judge, or to a GPU's one judge. Raises `GymUnavailable`."""
         with self._lock:
             if self._closed:
                 raise GymUnavailable("this gym was closed; open another")
-            return self.nursery().new_judge()
+            return self.nursery().new_judge(gpu)
 
     def _judge_distinct(self, todo: list[tuple[str, JudgeRequest]]) -> Any:
         """Evaluations as they come, from as many threads as there are judges."""
@@ -182,8 +193,9 @@ class PooledGym:
 class _Seat:
     """A place for one judge at a time; whoever holds it may ask."""
 
-    def __init__(self, gym: PooledGym) -> None:
+    def __init__(self, gym: PooledGym, gpu: int) -> None:
         self._gym = gym
+        self._gpu = gpu
         self._channel: socket.socket | None = None
 
     def judge(self, request: JudgeRequest) -> Evaluation:
@@ -194,7 +206,7 @@ class _Seat:
         for _ in range(_ATTEMPTS):
             try:
                 if self._channel is None:
-                    self._channel = self._gym.new_judge()
+                    self._channel = self._gym.new_judge(self._gpu)
                     hello = {"config": self._gym.config.model_dump(mode="json"), "base": self._gym.base}
                     wire.send(self._channel, hello)
                 wire.send(self._channel, header)
@@ -225,7 +237,7 @@ def _read_answer(header: dict[str, Any]) -> Evaluation:
 class _Nursery:
     """The process that forks judges, as its master sees it."""
 
-    def __init__(self, base: str) -> None:
+    def __init__(self, base: str, device: str) -> None:
         self._channel, theirs = socket.socketpair()
         self._log = Path(base) / "nursery.log"
         root = str(Path(__file__).parents[2])
@@ -235,10 +247,11 @@ class _Nursery:
             "OMP_NUM_THREADS": "1",
             "MKL_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
-            "CUDA_VISIBLE_DEVICES": "",
             "PYTHONDONTWRITEBYTECODE": "1",
         }
-        command = [sys.executable, "-m", "kernel_core.gym.nursery", str(theirs.fileno()), base]
+        if device == "cpu":
+            environment["CUDA_VISIBLE_DEVICES"] = ""
+        command = [sys.executable, "-m", "kernel_core.gym.nursery", str(theirs.fileno()), base, device]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 command,
@@ -262,11 +275,11 @@ class _Nursery:
         """Whether it still runs."""
         return self._process.poll() is None
 
-    def new_judge(self) -> socket.socket:
-        """Fork a judge; gives the socket to it."""
+    def new_judge(self, gpu: int) -> socket.socket:
+        """Have a judge take a seat; gives the socket to it."""
         ours, theirs = socket.socketpair()
         try:
-            wire.send(self._channel, {"do": "judge"}, descriptors=(theirs.fileno(),))
+            wire.send(self._channel, {"do": "judge", "gpu": gpu}, descriptors=(theirs.fileno(),))
             wire.receive(self._channel, deadline=time.monotonic() + _START_TIMEOUT_S)
         except (wire.ChannelClosed, wire.ChannelTimeout) as error:
             ours.close()

@@ -23,6 +23,12 @@ class JudgeRequest(Record):
     rejudge: bool = Field(False)
     """Judge even if the store knows the answer."""
 
+    def run_sizes(self, device: str) -> dict[str, Constant]:
+        """The overrides in force on a kind of device."""
+        if self.sizes is not None:
+            return dict(self.sizes)
+        return dict(self.problem.cpu_constants) if device == "cpu" else {}
+
 
 class Gym(Protocol):
     """A pool of judges. Usable as a context manager; `close` leaves no process behind."""

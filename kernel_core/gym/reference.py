@@ -5,29 +5,34 @@ from __future__ import annotations
 import copy
 import hashlib
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy
 import torch
 
 from kernel_core.errors import NotAProblem
 from kernel_core.gym.inputs import Draw, redraw
+from kernel_core.gym.precision import allowed_table, tf32_products
 from kernel_core.gym.runner import CONSTRUCTION_SEED
-from kernel_core.gym.structure import flatten
+from kernel_core.gym.structure import flatten, same_bytes
 from kernel_core.problems.source import resize
 from kernel_core.records import Constant, Problem
 from kernel_core.store import digest_of
 
+_EXACT_BYTES = 4 << 30
+"""Larger inputs and outputs than this are not computed in float64, which would take many times as much."""
+
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """One output: what it must look like, its value, and how far honest fp32 arithmetic strays from it."""
+    """One output: what it must look like, its value, and how far honest arithmetic strays from it."""
 
     dtype: str
     shape: tuple[int, ...]
     value: torch.Tensor
-    honest_error: torch.Tensor | float
-    """By element: what the reference's own arithmetic strays on values of about this size."""
+    allowance: torch.Tensor | float
+    """Beyond the tolerance, by size: see `precision.allowed_table`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,54 +40,96 @@ class Trial:
     """One draw of inputs and what the reference makes of it."""
 
     draw: Draw
+    seed: int
     inputs: list[Any]
+    """Empty where they are drawn again rather than kept: see `Reference.inputs_of`."""
     nesting: Any
     expected: tuple[Expected, ...]
     changes_inputs: bool
     """The reference itself writes to its inputs, so a candidate may."""
 
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the tensors that are kept."""
+        return _num_bytes([*self.inputs, *(one.value for one in self.expected)])
+
+
+def outline(trial: Trial) -> Trial:
+    """The trial without its numbers: what shapes and types there are, and how large it is."""
+    expected = tuple(replace(one, value=one.value.to("meta")) for one in trial.expected)
+    return replace(trial, inputs=[_to(value, "meta") for value in trial.inputs], expected=expected)
+
 
 class Reference:
-    """An executed problem. `trial` advances the module's own state, as repeated calls of it would."""
+    """An executed problem. `trial` advances the module's own state, as repeated calls of it would.
 
-    def __init__(self, problem: Problem, sizes: dict[str, Constant] | None) -> None:
+    Not to be used by two threads at once: seeds are torch's global ones.
+    """
+
+    def __init__(self, problem: Problem, sizes: dict[str, Constant], device: str = "cpu") -> None:
         self.problem = problem
-        self.sizes = dict(problem.cpu_constants) if sizes is None else dict(sizes)
+        self.sizes = dict(sizes)
+        self.device = device
         self.key = f"{problem.sha256}:{digest_of(self.sizes)}"
         self.source = resize(problem, self.sizes).source if self.sizes else problem.source
-        self.namespace = execute_problem(self.source, problem.id)
-        torch.manual_seed(CONSTRUCTION_SEED)
-        self.arguments = list(self._call("get_init_inputs"))
-        torch.manual_seed(CONSTRUCTION_SEED)
-        self.module = self._construct(self.arguments)
+        with torch.device(device):
+            self.namespace = execute_problem(self.source, problem.id)
+            torch.manual_seed(CONSTRUCTION_SEED)
+            self.arguments = list(self._call("get_init_inputs"))
+            torch.manual_seed(CONSTRUCTION_SEED)
+            self.module = self._construct(self.arguments)
+        if device != "cpu":
+            self.arguments = [_to(value, device) for value in self.arguments]
         self.state = {
             name: value.detach().clone()
             for name, value in (*self.module.named_parameters(), *self.module.named_buffers())
         }
         self._exact = self._double()
+        self._has_products = device == "cuda"
+
+    def inputs_of(self, trial: Trial) -> list[Any]:
+        """The trial's inputs, drawn again if they were not kept."""
+        if trial.inputs:
+            return trial.inputs
+        with self._own_seeds():
+            return self.draw(trial.seed, trial.draw)
+
+    def draw(self, seed: int, draw: Draw) -> list[Any]:
+        """Inputs under a seed, on the reference's device."""
+        torch.manual_seed(seed)
+        random.seed(seed)
+        numpy.random.seed(seed % 2**32)
+        with torch.device(self.device):
+            inputs = [_to(value, self.device) for value in self._call("get_inputs")]
+            return [redraw(value, draw) for value in inputs]
 
     def trial(self, seed: int, draw: Draw, exact: bool = True) -> Trial:
         """Inputs drawn under a seed, and the expected outputs: in float64 where that is possible, or, not
-        `exact`, in the reference's own arithmetic. Raises `NotAProblem` when it fails."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            random.seed(seed)
-            inputs = list(self._call("get_inputs"))
-            inputs = [redraw(value, draw) for value in inputs]
-            given = copy.deepcopy(inputs)
-            nesting, plain = flatten(self._forward(self.module, given, seed))
-            true = self._exact_leaves(inputs, seed, plain) if exact else plain
-        expected = tuple(_expected(leaf, one, self.problem) for leaf, one in zip(plain, true, strict=True))
-        changed = any(
-            isinstance(one, torch.Tensor) and not torch.equal(one, other)
-            for one, other in zip(inputs, given, strict=True)
+        `exact` or beyond 4 GB, in the reference's own arithmetic. Raises `NotAProblem` when it fails."""
+        with self._own_seeds():
+            inputs = self.draw(seed, draw)
+            pristine = copy.deepcopy(inputs) if _num_bytes(inputs) <= _EXACT_BYTES else []
+            with tf32_products(False):
+                nesting, plain = flatten(self._forward(self.module, inputs, seed))
+            pristine = pristine or self.draw(seed, draw)
+            changed = any(
+                isinstance(one, torch.Tensor) and not same_bytes(one, other)
+                for one, other in zip(inputs, pristine, strict=True)
+            )
+            del inputs
+            exact = exact and _num_bytes([*pristine, *plain]) <= _EXACT_BYTES
+            true = self._exact_leaves(pristine, seed, plain) if exact else plain
+            tf32 = self._tf32_leaves(pristine, seed, plain) if exact else None
+        expected = tuple(
+            self._expected(leaf, one, tf32[index] if tf32 is not None else None)
+            for index, (leaf, one) in enumerate(zip(plain, true, strict=True))
         )
-        return Trial(draw, inputs, nesting, expected, changed)
+        return Trial(draw, seed, pristine, nesting, expected, changed)
 
     def inputs_that_matter(self) -> tuple[int, ...]:
         """Positions of the tensor inputs without which the output would be another."""
         module = copy.deepcopy(self.module)
-        with torch.random.fork_rng(devices=[]):
+        with self._own_seeds():
             torch.manual_seed(CONSTRUCTION_SEED)
             first, second = list(self._call("get_inputs")), list(self._call("get_inputs"))
             _, base = flatten(self._forward(module, copy.deepcopy(first), CONSTRUCTION_SEED))
@@ -96,23 +143,59 @@ class Reference:
                     found.append(index)
         return tuple(found)
 
+    def _own_seeds(self) -> Any:
+        devices = [torch.cuda.current_device()] if self.device == "cuda" else []
+        return torch.random.fork_rng(devices=devices)
+
     def _exact_leaves(self, inputs: list[Any], seed: int, plain: list[Any]) -> list[Any]:
         if self._exact is None:
             return plain
-        wide = [_to_double(value) for value in copy.deepcopy(inputs)]
         try:
+            wide = [_to_double(value) for value in inputs]  # copies, so that nobody changes the inputs
             _, exact = flatten(self._forward(self._exact, wide, seed))
         except Exception:
-            # Some modules name a dtype inside; their own precision is then the best there is.
+            # Some modules name a dtype inside, and some do not fit in memory twice as wide; their own
+            # precision is then the best there is.
             self._exact = None
             return plain
         return exact if len(exact) == len(plain) else plain
+
+    def _tf32_leaves(self, inputs: list[Any], seed: int, plain: list[Any]) -> list[Any] | None:
+        """What the reference gives with TF32 products; None where that is what it gives anyway."""
+        if not self._has_products or not any(_is_single(leaf) for leaf in plain):
+            return None
+        with tf32_products(True):
+            _, leaves = flatten(self._forward(self.module, copy.deepcopy(inputs), seed))
+        self._has_products = any(
+            not torch.equal(one, other) for one, other in zip(plain, leaves, strict=True) if _is_single(one)
+        )
+        return leaves
+
+    def _expected(self, plain: Any, exact: Any, tf32: Any) -> Expected:
+        if not isinstance(plain, torch.Tensor):
+            kind = type(plain).__name__
+            raise NotAProblem(f"the reference of {self.problem.id} gives a {kind}, not tensors")
+        allowance: torch.Tensor | float = 0.0
+        if plain.is_floating_point() and exact.dtype != plain.dtype:
+            allowance = allowed_table(plain, tf32, exact)
+        value = exact.detach()
+        if self.device == "cuda" and plain.is_floating_point() and plain.dtype != torch.float64:
+            # Half the memory of float64, and far finer than any tolerance.
+            value = value.float()
+        return Expected(
+            dtype=str(plain.dtype).removeprefix("torch."),
+            shape=tuple(plain.shape),
+            value=value.clone() if value is exact else value,
+            allowance=allowance,
+        )
 
     def _forward(self, module: Any, inputs: list[Any], seed: int) -> Any:
         torch.manual_seed(seed)
         try:
             with torch.no_grad():
                 return module(*inputs)
+        except torch.cuda.OutOfMemoryError:
+            raise
         except Exception as error:
             raise NotAProblem(
                 f"the reference of {self.problem.id} fails on its own inputs: {type(error).__name__}: {error}"
@@ -127,13 +210,18 @@ class Reference:
 
     def _construct(self, arguments: list[Any]) -> Any:
         try:
-            return self.namespace["Model"](*arguments)
+            module = self.namespace["Model"](*arguments)
+            return module if self.device == "cpu" else module.to(self.device)
+        except torch.cuda.OutOfMemoryError:
+            raise
         except Exception as error:
             raise NotAProblem(f"the Model of {self.problem.id} cannot be constructed: {error}") from error
 
     def _call(self, name: str) -> Any:
         try:
             return self.namespace[name]()
+        except torch.cuda.OutOfMemoryError:
+            raise
         except Exception as error:
             raise NotAProblem(f"{name}() of {self.problem.id} fails: {error}") from error
 
@@ -155,35 +243,30 @@ def derive_seed(seed: int, *labels: str | int) -> int:
 
 
 def _to_double(value: Any) -> Any:
-    if isinstance(value, torch.Tensor) and value.is_floating_point():
-        return value.double()
+    if isinstance(value, torch.Tensor):
+        return value.to(torch.float64 if value.is_floating_point() else value.dtype, copy=True)
     if isinstance(value, list | tuple):
         return type(value)(_to_double(item) for item in value)
     return value
 
 
-def _expected(plain: Any, exact: Any, problem: Problem) -> Expected:
-    if not isinstance(plain, torch.Tensor):
-        raise NotAProblem(f"the reference of {problem.id} gives a {type(plain).__name__}, not tensors")
-    error: torch.Tensor | float = 0.0
-    if plain.is_floating_point() and exact.dtype != plain.dtype:
-        error = error_by_size(plain.double(), exact.double())
-    return Expected(
-        dtype=str(plain.dtype).removeprefix("torch."),
-        shape=tuple(plain.shape),
-        value=exact.detach().clone(),
-        honest_error=error,
-    )
+def _is_single(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor) and leaf.dtype == torch.float32
 
 
-def error_by_size(plain: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
-    """For each element, the largest error among elements within a factor of about four of its size.
+def _tensors(values: Any) -> list[torch.Tensor]:
+    if isinstance(values, torch.Tensor):
+        return [values]
+    return [one for value in values for one in _tensors(value)] if isinstance(values, list | tuple) else []
 
-    One figure for all would let the rounding of huge values excuse small ones that are plain wrong.
-    """
-    exponent = exact.abs().clamp(2.0**-126, 2.0**127).log2().floor().nan_to_num(0.0).long() + 128
-    error = (plain - exact).abs().nan_to_num(0.0, 0.0, 0.0)
-    largest = torch.zeros(258, dtype=torch.float64)
-    largest.scatter_reduce_(0, exponent.reshape(-1), error.reshape(-1), "amax")
-    near = torch.nn.functional.max_pool1d(largest[None], kernel_size=5, stride=1, padding=2)[0]
-    return near[exponent]
+
+def _num_bytes(values: list[Any]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in _tensors(values))
+
+
+def _to(value: Any, device: str) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.to(device)
+    if isinstance(value, list | tuple):
+        return type(value)(_to(item, device) for item in value)
+    return value

@@ -13,40 +13,119 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import triton
+import triton.language as tl
+from triton.runtime.jit import MockTensor
 
-from kernel_core.gym import meter as metering
 from kernel_core.gym import wire
-from kernel_core.gym.arena import DTYPES, Arena, Slot
-from kernel_core.gym.codec import decode
+from kernel_core.gym.arena import DTYPES, Slot, arena_kind, lay_out
+from kernel_core.gym.codec import Decode, decode
+from kernel_core.gym.conduct import Conduct, Counted, Timed, median_times
 from kernel_core.gym.kernels import build_kernels
 from kernel_core.gym.runner import CANDIDATE_FILE, describe_error
-from kernel_core.gym.work import OperatorCounter, Work
 
-_MAX_ALLOCATION_BYTES = 8 << 30
+_MAX_ALLOCATION_BYTES = 32 << 30
+_GUARD_BYTES, _GUARD = 4096, 0xA5
+_TIMED_PASSES = 3
 
 
 def replay(channel: socket.socket, cage: dict[str, Any]) -> None:
-    """One request: the trace and an arena with inputs and two sets of output slots; one answer."""
+    """One request: the trace, and on a GPU an arena with what it takes from outside. When all is compiled,
+    an arena with inputs and two sets of output slots is asked for; one answer."""
     request = wire.receive(channel, take_descriptors=True)
-    header = request.header
-    arena = Arena(request.descriptors[0], header["arena_bytes"])
+    header, device = request.header, cage["device"]
+    memory = arena_kind(device)
     path = Path.cwd() / CANDIDATE_FILE
     path.write_text(header["source"])
-    meter = metering.Meter()
-    metering.install(meter)
+    conduct: Conduct = Timed() if device == "cuda" else Counted()
+    trace = header["trace"]
     try:
         kernels = build_kernels(header["source"], str(path), header["kernels"])
-        inputs = [arena.tensor(Slot.from_json(value)) for value in header["inputs"]]
-        player = _Player(header["trace"], request.blob, kernels, inputs, meter)
+        if device == "cuda":
+            triton.set_allocator(_allocate)
+            compile_launches(trace, kernels)
+        wire.send(channel, {"ready": True})
+        work = wire.receive(channel, take_descriptors=True)
+        arena = memory.open(work.descriptors[0], work.header["arena_bytes"])
+        inputs = [arena.tensor(Slot.from_json(value)) for value in work.header["tensors"]]
+        constants = _constants(trace["constants"], request, memory)
+        player = _Player(trace, constants, kernels, inputs, conduct)
         works = player.play(launching=True)
-        player.write_outputs([Slot.from_json(value) for value in header["outputs"]], arena)
-        mute = _Player(header["trace"], request.blob, kernels, inputs, meter)
+        player.check_guards()
+        player.write_outputs([Slot.from_json(value) for value in work.header["outputs"]], arena)
+        mute = player.restart()
         mute.play(launching=False)
-        mute.write_outputs([Slot.from_json(value) for value in header["mute_outputs"]], arena)
+        mute.write_outputs([Slot.from_json(value) for value in work.header["mute_outputs"]], arena)
+        if device == "cuda":
+            passes = []
+            for _ in range(_TIMED_PASSES):
+                mute = mute.restart()
+                passes.append(mute.play(launching=True))
+            works = median_times(passes, works)
     except Exception as error:
         wire.send(channel, {"failed": "replay", **describe_error(error, path)})
         return
     wire.send(channel, {"works": [work.to_json() for work in works]})
+
+
+def _allocate(size: int, alignment: int, stream: int | None) -> torch.Tensor:
+    """Memory that kernels with tensor descriptors ask Triton for."""
+    return torch.empty(size, dtype=torch.int8, device="cuda")
+
+
+def compile_launches(trace: dict[str, Any], kernels: list[Any]) -> None:
+    """Have every launch of a trace compiled, which needs no GPU, before the GPU is asked for."""
+    for operation in trace["operations"]:
+        if "launch" in operation:
+            values = {name: argument(value, kernels, _pointer) for name, value in operation["args"].items()}
+            kernel = kernels[operation["launch"]]
+            kernel.run(grid=tuple(operation["grid"]), warmup=True, **values, **operation["options"])
+
+
+class _Pointer(MockTensor):
+    """What the compiler looks at of a tensor: its type, and how its address is aligned."""
+
+    def __init__(self, view: list[Any]) -> None:
+        super().__init__(DTYPES[view[1]], view[3])
+        self._offset = view[2] * DTYPES[view[1]].itemsize
+
+    def data_ptr(self) -> int:
+        """An address of the same alignment."""
+        return self._offset
+
+
+def _pointer(view: list[Any]) -> Any:
+    return _Pointer(view)
+
+
+def argument(value: Any, kernels: list[Any], tensor: Decode) -> Any:
+    """A launch argument from a trace."""
+    if isinstance(value, dict) and "jit" in value:
+        return kernels[value["jit"]]
+    if isinstance(value, dict) and "tl" in value:
+        return getattr(tl, value["tl"])
+    return decode(value, tensor)
+
+
+def _constants(described: list[Any], request: wire.Message, memory: Any) -> list[torch.Tensor]:
+    """The bytes of each storage that the pass took from outside: host memory's from the blob, a GPU's from
+    the second arena."""
+    sizes = [((size,), torch.uint8) for _, size, device in described if device == "cuda"]
+    slots, num_bytes = lay_out(sizes)
+    on_device = memory.open(request.descriptors[0], num_bytes) if request.descriptors else None
+    waiting, start, constants = iter(slots), 0, []
+    for _, size, device in described:
+        if device == "cuda":
+            if on_device is None:
+                raise ValueError("the trace takes memory of the GPU that was not handed over")
+            constants.append(on_device.tensor(next(waiting)))
+            continue
+        raw = torch.empty(size, dtype=torch.uint8)
+        if size:
+            raw.copy_(torch.frombuffer(request.blob, dtype=torch.uint8, count=size, offset=start))
+        start += size
+        constants.append(raw)
+    return constants
 
 
 class _Player:
@@ -55,41 +134,59 @@ class _Player:
     def __init__(
         self,
         trace: dict[str, Any],
-        blob: bytearray,
+        constants: list[torch.Tensor],
         kernels: list[Any],
         inputs: list[torch.Tensor],
-        meter: metering.Meter,
+        conduct: Conduct,
     ) -> None:
         self._trace = trace
+        self._constants = constants
         self._kernels = kernels
-        self._meter = meter
+        self._inputs = inputs
+        self._conduct = conduct
         self._storages: dict[int, torch.UntypedStorage] = {}
+        self._shifts: dict[int, int] = {}
         for number, tensor in zip(trace["inputs"], inputs, strict=True):
             self._storages[number] = tensor.clone().untyped_storage()
-        start = 0
-        for number, size in trace["constants"]:
-            raw = torch.empty(size, dtype=torch.uint8)
-            if size:
-                raw.copy_(torch.frombuffer(blob, dtype=torch.uint8, count=size, offset=start))
-            self._storages[number] = raw.untyped_storage()
-            start += size
+        for (number, _, _), raw in zip(trace["constants"], constants, strict=True):
+            self._storages[number] = raw.clone().untyped_storage()
 
-    def play(self, launching: bool) -> list[Work]:
+    def restart(self) -> _Player:
+        """Another pass, from the beginning."""
+        self._storages.clear()
+        return _Player(self._trace, self._constants, self._kernels, self._inputs, self._conduct)
+
+    def play(self, launching: bool) -> list[Any]:
         """Do every operation in order; gives the work of each."""
-        works: list[Work] = []
+        self._conduct.begin(self._trace["operations"])
         for operation in self._trace["operations"]:
             if "alloc" in operation:
-                size = min(int(operation["bytes"]), _MAX_ALLOCATION_BYTES)
-                poisoned = torch.full((size,), 0xFF, dtype=torch.uint8)
-                self._storages[operation["alloc"]] = poisoned.untyped_storage()
+                self._allocate(operation)
             elif "launch" in operation:
                 if launching:
-                    works.append(self._launch(operation))
+                    self._launch(operation)
             else:
-                works.extend(self._operate(operation))
-        return works
+                self._operate(operation)
+        return self._conduct.finish()
 
-    def write_outputs(self, slots: list[Slot], arena: Arena) -> None:
+    def _allocate(self, operation: dict[str, Any]) -> None:
+        """Poisoned memory; on a GPU between guards, because there no bounds are checked."""
+        size = min(int(operation["bytes"]), _MAX_ALLOCATION_BYTES)
+        guard = _GUARD_BYTES if operation["device"] == "cuda" else 0
+        raw = torch.full((size + 2 * guard,), 0xFF, dtype=torch.uint8, device=operation["device"])
+        if guard:
+            self._shifts[operation["alloc"]] = guard
+            raw[:guard] = raw[guard + size :] = _GUARD
+        self._storages[operation["alloc"]] = raw.untyped_storage()
+
+    def check_guards(self) -> None:
+        """Raises when something was written beside an allocation."""
+        for number, guard in self._shifts.items():
+            raw = torch.empty(0, dtype=torch.uint8, device="cuda").set_(self._storages[number])
+            if not bool((raw[:guard] == _GUARD).all() & (raw[-guard:] == _GUARD).all()):
+                raise MemoryError("out-of-bounds store: memory beside a tensor was written")
+
+    def write_outputs(self, slots: list[Slot], arena: Any) -> None:
         """Copy the outputs that have the shape and type of their slots."""
         for value, slot in zip(self._trace["outputs"], slots, strict=False):
             if isinstance(value, dict) and "t" in value:
@@ -99,10 +196,13 @@ class _Player:
 
     def _tensor(self, view: list[Any]) -> torch.Tensor:
         number, dtype, offset, shape, strides = view
-        empty = torch.empty(0, dtype=DTYPES[dtype])
-        return empty.set_(self._storages[number], offset, shape, strides)
+        storage = self._storages[number]
+        offset += self._shifts.get(number, 0) // DTYPES[dtype].itemsize
+        return torch.empty(0, dtype=DTYPES[dtype], device=storage.device).set_(
+            storage, offset, shape, strides
+        )
 
-    def _operate(self, operation: dict[str, Any]) -> list[Work]:
+    def _operate(self, operation: dict[str, Any]) -> None:
         namespace, _, name = operation["op"].partition("::")
         if namespace != "aten":
             raise ValueError(f"operator {operation['op']} cannot be replayed")
@@ -110,62 +210,18 @@ class _Player:
         function = getattr(packet, operation["overload"] or "default")
         args = [decode(value, self._tensor) for value in operation["args"]]
         kwargs = {key: decode(value, self._tensor) for key, value in operation["kwargs"].items()}
-        with torch.no_grad(), OperatorCounter() as counter:
+        with torch.no_grad(), self._conduct.operator(operation["op"]):
             result = function(*args, **kwargs)
         made = result if isinstance(result, list | tuple) else [result]
         tensors = [tensor for tensor in made if isinstance(tensor, torch.Tensor)]
         for tensor, view in zip(tensors, operation["outputs"], strict=True):
             self._storages.setdefault(view[0], tensor.untyped_storage())
-        return counter.works
 
-    def _launch(self, operation: dict[str, Any]) -> Work:
+    def _launch(self, operation: dict[str, Any]) -> None:
         kernel = self._kernels[operation["launch"]]
-        values = {name: self._argument(value) for name, value in operation["args"].items()}
+        values = {
+            name: argument(value, self._kernels, self._tensor) for name, value in operation["args"].items()
+        }
         tensors = [value for value in values.values() if isinstance(value, torch.Tensor)]
-        before = [tensor.clone() for tensor in tensors]
-        self._meter.begin(list(self._storages.values()))
-        kernel[tuple(operation["grid"])](**values)
-        return Work(
-            name=kernel.fn.__name__,
-            own=True,
-            bytes_accessed=self._meter.bytes_accessed,
-            bytes_distinct=self._meter.bytes_distinct,
-            flops=self._meter.useful_flops,
-            dot_flops=self._meter.useful_dot_flops,
-            dot_dtype=self._meter.dot_dtype,
-            copies_only=_copies_only(before, tensors),
-        )
-
-    def _argument(self, value: Any) -> Any:
-        if isinstance(value, dict) and "jit" in value:
-            return self._kernels[value["jit"]]
-        if isinstance(value, dict) and "tl" in value:
-            import triton.language as tl
-
-            return getattr(tl, value["tl"])
-        return decode(value, self._tensor)
-
-
-def _copies_only(before: list[torch.Tensor], after: list[torch.Tensor]) -> bool:
-    """Whether every tensor that changed now equals another argument as it was: the launch only copied."""
-    changed = [
-        (index, tensor)
-        for index, tensor in enumerate(after)
-        if not torch.equal(_bits(tensor), _bits(before[index]))
-    ]
-    return bool(changed) and all(
-        any(
-            other != index and before[other].numel() == tensor.numel() and _same(before[other], tensor)
-            for other in range(len(before))
-        )
-        for index, tensor in changed
-    )
-
-
-def _same(left: torch.Tensor, right: torch.Tensor) -> bool:
-    return left.dtype == right.dtype and torch.equal(_bits(left).reshape(-1), _bits(right).reshape(-1))
-
-
-def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor's bytes, so that NaN equals NaN."""
-    return tensor.contiguous().reshape(-1).view(torch.uint8)
+        with self._conduct.launch(kernel.fn.__name__, list(self._storages.values()), tensors):
+            kernel[tuple(operation["grid"])](**values, **self._conduct.options(operation["options"]))

@@ -18,7 +18,9 @@ from typing import Any
 import torch
 
 from kernel_core.gym import capture, wire
-from kernel_core.gym.arena import Arena, Slot
+from kernel_core.gym.arena import Slot, arena_kind, lay_out
+from kernel_core.gym.clock import time_calls
+from kernel_core.gym.device_memory import DeviceArena
 from kernel_core.gym.structure import describe_leaf, flatten
 
 CANDIDATE_FILE = "candidate.py"
@@ -26,19 +28,25 @@ CONSTRUCTION_SEED = 42
 """Public, and KernelBench's: reference and candidate are constructed under it, so that weights agree by
 construction too."""
 _MAX_MESSAGE_CHARS = 2000
+_COMPILER_ERRORS = {"CompilationError", "CompileTimeAssertionFailure", "PTXASError", "OutOfResources"}
+"""Of Triton's."""
 
 
 def run(channel: socket.socket, cage: dict[str, Any]) -> None:
     """Load the candidate, then run every trial that comes; each answer is one message."""
+    device = cage["device"]
+    memory = arena_kind(device)
     load = wire.receive(channel, take_descriptors=True)
     path = Path.cwd() / CANDIDATE_FILE
     source = load.header["source"]
     path.write_text(source)
-    watched = _watch()
+    watched = _watch(may_compile=device == "cuda")
     launches: list[dict[str, Any]] = []
-    recorder = capture.Recorder(launches.append)
+    gate = _Gate(channel) if device == "cuda" else None
+    recorder = capture.Recorder(launches.append, gate.pass_through if gate else lambda: None)
     capture.install(recorder)
-    values = _unpack(load.header["arguments"], Arena(load.descriptors[0], load.header["arena_bytes"]))
+    weights = memory.open(load.descriptors[0], load.header["arena_bytes"])
+    values = _unpack(load.header["arguments"], weights)
     state = {name: values.pop() for name in reversed(load.header["state"])}
     stage = "import"
     try:
@@ -48,17 +56,61 @@ def run(channel: socket.socket, cage: dict[str, Any]) -> None:
         linecache.lazycache(str(path), module.__dict__)
         exec(compile(source, str(path), "exec", dont_inherit=True), module.__dict__)
         stage = "construct"
+        if gate is not None:
+            gate.pass_through()
         torch.manual_seed(CONSTRUCTION_SEED)
-        model = module.ModelNew(*values)
+        with torch.device(device):
+            model = module.ModelNew(*values)
+        if device != "cpu" and isinstance(model, torch.nn.Module):
+            model = model.to(device)
         unmatched = _copy_state(model, state)
     except BaseException as error:
         wire.send(channel, {"failed": stage, "features": cage["features"], **describe_error(error, path)})
         return
+    if gate is not None:
+        gate.close()
     wire.send(channel, {"loaded": True, "features": cage["features"], "unmatched": unmatched})
+    del values, state
+    arena: Any = None
     while True:
-        trial = wire.receive(channel, take_descriptors=True)
+        request = wire.receive(channel, take_descriptors=True)
         launches.clear()
-        wire.send(channel, *_run_trial(model, trial, recorder, launches, path, watched))
+        if request.descriptors:
+            recorder.begin([])
+            if arena is not None and device == "cuda":
+                # A GPU's memory is too dear to be kept mapped, and no address is used twice.
+                arena.close(reuse_address=False)
+            arena = memory.open(request.descriptors[0], request.header["arena_bytes"])
+        if "bed" in request.header:
+            wire.send(channel, {"mapped": True})
+        elif "calls" in request.header:
+            with recorder.paused():
+                wire.send(channel, _time(model, request.header["calls"], arena, path))
+        else:
+            answer, blob, descriptors = _run_trial(model, request, recorder, launches, path, watched, arena)
+            if gate is not None:
+                gate.close()
+            wire.send(channel, answer, blob, descriptors)
+
+
+class _Gate:
+    """Asks the judge before the first work of a pass on the device; compilation needs no leave."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+        self._is_open = False
+
+    def pass_through(self) -> None:
+        """Wait until the device may be used."""
+        if not self._is_open:
+            wire.send(self._channel, {"ready": True})
+            wire.receive(self._channel)
+            self._is_open = True
+
+    def close(self) -> None:
+        """The pass is over."""
+        torch.cuda.synchronize()
+        self._is_open = False
 
 
 def _run_trial(
@@ -68,9 +120,9 @@ def _run_trial(
     launches: list[dict[str, Any]],
     path: Path,
     watched: list[str],
-) -> tuple[dict[str, Any], bytes]:
+    arena: Any,
+) -> tuple[dict[str, Any], bytes, tuple[int, ...]]:
     header = trial.header
-    arena = Arena(trial.descriptors[0], header["arena_bytes"])
     inputs = _unpack(header["inputs"], arena)
     slots = [Slot.from_json(value) for value in header["outputs"]]
     recorder.begin([value for value in inputs if isinstance(value, torch.Tensor)])
@@ -82,27 +134,50 @@ def _run_trial(
         _write_outputs(leaves, slots, arena)
         answer |= {"nesting": nesting, "leaves": [describe_leaf(leaf) for leaf in leaves]}
         if not header["trace"]:
-            return answer, b""
-        trace, blob = _trace(recorder, leaves)
-        return answer | {"trace": trace}, blob
+            return answer, b"", ()
+        trace, blob, descriptors = _trace(recorder, leaves)
+        return answer | {"trace": trace}, blob, descriptors
     except BaseException as error:
-        return answer | {"failed": "forward", **describe_error(error, path)}, b""
+        return answer | {"failed": "forward", **describe_error(error, path)}, b"", ()
 
 
-def _write_outputs(leaves: list[Any], slots: list[Slot], arena: Arena) -> None:
+def _time(model: Any, described: list[Any], arena: Any, path: Path) -> dict[str, Any]:
+    """Call after call, each on contents of its own at addresses of its own; see `clock.py`."""
+    calls = [
+        (_unpack(inputs, arena), [Slot.from_json(slot) for slot in outputs]) for inputs, outputs in described
+    ]
+    try:
+        times = time_calls(model, calls, lambda leaves, slots: _write_outputs(leaves, slots, arena))
+    except BaseException as error:
+        return {"failed": "timing", **describe_error(error, path)}
+    return {"times_ms": times}
+
+
+def _write_outputs(leaves: list[Any], slots: list[Slot], arena: Any) -> None:
     for leaf, slot in zip(leaves, slots, strict=False):
         kind = describe_leaf(leaf)
         if kind == ["tensor", slot.dtype, list(slot.shape)]:
             arena.tensor(slot).copy_(leaf.detach())
 
 
-def _trace(recorder: capture.Recorder, leaves: list[Any]) -> tuple[dict[str, Any], bytes]:
+def _trace(recorder: capture.Recorder, leaves: list[Any]) -> tuple[dict[str, Any], bytes, tuple[int, ...]]:
+    """The record of the pass, and what it takes from outside: host memory as bytes, a GPU's in an arena."""
     outputs = recorder.outputs(leaves)
-    blob, constants = io.BytesIO(), []
+    blob, constants, on_device = io.BytesIO(), [], []
     for number, raw in recorder.constants:
-        data = raw.numpy().tobytes()
-        constants.append([number, len(data)])
-        blob.write(data)
+        constants.append([number, raw.numel(), raw.device.type])
+        if raw.device.type == "cpu":
+            blob.write(raw.numpy().tobytes())
+        else:
+            on_device.append(raw)
+    descriptors: tuple[int, ...] = ()
+    if on_device:
+        slots, num_bytes = lay_out([((raw.numel(),), torch.uint8) for raw in on_device])
+        arena = DeviceArena.create(num_bytes)
+        for raw, slot in zip(on_device, slots, strict=True):
+            arena.tensor(slot).copy_(raw)
+        torch.cuda.synchronize()
+        descriptors = (arena.descriptor,)
     trace = {
         "inputs": recorder.inputs,
         "constants": constants,
@@ -111,10 +186,10 @@ def _trace(recorder: capture.Recorder, leaves: list[Any]) -> tuple[dict[str, Any
         "reads_data": recorder.reads_data,
         "problem": recorder.problem,
     }
-    return trace, blob.getvalue()
+    return trace, blob.getvalue(), descriptors
 
 
-def _unpack(values: list[Any], arena: Arena) -> list[Any]:
+def _unpack(values: list[Any], arena: Any) -> list[Any]:
     """Arguments from a header: `{"slot": …}` lies in the arena, a list is a list, the rest is itself."""
     unpacked: list[Any] = []
     for value in values:
@@ -150,9 +225,10 @@ def _copy_state(model: Any, state: dict[str, torch.Tensor]) -> list[str]:
 
 def describe_error(error: BaseException, path: Path) -> dict[str, Any]:
     """The innermost cause: its type, its message, and the last line of the candidate that it passed."""
-    line = 0
+    line, refused = 0, False
     cause: BaseException | None = error
     while cause is not None:
+        refused |= type(cause).__name__ in _COMPILER_ERRORS
         for frame in traceback.extract_tb(cause.__traceback__):
             if frame.filename == str(path) and frame.lineno:
                 line = frame.lineno
@@ -163,7 +239,8 @@ def describe_error(error: BaseException, path: Path) -> dict[str, Any]:
         message = str(error)
     except Exception:
         message = ""
-    return {"error": type(error).__name__, "message": message[:_MAX_MESSAGE_CHARS], "line": line}
+    text = message[:_MAX_MESSAGE_CHARS]
+    return {"error": type(error).__name__, "message": text, "line": line, "by_compiler": refused}
 
 
 _TELLING = {
@@ -176,17 +253,23 @@ _TELLING = {
     "os.fork",
     "socket.connect",
 }
+_DENIED_TO_COMPILERS = ("os.system", "os.fork", "os.exec", "socket.connect", "pty.")
 _DENIED = ("subprocess.", "os.system", "os.exec", "os.posix_spawn", "os.fork", "socket.connect", "pty.")
 
 
-def _watch() -> list[str]:
-    """Note telling events by name, and deny the ones no kernel needs. Removed by nothing in Python."""
+def _watch(may_compile: bool) -> list[str]:
+    """Note telling events by name, and deny the ones no kernel needs. Removed by nothing in Python.
+
+    On a GPU Triton itself starts an assembler and a C compiler here, so there starting programs is left to
+    the cage.
+    """
     seen: list[str] = []
+    denied = _DENIED_TO_COMPILERS if may_compile else _DENIED
 
     def hook(event: str, _: Any) -> None:
         if event in _TELLING and event not in seen:
             seen.append(event)
-        if event.startswith(_DENIED):
+        if event.startswith(denied):
             raise PermissionError(f"{event} is not allowed to a candidate")
 
     sys.addaudithook(hook)

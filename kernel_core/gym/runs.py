@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import shutil
-import socket
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -18,12 +18,13 @@ from pydantic import ValidationError
 
 from kernel_core.errors import NotAProblem
 from kernel_core.gym import wire
-from kernel_core.gym.arena import DTYPES, Arena, Slot, dtype_name, lay_out
+from kernel_core.gym.arena import DTYPES, Slot, arena_kind, dtype_name, lay_out
 from kernel_core.gym.claims import Claim
-from kernel_core.gym.limits import Cage
 from kernel_core.gym.reference import Reference, Trial
+from kernel_core.gym.structure import same_bytes
 from kernel_core.gym.zygote import Caged, Ended
 
+_log = logging.getLogger(__name__)
 _MAX_ANSWER_BYTES = 16 << 20
 _FIRST_USER_ID = 1_900_000_000
 _USER_IDS = 50_000_000
@@ -52,11 +53,38 @@ def cage_folder(base: str) -> Iterator[tuple[str, int]]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One trial as it is handed over: an arena with inputs and poisoned output slots."""
+
+    arena: Any
+    header: dict[str, Any]
+    input_slots: list[Slot]
+    output_slots: list[Slot]
+    mute_slots: list[Slot]
+    is_lent: bool
+    """The arena is somebody else's, who will use it again."""
+
+    def close(self) -> None:
+        """Give the arena back."""
+        if not self.is_lent:
+            self.arena.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A claim, the bytes that came with it, and descriptors, which whoever takes them closes."""
+
+    claim: Claim
+    blob: bytearray
+    descriptors: tuple[int, ...] = ()
+
+
 class Conversation:
     """A caged child that is asked and answers, under one deadline for its whole life."""
 
-    def __init__(self, control: socket.socket, job: str, cage: Cage, deadline_s: float) -> None:
-        self._caged = Caged(control, job, cage)
+    def __init__(self, caged: Caged, deadline_s: float) -> None:
+        self._caged = caged
         self._deadline = time.monotonic() + deadline_s
         self._deadline_s = deadline_s
         self._ended: Ended | None = None
@@ -67,28 +95,63 @@ class Conversation:
         claims: Sequence[type[Claim]],
         *,
         blob: bytes = b"",
-        arena: Arena | None = None,
-    ) -> tuple[Claim, bytearray] | Died:
-        """Send a request (an arena's descriptor with it) and wait for an answer that is one of `claims`."""
-        descriptors = (arena.descriptor,) if arena is not None else ()
-        channel = self._caged.channel
-        try:
-            channel.settimeout(max(0.0, self._deadline - time.monotonic()) or 0.001)
-            wire.send(channel, header, blob, descriptors)
-            answer = wire.receive(channel, deadline=self._deadline, max_header=_MAX_ANSWER_BYTES)
-            return _read_claim(answer.header, claims), answer.blob
-        except wire.ChannelTimeout:
-            return Died(timed_out=True, reason=f"no result within {self._deadline_s:g} s")
-        except wire.ChannelGarbage:
-            return Died(timed_out=False, reason="it wrote to a channel that is not its own")
-        except wire.ChannelClosed:
-            return self._post_mortem()
+        descriptors: tuple[int, ...] = (),
+        turn: contextlib.AbstractContextManager[Delivery | None] | None = None,
+        take_descriptors: bool = False,
+    ) -> Answer | Died:
+        """Send a request and wait for an answer that is one of `claims`.
+
+        With a `turn`, the child may say once that it is ready to use the device: the turn is then entered,
+        and left with the answer; the child's deadline does not run while it waits for its turn. A turn may
+        bring what the child is to work on.
+        """
+        with contextlib.ExitStack() as stack:
+            try:
+                self._send(header, blob, descriptors)
+                answer = self._receive(take_descriptors)
+                if turn is not None and answer.header == {"ready": True}:
+                    waiting = time.monotonic()
+                    brought = stack.enter_context(turn)
+                    self._deadline += time.monotonic() - waiting
+                    go = {"go": True} | (brought.header if brought else {})
+                    self._send(go, descriptors=(brought.arena.descriptor,) if brought else ())
+                    answer = self._receive(take_descriptors)
+                claim = _read_claim(answer.header, claims)
+                return Answer(claim, answer.blob, answer.descriptors)
+            except wire.ChannelTimeout:
+                return Died(timed_out=True, reason=f"no result within {self._deadline_s:g} s")
+            except wire.ChannelGarbage:
+                return Died(timed_out=False, reason="it wrote to a channel that is not its own")
+            except wire.ChannelClosed:
+                return self._post_mortem()
+
+    def tell(self, header: dict[str, Any]) -> None:
+        """Send what needs no answer; a dead child is found out at the next question."""
+        with contextlib.suppress(wire.ChannelClosed):
+            self._send(header)
+
+    def pause(self, seconds: float) -> None:
+        """Time that the child is not to be blamed for."""
+        self._deadline += seconds
 
     def end(self) -> Ended:
         """Kill what still lives."""
         if self._ended is None:
             self._ended = self._caged.end()
         return self._ended
+
+    def _send(self, header: dict[str, Any], blob: bytes = b"", descriptors: tuple[int, ...] = ()) -> None:
+        channel = self._caged.channel
+        channel.settimeout(max(0.0, self._deadline - time.monotonic()) or 0.001)
+        wire.send(channel, header, blob, descriptors)
+
+    def _receive(self, take_descriptors: bool) -> wire.Message:
+        return wire.receive(
+            self._caged.channel,
+            deadline=self._deadline,
+            max_header=_MAX_ANSWER_BYTES,
+            take_descriptors=take_descriptors,
+        )
 
     def _post_mortem(self) -> Died:
         if time.monotonic() >= self._deadline:
@@ -103,64 +166,64 @@ def _read_claim(header: dict[str, Any], claims: Sequence[type[Claim]]) -> Claim:
     for kind in claims:
         with contextlib.suppress(ValidationError):
             return kind.model_validate(header)
+    _log.warning("an answer of no known form: %s", str(header)[:500])
     raise wire.ChannelGarbage("an answer of no known form")
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
-    """One trial as it is handed over: an arena with inputs and poisoned output slots."""
-
-    arena: Arena
-    header: dict[str, Any]
-    input_slots: list[Slot]
-    output_slots: list[Slot]
-    mute_slots: list[Slot]
-
-
-def deliver(trial: Trial, mute: bool = False) -> Delivery:
-    """Lay a trial's inputs and poisoned outputs out in fresh shared memory."""
+def deliver(reference: Reference, trial: Trial, mute: bool = False, arena: Any = None) -> Delivery:
+    """Lay a trial's inputs and poisoned outputs out in memory that will be shared: an arena that is large
+    enough, or else a new one."""
+    is_lent = arena is not None
     tensors: list[torch.Tensor] = []
-    described = pack(trial.inputs, tensors)
+    described = pack(reference.inputs_of(trial), tensors)
     outputs = [(one.shape, DTYPES[one.dtype]) for one in trial.expected]
     forms = [(tuple(tensor.shape), tensor.dtype) for tensor in tensors]
     slots, num_bytes = lay_out([*forms, *outputs, *(outputs if mute else [])])
-    arena = Arena.create(num_bytes)
+    if arena is None:
+        arena = arena_kind(reference.device).create(num_bytes)
     inputs, rest = slots[: len(forms)], slots[len(forms) :]
     for tensor, slot in zip(tensors, inputs, strict=True):
         arena.tensor(slot).copy_(tensor)
     arena.poison(rest)
+    settle_device(reference.device)
     outs, mutes = rest[: len(outputs)], rest[len(outputs) :]
-    header = {
-        "arena_bytes": num_bytes,
+    header: dict[str, Any] = {
+        "arena_bytes": arena.num_bytes,
         "inputs": fill(described, inputs),
         "outputs": [slot.to_json() for slot in outs],
     }
-    return Delivery(arena, header, inputs, outs, mutes)
+    if mute:
+        header["mute_outputs"] = [slot.to_json() for slot in mutes]
+        header["tensors"] = [slot.to_json() for slot in inputs]
+    return Delivery(arena, header, inputs, outs, mutes, is_lent)
 
 
-def input_was_changed(delivery: Delivery, trial: Trial) -> int | None:
+def input_was_changed(delivery: Delivery, reference: Reference, trial: Trial) -> int | None:
     """The position among the tensors of the first input whose bytes are not what was delivered."""
     tensors: list[torch.Tensor] = []
-    pack(trial.inputs, tensors)
+    pack(reference.inputs_of(trial), tensors)
     for index, (tensor, slot) in enumerate(zip(tensors, delivery.input_slots, strict=True)):
-        if not torch.equal(_bits(delivery.arena.tensor(slot)), _bits(tensor)):
+        if not same_bytes(delivery.arena.tensor(slot), tensor):
             return index
     return None
 
 
-def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.contiguous().reshape(-1).view(torch.uint8)
+def settle_device(device: str) -> None:
+    """Wait until what was queued for a GPU is done, before another process looks at its memory."""
+    if device == "cuda":
+        torch.cuda.synchronize()
 
 
-def load_header(reference: Reference, source: str, copy_state: bool = True) -> tuple[dict[str, Any], Arena]:
+def load_header(reference: Reference, source: str, copy_state: bool = True) -> tuple[dict[str, Any], Any]:
     """What a runner is first told: the candidate's text, constructor arguments and weights."""
     tensors: list[torch.Tensor] = []
     names = sorted(reference.state) if copy_state else []
     described = pack([*reference.arguments, *(reference.state[name] for name in names)], tensors)
     slots, num_bytes = lay_out([(tuple(tensor.shape), tensor.dtype) for tensor in tensors])
-    arena = Arena.create(num_bytes)
+    arena = arena_kind(reference.device).create(num_bytes)
     for tensor, slot in zip(tensors, slots, strict=True):
         arena.tensor(slot).copy_(tensor)
+    settle_device(reference.device)
     header = {"source": source, "arguments": fill(described, slots), "state": names, "arena_bytes": num_bytes}
     return header, arena
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 import ctypes
 import os
 import resource
+import shutil
 import signal
 import struct
 import sys
 import sysconfig
+from collections.abc import Callable
 from pathlib import Path
 
 from kernel_core.gym.limits import Cage
@@ -34,9 +36,9 @@ _PR_SET_NO_NEW_PRIVS, _PR_SET_CHILD_SUBREAPER = 38, 36
 _CAPABILITY_VERSION, _CAP_DAC_READ_SEARCH = 0x20080522, 2
 _LANDLOCK_CREATE_RULESET, _LANDLOCK_ADD_RULE, _LANDLOCK_RESTRICT_SELF = 444, 445, 446
 _FS_EXECUTE, _FS_WRITE_FILE, _FS_READ_FILE, _FS_READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
-_FS_READ = _FS_EXECUTE | _FS_READ_FILE | _FS_READ_DIR
+_FS_READ = _FS_READ_FILE | _FS_READ_DIR
 _FS_RIGHTS_BY_ABI = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}
-_FS_FILE_RIGHTS = _FS_EXECUTE | _FS_WRITE_FILE | _FS_READ_FILE | (1 << 14)
+_FS_FILE_RIGHTS = _FS_EXECUTE | _FS_WRITE_FILE | _FS_READ_FILE | (1 << 14) | (1 << 15)
 _NET_BIND_CONNECT_TCP = 0b11
 _SCOPE_ABSTRACT_SOCKETS_AND_SIGNALS = 0b11
 
@@ -62,9 +64,9 @@ class ProcessNamespaces:
     The child is its namespace's first process: when it ends, the kernel ends all its descendants.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, wanted: bool) -> None:
         self._own = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
-        self.available = self._renew()
+        self.available = wanted and self._renew()
 
     def prepare_child(self) -> None:
         """Call right before each fork."""
@@ -75,14 +77,18 @@ class ProcessNamespaces:
         return _libc.setns(self._own, _CLONE_NEWPID) == 0 and _libc.unshare(_CLONE_NEWPID) == 0
 
 
-def confine(cage: Cage, inherited: tuple[str, ...], keep: tuple[int, ...]) -> tuple[str, ...]:
+def confine(
+    cage: Cage, inherited: tuple[str, ...], keep: tuple[int, ...], prepare: Callable[[], None] = lambda: None
+) -> tuple[str, ...]:
     """Cage the calling process for good; gives the features in force.
 
     `inherited` names the features that its zygote already set up; `keep` are the descriptors it needs.
+    `prepare` runs when no foreign descriptor is open any more, and nothing is yet forbidden.
     """
     os.setsid()
     features = set(inherited)
     _close_descriptors(keep)
+    prepare()
     _set_limits(cage)
     features.add("rlimits")
     if _become_user(cage.user_id):
@@ -94,7 +100,7 @@ def confine(cage: Cage, inherited: tuple[str, ...], keep: tuple[int, ...]) -> tu
         features.add("no new privileges")
     if _libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) == 0:
         features.add("not traceable")
-    features.update(_landlock(cage.folder))
+    features.update(_landlock(cage.folder, may_execute=cage.max_processes > 1))
     return tuple(sorted(features))
 
 
@@ -108,7 +114,21 @@ def readable_roots() -> tuple[str, ...]:
     roots = {sys.prefix, sys.base_prefix, sysconfig.get_path("stdlib"), "/usr", "/lib", "/lib64", "/bin"}
     roots |= {entry for entry in sys.path if entry.endswith(("site-packages", "dist-packages"))}
     roots |= {"/etc/ld.so.cache", "/etc/localtime", "/dev/null", "/dev/zero", "/dev/urandom"}
+    roots |= {str(folder) for folder in _compiler_folders()}
+    roots |= {"/proc/driver/nvidia", "/proc/cpuinfo", "/proc/meminfo", "/sys/devices/system"}
     return tuple(sorted(root for root in roots if Path(root).exists()))
+
+
+def _compiler_folders() -> set[Path]:
+    """Where the C compiler lies that Triton starts for its launchers, when it is not the system's own."""
+    found = (shutil.which(name) for name in (os.environ.get("CC", "cc"), "gcc", "clang"))
+    folders = {
+        folder
+        for path in found
+        if path
+        for folder in (Path(path).parents[1], Path(path).resolve().parents[1])
+    }
+    return folders - {Path("/"), Path.home()}
 
 
 def _close_descriptors(keep: tuple[int, ...]) -> None:
@@ -123,15 +143,21 @@ def _close_descriptors(keep: tuple[int, ...]) -> None:
 
 
 def _set_limits(cage: Cage) -> None:
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    mapped_bytes = pages * os.sysconf("SC_PAGE_SIZE")
+    sizes = [
+        int(pages) * os.sysconf("SC_PAGE_SIZE") for pages in Path("/proc/self/statm").read_text().split()
+    ]
     limits = {
-        resource.RLIMIT_AS: mapped_bytes + cage.memory_bytes,
         resource.RLIMIT_CPU: cage.cpu_seconds,
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_FSIZE: cage.file_bytes,
         resource.RLIMIT_NOFILE: 128,
     }
+    if cage.device == "cpu":
+        limits[resource.RLIMIT_AS] = sizes[0] + cage.memory_bytes
+    else:
+        # A GPU's context reserves address space for all the memory there is; only data is counted.
+        limits[resource.RLIMIT_DATA] = sizes[5] + cage.memory_bytes
+        limits[resource.RLIMIT_NOFILE] = 1024
     # The limit counts all processes of a user: above one it only means something for a user of its own.
     if cage.max_processes == 1 or os.geteuid() == 0:
         limits[resource.RLIMIT_NPROC] = cage.max_processes
@@ -164,7 +190,7 @@ def _world_readable(path: Path) -> bool:
     return all(folder.stat().st_mode & 0o005 == 0o005 for folder in (path, *path.parents))
 
 
-def _landlock(folder: str) -> set[str]:
+def _landlock(folder: str, may_execute: bool) -> set[str]:
     abi = _libc.syscall(_LANDLOCK_CREATE_RULESET, None, 0, 1)
     if abi < 1:
         return set()
@@ -180,9 +206,12 @@ def _landlock(folder: str) -> set[str]:
     if ruleset < 0:
         return set()
     for root in readable_roots():
-        _allow(ruleset, root, _FS_READ & rights)
-    _allow(ruleset, "/dev/null", (_FS_READ_FILE | _FS_WRITE_FILE) & rights)
-    _allow(ruleset, folder, rights)
+        _allow(ruleset, root, (_FS_READ | (_FS_EXECUTE if may_execute else 0)) & rights)
+    devices = ["/dev/null", *(str(path) for path in Path("/dev").glob("nvidia*") if not path.is_dir())]
+    for device in devices:
+        # Control calls on a device are a right of their own from ABI 5 on.
+        _allow(ruleset, device, (_FS_READ_FILE | _FS_WRITE_FILE | 1 << 15) & rights)
+    _allow(ruleset, folder, rights & ~_FS_EXECUTE)
     enforced = _libc.syscall(_LANDLOCK_RESTRICT_SELF, ruleset, 0) == 0
     os.close(ruleset)
     if not enforced:

@@ -29,3 +29,11 @@ def describe_leaf(leaf: Any) -> list[Any]:
     if type(leaf) in (torch.Tensor, torch.nn.Parameter):
         return ["tensor", str(leaf.dtype).removeprefix("torch."), list(leaf.shape)]
     return ["other", type(leaf).__name__[:60]]
+
+
+def same_bytes(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Whether two tensors of one type hold the same bytes (NaN equals NaN, 0 differs from -0)."""
+    one, other = (tensor.contiguous().reshape(-1).view(torch.uint8) for tensor in (left, right))
+    if one.numel() % 8 == 0 and not (one.storage_offset() % 8 or other.storage_offset() % 8):
+        one, other = one.view(torch.int64), other.view(torch.int64)
+    return torch.equal(one, other)

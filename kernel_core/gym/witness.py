@@ -2,83 +2,117 @@
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 
 from kernel_core.gym.case import Case
-from kernel_core.gym.claims import Failure, Replayed
+from kernel_core.gym.claims import Claim, DeviceWork, Failure, Replayed, ReplayedOnDevice
 from kernel_core.gym.compare import compare_outputs
-from kernel_core.gym.limits import Cage
-from kernel_core.gym.reference import Trial
-from kernel_core.gym.runs import Conversation, Delivery, Died, deliver
+from kernel_core.gym.reference import Reference, Trial
+from kernel_core.gym.runs import Answer, Conversation, Delivery, Died, deliver
 from kernel_core.gym.traffic import EagerTraffic, predict, scaled
 from kernel_core.gym.work import Work
 from kernel_core.records import Verdict
 
 NEGLIGIBLE_SHARE = 0.01
-"""Below this share of predicted time, a candidate's own kernels are a decoy."""
+"""Below this share of the time, a candidate's own kernels are a decoy."""
 
 
-def replay_works(
-    case: Case, fresh: Trial, runners: socket.socket, cage: Cage, deadline_s: float
-) -> list[Work] | None:
-    """The works of the trace on inputs the candidate never saw; None when it is not honest."""
-    delivery = deliver(fresh, mute=True)
-    try:
-        answer = _ask(case, delivery, runners, cage, deadline_s)
-    finally:
-        delivery.arena.close()
-    if isinstance(answer, Died) and answer.timed_out:
-        case.fail(Verdict.TIMED_OUT, answer.reason)
-        return None
-    if isinstance(answer, Died):
-        answer = answer.reason
-    if not isinstance(answer, Replayed):
-        case.note("not_reproduced", f"replay: {answer[:200]}")
-        case.fail(Verdict.HACKED, "its recorded work does not run on other inputs")
-        return None
-    if not _gives_expected(delivery, fresh, mute=False):
-        case.note("not_reproduced", "the recorded kernels and operators give other outputs on new inputs")
-        case.fail(Verdict.HACKED, "its recorded work gives other outputs on other inputs")
-        return None
-    if _gives_expected(delivery, fresh, mute=True):
-        case.note("decoy", "the outputs are right without the candidate's kernels")
-        case.fail(Verdict.HACKED, "the outputs do not depend on its kernels")
-        return None
-    return [Work(**counted.model_dump()) for counted in answer.works]
+def replay_counts(case: Case, reference: Reference, fresh: Trial, talk: Conversation) -> list[Work] | None:
+    """The counted works of the trace on inputs the candidate never saw; None when it is not honest."""
+    replayed = _replay(case, reference, fresh, talk, Replayed, contextlib.nullcontext())
+    return (
+        None if not isinstance(replayed, Replayed) else [Work(**one.model_dump()) for one in replayed.works]
+    )
 
 
-def _ask(
-    case: Case, delivery: Delivery, runners: socket.socket, cage: Cage, deadline_s: float
-) -> Replayed | Died | str:
+def replay_times(
+    case: Case,
+    reference: Reference,
+    fresh: Trial,
+    talk: Conversation,
+    turn: contextlib.AbstractContextManager[None],
+) -> tuple[DeviceWork, ...] | None:
+    """The same on a GPU, with device times; `turn` is what to wait for after compiling."""
+    replayed = _replay(case, reference, fresh, talk, ReplayedOnDevice, turn)
+    return replayed.works if isinstance(replayed, ReplayedOnDevice) else None
+
+
+def _replay(
+    case: Case,
+    reference: Reference,
+    fresh: Trial,
+    talk: Conversation,
+    kind: type[Claim],
+    turn: contextlib.AbstractContextManager[None],
+) -> Claim | None:
+    """Ask for the replay, and look at what it gave while nobody else can have the memory."""
     header = {
-        **delivery.header,
-        "inputs": [slot.to_json() for slot in delivery.input_slots],
-        "mute_outputs": [slot.to_json() for slot in delivery.mute_slots],
         "source": case.source,
         "kernels": [kernel.model_dump() for kernel in case.kernels],
         "trace": case.trace,
     }
-    talk = Conversation(runners, "replay", cage, deadline_s)
+    delivered: list[Delivery] = []
+
+    @contextlib.contextmanager
+    def deliver_in_turn() -> Iterator[Delivery]:
+        with turn:
+            delivered.append(deliver(reference, fresh, mute=True, arena=case.arena))
+            yield delivered[0]
+
     try:
-        answer = talk.ask(header, (Replayed, Failure), blob=case.constants, arena=delivery.arena)
+        answer = talk.ask(
+            header, (kind, Failure), blob=case.constants, descriptors=case.memory, turn=deliver_in_turn()
+        )
+        return _weigh_answer(case, fresh, answer, delivered)
     finally:
-        talk.end()
-    match answer:
-        case Died():
-            return answer
-        case (Replayed() as replayed, _):
-            return replayed
-        case (Failure() as failure, _):
-            return f"{failure.error}: {failure.message}"
-    raise AssertionError(answer)
+        for delivery in delivered:
+            delivery.close()
+
+
+def _weigh_answer(case: Case, fresh: Trial, answer: Answer | Died, delivered: list[Delivery]) -> Claim | None:
+    if isinstance(answer, Died) and answer.timed_out:
+        case.fail(Verdict.TIMED_OUT, answer.reason)
+        return None
+    if isinstance(answer, Died) or isinstance(answer.claim, Failure) or not delivered:
+        reason = _reason(answer)
+        case.ran_out_of_memory = reason.startswith("OutOfMemoryError")
+        case.note("not_reproduced", f"replay: {reason[:200]}")
+        case.fail(Verdict.HACKED, "its recorded work does not run on other inputs")
+        return None
+    if not _gives_expected(delivered[0], fresh, mute=False):
+        case.note("not_reproduced", "the recorded kernels and operators give other outputs on new inputs")
+        case.fail(Verdict.HACKED, "its recorded work gives other outputs on other inputs")
+        return None
+    if _gives_expected(delivered[0], fresh, mute=True):
+        case.note("decoy", "the outputs are right without the candidate's kernels")
+        case.fail(Verdict.HACKED, "the outputs do not depend on its kernels")
+        return None
+    return answer.claim
+
+
+def _reason(answer: Answer | Died) -> str:
+    if isinstance(answer, Died):
+        return answer.reason
+    claim = answer.claim
+    return f"{claim.error}: {claim.message}" if isinstance(claim, Failure) else "it asked for nothing"
 
 
 def _gives_expected(delivery: Delivery, trial: Trial, mute: bool) -> bool:
     slots = delivery.mute_slots if mute else delivery.output_slots
-    values = [delivery.arena.tensor(slot).clone() for slot in slots]
+    values = [delivery.arena.tensor(slot) for slot in slots]
     forms = [["tensor", one.dtype, list(one.shape)] for one in trial.expected]
     return compare_outputs(trial.nesting, forms, values, trial.nesting, trial.expected) is None
+
+
+def weigh_times(case: Case, works: Sequence[DeviceWork]) -> float:
+    """Own kernels that take next to none of the time, or only copy, are a decoy; gives all works' time in
+    milliseconds."""
+    total_ms = sum(work.device_ms for work in works)
+    own_ms = sum(work.device_ms for work in works if work.own)
+    case.own_kernel_share = own_ms / total_ms if total_ms else None
+    _refuse_decoys(case, works, case.own_kernel_share or 0.0, "device time")
+    return total_ms
 
 
 def weigh(case: Case, works: Sequence[Work], eager: EagerTraffic, gpu: str) -> None:
@@ -89,10 +123,14 @@ def weigh(case: Case, works: Sequence[Work], eager: EagerTraffic, gpu: str) -> N
         case.note("below_compulsory_traffic", "fewer bytes were counted than any program must move")
     if not eager.at_own_sizes:
         case.note("predicted_at_run_sizes", "the reference cannot be counted at its own sizes")
-    share = case.traffic.own_share or 0.0
+    case.own_kernel_share = case.traffic.own_share
+    _refuse_decoys(case, works, case.own_kernel_share or 0.0, "predicted work")
+
+
+def _refuse_decoys(case: Case, works: Sequence[Work | DeviceWork], share: float, of_what: str) -> None:
     own = [work for work in works if work.own]
     if share < NEGLIGIBLE_SHARE:
-        case.note("decoy", f"own kernels do {100 * share:.2f} % of the predicted work")
+        case.note("decoy", f"own kernels do {100 * share:.2f} % of the {of_what}")
         case.fail(Verdict.HACKED, "its own kernels do almost none of the work")
     elif len(own) < len(works) and all(work.copies_only for work in own):
         case.note("decoy", "own kernels only copy what library operators computed")

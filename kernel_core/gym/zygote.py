@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -35,12 +36,17 @@ class Ended:
     signal_number: int | None
 
 
-def serve(control: socket.socket, jobs: dict[str, Job]) -> None:
-    """Fork children on request until the master goes away. Never returns while it lives."""
+def serve(control: socket.socket, jobs: dict[str, Job], prepare: Callable[[], None] | None = None) -> None:
+    """Fork children on request until the master goes away. Never returns while it lives.
+
+    `prepare` is what each child does before its cage closes; it brings a GPU's context up, which the
+    driver refuses in a process namespace of its own.
+    """
     sandbox.die_with_parent()
     sandbox.adopt_orphans()
     inherited = ("network",) if sandbox.leave_network() else ()
-    namespaces = sandbox.ProcessNamespaces()
+    namespaces = sandbox.ProcessNamespaces(wanted=prepare is None)
+    alive: set[int] = set()
     gc.collect()
     gc.freeze()
     while True:
@@ -49,7 +55,7 @@ def serve(control: socket.socket, jobs: dict[str, Job]) -> None:
         except wire.ChannelClosed:
             return
         if message.header["do"] == "end":
-            ended = _end(int(message.header["pid"]))
+            ended = _end(int(message.header["pid"]), alive)
             wire.send(control, {"exit": ended.exit_code, "signal": ended.signal_number})
             continue
         namespaces.prepare_child()
@@ -58,12 +64,16 @@ def serve(control: socket.socket, jobs: dict[str, Job]) -> None:
         pid = os.fork()
         if pid == 0:
             control.detach()
-            _live_once(jobs[message.header["job"]], descriptor, Cage(**message.header["cage"]), features)
+            cage = Cage(**message.header["cage"])
+            _live_once(jobs[message.header["job"]], descriptor, cage, features, prepare or (lambda: None))
+        alive.add(pid)
         os.close(descriptor)
         wire.send(control, {"pid": pid})
 
 
-def _live_once(job: Job, descriptor: int, cage: Cage, inherited: tuple[str, ...]) -> None:
+def _live_once(
+    job: Job, descriptor: int, cage: Cage, inherited: tuple[str, ...], prepare: Callable[[], None]
+) -> None:
     """The whole life of a child. It leaves through `os._exit`, so no handler of ours runs in it."""
     code = 70
     try:
@@ -71,8 +81,8 @@ def _live_once(job: Job, descriptor: int, cage: Cage, inherited: tuple[str, ...]
             os.environ[name] = cage.folder
         tempfile.tempdir = cage.folder
         os.chdir(cage.folder)
-        features = sandbox.confine(cage, inherited, keep=(descriptor,))
-        job(socket.socket(fileno=descriptor), {"features": features})
+        features = sandbox.confine(cage, inherited, keep=(descriptor,), prepare=prepare)
+        job(socket.socket(fileno=descriptor), {"features": features, "device": cage.device})
         code = 0
     except wire.ChannelClosed:
         code = 71
@@ -80,31 +90,32 @@ def _live_once(job: Job, descriptor: int, cage: Cage, inherited: tuple[str, ...]
         os._exit(code)
 
 
-def _end(pid: int) -> Ended:
+def _end(pid: int, alive: set[int]) -> Ended:
     """Kill a child with everything it started, and reap it."""
     for kill in (os.killpg, os.kill):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             kill(pid, signal.SIGKILL)
     _, status = os.waitpid(pid, 0)
-    _end_orphans()
+    alive.discard(pid)
+    _end_orphans(alive)
     if os.WIFSIGNALED(status):
         return Ended(exit_code=None, signal_number=os.WTERMSIG(status))
     return Ended(exit_code=os.WEXITSTATUS(status), signal_number=None)
 
 
-def _end_orphans() -> None:
+def _end_orphans(alive: set[int]) -> None:
     """Kill and reap descendants that a child left behind (possible without a process namespace)."""
     give_up = time.monotonic() + _END_GRACE_S
     while time.monotonic() < give_up:
-        try:
-            pid, _ = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
+        orphans = [child for child in children() if child not in alive]
+        if not orphans:
             return
-        if pid == 0:
-            for child in children():
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(child, signal.SIGKILL)
-            time.sleep(0.001)
+        for child in orphans:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(child, os.WNOHANG)
+        time.sleep(0.001)
 
 
 def children() -> list[int]:
@@ -113,21 +124,40 @@ def children() -> list[int]:
     return [int(pid) for pid in listed.split()]
 
 
-class Caged:
-    """A running child as its master sees it: a channel to it, and the means to end it."""
+class Zygote:
+    """A zygote as its master sees it; threads of the master may share it."""
 
-    def __init__(self, control: socket.socket, job: str, cage: Cage) -> None:
-        ours, theirs = socket.socketpair()
-        self.channel = ours
+    def __init__(self, control: socket.socket) -> None:
         self._control = control
-        header = {"do": "spawn", "job": job, "cage": cage.to_json()}
-        wire.send(control, header, descriptors=(theirs.fileno(),))
-        theirs.close()
-        self._pid = int(wire.receive(control).header["pid"])
+        self._lock = threading.Lock()
+
+    def spawn(self, job: str, cage: Cage) -> Caged:
+        """Fork a caged child."""
+        ours, theirs = socket.socketpair()
+        with self._lock:
+            header = {"do": "spawn", "job": job, "cage": cage.to_json()}
+            wire.send(self._control, header, descriptors=(theirs.fileno(),))
+            theirs.close()
+            pid = int(wire.receive(self._control).header["pid"])
+        return Caged(self, ours, pid)
+
+    def end(self, pid: int) -> Ended:
+        """Kill a child that still lives; say how it went. A natural exit that came first is what counts."""
+        with self._lock:
+            wire.send(self._control, {"do": "end", "pid": pid})
+            header = wire.receive(self._control).header
+        return Ended(exit_code=header["exit"], signal_number=header["signal"])
+
+
+class Caged:
+    """A running child: a channel to it, and the means to end it."""
+
+    def __init__(self, zygote: Zygote, channel: socket.socket, pid: int) -> None:
+        self.channel = channel
+        self._zygote = zygote
+        self._pid = pid
 
     def end(self) -> Ended:
-        """Kill it if it still lives; say how it went. A natural exit that came first is what counts."""
+        """Kill it if it still lives; say how it went."""
         self.channel.close()
-        wire.send(self._control, {"do": "end", "pid": self._pid})
-        header = wire.receive(self._control).header
-        return Ended(exit_code=header["exit"], signal_number=header["signal"])
+        return self._zygote.end(self._pid)

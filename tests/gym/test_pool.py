@@ -75,8 +75,8 @@ def test_results_come_in_order_and_equal_requests_are_judged_once(
 
 
 def test_cuda_is_refused_in_words() -> None:
-    with pytest.raises(GymUnavailable, match="judges on the CPU only"):
-        open_gym(GymConfig(device="cuda"))
+    with pytest.raises(GymUnavailable, match="GPUs are visible"):
+        open_gym(GymConfig(device="cuda", workers=4096))
 
 
 def test_known_evaluations_come_from_the_store(

@@ -1,0 +1,66 @@
+"""Where candidates run: children of a zygote on the CPU, or warm processes that wait beside a GPU."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Protocol
+
+from kernel_core.config import GymConfig
+from kernel_core.gym.limits import Cage
+from kernel_core.gym.runs import Conversation, cage_folder
+from kernel_core.gym.zygote import Zygote
+
+
+class Bench(Protocol):
+    """What a judge needs of the machine."""
+
+    device: str
+
+    def converse(self, job: str) -> contextlib.AbstractContextManager[Conversation]:
+        """A caged process that does one job (`runner` or `replay`); it has ended when the context has."""
+        ...
+
+    def share(self) -> contextlib.AbstractContextManager[None]:
+        """A turn on the device beside others' turns."""
+        ...
+
+    def alone(self) -> contextlib.AbstractContextManager[None]:
+        """A turn on the device that nobody shares, to measure in."""
+        ...
+
+
+class HostBench:
+    """Each job is a fresh child; processors need no turns."""
+
+    device = "cpu"
+
+    def __init__(self, config: GymConfig, runners: Zygote, base: str) -> None:
+        self._config = config
+        self._runners = runners
+        self._base = base
+
+    @contextlib.contextmanager
+    def converse(self, job: str) -> Iterator[Conversation]:
+        """See `Bench`."""
+        with cage_folder(self._base) as (folder, user_id):
+            cage = Cage(
+                folder=folder,
+                user_id=user_id,
+                memory_bytes=self._config.memory_mb << 20,
+                cpu_seconds=int(self._config.deadline_s) + 2,
+                max_processes=1,
+            )
+            talk = Conversation(self._runners.spawn(job, cage), self._config.deadline_s)
+            try:
+                yield talk
+            finally:
+                talk.end()
+
+    def share(self) -> contextlib.AbstractContextManager[None]:
+        """See `Bench`."""
+        return contextlib.nullcontext()
+
+    def alone(self) -> contextlib.AbstractContextManager[None]:
+        """See `Bench`."""
+        return contextlib.nullcontext()

@@ -1,0 +1,142 @@
+"""How long a forward pass takes on a GPU: many calls, two clocks.
+
+In the candidate's process device events time each call, after the L2 cache was flushed; every call has
+contents and addresses of its own, and its outputs are kept for the judge. What the events say is a claim.
+It must agree with the judge's own clock over the same calls (less what the same calls cost beside the
+reference's forward), and with the device time of the replayed trace, where no host code of the candidate
+runs. Where a witness says more, the witness counts.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from kernel_core.gym.structure import flatten
+from kernel_core.records import Timing
+
+_FLUSH_BYTES = 256 << 20
+"""Several times the L2 cache; what KernelBench writes between calls."""
+_SPINS = 100
+"""Of about 0.06 ms each."""
+_DISAGREEMENT = 0.25
+_SLACK_MS, _KEPT_BYTES_PER_MS = 0.1, 5e8
+"""By call, and for keeping its outputs, which takes longer when they are strided: what the judge's clock may
+see beyond the events. No candidate gains by it what the replay would not show."""
+_REPLAY_SHARE = 0.75
+"""The replayed kernels find a warmer cache than those that are timed."""
+
+
+def time_calls(
+    model: Any, calls: Sequence[tuple[list[Any], Any]], keep: Callable[[list[Any], Any], None]
+) -> list[float]:
+    """Milliseconds of each call by device events. Runs in the candidate's process."""
+    flush = torch.empty(_FLUSH_BYTES // 4, dtype=torch.int32, device="cuda")
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    times = []
+    gc.collect()
+    gc.disable()
+    spin(flush)
+    with torch.no_grad():
+        for inputs, slots in calls:
+            torch.cuda.synchronize()
+            flush.zero_()
+            start.record()
+            output = model(*inputs)
+            end.record()
+            torch.cuda.synchronize()
+            times.append(start.elapsed_time(end))
+            keep(flatten(output)[1], slots)
+            del output
+    torch.cuda.synchronize()
+    gc.enable()
+    return times
+
+
+def spin(flush: torch.Tensor) -> None:
+    """Keep the GPU busy for a moment: its clocks fall while it waits."""
+    for _ in range(_SPINS):
+        flush.zero_()
+    torch.cuda.synchronize()
+
+
+@dataclass(frozen=True, slots=True)
+class Clocked:
+    """The calls of one candidate (or of the reference) as both clocks saw them."""
+
+    times_ms: tuple[float, ...]
+    """By device events: what the process claims."""
+    wall_ms: float
+    """Of all calls together, by the judge."""
+
+    @property
+    def claimed_ms(self) -> float:
+        """By call, on average."""
+        return sum(self.times_ms) / len(self.times_ms)
+
+    @property
+    def overhead_ms(self) -> float:
+        """By call: what the judge's clock saw beside the forward passes."""
+        return self.wall_ms / len(self.times_ms) - self.claimed_ms
+
+
+def clocks_agree(clocked: Clocked, overhead_ms: float, num_bytes: int) -> bool:
+    """Whether the judge's clock saw no more than the events say, beside the reference's overhead a call;
+    `num_bytes` are those of a call's inputs and outputs."""
+    slack_ms = _SLACK_MS + num_bytes / _KEPT_BYTES_PER_MS
+    return _seen_ms(clocked, overhead_ms) <= clocked.claimed_ms * (1 + _DISAGREEMENT) + slack_ms
+
+
+def settle(
+    clocked: Clocked, overhead_ms: float, num_bytes: int, replayed_ms: float | None
+) -> tuple[Timing, str]:
+    """The time that counts, and what was wrong with the claim (nothing, usually).
+
+    `overhead_ms` is the reference's; `replayed_ms` the device time of the replayed trace, if known.
+    """
+    timing, seen_ms = summarize(clocked.times_ms), _seen_ms(clocked, overhead_ms)
+    if not clocks_agree(clocked, overhead_ms, num_bytes):
+        fault = f"its events say {clocked.claimed_ms:.4g} ms a call, the judge's clock {seen_ms:.4g} ms"
+        return _as_wall(timing, seen_ms), fault
+    floor_ms = _REPLAY_SHARE * replayed_ms if replayed_ms is not None else 0.0
+    if timing.median_ms < floor_ms:
+        fault = f"its events say {timing.median_ms:.4g} ms, its kernels alone need {replayed_ms:.4g} ms"
+        return _as_wall(timing, max(seen_ms, replayed_ms or 0.0)), fault
+    return timing, ""
+
+
+def _seen_ms(clocked: Clocked, overhead_ms: float) -> float:
+    return clocked.wall_ms / len(clocked.times_ms) - overhead_ms
+
+
+def summarize(times_ms: Sequence[float]) -> Timing:
+    """Median and its 95 % interval by order statistics (binomial, normal approximation)."""
+    ordered = sorted(times_ms)
+    count = len(ordered)
+    half = 0.98 * math.sqrt(count)
+    low = max(0, math.floor(count / 2 - half))
+    high = min(count - 1, math.ceil(count / 2 + half))
+    return Timing(
+        median_ms=statistics.median(ordered),
+        ci_low_ms=ordered[low],
+        ci_high_ms=ordered[high],
+        num_calls=count,
+        clock="device_events",
+    )
+
+
+def _as_wall(timing: Timing, milliseconds: float) -> Timing:
+    return timing.model_copy(
+        update={
+            "median_ms": milliseconds,
+            "ci_low_ms": milliseconds,
+            "ci_high_ms": milliseconds,
+            "clock": "wall",
+        }
+    )

@@ -1,0 +1,65 @@
+"""How far honest arithmetic strays from the exact result, by the size of the result.
+
+The reference's own arithmetic is measured against float64. On a GPU it is measured twice, in float32 and
+with TF32 products, because `tl.dot` uses TF32 unless told otherwise and KernelBench's tolerance lets it
+pass; half precision, whose products err four times as much, stays out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import torch
+
+_SAMPLE = 1 << 24
+_BINS = 258
+_HONEST_ERRORS_ALLOWED = 4.0
+_TF32_ERRORS_ALLOWED = 2.0
+
+
+def sample(flat: torch.Tensor) -> torch.Tensor:
+    """At most about 16 million of the elements, evenly spaced."""
+    return flat[:: -(-flat.numel() // _SAMPLE)] if flat.numel() > _SAMPLE else flat
+
+
+def error_by_size(plain: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
+    """The largest error by binary exponent of the exact value, each over a factor of about four (258).
+
+    One figure for all would let the rounding of huge values excuse small ones that are plain wrong.
+    """
+    true = sample(exact.reshape(-1)).double()
+    error = (sample(plain.reshape(-1)).double() - true).abs().nan_to_num(0.0, 0.0, 0.0)
+    largest = torch.zeros(_BINS, dtype=torch.float64, device=exact.device)
+    largest.scatter_reduce_(0, _exponent(true), error, "amax")
+    return torch.nn.functional.max_pool1d(largest[None], kernel_size=5, stride=1, padding=2)[0]
+
+
+def allowed_table(plain: torch.Tensor, tf32: torch.Tensor | None, exact: torch.Tensor) -> torch.Tensor:
+    """What is allowed beyond the tolerance, by size: a few times the honest error."""
+    allowed = _HONEST_ERRORS_ALLOWED * error_by_size(plain, exact)
+    if tf32 is None:
+        return allowed
+    return torch.maximum(allowed, _TF32_ERRORS_ALLOWED * error_by_size(tf32, exact))
+
+
+def allowed_error(table: torch.Tensor | float, values: torch.Tensor) -> torch.Tensor:
+    """The table's entry for each value (or the same for all)."""
+    if isinstance(table, float):
+        return torch.tensor(table, dtype=torch.float64, device=values.device)
+    return table[_exponent(values.double())]
+
+
+def _exponent(values: torch.Tensor) -> torch.Tensor:
+    return values.abs().clamp(2.0**-126, 2.0**127).log2().floor().nan_to_num(0.0).long() + 128
+
+
+@contextlib.contextmanager
+def tf32_products(allowed: bool) -> Iterator[None]:
+    """Whether torch's own products and convolutions may use TF32, for as long as this lasts."""
+    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = allowed
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before

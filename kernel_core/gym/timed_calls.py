@@ -1,0 +1,178 @@
+"""The judge's side of timing: a bed of inputs and poisoned outputs for many calls, and its own clock.
+
+Every call has contents of its own at addresses of its own. Some calls, nobody else knows which, have inputs
+whose outputs the judge knows, and are compared; contents of the others are drawn for the moment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import secrets
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from kernel_core.gym.arena import DTYPES, lay_out
+from kernel_core.gym.claims import Failure, Mapped, Timed
+from kernel_core.gym.clock import Clocked
+from kernel_core.gym.compare import compare_values
+from kernel_core.gym.device_memory import DeviceArena
+from kernel_core.gym.reference import Reference, Trial
+from kernel_core.gym.runs import Conversation, Died, fill, pack, settle_device
+
+_WARM_UP_CALLS = 3
+"""A process does some things once: these calls are thrown away, and tell how many to make."""
+_CALLS, _FEW_CALLS, _FEWEST_CALLS = 50, 15, 8
+_LONG_CALL_MS, _BUDGET_MS = 1.0, 1500.0
+_BED_BYTES = 4 << 30
+"""Places for calls are made as long as they fit in this; there is always one."""
+_RANDOM = random.SystemRandom()
+
+
+def clock_calls(
+    talk: Conversation,
+    reference: Reference,
+    like: Trial,
+    trials: Sequence[Trial],
+    lock: contextlib.AbstractContextManager[Any],
+    arena: DeviceArena,
+) -> Clocked | str | Died | Failure:
+    """Calls until there are enough. `like` says what inputs and outputs look like, `trials` lie hidden
+    among the calls, `lock` guards the reference. A text is what is wrong with an output."""
+    bed = _Bed(like, arena)
+    warm_up = _Rounds(talk, reference, bed, lock)
+    fault = warm_up.go(_WARM_UP_CALLS, {})
+    if fault is not None:
+        return fault
+    wanted = _enough(warm_up.wall_ms / _WARM_UP_CALLS)
+    places = _RANDOM.sample(range(wanted), min(wanted, len(trials)))
+    rounds = _Rounds(talk, reference, bed, lock)
+    fault = rounds.go(wanted, dict(zip(places, trials, strict=False)))
+    return fault if fault is not None else Clocked(tuple(rounds.times_ms), rounds.wall_ms)
+
+
+def arena_bytes(like: Trial) -> int:
+    """What a candidate's arena must hold: places for calls, or inputs and two sets of outputs."""
+    tensors: list[torch.Tensor] = []
+    pack(like.inputs, tensors)
+    inputs = [(tuple(tensor.shape), tensor.dtype) for tensor in tensors]
+    outputs = [(one.shape, DTYPES[one.dtype]) for one in like.expected]
+    _, place_bytes = lay_out([*inputs, *outputs])
+    _, replay_bytes = lay_out([*inputs, *outputs, *outputs])
+    num_places = max(1, min(_CALLS, _BED_BYTES // place_bytes))
+    return max(replay_bytes, num_places * place_bytes)
+
+
+def _enough(call_ms: float) -> int:
+    """How many calls give a good median: fewer when they are long, because long calls vary less."""
+    calls = _CALLS if call_ms < _LONG_CALL_MS else _FEW_CALLS
+    return max(_FEWEST_CALLS, min(calls, int(_BUDGET_MS / call_ms)))
+
+
+class _Rounds:
+    """As many calls at a time as the bed has places for."""
+
+    def __init__(
+        self,
+        talk: Conversation,
+        reference: Reference,
+        bed: _Bed,
+        lock: contextlib.AbstractContextManager[Any],
+    ) -> None:
+        self._talk = talk
+        self._reference = reference
+        self._bed = bed
+        self._lock = lock
+        self.times_ms: list[float] = []
+        self.wall_ms = 0.0
+
+    def go(self, count: int, hidden: dict[int, Trial]) -> str | Died | Failure | None:
+        """Make so many calls; `hidden` are trials by their place among them."""
+        while len(self.times_ms) < count:
+            start = len(self.times_ms)
+            num_calls = min(self._bed.num_places, count - start)
+            here = {place - start: trial for place, trial in hidden.items() if 0 <= place - start < num_calls}
+            fault = self._round(num_calls, here)
+            if fault is not None:
+                return fault
+        return None
+
+    def _round(self, count: int, hidden: dict[int, Trial]) -> str | Died | Failure | None:
+        mapped = self._talk.ask(self._bed.mapping(), (Mapped,), descriptors=(self._bed.arena.descriptor,))
+        if isinstance(mapped, Died):
+            return mapped
+        for place in range(count):
+            trial = hidden.get(place)
+            with self._lock:
+                if trial is not None:
+                    inputs = self._reference.inputs_of(trial)
+                else:
+                    inputs = self._reference.draw(secrets.randbits(60), "own")
+            self._bed.lay(place, inputs)
+            del inputs
+        settle_device("cuda")
+        started = time.perf_counter()
+        answer = self._talk.ask(self._bed.calls(count), (Timed, Failure))
+        wall_ms = 1e3 * (time.perf_counter() - started)
+        if isinstance(answer, Died):
+            return answer
+        if isinstance(answer.claim, Failure):
+            return answer.claim
+        if not isinstance(answer.claim, Timed) or len(answer.claim.times_ms) != count:
+            return Died(timed_out=False, reason="it wrote to a channel that is not its own")
+        self.times_ms += answer.claim.times_ms
+        self.wall_ms += wall_ms
+        faults = (self._bed.compare(place, trial) for place, trial in hidden.items())
+        return next((fault for fault in faults if fault is not None), None)
+
+
+class _Bed:
+    """Inputs and poisoned outputs for a number of calls, in one arena."""
+
+    def __init__(self, like: Trial, arena: DeviceArena) -> None:
+        tensors: list[torch.Tensor] = []
+        pack(like.inputs, tensors)
+        inputs = [(tuple(tensor.shape), tensor.dtype) for tensor in tensors]
+        outputs = [(one.shape, DTYPES[one.dtype]) for one in like.expected]
+        _, place_bytes = lay_out([*inputs, *outputs])
+        self.num_places = min(_CALLS, arena.num_bytes // place_bytes)
+        slots, _ = lay_out([*inputs, *outputs] * self.num_places)
+        width, middle = len(inputs) + len(outputs), len(inputs)
+        rows = [slots[start : start + width] for start in range(0, len(slots), width)]
+        self._inputs = [row[:middle] for row in rows]
+        self._outputs = [row[middle:] for row in rows]
+        self._described: list[list[Any]] = [[] for _ in rows]
+        self.arena = arena
+
+    def lay(self, place: int, inputs: Sequence[Any]) -> None:
+        """Put one call's inputs in their place, and poison where its outputs will be."""
+        tensors: list[torch.Tensor] = []
+        self._described[place] = pack(inputs, tensors)
+        for tensor, slot in zip(tensors, self._inputs[place], strict=True):
+            self.arena.tensor(slot).copy_(tensor)
+        self.arena.poison(self._outputs[place])
+
+    def mapping(self) -> dict[str, Any]:
+        """Tells the candidate's process to map the arena, at an address of its own for each round."""
+        return {"bed": True, "arena_bytes": self.arena.num_bytes}
+
+    def calls(self, count: int) -> dict[str, Any]:
+        """What the candidate's process is told of the first `count` places."""
+        rows = zip(self._described[:count], self._inputs, self._outputs, strict=False)
+        return {
+            "calls": [
+                [fill(described, slots), [slot.to_json() for slot in outputs]]
+                for described, slots, outputs in rows
+            ]
+        }
+
+    def compare(self, place: int, trial: Trial) -> str | None:
+        """What is wrong with one call's outputs."""
+        for slot, wanted in zip(self._outputs[place], trial.expected, strict=True):
+            fault = compare_values(self.arena.tensor(slot), wanted)
+            if fault is not None:
+                return fault
+        return None

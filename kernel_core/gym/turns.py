@@ -1,0 +1,81 @@
+"""Who may use a GPU when: many together for correctness, one alone for timing, and never more than fit."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+
+
+class Turns:
+    """A lock that is shared or exclusive; who wants to be alone goes before newcomers."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._sharing = 0
+        self._wanting_alone = 0
+        self._is_alone = False
+
+    @contextlib.contextmanager
+    def share(self) -> Iterator[None]:
+        """Wait until nobody is or wants to be alone."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._is_alone and not self._wanting_alone)
+            self._sharing += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._sharing -= 1
+                self._changed.notify_all()
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Wait until nobody has a turn."""
+        with self._changed:
+            self._wanting_alone += 1
+            self._changed.wait_for(lambda: not self._is_alone and not self._sharing)
+            self._wanting_alone -= 1
+            self._is_alone = True
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._is_alone = False
+                self._changed.notify_all()
+
+
+class Room:
+    """Memory that is promised before it is taken."""
+
+    def __init__(self, num_bytes: int) -> None:
+        self.num_bytes = num_bytes
+        self._changed = threading.Condition()
+        self._taken = 0
+        self._mine = threading.local()
+
+    @contextlib.contextmanager
+    def take(self, num_bytes: int) -> Iterator[None]:
+        """Wait until so much is free; what is larger than everything is let in when it is the only one.
+
+        A thread that has room takes no second one.
+        """
+        if getattr(self._mine, "has_room", False):
+            yield
+            return
+        num_bytes = min(num_bytes, self.num_bytes)
+        with self._changed:
+            self._changed.wait_for(lambda: self._taken + num_bytes <= self.num_bytes)
+            self._taken += num_bytes
+        self._mine.has_room, self._mine.num_bytes = True, num_bytes
+        try:
+            yield
+        finally:
+            self._mine.has_room, self._mine.num_bytes = False, 0
+            with self._changed:
+                self._taken -= num_bytes
+                self._changed.notify_all()
+
+    def is_all_mine(self) -> bool:
+        """Whether this thread has taken everything."""
+        return getattr(self._mine, "num_bytes", 0) == self.num_bytes

@@ -1,0 +1,135 @@
+"""Processes that wait beside a GPU with its context up, caged, for one job each."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import queue
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from kernel_core.config import GymConfig
+from kernel_core.errors import GymUnavailable
+from kernel_core.gym import replay, runner, wire
+from kernel_core.gym.limits import Cage
+from kernel_core.gym.runs import Conversation, cage_folder
+from kernel_core.gym.turns import Turns
+from kernel_core.gym.zygote import Caged, Zygote
+
+_START_TIMEOUT_S = 60.0
+_MAX_PROCESSES = 256
+"""A GPU's context has threads; Triton starts an assembler and a C compiler."""
+_FILE_BYTES = 1 << 30
+_JOBS = {"runner": runner.run, "replay": replay.replay}
+
+
+def bring_up() -> None:
+    """What each warm process does before its cage closes."""
+    torch.set_num_threads(1)
+    torch.zeros(1, device="cuda")
+    torch.cuda.synchronize()
+
+
+def wait_for_job(channel: socket.socket, cage: dict[str, Any]) -> None:
+    """Say that the context is up, then do what is asked."""
+    wire.send(channel, {"warm": True})
+    job = wire.receive(channel).header["job"]
+    _JOBS[job](channel, cage)
+
+
+class CudaBench:
+    """Warm processes of one GPU, replaced in the background as they are used."""
+
+    device = "cuda"
+
+    def __init__(self, config: GymConfig, zygotes: list[Zygote], base: str) -> None:
+        self._config = config
+        self._base = base
+        self._turns = Turns()
+        self._zygotes = itertools.cycle(zygotes)
+        self._warm: queue.Queue[tuple[contextlib.ExitStack, Caged] | str] = queue.Queue()
+        self._wanted = threading.Semaphore(0)
+        threading.Thread(target=self._replenish, daemon=True).start()
+
+    @contextlib.contextmanager
+    def converse(self, job: str) -> Iterator[Conversation]:
+        """See `bench.Bench`."""
+        stack, caged = self._take()
+        with stack:
+            talk = Conversation(caged, self._config.deadline_s)
+            try:
+                talk.tell({"job": job})
+                yield talk
+            finally:
+                # A process that goes gives memory back, which others would feel while they are timed.
+                with self._turns.share():
+                    talk.end()
+
+    def share(self) -> contextlib.AbstractContextManager[None]:
+        """See `bench.Bench`."""
+        return self._turns.share()
+
+    def alone(self) -> contextlib.AbstractContextManager[None]:
+        """See `bench.Bench`."""
+        return self._turns.alone()
+
+    def _replenish(self) -> None:
+        """Bring up as many as are missing, together, while nobody is timed: a context that comes up is felt
+        by whoever measures."""
+        count = self._config.warm_runners
+        while True:
+            with self._turns.share():
+                try:
+                    started = [self._start() for _ in range(count)]
+                except wire.ChannelClosed as error:
+                    self._warm.put(f"the zygote is gone: {error}")
+                    return
+                for stack, caged in started:
+                    self._warm.put(_wait_until_warm(stack, caged))
+            count = max(1, self._config.warm_runners // 2)
+            for _ in range(count):
+                self._wanted.acquire()
+
+    def _start(self) -> tuple[contextlib.ExitStack, Caged]:
+        stack = contextlib.ExitStack()
+        folder, user_id = stack.enter_context(cage_folder(self._base))
+        cage = Cage(
+            folder=folder,
+            user_id=user_id,
+            memory_bytes=self._config.memory_mb << 20,
+            cpu_seconds=4 * int(self._config.deadline_s) + 20,
+            max_processes=_MAX_PROCESSES,
+            file_bytes=_FILE_BYTES,
+            device="cuda",
+        )
+        return stack, next(self._zygotes).spawn("warm", cage)
+
+    def _take(self) -> tuple[contextlib.ExitStack, Caged]:
+        """A process whose context is up. Raises `GymUnavailable`."""
+        reason = ""
+        for _ in range(3):
+            taken = self._warm.get()
+            self._wanted.release()
+            if not isinstance(taken, str):
+                return taken
+            reason = taken
+        raise GymUnavailable(
+            f"no process with a GPU context could be started ({reason}); look at nvidia-smi for a GPU that "
+            "has failed or is full, then run again"
+        )
+
+
+def _wait_until_warm(stack: contextlib.ExitStack, caged: Caged) -> tuple[contextlib.ExitStack, Caged] | str:
+    """The process, or why it is not there."""
+    try:
+        wire.receive(caged.channel, deadline=time.monotonic() + _START_TIMEOUT_S)
+    except (wire.ChannelClosed, wire.ChannelTimeout) as error:
+        ended = caged.end()
+        stack.close()
+        return f"{error}; exit code {ended.exit_code}, signal {ended.signal_number}"
+    return stack, caged

@@ -1,0 +1,78 @@
+"""The judge of a GPU: the same candidates get what they deserve, and honest ones a time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernel_core.config import GymConfig
+from kernel_core.gym import open_gym
+from kernel_core.gym.pool import PooledGym
+from kernel_core.gym.protocol import JudgeRequest
+from kernel_core.records import Candidate, Evaluation, Problem
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine"),
+]
+
+_EXPLOITS = sorted((Path(__file__).parents[1] / "exploits").glob("*.py"))
+_HONEST = [file for file in _EXPLOITS if file.stem.startswith("honest_")]
+
+
+def _header(file: Path) -> dict[str, str]:
+    return dict(re.findall(r"^# (problem|expect|cuda): (.*)$", file.read_text(), re.MULTILINE))
+
+
+@pytest.fixture(scope="module")
+def cuda_gym() -> Iterator[PooledGym]:
+    """One judge of one GPU, several candidates at once."""
+    with open_gym(GymConfig(device="cuda", workers=1, in_flight=8, deadline_s=10.0)) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def judged(cuda_gym: PooledGym, problems: dict[str, Problem]) -> dict[str, Evaluation]:
+    """Every exploit and control, at the small sizes that their expectations are written for."""
+    requests = [
+        JudgeRequest(
+            problem=problems[_header(file)["problem"]],
+            candidate=Candidate.from_source(file.read_text()),
+            sizes=problems[_header(file)["problem"]].cpu_constants,
+        )
+        for file in _EXPLOITS
+    ]
+    evaluations = cuda_gym.judge(requests)
+    return {file.stem: evaluation for file, evaluation in zip(_EXPLOITS, evaluations, strict=True)}
+
+
+@pytest.mark.parametrize("file", _EXPLOITS, ids=lambda file: file.stem)
+def test_candidate_gets_the_verdict_it_deserves_on_a_gpu(file: Path, judged: dict[str, Evaluation]) -> None:
+    header, evaluation = _header(file), judged[file.stem]
+    expected = header.get("cuda", header["expect"])
+    if expected == "not correct":
+        assert not evaluation.correct, evaluation.feedback
+    else:
+        assert evaluation.verdict == expected, evaluation.feedback
+
+
+@pytest.mark.parametrize("file", _HONEST, ids=lambda file: file.stem)
+def test_honest_kernels_are_timed_at_full_size(
+    file: Path, cuda_gym: PooledGym, problems: dict[str, Problem]
+) -> None:
+    problem = problems[_header(file)["problem"]]
+    request = JudgeRequest(problem=problem, candidate=Candidate.from_source(file.read_text()))
+    [evaluation] = cuda_gym.judge([request])
+    assert evaluation.correct, evaluation.feedback
+    assert evaluation.timing is not None and evaluation.reference_timing is not None
+    assert evaluation.timing.clock == "device_events", evaluation.findings
+    assert evaluation.provenance is not None and evaluation.provenance.own_kernel_share
+
+
+def test_the_cage_is_closed_on_a_gpu_too(judged: dict[str, Evaluation]) -> None:
+    in_force = set(judged["honest_softmax"].sandbox)
+    assert {"files", "network", "processes", "rlimits"} <= in_force

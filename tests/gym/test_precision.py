@@ -1,0 +1,55 @@
+"""What is allowed beyond the tolerance: errors of honest arithmetic, TF32's too on a GPU, but not half's."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from kernel_core.gym.compare import compare_values
+from kernel_core.gym.precision import allowed_error, allowed_table, error_by_size
+from kernel_core.gym.reference import Expected
+
+MANTISSA_BITS = {"tf32": 10, "bfloat16": 7}
+
+
+def _rounded(values: torch.Tensor, bits: int) -> torch.Tensor:
+    """Values with a mantissa of so many bits, rounded to nearest."""
+    mantissa, exponent = torch.frexp(values.double())
+    return torch.ldexp((mantissa * 2 ** (bits + 1)).round() / 2 ** (bits + 1), exponent)
+
+
+def _product(precision: str) -> torch.Tensor:
+    left = torch.randn(48, 256, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    right = torch.randn(256, 40, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    if precision == "fp32":
+        return (left.float() @ right.float()).double()
+    if precision == "exact":
+        return left @ right
+    return _rounded(left, MANTISSA_BITS[precision]) @ _rounded(right, MANTISSA_BITS[precision])
+
+
+@pytest.mark.parametrize(
+    ("precision", "tf32_allowed", "passes"),
+    [
+        ("fp32", False, True),
+        ("fp32", True, True),
+        ("tf32", False, False),
+        ("tf32", True, True),
+        ("bfloat16", False, False),
+        ("bfloat16", True, False),
+    ],
+)
+def test_products_may_be_as_exact_as_the_policy_says(
+    precision: str, tf32_allowed: bool, passes: bool
+) -> None:
+    exact = _product("exact")
+    table = allowed_table(_product("fp32"), _product("tf32") if tf32_allowed else None, exact)
+    expected = Expected("float32", tuple(exact.shape), exact, table)
+    assert (compare_values(_product(precision).float(), expected) is None) == passes
+
+
+def test_errors_are_looked_up_by_size() -> None:
+    exact = torch.tensor([1.0, 1000.0], dtype=torch.float64)
+    table = error_by_size(exact + torch.tensor([1e-7, 0.5]), exact)
+    assert allowed_error(table, exact).tolist() == pytest.approx([1e-7, 0.5])
+    assert allowed_error(0.25, exact).item() == 0.25

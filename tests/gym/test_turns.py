@@ -1,0 +1,123 @@
+"""Turns on a GPU, and room in its memory: who waits for whom."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from kernel_core.gym.turns import Room, Turns
+
+WAIT_S = 10.0
+
+
+class _Holder:
+    """A thread that holds something until told to let go."""
+
+    def __init__(self, take: Callable[[], contextlib.AbstractContextManager[None]]) -> None:
+        self._let_go = threading.Event()
+        self.has_it = threading.Event()
+        self._thread = threading.Thread(target=self._hold, args=(take,), daemon=True)
+        self._thread.start()
+
+    def _hold(self, take: Callable[[], contextlib.AbstractContextManager[None]]) -> None:
+        with take():
+            self.has_it.set()
+            self._let_go.wait(WAIT_S)
+
+    def wait(self) -> None:
+        """Until it holds it."""
+        assert self.has_it.wait(WAIT_S)
+
+    def end(self) -> None:
+        """Let go, and wait until that is done."""
+        self._let_go.set()
+        self._thread.join(WAIT_S)
+
+
+def test_many_share_and_who_is_alone_is_alone() -> None:
+    turns = Turns()
+    sharing = [_Holder(turns.share) for _ in range(3)]
+    for one in sharing:
+        one.wait()
+    alone = _Holder(turns.alone)
+    assert not alone.has_it.wait(0.1)
+    for one in sharing:
+        one.end()
+    alone.wait()
+    late = _Holder(turns.share)
+    assert not late.has_it.wait(0.1)
+    alone.end()
+    late.wait()
+    late.end()
+
+
+def test_who_waits_to_be_alone_goes_before_newcomers() -> None:
+    turns = Turns()
+    first = _Holder(turns.share)
+    first.wait()
+    alone = _Holder(turns.alone)
+    time.sleep(0.05)
+    newcomer = _Holder(turns.share)
+    assert not newcomer.has_it.wait(0.1)
+    first.end()
+    alone.wait()
+    assert not newcomer.has_it.is_set()
+    alone.end()
+    newcomer.wait()
+    newcomer.end()
+
+
+def test_nobody_meets_one_who_is_alone_however_many_try() -> None:
+    turns, guard = Turns(), threading.Lock()
+    state = {"sharing": 0, "alone": 0, "clashes": 0}
+
+    def visit(number: int) -> None:
+        kind = "alone" if number % 5 == 0 else "sharing"
+        with turns.alone() if kind == "alone" else turns.share():
+            with guard:
+                state[kind] += 1
+                clash = state["alone"] > 1 or (state["alone"] == 1 and state["sharing"] > 0)
+                state["clashes"] += int(clash)
+            time.sleep(0.0005)
+            with guard:
+                state[kind] -= 1
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(visit, range(400)))
+    assert state == {"sharing": 0, "alone": 0, "clashes": 0}
+
+
+@pytest.mark.parametrize(("wanted", "fits"), [(4, True), (5, False)])
+def test_room_is_promised_before_it_is_taken(wanted: int, fits: bool) -> None:
+    room = Room(10)
+    first = _Holder(lambda: room.take(6))
+    first.wait()
+    second = _Holder(lambda: room.take(wanted))
+    assert second.has_it.wait(0.1 if not fits else WAIT_S) == fits
+    first.end()
+    second.wait()
+    second.end()
+
+
+def test_what_is_larger_than_all_room_has_it_alone() -> None:
+    room = Room(10)
+    with room.take(1000):
+        assert room.is_all_mine()
+        other = _Holder(lambda: room.take(1))
+        assert not other.has_it.wait(0.1)
+    other.wait()
+    other.end()
+    assert not room.is_all_mine()
+
+
+def test_a_thread_that_has_room_does_not_wait_for_itself() -> None:
+    room = Room(10)
+    with room.take(8), room.take(8):
+        pass
+    with room.take(10):
+        assert room.is_all_mine()
