@@ -7,6 +7,7 @@ import sys
 
 SEARCH_THEN_COUNT = """
 import torch, faiss
+torch.get_num_threads()  # torch takes its number when it is first asked
 faiss.omp_set_num_threads(4)
 from kernel_core.retrieval.threads import one_thread
 with one_thread():
