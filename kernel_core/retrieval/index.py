@@ -32,6 +32,7 @@ from kernel_core.retrieval.embed import (
     SentenceTransformerEmbedder,
     Vectors,
 )
+from kernel_core.retrieval.threads import one_thread
 from kernel_core.store import MANIFEST, Manifest, Store, digest_of
 
 INDEX_VERSION = "1"
@@ -183,13 +184,13 @@ def _sound_shard(shards: Store, name: str, sha256: str | None) -> Vectors | None
 
 
 def _faiss_bytes(vectors: Vectors) -> bytes:
-    faiss.omp_set_num_threads(1)  # HNSW links depend on the order in which threads insert
     index: faiss.Index = faiss.IndexFlatIP(vectors.shape[1])
     if len(vectors) > MAX_FLAT:
         index = faiss.IndexHNSWFlat(vectors.shape[1], _HNSW_LINKS, faiss.METRIC_INNER_PRODUCT)
         index.hnsw.efConstruction = _HNSW_BUILD_BREADTH
         index.hnsw.efSearch = _HNSW_SEARCH_BREADTH
-    index.add(np.ascontiguousarray(vectors))
+    with one_thread():  # HNSW links depend on the order in which threads insert
+        index.add(np.ascontiguousarray(vectors))
     return bytes(faiss.serialize_index(index).tobytes())
 
 

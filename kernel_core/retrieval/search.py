@@ -28,6 +28,7 @@ from kernel_core.retrieval.index import (
     read_npy,
 )
 from kernel_core.retrieval.protocol import Neighbour, Retriever
+from kernel_core.retrieval.threads import one_thread
 from kernel_core.store import Manifest, Store, digest_of
 
 _OVERFETCH = 8
@@ -69,7 +70,6 @@ class IndexRetriever:
     """A `Retriever` over one index."""
 
     def __init__(self, vectors: faiss.Index, exemplars: pa.Table, references: pa.Table, embedder: Embedder):
-        faiss.omp_set_num_threads(1)  # one query is too little work to share
         self._vectors = vectors
         self._exemplars = exemplars
         self._reference_hashes: list[str] = references["reference_hash"].to_pylist()
@@ -95,7 +95,9 @@ class IndexRetriever:
             return [[] for _ in queries]
         texts = [query.source if isinstance(query, Problem) else query for query in queries]
         wanted = min(len(self), _OVERFETCH * (k + 1))
-        scores, rows = self._vectors.search(self._embedder.embed(texts), wanted)
+        vectors = self._embedder.embed(texts)
+        with one_thread():  # one query is too little work to share
+            scores, rows = self._vectors.search(vectors, wanted)
         found: list[list[Neighbour]] = []
         for query, text, row_ids, near in zip(queries, texts, rows.tolist(), scores.tolist(), strict=True):
             own, task = _own_hash(text), _own_task(query)
