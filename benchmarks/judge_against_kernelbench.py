@@ -2,8 +2,9 @@
 
 Judges the kernels under `benchmarks/kernelbench/` for KernelBench's own problems, at their own sizes, on
 one GPU, with both evaluators: ours all at once, as in training; KernelBench's `eval_kernel_against_ref` in a
-fresh process each, with 5 correctness trials and 100 timed calls. Prints both verdicts and times, evaluations an
-hour, and where ours spends its time. What is done is kept in `--work`, so that it can go on in pieces.
+fresh process each, with 5 correctness trials and 100 timed calls. Prints both verdicts and times,
+evaluations an hour, and where ours spends its time. What is done is kept in `--work`, so that it can go on
+in pieces.
 
     KERNELBENCH_ROOT=../KernelBench python benchmarks/judge_against_kernelbench.py --work /tmp/peer
 """
