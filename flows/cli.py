@@ -101,6 +101,12 @@ def _add_judge(judge: argparse.ArgumentParser) -> None:
         "--rules", choices=("dojo", "kernelbench"), default="dojo", help="KernelBench's are for comparison"
     )
     judge.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a size constant")
+    judge.add_argument(
+        "--precision",
+        choices=("own", "float16", "bfloat16"),
+        default="own",
+        help="what inputs and weights are cast to",
+    )
     judge.add_argument("--seed", type=int, default=None, help="of the input draws; a fresh one by default")
     judge.add_argument("--json", action="store_true", help="the last line of stdout is one JSON object")
     judge.add_argument("--batch", type=Path, metavar="FILE.jsonl", help="rows with problem, kernel and sizes")
@@ -148,8 +154,11 @@ def _stage(arguments: argparse.Namespace) -> int:
 
 
 def _judge(arguments: argparse.Namespace) -> int:
-    from flows.commands.judge import judge_batch, judge_one
+    from flows.commands.batch import read_kernel, request_of
+    from flows.commands.judge import judge_batch, judge_one, read_sizes
     from kernel_core.errors import ConfigError
+    from kernel_core.problems.load import load_file
+    from kernel_core.problems.source import at_precision
 
     gym = {"device": arguments.device, "rules": arguments.rules}
     if arguments.batch is not None:
@@ -160,7 +169,10 @@ def _judge(arguments: argparse.Namespace) -> int:
         raise ConfigError(
             "give --problem P.py and --kernel K.py, or --batch FILE.jsonl and --out FILE.parquet"
         )
-    return judge_one(arguments.problem, arguments.kernel, gym, arguments.set, arguments.seed, arguments.json)
+    problem = at_precision(load_file(arguments.problem), arguments.precision)
+    sizes = read_sizes(arguments.set)
+    request = request_of(problem, read_kernel(arguments.kernel), sizes, arguments.seed)
+    return judge_one(request, gym, arguments.json)
 
 
 def _audit(arguments: argparse.Namespace) -> int:

@@ -58,6 +58,9 @@ class ProblemsConfig(Config):
     families: tuple[str, ...] = Field((), description="Only these families; empty means all of the split.")
     limit: int | None = Field(None, ge=1, description="At most this many.")
     seed: int = Field(0, description="Of the generator's draw.")
+    precision: Literal["own", "float16", "bfloat16"] = Field(
+        "own", description="What floating-point inputs and weights are cast to."
+    )
 
 
 class IngestConfig(Config):

@@ -107,7 +107,7 @@ def _render(problem: Problem, contents: _Contents, wording: Wording) -> tuple[Me
         )
         for exemplar in contents.exemplars
     ]
-    parts.append(Template(wording.problem).substitute(name=problem.name, source=problem.source))
+    parts.append(Template(wording.problem).substitute(name=problem.name, source=_reference_text(problem)))
     messages = [_message("system", wording.system)] if wording.system else []
     messages.append(_message("user", "\n".join([*parts, wording.instruction])))
     for turn in contents.attempts:
@@ -116,6 +116,12 @@ def _render(problem: Problem, contents: _Contents, wording: Wording) -> tuple[Me
         messages.append(_message("assistant", _answer(turn, wording, shown)))
         messages.append(_message("user", f"{result}\n{wording.instruction}"))
     return tuple(messages)
+
+
+def _reference_text(problem: Problem) -> str:
+    if problem.precision == "own":
+        return problem.source
+    return f"# inputs and weights are cast to {problem.precision}\n{problem.source}"
 
 
 def _answer(turn: Turn, wording: Wording, shown: bool) -> str:

@@ -13,6 +13,8 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Constant = int | float | bool | str
+Precision = Literal["own", "float16", "bfloat16"]
+"""Of a problem's floating-point inputs and weights: its own, or all cast to one."""
 
 
 def sha256_text(text: str) -> str:
@@ -45,6 +47,7 @@ class Problem(Record):
     """Module-level size constants of `source`."""
     cpu_constants: dict[str, Constant] = Field(default_factory=dict)
     """Overrides of `constants` at which a CPU can judge in well under a second; empty if unknown."""
+    precision: Precision = "own"
 
 
 class Exemplar(Record):

@@ -10,8 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from kernel_core.errors import CallerError, ConfigError, NotFound
 from kernel_core.gym.protocol import JudgeRequest
-from kernel_core.problems.load import load_file, parse_problem, resize
-from kernel_core.records import Candidate, Constant, Problem
+from kernel_core.problems.load import load_file
+from kernel_core.problems.source import at_precision, parse_problem, resize
+from kernel_core.records import Candidate, Constant, Precision, Problem
 
 
 class BatchRow(BaseModel):
@@ -25,6 +26,7 @@ class BatchRow(BaseModel):
     kernel_source: str | None = None
     set: dict[str, Constant] = Field(default_factory=dict)
     seed: int | None = None
+    precision: Precision = "own"
     id: Any = None
 
 
@@ -62,7 +64,8 @@ def _read_row(line: str, where: str) -> BatchRow:
 
 def _request(row: BatchRow, file: Path, number: int) -> JudgeRequest:
     try:
-        return request_of(_problem(row, file, number), _kernel(row, file), row.set, row.seed)
+        problem = at_precision(_problem(row, file, number), row.precision)
+        return request_of(problem, _kernel(row, file), row.set, row.seed)
     except CallerError as error:
         raise type(error)(f"{file}, line {number}: {error}") from error
 

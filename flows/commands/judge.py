@@ -11,26 +11,17 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from flows.commands.batch import read_batch, read_kernel, request_of
+from flows.commands.batch import read_batch
 from flows.terminal import say
 from kernel_core.config import GymConfig
 from kernel_core.errors import ConfigError
 from kernel_core.gym.protocol import JudgeRequest
 from kernel_core.gym.report import judge_report
-from kernel_core.problems.load import load_file
 from kernel_core.records import Constant, Evaluation
 
 
-def judge_one(
-    problem_file: Path,
-    kernel_file: Path,
-    gym: dict[str, str],
-    sizes: Sequence[str],
-    seed: int | None,
-    as_json: bool,
-) -> int:
-    """Judge one kernel file for one problem file and print the result; `gym` are settings of `GymConfig`."""
-    request = request_of(load_file(problem_file), read_kernel(kernel_file), read_sizes(sizes), seed)
+def judge_one(request: JudgeRequest, gym: dict[str, str], as_json: bool) -> int:
+    """Judge one kernel and print the result; `gym` are settings of `GymConfig`."""
     report = _report(_judge([request], gym)[0], gym)
     if as_json:
         say(json.dumps(report))

@@ -23,6 +23,7 @@ def request_key(request: JudgeRequest, config: GymConfig) -> str:
         {
             "problem": request.problem.sha256,
             "sizes": request.run_sizes(config.device),
+            "precision": request.problem.precision,
             "candidate": ["none", candidate.reason]
             if isinstance(candidate, NoCandidate)
             else candidate.sha256,

@@ -21,6 +21,8 @@ from triton.language.extra.cuda import libdevice as cuda_libdevice
 from triton.runtime import interpreter
 from triton.runtime.autotuner import Autotuner
 
+from kernel_core.gym.bfloat16 import compute_bfloat16
+
 Array = Any
 
 
@@ -115,6 +117,7 @@ def prepare_interpreter() -> None:
         for name, test in _TESTS.items():
             _install(module, name, _elementwise(test, tl.int32))
     _repair_rewriter()
+    compute_bfloat16()
     Autotuner.do_bench = property(lambda self: lambda call, quantiles: [0.0, 0.0, 0.0])
 
 

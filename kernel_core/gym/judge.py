@@ -26,7 +26,7 @@ from kernel_core.gym.compare import compare_outputs
 from kernel_core.gym.guard import inspect_source
 from kernel_core.gym.inputs import Draw
 from kernel_core.gym.protocol import JudgeRequest
-from kernel_core.gym.reference import Reference, Trial, derive_seed
+from kernel_core.gym.reference import Reference, Trial, derive_seed, reference_key
 from kernel_core.gym.runs import (
     Answer,
     Conversation,
@@ -37,7 +37,6 @@ from kernel_core.gym.runs import (
     load_header,
 )
 from kernel_core.records import Evaluation, NoCandidate, Verdict
-from kernel_core.store import digest_of
 
 KEPT_PROBLEMS = 8
 _KEPT_TRIALS = 32
@@ -209,7 +208,7 @@ class Judge:
 
     def _reference(self, request: JudgeRequest) -> Reference:
         sizes = request.run_sizes(self._bench.device)
-        key = f"{request.problem.sha256}:{digest_of(sizes)}"
+        key = reference_key(request.problem, sizes)
         with self._bench.share(), self._lock:
             if key not in self._references:
                 found = Reference(request.problem, sizes, self._bench.device)

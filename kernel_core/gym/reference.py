@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 from kernel_core.errors import NotAProblem
 from kernel_core.gym.inputs import Draw, redraw
 from kernel_core.gym.precision import allowed_table, tf32_products
+from kernel_core.gym.problem_module import ProblemModule
 from kernel_core.gym.runner import CONSTRUCTION_SEED
 from kernel_core.gym.structure import flatten, same_bytes
 from kernel_core.problems.source import resize
@@ -70,16 +72,12 @@ class Reference:
         self.problem = problem
         self.sizes = dict(sizes)
         self.device = device
-        self.key = f"{problem.sha256}:{digest_of(self.sizes)}"
+        self.key = reference_key(problem, self.sizes)
         self.source = resize(problem, self.sizes).source if self.sizes else problem.source
-        with torch.device(device):
-            self.namespace = execute_problem(self.source, problem.id)
-            torch.manual_seed(CONSTRUCTION_SEED)
-            self.arguments = list(self._call("get_init_inputs"))
-            torch.manual_seed(CONSTRUCTION_SEED)
-            self.module = self._construct(self.arguments)
-        if device != "cpu":
-            self.arguments = [_to(value, device) for value in self.arguments]
+        self._program = ProblemModule(self.source, problem.id, problem.precision, device)
+        torch.manual_seed(CONSTRUCTION_SEED)
+        self.arguments = self._program.arguments()
+        self.module = self._program.construct(self.arguments)
         self.state = {
             name: value.detach().clone()
             for name, value in (*self.module.named_parameters(), *self.module.named_buffers())
@@ -99,8 +97,8 @@ class Reference:
         torch.manual_seed(seed)
         random.seed(seed)
         numpy.random.seed(seed % 2**32)
+        inputs = self._program.inputs()
         with torch.device(self.device):
-            inputs = [_to(value, self.device) for value in self._call("get_inputs")]
             return [redraw(value, draw) for value in inputs]
 
     def trial(self, seed: int, draw: Draw, exact: bool = True) -> Trial:
@@ -131,7 +129,7 @@ class Reference:
         module = copy.deepcopy(self.module)
         with self._own_seeds():
             torch.manual_seed(CONSTRUCTION_SEED)
-            first, second = list(self._call("get_inputs")), list(self._call("get_inputs"))
+            first, second = self._program.inputs(), self._program.inputs()
             _, base = flatten(self._forward(module, copy.deepcopy(first), CONSTRUCTION_SEED))
             found = []
             for index, value in enumerate(first):
@@ -208,32 +206,10 @@ class Reference:
             # A module that cannot be copied or widened serves in its own precision.
             return None
 
-    def _construct(self, arguments: list[Any]) -> Any:
-        try:
-            module = self.namespace["Model"](*arguments)
-            return module if self.device == "cpu" else module.to(self.device)
-        except torch.cuda.OutOfMemoryError:
-            raise
-        except Exception as error:
-            raise NotAProblem(f"the Model of {self.problem.id} cannot be constructed: {error}") from error
 
-    def _call(self, name: str) -> Any:
-        try:
-            return self.namespace[name]()
-        except torch.cuda.OutOfMemoryError:
-            raise
-        except Exception as error:
-            raise NotAProblem(f"{name}() of {self.problem.id} fails: {error}") from error
-
-
-def execute_problem(source: str, problem_id: str) -> dict[str, Any]:
-    """The module's namespace. A problem's text is trusted, unlike a candidate's."""
-    namespace: dict[str, Any] = {"__name__": "problem"}
-    try:
-        exec(compile(source, f"<{problem_id}>", "exec", dont_inherit=True), namespace)
-    except Exception as error:
-        raise NotAProblem(f"{problem_id} does not execute: {type(error).__name__}: {error}") from error
-    return namespace
+def reference_key(problem: Problem, sizes: Mapping[str, Constant]) -> str:
+    """What a problem is at some sizes."""
+    return f"{problem.sha256}:{problem.precision}:{digest_of(dict(sizes))}"
 
 
 def derive_seed(seed: int, *labels: str | int) -> int:

@@ -61,8 +61,8 @@ def run(channel: socket.socket, cage: dict[str, Any]) -> None:
         torch.manual_seed(CONSTRUCTION_SEED)
         with torch.device(device):
             model = module.ModelNew(*values)
-        if device != "cpu" and isinstance(model, torch.nn.Module):
-            model = model.to(device)
+        if isinstance(model, torch.nn.Module):
+            model = _place(model, device, load.header["precision"])
         unmatched = _copy_state(model, state)
     except BaseException as error:
         wire.send(channel, {"failed": stage, "features": cage["features"], **describe_error(error, path)})
@@ -206,6 +206,13 @@ def _unpack(values: list[Any], arena: Any) -> list[Any]:
         else:
             unpacked.append(value)
     return unpacked
+
+
+def _place(model: torch.nn.Module, device: str, precision: str) -> torch.nn.Module:
+    """On the device and at the problem's precision, as KernelBench's evaluator does with both modules."""
+    if device != "cpu":
+        model = model.to(device)
+    return model if precision == "own" else model.to(getattr(torch, precision))
 
 
 def _copy_state(model: Any, state: dict[str, torch.Tensor]) -> list[str]:

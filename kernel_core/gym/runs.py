@@ -224,7 +224,13 @@ def load_header(reference: Reference, source: str, copy_state: bool = True) -> t
     for tensor, slot in zip(tensors, slots, strict=True):
         arena.tensor(slot).copy_(tensor)
     settle_device(reference.device)
-    header = {"source": source, "arguments": fill(described, slots), "state": names, "arena_bytes": num_bytes}
+    header = {
+        "source": source,
+        "arguments": fill(described, slots),
+        "state": names,
+        "arena_bytes": num_bytes,
+        "precision": reference.problem.precision,
+    }
     return header, arena
 
 

@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from kernel_core.gym.reference import Reference, execute_problem
-from kernel_core.gym.runner import CONSTRUCTION_SEED
+from kernel_core.gym.problem_module import ProblemModule
+from kernel_core.gym.reference import Reference
 from kernel_core.gym.structure import flatten
 from kernel_core.gym.work import GATHERS, OperatorCounter, Work
-from kernel_core.records import Traffic
+from kernel_core.records import Problem, Traffic
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +58,13 @@ class EagerTraffic:
 
 def count_eager(reference: Reference) -> EagerTraffic:
     """What eager mode does for the problem at its own sizes; falls back on the run sizes."""
-    needed = reference.inputs_that_matter()
-    name, own_sizes = reference.problem.id, True
+    needed, problem, own_sizes = reference.inputs_that_matter(), reference.problem, True
     try:
-        small, _ = _count(reference.source, name, needed, "meta")
-        full, compulsory = _count(reference.problem.source, name, needed, "meta")
+        small, _ = _count(problem, reference.source, needed, "meta")
+        full, compulsory = _count(problem, problem.source, needed, "meta")
     except Exception:
         # Operators that need data, or inputs that name a device: predict at the run sizes, and say so.
-        full, compulsory = _count(reference.source, name, needed, "cpu")
+        full, compulsory = _count(problem, reference.source, needed, "cpu")
         small, own_sizes = full, False
     bytes_ratio = _ratio(sum(w.bytes_distinct for w in full), sum(w.bytes_distinct for w in small))
     flops_ratio = _ratio(sum(w.flops + w.dot_flops for w in full), sum(w.flops + w.dot_flops for w in small))
@@ -76,16 +75,13 @@ def _ratio(large: int, small: int) -> float:
     return large / small if small else 1.0
 
 
-def _count(source: str, problem_id: str, needed: Sequence[int], device: str) -> tuple[list[Work], int]:
+def _count(problem: Problem, source: str, needed: Sequence[int], device: str) -> tuple[list[Work], int]:
     """The works of one eager pass, and the bytes that any program moves for it: outputs written once
     and inputs that matter read once (where the reference gathers, only outputs are certain)."""
-    torch.manual_seed(CONSTRUCTION_SEED)
-    with torch.device(device), torch.no_grad():
-        namespace = execute_problem(source, problem_id)
-        module = namespace["Model"](*namespace["get_init_inputs"]())
-        inputs = namespace["get_inputs"]()
-        with OperatorCounter() as counter:
-            output = module(*inputs)
+    program = ProblemModule(source, problem.id, problem.precision, device)
+    module, inputs = program.construct(program.arguments()), program.inputs()
+    with torch.device(device), torch.no_grad(), OperatorCounter() as counter:
+        output = module(*inputs)
     certain = [leaf for leaf in flatten(output)[1] if isinstance(leaf, torch.Tensor)]
     if not any(work.name.startswith(GATHERS) for work in counter.works):
         certain += [inputs[i] for i in needed if isinstance(inputs[i], torch.Tensor)]

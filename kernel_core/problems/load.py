@@ -13,7 +13,7 @@ from kernel_core.config import ProblemsConfig
 from kernel_core.errors import ConfigError, NotAProblem, NotFound, SourceUnavailable
 from kernel_core.problems.families import RESERVED
 from kernel_core.problems.generate import FAMILIES, Split, generate
-from kernel_core.problems.source import parse_problem, resize
+from kernel_core.problems.source import at_precision, parse_problem, resize
 from kernel_core.records import Problem
 
 __all__ = [
@@ -86,6 +86,10 @@ def load_problems(config: ProblemsConfig) -> list[Problem]:
 
     Where `limit` is smaller than a suite of files, `seed` chooses which, and their order stays.
     """
+    return [at_precision(problem, config.precision) for problem in _load(config)]
+
+
+def _load(config: ProblemsConfig) -> list[Problem]:
     if config.suite == "generated":
         return _generated(config)
     if config.suite == "dojo":

@@ -8,12 +8,13 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import cast, get_args
 
 from kernel_core.errors import ConfigError, NotAProblem
-from kernel_core.records import Constant, Problem, sha256_text
+from kernel_core.records import Constant, Precision, Problem, sha256_text
 
 _REQUIRED_FUNCTIONS = ("get_inputs", "get_init_inputs")
-_DIRECTIVE = re.compile(r"#\s*(cpu|family|tags):\s*(.*\S)\s*$")
+_DIRECTIVE = re.compile(r"#\s*(cpu|family|tags|precision):\s*(.*\S)\s*$")
 _LARGEST_CONSTANT = 1 << 63
 
 _ARITHMETIC: dict[type[ast.operator], Callable[[float, float], float]] = {
@@ -50,8 +51,8 @@ def parse_problem(
     """A `Problem` from a module's text in KernelBench's format.
 
     Directive comments above the first statement (`# cpu: N=128, M=16`, `# family: softmax`,
-    `# tags: a, b`) become fields and leave the text. Raises `NotAProblem` when the text is not Python
-    or lacks `Model`, `get_inputs` or `get_init_inputs`.
+    `# tags: a, b`, `# precision: bfloat16`) become fields and leave the text. Raises `NotAProblem` when
+    the text is not Python or lacks `Model`, `get_inputs` or `get_init_inputs`.
     """
     directives, source = _split_directives(source)
     constants = {found.name: found.value for found in _assignments(_checked_tree(source, id))}
@@ -67,6 +68,7 @@ def parse_problem(
         tags=tags + tuple(re.split(r"\s*,\s*", directives["tags"]) if "tags" in directives else ()),
         constants=constants,
         cpu_constants=_cpu_constants(directives.get("cpu", ""), constants, id),
+        precision=_precision(directives.get("precision", "own"), id),
     )
 
 
@@ -92,6 +94,13 @@ def resize(problem: Problem, constants: Mapping[str, Constant]) -> Problem:
             "constants": {**problem.constants, **constants},
         }
     )
+
+
+def at_precision(problem: Problem, precision: Precision) -> Problem:
+    """The same problem with its floating-point inputs and weights cast, and that said in its id."""
+    if precision in ("own", problem.precision):
+        return problem
+    return problem.model_copy(update={"id": f"{problem.id}@{precision}", "precision": precision})
 
 
 def _check_size(problem: Problem, name: str, value: Constant) -> None:
@@ -158,6 +167,13 @@ def _cpu_constants(directive: str, constants: Mapping[str, Constant], id: str) -
             raise NotAProblem(f"{id}: `# cpu:` names {name}, which is not a constant of the problem")
         sizes[name] = value
     return sizes
+
+
+def _precision(directive: str, id: str) -> Precision:
+    if directive not in get_args(Precision):
+        known = ", ".join(get_args(Precision))
+        raise NotAProblem(f"{id}: `# precision: {directive}` is none of {known}")
+    return cast(Precision, directive)
 
 
 def _assignments(tree: ast.Module) -> Iterator[_Assignment]:

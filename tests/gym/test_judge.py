@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from kernel_core.errors import ConfigError, NotAProblem
 from kernel_core.gym.pool import PooledGym
 from kernel_core.gym.protocol import JudgeRequest
-from kernel_core.records import Candidate, Evaluation, NoCandidate, Problem, Verdict
+from kernel_core.problems.source import at_precision
+from kernel_core.records import Candidate, Evaluation, NoCandidate, Precision, Problem, Verdict
 
+EXPLOITS = Path(__file__).parents[1] / "exploits"
 JudgeText = Callable[..., Evaluation]
 
 ADD_ONE = """
@@ -277,3 +281,60 @@ def test_a_correct_evaluation_says_how_it_was_isolated_and_what_moved(
     assert evaluation.traffic.bytes_distinct == 2 * 4 * 8192 * 4096
     assert evaluation.predicted_speedup == pytest.approx(1.0, abs=0.01)
     assert evaluation.speedup is None
+
+
+@pytest.mark.parametrize("precision", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", ["softmax", "parameters", "dot"])
+def test_kernels_are_judged_at_the_problems_precision(
+    gym: PooledGym, problems: dict[str, Problem], name: str, precision: Precision
+) -> None:
+    file = EXPLOITS / f"honest_{name}.py"
+    named = re.search(r"^# problem: (.*)$", file.read_text(), re.MULTILINE)
+    assert named is not None
+    problem = at_precision(problems[named[1]], precision)
+    single = "def forward(self, x):", "def forward(self, x):\n        x = x.float()"
+    requests = [
+        JudgeRequest(problem=problem, candidate=Candidate.from_source(text))
+        for text in (file.read_text(), file.read_text().replace(*single))
+    ]
+    honest, other_dtype = gym.judge(requests if name != "dot" else requests[:1] * 2)
+    assert honest.correct, honest.feedback
+    assert name == "dot" or other_dtype.verdict is Verdict.WRONG
+    assert problem.id.endswith(precision)
+
+
+def test_bfloat16_is_computed_as_numbers(judge_text: JudgeText) -> None:
+    problem = """
+class Model(nn.Module):
+    def forward(self, x, y):
+        larger = torch.where(x > y, x - y, torch.maximum(-x, y * 2))
+        return larger, larger.sum(1), larger.amax(1), torch.cumsum(larger, 1), x * y + 1
+
+def get_inputs():
+    return [torch.randn(4, 16).bfloat16(), torch.randn(4, 16).bfloat16()]
+
+def get_init_inputs():
+    return []
+"""
+    candidate = """
+@triton.jit
+def compute(x_ptr, y_ptr, larger_ptr, sum_ptr, max_ptr, scan_ptr, fused_ptr, N: tl.constexpr):
+    row, column = tl.program_id(0), tl.arange(0, N)
+    x, y = tl.load(x_ptr + row * N + column), tl.load(y_ptr + row * N + column)
+    larger = tl.where(x > y, x - y, tl.maximum(-x, y * 2))
+    tl.store(larger_ptr + row * N + column, larger)
+    tl.store(sum_ptr + row, tl.sum(larger, 0))
+    tl.store(max_ptr + row, tl.max(larger, 0))
+    tl.store(scan_ptr + row * N + column, tl.cumsum(larger, 0))
+    tl.store(fused_ptr + row * N + column, tl.fma(x, y, tl.full((N,), 1.0, tl.bfloat16)))
+
+
+class ModelNew(nn.Module):
+    def forward(self, x, y):
+        larger, scan, fused = (torch.empty_like(x) for _ in range(3))
+        total, most = (torch.empty(x.shape[0], dtype=x.dtype, device=x.device) for _ in range(2))
+        compute[(x.shape[0],)](x, y, larger, total, most, scan, fused, N=x.shape[1])
+        return larger, total, most, scan, fused
+"""
+    evaluation = judge_text(problem, candidate)
+    assert evaluation.correct, evaluation.feedback

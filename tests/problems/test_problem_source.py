@@ -108,11 +108,14 @@ def test_a_whole_number_may_stand_for_a_float() -> None:
 
 
 def test_directives_become_fields_and_leave_the_text() -> None:
-    directives = "# cpu: batch_size=17, eps=0.5\n# family: activation\n# tags: small, easy\n"
+    directives = (
+        "# cpu: batch_size=17, eps=0.5\n# family: activation\n# tags: small, easy\n# precision: bfloat16\n"
+    )
     problem = parse(directives + REFERENCE)
     assert problem.source == REFERENCE
     assert problem.cpu_constants == {"batch_size": 17, "eps": 0.5}
     assert (problem.family, problem.tags) == ("activation", ("small", "easy"))
+    assert problem.precision == "bfloat16"
 
 
 def test_other_comments_stay() -> None:
@@ -122,6 +125,7 @@ def test_other_comments_stay() -> None:
 @pytest.mark.parametrize(
     ("directive", "complaint"),
     [
+        ("# precision: half", "is none of own, float16, bfloat16"),
         ("# cpu: M=3", "names M, which is not a constant"),
         ("# cpu: batch_size=torch.rand(1)", "not of the form"),
         ("# cpu: batch_size", "not of the form"),
