@@ -35,6 +35,12 @@ class GymConfig(Config):
     warm_runners: int = Field(
         8, ge=1, description="On CUDA, processes that wait beside each GPU with their context up."
     )
+    baseline: Literal["eager", "compile"] = Field(
+        "eager", description="On CUDA, what a speed-up is relative to; `compile` is torch.compile."
+    )
+    retime_at: tuple[float, ...] = Field(
+        (1.0, 1.2), description="Speed-ups that matter: who is too near to one to tell is timed longer."
+    )
     trials: int = Field(3, ge=1, description="Input draws that must all pass.")
     deadline_s: float = Field(
         20.0, gt=0, description="Seconds of wall clock after which a candidate is killed."

@@ -5,9 +5,10 @@ A pure function of the verdict and the facts behind it, at most `MAX_CHARS` long
 
 from __future__ import annotations
 
-from kernel_core.records import Traffic, Verdict
+from kernel_core.records import KernelUse, Traffic, Verdict
 
 MAX_CHARS = 300
+_MAX_NAME = 40
 
 
 def describe(
@@ -21,6 +22,8 @@ def describe(
     num_launches: int = 0,
     traffic: Traffic | None = None,
     unmatched: tuple[str, ...] = (),
+    slowest: KernelUse | None = None,
+    bandwidth_share: float | None = None,
 ) -> str:
     """One or two clauses. `line` is the candidate's own line number, 0 where there is none."""
     place = f"line {line}: " if line else ""
@@ -47,6 +50,7 @@ def describe(
             else:
                 text = "correct"
             text += _describe_work(own_share, num_launches, traffic)
+            text += _describe_use(slowest, bandwidth_share)
     text = " ".join(text.split())
     return text if len(text) <= MAX_CHARS else text[: MAX_CHARS - 1] + "…"
 
@@ -60,6 +64,21 @@ def _describe_work(own_share: float | None, num_launches: int, traffic: Traffic 
     if num_launches:
         text += f"; {num_launches} {'launch' if num_launches == 1 else 'launches'}"
     return text + (f", {_bytes(traffic.bytes_distinct)} moved" if traffic is not None else "")
+
+
+def _describe_use(slowest: KernelUse | None, bandwidth_share: float | None) -> str:
+    """What a GPU was asked for, so that a slow kernel can be told from a full one."""
+    text = ""
+    if slowest is not None:
+        name = slowest.name if len(slowest.name) <= _MAX_NAME else slowest.name[: _MAX_NAME - 1] + "…"
+        spilled = f", {slowest.spilled_bytes} B spilled" if slowest.spilled_bytes else ""
+        text += (
+            f"; {name}: {100 * slowest.time_share:.0f} % of the time, {slowest.registers} registers{spilled}"
+            f", {_bytes(slowest.shared_bytes)} shared, occupancy {100 * slowest.occupancy:.0f} %"
+        )
+    if bandwidth_share is not None:
+        text += f"; inputs and outputs move at {100 * bandwidth_share:.0f} % of the memory's peak"
+    return text
 
 
 def _bytes(count: int) -> str:

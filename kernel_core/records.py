@@ -147,6 +147,10 @@ class Timing(Record):
     ci_high_ms: float
     num_calls: int
     clock: Literal["device_events", "wall"]
+    sm_mhz: int | None = None
+    """The GPU's clock right after the calls; None where it cannot be read."""
+    throttled: tuple[str, ...] = ()
+    """What held the clock down then, by NVML's names."""
 
 
 class Traffic(Record):
@@ -167,6 +171,22 @@ class Traffic(Record):
     predicted_ms: float
 
 
+class KernelUse(Record):
+    """What one of the candidate's kernels took of a GPU."""
+
+    name: str
+    time_share: float
+    """Of the device time of all work of the pass, over all its launches."""
+    registers: int
+    """By thread."""
+    spilled_bytes: int
+    """Registers kept in memory instead, by thread."""
+    shared_bytes: int
+    """By program."""
+    occupancy: float
+    """Warps that fit on a multiprocessor at once, over the most it can hold."""
+
+
 class Provenance(Record):
     """Which JIT functions launched and how much of the device time was theirs."""
 
@@ -174,6 +194,18 @@ class Provenance(Record):
     num_launches: int
     own_kernel_share: float | None = None
     """In [0, 1]; unknown is None, never 0."""
+    slowest: KernelUse | None = None
+    """The own kernel that took the most device time; known on a GPU."""
+
+
+class Host(Record):
+    """What a verdict was reached with."""
+
+    python: str
+    torch: str
+    triton: str
+    gpu: str | None = None
+    driver: str | None = None
 
 
 class Evaluation(Record):
@@ -200,6 +232,7 @@ class Evaluation(Record):
     """The isolation features that were in force."""
     gym_version: str
     device: str
+    host: Host | None = None
     seconds: float
     phases_s: dict[str, float] = Field(default_factory=dict)
     """Where the seconds went: waiting for a turn counts to the phase that waits."""

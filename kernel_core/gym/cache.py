@@ -37,6 +37,7 @@ def request_key(request: JudgeRequest, config: GymConfig) -> str:
                 config.memory_mb,
                 config.compile_gate,
                 config.predict_gpu,
+                config.baseline,
             ],
         }
     )
@@ -47,6 +48,11 @@ class Cache:
 
     def __init__(self, store: Store | None) -> None:
         self._store = store
+
+    @property
+    def root(self) -> str | None:
+        """Where the store lies, for others who keep things there."""
+        return self._store.root if self._store is not None else None
 
     def get(self, key: str) -> Evaluation | None:
         """The kept evaluation, if there is one. Raises `Corrupt` when it cannot be read."""

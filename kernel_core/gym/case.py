@@ -13,7 +13,17 @@ from kernel_core.feedback import describe
 from kernel_core.gym.claims import Kernel, Launch
 from kernel_core.gym.protocol import JudgeRequest
 from kernel_core.gym.version import GYM_VERSION
-from kernel_core.records import Evaluation, Finding, NoCandidate, Provenance, Timing, Traffic, Verdict
+from kernel_core.records import (
+    Evaluation,
+    Finding,
+    Host,
+    KernelUse,
+    NoCandidate,
+    Provenance,
+    Timing,
+    Traffic,
+    Verdict,
+)
 
 if TYPE_CHECKING:
     from kernel_core.gym.device_memory import DeviceArena
@@ -46,6 +56,9 @@ class Case:
     ran_out_of_memory: bool = False
     """Of a GPU's, which may have been full of others' work."""
     own_kernel_share: float | None = None
+    slowest: KernelUse | None = None
+    bandwidth_share: float | None = None
+    """Inputs and outputs, moved once in the measured time, over the peak of the GPU's memory."""
     timing: Timing | None = None
     phases_s: dict[str, float] = field(default_factory=dict)
     reference_timing: Timing | None = None
@@ -82,7 +95,7 @@ class Case:
             os.close(descriptor)
         self.memory = descriptors
 
-    def evaluation(self, device: str, seconds: float) -> Evaluation:
+    def evaluation(self, device: str, host: Host, seconds: float) -> Evaluation:
         """The record of it."""
         verdict = self.verdict or Verdict.CORRECT
         predicted = speedup = None
@@ -116,10 +129,13 @@ class Case:
                 num_launches=len(self.launches),
                 traffic=self.traffic,
                 unmatched=self.unmatched,
+                slowest=self.slowest,
+                bandwidth_share=self.bandwidth_share,
             ),
             sandbox=self.sandbox,
             gym_version=GYM_VERSION,
             device=device,
+            host=host,
             seconds=seconds,
             phases_s=self.phases_s,
         )
@@ -132,4 +148,5 @@ class Case:
             launched=tuple(dict.fromkeys(names)),
             num_launches=len(self.launches),
             own_kernel_share=self.own_kernel_share,
+            slowest=self.slowest,
         )

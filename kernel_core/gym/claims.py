@@ -110,6 +110,15 @@ class Timed(Claim):
     times_ms: tuple[Annotated[StrictFloat, Field(gt=0, allow_inf_nan=False)], ...] = Field(max_length=10_000)
 
 
+class Resources(Claim):
+    """What a launch takes of a multiprocessor (`kernel_use.Resources`)."""
+
+    registers: _Count
+    spilled_bytes: _Count
+    shared_bytes: _Count
+    occupancy: Annotated[StrictFloat, Field(ge=0, le=1)]
+
+
 class DeviceWork(Claim):
     """One operator or launch as a GPU did it (`conduct.DeviceWork`)."""
 
@@ -117,6 +126,7 @@ class DeviceWork(Claim):
     own: StrictBool
     device_ms: Annotated[StrictFloat, Field(ge=0, allow_inf_nan=False)]
     copies_only: StrictBool
+    resources: Resources | None
 
 
 class ReplayedOnDevice(Claim):

@@ -13,7 +13,7 @@ import gc
 import math
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -67,6 +67,14 @@ def spin(flush: torch.Tensor) -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class Clocks:
+    """How fast a GPU runs at a moment, and what holds it down."""
+
+    sm_mhz: int | None = None
+    throttled: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Clocked:
     """The calls of one candidate (or of the reference) as both clocks saw them."""
 
@@ -74,11 +82,17 @@ class Clocked:
     """By device events: what the process claims."""
     wall_ms: float
     """Of all calls together, by the judge."""
+    state: Clocks = field(default_factory=Clocks)
+    """Of the GPU, right after the last call."""
 
     @property
     def claimed_ms(self) -> float:
         """By call, on average."""
         return sum(self.times_ms) / len(self.times_ms)
+
+    def joined(self, more: Clocked) -> Clocked:
+        """These calls and further ones of the same process."""
+        return Clocked(self.times_ms + more.times_ms, self.wall_ms + more.wall_ms, more.state)
 
     @property
     def overhead_ms(self) -> float:
@@ -100,24 +114,30 @@ def settle(
 
     `overhead_ms` is the reference's; `replayed_ms` the device time of the replayed trace, if known.
     """
-    timing, seen_ms = summarize(clocked.times_ms), _seen_ms(clocked, overhead_ms)
+    timing, seen_ms = summarize(clocked), _seen_ms(clocked, overhead_ms)
     if not clocks_agree(clocked, overhead_ms, num_bytes):
         fault = f"its events say {clocked.claimed_ms:.4g} ms a call, the judge's clock {seen_ms:.4g} ms"
-        return _as_wall(timing, seen_ms), fault
+        return as_wall(timing, seen_ms), fault
     floor_ms = _REPLAY_SHARE * replayed_ms if replayed_ms is not None else 0.0
     if timing.median_ms < floor_ms:
         fault = f"its events say {timing.median_ms:.4g} ms, its kernels alone need {replayed_ms:.4g} ms"
-        return _as_wall(timing, max(seen_ms, replayed_ms or 0.0)), fault
+        return as_wall(timing, max(seen_ms, replayed_ms or 0.0)), fault
     return timing, ""
+
+
+def straddled(timing: Timing, reference: Timing, thresholds: Sequence[float]) -> float | None:
+    """The first of some speed-ups that the interval of this one contains, if any."""
+    low, high = reference.ci_low_ms / timing.ci_high_ms, reference.ci_high_ms / timing.ci_low_ms
+    return next((one for one in thresholds if low < one < high), None)
 
 
 def _seen_ms(clocked: Clocked, overhead_ms: float) -> float:
     return clocked.wall_ms / len(clocked.times_ms) - overhead_ms
 
 
-def summarize(times_ms: Sequence[float]) -> Timing:
+def summarize(clocked: Clocked) -> Timing:
     """Median and its 95 % interval by order statistics (binomial, normal approximation)."""
-    ordered = sorted(times_ms)
+    ordered = sorted(clocked.times_ms)
     count = len(ordered)
     half = 0.98 * math.sqrt(count)
     low = max(0, math.floor(count / 2 - half))
@@ -128,10 +148,13 @@ def summarize(times_ms: Sequence[float]) -> Timing:
         ci_high_ms=ordered[high],
         num_calls=count,
         clock="device_events",
+        sm_mhz=clocked.state.sm_mhz,
+        throttled=clocked.state.throttled,
     )
 
 
-def _as_wall(timing: Timing, milliseconds: float) -> Timing:
+def as_wall(timing: Timing, milliseconds: float) -> Timing:
+    """The judge's own figure in place of what the candidate's process claims."""
     return timing.model_copy(
         update={
             "median_ms": milliseconds,

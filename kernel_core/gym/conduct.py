@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import torch
 
 from kernel_core.gym import meter as metering
+from kernel_core.gym.kernel_use import Resources, resources_of
 from kernel_core.gym.structure import same_bytes
 from kernel_core.gym.work import OperatorCounter, Work
 
@@ -34,6 +35,10 @@ class Conduct(Protocol):
         self, name: str, storages: list[Any], tensors: list[torch.Tensor]
     ) -> contextlib.AbstractContextManager[None]:
         """Around a launch of the candidate's kernel; `tensors` are its arguments."""
+        ...
+
+    def launched(self, compiled: Any) -> None:
+        """What the launch gave that is under way."""
         ...
 
     def options(self, recorded: dict[str, int]) -> dict[str, int]:
@@ -83,6 +88,9 @@ class Counted:
             )
         )
 
+    def launched(self, compiled: Any) -> None:
+        """The interpreter compiles nothing."""
+
     def options(self, recorded: dict[str, int]) -> dict[str, int]:
         """The interpreter knows none."""
         return {}
@@ -100,6 +108,8 @@ class DeviceWork:
     own: bool
     device_ms: float
     copies_only: bool = False
+    resources: Resources | None = None
+    """Of a launch of the candidate's."""
 
     def to_json(self) -> dict[str, Any]:
         """As it travels in a header."""
@@ -117,6 +127,7 @@ class Timed:
         self._is_first = True
         self._library_works = False
         self._copies: list[bool] = []
+        self._resources: list[Resources | None] = []
         self._marks: list[tuple[str, bool, Any, Any]] = []
 
     def begin(self, operations: Sequence[dict[str, Any]]) -> None:
@@ -145,6 +156,11 @@ class Timed:
         yield from self._between(name, own=True)
         self._copies.append(copies_only(before, tensors))
 
+    def launched(self, compiled: Any) -> None:
+        """Looked at once; it does not change between passes."""
+        if self._is_first:
+            self._resources.append(resources_of(compiled))
+
     def _between(self, name: str, own: bool) -> Iterator[None]:
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         start.record()
@@ -160,9 +176,15 @@ class Timed:
         """The works of the pass."""
         torch.cuda.synchronize()
         self._is_first = False
-        copies = iter(self._copies)
+        copies, resources = iter(self._copies), iter(self._resources)
         return [
-            DeviceWork(name, own, start.elapsed_time(end), own and next(copies, False))
+            DeviceWork(
+                name,
+                own,
+                start.elapsed_time(end),
+                copies_only=own and next(copies, False),
+                resources=next(resources, None) if own else None,
+            )
             for name, own, start, end in self._marks
         ]
 

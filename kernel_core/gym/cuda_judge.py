@@ -9,29 +9,32 @@ from __future__ import annotations
 import contextlib
 import secrets
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 
 from kernel_core.config import GymConfig
 from kernel_core.errors import GymUnavailable, NotAProblem
+from kernel_core.gym.baselines import Baseline, Baselines
 from kernel_core.gym.bench import Bench
 from kernel_core.gym.case import Case
 from kernel_core.gym.claims import Failure, Loaded, NotLoaded
-from kernel_core.gym.clock import Clocked, clocks_agree, settle, summarize
+from kernel_core.gym.clock import Clocked, summarize
 from kernel_core.gym.device_memory import ArenaPool
+from kernel_core.gym.host import Gpu, describe_host
 from kernel_core.gym.inputs import Draw
 from kernel_core.gym.judge import KEPT_PROBLEMS, Judge, keep
 from kernel_core.gym.protocol import JudgeRequest
 from kernel_core.gym.reference import Reference, Trial, outline
-from kernel_core.gym.runs import Answer, Conversation, Died, load_header
-from kernel_core.gym.timed_calls import arena_bytes, clock_calls
+from kernel_core.gym.runs import Answer, Died, load_header
+from kernel_core.gym.stopwatch import Stopwatch
+from kernel_core.gym.timed_calls import arena_bytes
 from kernel_core.gym.turns import Room
 from kernel_core.gym.witness import replay_times, weigh_times
-from kernel_core.records import Evaluation, Timing, Verdict
+from kernel_core.records import Evaluation
+from kernel_core.store import Store
 
 _SMALL_BYTES, _LARGE_BYTES = 64 << 20, 1 << 30
 """Inputs of large trials are not kept but drawn again; of small ones more timed calls are verified."""
@@ -41,37 +44,36 @@ _KEPT_SHARE, _WAITING_SHARE, _WORKING_SHARE = 0.15, 0.28, 0.35
 compile; for those that work. The rest is for everybody's contexts."""
 _FOOTPRINT = 3
 """Memory that one candidate at work may need beside its arena, in units of its inputs and outputs."""
-_CLOCKINGS = 3
 _GROUP = 16
 """Candidates of one problem that share secret inputs."""
 _OUT_OF_MEMORY = "OutOfMemoryError"
-_AS_CANDIDATE = "\n\nModelNew = Model\n"
+_AS_CANDIDATE = {
+    "eager": "\n\nModelNew = Model\n",
+    "compile": "\n\ndef ModelNew(*arguments):\n    return torch.compile(Model(*arguments))\n",
+}
+_COMPILE_DEADLINE_S = 120.0
+"""Beyond the usual one, for `torch.compile`."""
 
 
 class _TooLittleMemory(Exception):
     """A process found the GPU's memory full, maybe of others' work."""
 
 
-@dataclass(frozen=True, slots=True)
-class Baseline:
-    """The reference's own time, and what the judge's clock sees beside it."""
-
-    timing: Timing
-    overhead_ms: float
-
-
 class CudaJudge(Judge):
     """Threads may evaluate at once; each candidate still meets one judge, one GPU and one clock."""
 
-    def __init__(self, config: GymConfig, bench: Bench) -> None:
+    def __init__(self, config: GymConfig, bench: Bench, store: Store | None) -> None:
         super().__init__(config, bench)
-        total_bytes = torch.cuda.get_device_properties(0).total_memory
+        self._gpu = Gpu()
+        self.host = describe_host(self._gpu)
+        self._stopwatch = Stopwatch(config, bench, self._gpu, self._lock)
+        self._baselines = Baselines(store, self.host, config.baseline)
+        total_bytes = self._gpu.total_bytes
         self._waiting = Room(int(_WAITING_SHARE * total_bytes))
         self._working = Room(int(_WORKING_SHARE * total_bytes))
         self._arenas = ArenaPool(int(_WAITING_SHARE * total_bytes))
         self._kept_bytes = int(_KEPT_SHARE * total_bytes)
         self._outlines: OrderedDict[str, Trial] = OrderedDict()
-        self._baselines: OrderedDict[str, Baseline] = OrderedDict()
         self._baseline_lock = threading.Lock()
         self._draws: OrderedDict[str, list[tuple[str, Draw]]] = OrderedDict()
         self._groups: OrderedDict[str, list[int]] = OrderedDict()
@@ -119,7 +121,8 @@ class CudaJudge(Judge):
         clocked: Clocked | None = None
         with self._bench.converse("runner") as talk:
             if self._try_all(talk, reference, seed, case):
-                clocked = self._clock_candidate(talk, reference, like, seed, case, baseline.overhead_ms)
+                hidden = self._hidden_trials(reference, like, seed, case)
+                clocked = self._stopwatch.clock(talk, reference, like, hidden, case, baseline)
         # While the trace is compiled again, others may work.
         case.room.close()
         if case.verdict is not None or clocked is None:
@@ -130,10 +133,7 @@ class CudaJudge(Judge):
                 replayed_ms = self._replay(reference, seed, case)
             if replayed_ms is None:
                 return
-        timing, fault = settle(clocked, baseline.overhead_ms, like.num_bytes, replayed_ms)
-        if fault:
-            case.note("clock_disagrees", fault)
-        case.timing, case.reference_timing = timing, baseline.timing
+        self._stopwatch.conclude(clocked, baseline, reference, like, replayed_ms, case)
 
     @contextlib.contextmanager
     def _turn(self, case: Case) -> Iterator[None]:
@@ -160,99 +160,52 @@ class CudaJudge(Judge):
             works = replay_times(case, reference, fresh, talk, self._turn_alone(case))
         return weigh_times(case, works) if works is not None else None
 
+    def _hidden_trials(self, reference: Reference, like: Trial, seed: int, case: Case) -> list[Trial]:
+        """Those whose outputs are compared among the timed calls."""
+        count = _VERIFIED_OF_SMALL if like.num_bytes <= _SMALL_BYTES else 1
+        with case.phase("expected"):
+            _, draw = self._choose_draws(reference, seed)[-1]
+            return [self._trial(reference, seed, f"timed {i}", draw) for i in range(count)]
+
     # The reference's time -------------------------------------------------------------------------
 
     def _baseline(self, reference: Reference, like: Trial) -> Baseline:
         """Measured once, the way a candidate is: in a process of its own, by both clocks."""
         with self._baseline_lock:
-            if reference.key not in self._baselines:
-                keep(self._baselines, reference.key, self._measure_baseline(reference, like), 1024)
-            return self._baselines[reference.key]
+            known = self._baselines.get(reference)
+            if known is None:
+                known = self._measure_baseline(reference, like)
+                self._baselines.put(reference, known)
+            return known
 
     def _measure_baseline(self, reference: Reference, like: Trial) -> Baseline:
         size = arena_bytes(like)
         room, waiting = self._working.take(_FOOTPRINT * like.num_bytes), self._waiting.take(size)
         with waiting, room, self._arenas.lend(size) as bed, self._bench.converse("runner") as talk:
             with self._bench.share():
-                header, arena = load_header(reference, reference.source + _AS_CANDIDATE)
+                source = reference.source + _AS_CANDIDATE[self._config.baseline]
+                header, arena = load_header(reference, source)
+            if self._config.baseline == "compile":
+                talk.pause(_COMPILE_DEADLINE_S)
             descriptors = (arena.descriptor,)
             answer = talk.ask(header, (Loaded, NotLoaded), descriptors=descriptors, turn=self._bench.share())
             arena.close()
             if not (isinstance(answer, Answer) and isinstance(answer.claim, Loaded)):
                 raise self._cannot_time(reference, _say(answer))
-            with self._alone(talk):
-                clocked = clock_calls(talk, reference, like, [], self._lock, bed)
+            if self._config.baseline == "compile":
+                # What the first calls compile is not to be waited for alone.
+                with self._bench.share():
+                    self._stopwatch.calls(talk, reference, like, [], bed)
+            with self._stopwatch.alone(talk):
+                clocked = self._stopwatch.calls(talk, reference, like, [], bed)
         if not isinstance(clocked, Clocked):
             raise self._cannot_time(reference, _say(clocked))
-        return Baseline(summarize(clocked.times_ms), clocked.overhead_ms)
+        return Baseline(timing=summarize(clocked), overhead_ms=clocked.overhead_ms)
 
     def _cannot_time(self, reference: Reference, reason: str) -> Exception:
         if reason.startswith(_OUT_OF_MEMORY):
             return _TooLittleMemory(reason)
         return NotAProblem(f"the reference of {reference.problem.id} cannot be timed: {reason}")
-
-    # Timed calls ----------------------------------------------------------------------------------
-
-    def _clock_candidate(
-        self,
-        talk: Conversation,
-        reference: Reference,
-        like: Trial,
-        seed: int,
-        case: Case,
-        overhead_ms: float,
-    ) -> Clocked | None:
-        """None, and a verdict, when a call fails or a verified output is wrong."""
-        count = _VERIFIED_OF_SMALL if like.num_bytes <= _SMALL_BYTES else 1
-        with case.phase("expected"):
-            _, draw = self._choose_draws(reference, seed)[-1]
-            trials = [self._trial(reference, seed, f"timed {i}", draw) for i in range(count)]
-        with contextlib.ExitStack() as stack:
-            with case.phase("wait to be timed"):
-                stack.enter_context(self._alone(talk))
-            with case.phase("timed"):
-                clocked = self._clock_until_agreed(talk, reference, like, trials, case, overhead_ms)
-        match clocked:
-            case str():
-                case.fail(Verdict.WRONG, f"{clocked} (a timed call)")
-            case Died():
-                case.fail(Verdict.TIMED_OUT if clocked.timed_out else Verdict.CRASHED, clocked.reason)
-            case Failure():
-                case.fail(Verdict.CRASHED, f"{clocked.error}: {clocked.message}", clocked.line)
-            case Clocked():
-                return clocked
-        return None
-
-    def _clock_until_agreed(
-        self,
-        talk: Conversation,
-        reference: Reference,
-        like: Trial,
-        trials: list[Trial],
-        case: Case,
-        overhead_ms: float,
-    ) -> Clocked | str | Died | Failure:
-        """The host may be busy when it should look at its clock: only a disagreement that stays counts."""
-        assert case.arena is not None
-        best: Clocked | None = None
-        for _ in range(_CLOCKINGS):
-            clocked = clock_calls(talk, reference, like, trials, self._lock, case.arena)
-            if not isinstance(clocked, Clocked):
-                return clocked
-            if best is None or clocked.wall_ms < best.wall_ms:
-                best = clocked
-            if clocks_agree(best, overhead_ms, like.num_bytes):
-                break
-        assert best is not None
-        return best
-
-    @contextlib.contextmanager
-    def _alone(self, talk: Conversation) -> Iterator[None]:
-        """The GPU for this candidate alone; waiting for it is not held against the candidate."""
-        waiting = time.monotonic()
-        with self._bench.alone():
-            talk.pause(time.monotonic() - waiting)
-            yield
 
     # What is kept ---------------------------------------------------------------------------------
 

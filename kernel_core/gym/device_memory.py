@@ -14,14 +14,13 @@ import functools
 import os
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import torch
 
-from kernel_core.errors import GymUnavailable
 from kernel_core.gym.arena import DTYPES, Slot
+from kernel_core.gym.cuda_driver import call_driver
 
-_PINNED, _POSIX_DESCRIPTOR, _ON_DEVICE, _READ_WRITE, _OUT_OF_MEMORY = 1, 1, 1, 3, 2
+_PINNED, _POSIX_DESCRIPTOR, _ON_DEVICE, _READ_WRITE = 1, 1, 1, 3
 
 
 class _Location(ctypes.Structure):
@@ -59,9 +58,9 @@ class DeviceArena:
         torch.cuda.set_device(torch.cuda.current_device())  # makes the context this thread's own
         handle, properties = ctypes.c_uint64(), _properties()
         size = ctypes.c_size_t(_rounded(num_bytes))
-        _call("cuMemCreate", ctypes.byref(handle), size, ctypes.byref(properties), ctypes.c_uint64(0))
+        call_driver("cuMemCreate", ctypes.byref(handle), size, ctypes.byref(properties), ctypes.c_uint64(0))
         descriptor = ctypes.c_int()
-        _call(
+        call_driver(
             "cuMemExportToShareableHandle",
             ctypes.byref(descriptor),
             handle,
@@ -74,7 +73,7 @@ class DeviceArena:
     def open(cls, descriptor: int, num_bytes: int) -> DeviceArena:
         """Memory that another process made, at an address of this process's own."""
         handle = ctypes.c_uint64()
-        _call(
+        call_driver(
             "cuMemImportFromShareableHandle",
             ctypes.byref(handle),
             ctypes.c_void_p(descriptor),
@@ -103,10 +102,10 @@ class DeviceArena:
         self._is_mapped = False
         torch.cuda.synchronize()
         size = ctypes.c_size_t(self._size)
-        _call("cuMemUnmap", ctypes.c_uint64(self._address), size)
+        call_driver("cuMemUnmap", ctypes.c_uint64(self._address), size)
         if reuse_address:
-            _call("cuMemAddressFree", ctypes.c_uint64(self._address), size)
-        _call("cuMemRelease", ctypes.c_uint64(self._handle))
+            call_driver("cuMemAddressFree", ctypes.c_uint64(self._address), size)
+        call_driver("cuMemRelease", ctypes.c_uint64(self._handle))
         os.close(self.descriptor)
 
     def _raw(self, slot: Slot) -> torch.Tensor:
@@ -176,9 +175,9 @@ class _Bytes:
 def _map(handle: int, size: int) -> int:
     address, access = ctypes.c_uint64(), _Access(_location(), _READ_WRITE)
     zero, num_bytes = ctypes.c_uint64(0), ctypes.c_size_t(size)
-    _call("cuMemAddressReserve", ctypes.byref(address), num_bytes, ctypes.c_size_t(0), zero, zero)
-    _call("cuMemMap", address, num_bytes, ctypes.c_size_t(0), ctypes.c_uint64(handle), zero)
-    _call("cuMemSetAccess", address, num_bytes, ctypes.byref(access), ctypes.c_size_t(1))
+    call_driver("cuMemAddressReserve", ctypes.byref(address), num_bytes, ctypes.c_size_t(0), zero, zero)
+    call_driver("cuMemMap", address, num_bytes, ctypes.c_size_t(0), ctypes.c_uint64(handle), zero)
+    call_driver("cuMemSetAccess", address, num_bytes, ctypes.byref(access), ctypes.c_size_t(1))
     return address.value
 
 
@@ -193,26 +192,10 @@ def _properties() -> _Properties:
 @functools.cache
 def _granularity() -> int:
     size, properties = ctypes.c_size_t(), _properties()
-    _call("cuMemGetAllocationGranularity", ctypes.byref(size), ctypes.byref(properties), 0)
+    call_driver("cuMemGetAllocationGranularity", ctypes.byref(size), ctypes.byref(properties), 0)
     return size.value
 
 
 def _rounded(num_bytes: int) -> int:
     unit = _granularity()
     return -(-num_bytes // unit) * unit
-
-
-@functools.cache
-def _driver() -> Any:
-    return ctypes.CDLL("libcuda.so.1")
-
-
-def _call(name: str, *arguments: Any) -> None:
-    error = getattr(_driver(), name)(*arguments)
-    if error == _OUT_OF_MEMORY:
-        raise torch.cuda.OutOfMemoryError(f"{name} found no memory")
-    if error:
-        text = ctypes.c_char_p()
-        _driver().cuGetErrorName(error, ctypes.byref(text))
-        told = (text.value or b"an unknown error").decode()
-        raise GymUnavailable(f"the GPU driver's {name} failed: {told}; free the GPU's memory, then run again")

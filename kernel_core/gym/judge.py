@@ -24,6 +24,7 @@ from kernel_core.gym.case import Case
 from kernel_core.gym.claims import Loaded, NotLoaded, Raised, Ran
 from kernel_core.gym.compare import compare_outputs
 from kernel_core.gym.guard import inspect_source
+from kernel_core.gym.host import describe_host
 from kernel_core.gym.inputs import Draw
 from kernel_core.gym.protocol import JudgeRequest
 from kernel_core.gym.reference import Reference, Trial, derive_seed, reference_key
@@ -49,6 +50,7 @@ class Judge:
 
     def __init__(self, config: GymConfig, bench: Bench) -> None:
         self._config = config
+        self.host = describe_host()
         self._strict = config.rules == "kernelbench"
         self._bench = bench
         self._references: OrderedDict[str, Reference] = OrderedDict()
@@ -65,7 +67,7 @@ class Judge:
         elif (tree := _parse(case)) is not None:
             case.findings.extend(inspect_source(tree))
             self._decide(request, seed, case)
-        return case.evaluation(self._bench.device, time.monotonic() - started)
+        return case.evaluation(self._bench.device, self.host, time.monotonic() - started)
 
     def _decide(self, request: JudgeRequest, seed: int, case: Case) -> None:
         raise NotImplementedError

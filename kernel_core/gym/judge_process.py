@@ -28,6 +28,7 @@ from kernel_core.gym.judge import Judge
 from kernel_core.gym.protocol import JudgeRequest
 from kernel_core.gym.warm import CudaBench, bring_up, wait_for_job
 from kernel_core.gym.zygote import Zygote
+from kernel_core.store import Store
 
 _log = logging.getLogger(__name__)
 _ZYGOTES_BY_GPU = 3
@@ -83,7 +84,8 @@ def live_on_gpu(channels: socket.socket, index: int) -> None:
             if judge is None:
                 config = GymConfig.model_validate(hello["config"])
                 folder = stack.enter_context(_folder(hello["base"]))
-                judge = CudaJudge(config, CudaBench(config, [Zygote(one) for one in zygotes], folder))
+                bench = CudaBench(config, [Zygote(one) for one in zygotes], folder)
+                judge = CudaJudge(config, bench, Store(hello["store"]) if hello["store"] else None)
             threading.Thread(target=_answer_all, args=(channel, judge), daemon=True).start()
 
 

@@ -89,6 +89,14 @@ class PooledGym:
         """What the judges were told."""
         return self._config
 
+    def hello(self) -> dict[str, Any]:
+        """What each new judge is told first."""
+        return {
+            "config": self._config.model_dump(mode="json"),
+            "base": self._base,
+            "store": self._cache.root,
+        }
+
     @property
     def base(self) -> str:
         """The folder under which judges keep their temporary files."""
@@ -207,8 +215,7 @@ class _Seat:
             try:
                 if self._channel is None:
                     self._channel = self._gym.new_judge(self._gpu)
-                    hello = {"config": self._gym.config.model_dump(mode="json"), "base": self._gym.base}
-                    wire.send(self._channel, hello)
+                    wire.send(self._channel, self._gym.hello())
                 wire.send(self._channel, header)
                 patience = time.monotonic() + _PATIENCE_S + 4 * self._gym.config.deadline_s
                 return _read_answer(wire.receive(self._channel, deadline=patience).header)

@@ -224,4 +224,7 @@ class _Player:
         }
         tensors = [value for value in values.values() if isinstance(value, torch.Tensor)]
         with self._conduct.launch(kernel.fn.__name__, list(self._storages.values()), tensors):
-            kernel[tuple(operation["grid"])](**values, **self._conduct.options(operation["options"]))
+            compiled = kernel[tuple(operation["grid"])](
+                **values, **self._conduct.options(operation["options"])
+            )
+            self._conduct.launched(compiled)

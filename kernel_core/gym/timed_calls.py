@@ -20,6 +20,7 @@ from kernel_core.gym.claims import Failure, Mapped, Timed
 from kernel_core.gym.clock import Clocked
 from kernel_core.gym.compare import compare_values
 from kernel_core.gym.device_memory import DeviceArena
+from kernel_core.gym.host import Gpu
 from kernel_core.gym.reference import Reference, Trial
 from kernel_core.gym.runs import Conversation, Died, fill, pack, settle_device
 
@@ -39,6 +40,7 @@ def clock_calls(
     trials: Sequence[Trial],
     lock: contextlib.AbstractContextManager[Any],
     arena: DeviceArena,
+    gpu: Gpu,
 ) -> Clocked | str | Died | Failure:
     """Calls until there are enough. `like` says what inputs and outputs look like, `trials` lie hidden
     among the calls, `lock` guards the reference. A text is what is wrong with an output."""
@@ -51,7 +53,9 @@ def clock_calls(
     places = _RANDOM.sample(range(wanted), min(wanted, len(trials)))
     rounds = _Rounds(talk, reference, bed, lock)
     fault = rounds.go(wanted, dict(zip(places, trials, strict=False)))
-    return fault if fault is not None else Clocked(tuple(rounds.times_ms), rounds.wall_ms)
+    if fault is not None:
+        return fault
+    return Clocked(tuple(rounds.times_ms), rounds.wall_ms, gpu.clocks())
 
 
 def arena_bytes(like: Trial) -> int:

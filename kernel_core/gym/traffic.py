@@ -64,7 +64,7 @@ def count_eager(reference: Reference) -> EagerTraffic:
         full, compulsory = _count(problem, problem.source, needed, "meta")
     except Exception:
         # Operators that need data, or inputs that name a device: predict at the run sizes, and say so.
-        full, compulsory = _count(problem, reference.source, needed, "cpu")
+        full, compulsory = _count(problem, reference.source, needed, reference.device)
         small, own_sizes = full, False
     bytes_ratio = _ratio(sum(w.bytes_distinct for w in full), sum(w.bytes_distinct for w in small))
     flops_ratio = _ratio(sum(w.flops + w.dot_flops for w in full), sum(w.flops + w.dot_flops for w in small))

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from kernel_core.gym.case import Case
 from kernel_core.gym.claims import Claim, DeviceWork, Failure, Replayed, ReplayedOnDevice
 from kernel_core.gym.compare import compare_outputs
+from kernel_core.gym.kernel_use import slowest_kernel
 from kernel_core.gym.reference import Reference, Trial
 from kernel_core.gym.runs import Answer, Conversation, Delivery, Died, deliver
 from kernel_core.gym.traffic import EagerTraffic, predict, scaled
@@ -111,6 +112,7 @@ def weigh_times(case: Case, works: Sequence[DeviceWork]) -> float:
     total_ms = sum(work.device_ms for work in works)
     own_ms = sum(work.device_ms for work in works if work.own)
     case.own_kernel_share = own_ms / total_ms if total_ms else None
+    case.slowest = slowest_kernel(works)
     _refuse_decoys(case, works, case.own_kernel_share or 0.0, "device time")
     return total_ms
 

@@ -77,7 +77,7 @@ def _live_once(
     """The whole life of a child. It leaves through `os._exit`, so no handler of ours runs in it."""
     code = 70
     try:
-        for name in ("TRITON_CACHE_DIR", "TMPDIR", "HOME"):
+        for name in ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TMPDIR", "HOME"):
             os.environ[name] = cage.folder
         tempfile.tempdir = cage.folder
         os.chdir(cage.folder)

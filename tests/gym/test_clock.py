@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel_core.gym.clock import Clocked, clocks_agree, settle, summarize
+from kernel_core.gym.clock import Clocked, Clocks, clocks_agree, settle, straddled, summarize
+from kernel_core.records import Timing
 
 TIMES = tuple(1.0 + 0.001 * (i % 7) for i in range(50))
 
@@ -53,7 +54,7 @@ def test_a_slow_host_is_no_lie() -> None:
 
 @given(st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=200))
 def test_the_interval_holds_the_median(times: list[float]) -> None:
-    timing = summarize(times)
+    timing = summarize(Clocked(tuple(times), sum(times)))
     assert timing.ci_low_ms <= timing.median_ms <= timing.ci_high_ms
     assert min(times) <= timing.ci_low_ms and timing.ci_high_ms <= max(times)
     assert timing.num_calls == len(times)
@@ -61,7 +62,29 @@ def test_the_interval_holds_the_median(times: list[float]) -> None:
 
 def test_the_interval_narrows_with_calls() -> None:
     def width(count: int) -> float:
-        timing = summarize([1.0 + 0.01 * ((i * 37) % 101) for i in range(count)])
+        timing = summarize(Clocked(tuple(1.0 + 0.01 * ((i * 37) % 101) for i in range(count)), 0.0))
         return timing.ci_high_ms - timing.ci_low_ms
 
     assert width(400) < width(100) < width(25)
+
+
+def _timing(low_ms: float, median_ms: float, high_ms: float) -> Timing:
+    return Timing(
+        median_ms=median_ms, ci_low_ms=low_ms, ci_high_ms=high_ms, num_calls=50, clock="device_events"
+    )
+
+
+def test_a_speedup_too_near_to_one_that_matters_is_known_as_such() -> None:
+    reference = _timing(0.99, 1.0, 1.01)
+    assert straddled(_timing(0.99, 1.0, 1.01), reference, (1.0, 1.2)) == 1.0
+    assert straddled(_timing(0.82, 0.83, 0.84), reference, (1.0, 1.2)) == 1.2
+    assert straddled(_timing(0.89, 0.90, 0.91), reference, (1.0, 1.2)) is None
+    assert straddled(_timing(0.99, 1.0, 1.01), reference, ()) is None
+
+
+def test_further_calls_are_added_to_the_first() -> None:
+    both = _clocked().joined(Clocked((2.0,), 2.1, Clocks(1980, ("power cap",))))
+    assert both.times_ms == (*TIMES, 2.0)
+    assert both.wall_ms == pytest.approx(_clocked().wall_ms + 2.1)
+    timing = summarize(both)
+    assert (timing.sm_mhz, timing.throttled) == (1980, ("power cap",))

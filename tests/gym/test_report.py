@@ -9,7 +9,7 @@ import pytest
 from kernel_core.feedback import MAX_CHARS, describe
 from kernel_core.gym.guard import inspect_source
 from kernel_core.gym.report import judge_report
-from kernel_core.records import Evaluation, Finding, Provenance, Traffic, Verdict
+from kernel_core.records import Evaluation, Finding, Host, KernelUse, Provenance, Traffic, Verdict
 
 _TRAFFIC = Traffic(
     bytes_accessed=2_000_000,
@@ -36,6 +36,7 @@ def test_report_has_the_keys_of_the_contract() -> None:
         feedback="correct",
         gym_version="1",
         device="cpu",
+        host=Host(python="3.11.7", torch="2.11.0", triton="3.6.0"),
         seconds=0.3,
     )
     assert judge_report(evaluation) == {
@@ -54,6 +55,7 @@ def test_report_has_the_keys_of_the_contract() -> None:
         "seconds": 0.3,
         "gym_version": "1",
         "device": "cpu",
+        "host": {"python": "3.11.7", "torch": "2.11.0", "triton": "3.6.0", "gpu": None, "driver": None},
         "sandbox": [],
         "problem_id": "p",
         "candidate_sha": "c",
@@ -96,6 +98,26 @@ def test_feedback_on_a_correct_kernel_says_what_could_be_better() -> None:
     assert describe(Verdict.CORRECT, predicted_speedup=1.804, traffic=_TRAFFIC) == (
         "correct; predicted 1.80x of eager on H200; own kernels do 100 % of the work; 1 launch, 1 MB moved"
     )
+
+
+def test_feedback_of_a_measured_kernel_says_what_it_took_of_the_gpu() -> None:
+    use = KernelUse(
+        name="softmax_" + "x" * 60,
+        time_share=0.834,
+        registers=64,
+        spilled_bytes=32,
+        shared_bytes=16_384,
+        occupancy=0.5,
+    )
+    text = describe(
+        Verdict.CORRECT, speedup=1.5, own_share=0.9, num_launches=2, slowest=use, bandwidth_share=0.62
+    )
+    assert text.startswith(
+        "correct; 1.50x of eager; own kernels do 90 % of the work; 2 launches; softmax_xxx"
+    )
+    assert "83 % of the time, 64 registers, 32 B spilled, 16.4 kB shared, occupancy 50 %" in text
+    assert text.endswith("inputs and outputs move at 62 % of the memory's peak")
+    assert len(text) <= MAX_CHARS
 
 
 def test_feedback_fits_a_prompt() -> None:

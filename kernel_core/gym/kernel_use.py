@@ -1,0 +1,65 @@
+"""What a compiled kernel takes of a multiprocessor, and how many of it fit there at once."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from kernel_core.gym.claims import DeviceWork
+from kernel_core.gym.cuda_driver import call_driver
+from kernel_core.records import KernelUse
+
+_LANES, _WORD_BYTES = 32, 4
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """Of one launch: by thread registers and spilled bytes, by program shared bytes; occupancy in [0, 1]."""
+
+    registers: int
+    spilled_bytes: int
+    shared_bytes: int
+    occupancy: float
+
+
+def resources_of(compiled: Any) -> Resources | None:
+    """What Triton's compiler and the driver say of a kernel that was launched; None where they do not."""
+    try:
+        warps, shared_bytes = int(compiled.metadata.num_warps), int(compiled.metadata.shared)
+        registers, spilled_words = int(compiled.n_regs), int(compiled.n_spills)
+        function = ctypes.c_void_p(int(compiled.function))
+    except (AttributeError, TypeError, ValueError):
+        return None
+    blocks, threads = ctypes.c_int(), ctypes.c_int(warps * _LANES)
+    call_driver(
+        "cuOccupancyMaxActiveBlocksPerMultiprocessor",
+        ctypes.byref(blocks),
+        function,
+        threads,
+        ctypes.c_size_t(shared_bytes),
+    )
+    device = torch.cuda.get_device_properties(torch.cuda.current_device())
+    return Resources(
+        registers=registers,
+        spilled_bytes=_WORD_BYTES * spilled_words,
+        shared_bytes=shared_bytes,
+        occupancy=blocks.value * threads.value / device.max_threads_per_multi_processor,
+    )
+
+
+def slowest_kernel(works: Sequence[DeviceWork]) -> KernelUse | None:
+    """The own kernel that took the most time over all its launches, by its longest launch."""
+    own = [(work, work.resources) for work in works if work.own and work.resources is not None]
+    times: dict[str, float] = {}
+    for work, _ in own:
+        times[work.name] = times.get(work.name, 0.0) + work.device_ms
+    total_ms = sum(work.device_ms for work in works)
+    if not times or not total_ms:
+        return None
+    name = max(times, key=lambda one: times[one])
+    _, use = max((one for one in own if one[0].name == name), key=lambda one: one[0].device_ms)
+    return KernelUse(name=name, time_share=times[name] / total_ms, **use.model_dump())

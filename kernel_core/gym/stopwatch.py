@@ -1,0 +1,171 @@
+"""When a candidate is timed, how often, and which time counts in the end."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from kernel_core.config import GymConfig
+from kernel_core.gym.baselines import Baseline
+from kernel_core.gym.bench import Bench
+from kernel_core.gym.case import Case
+from kernel_core.gym.claims import Failure
+from kernel_core.gym.clock import Clocked, as_wall, clocks_agree, settle, straddled, summarize
+from kernel_core.gym.device_memory import DeviceArena
+from kernel_core.gym.host import Gpu
+from kernel_core.gym.reference import Reference, Trial
+from kernel_core.gym.runs import Conversation, Died
+from kernel_core.gym.timed_calls import clock_calls
+from kernel_core.gym.traffic import count_eager
+from kernel_core.records import Timing, Verdict
+
+_CLOCKINGS, _RETIMINGS = 3, 2
+_KEPT_FLOORS = 1024
+
+
+class Stopwatch:
+    """Times candidates on one GPU, one at a time. `lock` guards references."""
+
+    def __init__(
+        self, config: GymConfig, bench: Bench, gpu: Gpu, lock: contextlib.AbstractContextManager[Any]
+    ) -> None:
+        self._thresholds = config.retime_at
+        self._bench = bench
+        self._gpu = gpu
+        self._lock = lock
+        self._compulsory: OrderedDict[str, int] = OrderedDict()
+
+    @contextlib.contextmanager
+    def alone(self, talk: Conversation) -> Iterator[None]:
+        """The GPU for this candidate alone; waiting for it is not held against the candidate."""
+        waiting = time.monotonic()
+        with self._bench.alone():
+            talk.pause(time.monotonic() - waiting)
+            yield
+
+    def calls(
+        self,
+        talk: Conversation,
+        reference: Reference,
+        like: Trial,
+        hidden: Sequence[Trial],
+        bed: DeviceArena,
+    ) -> Clocked | str | Died | Failure:
+        """See `timed_calls.clock_calls`."""
+        return clock_calls(talk, reference, like, hidden, self._lock, bed, self._gpu)
+
+    def clock(
+        self,
+        talk: Conversation,
+        reference: Reference,
+        like: Trial,
+        hidden: Sequence[Trial],
+        case: Case,
+        baseline: Baseline,
+    ) -> Clocked | None:
+        """None, and a verdict, when a call fails or one of the hidden trials' outputs is wrong."""
+        with contextlib.ExitStack() as stack:
+            with case.phase("wait to be timed"):
+                stack.enter_context(self.alone(talk))
+            with case.phase("timed"):
+                clocked = self._clock_until_sure(talk, reference, like, hidden, case, baseline)
+        match clocked:
+            case str():
+                case.fail(Verdict.WRONG, f"{clocked} (a timed call)")
+            case Died():
+                case.fail(Verdict.TIMED_OUT if clocked.timed_out else Verdict.CRASHED, clocked.reason)
+            case Failure():
+                case.fail(Verdict.CRASHED, f"{clocked.error}: {clocked.message}", clocked.line)
+            case Clocked():
+                return clocked
+        return None
+
+    def conclude(
+        self,
+        clocked: Clocked,
+        baseline: Baseline,
+        reference: Reference,
+        like: Trial,
+        replayed_ms: float | None,
+        case: Case,
+    ) -> None:
+        """Set the times that count, and note what was odd about the claimed ones."""
+        timing, fault = settle(clocked, baseline.overhead_ms, like.num_bytes, replayed_ms)
+        if fault:
+            case.note("clock_disagrees", fault)
+        timing = self._above_floor(reference, like, timing, case)
+        near = straddled(timing, baseline.timing, self._thresholds)
+        if near is not None:
+            case.note("near_threshold", f"too near to {near:g}x to say on which side")
+        case.timing, case.reference_timing = timing, baseline.timing
+        if self._gpu.bytes_per_s:
+            case.bandwidth_share = like.num_bytes / (1e-3 * timing.median_ms) / self._gpu.bytes_per_s
+
+    def _clock_until_sure(
+        self,
+        talk: Conversation,
+        reference: Reference,
+        like: Trial,
+        hidden: Sequence[Trial],
+        case: Case,
+        baseline: Baseline,
+    ) -> Clocked | str | Died | Failure:
+        """Longer where the speed-up is too near to one that matters to say on which side it lies."""
+        clocked = self._clock_until_agreed(talk, reference, like, hidden, case, baseline)
+        for _ in range(_RETIMINGS):
+            if not isinstance(clocked, Clocked):
+                break
+            if straddled(summarize(clocked), baseline.timing, self._thresholds) is None:
+                break
+            more = self._clock_until_agreed(talk, reference, like, hidden, case, baseline)
+            clocked = clocked.joined(more) if isinstance(more, Clocked) else more
+        return clocked
+
+    def _clock_until_agreed(
+        self,
+        talk: Conversation,
+        reference: Reference,
+        like: Trial,
+        hidden: Sequence[Trial],
+        case: Case,
+        baseline: Baseline,
+    ) -> Clocked | str | Died | Failure:
+        """The host may be busy when it should look at its clock: only a disagreement that stays counts."""
+        assert case.arena is not None
+        best: Clocked | None = None
+        for _ in range(_CLOCKINGS):
+            clocked = self.calls(talk, reference, like, hidden, case.arena)
+            if not isinstance(clocked, Clocked):
+                return clocked
+            if best is None or clocked.wall_ms < best.wall_ms:
+                best = clocked
+            if clocks_agree(best, baseline.overhead_ms, like.num_bytes):
+                break
+        assert best is not None
+        return best
+
+    def _above_floor(self, reference: Reference, like: Trial, timing: Timing, case: Case) -> Timing:
+        """No kernel reads its inputs faster than the memory gives them; what claims so counts as that fast.
+
+        Which bytes nobody can avoid is looked into only where all of them would be too many. Outputs may
+        still lie in the cache when the clock stops.
+        """
+        rate = self._gpu.bytes_per_s
+        if rate is None or timing.median_ms >= 1e3 * like.num_bytes / rate:
+            return timing
+        floor_ms = 1e3 * (self._compulsory_bytes(reference) - self._gpu.cache_bytes) / rate
+        if timing.median_ms >= floor_ms:
+            return timing
+        case.note("below_roofline", f"{timing.median_ms:.4g} ms, but its memory needs {floor_ms:.4g} ms")
+        return as_wall(timing, floor_ms)
+
+    def _compulsory_bytes(self, reference: Reference) -> int:
+        with self._bench.share(), self._lock:
+            if reference.key not in self._compulsory:
+                self._compulsory[reference.key] = count_eager(reference).compulsory_bytes
+                while len(self._compulsory) > _KEPT_FLOORS:
+                    self._compulsory.popitem(last=False)
+            return self._compulsory[reference.key]
