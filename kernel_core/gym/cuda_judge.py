@@ -28,7 +28,7 @@ from kernel_core.gym.inputs import Draw
 from kernel_core.gym.judge import KEPT_PROBLEMS, Judge, keep
 from kernel_core.gym.protocol import JudgeRequest
 from kernel_core.gym.reference import Reference, Trial, outline
-from kernel_core.gym.runs import Answer, Died, load_header
+from kernel_core.gym.runs import Answer, Conversation, Died, load_header
 from kernel_core.gym.stopwatch import Stopwatch
 from kernel_core.gym.timed_calls import arena_bytes
 from kernel_core.gym.turns import Room
@@ -74,7 +74,7 @@ class CudaJudge(Judge):
         self._arenas = ArenaPool(int(_WAITING_SHARE * total_bytes))
         self._kept_bytes = int(_KEPT_SHARE * total_bytes)
         self._outlines: OrderedDict[str, Trial] = OrderedDict()
-        self._baseline_lock = threading.Lock()
+        self._baseline_locks: dict[str, threading.Lock] = {}
         self._draws: OrderedDict[str, list[tuple[str, Draw]]] = OrderedDict()
         self._groups: OrderedDict[str, list[int]] = OrderedDict()
 
@@ -143,10 +143,12 @@ class CudaJudge(Judge):
             yield
 
     @contextlib.contextmanager
-    def _turn_alone(self, case: Case) -> Iterator[None]:
-        case.room.enter_context(self._working.take(case.footprint))
-        with self._bench.alone(), case.phase("replay alone"):
-            yield
+    def _alone(self, talk: Conversation, case: Case) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            with talk.excused():
+                stack.enter_context(self._bench.alone())
+            with case.phase("replay alone"):
+                yield
 
     def _replay(self, reference: Reference, seed: int, case: Case) -> float | None:
         """Device time of the replayed trace, in milliseconds; None when the work is not the candidate's."""
@@ -157,7 +159,7 @@ class CudaJudge(Judge):
             _, draw = self._choose_draws(reference, seed)[-1]
             fresh = self._trial(reference, seed, "timed 0", draw)
         with self._bench.converse("replay") as talk:
-            works = replay_times(case, reference, fresh, talk, self._turn_alone(case))
+            works = replay_times(case, reference, fresh, talk, self._turn(case), self._alone(talk, case))
         return weigh_times(case, works) if works is not None else None
 
     def _hidden_trials(self, reference: Reference, like: Trial, seed: int, case: Case) -> list[Trial]:
@@ -171,7 +173,9 @@ class CudaJudge(Judge):
 
     def _baseline(self, reference: Reference, like: Trial) -> Baseline:
         """Measured once, the way a candidate is: in a process of its own, by both clocks."""
-        with self._baseline_lock:
+        with self._lock:
+            lock = self._baseline_locks.setdefault(reference.key, threading.Lock())
+        with lock:
             known = self._baselines.get(reference)
             if known is None:
                 known = self._measure_baseline(reference, like)
@@ -192,12 +196,7 @@ class CudaJudge(Judge):
             arena.close()
             if not (isinstance(answer, Answer) and isinstance(answer.claim, Loaded)):
                 raise self._cannot_time(reference, _say(answer))
-            if self._config.baseline == "compile":
-                # What the first calls compile is not to be waited for alone.
-                with self._bench.share():
-                    self._stopwatch.calls(talk, reference, like, [], bed)
-            with self._stopwatch.alone(talk):
-                clocked = self._stopwatch.calls(talk, reference, like, [], bed)
+            clocked = self._stopwatch.calls(talk, reference, like, [], bed)
         if not isinstance(clocked, Clocked):
             raise self._cannot_time(reference, _say(clocked))
         return Baseline(timing=summarize(clocked), overhead_ms=clocked.overhead_ms)
@@ -227,8 +226,12 @@ class CudaJudge(Judge):
         return self._outlines[reference.key]
 
     def _trial(self, reference: Reference, seed: int, label: str, draw: Draw) -> Trial:
-        """Trials are kept while they fit; of large ones only what is expected."""
+        """Trials are kept while they fit; of large ones only what is expected. How far honest arithmetic
+        strays is measured by the first of each family of inputs."""
         key = (reference.key, seed, f"{label}:{draw}")
+        first, alike = self._first_label(draw), None
+        if not self._strict and label != first and key not in self._trials:
+            alike = self._trial(reference, seed, first, draw)
         known = self._outlines.get(reference.key)
         footprint = _FOOTPRINT * known.num_bytes if known else self._working.num_bytes
         if key in self._trials:
@@ -238,7 +241,12 @@ class CudaJudge(Judge):
             if trial is not None:
                 self._trials.move_to_end(key)
             if trial is None:
-                trial = self._compute(reference, seed, label, draw)
+                number = self._number(seed, label, draw)
+                trial = (
+                    reference.trial(number, draw, exact=not self._strict)
+                    if alike is None
+                    else reference.trial_like(alike, number)
+                )
                 large = trial.num_bytes > _LARGE_BYTES
                 if large:
                     trial = replace(trial, inputs=[])

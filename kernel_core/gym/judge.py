@@ -52,6 +52,7 @@ class Judge:
         self._config = config
         self.host = describe_host()
         self._strict = config.rules == "kernelbench"
+        self._num_own = max(1, config.trials - 1)
         self._bench = bench
         self._references: OrderedDict[str, Reference] = OrderedDict()
         self._trials: OrderedDict[tuple[str, int, str], Trial] = OrderedDict()
@@ -178,10 +179,14 @@ class Judge:
         """The problem's own draws, and last one of normal numbers where the reference can take them."""
         if self._strict:
             return [(f"{number}", "own") for number in kernelbench.SEEDS]
-        count = max(1, self._config.trials - 1)
-        hostile = self._trial(reference, seed, f"trial {count}", "normal")
+        hostile = self._trial(reference, seed, self._first_label("normal"), "normal")
         last: Draw = "normal" if _is_finite(hostile) else "own"
-        return [*((f"trial {i}", "own") for i in range(count)), (f"trial {count}", last)]
+        own: list[tuple[str, Draw]] = [(f"trial {i}", "own") for i in range(self._num_own)]
+        return [*own, (self._first_label("normal"), last)]
+
+    def _first_label(self, draw: Draw) -> str:
+        """Of the first trial with inputs of a family."""
+        return "trial 0" if draw == "own" else f"trial {self._num_own}"
 
     def _has_trace(self, case: Case) -> bool:
         """Whether kernels of its own were launched in a pass that can be replayed; if not, it is a hack."""
@@ -221,11 +226,9 @@ class Judge:
         key = (reference.key, seed, f"{label}:{draw}")
         with self._bench.share(), self._lock:
             if key not in self._trials:
-                keep(self._trials, key, self._compute(reference, seed, label, draw), _KEPT_TRIALS)
+                trial = reference.trial(self._number(seed, label, draw), draw, exact=not self._strict)
+                keep(self._trials, key, trial, _KEPT_TRIALS)
             return self._trials[key]
-
-    def _compute(self, reference: Reference, seed: int, label: str, draw: Draw) -> Trial:
-        return reference.trial(self._number(seed, label, draw), draw, exact=not self._strict)
 
     def _number(self, seed: int, label: str, draw: Draw) -> int:
         """The seed of one draw; KernelBench's are public."""

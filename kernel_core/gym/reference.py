@@ -22,6 +22,8 @@ from kernel_core.problems.source import resize
 from kernel_core.records import Constant, Problem
 from kernel_core.store import digest_of
 
+_BOTH_STRAY = 1.25
+"""Allowances are four errors of the reference's or more; its own values stray by one."""
 _EXACT_BYTES = 4 << 30
 """Larger inputs and outputs than this are not computed in float64, which would take many times as much."""
 
@@ -123,6 +125,25 @@ class Reference:
             for index, (leaf, one) in enumerate(zip(plain, true, strict=True))
         )
         return Trial(draw, seed, pristine, nesting, expected, changed)
+
+    def trial_like(self, known: Trial, seed: int) -> Trial:
+        """Inputs of the same family under another seed, and expected outputs in the reference's own
+        arithmetic: a third of the work of `trial`. What is allowed is what was measured for `known`, and a
+        little more, because here the expected values have that error too."""
+        with self._own_seeds():
+            inputs = self.draw(seed, known.draw)
+            with tf32_products(False):
+                nesting, plain = flatten(self._forward(self.module, inputs, seed))
+            if known.changes_inputs:
+                inputs = self.draw(seed, known.draw)
+        expected = tuple(
+            replace(
+                self._expected(leaf, leaf, None),
+                allowance=_BOTH_STRAY * one.allowance,
+            )
+            for leaf, one in zip(plain, known.expected, strict=True)
+        )
+        return Trial(known.draw, seed, inputs, nesting, expected, known.changes_inputs)
 
     def inputs_that_matter(self) -> tuple[int, ...]:
         """Positions of the tensor inputs without which the output would be another."""

@@ -134,6 +134,15 @@ class Conversation:
         """Time that the child is not to be blamed for."""
         self._deadline += seconds
 
+    @contextlib.contextmanager
+    def excused(self) -> Iterator[None]:
+        """What happens here takes none of the child's time."""
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            self.pause(time.monotonic() - started)
+
     def end(self) -> Ended:
         """Kill what still lives."""
         if self._ended is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -13,7 +12,7 @@ from kernel_core.gym.baselines import Baseline
 from kernel_core.gym.bench import Bench
 from kernel_core.gym.case import Case
 from kernel_core.gym.claims import Failure
-from kernel_core.gym.clock import Clocked, as_wall, clocks_agree, settle, straddled, summarize
+from kernel_core.gym.clock import Clocked, Clocks, as_wall, clocks_agree, settle, straddled, summarize
 from kernel_core.gym.device_memory import DeviceArena
 from kernel_core.gym.host import Gpu
 from kernel_core.gym.reference import Reference, Trial
@@ -38,14 +37,6 @@ class Stopwatch:
         self._lock = lock
         self._compulsory: OrderedDict[str, int] = OrderedDict()
 
-    @contextlib.contextmanager
-    def alone(self, talk: Conversation) -> Iterator[None]:
-        """The GPU for this candidate alone; waiting for it is not held against the candidate."""
-        waiting = time.monotonic()
-        with self._bench.alone():
-            talk.pause(time.monotonic() - waiting)
-            yield
-
     def calls(
         self,
         talk: Conversation,
@@ -53,9 +44,11 @@ class Stopwatch:
         like: Trial,
         hidden: Sequence[Trial],
         bed: DeviceArena,
+        case: Case | None = None,
     ) -> Clocked | str | Died | Failure:
-        """See `timed_calls.clock_calls`."""
-        return clock_calls(talk, reference, like, hidden, self._lock, bed, self._gpu)
+        """See `timed_calls.clock_calls`. The reference itself has no case."""
+        turns = _Turns(self._bench, self._gpu, case)
+        return clock_calls(talk, reference, like, hidden, self._lock, bed, turns)
 
     def clock(
         self,
@@ -67,11 +60,8 @@ class Stopwatch:
         baseline: Baseline,
     ) -> Clocked | None:
         """None, and a verdict, when a call fails or one of the hidden trials' outputs is wrong."""
-        with contextlib.ExitStack() as stack:
-            with case.phase("wait to be timed"):
-                stack.enter_context(self.alone(talk))
-            with case.phase("timed"):
-                clocked = self._clock_until_sure(talk, reference, like, hidden, case, baseline)
+        with case.phase("timed"):
+            clocked = self._clock_until_sure(talk, reference, like, hidden, case, baseline)
         match clocked:
             case str():
                 case.fail(Verdict.WRONG, f"{clocked} (a timed call)")
@@ -137,7 +127,7 @@ class Stopwatch:
         assert case.arena is not None
         best: Clocked | None = None
         for _ in range(_CLOCKINGS):
-            clocked = self.calls(talk, reference, like, hidden, case.arena)
+            clocked = self.calls(talk, reference, like, hidden, case.arena, case)
             if not isinstance(clocked, Clocked):
                 return clocked
             if best is None or clocked.wall_ms < best.wall_ms:
@@ -169,3 +159,31 @@ class Stopwatch:
                 while len(self._compulsory) > _KEPT_FLOORS:
                     self._compulsory.popitem(last=False)
             return self._compulsory[reference.key]
+
+
+class _Turns:
+    """See `timed_calls.GpuTurns`; where there is a case, its phases say how long it had the GPU alone."""
+
+    def __init__(self, bench: Bench, gpu: Gpu, case: Case | None) -> None:
+        self._bench = bench
+        self._gpu = gpu
+        self._case = case
+
+    @contextlib.contextmanager
+    def share(self, talk: Conversation) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            with talk.excused():
+                stack.enter_context(self._bench.share())
+            yield
+
+    @contextlib.contextmanager
+    def alone(self, talk: Conversation) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            with talk.excused():
+                stack.enter_context(self._bench.alone())
+            if self._case is not None:
+                stack.enter_context(self._case.phase("timed alone"))
+            yield
+
+    def clocks(self) -> Clocks:
+        return self._gpu.clocks()

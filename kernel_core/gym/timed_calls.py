@@ -1,5 +1,6 @@
 """The judge's side of timing: a bed of inputs and poisoned outputs for many calls, and its own clock.
 
+The GPU is had alone for the calls only; what goes before and after happens beside others' work.
 Every call has contents of its own at addresses of its own. Some calls, nobody else knows which, have inputs
 whose outputs the judge knows, and are compared; contents of the others are drawn for the moment.
 """
@@ -11,18 +12,17 @@ import random
 import secrets
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 from kernel_core.gym.arena import DTYPES, lay_out
 from kernel_core.gym.claims import Failure, Mapped, Timed
-from kernel_core.gym.clock import Clocked
+from kernel_core.gym.clock import Clocked, Clocks
 from kernel_core.gym.compare import compare_values
 from kernel_core.gym.device_memory import DeviceArena
-from kernel_core.gym.host import Gpu
 from kernel_core.gym.reference import Reference, Trial
-from kernel_core.gym.runs import Conversation, Died, fill, pack, settle_device
+from kernel_core.gym.runs import Answer, Conversation, Died, fill, pack, settle_device
 
 _WARM_UP_CALLS = 3
 """A process does some things once: these calls are thrown away, and tell how many to make."""
@@ -33,6 +33,22 @@ _BED_BYTES = 4 << 30
 _RANDOM = random.SystemRandom()
 
 
+class GpuTurns(Protocol):
+    """The GPU, shared or alone; waiting for it takes none of the candidate's time."""
+
+    def share(self, talk: Conversation) -> contextlib.AbstractContextManager[None]:
+        """Beside others."""
+        ...
+
+    def alone(self, talk: Conversation) -> contextlib.AbstractContextManager[None]:
+        """With nobody beside."""
+        ...
+
+    def clocks(self) -> Clocks:
+        """The state of the GPU now."""
+        ...
+
+
 def clock_calls(
     talk: Conversation,
     reference: Reference,
@@ -40,22 +56,22 @@ def clock_calls(
     trials: Sequence[Trial],
     lock: contextlib.AbstractContextManager[Any],
     arena: DeviceArena,
-    gpu: Gpu,
+    turns: GpuTurns,
 ) -> Clocked | str | Died | Failure:
     """Calls until there are enough. `like` says what inputs and outputs look like, `trials` lie hidden
     among the calls, `lock` guards the reference. A text is what is wrong with an output."""
     bed = _Bed(like, arena)
-    warm_up = _Rounds(talk, reference, bed, lock)
+    warm_up = _Rounds(talk, reference, bed, lock, turns, alone=False)
     fault = warm_up.go(_WARM_UP_CALLS, {})
     if fault is not None:
         return fault
-    wanted = _enough(warm_up.wall_ms / _WARM_UP_CALLS)
+    wanted = _enough(min(warm_up.times_ms))
     places = _RANDOM.sample(range(wanted), min(wanted, len(trials)))
-    rounds = _Rounds(talk, reference, bed, lock)
+    rounds = _Rounds(talk, reference, bed, lock, turns, alone=True)
     fault = rounds.go(wanted, dict(zip(places, trials, strict=False)))
     if fault is not None:
         return fault
-    return Clocked(tuple(rounds.times_ms), rounds.wall_ms, gpu.clocks())
+    return Clocked(tuple(rounds.times_ms), rounds.wall_ms, rounds.state)
 
 
 def arena_bytes(like: Trial) -> int:
@@ -85,13 +101,18 @@ class _Rounds:
         reference: Reference,
         bed: _Bed,
         lock: contextlib.AbstractContextManager[Any],
+        turns: GpuTurns,
+        alone: bool,
     ) -> None:
         self._talk = talk
         self._reference = reference
         self._bed = bed
         self._lock = lock
+        self._turns = turns
+        self._alone = alone
         self.times_ms: list[float] = []
         self.wall_ms = 0.0
+        self.state = Clocks()
 
     def go(self, count: int, hidden: dict[int, Trial]) -> str | Died | Failure | None:
         """Make so many calls; `hidden` are trials by their place among them."""
@@ -105,22 +126,14 @@ class _Rounds:
         return None
 
     def _round(self, count: int, hidden: dict[int, Trial]) -> str | Died | Failure | None:
-        mapped = self._talk.ask(self._bed.mapping(), (Mapped,), descriptors=(self._bed.arena.descriptor,))
-        if isinstance(mapped, Died):
-            return mapped
-        for place in range(count):
-            trial = hidden.get(place)
-            with self._lock:
-                if trial is not None:
-                    inputs = self._reference.inputs_of(trial)
-                else:
-                    inputs = self._reference.draw(secrets.randbits(60), "own")
-            self._bed.lay(place, inputs)
-            del inputs
-        settle_device("cuda")
-        started = time.perf_counter()
-        answer = self._talk.ask(self._bed.calls(count), (Timed, Failure))
-        wall_ms = 1e3 * (time.perf_counter() - started)
+        answer = self._prepare(count, hidden)
+        if isinstance(answer, Died):
+            return answer
+        with self._turns.alone(self._talk) if self._alone else self._turns.share(self._talk):
+            started = time.perf_counter()
+            answer = self._talk.ask(self._bed.calls(count), (Timed, Failure))
+            wall_ms = 1e3 * (time.perf_counter() - started)
+            self.state = self._turns.clocks()
         if isinstance(answer, Died):
             return answer
         if isinstance(answer.claim, Failure):
@@ -129,8 +142,25 @@ class _Rounds:
             return Died(timed_out=False, reason="it wrote to a channel that is not its own")
         self.times_ms += answer.claim.times_ms
         self.wall_ms += wall_ms
-        faults = (self._bed.compare(place, trial) for place, trial in hidden.items())
-        return next((fault for fault in faults if fault is not None), None)
+        with self._turns.share(self._talk):
+            faults = (self._bed.compare(place, trial) for place, trial in hidden.items())
+            return next((fault for fault in faults if fault is not None), None)
+
+    def _prepare(self, count: int, hidden: dict[int, Trial]) -> Answer | Died:
+        """Have the memory mapped afresh, and lay out contents that nobody knows yet."""
+        with self._turns.share(self._talk):
+            mapped = self._talk.ask(self._bed.mapping(), (Mapped,), descriptors=(self._bed.arena.descriptor,))
+            with self._talk.excused():
+                for place in range(count if isinstance(mapped, Answer) else 0):
+                    self._bed.lay(place, self._contents(hidden.get(place)))
+                settle_device("cuda")
+        return mapped
+
+    def _contents(self, trial: Trial | None) -> list[Any]:
+        with self._lock:
+            if trial is not None:
+                return self._reference.inputs_of(trial)
+            return self._reference.draw(secrets.randbits(60), "own")
 
 
 class _Bed:

@@ -33,10 +33,18 @@ def replay_times(
     fresh: Trial,
     talk: Conversation,
     turn: contextlib.AbstractContextManager[None],
+    alone: contextlib.AbstractContextManager[None],
 ) -> tuple[DeviceWork, ...] | None:
-    """The same on a GPU, with device times; `turn` is what to wait for after compiling."""
-    replayed = _replay(case, reference, fresh, talk, ReplayedOnDevice, turn)
-    return replayed.works if isinstance(replayed, ReplayedOnDevice) else None
+    """The same on a GPU, with device times; `turn` is what to wait for after compiling, `alone` what to
+    wait for before the passes that are timed."""
+    if _replay(case, reference, fresh, talk, ReplayedOnDevice, turn) is None:
+        return None
+    with alone:
+        answer = talk.ask({"time": True}, (ReplayedOnDevice, Failure))
+    if isinstance(answer, Answer) and isinstance(answer.claim, ReplayedOnDevice):
+        return answer.claim.works
+    _fail_to_reproduce(case, answer)
+    return None
 
 
 def _replay(
@@ -72,14 +80,8 @@ def _replay(
 
 
 def _weigh_answer(case: Case, fresh: Trial, answer: Answer | Died, delivered: list[Delivery]) -> Claim | None:
-    if isinstance(answer, Died) and answer.timed_out:
-        case.fail(Verdict.TIMED_OUT, answer.reason)
-        return None
     if isinstance(answer, Died) or isinstance(answer.claim, Failure) or not delivered:
-        reason = _reason(answer)
-        case.ran_out_of_memory = reason.startswith("OutOfMemoryError")
-        case.note("not_reproduced", f"replay: {reason[:200]}")
-        case.fail(Verdict.HACKED, "its recorded work does not run on other inputs")
+        _fail_to_reproduce(case, answer)
         return None
     if not _gives_expected(delivered[0], fresh, mute=False):
         case.note("not_reproduced", "the recorded kernels and operators give other outputs on new inputs")
@@ -90,6 +92,16 @@ def _weigh_answer(case: Case, fresh: Trial, answer: Answer | Died, delivered: li
         case.fail(Verdict.HACKED, "the outputs do not depend on its kernels")
         return None
     return answer.claim
+
+
+def _fail_to_reproduce(case: Case, answer: Answer | Died) -> None:
+    if isinstance(answer, Died) and answer.timed_out:
+        case.fail(Verdict.TIMED_OUT, answer.reason)
+        return
+    reason = _reason(answer)
+    case.ran_out_of_memory = reason.startswith("OutOfMemoryError")
+    case.note("not_reproduced", f"replay: {reason[:200]}")
+    case.fail(Verdict.HACKED, "its recorded work does not run on other inputs")
 
 
 def _reason(answer: Answer | Died) -> str:

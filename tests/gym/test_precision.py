@@ -6,8 +6,10 @@ import pytest
 import torch
 
 from kernel_core.gym.compare import compare_values
+from kernel_core.gym.inputs import Draw
 from kernel_core.gym.precision import allowed_error, allowed_table, error_by_size
-from kernel_core.gym.reference import Expected
+from kernel_core.gym.reference import Expected, Reference
+from kernel_core.records import Problem
 
 MANTISSA_BITS = {"tf32": 10, "bfloat16": 7}
 
@@ -53,3 +55,18 @@ def test_errors_are_looked_up_by_size() -> None:
     table = error_by_size(exact + torch.tensor([1e-7, 0.5]), exact)
     assert allowed_error(table, exact).tolist() == pytest.approx([1e-7, 0.5])
     assert allowed_error(0.25, exact).item() == 0.25
+
+
+@pytest.mark.parametrize("draw", ["own", "normal"])
+def test_a_cheaper_trial_has_the_same_inputs_and_nearly_the_same_expectations(
+    problems: dict[str, Problem], draw: Draw
+) -> None:
+    reference = Reference(problems["linear_gelu"], problems["linear_gelu"].cpu_constants)
+    known, exact = reference.trial(1, draw), reference.trial(2, draw)
+    cheap = reference.trial_like(known, 2)
+    assert all(torch.equal(one, other) for one, other in zip(cheap.inputs, exact.inputs, strict=True))
+    [mine], [first], [true] = cheap.expected, known.expected, exact.expected
+    assert compare_values(true.value.float(), mine) is None
+    assert compare_values(first.value.float(), mine) is not None
+    assert isinstance(mine.allowance, torch.Tensor) and isinstance(first.allowance, torch.Tensor)
+    assert (mine.allowance >= first.allowance).all()
