@@ -1,10 +1,10 @@
 """Claim: the judge is many times faster than KernelBench's evaluator, and agrees where that one is right.
 
 Judges the kernels under `benchmarks/kernelbench/` for KernelBench's own problems, at their own sizes, on
-one GPU, with both evaluators: ours all at once, as in training; KernelBench's `eval_kernel_against_ref` in a
-fresh process each, with 5 correctness trials and 100 timed calls. Prints both verdicts and times,
-evaluations an hour, and where ours spends its time. What is done is kept in `--work`, so that it can go on
-in pieces.
+one GPU, with both evaluators: KernelBench's `eval_kernel_against_ref` in a fresh process each, with 5
+correctness trials and 100 timed calls; ours all at once, and as in training in groups: each kernel as it is
+and compiled for more warps. Prints both verdicts and times, evaluations an hour, and where ours spends its
+time. What is done is kept in `--work`, so that it can go on in pieces.
 
     KERNELBENCH_ROOT=../KernelBench python benchmarks/judge_against_kernelbench.py --work /tmp/peer
 """
@@ -15,30 +15,33 @@ import argparse
 import json
 import os
 import random
-import statistics
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+from comparison_page import Runs, comparison_page
+from kernelbench_pairs import Pair, kernelbench_pairs
 from machine import describe_machine
 from rich.console import Console
 
 from kernel_core.config import GymConfig
 from kernel_core.gym import open_gym
 from kernel_core.gym.pool import PooledGym
+from kernel_core.gym.problem_module import ProblemModule
 from kernel_core.gym.protocol import JudgeRequest
 from kernel_core.gym.report import judge_report
 from kernel_core.problems.load import load_file
 from kernel_core.records import Candidate
 
-KERNELS = Path(__file__).parent / "kernelbench"
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 COMMAND = "KERNELBENCH_ROOT=../KernelBench python benchmarks/judge_against_kernelbench.py"
 PEER_TIMEOUT_S = 300.0
+SMALL_BYTES = 64 << 20
 
 PEER = """
 import json, sys, time, types
@@ -65,31 +68,13 @@ print(json.dumps({
 """
 
 
-@dataclass(frozen=True)
-class Pair:
-    """One candidate for one problem."""
-
-    key: str
-    kind: str
-    problem: Path
-
-    @property
-    def name(self) -> str:
-        """As it is filed."""
-        return f"{self.key}_{self.kind}"
-
-    @property
-    def kernel(self) -> Path:
-        """The candidate's file."""
-        return KERNELS / f"{self.name}.py"
-
-
 def main() -> int:
     """Run what is missing, as far as the seconds go; print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--work", type=Path, required=True, help="where results are kept")
     parser.add_argument("--seconds", type=float, default=1e9, help="for KernelBench's evaluator, this time")
-    parser.add_argument("--in-flight", type=int, default=8)
+    parser.add_argument("--in-flight", type=int, default=12)
+    parser.add_argument("--warps", type=int, nargs="*", default=[8], help="of the groups' further kernels")
     parser.add_argument("--first", nargs="*", default=[], help="candidates for KernelBench to begin with")
     parser.add_argument("--write", action="store_true", help="write the page and the data to docs/results")
     arguments = parser.parse_args()
@@ -98,30 +83,27 @@ def main() -> int:
         print("KERNELBENCH_ROOT must name a checkout of KernelBench", file=sys.stderr)
         return 2
     arguments.work.mkdir(parents=True, exist_ok=True)
-    pairs = _pairs(root)
-    ours = _ours(pairs, arguments.work / "ours.json", arguments.in_flight)
+    pairs = kernelbench_pairs(root)
+    groups = [replace(pair, warps=warps) for pair in pairs for warps in (0, *arguments.warps)]
+    small = [pair for pair in groups if _input_bytes(pair.problem) <= SMALL_BYTES]
+    ours = _ours(groups, arguments.work / "ours.json", arguments.in_flight)
+    ours_small = _ours(small, arguments.work / "ours_small.json", arguments.in_flight)
     theirs = _theirs(pairs, arguments.work / "theirs.jsonl", root, arguments.seconds, arguments.first)
-    lines = _report(pairs, ours, theirs)
+    runs = Runs(ours, ours_small, theirs)
+    lines = comparison_page(pairs, groups, runs, f"{COMMAND} --work DIR --write")
     Console(width=200).print("\n".join(lines), markup=False, highlight=False)
     if arguments.write:
         RESULTS.mkdir(parents=True, exist_ok=True)
-        (RESULTS / "judge_h200.json").write_text(json.dumps({"ours": ours, "kernelbench": theirs}, indent=1))
+        (RESULTS / "judge_h200.json").write_text(json.dumps(asdict(runs), indent=1))
         (RESULTS / "judge_h200.md").write_text("\n".join(lines) + "\n")
     return 0
 
 
-def _pairs(root: Path) -> list[Pair]:
-    keys = sorted({file.stem.rpartition("_")[0] for file in KERNELS.glob("*_honest.py")}, key=_order)
-    found = []
-    for key in keys:
-        level, number = key.split("_")
-        problem = next((root / "KernelBench" / f"level{level}").glob(f"{number}_*.py"))
-        found += [Pair(key, kind, problem) for kind in ("honest", "wrong")]
-    return found
-
-
-def _order(key: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in key.split("_"))
+def _input_bytes(problem: Path) -> int:
+    """Of the tensors that `get_inputs` gives, found out without making them."""
+    found = load_file(problem)
+    inputs = ProblemModule(found.source, found.id, device="meta").inputs()
+    return sum(one.numel() * one.element_size() for one in inputs if isinstance(one, torch.Tensor))
 
 
 # Ours ---------------------------------------------------------------------------------------------
@@ -148,7 +130,7 @@ def _ours(pairs: list[Pair], kept: Path, in_flight: int) -> dict[str, Any]:
 
 
 def _judge(gym: PooledGym, pair: Pair) -> dict[str, Any]:
-    candidate = Candidate.from_source(pair.kernel.read_text())
+    candidate = Candidate.from_source(pair.source)
     [evaluation] = gym.judge([JudgeRequest(problem=load_file(pair.problem), candidate=candidate)])
     report = judge_report(evaluation)
     timing = evaluation.timing
@@ -202,79 +184,6 @@ def _evaluate(pair: Pair, root: Path) -> dict[str, Any]:
     except (IndexError, ValueError):
         return {"seconds": seconds, "error": done.stderr.strip()[-300:]}
     return answer | {"seconds": seconds}
-
-
-# Report -------------------------------------------------------------------------------------------
-
-
-def _report(pairs: list[Pair], ours: dict[str, Any], theirs: dict[str, dict[str, Any]]) -> list[str]:
-    candidates = ours["candidates"]
-    rate = 3600 * len(candidates) / ours["wall_s"]
-    both = [pair for pair in pairs if pair.name in theirs]
-    lines = [
-        "# The judge beside KernelBench's evaluator, on one GPU",
-        "",
-        f"    {COMMAND} --work DIR --write",
-        "",
-        f"Machine: {ours['machine']}.",
-        "",
-        f"Ours: {len(candidates)} candidates for {len(candidates) // 2} problems in {ours['wall_s']:.1f} s, "
-        f"{rate:,.0f} evaluations an hour, with each problem's inputs, expected outputs and baseline.",
-    ]
-    if both:
-        their_s = statistics.fmean(theirs[pair.name]["seconds"] for pair in both)
-        our_s = ours["wall_s"] / len(candidates)
-        lines += [
-            "",
-            f"KernelBench: {len(both)} of these candidates so far, {their_s:.1f} s each on average, "
-            f"{3600 / their_s:,.0f} an hour: **{their_s / our_s:.0f} times** as long as ours.",
-        ]
-    lines += ["", "## Where ours spends its time", "", *_phases(candidates)]
-    lines += ["", "## Candidate by candidate", "", *_table(both or pairs, candidates, theirs)]
-    return lines
-
-
-def _phases(candidates: dict[str, Any]) -> list[str]:
-    totals: dict[str, float] = {}
-    for one in candidates.values():
-        for phase, seconds in one["phases_s"].items():
-            totals[phase] = totals.get(phase, 0.0) + seconds
-    lines = ["| phase | seconds a candidate, waiting included |", "|---|---|"]
-    return lines + [f"| {name} | {seconds / len(candidates):.2f} |" for name, seconds in totals.items()]
-
-
-def _table(pairs: list[Pair], ours: dict[str, Any], theirs: dict[str, dict[str, Any]]) -> list[str]:
-    lines = [
-        "| candidate | ours | KernelBench | ours ms | KernelBench ms | ratio | our speed-up | their speed-up "
-        "| our s | their s |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    for pair in pairs:
-        mine, other = ours[pair.name], theirs.get(pair.name, {})
-        verdict = (
-            "" if not other else other.get("error") or ("correct" if other["correct"] else "not correct")
-        )
-        times = mine["runtime_ms"], other.get("runtime_ms") if verdict == "correct" else None
-        ratio = times[0] / times[1] if times[0] and times[1] else None
-        speedup = other["reference_ms"] / times[1] if times[1] and other.get("reference_ms") else None
-        cells = [
-            f"L{pair.problem.parent.name[-1]} {pair.problem.stem} {pair.kind}",
-            mine["verdict"],
-            verdict[:40],
-            _number(times[0]),
-            _number(times[1]),
-            _number(ratio),
-            _number(mine["speedup"]),
-            _number(speedup),
-            f"{mine['seconds']:.1f}",
-            f"{other['seconds']:.1f}" if other else "",
-        ]
-        lines.append("| " + " | ".join(cells) + " |")
-    return lines
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}"
 
 
 if __name__ == "__main__":

@@ -1,0 +1,167 @@
+"""What two evaluators made of the same candidates, as a page: rates, fidelity, phases, one row each."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+from kernelbench_pairs import Pair
+
+_LONG_MS = 0.1
+"""From here on both clocks should agree closely."""
+_CLOSE = 0.03
+
+
+@dataclass(frozen=True)
+class Runs:
+    """`all` and `small` are ours (`wall_s`, `machine`, `candidates` by name), over all problems and over
+    those with small inputs; `theirs` is by name, as far as it got."""
+
+    all: dict[str, Any]
+    small: dict[str, Any]
+    theirs: dict[str, dict[str, Any]]
+
+
+def comparison_page(pairs: list[Pair], groups: list[Pair], runs: Runs, command: str) -> list[str]:
+    """The lines of the page; `groups` are all that ours judged, `pairs` those that both may have."""
+    both = [pair for pair in pairs if pair.name in runs.theirs]
+    return [
+        "# The judge beside KernelBench's evaluator, on one GPU",
+        "",
+        f"    {command}",
+        "",
+        f"Machine: {runs.all['machine']}.",
+        "",
+        *_rates(groups, both, runs),
+        "",
+        "## Fidelity",
+        "",
+        *_fidelity(groups, both, runs),
+        "",
+        "## Where ours spends its time",
+        "",
+        *_phases(runs.all["candidates"]),
+        "",
+        "## Candidate by candidate",
+        "",
+        *_table(both or pairs, runs),
+    ]
+
+
+def _rates(groups: list[Pair], both: list[Pair], runs: Runs) -> list[str]:
+    lines = ["| problems | ours | KernelBench | ratio |", "|---|---|---|---|"]
+    for name, ours in (("all", runs.all), ("small inputs only", runs.small)):
+        candidates = ours["candidates"]
+        shared = [runs.theirs[pair.name]["seconds"] for pair in both if pair.name in candidates]
+        our_s = ours["wall_s"] / len(candidates)
+        cells = [name, f"{len(candidates)} in {ours['wall_s']:.1f} s: {3600 / our_s:,.0f} an hour"]
+        if shared:
+            their_s = statistics.fmean(shared)
+            cells += [
+                f"{len(shared)} so far, {their_s:.1f} s each: {3600 / their_s:,.0f} an hour",
+                f"**{their_s / our_s:.0f}**",
+            ]
+        lines.append("| " + " | ".join(cells) + " |")
+    candidates = runs.all["candidates"]
+    alone_s = _alone_s(candidates)
+    return [
+        *lines,
+        "",
+        f"Ours judges {len({pair.key for pair in groups})} problems in groups, from nothing: inputs, "
+        "expected outputs and baselines are included. Over all problems, the GPU was had alone for "
+        f"{100 * alone_s / runs.all['wall_s']:.0f} % of the time; if nothing else were to be waited for, "
+        f"it would be {3600 * len(candidates) / alone_s:,.0f} evaluations an hour.",
+    ]
+
+
+def _alone_s(candidates: dict[str, Any]) -> float:
+    """Seconds in which nobody else may use the GPU."""
+    phases = [one["phases_s"] for one in candidates.values()]
+    return sum(one.get("timed alone", 0.0) + one.get("replay alone", 0.0) for one in phases)
+
+
+def _fidelity(groups: list[Pair], both: list[Pair], runs: Runs) -> list[str]:
+    candidates = runs.all["candidates"]
+    wrong = [
+        f"{pair.name} ({candidates[pair.name]['verdict']})"
+        for pair in groups
+        if (candidates[pair.name]["verdict"] == "correct") != (pair.kind == "honest")
+    ]
+    lines = [
+        f"Ours accepts honest kernels and refuses wrong ones: {len(groups) - len(wrong)} of {len(groups)}"
+        + (f"; not so: {', '.join(wrong)}." if wrong else "."),
+    ]
+    other = [
+        f"{pair.name} (ours {candidates[pair.name]['verdict']})"
+        for pair in both
+        if (candidates[pair.name]["verdict"] == "correct") != bool(runs.theirs[pair.name].get("correct"))
+    ]
+    lines += ["", f"Verdicts that differ from KernelBench's: {', '.join(other) or 'none'}."]
+    times = pd.DataFrame([_times(pair, runs) for pair in both]).dropna()
+    if len(times) < 2:
+        return lines
+    long = times[times["theirs"] >= _LONG_MS]
+    error = (long["ours"] / long["theirs"] - 1).abs()
+    ranks = times[["our_speedup", "their_speedup"]].rank()
+    return [
+        *lines,
+        "",
+        f"Our median against KernelBench's mean, {len(long)} kernels above {_LONG_MS} ms: within "
+        f"{100 * _CLOSE:.0f} % for {int((error <= _CLOSE).sum())}, {100 * error.max():.1f} % at most. "
+        f"Rank correlation of the {len(times)} speed-ups: "
+        f"{ranks['our_speedup'].corr(ranks['their_speedup']):.3f}.",
+    ]
+
+
+def _times(pair: Pair, runs: Runs) -> dict[str, Any]:
+    """Milliseconds and speed-ups by both; nothing where one of them has none."""
+    mine, other = runs.all["candidates"][pair.name], runs.theirs.get(pair.name, {})
+    if not other.get("correct") or mine["runtime_ms"] is None or not other["runtime_ms"] > 0:
+        return {}
+    return {
+        "ours": mine["runtime_ms"],
+        "theirs": other["runtime_ms"],
+        "our_speedup": mine["speedup"],
+        "their_speedup": other["reference_ms"] / other["runtime_ms"],
+    }
+
+
+def _phases(candidates: dict[str, Any]) -> list[str]:
+    totals: dict[str, float] = {}
+    for one in candidates.values():
+        for phase, seconds in one["phases_s"].items():
+            totals[phase] = totals.get(phase, 0.0) + seconds
+    lines = ["| phase | seconds a candidate, waiting included |", "|---|---|"]
+    return lines + [f"| {name} | {seconds / len(candidates):.2f} |" for name, seconds in totals.items()]
+
+
+def _table(pairs: list[Pair], runs: Runs) -> list[str]:
+    lines = [
+        "| candidate | ours | KernelBench | ours ms | KernelBench ms | ratio | our speed-up | their speed-up "
+        "| our s | their s |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for pair in pairs:
+        mine, other = runs.all["candidates"][pair.name], runs.theirs.get(pair.name, {})
+        verdict = other.get("error") or ("correct" if other.get("correct") else "not correct")
+        both = _times(pair, runs)
+        cells = [
+            f"L{pair.problem.parent.name[-1]} {pair.problem.stem} {pair.kind}",
+            mine["verdict"],
+            verdict[:40] if other else "",
+            _number(mine["runtime_ms"]),
+            _number(both.get("theirs")),
+            _number(both["ours"] / both["theirs"] if both else None),
+            _number(mine["speedup"]),
+            _number(both.get("their_speedup")),
+            f"{mine['seconds']:.1f}",
+            f"{other['seconds']:.1f}" if other else "",
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    return lines
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
