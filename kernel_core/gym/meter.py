@@ -183,7 +183,7 @@ def _wrap_dot(builder: Any, meter: Meter) -> None:
         meter.dot_flops += work
         element = str(left.dtype.scalar)
         exact = element == "fp32" and "IEEE" in str(precision).upper()
-        meter.dot_dtype = "float32" if exact else element
+        meter.dot_dtype = "ieee" if exact else element
         return dot(self, left, right, accumulator, precision, *rest)
 
     builder.create_dot = counted
