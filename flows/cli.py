@@ -100,6 +100,13 @@ def _add_judge(judge: argparse.ArgumentParser) -> None:
     judge.add_argument(
         "--rules", choices=("dojo", "kernelbench"), default="dojo", help="KernelBench's are for comparison"
     )
+    judge.add_argument(
+        "--cluster",
+        nargs="?",
+        const="auto",
+        metavar="ADDRESS",
+        help="on the nodes of a Ray cluster, by default that of RAY_ADDRESS or of this host",
+    )
     judge.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a size constant")
     judge.add_argument("--seed", type=int, default=None, help="of the input draws; a fresh one by default")
     judge.add_argument("--json", action="store_true", help="the last line of stdout is one JSON object")
@@ -151,7 +158,9 @@ def _judge(arguments: argparse.Namespace) -> int:
     from flows.commands.judge import judge_batch, judge_one
     from kernel_core.errors import ConfigError
 
-    gym = {"device": arguments.device, "rules": arguments.rules}
+    gym = {"device": arguments.device, "rules": arguments.rules, "cluster": "local"}
+    if arguments.cluster is not None:
+        gym |= {"cluster": "ray", "ray_address": arguments.cluster}
     if arguments.batch is not None:
         if arguments.out is None:
             raise ConfigError("--batch FILE.jsonl needs --out FILE.parquet")
