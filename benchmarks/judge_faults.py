@@ -1,9 +1,9 @@
 """Claim: whatever candidates do and whatever dies, none is lost or kept twice, and no verdict is wrong.
 
 Judges every file of `tests/exploits/` in shuffled rounds, each time as a candidate of its own, while judges,
-now and then what they fork runners from, and the process that makes judges are killed at random moments. With
-`--cluster ray` two nodes judge, and every two minutes one is killed and another joins. Every verdict is
-compared with what the file's header expects; at the end no process may be left, and memory must not have grown.
+now and then what they fork runners from, and the process that makes judges are killed at random moments.
+With `--cluster ray` two nodes judge, and every two minutes one is killed and another joins. Every verdict is
+compared with what the file's header expects; at the end no process may be left, nor may memory have grown.
 
     python benchmarks/judge_faults.py --candidates 1000 --write
     python benchmarks/judge_faults.py --candidates 1000 --cluster ray --write
@@ -199,11 +199,12 @@ class _Killer(threading.Thread):
 
 
 def _children(pid: int) -> list[int]:
-    try:
-        listed = Path(f"/proc/{pid}/task/{pid}/children").read_text()
-    except OSError:
-        return []
-    return sorted(int(child) for child in listed.split())
+    """Of all its threads, oldest first."""
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            found += map(int, task.read_text().split())
+    return sorted(found)
 
 
 def _descendants(pid: int) -> list[int]:
