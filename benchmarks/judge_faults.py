@@ -1,15 +1,19 @@
 """Claim: whatever candidates do and whatever dies, none is lost or kept twice, and no verdict is wrong.
 
-Judges every file of `tests/exploits/` in shuffled rounds, each time as a candidate of its own, while judges
-(and now and then the process that makes judges) are killed at random moments. Every verdict is compared with
-what the file's header expects; at the end no process may be left, and memory must not have grown.
+Judges every file of `tests/exploits/` in shuffled rounds, each time as a candidate of its own, while judges,
+now and then what they fork runners from, and the process that makes judges are killed at random moments.
+With `--cluster ray` two nodes judge, and every two minutes one is killed and another joins. Every verdict is
+compared with what the file's header expects; at the end no process may be left, nor may memory have grown.
 
     python benchmarks/judge_faults.py --candidates 1000 --write
+    python benchmarks/judge_faults.py --candidates 1000 --cluster ray --write
+    python benchmarks/judge_faults.py --candidates 200 --device cuda --write
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import random
 import re
@@ -19,6 +23,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,7 +34,6 @@ from rich.table import Table
 
 from kernel_core.config import GymConfig
 from kernel_core.gym import open_gym
-from kernel_core.gym.pool import PooledGym
 from kernel_core.gym.protocol import JudgeRequest
 from kernel_core.problems.load import load_file
 from kernel_core.records import Candidate, Evaluation
@@ -40,6 +44,9 @@ EXPLOITS = ROOT / "tests" / "exploits"
 RESULTS = ROOT / "docs" / "results"
 ROUND = 100
 """Candidates handed over at once."""
+NODE_EVERY_S = 120.0
+MAY_GROW = 1.3
+"""Memory after the last round over that after the first."""
 
 
 @dataclass
@@ -49,7 +56,8 @@ class Tally:
     verdicts: Counter[str] = field(default_factory=Counter)
     faults: list[str] = field(default_factory=list)
     kills: Counter[str] = field(default_factory=Counter)
-    resident_mb: list[float] = field(default_factory=list)
+    memory_mb: list[float] = field(default_factory=list)
+    taken_out: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
 
@@ -63,41 +71,90 @@ def main() -> int:
         file for _ in range(-(-arguments.candidates // len(files))) for file in rng.sample(files, len(files))
     ]
     order = order[: arguments.candidates]
-    headers = {
-        file: dict(re.findall(r"^# (problem|expect): (.*)$", file.read_text(), re.M)) for file in files
-    }
+    headers = {file: _header(file, arguments.device) for file in files}
     requests = [
         JudgeRequest(
             problem=problems[headers[file]["problem"]],
             candidate=Candidate.from_source(f"{file.read_text()}\n# candidate {number}\n"),
+            sizes=problems[headers[file]["problem"]].cpu_constants,
             seed=number,
         )
         for number, file in enumerate(order)
     ]
     tally, begun = Tally(), time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="dojo-faults-") as folder, Progress(transient=True) as bar:
+    before = set(_descendants(os.getpid()))
+    with (
+        tempfile.TemporaryDirectory(prefix="dojo-faults-") as folder,
+        Progress(transient=True) as bar,
+        _nodes(arguments, tally) as address,
+    ):
         shown = bar.add_task("judging", total=len(requests))
         cache = Store(folder)
-        config = GymConfig(workers=arguments.judges, deadline_s=arguments.deadline_s)
+        config = GymConfig(
+            device=arguments.device,
+            workers=arguments.judges,
+            deadline_s=arguments.deadline_s,
+            cluster=arguments.cluster,
+            ray_address=address,
+        )
         with open_gym(config, cache=cache) as gym:
-            killer = _Killer(gym, rng, arguments.kill_every_s, tally)
+            killer = _Killer(rng, arguments, tally)
             for start in range(0, len(requests), ROUND):
                 part = requests[start : start + ROUND]
                 for file, request, evaluation in zip(order[start:], part, gym.judge(part), strict=False):
                     _compare(file, headers[file]["expect"], request, evaluation, tally)
-                tally.resident_mb.append(_resident_mb())
+                tally.memory_mb.append(_memory_mb())
                 bar.update(shown, completed=start + len(part))
             killer.stop()
+            tally.taken_out = [f"{one.place}: {one.reason}" for one in gym.taken_out]
             seen = _descendants(os.getpid())
         kept = sum(len(cache.names(f"evaluations/{part}")) for part in cache.names("evaluations"))
     if kept != len(requests):
         tally.faults.append(f"{kept} evaluations were kept for {len(requests)} candidates")
-    left = [pid for pid in seen if Path(f"/proc/{pid}").exists()]
+    left = [pid for pid in seen if pid not in before and Path(f"/proc/{pid}").exists()]
     if left:
-        tally.faults.append(f"{len(left)} processes outlived the gym")
+        tally.faults.append(f"{len(left)} processes outlived the gym: {', '.join(map(_command, left))}")
+    if tally.memory_mb[-1] > MAY_GROW * tally.memory_mb[0]:
+        tally.faults.append("memory has grown")
     tally.seconds = time.monotonic() - begun
     _report(tally, len(requests), arguments)
     return 1 if tally.faults else 0
+
+
+def _header(file: Path, device: str) -> dict[str, str]:
+    found = dict(re.findall(r"^# (problem|expect|cuda): (.*)$", file.read_text(), re.M))
+    if device == "cuda" and "cuda" in found:
+        found["expect"] = found["cuda"]
+    return found
+
+
+@contextlib.contextmanager
+def _nodes(arguments: argparse.Namespace, tally: Tally) -> Iterator[str]:
+    """With Ray, a cluster of two nodes beside the caller's own, of which one is replaced again and again."""
+    if arguments.cluster == "local":
+        yield "auto"
+        return
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    nodes = [cluster.add_node(num_cpus=arguments.judges) for _ in range(2)]
+    over = threading.Event()
+
+    def replace_oldest() -> None:
+        while not over.wait(NODE_EVERY_S):
+            cluster.remove_node(nodes.pop(0), allow_graceful=False)
+            tally.kills["Ray node"] += 1
+            nodes.append(cluster.add_node(num_cpus=arguments.judges))
+
+    replacing = threading.Thread(target=replace_oldest, daemon=True)
+    replacing.start()
+    try:
+        yield cluster.address
+    finally:
+        over.set()
+        replacing.join()
+        cluster.shutdown()
 
 
 def _compare(file: Path, expected: str, request: JudgeRequest, evaluation: Evaluation, tally: Tally) -> None:
@@ -111,23 +168,29 @@ def _compare(file: Path, expected: str, request: JudgeRequest, evaluation: Evalu
 
 
 class _Killer(threading.Thread):
-    """Kills a judge every few seconds, and in one case of eight the nursery that makes them."""
+    """Kills a judge every few seconds; in one case of eight its zygote, in another the nursery."""
 
-    def __init__(self, gym: PooledGym, rng: random.Random, every_s: float, tally: Tally) -> None:
+    def __init__(self, rng: random.Random, arguments: argparse.Namespace, tally: Tally) -> None:
         super().__init__(daemon=True)
-        self._gym, self._rng, self._every_s, self._tally = gym, rng, every_s, tally
+        self._rng, self._every_s, self._tally = rng, arguments.kill_every_s, tally
+        self._is_first_a_judge = arguments.device == "cuda"
         self._over = threading.Event()
         self.start()
 
     def run(self) -> None:
         """Until told to stop."""
         while not self._over.wait(self._rng.expovariate(1 / self._every_s)):
-            nurseries = [pid for pid in _children(os.getpid()) if "gym.nursery" in _command(pid)]
-            judges = [pid for nursery in nurseries for pid in _children(nursery)[1:]]
-            what, pids = ("nursery", nurseries) if self._rng.random() < 1 / 8 else ("judge", judges)
+            nurseries = [pid for pid in _descendants(os.getpid()) if "gym.nursery" in _command(pid)]
+            nurseries = [pid for pid in nurseries if _parent(pid) not in nurseries]
+            judges = [pid for one in nurseries for pid in _children(one)[not self._is_first_a_judge :]]
+            zygotes = [pid for judge in judges for pid in _children(judge)]
+            [(what, pids)] = self._rng.choices(
+                [("judge", judges), ("zygote", zygotes), ("nursery", nurseries)], weights=[6, 1, 1]
+            )
             if pids:
-                os.kill(self._rng.choice(pids), signal.SIGKILL)
-                self._tally.kills[what] += 1
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self._rng.choice(pids), signal.SIGKILL)
+                    self._tally.kills[what] += 1
 
     def stop(self) -> None:
         """Kill no more."""
@@ -136,11 +199,12 @@ class _Killer(threading.Thread):
 
 
 def _children(pid: int) -> list[int]:
-    try:
-        listed = Path(f"/proc/{pid}/task/{pid}/children").read_text()
-    except OSError:
-        return []
-    return sorted(int(child) for child in listed.split())
+    """Of all its threads, oldest first."""
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            found += map(int, task.read_text().split())
+    return sorted(found)
 
 
 def _descendants(pid: int) -> list[int]:
@@ -155,25 +219,34 @@ def _command(pid: int) -> str:
         return ""
 
 
-def _resident_mb() -> float:
-    """Of this process and all below it; pages that are shared count in each."""
-    pages = 0
+def _parent(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def _memory_mb() -> float:
+    """Of this process and all below it; a shared page counts once (proportional set size)."""
+    kilobytes = 0
     for pid in [os.getpid(), *_descendants(os.getpid())]:
         try:
-            pages += int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+            rolled = Path(f"/proc/{pid}/smaps_rollup").read_text()
         except OSError:
             continue
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+        kilobytes += int(re.findall(r"^Pss:\s+(\d+)", rolled, re.M)[0])
+    return kilobytes / 1024
 
 
 def _report(tally: Tally, count: int, arguments: argparse.Namespace) -> None:
-    memory = tally.resident_mb
+    memory = tally.memory_mb
     rows = {
         "candidates": f"{count:,}",
         "seconds": f"{tally.seconds:.0f}",
         "verdicts": ", ".join(f"{number} {name}" for name, number in tally.verdicts.most_common()),
         "killed meanwhile": ", ".join(f"{number} × {name}" for name, number in tally.kills.items()),
-        "resident after the first and the last round": f"{memory[0]:.0f} MB, {memory[-1]:.0f} MB",
+        "places taken out": "; ".join(tally.taken_out) or "none",
+        f"memory after each round of {ROUND}": ", ".join(f"{one:.0f}" for one in memory) + " MB",
         "faults (lost, doubled, wrong, left over)": str(len(tally.faults)),
     }
     table = Table(show_header=False)
@@ -183,7 +256,8 @@ def _report(tally: Tally, count: int, arguments: argparse.Namespace) -> None:
     for fault in tally.faults:
         print(fault)
     if arguments.write:
-        words = f"--candidates {arguments.candidates} --seed {arguments.seed} --write"
+        words = " ".join(sys.argv[1:])
+        name = f"judge_faults_{arguments.device if arguments.cluster == 'local' else arguments.cluster}.md"
         lines = [
             "# Faults",
             "",
@@ -198,17 +272,19 @@ def _report(tally: Tally, count: int, arguments: argparse.Namespace) -> None:
             *(f"| {name} | {value} |" for name, value in rows.items()),
             *(["", *(f"- {fault}" for fault in tally.faults)] if tally.faults else []),
         ]
-        (RESULTS / "judge_faults_cpu.md").write_text("\n".join(lines) + "\n")
+        (RESULTS / name).write_text("\n".join(lines) + "\n")
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--candidates", type=int, default=1000)
-    parser.add_argument("--judges", type=int, default=2)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--cluster", choices=("local", "ray"), default="local")
+    parser.add_argument("--judges", type=int, default=2, help="of this host or of each node")
     parser.add_argument("--deadline-s", type=float, default=5.0)
-    parser.add_argument("--kill-every-s", type=float, default=6.0, help="on average")
+    parser.add_argument("--kill-every-s", type=float, default=15.0, help="on average")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--write", action="store_true", help="write docs/results/judge_faults_cpu.md")
+    parser.add_argument("--write", action="store_true", help="write docs/results/judge_faults_*.md")
     return parser.parse_args()
 
 

@@ -100,6 +100,13 @@ def _add_judge(judge: argparse.ArgumentParser) -> None:
     judge.add_argument(
         "--rules", choices=("dojo", "kernelbench"), default="dojo", help="KernelBench's are for comparison"
     )
+    judge.add_argument(
+        "--cluster",
+        nargs="?",
+        const="auto",
+        metavar="ADDRESS",
+        help="on the nodes of a Ray cluster, by default that of RAY_ADDRESS or of this host",
+    )
     judge.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a size constant")
     judge.add_argument(
         "--precision",
@@ -160,7 +167,9 @@ def _judge(arguments: argparse.Namespace) -> int:
     from kernel_core.problems.load import load_file
     from kernel_core.problems.source import at_precision
 
-    gym = {"device": arguments.device, "rules": arguments.rules}
+    gym = {"device": arguments.device, "rules": arguments.rules, "cluster": "local"}
+    if arguments.cluster is not None:
+        gym |= {"cluster": "ray", "ray_address": arguments.cluster}
     if arguments.batch is not None:
         if arguments.out is None:
             raise ConfigError("--batch FILE.jsonl needs --out FILE.parquet")

@@ -42,6 +42,7 @@ def _parts(stage: str, run: Run, parameters: Mapping[str, Any]) -> Iterator[Rend
     elif stage == "evaluate":
         card = load_scorecard(run.store.child(parameters.get("name", "evaluate")))
         yield rows_table(f"scorecard of {card.conditions.policy_version}", headline_rows(card))
+        yield from (f"taken out: {escape(one)}" for one in card.conditions.taken_out)
     elif stage == "best-of-n":
         yield winners(run, parameters.get("name", "best-of-n"))
     elif stage == "ingest":

@@ -25,7 +25,16 @@ class GymConfig(Config):
     """The judge."""
 
     device: Literal["cpu", "cuda"] = Field("cpu", description="Where candidates run.")
-    workers: int = Field(2, ge=1, description="Judge processes; on CUDA one a GPU.")
+    workers: int = Field(
+        2, ge=1, description="Judge processes, on a cluster of each node; on CUDA one a GPU."
+    )
+    cluster: Literal["local", "ray"] = Field(
+        "local", description="Judges on this machine, or on every node of a Ray cluster."
+    )
+    ray_address: str = Field(
+        "auto",
+        description="Of the Ray cluster, as in `ray.init`; `auto`: RAY_ADDRESS, or a node on this host.",
+    )
     rules: Literal["dojo", "kernelbench"] = Field(
         "dojo", description="Whose rules decide; KernelBench's check no honesty and are for comparison only."
     )

@@ -39,7 +39,8 @@ def digest_of_stage(
 ) -> str:
     """Of all that decides a stage's result: not where the policy came from, nor how many judges work."""
     settings = config.model_dump(
-        mode="json", exclude={"policy": True, "checkpoint": True, "gym": {"workers"}}
+        mode="json",
+        exclude={"policy": True, "checkpoint": True, "gym": {"workers", "cluster", "ray_address"}},
     )
     contents = [[problem.id, problem.sha256, problem.cpu_constants] for problem in problems]
     return digest_of([settings, contents, policy.version, gym.version])

@@ -198,7 +198,7 @@ class Provenance(Record):
     """The own kernel that took the most device time; known on a GPU."""
 
 
-class Host(Record):
+class Platform(Record):
     """What a verdict was reached with."""
 
     python: str
@@ -232,7 +232,7 @@ class Evaluation(Record):
     """The isolation features that were in force."""
     gym_version: str
     device: str
-    host: Host | None = None
+    platform: Platform | None = None
     seconds: float
     phases_s: dict[str, float] = Field(default_factory=dict)
     """Where the seconds went: waiting for a turn counts to the phase that waits."""

@@ -83,6 +83,7 @@ def evaluate(
         device=config.gym.device,
         gpu=config.gym.predict_gpu,
         versions=_versions(),
+        taken_out=tuple(f"{one.place}: {one.reason}" for one in gym.taken_out),
     )
     outcomes = [outcomes_of(problem, group) for problem, group in zip(problems, held.groups, strict=True)]
     card = make_scorecard(outcomes, config.k, config.thresholds, conditions)

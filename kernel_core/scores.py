@@ -114,6 +114,8 @@ class Conditions(Record):
     gpu: str
     """The GPU of predicted times."""
     versions: dict[str, str]
+    taken_out: tuple[str, ...] = ()
+    """Judges that failed their health checks or left meanwhile, each with the reason."""
 
 
 class Scorecard(Record):

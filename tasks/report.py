@@ -88,7 +88,10 @@ def report_scorecard(name: str, store: Store) -> None:
     card = load_scorecard(store)
     key, title = artifact_key(name), f"Scorecard of {card.conditions.policy_version}"
     table(f"{key}-problems", problem_rows(card), f"One row a problem; all turns: {store.path()}")
-    page(f"{key}-summary", title, store, {"headline": headline_rows(card)})
+    sections = {"headline": headline_rows(card)}
+    if card.conditions.taken_out:
+        sections["judges taken out"] = [{"judge": one} for one in card.conditions.taken_out]
+    page(f"{key}-summary", title, store, sections)
 
 
 @task(name="report winners", tags=["report"])

@@ -117,3 +117,22 @@ TAGS = [
 def test_no_text_makes_it_raise(text, finish_reason):
     found = parse_completion(text, finish_reason)
     assert isinstance(found, Candidate) or found.reason
+
+
+lines_of_code = st.lists(
+    st.sampled_from(
+        ["x = 1", "# note", 's = "<b>"', "y = {1: 2}", "", "z = '```'", "if 1:\n    x = 2", "<KERNEL"]
+    ),
+    max_size=6,
+)
+thoughts = st.text(st.characters(exclude_characters="<>\r", exclude_categories=("Cs",)), max_size=40)
+
+
+@given(lines_of_code.map("\n".join), thoughts)
+def test_what_the_contract_writes_is_read_back_exactly_if_it_is_python(code, thinking):
+    source = f"{code}\n{KERNEL}".lstrip("\n")
+    found = parse_completion(format_completion(thinking, source), "stop")
+    if isinstance(found, Candidate):
+        assert found.source == source
+    else:
+        assert "syntax error" in found.reason

@@ -15,14 +15,18 @@ from flows.commands.batch import read_batch
 from flows.terminal import say
 from kernel_core.config import GymConfig
 from kernel_core.errors import ConfigError
-from kernel_core.gym.protocol import JudgeRequest
+from kernel_core.gym.protocol import JudgeRequest, TakenOut
 from kernel_core.gym.report import judge_report
 from kernel_core.records import Constant, Evaluation
+
+_MAX_GPUS = 64
+"""Of a node: more than any has."""
 
 
 def judge_one(request: JudgeRequest, gym: dict[str, str], as_json: bool) -> int:
     """Judge one kernel and print the result; `gym` are settings of `GymConfig`."""
-    report = _report(_judge([request], gym)[0], gym)
+    [evaluation], _ = _judge([request], gym)
+    report = _report(evaluation, gym)
     if as_json:
         say(json.dumps(report))
     else:
@@ -38,7 +42,7 @@ def judge_batch(rows_file: Path, out: Path, gym: dict[str, str]) -> int:
     import pandas as pd
 
     ids, requests = read_batch(rows_file)
-    evaluations = _judge(requests, gym)
+    evaluations, taken_out = _judge(requests, gym)
     table = pd.DataFrame(
         [{"id": name, **_report(one, gym)} for name, one in zip(ids, evaluations, strict=True)]
     )
@@ -48,6 +52,8 @@ def judge_batch(rows_file: Path, out: Path, gym: dict[str, str]) -> int:
     table.to_parquet(out, index=False)
     counts = table["verdict"].value_counts()
     say(f"{len(table)} judged: " + ", ".join(f"{n} {verdict}" for verdict, n in counts.items()) + f"; {out}")
+    for one in taken_out:
+        say(f"taken out: {one.place}: {one.reason}")
     return 0
 
 
@@ -59,12 +65,25 @@ def _report(evaluation: Evaluation, gym: dict[str, str]) -> dict[str, Any]:
     return report | ({"kernelbench": result_of(evaluation)} if gym["rules"] == "kernelbench" else {})
 
 
-def _judge(requests: Sequence[JudgeRequest], gym: dict[str, str]) -> list[Evaluation]:
+def _judge(
+    requests: Sequence[JudgeRequest], gym: dict[str, str]
+) -> tuple[list[Evaluation], tuple[TakenOut, ...]]:
     from kernel_core.gym import open_gym
 
-    config = GymConfig.model_validate(gym | {"workers": 1 if len(requests) == 1 else 2})
+    config = GymConfig.model_validate(gym | {"workers": _num_workers(len(requests), gym)})
     with open_gym(config) as opened:
-        return opened.judge(requests)
+        return opened.judge(requests), opened.taken_out
+
+
+def _num_workers(num_requests: int, gym: dict[str, str]) -> int:
+    """One for one kernel; for many, two, or all GPUs of this host or of each node."""
+    if num_requests == 1 or gym["device"] == "cpu":
+        return min(2, num_requests)
+    if gym["cluster"] == "ray":
+        return _MAX_GPUS
+    import torch
+
+    return max(1, torch.cuda.device_count())
 
 
 def read_sizes(assignments: Sequence[str]) -> dict[str, Constant]:

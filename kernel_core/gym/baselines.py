@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from kernel_core.errors import Corrupt
 from kernel_core.gym.reference import Reference
 from kernel_core.gym.version import GYM_VERSION
-from kernel_core.records import Host, Record, Timing
+from kernel_core.records import Platform, Record, Timing
 from kernel_core.store import Store, digest_of
 
 _log = logging.getLogger(__name__)
@@ -32,17 +32,17 @@ class _Kept(Record):
 
     problem_id: str
     how: str
-    host: Host
+    platform: Platform
     gym_version: str
     baseline: Baseline
 
 
 class Baselines:
-    """Known baselines of one host. `how` is how references are run: `eager` or `compile`."""
+    """Known baselines of one platform. `how` is how references are run: `eager` or `compile`."""
 
-    def __init__(self, store: Store | None, host: Host, how: str) -> None:
+    def __init__(self, store: Store | None, platform: Platform, how: str) -> None:
         self._store = store
-        self._host = host
+        self._platform = platform
         self._how = how
         self._known: OrderedDict[str, Baseline] = OrderedDict()
 
@@ -66,7 +66,7 @@ class Baselines:
             kept = _Kept(
                 problem_id=reference.problem.id,
                 how=self._how,
-                host=self._host,
+                platform=self._platform,
                 gym_version=GYM_VERSION,
                 baseline=baseline,
             )
@@ -78,5 +78,5 @@ class Baselines:
             self._known.popitem(last=False)
 
     def _name(self, reference: Reference) -> str:
-        key = digest_of([reference.key, self._how, self._host.model_dump(mode="json"), GYM_VERSION])
+        key = digest_of([reference.key, self._how, self._platform.model_dump(mode="json"), GYM_VERSION])
         return f"baselines/{key[:2]}/{key}.json"

@@ -49,11 +49,6 @@ class Cache:
     def __init__(self, store: Store | None) -> None:
         self._store = store
 
-    @property
-    def root(self) -> str | None:
-        """Where the store lies, for others who keep things there."""
-        return self._store.root if self._store is not None else None
-
     def get(self, key: str) -> Evaluation | None:
         """The kept evaluation, if there is one. Raises `Corrupt` when it cannot be read."""
         if self._store is None or not self._store.exists(_name(key)):

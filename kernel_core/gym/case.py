@@ -16,9 +16,9 @@ from kernel_core.gym.version import GYM_VERSION
 from kernel_core.records import (
     Evaluation,
     Finding,
-    Host,
     KernelUse,
     NoCandidate,
+    Platform,
     Provenance,
     Timing,
     Traffic,
@@ -95,7 +95,7 @@ class Case:
             os.close(descriptor)
         self.memory = descriptors
 
-    def evaluation(self, device: str, host: Host, seconds: float) -> Evaluation:
+    def evaluation(self, device: str, platform: Platform | None, seconds: float) -> Evaluation:
         """The record of it."""
         verdict = self.verdict or Verdict.CORRECT
         predicted = speedup = None
@@ -135,7 +135,7 @@ class Case:
             sandbox=self.sandbox,
             gym_version=GYM_VERSION,
             device=device,
-            host=host,
+            platform=platform,
             seconds=seconds,
             phases_s=self.phases_s,
         )

@@ -23,7 +23,7 @@ from kernel_core.gym.case import Case
 from kernel_core.gym.claims import Failure, Loaded, NotLoaded
 from kernel_core.gym.clock import Clocked, summarize
 from kernel_core.gym.device_memory import ArenaPool
-from kernel_core.gym.host import Gpu, describe_host
+from kernel_core.gym.gpu import Gpu, describe_platform
 from kernel_core.gym.inputs import Draw
 from kernel_core.gym.judge import KEPT_PROBLEMS, Judge, keep
 from kernel_core.gym.protocol import JudgeRequest
@@ -65,9 +65,9 @@ class CudaJudge(Judge):
     def __init__(self, config: GymConfig, bench: Bench, store: Store | None) -> None:
         super().__init__(config, bench)
         self._gpu = Gpu()
-        self.host = describe_host(self._gpu)
+        self.platform = describe_platform(self._gpu)
         self._stopwatch = Stopwatch(config, bench, self._gpu, self._lock)
-        self._baselines = Baselines(store, self.host, config.baseline)
+        self._baselines = Baselines(store, self.platform, config.baseline)
         total_bytes = self._gpu.total_bytes
         self._waiting = Room(int(_WAITING_SHARE * total_bytes))
         self._working = Room(int(_WORKING_SHARE * total_bytes))

@@ -1,75 +1,207 @@
-"""The machine that judges: versions, and the state of its GPU as NVML reports it."""
+"""Where judges live: a machine that starts them, ends them and carries questions to them."""
 
 from __future__ import annotations
 
-import platform
-from functools import cached_property
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any, Protocol
 
-import pynvml
-import torch
-import triton
+from kernel_core.config import GymConfig
+from kernel_core.errors import GymUnavailable
+from kernel_core.gym import wire
 
-from kernel_core.gym.clock import Clocks
-from kernel_core.records import Host
-
-_REASONS = {
-    pynvml.nvmlClocksEventReasonSwPowerCap: "power cap",
-    pynvml.nvmlClocksEventReasonHwSlowdown: "hardware slowdown",
-    pynvml.nvmlClocksEventReasonSwThermalSlowdown: "thermal slowdown",
-    pynvml.nvmlClocksEventReasonHwThermalSlowdown: "hardware thermal slowdown",
-    pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown: "power brake",
-}
+_START_TIMEOUT_S = 180.0
 
 
-class Gpu:
-    """The current CUDA device. Where NVML does not answer, its figures are unknown."""
+class JudgeLost(Exception):
+    """A judge gave no answer: it died, hangs or sent what is none."""
 
-    def __init__(self) -> None:
-        properties = torch.cuda.get_device_properties(torch.cuda.current_device())
-        self.name: str = properties.name
-        self.total_bytes: int = properties.total_memory
-        self.cache_bytes: int = properties.L2_cache_size
+
+class HostLost(JudgeLost):
+    """No judge can be started there any more."""
+
+
+class Line(Protocol):
+    """A seat at a judge: whoever holds it asks one thing at a time."""
+
+    def ask(self, header: dict[str, Any], patience_s: float) -> dict[str, Any]:
+        """The judge's answer. Raises `JudgeLost`."""
+        ...
+
+    def hang_up(self) -> None:
+        """Leave the seat."""
+        ...
+
+
+class Host(Protocol):
+    """A machine, or a part of a cluster, with places for judges that are numbered from 0."""
+
+    def connect(self, place: int) -> Line:
+        """A line to the judge of a place, which is started if none lives.
+
+        Raises `GymUnavailable` when it cannot be, `HostLost` when none ever will be.
+        """
+        ...
+
+    def end_judge(self, place: int) -> None:
+        """Kill the judge of a place, however busy it is."""
+        ...
+
+    def close(self) -> None:
+        """End every process."""
+        ...
+
+
+class SocketLine:
+    """A line to a judge of this machine."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+
+    def ask(self, header: dict[str, Any], patience_s: float) -> dict[str, Any]:
+        """See `Line`."""
         try:
-            pynvml.nvmlInit()
-            self._handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{properties.uuid}")
-        except pynvml.NVMLError:
-            self._handle = None
+            wire.send(self._channel, header)
+            return wire.receive(self._channel, deadline=time.monotonic() + patience_s).header
+        except (wire.ChannelClosed, wire.ChannelTimeout, wire.ChannelGarbage) as error:
+            raise JudgeLost(str(error)) from error
 
-    @cached_property
-    def driver(self) -> str | None:
-        """The driver's version."""
-        return None if self._handle is None else str(pynvml.nvmlSystemGetDriverVersion())
+    def hang_up(self) -> None:
+        """See `Line`."""
+        self._channel.close()
 
-    @cached_property
-    def bytes_per_s(self) -> float | None:
-        """The peak rate of its memory: two transfers a clock over the width of its bus."""
-        if self._handle is None:
-            return None
+
+class LocalHost:
+    """The judges of this machine, which are forked by a nursery; a nursery that dies is replaced.
+
+    `store` is where they may keep what outlives them."""
+
+    def __init__(self, config: GymConfig, store: str | None = None) -> None:
+        self._config = config
+        self._store = store
+        self.base = tempfile.mkdtemp(prefix="dojo-gym-")
+        """The folder under which judges keep their temporary files."""
+        Path(self.base).chmod(0o711)
+        self._lock = threading.Lock()
+        self._closed = False
         try:
-            mhz = pynvml.nvmlDeviceGetMaxClockInfo(self._handle, pynvml.NVML_CLOCK_MEM)
-            bits = pynvml.nvmlDeviceGetMemoryBusWidth(self._handle)
-        except pynvml.NVMLError:
-            return None
-        return 2e6 * mhz * bits / 8
+            self._nursery = _Nursery(self.base, config.device)
+        except GymUnavailable:
+            shutil.rmtree(self.base, ignore_errors=True)
+            raise
 
-    def clocks(self) -> Clocks:
-        """As they are now."""
-        if self._handle is None:
-            return Clocks()
+    def connect(self, place: int) -> Line:
+        """See `Host`."""
+        with self._lock:
+            if self._closed:
+                raise HostLost("the gym was closed")
+            if not self._nursery.alive:
+                self._nursery.close()
+                self._nursery = _Nursery(self.base, self._config.device)
+            channel = self._nursery.new_channel(place)
+        hello = {
+            "config": self._config.model_dump(mode="json"),
+            "base": self.base,
+            "store": self._store,
+        }
+        with contextlib.suppress(
+            wire.ChannelClosed
+        ):  # a judge that is dead already shows at the first question
+            wire.send(channel, hello)
+        return SocketLine(channel)
+
+    def end_judge(self, place: int) -> None:
+        """See `Host`."""
+        with self._lock:
+            self._nursery.end_judge(place)
+
+    def close(self) -> None:
+        """See `Host`; removes every temporary file too."""
+        with self._lock:
+            self._closed = True
+            self._nursery.close()
+        shutil.rmtree(self.base, ignore_errors=True)
+
+
+class _Nursery:
+    """The process that forks judges, as its master sees it."""
+
+    def __init__(self, base: str, device: str) -> None:
+        self._channel, theirs = socket.socketpair()
+        self._log = Path(base) / "nursery.log"
+        root = str(Path(__file__).parents[2])
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH")))),
+            "OMP_NUM_THREADS": "1",
+            "MKL_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+        if device == "cpu":
+            environment["CUDA_VISIBLE_DEVICES"] = ""
+        command = [sys.executable, "-m", "kernel_core.gym.nursery", str(theirs.fileno()), base, device]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                command,
+                pass_fds=(theirs.fileno(),),
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                start_new_session=True,
+            )
+        theirs.close()
         try:
-            mhz = pynvml.nvmlDeviceGetClockInfo(self._handle, pynvml.NVML_CLOCK_SM)
-            bits = pynvml.nvmlDeviceGetCurrentClocksEventReasons(self._handle)
-        except pynvml.NVMLError:
-            return Clocks()
-        return Clocks(mhz, tuple(name for bit, name in _REASONS.items() if bits & bit))
+            wire.receive(self._channel, deadline=time.monotonic() + _START_TIMEOUT_S)
+        except (wire.ChannelClosed, wire.ChannelTimeout) as error:
+            reason = self._last_words() or error
+            self.close()
+            raise GymUnavailable(f"the judges did not start: {reason}") from error
 
+    @property
+    def alive(self) -> bool:
+        """Whether it still runs."""
+        return self._process.poll() is None
 
-def describe_host(gpu: Gpu | None = None) -> Host:
-    """The versions that figures depend on."""
-    return Host(
-        python=platform.python_version(),
-        torch=torch.__version__,
-        triton=triton.__version__,
-        gpu=gpu.name if gpu else None,
-        driver=gpu.driver if gpu else None,
-    )
+    def new_channel(self, place: int) -> socket.socket:
+        """Have the judge of a place take a seat; gives the socket to it."""
+        ours, theirs = socket.socketpair()
+        try:
+            self._tell({"do": "judge", "place": place}, (theirs.fileno(),))
+        except (wire.ChannelClosed, wire.ChannelTimeout) as error:
+            ours.close()
+            raise GymUnavailable(f"no judge could be started: {self._last_words() or error}") from error
+        finally:
+            theirs.close()
+        return ours
+
+    def end_judge(self, place: int) -> None:
+        """Have the judge of a place killed. With a dead nursery, all are dead."""
+        with contextlib.suppress(wire.ChannelClosed, wire.ChannelTimeout):
+            self._tell({"do": "end", "place": place})
+
+    def close(self) -> None:
+        """Close its channel, upon which it ends all it started, and wait until it has."""
+        self._channel.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=30)
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+    def _tell(self, header: dict[str, Any], descriptors: tuple[int, ...] = ()) -> None:
+        wire.send(self._channel, header, descriptors=descriptors)
+        wire.receive(self._channel, deadline=time.monotonic() + _START_TIMEOUT_S)
+
+    def _last_words(self) -> str:
+        lines = self._log.read_text(errors="replace").split("\n") if self._log.exists() else []
+        return next((line.strip() for line in reversed(lines) if line.strip()), "")

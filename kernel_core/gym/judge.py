@@ -23,8 +23,8 @@ from kernel_core.gym.bench import Bench
 from kernel_core.gym.case import Case
 from kernel_core.gym.claims import Loaded, NotLoaded, Raised, Ran
 from kernel_core.gym.compare import compare_outputs
+from kernel_core.gym.gpu import describe_platform
 from kernel_core.gym.guard import inspect_source
-from kernel_core.gym.host import describe_host
 from kernel_core.gym.inputs import Draw
 from kernel_core.gym.protocol import JudgeRequest
 from kernel_core.gym.reference import Reference, Trial, derive_seed, reference_key
@@ -50,7 +50,7 @@ class Judge:
 
     def __init__(self, config: GymConfig, bench: Bench) -> None:
         self._config = config
-        self.host = describe_host()
+        self.platform = describe_platform()
         self._strict = config.rules == "kernelbench"
         self._num_own = max(1, config.trials - 1)
         self._bench = bench
@@ -68,7 +68,7 @@ class Judge:
         elif (tree := _parse(case)) is not None:
             case.findings.extend(inspect_source(tree))
             self._decide(request, seed, case)
-        return case.evaluation(self._bench.device, self.host, time.monotonic() - started)
+        return case.evaluation(self._bench.device, self.platform, time.monotonic() - started)
 
     def _decide(self, request: JudgeRequest, seed: int, case: Case) -> None:
         raise NotImplementedError

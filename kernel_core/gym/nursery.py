@@ -17,19 +17,31 @@ import shutil
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from typing import Protocol
 
 from kernel_core.gym import sandbox, wire, zygote
 
 _REAP_INTERVAL_S = 0.5
 
 
+class Judges(Protocol):
+    """The judges that a nursery forked, one a place."""
+
+    def seat(self, to_pool: int, place: int) -> None:
+        """Hand the judge of a place a socket to its pool; fork one where none lives."""
+        ...
+
+    def end(self, place: int) -> None:
+        """Kill the judge of a place, if it lives."""
+        ...
+
+
 def main(descriptor: int, base: str, device: str) -> None:
-    """Serve `judge` requests (a socket to its pool attached) until the pool goes away; then remove `base`,
-    where everybody's temporary files lie."""
+    """Serve `judge` requests (a socket to its pool attached) and `end` requests until the pool goes away;
+    then remove `base`, where everybody's temporary files lie."""
     pool = socket.socket(fileno=descriptor)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    seat = _seat_on_gpus(pool) if device == "cuda" else _seat_on_host(pool)
+    judges: Judges = GpuJudges(pool) if device == "cuda" else HostJudges(pool)
     sandbox.adopt_orphans()
     wire.send(pool, {"ready": os.getpid()})
     while True:
@@ -41,70 +53,110 @@ def main(descriptor: int, base: str, device: str) -> None:
             message = wire.receive(pool, take_descriptors=True)
         except wire.ChannelClosed:
             _end_everything(base)
-        [to_pool] = message.descriptors
-        seat(to_pool, int(message.header["gpu"]))
-        os.close(to_pool)
-        wire.send(pool, {"seated": True})
+        place = int(message.header["place"])
+        if message.header["do"] == "judge":
+            [to_pool] = message.descriptors
+            judges.seat(to_pool, place)
+            os.close(to_pool)
+        else:
+            judges.end(place)
+        wire.send(pool, {"done": True})
 
 
-def _seat_on_host(pool: socket.socket) -> Callable[[int, int], None]:
-    """A judge process for each seat, each with a compiler beside it."""
-    ours, theirs = socket.socketpair()
-    if os.fork() == 0:
-        pool.close()
-        ours.close()
-        _serve_compilers(theirs)
-        os._exit(0)
-    theirs.close()
-    os.environ["TRITON_INTERPRET"] = "1"
-    from kernel_core.gym.judge_process import live, warm_up
+class HostJudges:
+    """A judge process for each place, each with a compiler beside it."""
 
-    warm_up()
-
-    def seat(to_pool: int, _: int) -> None:
-        to_compiler, for_compiler = socket.socketpair()
-        wire.send(ours, {"do": "zygote"}, descriptors=(for_compiler.fileno(),))
-        for_compiler.close()
+    def __init__(self, pool: socket.socket) -> None:
+        self._pool = pool
+        self._lives: dict[int, _Life] = {}
+        self._compilers, theirs = socket.socketpair()
         if os.fork() == 0:
+            pool.close()
+            self._compilers.close()
+            _serve_compilers(theirs)
+            os._exit(0)
+        theirs.close()
+        os.environ["TRITON_INTERPRET"] = "1"
+        from kernel_core.gym import judge_process
+
+        judge_process.warm_up()
+        self._live = judge_process.live
+
+    def seat(self, to_pool: int, place: int) -> None:
+        """See `Judges`; a judge on the host has one seat, so each request gets a fresh one."""
+        self.end(place)
+        to_compiler, for_compiler = socket.socketpair()
+        wire.send(self._compilers, {"do": "zygote"}, descriptors=(for_compiler.fileno(),))
+        for_compiler.close()
+        self._lives[place] = life = _Life()
+        if life.is_child:
             with contextlib.suppress(BaseException):
-                pool.close()
-                ours.close()
+                self._pool.close()
+                self._compilers.close()
                 sandbox.die_with_parent()
-                live(socket.socket(fileno=to_pool), to_compiler)
+                self._live(socket.socket(fileno=to_pool), to_compiler)
             os._exit(0)
         to_compiler.close()
 
-    return seat
+    def end(self, place: int) -> None:
+        """See `Judges`."""
+        if place in self._lives:
+            self._lives.pop(place).end()
 
 
-def _seat_on_gpus(pool: socket.socket) -> Callable[[int, int], None]:
-    """One judge process a GPU, with as many seats as are asked for. Nothing here may touch CUDA, whose
-    state does not survive a fork."""
-    from kernel_core.gym import compile_gate
-    from kernel_core.gym.judge_process import live_on_gpu
+class GpuJudges:
+    """One judge process a GPU, with as many seats as are asked for. Nothing here may touch CUDA, whose state
+    does not survive a fork."""
 
-    compile_gate.warm_up()
-    judges: dict[int, socket.socket] = {}
+    def __init__(self, pool: socket.socket) -> None:
+        from kernel_core.gym import compile_gate, judge_process
 
-    def seat(to_pool: int, gpu: int) -> None:
-        if gpu in judges:
+        compile_gate.warm_up()
+        self._pool = pool
+        self._live = judge_process.live_on_gpu
+        self._lives: dict[int, _Life] = {}
+        self._channels: dict[int, socket.socket] = {}
+
+    def seat(self, to_pool: int, place: int) -> None:
+        """See `Judges`."""
+        if place in self._channels:
             with contextlib.suppress(wire.ChannelClosed):
-                return wire.send(judges[gpu], {"do": "seat"}, descriptors=(to_pool,))
-            judges.pop(gpu).close()
+                return wire.send(self._channels[place], {"do": "seat"}, descriptors=(to_pool,))
+            self.end(place)
         ours, theirs = socket.socketpair()
-        if os.fork() == 0:
+        self._lives[place] = life = _Life()
+        if life.is_child:
             with contextlib.suppress(BaseException):
-                for other in (pool, ours, *judges.values()):
+                for other in (self._pool, ours, *self._channels.values()):
                     other.close()
                 sandbox.die_with_parent()
-                live_on_gpu(theirs, gpu)
+                self._live(theirs, place)
             os._exit(0)
         theirs.close()
-        judges[gpu] = ours
+        self._channels[place] = ours
         wire.send(ours, {"do": "seat"}, descriptors=(to_pool,))
         return None
 
-    return seat
+    def end(self, place: int) -> None:
+        """See `Judges`."""
+        if place in self._channels:
+            self._channels.pop(place).close()
+            self._lives.pop(place).end()
+
+
+class _Life:
+    """A forked process, named by a descriptor: its number may be another's once it is reaped."""
+
+    def __init__(self) -> None:
+        pid = os.fork()
+        self.is_child = pid == 0
+        self._handle = -1 if self.is_child else os.pidfd_open(pid)
+
+    def end(self) -> None:
+        """Kill it if it lives."""
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._handle, signal.SIGKILL)
+        os.close(self._handle)
 
 
 def _serve_compilers(control: socket.socket) -> None:

@@ -1,38 +1,34 @@
-"""N judges behind one call: requests spread over them, each distinct one judged once, results in order."""
+"""Many judges behind one call: requests spread over them, each distinct one judged once, results in order."""
 
 from __future__ import annotations
 
-import contextlib
-import os
+import logging
 import queue
 import secrets
-import shutil
-import socket
-import subprocess
-import sys
-import tempfile
 import threading
-import time
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Protocol
 
-from kernel_core import errors
 from kernel_core.config import GymConfig
-from kernel_core.errors import DojoError, GymUnavailable
-from kernel_core.gym import wire
+from kernel_core.errors import ConfigError, DojoError, GymUnavailable
 from kernel_core.gym.cache import Cache, request_key
-from kernel_core.gym.protocol import JudgeRequest
+from kernel_core.gym.case import Case
+from kernel_core.gym.host import Host, JudgeLost, LocalHost
+from kernel_core.gym.leases import Lease, Leases, Outcome
+from kernel_core.gym.place import Place, PlaceClosed
+from kernel_core.gym.probe import idle_request
+from kernel_core.gym.protocol import JudgeRequest, TakenOut
 from kernel_core.gym.version import GYM_VERSION
 from kernel_core.progress import Progress, silent
-from kernel_core.records import Evaluation
+from kernel_core.records import Evaluation, Verdict
 from kernel_core.store import Store
 
-_ATTEMPTS = 3
-_START_TIMEOUT_S = 180.0
-_PATIENCE_S = 300.0
-"""Beyond a candidate's own deadlines, how long a judge may take before it counts as hung."""
+_log = logging.getLogger(__name__)
+_DEATHS = 4
+"""Judges that may die on a candidate before it has to answer for it."""
+_REFUSALS = 3
+"""Healthy judges that may say that they cannot judge a candidate."""
 
 
 def open_gym(config: GymConfig, cache: Store | None = None) -> PooledGym:
@@ -40,9 +36,31 @@ def open_gym(config: GymConfig, cache: Store | None = None) -> PooledGym:
 
     Raises `GymUnavailable` when they cannot be started.
     """
+    if config.cluster == "ray":
+        try:
+            from kernel_core.gym.cluster import open_cluster
+        except ImportError as error:
+            raise ConfigError(
+                f"gym.cluster=ray, but Ray is not installed ({error}); install kernel-dojo[cluster]"
+            ) from error
+        gym = PooledGym(config, Cache(cache))
+        gym.own(open_cluster(config, gym))
+        if not gym.places:
+            gym.close()
+            raise gym.none_left()
+        return gym
     if config.device == "cuda":
         _find_gpus(config.workers)
-    return PooledGym(config, Cache(cache))
+    gym = PooledGym(config, Cache(cache))
+    host = LocalHost(config, store=cache.root if cache is not None else None)
+    gym.own(host)
+    word = "GPU" if config.device == "cuda" else "judge"
+    trusted = config.device == "cpu"
+    gym.arrive(
+        host,
+        [Place(host, index, f"{word} {index}", config, trusted=trusted) for index in range(config.workers)],
+    )
+    return gym
 
 
 def _find_gpus(wanted: int) -> None:
@@ -57,27 +75,27 @@ def _find_gpus(wanted: int) -> None:
         )
 
 
+class Closeable(Protocol):
+    """What holds processes."""
+
+    def close(self) -> None:
+        """End them."""
+        ...
+
+
 class PooledGym:
-    """A `Gym` of judge processes on this machine."""
+    """A `Gym` of places that come and go, each with a judge process of its own."""
 
     def __init__(self, config: GymConfig, cache: Cache) -> None:
         self._config = config
         self._cache = cache
-        self._base = tempfile.mkdtemp(prefix="dojo-gym-")
-        Path(self._base).chmod(0o711)
-        self._nursery: _Nursery | None = None
-        self._idle: queue.SimpleQueue[_Seat] = queue.SimpleQueue()
-        by_gpu = config.in_flight if config.device == "cuda" else 1
-        self._seats = [_Seat(self, gpu) for _ in range(by_gpu) for gpu in range(config.workers)]
-        for seat in self._seats:
-            self._idle.put(seat)
+        self._leases = Leases()
         self._lock = threading.Lock()
+        self._places: list[Place] = []
+        self._announced: set[Host] = set()
+        self._taken_out: list[TakenOut] = []
+        self._owned: Closeable | None = None
         self._closed = False
-        try:
-            self.nursery()
-        except GymUnavailable:
-            self.close()
-            raise
 
     @property
     def version(self) -> str:
@@ -89,18 +107,15 @@ class PooledGym:
         """What the judges were told."""
         return self._config
 
-    def hello(self) -> dict[str, Any]:
-        """What each new judge is told first."""
-        return {
-            "config": self._config.model_dump(mode="json"),
-            "base": self._base,
-            "store": self._cache.root,
-        }
+    @property
+    def taken_out(self) -> tuple[TakenOut, ...]:
+        """See `protocol.Gym`."""
+        return tuple(self._taken_out)
 
     @property
-    def base(self) -> str:
-        """The folder under which judges keep their temporary files."""
-        return self._base
+    def places(self) -> tuple[str, ...]:
+        """The names of the places in service."""
+        return tuple(place.name for place in self._places)
 
     def __enter__(self) -> PooledGym:
         return self
@@ -136,174 +151,152 @@ class PooledGym:
 
     def close(self) -> None:
         """End every process and remove every temporary file."""
-        self._closed = True
-        for seat in self._seats:
-            seat.leave()
-        if self._nursery is not None:
-            self._nursery.close()
-        shutil.rmtree(self._base, ignore_errors=True)
-
-    def nursery(self) -> _Nursery:
-        """The live nursery; a dead one is replaced."""
-        if self._nursery is None or not self._nursery.alive:
-            self._nursery = _Nursery(self._base, self._config.device)
-        return self._nursery
-
-    def new_judge(self, gpu: int) -> socket.socket:
-        """A socket to a fresh judge, or to a GPU's one judge. Raises `GymUnavailable`."""
         with self._lock:
-            if self._closed:
-                raise GymUnavailable("this gym was closed; open another")
-            return self.nursery().new_judge(gpu)
+            self._closed = True
+            places, self._places = self._places, []
+        for place in places:
+            place.close("the gym was closed")
+            self._leases.close_place(place.name)
+        if self._owned is not None:
+            self._owned.close()
+        self._fail_if_none_is_left()
 
-    def _judge_distinct(self, todo: list[tuple[str, JudgeRequest]]) -> Any:
-        """Evaluations as they come, from as many threads as there are judges."""
-        waiting: queue.SimpleQueue[tuple[str, JudgeRequest]] = queue.SimpleQueue()
-        results: queue.SimpleQueue[tuple[str, Evaluation | BaseException]] = queue.SimpleQueue()
-        for item in todo:
-            waiting.put(item)
-        stop = threading.Event()
-        threads = [
-            threading.Thread(target=self._work, args=(waiting, results, stop), daemon=True)
-            for _ in range(min(len(todo), len(self._seats)))
-        ]
-        for thread in threads:
-            thread.start()
+    # Places that come and go ----------------------------------------------------------------------
+
+    def own(self, host: Closeable) -> None:
+        """What to close at the end."""
+        self._owned = host
+
+    def announce(self, host: Host) -> None:
+        """Places of this host are on their way: nobody gives up before they are here or refused."""
+        with self._lock:
+            self._announced.add(host)
+
+    def arrive(self, host: Host, places: Sequence[Place]) -> None:
+        """Places of a host are ready for candidates."""
+        seats = self._config.in_flight if self._config.device == "cuda" else 1
+        with self._lock:
+            self._announced.discard(host)
+            if self._closed:
+                return
+            self._places += places
+        for place in places:
+            self._leases.open_place(place.name)
+            for _ in range(seats):
+                threading.Thread(target=self._serve, args=(place,), daemon=True).start()
+
+    def refuse(self, host: Host, name: str, reason: str) -> None:
+        """Nothing can be judged there."""
+        with self._lock:
+            self._announced.discard(host)
+        if not self._closed:
+            self._note_taken_out(name, reason)
+        self._fail_if_none_is_left()
+
+    def lose(self, host: Host, reason: str) -> None:
+        """The host is gone, with all its places."""
+        for place in [place for place in self._places if place.host is host]:
+            place.close(reason)
+            self.retire(place)
+
+    def retire(self, place: Place) -> None:
+        """Give a closed place no more work; when it was the last, nobody waits any longer."""
+        with self._lock:
+            in_service = place in self._places
+            if in_service:
+                self._places.remove(place)
+            is_last_of_host = not any(other.host is place.host for other in self._places)
+        if in_service:
+            self._note_taken_out(place.name, place.fault)
+            self._leases.close_place(place.name)
+            if is_last_of_host:
+                place.host.close()
+        self._fail_if_none_is_left()
+
+    def _note_taken_out(self, name: str, reason: str) -> None:
+        self._taken_out.append(TakenOut(place=name, reason=reason))
+        _log.warning("%s is taken out: %s; %d places are left", name, reason, len(self._places))
+
+    def _fail_if_none_is_left(self) -> None:
+        with self._lock:
+            if self._places or self._announced:
+                return
+        self._leases.fail_waiting(self.none_left())
+
+    def none_left(self) -> GymUnavailable:
+        """What to raise when nobody can judge."""
+        if self._closed and not self._taken_out:
+            return GymUnavailable("this gym was closed; open another")
+        reasons = "; ".join(f"{one.place}: {one.reason}" for one in self._taken_out)
+        return GymUnavailable(f"no judge is left ({reasons or 'no node has what a judge needs'})")
+
+    # Work -----------------------------------------------------------------------------------------
+
+    def _judge_distinct(self, todo: list[tuple[str, JudgeRequest]]) -> Iterator[tuple[str, Evaluation]]:
+        """Evaluations as they come."""
+        outcomes: queue.SimpleQueue[tuple[str, Outcome]] = queue.SimpleQueue()
+        leases = [Lease(key, request, _seed_of(request), outcomes) for key, request in todo]
+        self._leases.submit(leases)
+        self._fail_if_none_is_left()
         try:
-            for _ in todo:
-                key, outcome = results.get()
-                if isinstance(outcome, BaseException):
+            for _ in leases:
+                key, outcome = outcomes.get()
+                if isinstance(outcome, Exception):
                     raise outcome
                 self._cache.put(key, outcome)
                 yield key, outcome
         finally:
-            stop.set()
-            for thread in threads:
-                thread.join()
+            self._leases.withdraw(leases)
 
-    def _work(self, waiting: Any, results: Any, stop: threading.Event) -> None:
-        seat = self._idle.get()
+    def _serve(self, place: Place) -> None:
+        """One seat's work, until its place is closed."""
+        while (lease := self._leases.take(place.name)) is not None:
+            outcome = self._judge(place, lease)
+            if outcome is not None:
+                self._leases.finish(lease, outcome)
+            else:
+                self._leases.give_back(lease)
+            if place.fault:
+                self.retire(place)
+
+    def _judge(self, place: Place, lease: Lease) -> Outcome | None:
+        """None when somebody has to try again."""
         try:
-            while not stop.is_set():
-                try:
-                    key, request = waiting.get_nowait()
-                except queue.Empty:
-                    return
-                try:
-                    results.put((key, seat.judge(request)))
-                except BaseException as error:
-                    results.put((key, error))
-                    return
-        finally:
-            self._idle.put(seat)
+            return place.judge(lease.request, lease.seed, alone=bool(lease.failures))
+        except PlaceClosed:
+            return None
+        except (JudgeLost, GymUnavailable) as error:
+            if place.fault:
+                return None
+            lease.failures.append(error)
+            lease.failed_at = place.name
+        except Exception as error:
+            return error
+        refusals = [error for error in lease.failures if isinstance(error, GymUnavailable)]
+        if len(refusals) >= _REFUSALS:
+            return refusals[-1]
+        return _find_culprit(place, lease) if len(lease.failures) >= _DEATHS else None
 
 
-class _Seat:
-    """A place for one judge at a time; whoever holds it may ask."""
-
-    def __init__(self, gym: PooledGym, gpu: int) -> None:
-        self._gym = gym
-        self._gpu = gpu
-        self._channel: socket.socket | None = None
-
-    def judge(self, request: JudgeRequest) -> Evaluation:
-        """Ask the judge; a judge that dies is replaced and asked again."""
-        seed = request.seed if request.seed is not None else secrets.randbits(62)
-        header = {"request": request.model_dump(mode="json"), "seed": seed}
-        reason = ""
-        for _ in range(_ATTEMPTS):
-            try:
-                if self._channel is None:
-                    self._channel = self._gym.new_judge(self._gpu)
-                    wire.send(self._channel, self._gym.hello())
-                wire.send(self._channel, header)
-                patience = time.monotonic() + _PATIENCE_S + 4 * self._gym.config.deadline_s
-                return _read_answer(wire.receive(self._channel, deadline=patience).header)
-            except (wire.ChannelClosed, wire.ChannelTimeout, wire.ChannelGarbage) as error:
-                reason = str(error)
-                self.leave()
-        raise GymUnavailable(
-            f"{_ATTEMPTS} judges in a row died on {request.problem.id} ({reason}); "
+def _find_culprit(place: Place, lease: Lease) -> Outcome | None:
+    """Judges died: of the candidate, or of its problem?"""
+    reason = f"{len(lease.failures)} judges died on it"
+    case = Case(lease.request)
+    try:
+        idle = place.judge(idle_request(lease.request), lease.seed, alone=True)
+    except PlaceClosed:
+        return None
+    except DojoError as error:
+        return error
+    except JudgeLost as error:
+        return GymUnavailable(
+            f"{lease.request.problem.id}: {reason}, and another on a candidate that does nothing ({error}); "
             "look for memory pressure, then run the same command again"
         )
-
-    def leave(self) -> None:
-        """Let the judge go; it ends when its channel closes."""
-        if self._channel is not None:
-            self._channel.close()
-            self._channel = None
+    case.note("judge_died", f"{reason} ({lease.failures[-1]}), and none on a candidate that does nothing")
+    case.fail(Verdict.CRASHED, f"{reason}, and none on a candidate that does nothing")
+    return case.evaluation(idle.device, idle.platform, seconds=0.0)
 
 
-def _read_answer(header: dict[str, Any]) -> Evaluation:
-    if "error" in header:
-        kind = getattr(errors, str(header["error"]), GymUnavailable)
-        raise (kind if issubclass(kind, DojoError) else GymUnavailable)(header["message"])
-    return Evaluation.model_validate(header["evaluation"])
-
-
-class _Nursery:
-    """The process that forks judges, as its master sees it."""
-
-    def __init__(self, base: str, device: str) -> None:
-        self._channel, theirs = socket.socketpair()
-        self._log = Path(base) / "nursery.log"
-        root = str(Path(__file__).parents[2])
-        environment = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH")))),
-            "OMP_NUM_THREADS": "1",
-            "MKL_NUM_THREADS": "1",
-            "OPENBLAS_NUM_THREADS": "1",
-            "PYTHONDONTWRITEBYTECODE": "1",
-        }
-        if device == "cpu":
-            environment["CUDA_VISIBLE_DEVICES"] = ""
-        command = [sys.executable, "-m", "kernel_core.gym.nursery", str(theirs.fileno()), base, device]
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                command,
-                pass_fds=(theirs.fileno(),),
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=log,
-                start_new_session=True,
-            )
-        theirs.close()
-        try:
-            wire.receive(self._channel, deadline=time.monotonic() + _START_TIMEOUT_S)
-        except (wire.ChannelClosed, wire.ChannelTimeout) as error:
-            reason = self._last_words() or error
-            self.close()
-            raise GymUnavailable(f"the judges did not start: {reason}") from error
-
-    @property
-    def alive(self) -> bool:
-        """Whether it still runs."""
-        return self._process.poll() is None
-
-    def new_judge(self, gpu: int) -> socket.socket:
-        """Have a judge take a seat; gives the socket to it."""
-        ours, theirs = socket.socketpair()
-        try:
-            wire.send(self._channel, {"do": "judge", "gpu": gpu}, descriptors=(theirs.fileno(),))
-            wire.receive(self._channel, deadline=time.monotonic() + _START_TIMEOUT_S)
-        except (wire.ChannelClosed, wire.ChannelTimeout) as error:
-            ours.close()
-            raise GymUnavailable(f"no judge could be started: {self._last_words() or error}") from error
-        finally:
-            theirs.close()
-        return ours
-
-    def close(self) -> None:
-        """Close its channel, upon which it ends all it started, and wait until it has."""
-        self._channel.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(timeout=30)
-        if self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
-
-    def _last_words(self) -> str:
-        lines = self._log.read_text(errors="replace").split("\n") if self._log.exists() else []
-        return next((line.strip() for line in reversed(lines) if line.strip()), "")
+def _seed_of(request: JudgeRequest) -> int:
+    return request.seed if request.seed is not None else secrets.randbits(62)

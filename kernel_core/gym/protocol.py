@@ -30,11 +30,23 @@ class JudgeRequest(Record):
         return dict(self.problem.cpu_constants) if device == "cpu" else {}
 
 
+class TakenOut(Record):
+    """A place for a judge that gets no more candidates, and why."""
+
+    place: str
+    reason: str
+
+
 class Gym(Protocol):
     """A pool of judges. Usable as a context manager; `close` leaves no process behind."""
 
     @property
     def version(self) -> str: ...
+
+    @property
+    def taken_out(self) -> tuple[TakenOut, ...]:
+        """What failed its health checks or left since the gym was opened."""
+        ...
 
     def judge(self, requests: Sequence[JudgeRequest], progress: Progress = silent) -> list[Evaluation]:
         """One evaluation a request, in order. Same candidate, problem, sizes and seed: judged once.

@@ -32,7 +32,7 @@ def judge_report(evaluation: Evaluation) -> dict[str, Any]:
         "seconds": evaluation.seconds,
         "gym_version": evaluation.gym_version,
         "device": evaluation.device,
-        "host": evaluation.host.model_dump() if evaluation.host else None,
+        "platform": evaluation.platform.model_dump() if evaluation.platform else None,
         "sandbox": list(evaluation.sandbox),
         "problem_id": evaluation.problem_id,
         "candidate_sha": evaluation.candidate_sha,

@@ -40,6 +40,9 @@ _FS_READ = _FS_READ_FILE | _FS_READ_DIR
 _FS_RIGHTS_BY_ABI = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}
 _FS_FILE_RIGHTS = _FS_EXECUTE | _FS_WRITE_FILE | _FS_READ_FILE | (1 << 14) | (1 << 15)
 _NET_BIND_CONNECT_TCP = 0b11
+_MS_NOSUID, _MS_NODEV, _MS_REC, _MS_PRIVATE = 1 << 1, 1 << 2, 1 << 14, 1 << 18
+_DISK_FILES, _DISK_INODES = 2, 1 << 14
+"""What the folder holds in all: so many of the largest files, and so many files."""
 _SCOPE_ABSTRACT_SOCKETS_AND_SIGNALS = 0b11
 
 
@@ -87,6 +90,8 @@ def confine(
     """
     os.setsid()
     features = set(inherited)
+    if _bound_folder(cage):
+        features.add("disk")
     _close_descriptors(keep)
     prepare()
     _set_limits(cage)
@@ -140,6 +145,24 @@ def _close_descriptors(keep: tuple[int, ...]) -> None:
         os.closerange(low, descriptor)
         low = descriptor + 1
     os.closerange(low, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+
+
+def _bound_folder(cage: Cage) -> bool:
+    """Lay memory of a bounded size over the folder, where only this process and its children see it: a limit
+    on a file's size does not keep many files from filling the disk."""
+    if os.geteuid() != 0 or _libc.unshare(_CLONE_NEWNS) != 0:
+        return False
+    size, owner = _DISK_FILES * cage.file_bytes, cage.user_id
+    options = f"size={size},nr_inodes={_DISK_INODES},uid={owner},gid={owner},mode=700".encode()
+    mounted = (
+        _libc.mount(None, b"/", None, ctypes.c_ulong(_MS_REC | _MS_PRIVATE), None) == 0
+        and _libc.mount(
+            b"cage", cage.folder.encode(), b"tmpfs", ctypes.c_ulong(_MS_NOSUID | _MS_NODEV), options
+        )
+        == 0
+    )
+    os.chdir(cage.folder)
+    return mounted
 
 
 def _set_limits(cage: Cage) -> None:

@@ -14,7 +14,7 @@ from kernel_core.gym.case import Case
 from kernel_core.gym.claims import Failure
 from kernel_core.gym.clock import Clocked, Clocks, as_wall, clocks_agree, settle, straddled, summarize
 from kernel_core.gym.device_memory import DeviceArena
-from kernel_core.gym.host import Gpu
+from kernel_core.gym.gpu import Gpu
 from kernel_core.gym.reference import Reference, Trial
 from kernel_core.gym.runs import Conversation, Died
 from kernel_core.gym.timed_calls import clock_calls

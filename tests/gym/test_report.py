@@ -9,7 +9,7 @@ import pytest
 from kernel_core.feedback import MAX_CHARS, describe
 from kernel_core.gym.guard import inspect_source
 from kernel_core.gym.report import judge_report
-from kernel_core.records import Evaluation, Finding, Host, KernelUse, Provenance, Traffic, Verdict
+from kernel_core.records import Evaluation, Finding, KernelUse, Platform, Provenance, Traffic, Verdict
 
 _TRAFFIC = Traffic(
     bytes_accessed=2_000_000,
@@ -36,7 +36,7 @@ def test_report_has_the_keys_of_the_contract() -> None:
         feedback="correct",
         gym_version="1",
         device="cpu",
-        host=Host(python="3.11.7", torch="2.11.0", triton="3.6.0"),
+        platform=Platform(python="3.11.7", torch="2.11.0", triton="3.6.0"),
         seconds=0.3,
     )
     assert judge_report(evaluation) == {
@@ -55,7 +55,7 @@ def test_report_has_the_keys_of_the_contract() -> None:
         "seconds": 0.3,
         "gym_version": "1",
         "device": "cpu",
-        "host": {"python": "3.11.7", "torch": "2.11.0", "triton": "3.6.0", "gpu": None, "driver": None},
+        "platform": {"python": "3.11.7", "torch": "2.11.0", "triton": "3.6.0", "gpu": None, "driver": None},
         "sandbox": [],
         "problem_id": "p",
         "candidate_sha": "c",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import struct
 import time
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from kernel_core.gym import wire
-from kernel_core.gym.claims import Claim, Failure, Loaded, Raised, Ran, Replayed
+from kernel_core.gym.claims import Claim, DeviceWork, Failure, Kernel, Launch, Loaded, Ran, Replayed, Timed
 
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
@@ -104,12 +105,77 @@ def test_descriptors_travel_only_where_they_are_taken() -> None:
         os.close(descriptor)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
+@given(
+    blob=st.binary(max_size=40), position=st.integers(0, 70), byte=st.integers(0, 255), cut=st.integers(0, 70)
+)
+def test_a_damaged_message_is_never_read_as_more_than_was_sent(
+    blob: bytes, position: int, byte: int, cut: int
+) -> None:
+    ours, theirs = _pair()
+    with ours, theirs:
+        wire.send(ours, {"a": 1}, blob)
+        frame = bytearray(theirs.recv(200))
+        if position < len(frame):
+            frame[position] = byte
+        for part in (frame[:cut], frame[cut:]):
+            ours.sendall(part)
+        ours.close()
+        try:
+            message = wire.receive(theirs, deadline=_soon(), max_blob=64)
+        except (wire.ChannelClosed, wire.ChannelGarbage):
+            return
+    assert isinstance(message.header, dict)
+    assert len(message.blob) <= len(blob)
+
+
+def _all_claims(kind: type[Claim] = Claim) -> list[type[Claim]]:
+    return [one for below in kind.__subclasses__() for one in (below, *_all_claims(below))]
+
+
+@settings(max_examples=100, deadline=None)
 @given(header=st.dictionaries(st.sampled_from(_FIELDS) | st.text(max_size=5), _JSON, max_size=6))
 def test_claims_are_typed_or_refused(header: dict[str, object]) -> None:
-    for kind in (Failure, Loaded, Ran, Raised, Replayed):
+    for kind in _all_claims():
         try:
             claim: Claim = kind.model_validate(header)
         except ValidationError:
             continue
         assert claim.model_dump().keys() >= header.keys()
+
+
+_LAUNCH = {"launch": 0, "grid": [4], "args": {"x": 1}, "options": {"num_warps": 4}}
+_KERNEL = {"name": "k", "line": 3, "globals": {}}
+_WORK = {"name": "k", "own": True, "bytes_accessed": 1, "bytes_distinct": 1, "flops": 0, "dot_flops": 0}
+_VALID: list[tuple[type[Claim], dict[str, object]]] = [
+    (Failure, {"failed": "import", "error": "E", "message": "m", "line": 1, "by_compiler": False}),
+    (Loaded, {"loaded": True, "features": ["files"], "unmatched": []}),
+    (Kernel, _KERNEL),
+    (Launch, _LAUNCH),
+    (Ran, {"kernels": [_KERNEL], "launches": [_LAUNCH], "watched": [], "nesting": 0, "leaves": [[0]]}),
+    (Timed, {"times_ms": [0.5, 1.5]}),
+    (DeviceWork, {"name": "k", "own": True, "device_ms": 0.5, "copies_only": False}),
+    (Replayed, {"works": [_WORK | {"dot_dtype": "", "copies_only": False}]}),
+]
+_NAN = float("nan")
+_ODD = [None, True, 1, -1, 0.0, 1e400, _NAN, "1", "x" * 5000, [], [[]], {}, 1 << 70, [True], [_NAN], [-1.0]]
+_FREE_FORM = ("nesting", "globals", "args", "leaves")
+"""Fields whose content their readers check."""
+
+
+@pytest.mark.parametrize(("kind", "valid"), _VALID, ids=lambda value: getattr(value, "__name__", ""))
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_a_claim_with_one_odd_field_keeps_its_types_or_is_refused(
+    kind: type[Claim], valid: dict[str, object], data: st.DataObject
+) -> None:
+    whole = kind.model_validate(valid)
+    name = data.draw(st.sampled_from(sorted(valid)))
+    try:
+        claim = kind.model_validate(valid | {name: data.draw(st.sampled_from(_ODD) | _JSON)})
+    except ValidationError:
+        return
+    if name not in _FREE_FORM:
+        kept = getattr(claim, name)
+        assert type(kept) is type(getattr(whole, name))
+        assert not {"nan", "inf", "None"} & set(re.split(r"\W+", repr(kept)))
