@@ -111,7 +111,7 @@ def test_a_hub_set_is_streamed_split_by_split(
 ) -> None:
     for level in (1, 2):
         rows = [
-            sakana_row(index, Level_ID=level, CUDA_Code=f"int forward_{level}_{index};") for index in (0, 1)
+            sakana_row(index, Level_ID=level, CUDA_Code=f"torch::op_{level}_{index}(x);") for index in (0, 1)
         ]
         write_parquet(rows, f"hub/data/level_{level}-00000-of-00001.parquet")
     registry = tmp_path / "sources.toml"
@@ -172,16 +172,16 @@ def test_sakana_claims_are_read_with_suspicion(
     tmp_path: Path, sakana_row: MakeRow, write_parquet: Writer
 ) -> None:
     rows = [
-        sakana_row(0, CUDA_Code="int a;"),
-        sakana_row(1, CUDA_Code="int b;", Max_Diff=None),
-        sakana_row(2, CUDA_Code="int c;", Error="nvcc: error"),
-        sakana_row(3, CUDA_Code="int d;", Correct=False),
-        sakana_row(4, CUDA_Code="int e;", CUDA_Speedup_Native=148.0),
-        sakana_row(5, CUDA_Code="int f;", CUDA_Speedup_Native=float("nan"), Max_Diff=float("nan")),
+        sakana_row(0, CUDA_Code="torch::a(x);"),
+        sakana_row(1, CUDA_Code="torch::b(x);", Max_Diff=None),
+        sakana_row(2, CUDA_Code="torch::c(x);", Error="nvcc: error"),
+        sakana_row(3, CUDA_Code="torch::d(x);", Correct=False),
+        sakana_row(4, CUDA_Code="torch::e(x);", CUDA_Speedup_Native=148.0),
+        sakana_row(5, CUDA_Code="torch::f(x);", CUDA_Speedup_Native=float("nan"), Max_Diff=float("nan")),
     ]
     exemplars, _, notes = ingest(write_parquet(rows), tmp_path)
     found = {exemplar.kernel_code: exemplar for exemplar in exemplars}
-    assert [found[f"int {name};"].claimed_correct for name in "abcdef"] == [
+    assert [found[f"torch::{name}(x);"].claimed_correct for name in "abcdef"] == [
         True,
         None,
         None,
@@ -189,7 +189,7 @@ def test_sakana_claims_are_read_with_suspicion(
         True,
         None,
     ]
-    assert [found[f"int {name};"].claimed_speedup for name in "aef"] == [1.5, None, None]
+    assert [found[f"torch::{name}(x);"].claimed_speedup for name in "aef"] == [1.5, None, None]
     assert {note.split(":")[0]: count for note, count in notes.items()} == {
         "claim of correctness not believed": 3,
         "claim of speed not believed": 2,
@@ -200,7 +200,7 @@ def test_sakana_claims_are_read_with_suspicion(
 def test_kernel_names_that_repeat_within_a_task_are_told_apart(
     tmp_path: Path, sakana_row: MakeRow, write_parquet: Writer
 ) -> None:
-    rows = [sakana_row(index, CUDA_Code=f"int only_{index};") for index in range(3)]
+    rows = [sakana_row(index, CUDA_Code=f"torch::only_{index}(x);") for index in range(3)]
     exemplars, _, _ = ingest(write_parquet(rows), tmp_path)
     assert [exemplar.row_key for exemplar in exemplars] == [f"1/89/89_cumsum_warp/{i}" for i in range(3)]
 
