@@ -17,7 +17,7 @@ from types import FrameType
 
 STAGES = {
     "pipeline": "all stages in order: corpora in, a trained policy, scorecards and winners out",
-    "ingest": "corpus sources into one clean snapshot",
+    "ingest": "corpus sources into one clean snapshot; `ingest verify` judges a run's snapshot",
     "index": "a snapshot into embeddings and a nearest-neighbour index",
     "cold-start": "supervised training before RL",
     "train": "RL on verified rewards",
@@ -133,7 +133,10 @@ def _stage(arguments: argparse.Namespace) -> int:
         raise ConfigError(
             f"one preset was wanted, but {len(names)} came: {' '.join(names)}; settings are key=value"
         )
-    return run_stage(arguments.stage, names[0] if names else None, arguments.config, assignments)
+    stage = arguments.stage
+    if stage == "ingest" and names == ["verify"]:  # a stage of its own, which reads what ingest made
+        stage, names = "verify", []
+    return run_stage(stage, names[0] if names else None, arguments.config, assignments)
 
 
 def _judge(arguments: argparse.Namespace) -> int:

@@ -24,11 +24,14 @@ MAX_BELIEVED_SPEEDUP = 10.0
 """Claims beyond it come from exploits of the harness of their time more often than from kernels."""
 
 _COMPUTED = ("id", "reference_hash", "kernel_hash", "source", "source_revision")
+_VERIFIED = ("verified", "verified_speedup", "predicted_speedup", "verified_by")
 _OWN_TYPES: dict[str, ColumnType] = {
     "task_level": "int",
     "task_id": "int",
     "claimed_correct": "bool",
     "claimed_speedup": "float",
+    "verified_speedup": "float",
+    "predicted_speedup": "float",
 }
 
 
@@ -113,7 +116,9 @@ def _sakana(values: Mapping[str, Any], source: Source) -> tuple[dict[str, Any], 
 
 
 def _own(values: Mapping[str, Any], source: Source) -> tuple[dict[str, Any], tuple[str, ...]]:
-    fields = {name: value for name, value in values.items() if value is not None}
+    # What another judge verified is a claim here, and has columns of its own for that.
+    believed = {name: value for name, value in values.items() if name not in _VERIFIED}
+    fields = {name: value for name, value in believed.items() if value is not None}
     if not _is_number(fields.get("claimed_speedup")):
         fields["claimed_speedup"] = None
     fields.setdefault("source", source.name)

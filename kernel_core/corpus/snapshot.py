@@ -36,6 +36,7 @@ from kernel_core.records import Exemplar, Problem
 from kernel_core.store import MANIFEST, Manifest, Store, digest_of
 
 _ROWS = "exemplars.parquet"
+_VERIFIED = "verified.parquet"
 _REPORT = "report.json"
 _REVISIONS = "revisions.json"
 _PROGRESS_EVERY = 256
@@ -86,9 +87,19 @@ def load_snapshot(store: Store) -> list[Exemplar]:
 
     Raises `NotFound` without one and `Corrupt` when a checksum or the schema does not match.
     """
-    store.open_sealed("snapshot")
-    where = store.path(_ROWS)
-    return table.to_exemplars(table.read_table(store.read(_ROWS), where), where)
+    name = _VERIFIED if _VERIFIED in store.open_sealed("snapshot").files else _ROWS
+    where = store.path(name)
+    return table.to_exemplars(table.read_table(store.read(name), where), where)
+
+
+def seal_verified(store: Store, exemplars: Sequence[Exemplar], found: dict[str, Any]) -> Manifest:
+    """Seal a snapshot again with its rows as they were judged; `found` goes into the manifest.
+
+    The rows go into a file of their own first, so that the snapshot is whole at every moment.
+    """
+    manifest = store.open_sealed("snapshot")
+    files = manifest.files | {_VERIFIED: store.write(_VERIFIED, table.to_parquet(exemplars))}
+    return store.seal("snapshot", files, manifest.meta | {"verified": found})
 
 
 def load_report(store: Store) -> Report:
