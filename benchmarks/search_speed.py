@@ -48,11 +48,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--rows", type=int, default=ROWS)
     parser.add_argument("--queries", type=int, default=500)
+    parser.add_argument("--folder", type=Path, help="keep the corpus and its index here, for another run")
     parser.add_argument("--write", action="store_true", help="write the figures to docs/results")
     arguments = parser.parse_args()
     report = Report("search_speed", f"--rows {arguments.rows} --queries {arguments.queries}", __doc__)
     with tempfile.TemporaryDirectory() as scratch:
-        store = _indexed(Path(scratch), arguments.rows)
+        store = _indexed(arguments.folder or Path(scratch), arguments.rows)
         problems = _problems(arguments.queries)
         vectors = _vectors(store)
         ways = _ways(store, vectors)
@@ -71,9 +72,11 @@ def main() -> int:
 
 def _indexed(folder: Path, rows: int) -> Store:
     """An index of exactly `rows` different references."""
+    snapshot, index = Store(folder / "run" / "snapshot"), Store(folder / "run" / "index")
+    if index.sealed():
+        return index
     # A quarter of what is written repeats, and some of it leaks.
     write_corpus(folder, kernelbook_rows=int(rows * 1.36) + 1000, sakana_rows=0)
-    snapshot, index = Store(folder / "run" / "snapshot"), Store(folder / "run" / "index")
     config = IngestConfig(sources=(str(folder / "kernelbook.parquet"),), decontaminate_against=("dojo",))
     build_snapshot(config, snapshot)
     kept = best_exemplars(load_snapshot(snapshot))

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from kernel_core.config import RetrievalConfig
-from kernel_core.corpus.normalise import Fingerprint, NotPython, fingerprint
 from kernel_core.errors import CallerError
 from kernel_core.records import Problem, Verdict
+from kernel_core.retrieval.reasons import module_fingerprint
 from kernel_core.retrieval.vectors import Mask
 
 
@@ -38,27 +38,16 @@ class Allowed:
         sizes either.
         """
         mask = self._filtered.copy()
-        own = fingerprint_of(query)
+        own = module_fingerprint(query.source if isinstance(query, Problem) else query)
         if own is not None:
             mask[self._by_reference.get(own.reference_hash, [])] = False
         for problem in (query, *exclude):
             mask[self._by_task.get(_task_of(problem), [])] = False
         for problem in exclude:
-            found = fingerprint_of(problem)
+            found = module_fingerprint(problem.source)
             if found is not None:
                 mask[self._by_structure.get(found.structure_hash, [])] = False
         return mask
-
-
-def fingerprint_of(query: Problem | str) -> Fingerprint | None:
-    """The fingerprint of a query that is a module; None for words."""
-    text = query.source if isinstance(query, Problem) else query
-    if "def " not in text:
-        return None
-    try:
-        return fingerprint(text)
-    except NotPython:
-        return None
 
 
 def _filtered(exemplars: pa.Table, config: RetrievalConfig) -> Mask:

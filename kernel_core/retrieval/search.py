@@ -16,7 +16,7 @@ from kernel_core.corpus import table
 from kernel_core.corpus.normalise import NORMALISER_VERSION
 from kernel_core.errors import Corrupt
 from kernel_core.records import Problem
-from kernel_core.retrieval.allowed import Allowed, fingerprint_of
+from kernel_core.retrieval.allowed import Allowed
 from kernel_core.retrieval.describe import TextKind, text_for
 from kernel_core.retrieval.embed import Embedder, Vectors
 from kernel_core.retrieval.index import (
@@ -34,6 +34,7 @@ from kernel_core.retrieval.index import (
 )
 from kernel_core.retrieval.protocol import Neighbour, Retriever
 from kernel_core.retrieval.ranking import diverse, fused, speed_prior
+from kernel_core.retrieval.reasons import reasons_for
 from kernel_core.retrieval.vectorise import read_npy
 from kernel_core.retrieval.vectors import Mask, search_faiss, vectors_of
 from kernel_core.retrieval.words import WordIndex
@@ -135,7 +136,7 @@ class IndexRetriever:
             allowed = self._allowed.for_query(query, exclude)
             candidates = self._candidates(text, vector, allowed, min(len(self), _CANDIDATES * (k + 1)))
             chosen = sorted(self._chosen(candidates, k), key=lambda one: -one.merit)
-            found.append([self._neighbour(query, one) for one in chosen])
+            found.append([self._neighbour(text, one) for one in chosen])
         return found
 
     def _candidates(self, text: str, vector: Vectors, allowed: Mask, count: int) -> list[_Candidate]:
@@ -183,16 +184,9 @@ class IndexRetriever:
             distinct = [distinct[at] for at in diverse(merits, vectors, k, self._config.diversity)]
         return (distinct + further)[:k]
 
-    def _neighbour(self, query: Problem | str, one: _Candidate) -> Neighbour:
+    def _neighbour(self, text: str, one: _Candidate) -> Neighbour:
         (exemplar,) = table.to_exemplars(self._exemplars.slice(one.row, 1), "the index")
-        reasons = [one.why] if one.why else []
-        own, its = fingerprint_of(query), fingerprint_of(exemplar.reference_code)
-        if own is not None and its is not None:
-            shared = [name for name in dict.fromkeys(its.operators) if name in own.operators]
-            if shared:
-                reasons.append(f"applies {', '.join(shared)} too")
-        if exemplar.best_known_speedup is not None:
-            reasons.append(f"verified at {exemplar.best_known_speedup:.2g}x")
+        reasons = [*([one.why] if one.why else []), *reasons_for(text, exemplar)]
         return Neighbour(exemplar=exemplar, score=one.score, why="; ".join(reasons))
 
 

@@ -82,6 +82,7 @@ class WordIndex:
             with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
                 bm25.scores = {name: arrays[name] for name in _ARRAYS}
                 bm25.scores["num_docs"] = int(arrays["num_docs"])
+                bm25.nonoccurrence_array = None  # what `index` leaves with the default method
                 bm25.vocab_dict = json.loads(arrays["vocabulary"].tobytes())
         except (ValueError, KeyError, OSError) as error:
             raise Corrupt(f"{where} holds no word index: {error}; run `dojo index` again") from error
