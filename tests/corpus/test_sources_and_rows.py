@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from kernel_core.config import IngestConfig
@@ -310,8 +311,6 @@ def test_broken_unicode_in_parquet_costs_one_row(
 ) -> None:
     rows = [kernelbook_row(1), kernelbook_row(2, triton_code="MARK"), kernelbook_row(3, triton_code="z = 1")]
     path = write_parquet(rows)
-    import pyarrow.parquet as pq
-
     table = pq.read_table(path)
     raw = [text.encode().replace(b"MARK", b"\xff\xfe") for text in table["triton_code"].to_pylist()]
     broken = pa.Array.from_buffers(pa.string(), len(raw), pa.array(raw, pa.binary()).buffers())
@@ -320,6 +319,34 @@ def test_broken_unicode_in_parquet_costs_one_row(
     exemplars, dropped, _ = ingest(path, tmp_path)
     assert [exemplar.row_key for exemplar in exemplars] == ["1", "3"]
     assert dropped == {"broken Unicode": 1}
+
+
+def test_a_row_of_ten_megabytes_in_parquet_costs_one_row(
+    tmp_path: Path, kernelbook_row: MakeRow, write_parquet: Writer
+) -> None:
+    rows = [
+        kernelbook_row(1),
+        kernelbook_row(2, triton_code="x" * 10_000_000),
+        kernelbook_row(3, triton_code="z"),
+    ]
+    exemplars, dropped, _ = ingest(write_parquet(rows), tmp_path)
+    assert [exemplar.row_key for exemplar in exemplars] == ["1", "3"] and dropped == {"too long": 1}
+
+
+def test_a_damaged_shard_of_a_file_costs_its_rows_and_no_others(
+    tmp_path: Path, kernelbook_row: MakeRow, write_parquet: Writer
+) -> None:
+    rows = [kernelbook_row(uuid, triton_code=f"tl.op_{uuid}(x)") for uuid in range(1, 7)]
+    path = write_parquet(rows)
+    pq.write_table(pq.read_table(path), path, row_group_size=2, write_page_checksum=True)
+    column = pq.ParquetFile(path).metadata.row_group(1).column(3)
+    data = bytearray(path.read_bytes())
+    middle = column.data_page_offset + column.total_compressed_size // 2
+    data[middle : middle + 8] = bytes(8)
+    path.write_bytes(data)
+    exemplars, dropped, _ = ingest(path, tmp_path)
+    assert [exemplar.row_key for exemplar in exemplars] == ["1", "2", "5", "6"]
+    assert dropped == {"damaged in the file": 2}
 
 
 def test_a_file_of_exemplars_is_taken_but_its_hashes_are_not_believed(

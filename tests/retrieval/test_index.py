@@ -163,6 +163,20 @@ def test_no_index_is_not_found_and_a_damaged_one_corrupt(index_folder: Path, tmp
         open_retriever(Store(tmp_path / "vectors.faiss"))
 
 
+def test_an_index_that_was_only_half_written_is_none_and_is_built_again(
+    snapshot: Store, index_folder: Path, tmp_path: Path
+) -> None:
+    half = tmp_path / "half"
+    shutil.copytree(index_folder, half)
+    (half / "manifest.json").unlink()
+    whole = (half / "vectors.faiss").read_bytes()
+    (half / "vectors.faiss").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(NotFound, match=r"no complete index .*run the stage that makes it"):
+        open_retriever(Store(half))
+    build_index(IndexConfig(), snapshot, Store(half))
+    assert bytes_of(half) == bytes_of(index_folder)
+
+
 def test_an_index_of_another_corpus_is_refused_with_the_command_that_rebuilds_it(
     snapshot: Store, index_folder: Path, tmp_path: Path
 ) -> None:

@@ -49,7 +49,9 @@ def test_the_kind_of_index_follows_the_number_of_vectors() -> None:
     assert [kind_for(count) for count in (10, 20_000, 48_777, 5_000_000)] == ["flat", "flat", "hnsw", "ivfpq"]
 
 
-@pytest.mark.parametrize(("kind", "recall"), [("flat", 1.0), ("hnsw", 0.98), ("ivfpq", 0.2)])
+@pytest.mark.parametrize(
+    ("kind", "recall"), [("flat", 1.0), ("hnsw", 0.98), pytest.param("ivfpq", 0.2, marks=pytest.mark.slow)]
+)
 def test_each_kind_finds_the_nearest_allowed_vectors(
     kind: Kind, recall: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
