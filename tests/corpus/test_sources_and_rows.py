@@ -324,11 +324,8 @@ def test_broken_unicode_in_parquet_costs_one_row(
 def test_a_row_of_ten_megabytes_in_parquet_costs_one_row(
     tmp_path: Path, kernelbook_row: MakeRow, write_parquet: Writer
 ) -> None:
-    rows = [
-        kernelbook_row(1),
-        kernelbook_row(2, triton_code="x" * 10_000_000),
-        kernelbook_row(3, triton_code="z"),
-    ]
+    codes = ("x", "x" * 10_000_000, "tl.z")
+    rows = [kernelbook_row(uuid, triton_code=code) for uuid, code in enumerate(codes, start=1)]
     exemplars, dropped, _ = ingest(write_parquet(rows), tmp_path)
     assert [exemplar.row_key for exemplar in exemplars] == ["1", "3"] and dropped == {"too long": 1}
 

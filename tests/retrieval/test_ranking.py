@@ -50,7 +50,8 @@ def test_the_kind_of_index_follows_the_number_of_vectors() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "recall"), [("flat", 1.0), ("hnsw", 0.98), pytest.param("ivfpq", 0.2, marks=pytest.mark.slow)]
+    ("kind", "recall"),
+    [("flat", 1.0), ("hnsw", 0.98), pytest.param("ivfpq", 0.2, marks=pytest.mark.slow)],
 )
 def test_each_kind_finds_the_nearest_allowed_vectors(
     kind: Kind, recall: float, monkeypatch: pytest.MonkeyPatch
