@@ -54,7 +54,7 @@ class Fingerprint:
     """Hashes of runs of tokens, names and numbers erased: stable when statements change places."""
 
 
-@lru_cache(maxsize=1 << 15)  # cleaning, embedding and excluding ask for the same references again
+@lru_cache(maxsize=1 << 17)  # each step asks for the same references again, in the same order: keep them all
 def fingerprint(source: str) -> Fingerprint:
     """The fingerprint of a reference module. Raises `NotPython`."""
     try:
