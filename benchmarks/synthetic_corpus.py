@@ -183,7 +183,7 @@ def _sakana(tasks: Sequence[Task], count: int, truth: list[Truth]) -> Iterator[d
             "CUDA_Speedup_Compile": 1.0,
             "CUDA_Code": code,
             "PyTorch_Code_Module": task.source,
-            "PyTorch_Code_Functional": "def module_fn(x): ...",
+            "PyTorch_Code_Functional": _functional(task),
             "Correct": not wrong,
             "Max_Diff": rng.choice((None, 3.5)) if wrong else 1e-6,
             "Error": "CUDA error: an illegal memory access" if wrong and rng.random() < 0.5 else None,
@@ -192,6 +192,15 @@ def _sakana(tasks: Sequence[Task], count: int, truth: list[Truth]) -> Iterator[d
             "Clang_Tidy": None if wrong else "{'stdout': '42 warnings generated'}" * 20,
             "__index_level_0__": index,
         }
+
+
+def _functional(task: Task) -> str:
+    """The archive's second form of a reference: a function, and a module that calls it."""
+    return (
+        "import torch\nimport torch.nn as nn\n\n\n"
+        f"def module_fn(x):\n    return x * {task.number}\n\n\n"
+        "class Model(nn.Module):\n    def forward(self, x, fn=module_fn):\n        return fn(x)\n"
+    )
 
 
 _LISTS = {"licenses": pa.list_(pa.string())}

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from kernel_core.corpus.extension_form import cuda_of
 from kernel_core.corpus.normalise import Fingerprint
 from kernel_core.corpus.shingles import Shingles, code_tokens, erased_tokens, jaccard, shingles_of
 from kernel_core.records import Exemplar
@@ -105,7 +106,9 @@ def _near_pairs(
 
 def _tokens(row: Exemplar) -> list[str]:
     # A graded kernel differs on purpose, if only in a number; a found one is the same in other words.
-    return (code_tokens if row.grade else erased_tokens)(row.kernel_code, row.language)
+    # The module around an extension is the same for all kernels of a task.
+    code = cuda_of(row.kernel_code) if row.language == "cuda_cpp" else row.kernel_code
+    return (code_tokens if row.grade else erased_tokens)(code, row.language)
 
 
 def _nearly_equal(

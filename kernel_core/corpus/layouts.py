@@ -11,11 +11,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from kernel_core.corpus.extension_form import as_model_new
 from kernel_core.corpus.kernelbench_form import in_kernelbench_form
 from kernel_core.corpus.normalise import NotPython, fingerprint, kernel_hash
 from kernel_core.corpus.refusal import RowRefused
 from kernel_core.corpus.registry import ColumnType, Source
-from kernel_core.records import Exemplar
+from kernel_core.records import Exemplar, sha256_text
 
 OWN_LAYOUT = "exemplar"
 MAX_REFERENCE_CHARS = 50_000
@@ -101,6 +102,12 @@ def _sakana(values: Mapping[str, Any], source: Source) -> tuple[dict[str, Any], 
     level, task = values["Level_ID"], values["Task_ID"]
     # The kernel's name repeats within a task; only the table's own index tells its rows apart.
     key = f"{level}/{task}/{values['Kernel_Name']}/{values['__index_level_0__']}"
+    code = _text(values, "CUDA_Code")
+    wrapped = as_model_new(values["PyTorch_Code_Functional"] or "", code, f"kernel_{sha256_text(code)[:16]}")
+    if isinstance(wrapped, str):
+        notes.append(f"kept as published, not a ModelNew: {wrapped}")
+    else:
+        code = wrapped[0]
     fields = {
         **_origin(source, key),
         "attribution": source.attribution,
@@ -108,7 +115,7 @@ def _sakana(values: Mapping[str, Any], source: Source) -> tuple[dict[str, Any], 
         "task_level": level,
         "task_id": task,
         "reference_code": _text(values, "PyTorch_Code_Module"),
-        "kernel_code": _text(values, "CUDA_Code"),
+        "kernel_code": code,
         "claimed_correct": claimed,
         "claimed_speedup": speedup,
     }

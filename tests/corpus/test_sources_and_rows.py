@@ -7,6 +7,8 @@ import hashlib
 import os
 import subprocess
 import sys
+import types
+import unittest.mock
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,13 +16,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 from kernel_core.config import IngestConfig
+from kernel_core.corpus.extension_form import cuda_of
 from kernel_core.corpus.registry import find_source, pinned, read_registry
 from kernel_core.corpus.snapshot import build_snapshot, load_report, load_snapshot
 from kernel_core.errors import CallerError, ConfigError, Corrupt, NotFound
 from kernel_core.records import Exemplar
 from kernel_core.store import Store
+from tests.corpus.conftest import SAKANA_KERNEL
 
 Row = dict[str, Any]
 MakeRow = Callable[..., Row]
@@ -192,10 +197,76 @@ def test_sakana_claims_are_read_with_suspicion(
     ]
     assert [found[f"torch::{name}(x);"].claimed_speedup for name in "aef"] == [1.5, None, None]
     assert {note.split(":")[0]: count for note, count in notes.items()} == {
+        "kept as published, not a ModelNew": 6,
         "claim of correctness not believed": 3,
         "claim of speed not believed": 2,
     }
     assert all(exemplar.language == "cuda_cpp" for exemplar in exemplars)
+
+
+FUNCTIONAL = """import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+def module_fn(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    \"\"\"Sums of rows.\"\"\"
+    return torch.cumsum(x, dim=1) * scale
+
+
+class Model(nn.Module):
+    def __init__(self, num_features):
+        super(Model, self).__init__()
+        self.scale = nn.Parameter(torch.ones(num_features))
+
+    def forward(self, x, fn=module_fn):
+        return fn(x, self.scale)
+"""
+
+
+def test_a_sakana_kernel_becomes_a_model_new_over_its_functional_module(
+    tmp_path: Path, sakana_row: MakeRow, write_parquet: Writer
+) -> None:
+    (exemplar,), _, notes = ingest(write_parquet([sakana_row(PyTorch_Code_Functional=FUNCTIONAL)]), tmp_path)
+    assert not notes and exemplar.language == "cuda_cpp"
+    built: list[dict[str, Any]] = []
+
+    class Extension:  # in place of a compiler, which this machine has not
+        @staticmethod
+        def forward(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+            return x.cumsum(1) * scale
+
+    loading = types.ModuleType("torch.utils.cpp_extension")
+    loading.load_inline = lambda **given: built.append(given) or Extension  # type: ignore[attr-defined]
+    module: dict[str, Any] = {"__name__": "wrapped"}
+    with unittest.mock.patch.dict(sys.modules, {"torch.utils.cpp_extension": loading}):
+        exec(compile(exemplar.kernel_code, "wrapped", "exec"), module)
+    assert cuda_of(exemplar.kernel_code) == SAKANA_KERNEL.strip()
+    given, x = built[0], torch.randn(3, 4)
+    assert given["cuda_sources"].strip() == SAKANA_KERNEL.strip() and given["name"].isidentifier()
+    assert torch.equal(module["ModelNew"](4)(x), x.cumsum(1)) and "Model" not in module
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"CUDA_Code": "__global__ void f() {}"}, "binds no function"),
+        (
+            {"CUDA_Code": 'PYBIND11_MODULE(a, m) { m.def("f", &f); m.def("g", &g); }'},
+            "none is called forward",
+        ),
+        ({"PyTorch_Code_Functional": "def module_fn(:"}, "not Python"),
+        ({"PyTorch_Code_Functional": "def module_fn(x): ..."}, "no Model"),
+        ({"PyTorch_Code_Functional": FUNCTIONAL.replace("fn=module_fn", "fn=None")}, "argument of forward"),
+    ],
+)
+def test_a_sakana_kernel_that_cannot_be_wrapped_is_kept_and_noted(
+    changes: dict[str, str], reason: str, tmp_path: Path, sakana_row: MakeRow, write_parquet: Writer
+) -> None:
+    row = sakana_row(**{"PyTorch_Code_Functional": FUNCTIONAL} | changes)
+    (exemplar,), _, notes = ingest(write_parquet([row]), tmp_path)
+    assert exemplar.kernel_code == row["CUDA_Code"]
+    assert [note for note in notes if note.startswith("kept as published") and reason in note]
 
 
 def test_kernel_names_that_repeat_within_a_task_are_told_apart(
