@@ -27,9 +27,7 @@ ROWS = 48_777
 def main() -> int:
     """Embed so many references, print and write the rate."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument(
-        "--embedder", default="tiny", help="`offline`, `tiny` (made on the spot), name or folder"
-    )
+    parser.add_argument("--embedder", default="tiny", help="`offline`, `tiny`, a name or a folder")
     parser.add_argument("--rows", type=int, default=ROWS)
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")

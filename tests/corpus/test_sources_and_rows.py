@@ -25,7 +25,6 @@ from kernel_core.corpus.snapshot import build_snapshot, load_report, load_snapsh
 from kernel_core.errors import CallerError, ConfigError, Corrupt, NotFound
 from kernel_core.records import Exemplar
 from kernel_core.store import Store
-from tests.corpus.conftest import SAKANA_KERNEL
 
 Row = dict[str, Any]
 MakeRow = Callable[..., Row]
@@ -227,7 +226,8 @@ class Model(nn.Module):
 def test_a_sakana_kernel_becomes_a_model_new_over_its_functional_module(
     tmp_path: Path, sakana_row: MakeRow, write_parquet: Writer
 ) -> None:
-    (exemplar,), _, notes = ingest(write_parquet([sakana_row(PyTorch_Code_Functional=FUNCTIONAL)]), tmp_path)
+    row = sakana_row(PyTorch_Code_Functional=FUNCTIONAL)
+    (exemplar,), _, notes = ingest(write_parquet([row]), tmp_path)
     assert not notes and exemplar.language == "cuda_cpp"
     built: list[dict[str, Any]] = []
 
@@ -241,9 +241,9 @@ def test_a_sakana_kernel_becomes_a_model_new_over_its_functional_module(
     module: dict[str, Any] = {"__name__": "wrapped"}
     with unittest.mock.patch.dict(sys.modules, {"torch.utils.cpp_extension": loading}):
         exec(compile(exemplar.kernel_code, "wrapped", "exec"), module)
-    assert cuda_of(exemplar.kernel_code) == SAKANA_KERNEL.strip()
+    assert cuda_of(exemplar.kernel_code) == row["CUDA_Code"].strip()
     given, x = built[0], torch.randn(3, 4)
-    assert given["cuda_sources"].strip() == SAKANA_KERNEL.strip() and given["name"].isidentifier()
+    assert given["cuda_sources"].strip() == row["CUDA_Code"].strip() and given["name"].isidentifier()
     assert torch.equal(module["ModelNew"](4)(x), x.cumsum(1)) and "Model" not in module
 
 
