@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from report import Report
 from synthetic_corpus import KERNELBOOK_ROWS, SAKANA_ROWS, Truth, write_corpus
 
 from kernel_core.config import IndexConfig, IngestConfig
@@ -104,8 +105,8 @@ def main() -> int:
             report.table(f"steps, {against}", _STEP_COLUMNS, [step.cells() for step in steps])
             report.table(f"planted, {against}", ("what", "figure", "of", "share"), found)
     report.note(
-        "`CPU s` is the process's time on all cores, which a busy machine leaves alone; rows/s are of the wall "
-        "clock and rows/CPU s of it. `peak MB` is resident memory while the step ran."
+        "`CPU s` is the process's time on all cores, which a busy machine leaves alone. rows/s are of the "
+        "wall clock. `peak MB` is resident memory while the step ran."
     )
     report.finish(arguments.write)
     return 0
