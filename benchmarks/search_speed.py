@@ -24,14 +24,14 @@ import numpy as np
 import torch
 from report import Report
 from sentence_transformers.util import semantic_search
-from synthetic_corpus import write_corpus
+from synthetic_programs import Program, Spelling, draw_programs, spell
 
-from kernel_core.config import IndexConfig, IngestConfig, RetrievalConfig
+from kernel_core.config import IndexConfig, RetrievalConfig
+from kernel_core.corpus import table
 from kernel_core.corpus.normalise import fingerprint
-from kernel_core.corpus.snapshot import build_snapshot
 from kernel_core.problems.generate import generate
 from kernel_core.problems.load import load_dojo
-from kernel_core.records import Problem
+from kernel_core.records import Exemplar, Problem
 from kernel_core.retrieval.embed import OfflineEmbedder, Vectors
 from kernel_core.retrieval.index import RARITY, VECTORS, build_index
 from kernel_core.retrieval.search import open_retriever
@@ -74,17 +74,30 @@ def main() -> int:
 
 
 def _indexed(folder: Path, rows: int) -> Store:
-    """An index of at least `rows` different references."""
+    """An index of so many different invented references; cleaning is another benchmark's claim."""
     snapshot, index = Store(folder / "run" / "snapshot"), Store(folder / "run" / "index")
     if not index.sealed():
-        # A quarter of what is written repeats, and some of it would give a task away.
-        write_corpus(folder, kernelbook_rows=int(rows * 1.335) + 900, sakana_rows=0)
-        config = IngestConfig(sources=(str(folder / "kernelbook.parquet"),), decontaminate_against=())
-        build_snapshot(config, snapshot)
+        data = table.to_parquet([_exemplar(at, program) for at, program in enumerate(draw_programs(rows, 6))])
+        snapshot.seal("snapshot", {"exemplars.parquet": snapshot.write("exemplars.parquet", data)}, {})
         build_index(IndexConfig(), snapshot, index)
-    count = index.open_sealed("index").meta["num_references"]
-    assert count >= rows, f"{count} references are left, {rows} were wanted"
+    assert index.open_sealed("index").meta["num_references"] == rows
     return index
+
+
+def _exemplar(at: int, program: Program) -> Exemplar:
+    text = spell(program, Spelling(at, at, at, at))
+    return Exemplar(
+        id=f"invented/{at}",
+        source="invented",
+        source_revision="6",
+        row_key=str(at),
+        licence="MIT",
+        language="inductor_triton",
+        reference_code=text.reference,
+        kernel_code=text.kernel,
+        reference_hash=fingerprint(text.reference).reference_hash,
+        kernel_hash=str(at),
+    )
 
 
 def _problems(count: int) -> list[Problem]:
