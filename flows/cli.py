@@ -17,7 +17,7 @@ from types import FrameType
 
 STAGES = {
     "pipeline": "all stages in order: corpora in, a trained policy, scorecards and winners out",
-    "ingest": "corpus sources into one clean snapshot",
+    "ingest": "corpus sources into one clean snapshot; `ingest verify` judges a run's snapshot",
     "index": "a snapshot into embeddings and a nearest-neighbour index",
     "cold-start": "supervised training before RL",
     "train": "RL on verified rewards",
@@ -81,6 +81,10 @@ def build_parser() -> argparse.ArgumentParser:
     search.add_argument("--run", required=True, help="the run whose index is searched")
     search.add_argument("--root", default=ROOT, help="where runs are (DOJO_ROOT, or runs)")
     search.add_argument("-k", type=int, default=5, help="how many")
+    search.add_argument("--mode", choices=("dense", "hybrid"), default="dense", help="hybrid: BM25 as well")
+    search.add_argument("--language", action="append", default=[], help="only this one; may be repeated")
+    search.add_argument("--exclude", type=Path, action="append", default=[], metavar="P.py", help="a problem")
+    search.add_argument("--code", type=int, default=1, metavar="N", help="print the code of the first N")
     search.set_defaults(command=_search)
     _add_runs(commands.add_parser("runs", help="what was run, and what is running"))
     deploy = commands.add_parser("deploy", help="check prefect.yaml, then create or update its deployments")
@@ -157,7 +161,10 @@ def _stage(arguments: argparse.Namespace) -> int:
         raise ConfigError(
             f"one preset was wanted, but {len(names)} came: {' '.join(names)}; settings are key=value"
         )
-    return run_stage(arguments.stage, names[0] if names else None, arguments.config, assignments)
+    stage = arguments.stage
+    if stage == "ingest" and names == ["verify"]:  # a stage of its own, which reads what ingest made
+        stage, names = "verify", []
+    return run_stage(stage, names[0] if names else None, arguments.config, assignments)
 
 
 def _judge(arguments: argparse.Namespace) -> int:
@@ -192,8 +199,12 @@ def _audit(arguments: argparse.Namespace) -> int:
 
 def _search(arguments: argparse.Namespace) -> int:
     from flows.commands.search import search
+    from kernel_core.config import RetrievalConfig, build
+    from kernel_core.runs import find_run
 
-    return search(arguments.query, arguments.root, arguments.run, arguments.k)
+    config = build(RetrievalConfig, {"mode": arguments.mode, "languages": arguments.language})
+    run = find_run(arguments.root, arguments.run)
+    return search(run, arguments.query, arguments.k, config, arguments.exclude, arguments.code)
 
 
 def _runs(arguments: argparse.Namespace) -> int:

@@ -13,12 +13,13 @@ from tasks.report import report_index
 
 @flow(name="index")
 def index(config: IndexConfig, run: str = "ingest", root: str = "runs") -> None:
-    """Embed the run's `snapshot/` and seal `index/`."""
+    """Embed the run's `snapshot/` and seal `index/`; a snapshot that has changed since is worked in."""
     with running("index", run, root, {"config": config, "run": run, "root": root}) as here:
         snapshot = here.store.child("snapshot")
         snapshot.open_sealed("snapshot")
         reads = {"snapshot": sealed_digest(snapshot)}
-        with working_on(here, "index", config.model_dump(), reads, folder="index") as work:
+        settings = config.model_dump()
+        with working_on(here, "index", settings, reads, folder="index", follows_inputs=True) as work:
             if not work.done:
                 build_index(config, snapshot, work.store)
             report_index(work.store)

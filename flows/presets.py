@@ -22,7 +22,7 @@ from pydantic import TypeAdapter, ValidationError
 from kernel_core.config import Config, build, override
 from kernel_core.errors import ConfigError, NotFound
 
-STAGES = ("pipeline", "ingest", "index", "cold-start", "train", "evaluate", "best-of-n", "nightly")
+STAGES = ("pipeline", "ingest", "verify", "index", "cold-start", "train", "evaluate", "best-of-n", "nightly")
 """Names of the flows; the module of each is the name with underscores."""
 
 PREFECT_YAML = Path(__file__).resolve().parents[1] / "prefect.yaml"

@@ -45,6 +45,9 @@ def _parts(stage: str, run: Run, parameters: Mapping[str, Any]) -> Iterator[Rend
         yield from (f"taken out: {escape(one)}" for one in card.conditions.taken_out)
     elif stage == "best-of-n":
         yield winners(run, parameters.get("name", "best-of-n"))
+    elif stage == "verify":
+        found = run.store.child("snapshot").open_sealed("snapshot").meta["verified"]
+        yield rows_table("verified", [{"what": k, "value": v} for k, v in found.items()])
     elif stage == "ingest":
         report = run.store.child("snapshot").read_json("report.json")
         yield rows_table(

@@ -93,12 +93,25 @@ class IngestConfig(Config):
     seed: int = 0
 
 
+class VerifyConfig(Config):
+    """Re-judging a snapshot's kernels."""
+
+    gym: GymConfig = GymConfig()
+    sources: tuple[str, ...] = Field((), description="Only rows of these sources; empty: all.")
+    limit: int | None = Field(None, ge=1, description="Judge so many rows at most, in the snapshot's order.")
+    seed: int = Field(0, description="Of the input draws.")
+
+
 class IndexConfig(Config):
     """Embeddings and a nearest-neighbour index over a snapshot."""
 
     embedder: str = Field(
         "offline",
         description="`offline` (hashed features, no download) or a sentence-transformers name or path.",
+    )
+    text: Literal["source", "described"] = Field(
+        "source",
+        description="What a sentence-transformers model reads; `described` puts operators and shapes first.",
     )
     batch_size: int = Field(256, ge=1)
     device: Literal["cpu", "cuda"] = "cpu"
@@ -135,11 +148,31 @@ class SamplingConfig(Config):
     batch_size: int = Field(64, ge=1, description="Conversations sampled at once.")
 
 
+class RetrievalConfig(Config):
+    """Which of the corpus kernels are found for a problem."""
+
+    mode: Literal["dense", "hybrid", "random"] = Field(
+        "dense",
+        description="Nearest vectors; these fused with BM25; or kernels drawn blindly, for an ablation.",
+    )
+    diversity: float = Field(
+        0.2, ge=0, lt=1, description="Weight of unlikeness among the exemplars of one prompt (MMR)."
+    )
+    languages: tuple[str, ...] = Field((), description="Only kernels in these languages; empty: all.")
+    licences: tuple[str, ...] = Field((), description="Only kernels under these licences; empty: all.")
+    sources: tuple[str, ...] = Field((), description="Only kernels from these sources; empty: all.")
+    verified_only: bool = Field(False, description="Only kernels that `dojo ingest verify` found correct.")
+
+
 class RolloutConfig(Config):
     """Multi-turn conversations."""
 
     turns: int = Field(2, ge=1)
     exemplars: int = Field(1, ge=0, description="Corpus kernels shown in the first prompt.")
+    exemplar_budget: int | None = Field(
+        None, ge=1, description="Tokens that all exemplars may take; one that does not fit is passed over."
+    )
+    retrieval: RetrievalConfig = RetrievalConfig()
     template: Literal["compact", "full"] = Field("compact", description="Prompt wording under data/prompts/.")
     prompt_budget: int = Field(1400, ge=64, description="Tokens of a prompt; oldest turns are dropped first.")
     sampling: SamplingConfig = SamplingConfig()

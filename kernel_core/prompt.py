@@ -6,6 +6,7 @@ next user message. So a later prompt extends the earlier ones, and caches of pre
 
 When the budget is tight, room is made in this order: the oldest attempts, sparing the best and the last;
 exemplars, least near first; the best attempt; the text of the last kernel. The problem is never cut.
+Exemplars have a budget of their own within it (`exemplar_budget`), and each says why it is shown.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from string import Template
 from kernel_core.config import RolloutConfig
 from kernel_core.policy.protocol import Message
 from kernel_core.records import Candidate, Exemplar, Problem, Turn, Verdict
+from kernel_core.retrieval.reasons import reasons_for
 
 _FOLDER = Path(__file__).resolve().parents[1] / "data" / "prompts"
 
@@ -70,7 +72,7 @@ def build_prompt(
 
     `history` holds the earlier turns of the conversation in time order; `exemplars` the nearest first.
     """
-    contents = _Contents(tuple(exemplars), tuple(history))
+    contents = _Contents(_affordable(problem, exemplars, config, count_tokens), tuple(history))
     while True:
         messages = _render(problem, contents, load_wording(config.template))
         if _num_tokens(messages, count_tokens) <= config.prompt_budget:
@@ -99,14 +101,7 @@ def _kernel_block(source: str) -> str:
 
 
 def _render(problem: Problem, contents: _Contents, wording: Wording) -> tuple[Message, ...]:
-    parts = [
-        Template(wording.exemplar).substitute(
-            why=_why(exemplar),
-            reference=exemplar.reference_code.strip(),
-            kernel=exemplar.kernel_code.strip(),
-        )
-        for exemplar in contents.exemplars
-    ]
+    parts = [_exemplar_text(problem, exemplar, wording) for exemplar in contents.exemplars]
     parts.append(Template(wording.problem).substitute(name=problem.name, source=_reference_text(problem)))
     messages = [_message("system", wording.system)] if wording.system else []
     messages.append(_message("user", "\n".join([*parts, wording.instruction])))
@@ -124,20 +119,43 @@ def _reference_text(problem: Problem) -> str:
     return f"# inputs and weights are cast to {problem.precision}\n{problem.source}"
 
 
+def _exemplar_text(problem: Problem, exemplar: Exemplar, wording: Wording) -> str:
+    return Template(wording.exemplar).substitute(
+        why=_why(problem, exemplar),
+        reference=exemplar.reference_code.strip(),
+        kernel=exemplar.kernel_code.strip(),
+    )
+
+
+def _affordable(
+    problem: Problem,
+    exemplars: Sequence[Exemplar],
+    config: RolloutConfig,
+    count_tokens: Callable[[str], int],
+) -> tuple[Exemplar, ...]:
+    """The nearest exemplars that fit into `config.exemplar_budget`; one too long is passed over."""
+    if config.exemplar_budget is None:
+        return tuple(exemplars)
+    wording, left, taken = load_wording(config.template), config.exemplar_budget, []
+    for exemplar in exemplars:
+        length = count_tokens(_exemplar_text(problem, exemplar, wording))
+        if length <= left:
+            left -= length
+            taken.append(exemplar)
+    return tuple(taken)
+
+
 def _answer(turn: Turn, wording: Wording, shown: bool) -> str:
     if not isinstance(turn.candidate, Candidate):
         return wording.no_candidate
     return _kernel_block(turn.candidate.source) if shown else wording.too_long
 
 
-def _why(exemplar: Exemplar) -> str:
+def _why(problem: Problem, exemplar: Exemplar) -> str:
     """One line on why this exemplar is shown, from what is known of it."""
-    known = [f"one of the nearest references in the corpus{f' ({exemplar.family})' * bool(exemplar.family)}"]
-    if exemplar.claimed_correct:
-        known.append("its maker found it correct")
-    if exemplar.claimed_speedup is not None:
-        known.append(f"its maker measured {exemplar.claimed_speedup:.2g}x")
-    return "; ".join(known)
+    family = f" ({exemplar.family})" * bool(exemplar.family)
+    reasons = [f"one of the nearest references in the corpus{family}"]
+    return "; ".join([*reasons, *reasons_for(problem.source, exemplar)])
 
 
 def _with_less(contents: _Contents) -> _Contents | None:

@@ -50,6 +50,25 @@ class Problem(Record):
     precision: Precision = "own"
 
 
+class Verdict(StrEnum):
+    """What the judge decided. A fault of ours is never one of these."""
+
+    MALFORMED = "malformed"
+    """No `ModelNew` could be taken from the text: not parsed, not Python, no such class."""
+    NOT_COMPILED = "not_compiled"
+    """The module does not import, or a launched kernel does not compile for the target GPU."""
+    CRASHED = "crashed"
+    """It raised, was killed by a signal or broke a resource limit while running."""
+    TIMED_OUT = "timed_out"
+    """It did not finish before the judge's deadline."""
+    WRONG = "wrong"
+    """It ran; a shape, dtype or value differs from the reference."""
+    HACKED = "hacked"
+    """Right outputs without honest work: no own kernel ran, or an attack was seen."""
+    CORRECT = "correct"
+    """Every trial passed and the candidate's own kernels did work."""
+
+
 class Exemplar(Record):
     """A corpus kernel that may be shown in a prompt or learned from."""
 
@@ -74,10 +93,23 @@ class Exemplar(Record):
     """The plan behind the kernel, where its maker wrote one (the generator does)."""
     claimed_correct: bool | None = None
     claimed_speedup: float | None = None
+    verified: Verdict | None = None
+    """What our judge found (`dojo ingest verify`); None: not judged."""
+    verified_speedup: float | None = None
+    """Measured by our judge on a GPU."""
+    predicted_speedup: float | None = None
+    """From our judge's count of memory traffic."""
+    verified_by: str = ""
+    """The judge's version and device."""
     reference_hash: str
     """Of the reference's normalised syntax tree."""
     kernel_hash: str
     split: Literal["train", "index", "blocked"] = "train"
+
+    @property
+    def best_known_speedup(self) -> float | None:
+        """What our judge measured, else what it predicted; never a claim."""
+        return self.verified_speedup if self.verified_speedup is not None else self.predicted_speedup
 
 
 class Completion(Record):
@@ -111,25 +143,6 @@ class NoCandidate(Record):
     kind: Literal["no_candidate"] = "no_candidate"
     reason: str
     thinking: str = ""
-
-
-class Verdict(StrEnum):
-    """What the judge decided. A fault of ours is never one of these."""
-
-    MALFORMED = "malformed"
-    """No `ModelNew` could be taken from the text: not parsed, not Python, no such class."""
-    NOT_COMPILED = "not_compiled"
-    """The module does not import, or a launched kernel does not compile for the target GPU."""
-    CRASHED = "crashed"
-    """It raised, was killed by a signal or broke a resource limit while running."""
-    TIMED_OUT = "timed_out"
-    """It did not finish before the judge's deadline."""
-    WRONG = "wrong"
-    """It ran; a shape, dtype or value differs from the reference."""
-    HACKED = "hacked"
-    """Right outputs without honest work: no own kernel ran, or an attack was seen."""
-    CORRECT = "correct"
-    """Every trial passed and the candidate's own kernels did work."""
 
 
 class Finding(Record):

@@ -42,11 +42,13 @@ def working_on(
     *,
     folder: str,
     may_change: tuple[str, ...] = (),
+    follows_inputs: bool = False,
 ) -> Iterator[StageWork]:
     """A stage's work: `.done` says whether any is left; leaving without an error marks it done.
 
     `folder` under the run is where its output goes ("" for the run's own folder). `may_change` names
-    settings that say how far to go and not what is made. Raises `ConfigError` if the stage was begun
+    settings that say how far to go and not what is made; `follows_inputs` lets other inputs be worked in
+    where they would be refused. Raises `ConfigError` if the stage was begun
     with other settings or inputs, or if another process of this host is at it.
     """
     output = run.store.child(folder) if folder else run.store
@@ -54,10 +56,11 @@ def working_on(
     with _locked(run, stage):
         earlier = run.stage(stage) if output.exists() else None
         if earlier is not None:
-            _refuse_differences(earlier, wanted, inputs, output, may_change)
+            expected = earlier.inputs if follows_inputs else inputs
+            _refuse_differences(earlier, wanted, expected, output, may_change)
             if earlier.code != code_version():
                 log.warning("%s of %s was begun by other code; going on with it", stage, run.name)
-            if earlier.status == "done" and earlier.config == wanted:
+            if earlier.status == "done" and earlier.config == wanted and earlier.inputs == dict(inputs):
                 log.info("%s: done already, in %s", stage, output.root)
                 yield StageWork(output, done=True)
                 return

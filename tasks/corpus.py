@@ -1,13 +1,20 @@
-"""Ingesting as a task."""
+"""Ingesting and verifying as tasks."""
 
 from __future__ import annotations
 
+import logging
+
 from prefect import task
 
-from kernel_core.config import IngestConfig
+from kernel_core.config import IngestConfig, VerifyConfig
+from kernel_core.runs import Run
 from kernel_core.store import Manifest, Store
 from tasks.faults import RETRIES
+from tasks.gpu import gpu_slot
 from tasks.progress import StageProgress
+from tasks.tools import judging
+
+log = logging.getLogger(__name__)
 
 
 @task(name="build snapshot", tags=["ingest"], **RETRIES)
@@ -17,3 +24,20 @@ def build_snapshot(config: IngestConfig, store: Store) -> Manifest:
 
     with StageProgress("ingest") as progress:
         return build_snapshot(config, store, progress)
+
+
+@task(name="verify snapshot", tags=["ingest"], **RETRIES)
+def verify_snapshot(config: VerifyConfig, run: Run) -> None:
+    """Judge the snapshot's kernels, going on where an earlier try was, and seal it with what was found."""
+    from kernel_core.verification import verify_snapshot
+
+    snapshot, work = run.store.child("snapshot"), run.store.child("verify")
+    with (
+        gpu_slot(config.gym.device),
+        judging(config.gym, run) as gym,
+        StageProgress("verify") as progress,
+    ):
+        found = verify_snapshot(config, snapshot, work, gym, progress)
+    log.info("%d kernels judged: %s", found.judged, found.verdicts)
+    if found.not_judged:
+        log.info("not judged: %s", found.not_judged)

@@ -19,8 +19,9 @@ def score_policy(config: EvaluateConfig, run: Run, store: Store) -> None:
     from kernel_core.scorecard import evaluate
 
     weights = choose_weights(run, config.policy, config.checkpoint)
+    where = {"weights": weights, "corpus": config.checkpoint}
     with (
-        opened(config.policy, config.gym, run, weights=weights, corpus=config.checkpoint) as tools,
+        opened(config.policy, config.gym, run, retrieval=config.rollout.retrieval, **where) as tools,
         StageProgress("evaluate") as progress,
     ):
         evaluate(config, tools.policy, tools.gym, tools.retriever, store, progress)

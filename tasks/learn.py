@@ -27,7 +27,7 @@ def teach(config: TrainConfig, run: Run, store: Store) -> None:
     from kernel_core.retrieval.search import open_retriever
 
     exemplars = load_snapshot(run.store.child("snapshot"))
-    retriever = open_retriever(run.store.child("index"))
+    retriever = open_retriever(run.store.child("index"), config=config.rollout.retrieval)
     with gpu_slot(config.policy.device, config.gym.device), StageProgress("cold-start") as progress:
         with judging(config.gym, run) as gym:
             conversations = build_conversations(
@@ -45,7 +45,7 @@ def train_policy(config: TrainConfig, run: Run) -> str:
 
     weights = choose_weights(run, config.policy, checkpoint=None)
     with (
-        opened(config.policy, config.gym, run, weights=weights) as tools,
+        opened(config.policy, config.gym, run, retrieval=config.rollout.retrieval, weights=weights) as tools,
         StageProgress("train", main="steps") as progress,
     ):
         trainer = Trainer(config, run.store, tools.policy, tools.gym, tools.retriever, progress)

@@ -19,8 +19,9 @@ def select_winners(config: BestOfNConfig, run: Run, store: Store) -> None:
     from kernel_core.selection import best_of_n
 
     weights = choose_weights(run, config.policy, config.checkpoint)
+    where = {"weights": weights, "corpus": config.checkpoint}
     with (
-        opened(config.policy, config.gym, run, weights=weights, corpus=config.checkpoint) as tools,
+        opened(config.policy, config.gym, run, retrieval=config.rollout.retrieval, **where) as tools,
         StageProgress("best-of-n") as progress,
     ):
         best_of_n(config, tools.policy, tools.gym, tools.retriever, store, progress)

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kernel_core.config import GymConfig, PolicyConfig
+from kernel_core.config import GymConfig, PolicyConfig, RetrievalConfig
 from kernel_core.errors import GymUnavailable
 from kernel_core.gym.protocol import Gym
 from kernel_core.policy.protocol import Policy
@@ -75,6 +75,7 @@ def opened(
     judge: GymConfig,
     run: Run,
     *,
+    retrieval: RetrievalConfig,
     weights: str | None,
     corpus: str | None = None,
 ) -> Iterator[Tools]:
@@ -83,7 +84,7 @@ def opened(
     from kernel_core.retrieval.search import open_retriever
 
     index = locate_index(run, corpus)
-    retriever = open_retriever(index) if index is not None else None
+    retriever = open_retriever(index, config=retrieval) if index is not None else None
     with (
         gpu_slot(policy.device, judge.device),
         contextlib.closing(open_policy(policy, weights)) as writer,

@@ -167,3 +167,23 @@ def test_a_good_answer_has_exactly_this_form():
     assert format_completion("fuse", "import torch\n") == (
         "<think>\nfuse\n</think>\n<KERNEL>\nimport torch\n</KERNEL>"
     )
+
+
+def test_exemplars_that_do_not_fit_their_budget_are_passed_over_for_shorter_ones() -> None:
+    long = exemplar("long").model_copy(update={"kernel_code": "word " * 200})
+    config = RolloutConfig(template="full", prompt_budget=100_000, exemplar_budget=1_000)
+    shown = build_prompt(PROBLEM, [exemplar("one"), long, exemplar("two")], (), config, tokens)[-1]["content"]
+    assert "kernel one" in shown and "kernel two" in shown and "word word" not in shown
+
+
+def test_each_exemplar_says_why_it_is_shown() -> None:
+    sibling = exemplar("sibling").model_copy(
+        update={
+            "reference_code": SOURCE.replace("x + 1", "torch.relu(x + 2)"),
+            "verified": Verdict.CORRECT,
+            "predicted_speedup": 2.5,
+        }
+    )
+    shown = "\n".join(message["content"] for message in prompt([sibling], template="full"))
+    assert "applies shift too; our judge found it correct; our judge predicts 2.5x" in shown
+    assert "its maker" not in shown

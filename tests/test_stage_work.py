@@ -46,6 +46,14 @@ def test_other_inputs_are_refused_by_name(run):
         make(run, {"rows": 3}, {"snapshot": "def"})
 
 
+def test_a_stage_that_follows_its_inputs_is_done_again_for_others(run):
+    assert make(run, {"rows": 3}, {"snapshot": "abc"}, follows_inputs=True) is False
+    assert make(run, {"rows": 3}, {"snapshot": "abc"}, follows_inputs=True) is True
+    assert make(run, {"rows": 3}, {"snapshot": "def"}, follows_inputs=True) is False
+    with pytest.raises(ConfigError, match="rows = 3, now 4"):
+        make(run, {"rows": 4}, {"snapshot": "def"}, follows_inputs=True)
+
+
 def test_a_stage_that_was_killed_is_gone_on_with(run):
     with pytest.raises(KeyboardInterrupt), working_on(run, "made", {}, {}, folder="made") as work:
         work.store.write("half", b"x")

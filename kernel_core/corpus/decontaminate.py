@@ -1,12 +1,14 @@
 """Nothing that gives an evaluation problem away: by task id, by hash, by the same computation rewritten.
 
-Four rules, in order; the first that holds names the reason:
+Five rules, in order; the first that holds names the reason:
 
 1. task id: the row says that it is a KernelBench task, and KernelBench is among the suites;
 2. same reference: its normalised syntax tree, constants included;
 3. same computation at other sizes: the tree without numbers;
-4. rewritten: the same multiset of operators, and names-erased shingles at least `PARAPHRASE` alike. Without
-   the operators a threshold low enough for a paraphrase would take every small module for every other.
+4. rewritten: the same data flow, or the same multiset of operators and names-erased shingles at least
+   `PARAPHRASE` alike. Without the operators a threshold low enough for a paraphrase would take every small
+   module for every other;
+5. nearby: an embedding at least `NEARBY` alike (`nearness`), asked of what the other rules let pass.
 
 The generator's rows are held against its own splits by rule 2 alone. Those splits are disjoint by families
 and by parameters by construction, and a validation problem is meant to be a sibling of training problems.
@@ -81,6 +83,7 @@ class Decontaminator:
         self._knows_kernelbench = "kernelbench" in suites
         self._by_reference: dict[str, Evaluated] = {}
         self._by_structure: dict[str, Evaluated] = {}
+        self._by_dataflow: dict[str, list[Evaluated]] = defaultdict(list)
         self._by_operators: dict[tuple[str, ...], list[Evaluated]] = defaultdict(list)
         # The generator's last: where two problems share a tree, the other suite's rules are the stricter.
         for problem in sorted(problems, key=lambda problem: problem.suite == "generated"):
@@ -91,6 +94,7 @@ class Decontaminator:
             evaluated = Evaluated(problem.id, problem.suite, found)
             self._by_reference.setdefault(found.reference_hash, evaluated)
             self._by_structure.setdefault(found.structure_hash, evaluated)
+            self._by_dataflow[found.dataflow].append(evaluated)
             self._by_operators[tuple(sorted(found.operators))].append(evaluated)
 
     def leak(self, exemplar: Exemplar, found: Fingerprint) -> tuple[str, str] | None:
@@ -103,6 +107,9 @@ class Decontaminator:
         resized = self._by_structure.get(found.structure_hash)
         if resized and not (own and resized.suite == "generated"):
             return "evaluation problem at other sizes", resized.problem_id
+        for evaluated in self._by_dataflow.get(found.dataflow, ()):
+            if not (own and evaluated.suite == "generated"):
+                return "evaluation problem rewritten", evaluated.problem_id
         for evaluated in self._by_operators.get(tuple(sorted(found.operators)), ()):
             if own and evaluated.suite == "generated":
                 continue

@@ -2,12 +2,14 @@
 
 Exact: the same reference (by hash) with the same kernel (by hash).
 
-Near: two kernels whose shingles are as alike as the threshold asks, and whose references are too. Only rows
-of one *bucket* are ever compared, and the bucket decides what may be lost. A row with a grade has a known
-maker who wrote several kernels for one problem on purpose, and many problems from one template: its bucket
-is its own reference and its own grade, so that neither a mistake next to its correct twin nor a sibling of
-the same template goes. A found row's bucket is its operators, language and claim: two modules that apply
-different operators are never one, however alike their texts.
+Near: two kernels that are as alike as the threshold asks, and whose references are too; found kernels are
+compared without their names and numbers. Only rows of one *bucket* are ever compared, and the bucket decides
+what may be lost. A row with a grade has a known maker who wrote several kernels for one problem on purpose,
+and many problems from one template: its bucket is its own reference and its own grade, so that neither a
+mistake next to its correct twin nor a sibling of the same template goes. A found row's bucket is its
+operators, the dimensions that they work along, its language and its claim: two modules that apply different
+operators are never one, however alike their texts. References are alike when the same data flows through
+them, or when they apply the same operators in the same order and their shingles are alike.
 """
 
 from __future__ import annotations
@@ -17,8 +19,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from kernel_core.corpus.extension_form import cuda_of
 from kernel_core.corpus.normalise import Fingerprint
-from kernel_core.corpus.shingles import Shingles, code_tokens, jaccard, shingles_of
+from kernel_core.corpus.shingles import Shingles, code_tokens, erased_tokens, jaccard, shingles_of
 from kernel_core.records import Exemplar
 
 _NUM_PERMUTATIONS = 64
@@ -54,7 +57,7 @@ def without_near_duplicates(
 ) -> list[Exemplar]:
     """The rows without those nearly equal to a better one of their bucket, in the order given.
 
-    `fingerprints` maps reference hashes; `threshold` is a Jaccard similarity of token shingles.
+    `fingerprints` maps reference hashes; `threshold` is a Jaccard similarity of shingles.
     """
     buckets: dict[tuple[object, ...], list[Exemplar]] = defaultdict(list)
     for exemplar in exemplars:
@@ -70,8 +73,9 @@ def without_near_duplicates(
 def _bucket(exemplar: Exemplar, fingerprints: dict[str, Fingerprint]) -> tuple[object, ...]:
     if exemplar.grade:
         return (exemplar.reference_hash, exemplar.grade)
-    operators = tuple(sorted(fingerprints[exemplar.reference_hash].operators))
-    return (operators, exemplar.language, exemplar.claimed_correct)
+    found = fingerprints[exemplar.reference_hash]
+    operators, axes = tuple(sorted(found.operators)), tuple(sorted(found.axes))
+    return (operators, axes, exemplar.language, exemplar.claimed_correct)
 
 
 def _near_pairs(
@@ -88,7 +92,7 @@ def _near_pairs(
         index = MinHashLSH(num_perm=_NUM_PERMUTATIONS, params=bands)
         kept: list[tuple[Exemplar, Shingles]] = []
         for row in rows:
-            shingles = shingles_of(code_tokens(row.kernel_code, row.language))
+            shingles = shingles_of(_tokens(row))
             sketch = MinHash(num_perm=_NUM_PERMUTATIONS, hashfunc=int)
             sketch.update_batch(shingles.tolist())
             candidates = [kept[position] for position in sorted(index.query(sketch))]
@@ -100,6 +104,13 @@ def _near_pairs(
                 yield row, winner
 
 
+def _tokens(row: Exemplar) -> list[str]:
+    # A graded kernel differs on purpose, if only in a number; a found one is the same in other words.
+    # The module around an extension is the same for all kernels of a task.
+    code = cuda_of(row.kernel_code) if row.language == "cuda_cpp" else row.kernel_code
+    return (code_tokens if row.grade else erased_tokens)(code, row.language)
+
+
 def _nearly_equal(
     row: Exemplar,
     shingles: Shingles,
@@ -107,15 +118,18 @@ def _nearly_equal(
     fingerprints: dict[str, Fingerprint],
     threshold: float,
 ) -> Exemplar | None:
-    reference = fingerprints[row.reference_hash].shingles
     for other, other_shingles in candidates:
-        other_reference = fingerprints[other.reference_hash].shingles
-        if (
-            jaccard(shingles, other_shingles) >= threshold
-            and jaccard(reference, other_reference) >= threshold
-        ):
+        if jaccard(shingles, other_shingles) < threshold:
+            continue
+        if _alike(fingerprints[row.reference_hash], fingerprints[other.reference_hash], threshold):
             return other
     return None
+
+
+def _alike(one: Fingerprint, other: Fingerprint, threshold: float) -> bool:
+    if one.dataflow == other.dataflow:
+        return True
+    return one.operators == other.operators and jaccard(one.shingles, other.shingles) >= threshold
 
 
 def _rank(exemplar: Exemplar) -> tuple[bool, float]:

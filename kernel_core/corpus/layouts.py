@@ -11,11 +11,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from kernel_core.corpus.extension_form import as_model_new
 from kernel_core.corpus.kernelbench_form import in_kernelbench_form
 from kernel_core.corpus.normalise import NotPython, fingerprint, kernel_hash
 from kernel_core.corpus.refusal import RowRefused
 from kernel_core.corpus.registry import ColumnType, Source
-from kernel_core.records import Exemplar
+from kernel_core.records import Exemplar, sha256_text
 
 OWN_LAYOUT = "exemplar"
 MAX_REFERENCE_CHARS = 50_000
@@ -24,11 +25,14 @@ MAX_BELIEVED_SPEEDUP = 10.0
 """Claims beyond it come from exploits of the harness of their time more often than from kernels."""
 
 _COMPUTED = ("id", "reference_hash", "kernel_hash", "source", "source_revision")
+_VERIFIED = ("verified", "verified_speedup", "predicted_speedup", "verified_by")
 _OWN_TYPES: dict[str, ColumnType] = {
     "task_level": "int",
     "task_id": "int",
     "claimed_correct": "bool",
     "claimed_speedup": "float",
+    "verified_speedup": "float",
+    "predicted_speedup": "float",
 }
 
 
@@ -98,6 +102,12 @@ def _sakana(values: Mapping[str, Any], source: Source) -> tuple[dict[str, Any], 
     level, task = values["Level_ID"], values["Task_ID"]
     # The kernel's name repeats within a task; only the table's own index tells its rows apart.
     key = f"{level}/{task}/{values['Kernel_Name']}/{values['__index_level_0__']}"
+    code = _text(values, "CUDA_Code")
+    wrapped = as_model_new(values["PyTorch_Code_Functional"] or "", code, f"kernel_{sha256_text(code)[:16]}")
+    if isinstance(wrapped, str):
+        notes.append(f"kept as published, not a ModelNew: {wrapped}")
+    else:
+        code = wrapped[0]
     fields = {
         **_origin(source, key),
         "attribution": source.attribution,
@@ -105,7 +115,7 @@ def _sakana(values: Mapping[str, Any], source: Source) -> tuple[dict[str, Any], 
         "task_level": level,
         "task_id": task,
         "reference_code": _text(values, "PyTorch_Code_Module"),
-        "kernel_code": _text(values, "CUDA_Code"),
+        "kernel_code": code,
         "claimed_correct": claimed,
         "claimed_speedup": speedup,
     }
@@ -113,7 +123,9 @@ def _sakana(values: Mapping[str, Any], source: Source) -> tuple[dict[str, Any], 
 
 
 def _own(values: Mapping[str, Any], source: Source) -> tuple[dict[str, Any], tuple[str, ...]]:
-    fields = {name: value for name, value in values.items() if value is not None}
+    # What another judge verified is a claim here, and has columns of its own for that.
+    believed = {name: value for name, value in values.items() if name not in _VERIFIED}
+    fields = {name: value for name, value in believed.items() if value is not None}
     if not _is_number(fields.get("claimed_speedup")):
         fields["claimed_speedup"] = None
     fields.setdefault("source", source.name)

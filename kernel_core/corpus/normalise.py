@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from kernel_core.corpus.canonical import canonical_tree
-from kernel_core.corpus.operators import inputs_of, operators_of
+from kernel_core.corpus.dataflow import dataflow_of
+from kernel_core.corpus.operators import axes_of, inputs_of, operators_of
 from kernel_core.corpus.shingles import code_tokens, shingles_of
 
 NORMALISER_VERSION = "1"
@@ -43,19 +44,24 @@ class Fingerprint:
     """As `reference_hash`, blind to every number: the same computation at any size."""
     operators: tuple[str, ...]
     """In order of evaluation, however they are spelt."""
+    dataflow: str
+    """As `structure_hash`, blind to temporaries and to the order of independent statements as well."""
+    axes: tuple[str, ...]
+    """The dimensions that the operators work along."""
     inputs: tuple[str, ...]
     """How each input is made and its number of dimensions: `randn2`."""
     shingles: npt.NDArray[np.uint32]
     """Hashes of runs of tokens, names and numbers erased: stable when statements change places."""
 
 
-@lru_cache(maxsize=1 << 15)  # cleaning, embedding and excluding ask for the same references again
+@lru_cache(maxsize=1 << 17)  # each step asks for the same references again, in the same order: keep them all
 def fingerprint(source: str) -> Fingerprint:
     """The fingerprint of a reference module. Raises `NotPython`."""
     try:
         tree = canonical_tree(ast.parse(source))
         tokens = list(_tokens(tree))
-        operators, inputs = operators_of(tree), inputs_of(tree)
+        dataflow = dataflow_of(tree)
+        operators, axes, inputs = operators_of(tree), axes_of(tree), inputs_of(tree)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise NotPython(f"{type(error).__name__}: {error}") from error
     numberless = without_numbers(tokens)
@@ -63,6 +69,8 @@ def fingerprint(source: str) -> Fingerprint:
         reference_hash=hash_tokens(tokens),
         structure_hash=hash_tokens(numberless),
         operators=operators,
+        dataflow=dataflow,
+        axes=axes,
         inputs=inputs,
         shingles=shingles_of(without_names(numberless)),
     )

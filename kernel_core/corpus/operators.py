@@ -32,6 +32,9 @@ POINTWISE = frozenset(
 )
 """Operators that a kernel may exchange for one another without changing how it moves data."""
 
+_AXIS_KEYWORDS = ("dim", "dims", "axis", "dim0", "dim1", "start_dim", "end_dim", "keepdim")
+_MAX_AXIS = 4
+
 _WITH_NUMBER = {"mul": "scale", "div": "scale", "add": "shift", "sub": "shift"}
 # Calls that make, shape, store or describe values without computing any.
 _SILENT = frozenset(
@@ -55,6 +58,33 @@ def operators_of(tree: ast.Module) -> tuple[str, ...]:
             for statement in function.body:
                 found.extend(_evaluated(statement, layers))
     return tuple(found)
+
+
+def axes_of(tree: ast.Module) -> tuple[str, ...]:
+    """The dimensions that operators work along: small whole numbers given to calls, in order of the tree.
+
+    `softmax(x, 1)` and `softmax(x, dim=0)` are different computations that differ in a number only.
+    """
+    found: list[str] = []
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef):
+            # What a constructor or an input is given without a name is a size.
+            nameless = function.name not in _INPUT_MAKERS
+            for call in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
+                named = [keyword.value for keyword in call.keywords if keyword.arg in _AXIS_KEYWORDS]
+                given = (*call.args, *named) if nameless else named
+                found.extend(axis for value in given for axis in _axes(value))
+    return tuple(found)
+
+
+def _axes(value: ast.expr) -> Iterator[str]:
+    if isinstance(value, ast.Tuple | ast.List):
+        for item in value.elts:
+            yield from _axes(item)
+    elif isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.USub):
+        yield from (f"-{axis}" for axis in _axes(value.operand))
+    elif isinstance(value, ast.Constant) and type(value.value) is int and value.value <= _MAX_AXIS:
+        yield str(value.value)
 
 
 def inputs_of(tree: ast.Module) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from kernel_core.progress import Progress
 from kernel_core.records import Exemplar
 from kernel_core.store import Store, digest_of
 
-INGEST_VERSION = "1"
+INGEST_VERSION = "2"
 """Changes whenever the same sources give another snapshot."""
 
 _ROWS = "exemplars.parquet"

@@ -37,6 +37,15 @@ class SourceReport(Record):
     """What was changed or not believed in rows that were kept, with counts."""
 
 
+class Survivor(Record):
+    """The row of a snapshot that comes nearest to an evaluation problem, for a person to look at."""
+
+    problem: str
+    exemplar: str
+    similarity: float
+    """Cosine of the offline embedder's vectors."""
+
+
 class Report(Record):
     """A whole ingest."""
 
@@ -46,6 +55,8 @@ class Report(Record):
     num_references: int
     num_evaluation_problems: int
     """Against which the snapshot was decontaminated."""
+    nearest_survivors: tuple[Survivor, ...] = ()
+    """Of the problems that the snapshot comes nearest to; without the generator's own splits."""
 
     def rows(self) -> list[dict[str, str | int]]:
         """One table row a source, then one a reason."""

@@ -41,6 +41,14 @@ class Row:
     values: Mapping[str, Any] | RowRefused
 
 
+@dataclass(frozen=True, slots=True)
+class _Damaged:
+    """Rows of a file whose bytes cannot be read."""
+
+    rows: int
+    why: str
+
+
 def stream_rows(source: Source, registry: Registry) -> Iterator[Row]:
     """The rows of a hub or file source, in order.
 
@@ -108,20 +116,35 @@ def _hub_tables(source: Source) -> Iterator[pa.Table]:
             raise unavailable(source, error) from error
 
 
-def _parquet_tables(source: Source) -> Iterator[pa.Table]:
+def _parquet_tables(source: Source) -> Iterator[pa.Table | _Damaged]:
     try:
-        with pq.ParquetFile(source.repository) as file:
-            if file.metadata.num_rows == 0:
-                yield file.schema_arrow.empty_table()
-            for batch in file.iter_batches(batch_size=_BATCH_ROWS):
-                yield pa.Table.from_batches([batch])
+        with pq.ParquetFile(source.repository, page_checksum_verification=True) as file:
+            yield file.schema_arrow.empty_table()  # the columns of an empty file are checked too
+            for group in range(file.num_row_groups):
+                yield from _row_group(file, group)
     except (pa.ArrowInvalid, OSError) as error:
         raise CallerError(f"{source.repository} is not a Parquet file that can be read: {error}") from error
 
 
-def _numbered(tables: Iterator[pa.Table], source: Source, registry: Registry) -> Iterator[Row]:
+def _row_group(file: pq.ParquetFile, group: int) -> Iterator[pa.Table | _Damaged]:
+    """A row group in batches; where its bytes are damaged, how many of its rows are lost."""
+    left = file.metadata.row_group(group).num_rows
+    try:
+        for batch in file.iter_batches(batch_size=_BATCH_ROWS, row_groups=[group]):
+            left -= batch.num_rows
+            yield pa.Table.from_batches([batch])
+    except (pa.ArrowInvalid, OSError) as error:
+        yield _Damaged(left, f"row group {group}: {str(error).splitlines()[0][:120]}")
+
+
+def _numbered(tables: Iterator[pa.Table | _Damaged], source: Source, registry: Registry) -> Iterator[Row]:
     position = 0
     for table in tables:
+        if isinstance(table, _Damaged):
+            for _ in range(table.rows):
+                yield Row(position, source.layout or OWN_LAYOUT, RowRefused("damaged in the file", table.why))
+                position += 1
+            continue
         kinds = {field.name: _arrow_kind(field.type) for field in table.schema}
         layout = check_columns(kinds, source, registry)
         columns = {field.name: _values(table.column(field.name)) for field in table.schema}

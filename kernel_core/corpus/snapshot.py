@@ -17,6 +17,7 @@ from kernel_core.corpus import table
 from kernel_core.corpus.decontaminate import Decontaminator, evaluation_problems, suites_version
 from kernel_core.corpus.deduplicate import without_exact_duplicates, without_near_duplicates
 from kernel_core.corpus.generator_source import generator_revision
+from kernel_core.corpus.nearness import Nearness, nearness
 from kernel_core.corpus.normalise import NORMALISER_VERSION, Fingerprint, fingerprint
 from kernel_core.corpus.parts import INGEST_VERSION, read_part
 from kernel_core.corpus.registry import (
@@ -28,16 +29,18 @@ from kernel_core.corpus.registry import (
     pinned,
     read_registry,
 )
-from kernel_core.corpus.report import DropCount, Dropped, Report, SourceReport, top_reasons
+from kernel_core.corpus.report import DropCount, Dropped, Report, SourceReport, Survivor, top_reasons
 from kernel_core.errors import CallerError
 from kernel_core.progress import Progress, silent
 from kernel_core.records import Exemplar, Problem
 from kernel_core.store import MANIFEST, Manifest, Store, digest_of
 
 _ROWS = "exemplars.parquet"
+_VERIFIED = "verified.parquet"
 _REPORT = "report.json"
 _REVISIONS = "revisions.json"
 _PROGRESS_EVERY = 256
+_MAX_SURVIVORS = 50
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +65,7 @@ def build_snapshot(
     parts = [read_part(source, config, store, registry, progress) for source in sources]
     problems = evaluation_problems(config.decontaminate_against)
     drops = DropCount()
-    exemplars = _cleaned(
+    exemplars, survivors = _cleaned(
         [exemplar for part in parts for exemplar in part.exemplars], problems, config, drops, progress
     )
     every_drop = (*(entry for part in parts for entry in part.dropped), *drops.dropped())
@@ -71,7 +74,7 @@ def build_snapshot(
             f"the snapshot of {', '.join(config.sources)} would be empty: {top_reasons(every_drop)}; "
             "add a source, or let the generator write some (generator_rows)"
         )
-    report = _report(exemplars, [part.report for part in parts], every_drop, len(problems))
+    report = _report(exemplars, [part.report for part in parts], every_drop, len(problems), survivors)
     files = {
         _ROWS: store.write(_ROWS, table.to_parquet(exemplars)),
         _REPORT: store.write_json(_REPORT, report.model_dump()),
@@ -84,9 +87,19 @@ def load_snapshot(store: Store) -> list[Exemplar]:
 
     Raises `NotFound` without one and `Corrupt` when a checksum or the schema does not match.
     """
-    store.open_sealed("snapshot")
-    where = store.path(_ROWS)
-    return table.to_exemplars(table.read_table(store.read(_ROWS), where), where)
+    name = _VERIFIED if _VERIFIED in store.open_sealed("snapshot").files else _ROWS
+    where = store.path(name)
+    return table.to_exemplars(table.read_table(store.read(name), where), where)
+
+
+def seal_verified(store: Store, exemplars: Sequence[Exemplar], found: dict[str, Any]) -> Manifest:
+    """Seal a snapshot again with its rows as they were judged; `found` goes into the manifest.
+
+    The rows go into a file of their own first, so that the snapshot is whole at every moment.
+    """
+    manifest = store.open_sealed("snapshot")
+    files = manifest.files | {_VERIFIED: store.write(_VERIFIED, table.to_parquet(exemplars))}
+    return store.seal("snapshot", files, manifest.meta | {"verified": found})
 
 
 def load_report(store: Store) -> Report:
@@ -135,8 +148,11 @@ def _cleaned(
     config: IngestConfig,
     drops: DropCount,
     progress: Progress,
-) -> list[Exemplar]:
-    """Without leaks, then without duplicates: a leaking row must not displace a clean one."""
+) -> tuple[list[Exemplar], tuple[Survivor, ...]]:
+    """Without leaks, then without duplicates: a leaking row must not displace a clean one.
+
+    Beside the rows comes what of them is nearest to the evaluation problems.
+    """
     fingerprints: dict[str, Fingerprint] = {}
     decontaminator = Decontaminator(problems, config.decontaminate_against)
     clean: list[Exemplar] = []
@@ -151,6 +167,8 @@ def _cleaned(
         if position % _PROGRESS_EVERY == 0:
             progress("decontaminate", position, len(exemplars))
     progress("decontaminate", len(exemplars), len(exemplars))
+    near = nearness(clean, [problem for problem in problems if problem.suite != "generated"], progress)
+    clean = _without_nearby(clean, near, drops)
 
     def drop(exemplar: Exemplar, reason: str, twin: str) -> None:
         drops.add(exemplar.source, "deduplicate", reason, f"{exemplar.row_key} = {twin}")
@@ -158,7 +176,19 @@ def _cleaned(
     distinct = without_exact_duplicates(clean, drop)
     kept = without_near_duplicates(distinct, fingerprints, config.near_duplicate_threshold, drop)
     progress("deduplicate", len(clean), len(clean))
-    return kept
+    return kept, near.survivors(kept, _MAX_SURVIVORS) if near else ()
+
+
+def _without_nearby(exemplars: list[Exemplar], near: Nearness | None, drops: DropCount) -> list[Exemplar]:
+    given_away = near.given_away() if near else {}
+    clean: list[Exemplar] = []
+    for exemplar in exemplars:
+        if problem_id := given_away.get(exemplar.reference_hash):
+            example = f"{exemplar.row_key} = {problem_id}"
+            drops.add(exemplar.source, "decontaminate", "evaluation problem nearby", example)
+        else:
+            clean.append(exemplar)
+    return clean
 
 
 def _report(
@@ -166,6 +196,7 @@ def _report(
     sources: Sequence[SourceReport],
     dropped: tuple[Dropped, ...],
     num_problems: int,
+    survivors: tuple[Survivor, ...],
 ) -> Report:
     return Report(
         sources=tuple(
@@ -176,6 +207,7 @@ def _report(
         num_exemplars=len(exemplars),
         num_references=len({row.reference_hash for row in exemplars}),
         num_evaluation_problems=num_problems,
+        nearest_survivors=survivors,
     )
 
 

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from kernel_core.errors import Corrupt
 from kernel_core.records import Exemplar
 
-SCHEMA_VERSION = "1"
+SCHEMA_VERSION = "2"
 
 _VERSION_KEY = b"exemplars_schema"
 _NUMBERS = {
@@ -20,8 +20,10 @@ _NUMBERS = {
     "task_id": pa.int32(),
     "claimed_correct": pa.bool_(),
     "claimed_speedup": pa.float64(),
+    "verified_speedup": pa.float64(),
+    "predicted_speedup": pa.float64(),
 }
-_NULLABLE = frozenset(_NUMBERS)
+_NULLABLE = frozenset({*_NUMBERS, "verified"})
 SCHEMA = pa.schema(
     [
         pa.field(name, _NUMBERS.get(name, pa.string()), nullable=name in _NULLABLE)

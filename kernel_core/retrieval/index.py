@@ -1,9 +1,9 @@
 """The index: one vector a distinct reference, its best kernel beside it, sealed with what made it.
 
-`vectors.faiss` (exact up to `MAX_FLAT`, else HNSW), `exemplars.parquet` (row i belongs to vector i),
-`references.parquet` (hashes, for exclusion and diversity), `probe.npy` (a known text's vector, by which a
-changed model is noticed) and, for the offline embedder, `rarity.npy`. No pickles. Vectors are written in
-shards as they are made, so a killed build embeds nothing twice.
+`vectors.faiss` (its kind by the number of vectors), `words.npz` (BM25), `exemplars.parquet` (row i belongs
+to vector i), `references.parquet` (hashes, for exclusion and diversity), `probe.npy` (a known text's vector,
+by which a changed model is noticed) and, for the offline embedder, `rarity.npy`. No pickles. A killed build
+embeds nothing twice, nor does one over a corpus that has grown, where the vectors do not depend on it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import logging
 from collections.abc import Sequence
+from pathlib import PurePosixPath
 
 import faiss
 import numpy as np
@@ -24,7 +25,8 @@ from kernel_core.corpus.normalise import NORMALISER_VERSION, fingerprint
 from kernel_core.corpus.snapshot import load_snapshot
 from kernel_core.errors import CallerError, Corrupt
 from kernel_core.progress import Progress, silent
-from kernel_core.records import Exemplar
+from kernel_core.records import Exemplar, Verdict, sha256_text
+from kernel_core.retrieval.describe import text_for
 from kernel_core.retrieval.embed import (
     OFFLINE,
     Embedder,
@@ -32,17 +34,17 @@ from kernel_core.retrieval.embed import (
     SentenceTransformerEmbedder,
     Vectors,
 )
-from kernel_core.retrieval.threads import one_thread
+from kernel_core.retrieval.vectorise import npy_bytes, read_npy, vectorise
+from kernel_core.retrieval.vectors import build_faiss, kind_for, vectors_of
+from kernel_core.retrieval.words import WordIndex
 from kernel_core.store import MANIFEST, Manifest, Store, digest_of
 
-INDEX_VERSION = "1"
+INDEX_VERSION = "2"
 """Changes whenever the same snapshot gives another index, or its files another meaning."""
 
-MAX_FLAT = 20_000
-"""Vectors up to which exact search is fast enough on one core."""
-
-VECTORS, EXEMPLARS, REFERENCES, PROBE, RARITY = (
+VECTORS, WORDS, EXEMPLARS, REFERENCES, PROBE, RARITY = (
     "vectors.faiss",
+    "words.npz",
     "exemplars.parquet",
     "references.parquet",
     "probe.npy",
@@ -53,11 +55,9 @@ class Model(torch.nn.Module):
     def forward(self, x):
         return torch.softmax(torch.relu(x @ x.T), dim=-1)
 """
+SAME_MODEL = 0.999
+"""Cosine similarity of the probe below which the model is another one than built the index."""
 
-_SHARD_ROWS = 1024
-_HNSW_LINKS = 32
-_HNSW_BUILD_BREADTH = 80
-_HNSW_SEARCH_BREADTH = 128
 _GRADES = ("tuned", "fused", "", "naive")
 _LANGUAGES = ("triton", "inductor_triton", "cuda_cpp")
 
@@ -70,13 +70,14 @@ def build_index(config: IndexConfig, snapshot: Store, store: Store, progress: Pr
     Raises `CallerError` when no exemplar may be shown, `NotFound` for a model path that is not there.
     """
     corpus_digest = digest_of(snapshot.open_sealed("snapshot").model_dump())
-    digest = digest_of([INDEX_VERSION, NORMALISER_VERSION, config.embedder, corpus_digest])
+    digest = digest_of(
+        [INDEX_VERSION, NORMALISER_VERSION, table.SCHEMA_VERSION, config.embedder, config.text, corpus_digest]
+    )
     if store.sealed():
         manifest = store.open_sealed("index")
         if manifest.meta["config_digest"] == digest:
             return manifest
         logger.info("%s holds an index of another corpus or embedder: rebuilding", store.root)
-        store.remove(MANIFEST)
     corpus = load_snapshot(snapshot)
     chosen = best_exemplars(corpus)
     if not chosen:
@@ -84,15 +85,19 @@ def build_index(config: IndexConfig, snapshot: Store, store: Store, progress: Pr
             f"none of the {len(corpus)} exemplars in {snapshot.root} may be shown: all are blocked or known "
             "to be wrong; ingest a source with correct kernels"
         )
-    texts = [exemplar.reference_code for exemplar in chosen]
+    texts = [text_for(config.text, exemplar.reference_code) for exemplar in chosen]
     embedder = open_embedder(config.embedder, config.device, config.batch_size, texts=texts)
-    shards = f"shards/{digest[:16]}"
-    vectors = _embedded(texts, embedder, store.child(shards), progress)
+    probe = embedder.embed([PROBE_TEXT])[0]
+    known = _vectors_that_stay(store, config, probe)
+    vectors = vectorise(texts, embedder, store.child(f"shards/{digest[:16]}"), progress, known)
+    kind = kind_for(len(chosen))
+    store.remove(MANIFEST)  # from here on the files are those of the new index
     files = {
-        VECTORS: store.write(VECTORS, _faiss_bytes(vectors)),
+        VECTORS: store.write(VECTORS, bytes(faiss.serialize_index(build_faiss(vectors, kind)).tobytes())),
+        WORDS: store.write(WORDS, WordIndex.build([row.reference_code for row in chosen]).to_bytes()),
         EXEMPLARS: store.write(EXEMPLARS, table.to_parquet(chosen)),
-        REFERENCES: store.write(REFERENCES, _references(chosen)),
-        PROBE: store.write(PROBE, npy_bytes(embedder.embed([PROBE_TEXT])[0])),
+        REFERENCES: store.write(REFERENCES, _references(chosen, texts)),
+        PROBE: store.write(PROBE, npy_bytes(probe)),
     }
     if isinstance(embedder, OfflineEmbedder):
         files[RARITY] = store.write(RARITY, npy_bytes(embedder.rarity))
@@ -101,8 +106,9 @@ def build_index(config: IndexConfig, snapshot: Store, store: Store, progress: Pr
         "index_version": INDEX_VERSION,
         "normaliser_version": NORMALISER_VERSION,
         "embedder": config.embedder,
+        "text": config.text,
         "dimension": int(vectors.shape[1]),
-        "kind": "flat" if len(chosen) <= MAX_FLAT else "hnsw",
+        "kind": kind,
         "corpus_digest": corpus_digest,
         "num_references": len(chosen),
         "num_exemplars_in_corpus": len(corpus),
@@ -110,6 +116,12 @@ def build_index(config: IndexConfig, snapshot: Store, store: Store, progress: Pr
     manifest = store.seal("index", files, meta)
     store.remove("shards")
     return manifest
+
+
+def rebuild_command(index: Store) -> str:
+    """The command that makes a run's index again, as it is typed."""
+    run = PurePosixPath(index.root).parent
+    return f"build it again with `dojo index run={run.name} root={run.parent}`"
 
 
 def open_embedder(
@@ -129,12 +141,13 @@ def open_embedder(
 def best_exemplars(exemplars: Sequence[Exemplar]) -> list[Exemplar]:
     """Of each reference the best kernel that may be shown, references in order of first appearance.
 
-    Never a blocked row, a mistake or a row known to be wrong. Triton before other languages, a claim of
-    correctness before none, tuned before fused before unknown before naive, then the faster claim.
+    Never a blocked row, a mistake or a row known to be wrong. Triton before other languages, verified before
+    unverified, a claim of correctness before none, tuned before fused before unknown before naive, then the
+    faster: what our judge found, then what is claimed.
     """
     best: dict[str, Exemplar] = {}
     for exemplar in exemplars:
-        if exemplar.split == "blocked" or exemplar.claimed_correct is False or _grade(exemplar) is None:
+        if exemplar.split == "blocked" or _known_to_be_wrong(exemplar) or _grade(exemplar) is None:
             continue
         rival = best.get(exemplar.reference_hash)
         if rival is None or _merit(exemplar) < _merit(rival):
@@ -142,82 +155,74 @@ def best_exemplars(exemplars: Sequence[Exemplar]) -> list[Exemplar]:
     return list(best.values())
 
 
+def _known_to_be_wrong(exemplar: Exemplar) -> bool:
+    if exemplar.verified is not None:
+        return exemplar.verified is not Verdict.CORRECT
+    return exemplar.claimed_correct is False
+
+
 def _grade(exemplar: Exemplar) -> int | None:
     return _GRADES.index(exemplar.grade) if exemplar.grade in _GRADES else None
 
 
-def _merit(exemplar: Exemplar) -> tuple[int, bool, int, float]:
+def _merit(exemplar: Exemplar) -> tuple[int, bool, bool, int, float, float]:
     """Smaller is better."""
     grade = _grade(exemplar)
     return (
         _LANGUAGES.index(exemplar.language),
+        exemplar.verified is None,
         exemplar.claimed_correct is not True,
         len(_GRADES) if grade is None else grade,
+        -(exemplar.best_known_speedup or 0.0),
         -(exemplar.claimed_speedup or 0.0),
     )
 
 
-def _embedded(texts: Sequence[str], embedder: Embedder, shards: Store, progress: Progress) -> Vectors:
-    """Vectors of the texts, taken from the shards that an earlier run finished where they are sound."""
-    written = {line["shard"]: line["sha256"] for line in shards.lines("done.jsonl")}
-    pieces: list[Vectors] = []
-    for start in range(0, len(texts), _SHARD_ROWS):
-        name = f"{start // _SHARD_ROWS:05d}.npy"
-        piece = _sound_shard(shards, name, written.get(name))
-        if piece is None:
-            piece = embedder.embed(texts[start : start + _SHARD_ROWS])
-            sha256 = shards.write(name, npy_bytes(piece))
-            shards.append_line("done.jsonl", {"shard": name, "sha256": sha256})
-        pieces.append(piece)
-        progress("embed", min(start + _SHARD_ROWS, len(texts)), len(texts))
-    return np.concatenate(pieces)
+def _vectors_that_stay(
+    store: Store, config: IndexConfig, probe: Vectors
+) -> dict[str, npt.NDArray[np.float32]]:
+    """Vectors of an earlier index by their text's SHA-256, if the same model would give them again.
+
+    The offline embedder's vectors depend on the whole corpus, and a compressed index has lost them.
+    """
+    if config.embedder == OFFLINE or not store.sealed():
+        return {}
+    meta = store.open_sealed("index").meta
+    same = [meta.get(name) for name in ("index_version", "embedder", "text")]
+    if same != [INDEX_VERSION, config.embedder, config.text] or meta["kind"] == "ivfpq":
+        return {}
+    before = read_npy(store.read(PROBE), store.path(PROBE))
+    if before.shape != probe.shape or float(before @ probe) < SAME_MODEL:
+        return {}
+    hashes = read_references(store)["text_sha256"].to_pylist()
+    vectors = vectors_of(read_vectors(store), np.arange(len(hashes)))
+    logger.info("%d vectors of the earlier index can stay", len(hashes))
+    return dict(zip(hashes, vectors, strict=True))
 
 
-def _sound_shard(shards: Store, name: str, sha256: str | None) -> Vectors | None:
-    if sha256 is None or not shards.exists(name):
-        return None
+def read_vectors(index: Store) -> faiss.Index:
+    """The FAISS index. Raises `Corrupt`."""
     try:
-        return read_npy(shards.read(name, sha256=sha256), shards.path(name))
-    except Corrupt as error:
-        logger.warning("%s: embedding that part again", error)
-        return None
+        return faiss.deserialize_index(np.frombuffer(index.read(VECTORS), np.uint8))
+    except RuntimeError as error:
+        raise Corrupt(f"{index.path(VECTORS)} is not a FAISS index; {rebuild_command(index)}") from error
 
 
-def _faiss_bytes(vectors: Vectors) -> bytes:
-    index: faiss.Index = faiss.IndexFlatIP(vectors.shape[1])
-    if len(vectors) > MAX_FLAT:
-        index = faiss.IndexHNSWFlat(vectors.shape[1], _HNSW_LINKS, faiss.METRIC_INNER_PRODUCT)
-        index.hnsw.efConstruction = _HNSW_BUILD_BREADTH
-        index.hnsw.efSearch = _HNSW_SEARCH_BREADTH
-    with one_thread():  # HNSW links depend on the order in which threads insert
-        index.add(np.ascontiguousarray(vectors))
-    return bytes(faiss.serialize_index(index).tobytes())
+def read_references(index: Store) -> pa.Table:
+    """The hashes of each row's reference. Raises `Corrupt`."""
+    try:
+        return pq.read_table(io.BytesIO(index.read(REFERENCES)))
+    except (pa.ArrowInvalid, OSError) as error:
+        raise Corrupt(f"{index.path(REFERENCES)} is not a Parquet file; {rebuild_command(index)}") from error
 
 
-def _references(chosen: Sequence[Exemplar]) -> bytes:
+def _references(chosen: Sequence[Exemplar], texts: Sequence[str]) -> bytes:
     columns = {
         "exemplar_id": [exemplar.id for exemplar in chosen],
         "reference_hash": [exemplar.reference_hash for exemplar in chosen],
         "structure_hash": [fingerprint(exemplar.reference_code).structure_hash for exemplar in chosen],
+        "text_sha256": [sha256_text(text) for text in texts],
     }
     buffer = io.BytesIO()
     pq.write_table(pa.table(columns), buffer, compression="zstd", write_statistics=False)
     return buffer.getvalue()
-
-
-def npy_bytes(array: npt.NDArray[np.float32]) -> bytes:
-    """An array as the bytes of an `.npy` file."""
-    buffer = io.BytesIO()
-    np.save(buffer, array, allow_pickle=False)
-    return buffer.getvalue()
-
-
-def read_npy(data: bytes, where: str) -> Vectors:
-    """The array in the bytes of an `.npy` file; anything else is `Corrupt`."""
-    try:
-        array = np.load(io.BytesIO(data), allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise Corrupt(f"{where} is not an array: {error}; run `dojo index` again") from error
-    if array.dtype != np.float32:
-        raise Corrupt(f"{where} holds {array.dtype}, float32 was wanted; run `dojo index` again")
-    return np.asarray(array, np.float32)

@@ -9,19 +9,22 @@ from kernel_core.records import Exemplar, Problem, Record
 
 
 class Neighbour(Record):
-    """An exemplar and how near it is (cosine similarity, 1 is the same)."""
+    """An exemplar, how near it is (cosine similarity, 1 is the same) and why it was chosen."""
 
     exemplar: Exemplar
     score: float
+    why: str = ""
 
 
 class Retriever(Protocol):
     """Finds exemplars for a problem or for words."""
 
-    def search(self, query: Problem | str, k: int) -> list[Neighbour]:
-        """At most `k` neighbours, nearest first, never one whose reference is the problem itself."""
+    def search(self, query: Problem | str, k: int, exclude: Sequence[Problem] = ()) -> list[Neighbour]:
+        """At most `k` neighbours, nearest first, never one of the problem itself or of an excluded one."""
         ...
 
-    def search_many(self, queries: Sequence[Problem | str], k: int) -> list[list[Neighbour]]:
+    def search_many(
+        self, queries: Sequence[Problem | str], k: int, exclude: Sequence[Problem] = ()
+    ) -> list[list[Neighbour]]:
         """`search` for many at once."""
         ...

@@ -2,128 +2,192 @@
 
 from __future__ import annotations
 
-import io
-import re
+import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import faiss
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from kernel_core.config import RetrievalConfig
 from kernel_core.corpus import table
-from kernel_core.corpus.normalise import NORMALISER_VERSION, NotPython, reference_hash
+from kernel_core.corpus.normalise import NORMALISER_VERSION
 from kernel_core.errors import Corrupt
 from kernel_core.records import Problem
-from kernel_core.retrieval.embed import Embedder
+from kernel_core.retrieval.allowed import Allowed
+from kernel_core.retrieval.describe import TextKind, text_for
+from kernel_core.retrieval.embed import Embedder, Vectors
 from kernel_core.retrieval.index import (
     EXEMPLARS,
     INDEX_VERSION,
     PROBE,
     PROBE_TEXT,
     RARITY,
-    REFERENCES,
-    VECTORS,
+    SAME_MODEL,
+    WORDS,
     open_embedder,
-    read_npy,
+    read_references,
+    read_vectors,
+    rebuild_command,
 )
 from kernel_core.retrieval.protocol import Neighbour, Retriever
-from kernel_core.retrieval.threads import one_thread
+from kernel_core.retrieval.ranking import diverse, fused, speed_prior
+from kernel_core.retrieval.reasons import reasons_for
+from kernel_core.retrieval.vectorise import read_npy
+from kernel_core.retrieval.vectors import Mask, search_faiss, vectors_of
+from kernel_core.retrieval.words import WordIndex
 from kernel_core.store import Manifest, Store, digest_of
 
-_OVERFETCH = 8
-"""Candidates a wanted neighbour, so that exclusion and diversity have a choice."""
-_SAME_MODEL = 0.999
-"""Cosine similarity of the probe below which the model is another one than built the index."""
+_CANDIDATES = 8
+"""Candidates a wanted neighbour, so that fusion and diversity have a choice."""
 _QUERY_BATCH = 32
 
-_REBUILD = "build it again with `dojo index`"
 
-
-def open_retriever(index: Store, snapshot: Store | None = None, device: str = "cpu") -> Retriever:
+def open_retriever(
+    index: Store,
+    snapshot: Store | None = None,
+    device: str = "cpu",
+    config: RetrievalConfig = RetrievalConfig(),  # noqa: B008  (frozen)
+) -> Retriever:
     """A retriever over a sealed index, every file verified.
 
     `snapshot` is the corpus that the index must be of; without it only the index itself is checked.
-    Raises `NotFound` without an index and `Corrupt`, naming the command that rebuilds it, for one that is
-    damaged, stale, of another version or of another model.
+    Raises `NotFound` without an index, `CallerError` when the filters of `config` leave nothing, and
+    `Corrupt`, naming the command that rebuilds it, for an index that is damaged, stale, of another version
+    or of another model.
     """
     manifest = index.open_sealed("index")
+    rebuild = rebuild_command(index)
     _refuse_stale(manifest, index, snapshot)
     meta = manifest.meta
     rarity = read_npy(index.read(RARITY), index.path(RARITY)) if RARITY in manifest.files else None
     embedder = open_embedder(meta["embedder"], device, _QUERY_BATCH, rarity=rarity)
     probe = read_npy(index.read(PROBE), index.path(PROBE))
     now = embedder.embed([PROBE_TEXT])[0]
-    if now.shape != probe.shape or float(now @ probe) < _SAME_MODEL:
-        raise Corrupt(f"{index.root} was built by another model than {meta['embedder']} is now; {_REBUILD}")
-    vectors = _read_vectors(index)
+    if now.shape != probe.shape or float(now @ probe) < SAME_MODEL:
+        raise Corrupt(f"{index.root} was built by another model than {meta['embedder']} is now; {rebuild}")
+    vectors = read_vectors(index)
     exemplars = table.read_table(index.read(EXEMPLARS), index.path(EXEMPLARS))
-    references = _read_references(index)
+    references = read_references(index)
     if not vectors.ntotal == exemplars.num_rows == references.num_rows == meta["num_references"]:
         raise Corrupt(
-            f"{index.root} has {vectors.ntotal} vectors for {exemplars.num_rows} exemplars; {_REBUILD}"
+            f"{index.root} has {vectors.ntotal} vectors for {exemplars.num_rows} exemplars; {rebuild}"
         )
-    return IndexRetriever(vectors, exemplars, references, embedder)
+    words = WordIndex.from_bytes(index.read(WORDS), index.path(WORDS)) if config.mode == "hybrid" else None
+    return IndexRetriever(vectors, exemplars, references, embedder, meta["text"], words, config)
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A row that may be shown, how near it is, and what it is worth: likeness or fused rank, and speed."""
+
+    row: int
+    score: float
+    merit: float
+    why: str
 
 
 class IndexRetriever:
     """A `Retriever` over one index."""
 
-    def __init__(self, vectors: faiss.Index, exemplars: pa.Table, references: pa.Table, embedder: Embedder):
+    def __init__(
+        self,
+        vectors: faiss.Index,
+        exemplars: pa.Table,
+        references: pa.Table,
+        embedder: Embedder,
+        text: TextKind = "source",
+        words: WordIndex | None = None,
+        config: RetrievalConfig = RetrievalConfig(),  # noqa: B008  (frozen)
+    ):
         self._vectors = vectors
         self._exemplars = exemplars
-        self._reference_hashes: list[str] = references["reference_hash"].to_pylist()
         self._structure_hashes: list[str] = references["structure_hash"].to_pylist()
-        levels, tasks = exemplars["task_level"].to_pylist(), exemplars["task_id"].to_pylist()
-        self._tasks: list[tuple[int | None, int | None]] = list(zip(levels, tasks, strict=True))
+        self._priors = _priors(exemplars)
+        self._allowed = Allowed(exemplars, references, config)
         self._embedder = embedder
+        self._text = text
+        self._words = words
+        self._config = config
 
     def __len__(self) -> int:
         return int(self._vectors.ntotal)
 
-    def search(self, query: Problem | str, k: int) -> list[Neighbour]:
+    def search(self, query: Problem | str, k: int, exclude: Sequence[Problem] = ()) -> list[Neighbour]:
         """At most `k` neighbours, nearest first, never one whose reference is the problem itself.
 
         Each is the best kernel of its reference. References that are one computation at several sizes
         come after the first of them has had others beside it.
         """
-        return self.search_many([query], k)[0]
+        return self.search_many([query], k, exclude)[0]
 
-    def search_many(self, queries: Sequence[Problem | str], k: int) -> list[list[Neighbour]]:
+    def search_many(
+        self, queries: Sequence[Problem | str], k: int, exclude: Sequence[Problem] = ()
+    ) -> list[list[Neighbour]]:
         """`search` for many at once."""
         if k <= 0 or not queries:
             return [[] for _ in queries]
         texts = [query.source if isinstance(query, Problem) else query for query in queries]
-        wanted = min(len(self), _OVERFETCH * (k + 1))
-        vectors = self._embedder.embed(texts)
-        with one_thread():  # one query is too little work to share
-            scores, rows = self._vectors.search(vectors, wanted)
+        vectors = self._embedder.embed([text_for(self._text, text) for text in texts])
         found: list[list[Neighbour]] = []
-        for query, text, row_ids, near in zip(queries, texts, rows.tolist(), scores.tolist(), strict=True):
-            own, task = _own_hash(text), _own_task(query)
-            allowed = [
-                (row, score)
-                for row, score in zip(row_ids, near, strict=True)
-                if row >= 0 and self._reference_hashes[row] != own and self._tasks[row] != task
-            ]
-            found.append([self._neighbour(row, score) for row, score in self._chosen(allowed, k)])
+        for query, text, vector in zip(queries, texts, vectors, strict=True):
+            allowed = self._allowed.for_query(query, exclude)
+            candidates = self._candidates(text, vector, allowed, min(len(self), _CANDIDATES * (k + 1)))
+            chosen = sorted(self._chosen(candidates, k), key=lambda one: -one.merit)
+            found.append([self._neighbour(text, one) for one in chosen])
         return found
 
-    def _chosen(self, allowed: list[tuple[int, float]], k: int) -> list[tuple[int, float]]:
-        """The rows to show: first one of each computation, then further sizes of the same."""
-        first: list[tuple[int, float]] = []
-        further: list[tuple[int, float]] = []
-        structures: set[str] = set()
-        for row, score in allowed:
-            seen = self._structure_hashes[row] in structures
-            structures.add(self._structure_hashes[row])
-            (further if seen else first).append((row, score))
-        chosen = (first + further)[:k]
-        return sorted(chosen, key=lambda pair: -pair[1])
+    def _candidates(self, text: str, vector: Vectors, allowed: Mask, count: int) -> list[_Candidate]:
+        """Rows that may be shown, the most promising first."""
+        if self._config.mode == "random":
+            drawn = np.flatnonzero(allowed).tolist()
+            rows = np.asarray(random.Random(text).sample(drawn, min(count, len(drawn))), np.int64)
+            scores = vectors_of(self._vectors, rows) @ vector
+            # A falling merit keeps the order of the draw.
+            return [
+                _Candidate(row, float(score), -position, "drawn at random")
+                for position, (row, score) in enumerate(zip(rows.tolist(), scores, strict=True))
+            ]
+        scores, near = search_faiss(self._vectors, vector[None], count, allowed)
+        dense = {int(row): float(score) for row, score in zip(near[0], scores[0], strict=True) if row >= 0}
+        if self._words is None:
+            return self._ranked({row: (score, score, "") for row, score in dense.items()})
+        worded = self._words.ranked(text, count, allowed)
+        others = np.asarray([row for row in worded if row not in dense], np.int64)
+        likeness = dense | dict(
+            zip(others.tolist(), (vectors_of(self._vectors, others) @ vector).tolist(), strict=True)
+        )
+        ranks = fused([list(dense), worded])
+        return self._ranked(
+            {row: (likeness[row], rank, "shares its words" * (row in worded)) for row, rank in ranks.items()}
+        )
 
-    def _neighbour(self, row: int, score: float) -> Neighbour:
-        (exemplar,) = table.to_exemplars(self._exemplars.slice(row, 1), "the index")
-        return Neighbour(exemplar=exemplar, score=score)
+    def _ranked(self, found: dict[int, tuple[float, float, str]]) -> list[_Candidate]:
+        candidates = [
+            _Candidate(row, score, merit + float(self._priors[row]), why)
+            for row, (score, merit, why) in found.items()
+        ]
+        return sorted(candidates, key=lambda one: -one.merit)
+
+    def _chosen(self, candidates: list[_Candidate], k: int) -> list[_Candidate]:
+        """The ones to show: first one of each computation, unlike each other, then further sizes of these."""
+        first: dict[str, _Candidate] = {}
+        for one in candidates:
+            first.setdefault(self._structure_hashes[one.row], one)
+        distinct = list(first.values())
+        further = [one for one in candidates if first[self._structure_hashes[one.row]] is not one]
+        if self._config.diversity and self._config.mode != "random" and 1 < k < len(distinct):
+            merits = np.asarray([one.merit for one in distinct], np.float32)
+            vectors = vectors_of(self._vectors, np.asarray([one.row for one in distinct], np.int64))
+            distinct = [distinct[at] for at in diverse(merits, vectors, k, self._config.diversity)]
+        return (distinct + further)[:k]
+
+    def _neighbour(self, text: str, one: _Candidate) -> Neighbour:
+        (exemplar,) = table.to_exemplars(self._exemplars.slice(one.row, 1), "the index")
+        reasons = [*([one.why] if one.why else []), *reasons_for(text, exemplar)]
+        return Neighbour(exemplar=exemplar, score=one.score, why="; ".join(reasons))
 
 
 def neighbour_rows(neighbours: Sequence[Neighbour]) -> list[dict[str, str | float]]:
@@ -132,6 +196,7 @@ def neighbour_rows(neighbours: Sequence[Neighbour]) -> list[dict[str, str | floa
         {
             "score": round(found.score, 3),
             "exemplar": found.exemplar.id,
+            "why": found.why,
             "family": found.exemplar.family,
             "grade": found.exemplar.grade,
             "language": found.exemplar.language,
@@ -142,48 +207,27 @@ def neighbour_rows(neighbours: Sequence[Neighbour]) -> list[dict[str, str | floa
     ]
 
 
-def _own_hash(text: str) -> str | None:
-    """The reference hash of a query that is a module; None for words."""
-    if "def " not in text:
-        return None
-    try:
-        return reference_hash(text)
-    except NotPython:
-        return None
-
-
-def _own_task(query: Problem | str) -> tuple[int, int] | None:
-    """Level and number of a KernelBench problem, which a corpus row may name as its task."""
-    if isinstance(query, str) or query.suite != "kernelbench" or query.level is None:
-        return None
-    number = re.match(r"\d+", query.name)
-    return (query.level, int(number.group())) if number else None
+def _priors(exemplars: pa.Table) -> npt.NDArray[np.float32]:
+    measured, predicted = exemplars["verified_speedup"], exemplars["predicted_speedup"]
+    return np.asarray(
+        [
+            speed_prior(found if found is not None else guessed)
+            for found, guessed in zip(measured.to_pylist(), predicted.to_pylist(), strict=True)
+        ],
+        np.float32,
+    )
 
 
 def _refuse_stale(manifest: Manifest, index: Store, snapshot: Store | None) -> None:
-    meta = manifest.meta
+    meta, rebuild = manifest.meta, rebuild_command(index)
     versions = {"index_version": INDEX_VERSION, "normaliser_version": NORMALISER_VERSION}
     for name, version in versions.items():
         if meta.get(name) != version:
             raise Corrupt(
-                f"{index.root} has {name} {meta.get(name)}, this version reads {version}; {_REBUILD}"
+                f"{index.root} has {name} {meta.get(name)}, this version reads {version}; {rebuild}"
             )
     if snapshot is None:
         return
     corpus = digest_of(snapshot.open_sealed("snapshot", verify=False).model_dump())
     if meta["corpus_digest"] != corpus:
-        raise Corrupt(f"{index.root} is of another corpus than {snapshot.root} now holds; {_REBUILD}")
-
-
-def _read_vectors(index: Store) -> faiss.Index:
-    try:
-        return faiss.deserialize_index(np.frombuffer(index.read(VECTORS), np.uint8))
-    except RuntimeError as error:
-        raise Corrupt(f"{index.path(VECTORS)} is not a FAISS index; {_REBUILD}") from error
-
-
-def _read_references(index: Store) -> pa.Table:
-    try:
-        return pq.read_table(io.BytesIO(index.read(REFERENCES)))
-    except (pa.ArrowInvalid, OSError) as error:
-        raise Corrupt(f"{index.path(REFERENCES)} is not a Parquet file; {_REBUILD}") from error
+        raise Corrupt(f"{index.root} is of another corpus than {snapshot.root} now holds; {rebuild}")

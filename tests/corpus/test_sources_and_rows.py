@@ -7,14 +7,19 @@ import hashlib
 import os
 import subprocess
 import sys
+import types
+import unittest.mock
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import torch
 
 from kernel_core.config import IngestConfig
+from kernel_core.corpus.extension_form import cuda_of
 from kernel_core.corpus.registry import find_source, pinned, read_registry
 from kernel_core.corpus.snapshot import build_snapshot, load_report, load_snapshot
 from kernel_core.errors import CallerError, ConfigError, Corrupt, NotFound
@@ -111,7 +116,7 @@ def test_a_hub_set_is_streamed_split_by_split(
 ) -> None:
     for level in (1, 2):
         rows = [
-            sakana_row(index, Level_ID=level, CUDA_Code=f"int forward_{level}_{index};") for index in (0, 1)
+            sakana_row(index, Level_ID=level, CUDA_Code=f"torch::op_{level}_{index}(x);") for index in (0, 1)
         ]
         write_parquet(rows, f"hub/data/level_{level}-00000-of-00001.parquet")
     registry = tmp_path / "sources.toml"
@@ -172,16 +177,16 @@ def test_sakana_claims_are_read_with_suspicion(
     tmp_path: Path, sakana_row: MakeRow, write_parquet: Writer
 ) -> None:
     rows = [
-        sakana_row(0, CUDA_Code="int a;"),
-        sakana_row(1, CUDA_Code="int b;", Max_Diff=None),
-        sakana_row(2, CUDA_Code="int c;", Error="nvcc: error"),
-        sakana_row(3, CUDA_Code="int d;", Correct=False),
-        sakana_row(4, CUDA_Code="int e;", CUDA_Speedup_Native=148.0),
-        sakana_row(5, CUDA_Code="int f;", CUDA_Speedup_Native=float("nan"), Max_Diff=float("nan")),
+        sakana_row(0, CUDA_Code="torch::a(x);"),
+        sakana_row(1, CUDA_Code="torch::b(x);", Max_Diff=None),
+        sakana_row(2, CUDA_Code="torch::c(x);", Error="nvcc: error"),
+        sakana_row(3, CUDA_Code="torch::d(x);", Correct=False),
+        sakana_row(4, CUDA_Code="torch::e(x);", CUDA_Speedup_Native=148.0),
+        sakana_row(5, CUDA_Code="torch::f(x);", CUDA_Speedup_Native=float("nan"), Max_Diff=float("nan")),
     ]
     exemplars, _, notes = ingest(write_parquet(rows), tmp_path)
     found = {exemplar.kernel_code: exemplar for exemplar in exemplars}
-    assert [found[f"int {name};"].claimed_correct for name in "abcdef"] == [
+    assert [found[f"torch::{name}(x);"].claimed_correct for name in "abcdef"] == [
         True,
         None,
         None,
@@ -189,18 +194,85 @@ def test_sakana_claims_are_read_with_suspicion(
         True,
         None,
     ]
-    assert [found[f"int {name};"].claimed_speedup for name in "aef"] == [1.5, None, None]
+    assert [found[f"torch::{name}(x);"].claimed_speedup for name in "aef"] == [1.5, None, None]
     assert {note.split(":")[0]: count for note, count in notes.items()} == {
+        "kept as published, not a ModelNew": 6,
         "claim of correctness not believed": 3,
         "claim of speed not believed": 2,
     }
     assert all(exemplar.language == "cuda_cpp" for exemplar in exemplars)
 
 
+FUNCTIONAL = """import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+def module_fn(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    \"\"\"Sums of rows.\"\"\"
+    return torch.cumsum(x, dim=1) * scale
+
+
+class Model(nn.Module):
+    def __init__(self, num_features):
+        super(Model, self).__init__()
+        self.scale = nn.Parameter(torch.ones(num_features))
+
+    def forward(self, x, fn=module_fn):
+        return fn(x, self.scale)
+"""
+
+
+def test_a_sakana_kernel_becomes_a_model_new_over_its_functional_module(
+    tmp_path: Path, sakana_row: MakeRow, write_parquet: Writer
+) -> None:
+    row = sakana_row(PyTorch_Code_Functional=FUNCTIONAL)
+    (exemplar,), _, notes = ingest(write_parquet([row]), tmp_path)
+    assert not notes and exemplar.language == "cuda_cpp"
+    built: list[dict[str, Any]] = []
+
+    class Extension:  # in place of a compiler, which this machine has not
+        @staticmethod
+        def forward(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+            return x.cumsum(1) * scale
+
+    loading = types.ModuleType("torch.utils.cpp_extension")
+    loading.load_inline = lambda **given: built.append(given) or Extension  # type: ignore[attr-defined]
+    module: dict[str, Any] = {"__name__": "wrapped"}
+    with unittest.mock.patch.dict(sys.modules, {"torch.utils.cpp_extension": loading}):
+        exec(compile(exemplar.kernel_code, "wrapped", "exec"), module)
+    assert cuda_of(exemplar.kernel_code) == row["CUDA_Code"].strip()
+    given, x = built[0], torch.randn(3, 4)
+    assert given["cuda_sources"].strip() == row["CUDA_Code"].strip() and given["name"].isidentifier()
+    assert torch.equal(module["ModelNew"](4)(x), x.cumsum(1)) and "Model" not in module
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"CUDA_Code": "__global__ void f() {}"}, "binds no function"),
+        (
+            {"CUDA_Code": 'PYBIND11_MODULE(a, m) { m.def("f", &f); m.def("g", &g); }'},
+            "none is called forward",
+        ),
+        ({"PyTorch_Code_Functional": "def module_fn(:"}, "not Python"),
+        ({"PyTorch_Code_Functional": "def module_fn(x): ..."}, "no Model"),
+        ({"PyTorch_Code_Functional": FUNCTIONAL.replace("fn=module_fn", "fn=None")}, "argument of forward"),
+    ],
+)
+def test_a_sakana_kernel_that_cannot_be_wrapped_is_kept_and_noted(
+    changes: dict[str, str], reason: str, tmp_path: Path, sakana_row: MakeRow, write_parquet: Writer
+) -> None:
+    row = sakana_row(**{"PyTorch_Code_Functional": FUNCTIONAL} | changes)
+    (exemplar,), _, notes = ingest(write_parquet([row]), tmp_path)
+    assert exemplar.kernel_code == row["CUDA_Code"]
+    assert [note for note in notes if note.startswith("kept as published") and reason in note]
+
+
 def test_kernel_names_that_repeat_within_a_task_are_told_apart(
     tmp_path: Path, sakana_row: MakeRow, write_parquet: Writer
 ) -> None:
-    rows = [sakana_row(index, CUDA_Code=f"int only_{index};") for index in range(3)]
+    rows = [sakana_row(index, CUDA_Code=f"torch::only_{index}(x);") for index in range(3)]
     exemplars, _, _ = ingest(write_parquet(rows), tmp_path)
     assert [exemplar.row_key for exemplar in exemplars] == [f"1/89/89_cumsum_warp/{i}" for i in range(3)]
 
@@ -310,8 +382,6 @@ def test_broken_unicode_in_parquet_costs_one_row(
 ) -> None:
     rows = [kernelbook_row(1), kernelbook_row(2, triton_code="MARK"), kernelbook_row(3, triton_code="z = 1")]
     path = write_parquet(rows)
-    import pyarrow.parquet as pq
-
     table = pq.read_table(path)
     raw = [text.encode().replace(b"MARK", b"\xff\xfe") for text in table["triton_code"].to_pylist()]
     broken = pa.Array.from_buffers(pa.string(), len(raw), pa.array(raw, pa.binary()).buffers())
@@ -320,6 +390,31 @@ def test_broken_unicode_in_parquet_costs_one_row(
     exemplars, dropped, _ = ingest(path, tmp_path)
     assert [exemplar.row_key for exemplar in exemplars] == ["1", "3"]
     assert dropped == {"broken Unicode": 1}
+
+
+def test_a_row_of_ten_megabytes_in_parquet_costs_one_row(
+    tmp_path: Path, kernelbook_row: MakeRow, write_parquet: Writer
+) -> None:
+    codes = ("x", "x" * 10_000_000, "tl.z")
+    rows = [kernelbook_row(uuid, triton_code=code) for uuid, code in enumerate(codes, start=1)]
+    exemplars, dropped, _ = ingest(write_parquet(rows), tmp_path)
+    assert [exemplar.row_key for exemplar in exemplars] == ["1", "3"] and dropped == {"too long": 1}
+
+
+def test_a_damaged_shard_of_a_file_costs_its_rows_and_no_others(
+    tmp_path: Path, kernelbook_row: MakeRow, write_parquet: Writer
+) -> None:
+    rows = [kernelbook_row(uuid, triton_code=f"tl.op_{uuid}(x)") for uuid in range(1, 7)]
+    path = write_parquet(rows)
+    pq.write_table(pq.read_table(path), path, row_group_size=2, write_page_checksum=True)
+    column = pq.ParquetFile(path).metadata.row_group(1).column(3)
+    data = bytearray(path.read_bytes())
+    middle = column.data_page_offset + column.total_compressed_size // 2
+    data[middle : middle + 8] = bytes(8)
+    path.write_bytes(data)
+    exemplars, dropped, _ = ingest(path, tmp_path)
+    assert [exemplar.row_key for exemplar in exemplars] == ["1", "2", "5", "6"]
+    assert dropped == {"damaged in the file": 2}
 
 
 def test_a_file_of_exemplars_is_taken_but_its_hashes_are_not_believed(

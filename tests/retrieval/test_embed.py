@@ -7,12 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kernel_core.config import IndexConfig
+from kernel_core.config import IndexConfig, IngestConfig
+from kernel_core.corpus.snapshot import build_snapshot
 from kernel_core.errors import NotFound
 from kernel_core.problems.generate import generate
 from kernel_core.retrieval.embed import OfflineEmbedder
-from kernel_core.retrieval.index import build_index
+from kernel_core.retrieval.index import build_index, read_vectors
 from kernel_core.retrieval.search import open_retriever
+from kernel_core.retrieval.vectors import vectors_of
 from kernel_core.store import Store
 
 
@@ -93,3 +95,30 @@ def test_any_sentence_transformers_folder_embeds(snapshot: Store, tmp_path: Path
     assert meta["dimension"] == 32 and meta["embedder"] == config.embedder
     retriever = open_retriever(Store(tmp_path / "index"), snapshot)
     assert len(retriever.search("softmax of relu", 3)) == 3
+    described = IndexConfig(embedder=config.embedder, text="described")
+    build_index(described, snapshot, Store(tmp_path / "described"))
+    assert (tmp_path / "described" / "vectors.faiss").read_bytes() != (
+        tmp_path / "index" / "vectors.faiss"
+    ).read_bytes()
+    assert len(open_retriever(Store(tmp_path / "described")).search("softmax of relu", 3)) == 3
+
+
+def test_a_corpus_that_has_grown_is_embedded_where_it_is_new(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_sentence_transformer(tmp_path)
+    config = IndexConfig(embedder=str(tmp_path / "model"))
+    snapshot, index = Store(tmp_path / "snapshot"), Store(tmp_path / "index")
+    for rows in (20, 30):
+        build_snapshot(IngestConfig(generator_rows=rows, decontaminate_against=()), snapshot)
+        with caplog.at_level("INFO"):
+            build_index(config, snapshot, index)
+    assert "20 vectors of the earlier index can stay" in caplog.text
+    assert index.open_sealed("index").meta["num_references"] == 30
+    open_retriever(index, snapshot)
+    build_index(config, snapshot, Store(tmp_path / "anew"))
+    np.testing.assert_allclose(
+        vectors_of(read_vectors(index), np.arange(30)),
+        vectors_of(read_vectors(Store(tmp_path / "anew")), np.arange(30)),
+        atol=1e-5,
+    )

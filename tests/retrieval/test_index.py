@@ -18,9 +18,10 @@ from kernel_core.config import IndexConfig, IngestConfig
 from kernel_core.corpus.snapshot import build_snapshot, load_snapshot
 from kernel_core.errors import CallerError, Corrupt, NotFound
 from kernel_core.records import Exemplar
-from kernel_core.retrieval import index as index_module
+from kernel_core.retrieval import vectors as vectors_module
 from kernel_core.retrieval.index import best_exemplars, build_index
 from kernel_core.retrieval.search import open_retriever
+from kernel_core.retrieval.vectorise import npy_bytes
 from kernel_core.store import Store
 
 
@@ -91,12 +92,12 @@ def test_a_corpus_of_mistakes_alone_is_refused(tmp_path: Path) -> None:
     rows = "".join(
         exemplar(
             str(i),
-            reference_code=f"def f(x):\n    return x + {i}",
+            reference_code=f"def f(x):\n    return x.{name}()",
             kernel_code=f"y = {i}",
             claimed_correct=False,
         ).model_dump_json()
         + "\n"
-        for i in range(3)
+        for i, name in enumerate(("sin", "cos", "tan"))
     )
     (tmp_path / "rows.jsonl").write_text(rows)
     snapshot = Store(tmp_path / "snapshot")
@@ -112,9 +113,9 @@ def test_a_build_killed_while_embedding_goes_on_where_it_was(
     script = (
         "import sys\n"
         "from kernel_core.config import IndexConfig\n"
-        "from kernel_core.retrieval import index\n"
+        "from kernel_core.retrieval import index, vectorise\n"
         "from kernel_core.store import Store\n"
-        "index._SHARD_ROWS = 40\n"
+        "vectorise._SHARD_ROWS = 40\n"
         "report = lambda *at: print(*at, flush=True)\n"
         "index.build_index(IndexConfig(), Store(sys.argv[1]), Store(sys.argv[2]), report)\n"
     )
@@ -138,7 +139,7 @@ def test_a_build_killed_while_embedding_goes_on_where_it_was(
 def test_beyond_the_size_for_exact_search_the_index_is_a_graph_built_the_same_each_time(
     snapshot: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(index_module, "MAX_FLAT", 100)
+    monkeypatch.setattr(vectors_module, "MAX_FLAT", 100)
     for name in ("one", "two"):
         assert build_index(IndexConfig(), snapshot, Store(tmp_path / name)).meta["kind"] == "hnsw"
     assert bytes_of(tmp_path / "one") == bytes_of(tmp_path / "two")
@@ -162,13 +163,27 @@ def test_no_index_is_not_found_and_a_damaged_one_corrupt(index_folder: Path, tmp
         open_retriever(Store(tmp_path / "vectors.faiss"))
 
 
+def test_an_index_that_was_only_half_written_is_none_and_is_built_again(
+    snapshot: Store, index_folder: Path, tmp_path: Path
+) -> None:
+    half = tmp_path / "half"
+    shutil.copytree(index_folder, half)
+    (half / "manifest.json").unlink()
+    whole = (half / "vectors.faiss").read_bytes()
+    (half / "vectors.faiss").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(NotFound, match=r"no complete index .*run the stage that makes it"):
+        open_retriever(Store(half))
+    build_index(IndexConfig(), snapshot, Store(half))
+    assert bytes_of(half) == bytes_of(index_folder)
+
+
 def test_an_index_of_another_corpus_is_refused_with_the_command_that_rebuilds_it(
     snapshot: Store, index_folder: Path, tmp_path: Path
 ) -> None:
     open_retriever(Store(index_folder), snapshot)
     other = Store(tmp_path)
     build_snapshot(IngestConfig(generator_rows=5, decontaminate_against=()), other)
-    with pytest.raises(Corrupt, match=r"another corpus .* `dojo index`"):
+    with pytest.raises(Corrupt, match=r"another corpus .* `dojo index run=\S+ root=\S+`"):
         open_retriever(Store(index_folder), other)
 
 
@@ -179,7 +194,7 @@ def test_an_index_of_another_version_is_refused(setting: str, index_folder: Path
     manifest = store.read_json("manifest.json")
     manifest["meta"][setting] = "0"
     store.write_json("manifest.json", manifest)
-    with pytest.raises(Corrupt, match=f"{setting} 0, this version reads 1; .*`dojo index`"):
+    with pytest.raises(Corrupt, match=f"{setting} 0, this version reads \\d; .*`dojo index run="):
         open_retriever(store)
 
 
@@ -190,7 +205,7 @@ def test_a_model_that_is_not_the_one_that_built_the_index_is_noticed(
     shutil.copytree(index_folder, tmp_path / "other")
     probe = np.load(tmp_path / "other" / "probe.npy")[::-1].copy()
     manifest = store.read_json("manifest.json")
-    manifest["files"]["probe.npy"] = store.write("probe.npy", index_module.npy_bytes(probe))
+    manifest["files"]["probe.npy"] = store.write("probe.npy", npy_bytes(probe))
     store.write_json("manifest.json", manifest)
     with pytest.raises(Corrupt, match="built by another model"):
         open_retriever(store)

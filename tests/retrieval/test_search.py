@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from kernel_core.config import IndexConfig, IngestConfig
+from kernel_core.config import IndexConfig, IngestConfig, RetrievalConfig
 from kernel_core.corpus.normalise import fingerprint
-from kernel_core.corpus.snapshot import build_snapshot, load_snapshot
+from kernel_core.corpus.snapshot import build_snapshot, load_snapshot, seal_verified
+from kernel_core.errors import CallerError
 from kernel_core.problems.generate import generate
-from kernel_core.problems.source import parse_problem
+from kernel_core.problems.source import parse_problem, resize
+from kernel_core.records import Problem, Verdict
 from kernel_core.retrieval.index import build_index
-from kernel_core.retrieval.protocol import Retriever
+from kernel_core.retrieval.protocol import Neighbour, Retriever
 from kernel_core.retrieval.search import neighbour_rows, open_retriever
 from kernel_core.store import Store
 
@@ -124,3 +126,73 @@ def test_asking_for_more_than_there_is_gives_all_there_is(retriever: Retriever, 
 def test_neighbours_make_table_rows_with_licence(retriever: Retriever) -> None:
     row = neighbour_rows(retriever.search("softmax", 1))[0]
     assert row["licence"] == "Apache-2.0" and row["language"] == "triton" and row["family"] == "softmax"
+
+
+def test_filters_hold_before_the_search_and_nothing_left_is_refused(index_folder: Path) -> None:
+    index = Store(index_folder)
+    some = RetrievalConfig(languages=("triton",), licences=("Apache-2.0",), sources=("generator",))
+    assert len(open_retriever(index, config=some).search("softmax", 5)) == 5
+    with pytest.raises(CallerError, match=r"no exemplar .*'verified_only': True.* loosen"):
+        open_retriever(index, config=RetrievalConfig(verified_only=True))
+
+
+def test_an_excluded_problem_is_not_given_away_at_other_sizes_either(retriever: Retriever) -> None:
+    made = generate("train", 1, 0)[0].problem
+    resized = resize(made, {name: 77 for name, value in made.constants.items() if isinstance(value, int)})
+    kin = fingerprint(made.source).structure_hash
+
+    def structures(*exclude: Problem) -> set[str]:
+        found = retriever.search("anything like " + made.family, 10_000, exclude)
+        return {fingerprint(near.exemplar.reference_code).structure_hash for near in found}
+
+    assert kin in structures() and kin not in structures(resized)
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "random"])
+def test_every_mode_keeps_the_problem_itself_out_and_is_the_same_each_time(
+    mode: str, index_folder: Path
+) -> None:
+    config = RetrievalConfig.model_validate({"mode": mode})
+    retriever = open_retriever(Store(index_folder), config=config)
+    for made in generate("train", 10, 0):
+        own = fingerprint(made.problem.source).reference_hash
+        found = retriever.search(made.problem, 4)
+        assert len(found) == 4 and own not in {near.exemplar.reference_hash for near in found}
+        assert found == retriever.search(made.problem, 4)
+
+
+def test_diverse_neighbours_are_less_alike_and_begin_with_the_same_one(index_folder: Path) -> None:
+    alike = open_retriever(Store(index_folder), config=RetrievalConfig(diversity=0.0))
+    spread = open_retriever(Store(index_folder), config=RetrievalConfig(diversity=0.6))
+    families: dict[str, int] = {"alike": 0, "spread": 0}
+    for made in generate("validation", 20, 3):
+        for name, retriever in (("alike", alike), ("spread", spread)):
+            found = retriever.search(made.problem, 5)
+            families[name] += len({near.exemplar.family for near in found})
+        assert alike.search(made.problem, 1) == spread.search(made.problem, 1)
+    assert families["spread"] > families["alike"]
+
+
+def test_each_neighbour_says_why_it_was_chosen(retriever: Retriever) -> None:
+    made = generate("validation", 1, 4)[0].problem
+    near = retriever.search(made, 1)[0]
+    assert near.why.startswith("applies ") and near.why.endswith("its maker found it correct")
+
+
+def test_what_our_judge_found_fast_comes_before_its_equal(snapshot: Store, tmp_path: Path) -> None:
+    rows = load_snapshot(snapshot)
+    verified = Store(tmp_path / "snapshot")
+    build_snapshot(IngestConfig(generator_rows=300, decontaminate_against=()), verified)
+    unaided = [near.exemplar.id for near in search_in(verified, tmp_path / "before", "softmax")]
+    last = unaided[-1]
+    judged = {"verified": Verdict.CORRECT, "predicted_speedup": 9.0}
+    seal_verified(verified, [row.model_copy(update=judged) if row.id == last else row for row in rows], {})
+    aided = search_in(verified, tmp_path / "after", "softmax")
+    assert [near.exemplar.id for near in aided].index(last) < unaided.index(last)
+    only = open_retriever(Store(tmp_path / "after"), config=RetrievalConfig(verified_only=True))
+    assert [near.exemplar.id for near in only.search("softmax", 9)] == [last]
+
+
+def search_in(snapshot: Store, folder: Path, words: str) -> list[Neighbour]:
+    build_index(IndexConfig(), snapshot, Store(folder))
+    return open_retriever(Store(folder), config=RetrievalConfig(diversity=0.0)).search(words, 5)

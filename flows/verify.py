@@ -1,0 +1,20 @@
+"""A snapshot → the same snapshot, its kernels judged."""
+
+from __future__ import annotations
+
+from prefect import flow
+
+from flows.running import running
+from kernel_core.config import VerifyConfig
+from tasks.corpus import verify_snapshot
+from tasks.report import report_corpus
+
+
+@flow(name="verify")
+def verify(config: VerifyConfig, run: str = "ingest", root: str = "runs") -> None:
+    """Judge the run's `snapshot/` and seal it again with `verified_*` filled in."""
+    with running("verify", run, root, {"config": config, "run": run, "root": root}) as here:
+        snapshot = here.store.child("snapshot")
+        snapshot.open_sealed("snapshot")
+        verify_snapshot(config, here)
+        report_corpus(snapshot)
