@@ -76,7 +76,9 @@ def build_parser() -> argparse.ArgumentParser:
     search.set_defaults(command=_search)
     _add_runs(commands.add_parser("runs", help="what was run, and what is running"))
     deploy = commands.add_parser("deploy", help="check prefect.yaml, then create or update its deployments")
-    deploy.add_argument("--dry-run", action="store_true", help="only check")
+    deploy.add_argument("--dry-run", action="store_true", help="only check, and show what would change")
+    deploy.add_argument("--local", action="store_true", help="start a server and a worker for each pool too")
+    deploy.add_argument("--port", type=int, default=4200, help="of the server that --local starts")
     deploy.add_argument("--file", type=Path, default=None, help="another prefect.yaml")
     deploy.set_defaults(command=_deploy)
     ui = commands.add_parser("ui", help="start the Prefect server and say where to look")
@@ -166,6 +168,10 @@ def _runs(arguments: argparse.Namespace) -> int:
 
 
 def _deploy(arguments: argparse.Namespace) -> int:
+    if arguments.local and not arguments.dry_run:
+        from flows.commands.local import serve_local
+
+        return serve_local(arguments.port, arguments.file)
     from flows.commands.deploy import deploy
 
     return deploy(arguments.file, dry_run=arguments.dry_run)

@@ -37,6 +37,7 @@ SETTINGS = {
     "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
     "PREFECT_LOGGING_EXTRA_LOGGERS": "kernel_core,tasks,flows",
     "PREFECT_TASKS_DEFAULT_NO_CACHE": "true",
+    "PREFECT_CLIENT_MAX_RETRIES": "7",
 }
 """What every process of ours sets before Prefect is imported, unless its environment says otherwise."""
 
@@ -82,7 +83,7 @@ def own_server() -> Iterator[str]:
         url = ""
         for attempt in range(START_ATTEMPTS):
             process, url = _start(log)
-            if _wait_until_healthy(process, url):
+            if wait_until_healthy(process, url):
                 stack.callback(_stop, process)
                 break
             _stop(process)
@@ -91,6 +92,14 @@ def own_server() -> Iterator[str]:
             raise NoServer(f"the Prefect server did not start in {START_ATTEMPTS} tries; see {log}")
         fcntl.lockf(lock, fcntl.LOCK_UN)
         yield url
+
+
+def ui_server(port: int) -> tuple[str, list[str], dict[str, str]]:
+    """URL of the API, command and settings of a server with its UI on a port of this machine."""
+    url = f"http://127.0.0.1:{port}/api"
+    command = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
+    # The UI asks the server where its API is; with another port than 4200 it must be told.
+    return url, command, {"PREFECT_API_URL": url, "PREFECT_UI_API_URL": url}
 
 
 def announce_ui(api_url: str) -> None:
@@ -119,12 +128,13 @@ def _start(log: Path) -> tuple[subprocess.Popen[bytes], str]:
             stdout=output,
             stderr=output,
             start_new_session=True,
-            preexec_fn=_die_with_parent,
+            preexec_fn=die_with_parent,
         )
     return process, url
 
 
-def _wait_until_healthy(process: subprocess.Popen[bytes], url: str) -> bool:
+def wait_until_healthy(process: subprocess.Popen[bytes], url: str) -> bool:
+    """Whether the server of this process answers; False once it ended or took too long."""
     deadline = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < deadline and process.poll() is None:
         if _healthy(url):
@@ -159,5 +169,6 @@ _LIBC = ctypes.CDLL(None)
 _PR_SET_PDEATHSIG = 1
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
+    """For `preexec_fn`: the child is asked to end when this process dies, however it dies."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

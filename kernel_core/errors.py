@@ -30,6 +30,11 @@ class CallerError(DojoError):
 class ConfigError(CallerError):
     """A setting that is unknown, of the wrong type or out of bounds."""
 
+    def __init__(self, message: str, key: str = "") -> None:
+        super().__init__(message)
+        self.key = key
+        """Dotted path of the setting, for whoever can say in which line of a file it stands."""
+
 
 class NotFound(CallerError):
     """Something named by the caller does not exist."""

@@ -13,6 +13,7 @@ from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from kernel_core.runs import Run
 from kernel_core.stage_work import flat
 from kernel_core.store import Store
+from tasks.faults import RETRIES
 
 MAX_ROWS = 1000
 """A table lives in Prefect's database; the whole of it is a file."""
@@ -62,7 +63,7 @@ def _cell(value: Any) -> str:
     return text.replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")
 
 
-@task(name="report corpus", tags=["report"])
+@task(name="report corpus", tags=["report"], **RETRIES)
 def report_corpus(store: Store) -> None:
     """Counts of what was kept and dropped, and why."""
     report = store.read_json("report.json")
@@ -71,7 +72,7 @@ def report_corpus(store: Store) -> None:
     page("corpus-report", "Snapshot", store, {"counts": what_and_value(counts), **sections})
 
 
-@task(name="report index", tags=["report"])
+@task(name="report index", tags=["report"], **RETRIES)
 def report_index(store: Store) -> None:
     """The index's embedder and size."""
     meta = store.open_sealed("index", verify=False).meta
@@ -79,7 +80,7 @@ def report_index(store: Store) -> None:
     table("index-report", rows, f"The index in {store.path()}.")
 
 
-@task(name="report scorecard", tags=["report"])
+@task(name="report scorecard", tags=["report"], **RETRIES)
 def report_scorecard(name: str, store: Store) -> None:
     """The headline figures, and one row a problem."""
     from kernel_core.evaluation_tables import problem_rows
@@ -91,7 +92,7 @@ def report_scorecard(name: str, store: Store) -> None:
     page(f"{key}-summary", title, store, {"headline": headline_rows(card)})
 
 
-@task(name="report winners", tags=["report"])
+@task(name="report winners", tags=["report"], **RETRIES)
 def report_winners(store: Store) -> None:
     """Each problem's winner, or why it has none."""
     from kernel_core.selection import load_selection
@@ -100,14 +101,14 @@ def report_winners(store: Store) -> None:
     table("winners", selection.rows(), f"Verified winners; kernels and evidence: {store.path('winners')}")
 
 
-@task(name="report training", tags=["report"])
+@task(name="report training", tags=["report"], **RETRIES)
 def report_training(run: Run) -> None:
     """One row a step: the newest ones, if there are more than a table may hold."""
     rows = list(run.store.lines("metrics.jsonl"))[-MAX_ROWS:]
     table("training-metrics", rows, f"All steps: {run.store.path('metrics.jsonl')}")
 
 
-@task(name="report pipeline", tags=["report"])
+@task(name="report pipeline", tags=["report"], **RETRIES)
 def report_pipeline(run: Run, before: str, after: str, winners: str) -> None:
     """What training changed on held-out problems, and the winners."""
     from kernel_core.scorecard import compare, load_scorecard
@@ -119,7 +120,7 @@ def report_pipeline(run: Run, before: str, after: str, winners: str) -> None:
     page("pipeline-summary", f"Run {run.name}", run.store, sections)
 
 
-@task(name="report nights", tags=["report"])
+@task(name="report nights", tags=["report"], **RETRIES)
 def report_nights(run: Run, watched: str) -> None:
     """Headline figures of every night of one watched run, oldest first, and what the last one changed."""
     from kernel_core.scorecard import compare, load_scorecard
