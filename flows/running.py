@@ -26,7 +26,10 @@ def running(flow: str, run: str, root: str, parameters: Mapping[str, Any]) -> It
     """
     here = Run(root, run)
     if started_by_another_flow():
-        with leased(here) if run_by_a_worker() else contextlib.nullcontext():
+        if not run_by_a_worker():
+            yield here
+            return
+        with leased(here), logged(here):
             yield here
         return
     with here.owned(flow, as_json(parameters)), logged(here), judges_kept():

@@ -1,6 +1,7 @@
 """The error tree. A bad kernel is never an error: it is an `Evaluation` with a verdict.
 
 DojoError                     one clear line: what came, what was wanted, what to do
+├── Regressed                 a night is clearly worse than the one before; exit code 1
 ├── CallerError               the caller's mistake; exit code 2
 │   ├── ConfigError           an unknown key, a value out of bounds, a broken YAML file
 │   ├── NotFound              a file, problem, run, checkpoint, preset or model that is not there
@@ -19,6 +20,12 @@ class DojoError(Exception):
     """The root. `str(error)` is one line for a person; `exit_code` is what `dojo` leaves with."""
 
     exit_code = 3
+
+
+class Regressed(DojoError):
+    """Everything worked, and what it found is bad news."""
+
+    exit_code = 1
 
 
 class CallerError(DojoError):
