@@ -54,10 +54,12 @@ class Outcome(NamedTuple):
 class Trial:
     """One night that a fault is to hit: its parent has started and its child is at work."""
 
+    settings: dict[str, Any] = SETTINGS
+
     def __init__(self, here: Stack, root: Path, night: str):
         self.here, self.root, self.night = here, root, night
         self.parameters = {
-            "config": SETTINGS, "watch": ["watched"], "run": f"night-{night[8:10]}", "root": str(root),
+            "config": self.settings, "watch": ["watched"], "run": f"night-{night[8:10]}", "root": str(root),
             "night": night, "mode": "deployed",
         }  # fmt: skip
         self.folder = root / f"night-{night[8:10]}"
