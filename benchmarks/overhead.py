@@ -19,8 +19,6 @@ from pathlib import Path
 from machine import describe_machine
 
 REPOSITORY = Path(__file__).parents[1]
-sys.path.insert(0, str(REPOSITORY))
-
 from kernel_core.runs import Run
 
 RESULTS = REPOSITORY / "docs" / "results" / "overhead.md"
