@@ -18,9 +18,9 @@ from pathlib import Path
 
 from machine import describe_machine
 
-REPOSITORY = Path(__file__).parents[1]
 from kernel_core.runs import Run
 
+REPOSITORY = Path(__file__).parents[1]
 RESULTS = REPOSITORY / "docs" / "results" / "overhead.md"
 ROWS, REPEATS = 1000, 5
 

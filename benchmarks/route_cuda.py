@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from faults import Trial, night, watched_run
@@ -30,7 +30,7 @@ ON_CUDA = {"gym": {"device": "cuda", "workers": 1}, "policy": {"device": "cuda"}
 class CudaTrial(Trial):
     """A night whose evaluation needs the GPU."""
 
-    settings = {**Trial.settings, **ON_CUDA}
+    settings: ClassVar[dict[str, Any]] = {**Trial.settings, **ON_CUDA}
 
 
 def main() -> int:
