@@ -1,7 +1,8 @@
 """The `dojo` command: every stage, the judge, the corpus search, runs, and the Prefect side.
 
-Exit codes: 0 done, 2 the caller's mistake, 3 a fault of the system's, 130 stopped. An error is one line on
-stderr. Everything heavy is imported by the command that needs it, so that `dojo --help` is immediate.
+Exit codes: 0 done, 1 a night regressed, 2 the caller's mistake, 3 a fault of the system's, 130 stopped.
+An error is one line on stderr. Everything heavy is imported by the command that needs it, so that
+`dojo --help` is immediate.
 """
 
 from __future__ import annotations
@@ -88,7 +89,9 @@ def build_parser() -> argparse.ArgumentParser:
     search.set_defaults(command=_search)
     _add_runs(commands.add_parser("runs", help="what was run, and what is running"))
     deploy = commands.add_parser("deploy", help="check prefect.yaml, then create or update its deployments")
-    deploy.add_argument("--dry-run", action="store_true", help="only check")
+    deploy.add_argument("--dry-run", action="store_true", help="only check, and show what would change")
+    deploy.add_argument("--local", action="store_true", help="start a server and a worker for each pool too")
+    deploy.add_argument("--port", type=int, default=4200, help="of the server that --local starts")
     deploy.add_argument("--file", type=Path, default=None, help="another prefect.yaml")
     deploy.set_defaults(command=_deploy)
     ui = commands.add_parser("ui", help="start the Prefect server and say where to look")
@@ -135,10 +138,14 @@ def _add_runs(runs: argparse.ArgumentParser) -> None:
         "stop": "ask it to stop; it goes on later",
         "resume": "run its command again; it goes on from what is done",
         "compare": "two runs side by side",
+        "tensorboard": "curves of one run, or of every run",
     }.items():
         command = actions.add_parser(action, help=purpose, description=purpose)
         if action == "compare":
             command.add_argument("names", nargs=2, metavar="NAME")
+        elif action == "tensorboard":
+            command.add_argument("name", metavar="NAME", nargs="?", default=None)
+            command.add_argument("--port", type=int, default=6006)
         elif action != "list":
             command.add_argument("name", metavar="NAME")
         if action == "logs":
@@ -214,6 +221,10 @@ def _runs(arguments: argparse.Namespace) -> int:
 
 
 def _deploy(arguments: argparse.Namespace) -> int:
+    if arguments.local and not arguments.dry_run:
+        from flows.commands.local import serve_local
+
+        return serve_local(arguments.port, arguments.file)
     from flows.commands.deploy import deploy
 
     return deploy(arguments.file, dry_run=arguments.dry_run)

@@ -1,4 +1,4 @@
-"""`prefect.yaml`, checked as Prefect does not: misspelt keys and unset variables are errors."""
+"""`prefect.yaml`, checked as Prefect does not: a wrong key or an unset variable is an error with its line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from flows.presets import STAGES, build_parameters, load_yaml, module_of
+from flows.presets import build_parameters, load_yaml, stage_of
+from flows.yaml_lines import line_of
 from kernel_core.config import Config, build
 from kernel_core.errors import ConfigError
 
@@ -53,11 +54,7 @@ class Deployment(Config):
     @property
     def stage(self) -> str:
         """The stage whose flow it runs."""
-        for stage in STAGES:
-            if self.entrypoint == f"flows/{module_of(stage)}.py:{module_of(stage)}":
-                return stage
-        known = ", ".join(f"flows/{module_of(stage)}.py:{module_of(stage)}" for stage in STAGES)
-        raise ConfigError(f"{self.name}: no flow at entrypoint {self.entrypoint!r}; known: {known}")
+        return stage_of(self.entrypoint)
 
 
 class DeploymentFile(Config):
@@ -72,28 +69,58 @@ class DeploymentFile(Config):
 def load_deployments(file: Path, environment: Mapping[str, str]) -> DeploymentFile:
     """Read and check the file: keys, entrypoints, each deployment's parameters, environment variables.
 
-    Raises `ConfigError` naming the deployment and the key that is wrong.
+    Raises `ConfigError` naming the line, the deployment and the key that is wrong.
     """
     content = load_yaml(file)
     if not isinstance(content, dict):
         raise ConfigError(f"{file} holds no deployments")
-    checked = build(DeploymentFile, content)
-    for variable in re.findall(r"\{\{\s*\$(\w+)\s*\}\}", file.read_text()):
-        if variable not in environment:
-            raise ConfigError(f"{file} uses ${variable}, which is not set in the environment")
-    seen: set[str] = set()
-    for deployment in checked.deployments:
-        full_name = f"{deployment.stage}/{deployment.name}"
-        if full_name in seen:
-            raise ConfigError(f"{file} has {full_name} twice")
-        seen.add(full_name)
-        try:
-            build_parameters(deployment.stage, deployment.parameters)
-        except ConfigError as error:
-            raise ConfigError(f"{file}, {full_name}: {error}") from error
-    return checked
+    _require_variables(file, environment)
+    entries = content.get("deployments")
+    named: dict[str, int] = {}
+    for number, entry in enumerate(entries if isinstance(entries, list) else ()):
+        name = _check_entry(file, number, entry)
+        if name in named:
+            line = line_of(file, ("deployments", number, "name"))
+            raise ConfigError(f"{file}, line {line}: {name} is there twice")
+        named[name] = number
+    try:
+        return build(DeploymentFile, content)
+    except ConfigError as error:
+        raise _at(file, error, tuple(error.key.split(".")), "") from error
 
 
 def routed_names(deployments: DeploymentFile) -> Iterator[str]:
     """`stage/name` of every deployment."""
     return (f"{deployment.stage}/{deployment.name}" for deployment in deployments.deployments)
+
+
+def _check_entry(file: Path, number: int, entry: Any) -> str:
+    """Check one deployment by itself, so that the error knows where it stands; gives `stage/name`."""
+    if not isinstance(entry, dict):
+        raise ConfigError(f"{file}: deployment {number + 1} is not a mapping of settings")
+    here, name = ("deployments", number), str(entry.get("name", f"deployment {number + 1}"))
+    try:
+        deployment = build(Deployment, entry)
+        stage = deployment.stage
+    except ConfigError as error:
+        raise _at(file, error, (*here, *error.key.split(".")), f"{name}: ") from error
+    try:
+        build_parameters(stage, deployment.parameters)
+    except ConfigError as error:
+        raise _at(file, error, (*here, "parameters", *error.key.split(".")), f"{stage}/{name}: ") from error
+    return f"{stage}/{name}"
+
+
+def _at(file: Path, error: ConfigError, path: tuple[str | int, ...], who: str) -> ConfigError:
+    line = line_of(file, path)
+    where = f"{file}, line {line}" if line is not None else str(file)
+    return ConfigError(f"{where}: {who}{error}", error.key)
+
+
+def _require_variables(file: Path, environment: Mapping[str, str]) -> None:
+    for number, line in enumerate(file.read_text().splitlines(), start=1):
+        for variable in re.findall(r"\{\{\s*\$(\w+)\s*\}\}", line):
+            if variable not in environment:
+                raise ConfigError(
+                    f"{file}, line {number} uses ${variable}, which is not set in the environment"
+                )

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import datetime
 
-from prefect import flow
+from prefect import flow, runtime
 
 from flows.evaluate import evaluate
 from flows.route import Mode, route
 from flows.running import running
 from kernel_core.config import EvaluateConfig
+from kernel_core.errors import Regressed
+from kernel_core.nights import NIGHT, begun_checkpoint, folder_of
 from kernel_core.run_policy import locate_checkpoint
-from tasks.report import report_nights
+from kernel_core.runs import Run
+from kernel_core.stage_work import sealed_digest
+from kernel_core.store import Store
+from tasks.nights import report_nights
 
 
 @flow(name="nightly")
@@ -20,23 +25,39 @@ def nightly(
     watch: tuple[str, ...] = ("quickstart",),
     run: str = "nightly",
     root: str = "runs",
-    night: datetime.date | None = None,
+    night: datetime.datetime | None = None,
     mode: Mode = "inline",
 ) -> None:
-    """Evaluate the newest checkpoint of every watched run; a night that was done is not done again."""
-    date = (night or datetime.datetime.now(datetime.UTC).date()).isoformat()
-    parameters = {
-        "config": config,
-        "watch": list(watch),
-        "run": run,
-        "root": root,
-        "night": date,
-        "mode": mode,
-    }
-    with running("nightly", run, root, parameters) as here:
+    """Evaluate the newest checkpoint of every watched run, and fail if one is clearly worse than last night.
+
+    Args:
+        config: Problems and judge; the same every night.
+        watch: Runs whose newest checkpoints are evaluated.
+        run: Folder under the root; under a known name a run goes on.
+        root: Local folder or any fsspec URI, the same for every stage and worker.
+        night: The time that names it; empty: when it was scheduled. One that is done is not done again.
+        mode: Stages in this process, or each as a deployment on the pool it needs.
+    """
+    at = (night or runtime.flow_run.scheduled_start_time).astimezone(datetime.UTC)
+    given = {"watch": list(watch), "run": run, "root": root, "night": at.isoformat(), "mode": mode}
+    with running("nightly", run, root, {"config": config, **given}) as here:
+        worse = []
         for name in watch:
-            checkpoint = locate_checkpoint(root, name)
-            folder = f"{name}--{date}--{checkpoint.rsplit('/', 1)[-1]}"
+            checkpoint = _checkpoint(here, name, at.strftime(NIGHT))
             tonight = config.model_copy(update={"checkpoint": checkpoint})
-            route(evaluate, mode, config=tonight, run=run, root=root, name=folder)
-            report_nights(here, name)
+            folder = folder_of(name, at.strftime(NIGHT), checkpoint.rsplit("/", 1)[-1])
+            weights = {"weights": sealed_digest(Store(checkpoint))}
+            route(evaluate, mode, weights, config=tonight, run=run, root=root, name=folder)
+            worse += [f"{name}: {figure}" for figure in report_nights(here, name)]
+        if worse:
+            raise Regressed(f"regressed since the night before: {'; '.join(worse)}")
+
+
+def _checkpoint(here: Run, watched: str, night: str) -> str:
+    """The checkpoint that this night was begun with, or the newest one of the watched run."""
+    begun = begun_checkpoint(here, watched, night)
+    if begun is not None:
+        folder = Run(here.root, watched).store.path(f"checkpoints/{begun}")
+        if Store(folder).exists():
+            return folder
+    return locate_checkpoint(here.root, watched)

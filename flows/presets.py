@@ -33,6 +33,19 @@ def module_of(stage: str) -> str:
     return stage.replace("-", "_")
 
 
+def entrypoint_of(stage: str) -> str:
+    """Where Prefect finds the flow of a stage."""
+    return f"flows/{module_of(stage)}.py:{module_of(stage)}"
+
+
+def stage_of(entrypoint: str) -> str:
+    """The stage whose flow is at an entrypoint."""
+    known = {entrypoint_of(stage): stage for stage in STAGES}
+    if entrypoint not in known:
+        raise ConfigError(f"no flow at entrypoint {entrypoint!r}; known: {', '.join(known)}", "entrypoint")
+    return known[entrypoint]
+
+
 def load_yaml(path: Path) -> Any:
     """A YAML file's content; a missing or broken one is the caller's mistake."""
     try:
@@ -48,7 +61,7 @@ def load_yaml(path: Path) -> Any:
 
 def presets(stage: str, file: Path = PREFECT_YAML) -> dict[str, dict[str, Any]]:
     """Parameters of each deployment of a stage's flow, in the file's order; the first is the default."""
-    entrypoint = f"flows/{module_of(stage)}.py:{module_of(stage)}"
+    entrypoint = entrypoint_of(stage)
     return {
         deployment["name"]: deployment.get("parameters") or {}
         for deployment in load_yaml(file)["deployments"]
@@ -100,15 +113,18 @@ def build_parameters(stage: str, settings: Mapping[str, Any]) -> dict[str, Any]:
         if hint is None:
             near = difflib.get_close_matches(name, hints, n=1)
             raise ConfigError(
-                f"unknown parameter {name} of {stage}; did you mean {(near or list(hints))[0]}?"
+                f"unknown parameter {name} of {stage}; did you mean {(near or list(hints))[0]}?", name
             )
         if isinstance(hint, type) and issubclass(hint, Config):
-            built[name] = build(hint, dict(value or {}))
+            try:
+                built[name] = build(hint, dict(value or {}))
+            except ConfigError as error:
+                raise ConfigError(str(error), f"{name}.{error.key}") from error
             continue
         try:
             built[name] = TypeAdapter(hint).validate_python(value)
         except ValidationError as error:
-            raise ConfigError(f"{name} = {value!r}: {error.errors()[0]['msg'].lower()}") from error
+            raise ConfigError(f"{name} = {value!r}: {error.errors()[0]['msg'].lower()}", name) from error
     for name, hint in hints.items():
         if name not in built and isinstance(hint, type) and issubclass(hint, Config):
             built[name] = hint()

@@ -4,24 +4,38 @@ One body a flow: `inline` calls it as a subflow, `deployed` starts its deploymen
 idempotency key is the digest of all that decides its result, and the number of the attempt, so that a
 parent that was restarted adopts the child that still runs and nothing is computed twice. Prefect gives
 back the same child for a key for ever, even one that failed: another attempt is another key.
+
+A parent that is stopped or cancelled cancels its child at once. One that dies cannot; its child notices
+(see `lease`).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from typing import Any, Literal
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import httpx
 
 from flows.running import as_json
 from kernel_core.errors import OurFault
 from kernel_core.stage_work import canonical, code_version
 from kernel_core.store import digest_of
 
+if TYPE_CHECKING:
+    from prefect.client.orchestration import SyncPrefectClient
+    from prefect.client.schemas import FlowRun
+
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 Mode = Literal["inline", "deployed"]
 ATTEMPTS = 3
 POLL_S = 5.0
+API_PATIENCE_S = 900.0
+"""How long the Prefect API may be away before a waiting parent gives up."""
 
 
 class ChildFailed(OurFault):
@@ -50,24 +64,67 @@ def stage_digest(stage: str, parameters: Mapping[str, Any], inputs: Mapping[str,
 
 def _run_child(name: str, parameters: dict[str, Any], digest: str) -> None:
     from prefect import runtime
+    from prefect.client.orchestration import get_client
     from prefect.deployments import run_deployment
 
     began = runtime.flow_run.scheduled_start_time
     attempt = failures = 0
     while failures < ATTEMPTS:
         key = f"{digest}:{attempt}"
-        child = run_deployment(name, parameters=parameters, idempotency_key=key, poll_interval=POLL_S)
+        with get_client(sync_client=True) as client:
+            child = _patiently(
+                partial(run_deployment, name, parameters=parameters, idempotency_key=key, timeout=0)
+            )
+            child = _wait(client, child)
         state = child.state
         if state is not None and state.is_completed():
             return
         ended_before_us = child.created is not None and child.created < began
         if not ended_before_us:
-            if state is not None and (state.is_cancelled() or state.is_cancelling()):
+            if state is not None and state.is_cancelled():
                 raise ChildFailed(f"{name} ({child.name}) was cancelled; start the flow again to go on")
             failures += 1
         log.warning("%s, attempt %d: %s", name, attempt, state.message if state is not None else "no state")
         attempt += 1
     raise ChildFailed(f"{name} failed {ATTEMPTS} times; see its runs in the Prefect UI, then start again")
+
+
+def _wait(client: SyncPrefectClient, child: FlowRun) -> FlowRun:
+    """The child once it has ended. Whatever stops this process meanwhile, its child is stopped too."""
+    from prefect.exceptions import TerminationSignal
+
+    try:
+        while child.state is None or not child.state.is_final():
+            time.sleep(POLL_S)
+            child = _patiently(partial(client.read_flow_run, child.id))
+    except (KeyboardInterrupt, TerminationSignal):
+        _cancel(client, child)
+        raise
+    return child
+
+
+def _cancel(client: SyncPrefectClient, child: FlowRun) -> None:
+    from prefect.states import Cancelling
+
+    message = "The flow that waited for this was stopped. Starting that one again goes on."
+    try:
+        client.set_flow_run_state(child.id, Cancelling(message=message))
+        log.info("cancelled %s, because this flow is being stopped", child.name)
+    except httpx.HTTPError as error:  # its lease ends it
+        log.warning("could not cancel %s: %s", child.name, error)
+
+
+def _patiently(ask: Callable[[], T]) -> T:
+    """What the Prefect API answers, however long it is away."""
+    began = time.monotonic()
+    while True:
+        try:
+            return ask()
+        except httpx.TransportError as error:
+            if time.monotonic() - began > API_PATIENCE_S:
+                raise
+            log.warning("the Prefect API cannot be reached (%s); the work goes on, asking again", error)
+            time.sleep(POLL_S)
 
 
 def _needs_gpu(parameters: Any) -> bool:

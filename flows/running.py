@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from flows.lease import leased
 from kernel_core.config import Config
 from kernel_core.runs import Run
 from tasks.tools import judges_kept
@@ -19,11 +21,16 @@ LOGGERS = ("kernel_core", "tasks", "flows")
 def running(flow: str, run: str, root: str, parameters: Mapping[str, Any]) -> Iterator[Run]:
     """The run's folder, owned and logged for as long as the flow runs, with judges kept open meanwhile.
 
-    A flow that another flow started works in its parent's run and leaves owning it to the parent.
+    A flow that another flow started works in its parent's run and leaves owning it to the parent; if a
+    worker runs it, only for as long as the parent is there.
     """
     here = Run(root, run)
     if started_by_another_flow():
-        yield here
+        if not run_by_a_worker():
+            yield here
+            return
+        with leased(here), logged(here):
+            yield here
         return
     with here.owned(flow, as_json(parameters)), logged(here), judges_kept():
         yield here
@@ -35,6 +42,15 @@ def started_by_another_flow() -> bool:
 
     context = FlowRunContext.get()
     return context is not None and context.flow_run is not None and bool(context.flow_run.parent_task_run_id)
+
+
+def run_by_a_worker() -> bool:
+    """Whether this very flow run is what a worker started this process for."""
+    from prefect.context import FlowRunContext
+
+    context = FlowRunContext.get()
+    asked_for = os.environ.get("PREFECT__FLOW_RUN_ID")
+    return context is not None and context.flow_run is not None and str(context.flow_run.id) == asked_for
 
 
 def as_json(parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import httpx
 
-from kernel_core.errors import DojoError
+from kernel_core.errors import ConfigError, DojoError
 from kernel_core.runs import process_identity
 
 START_TIMEOUT_S = 120.0
@@ -37,6 +37,7 @@ SETTINGS = {
     "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
     "PREFECT_LOGGING_EXTRA_LOGGERS": "kernel_core,tasks,flows",
     "PREFECT_TASKS_DEFAULT_NO_CACHE": "true",
+    "PREFECT_CLIENT_MAX_RETRIES": "7",
 }
 """What every process of ours sets before Prefect is imported, unless its environment says otherwise."""
 
@@ -72,6 +73,24 @@ def standing_server() -> str | None:
     return str(known["api_url"]) if alive and _healthy(known["api_url"]) else None
 
 
+def require_access(url: str) -> None:
+    """Raise `ConfigError` if the server wants a password that is not set, `NoServer` if it is away."""
+    import prefect.settings
+
+    words = prefect.settings.get_current_settings().api.auth_string
+    login = tuple(words.get_secret_value().split(":", 1)) if words is not None else None
+    try:
+        answer = httpx.get(f"{url}/admin/version", auth=login, timeout=30.0, trust_env=False)
+    except httpx.TransportError as error:
+        raise NoServer(
+            f"the Prefect server at {url} cannot be reached ({error}): start it, or unset PREFECT_API_URL"
+        ) from error
+    if answer.status_code == 401:
+        raise ConfigError(
+            f"the Prefect server at {url} wants another password: set PREFECT_API_AUTH_STRING=USER:PASSWORD"
+        )
+
+
 @contextlib.contextmanager
 def own_server() -> Iterator[str]:
     """A server for as long as the block lasts; gives its API's URL."""
@@ -82,7 +101,7 @@ def own_server() -> Iterator[str]:
         url = ""
         for attempt in range(START_ATTEMPTS):
             process, url = _start(log)
-            if _wait_until_healthy(process, url):
+            if wait_until_healthy(process, url):
                 stack.callback(_stop, process)
                 break
             _stop(process)
@@ -91,6 +110,14 @@ def own_server() -> Iterator[str]:
             raise NoServer(f"the Prefect server did not start in {START_ATTEMPTS} tries; see {log}")
         fcntl.lockf(lock, fcntl.LOCK_UN)
         yield url
+
+
+def ui_server(port: int) -> tuple[str, list[str], dict[str, str]]:
+    """URL of the API, command and settings of a server with its UI on a port of this machine."""
+    url = f"http://127.0.0.1:{port}/api"
+    command = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
+    # The UI asks the server where its API is; with another port than 4200 it must be told.
+    return url, command, {"PREFECT_API_URL": url, "PREFECT_UI_API_URL": url}
 
 
 def announce_ui(api_url: str) -> None:
@@ -119,12 +146,13 @@ def _start(log: Path) -> tuple[subprocess.Popen[bytes], str]:
             stdout=output,
             stderr=output,
             start_new_session=True,
-            preexec_fn=_die_with_parent,
+            preexec_fn=die_with_parent,
         )
     return process, url
 
 
-def _wait_until_healthy(process: subprocess.Popen[bytes], url: str) -> bool:
+def wait_until_healthy(process: subprocess.Popen[bytes], url: str) -> bool:
+    """Whether the server of this process answers; False once it ended or took too long."""
     deadline = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < deadline and process.poll() is None:
         if _healthy(url):
@@ -159,5 +187,15 @@ _LIBC = ctypes.CDLL(None)
 _PR_SET_PDEATHSIG = 1
 
 
-def _die_with_parent() -> None:
+def stoppable() -> None:
+    """For `preexec_fn`: as `die_with_parent`, and Ctrl-C works even if this process was told to ignore it.
+
+    What a shell starts in the background ignores it, and would hand that down: such a worker never stops.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    die_with_parent()
+
+
+def die_with_parent() -> None:
+    """For `preexec_fn`: the child is asked to end when this process dies, however it dies."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

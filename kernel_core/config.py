@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import difflib
 import types
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Any, Literal, Self, TypeVar, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from kernel_core.errors import ConfigError
 
@@ -68,7 +68,9 @@ class ProblemsConfig(Config):
     suite: str = Field(
         "generated", description="`dojo` (our own files), `generated`, `kernelbench`, or a folder."
     )
-    split: Literal["train", "validation", "held_out", "all"] = Field("train")
+    split: Literal["train", "validation", "held_out", "all"] = Field(
+        "train", description="Learned from, probed on, or never seen in training."
+    )
     levels: tuple[int, ...] = Field((1, 2), description="KernelBench levels.")
     families: tuple[str, ...] = Field((), description="Only these families; empty means all of the split.")
     limit: int | None = Field(None, ge=1, description="At most this many.")
@@ -83,14 +85,14 @@ class IngestConfig(Config):
 
     sources: tuple[str, ...] = Field(("generator",), description="Names in data/sources.toml, or file paths.")
     generator_rows: int = Field(2000, ge=0, description="Problems the generator contributes.")
-    max_rows_per_source: int | None = Field(None, ge=1)
+    max_rows_per_source: int | None = Field(None, ge=1, description="At most so many; empty: all.")
     near_duplicate_threshold: float = Field(
         0.95, gt=0, le=1, description="Jaccard similarity of token shingles."
     )
     decontaminate_against: tuple[str, ...] = Field(
         ("dojo", "generated"), description="Suites whose evaluation problems must not be in the snapshot."
     )
-    seed: int = 0
+    seed: int = Field(0, description="Of every draw of this stage.")
 
 
 class VerifyConfig(Config):
@@ -113,14 +115,16 @@ class IndexConfig(Config):
         "source",
         description="What a sentence-transformers model reads; `described` puts operators and shapes first.",
     )
-    batch_size: int = Field(256, ge=1)
-    device: Literal["cpu", "cuda"] = "cpu"
+    batch_size: int = Field(256, ge=1, description="Texts embedded at once.")
+    device: Literal["cpu", "cuda"] = Field("cpu", description="Where the embedder runs.")
 
 
 class PolicyConfig(Config):
     """The model that writes kernels."""
 
-    kind: Literal["torch", "openai", "scripted"] = "torch"
+    kind: Literal["torch", "openai", "scripted"] = Field(
+        "torch", description="A model of ours, one behind an endpoint, or prepared answers."
+    )
     model: str = Field(
         "shipped",
         description="`shipped` (our tiny policy), `new` (from nothing), or a Hugging Face name or path.",
@@ -131,8 +135,8 @@ class PolicyConfig(Config):
     lora_rank: int | None = Field(
         None, ge=1, description="Train LoRA adapters of this rank; empty: all weights."
     )
-    device: Literal["cpu", "cuda"] = "cpu"
-    dtype: Literal["float32", "bfloat16"] = "float32"
+    device: Literal["cpu", "cuda"] = Field("cpu", description="Where the policy runs.")
+    dtype: Literal["float32", "bfloat16"] = Field("float32", description="Of the weights.")
     hidden_size: int = Field(192, ge=32, description="Of a `new` policy.")
     num_layers: int = Field(5, ge=1, description="Of a `new` policy.")
     num_heads: int = Field(6, ge=1, description="Of a `new` policy.")
@@ -144,7 +148,7 @@ class SamplingConfig(Config):
     """How completions are drawn."""
 
     temperature: float = Field(1.0, ge=0, description="0 is greedy. Nothing else shapes the distribution.")
-    max_new_tokens: int = Field(400, ge=1)
+    max_new_tokens: int = Field(400, ge=1, description="Tokens of one answer.")
     batch_size: int = Field(64, ge=1, description="Conversations sampled at once.")
 
 
@@ -167,7 +171,7 @@ class RetrievalConfig(Config):
 class RolloutConfig(Config):
     """Multi-turn conversations."""
 
-    turns: int = Field(2, ge=1)
+    turns: int = Field(2, ge=1, description="Answers a conversation, with feedback in between.")
     exemplars: int = Field(1, ge=0, description="Corpus kernels shown in the first prompt.")
     exemplar_budget: int | None = Field(
         None, ge=1, description="Tokens that all exemplars may take; one that does not fit is passed over."
@@ -246,8 +250,20 @@ class CurriculumConfig(Config):
     """The stages in order, and how often they are measured."""
 
     stages: tuple[StageConfig, ...] = Field(default_factory=_default_stages, min_length=1)
+    only: Literal["format", "compile", "correct", "speed"] | None = Field(
+        None, description="Train in this stage alone; empty: in all of them, one after the other."
+    )
     probe_every: int = Field(2, ge=1, description="Steps between probes on validation problems.")
-    probe_problems: int = Field(12, ge=1)
+    probe_problems: int = Field(12, ge=1, description="Validation problems a probe asks.")
+
+    @model_validator(mode="after")
+    def _only_one(self) -> Self:
+        if self.only is not None:
+            chosen = tuple(stage for stage in self.stages if stage.name == self.only)
+            if not chosen:
+                raise ValueError(f"there is no such stage among {[stage.name for stage in self.stages]}")
+            object.__setattr__(self, "stages", chosen)
+        return self
 
 
 class ColdStartConfig(Config):
@@ -257,11 +273,11 @@ class ColdStartConfig(Config):
     head-room; what is left of the two shares are fused and tuned kernels.
     """
 
-    steps: int = Field(400, ge=0)
-    batch_tokens: int = Field(8192, ge=256)
-    lr: float = Field(1.5e-3, gt=0)
-    warmup: int = Field(20, ge=0)
-    weight_decay: float = Field(0.1, ge=0)
+    steps: int = Field(400, ge=0, description="Updates.")
+    batch_tokens: int = Field(8192, ge=256, description="Tokens an update.")
+    lr: float = Field(1.5e-3, gt=0, description="Learning rate at its highest.")
+    warmup: int = Field(20, ge=0, description="Updates until the learning rate is at its highest.")
+    weight_decay: float = Field(0.1, ge=0, description="AdamW's.")
     repair_share: float = Field(
         0.25,
         ge=0,
@@ -274,39 +290,41 @@ class ColdStartConfig(Config):
     naive_share: float = Field(
         0.35, ge=0, le=1, description="Share of first answers that launch one kernel an operator."
     )
-    conversations: int = Field(4000, ge=1)
+    conversations: int = Field(4000, ge=1, description="Examples to learn from.")
     judged: int = Field(
         400, ge=1, description="Kernels that the judge is asked about at most; second turns share them."
     )
     minutes: float | None = Field(None, gt=0, description="Stop after so long.")
-    seed: int = 0
+    seed: int = Field(0, description="Of every draw of this stage.")
 
 
 class TrainConfig(Config):
     """RL on verified rewards."""
 
-    steps: int = Field(12, ge=1)
-    problems_per_step: int = Field(4, ge=1)
-    group_size: int = Field(8, ge=2)
-    estimator: Literal["trloo", "grpo", "grpo_std", "rloo", "dr_grpo", "kevin"] = "trloo"
+    steps: int = Field(12, ge=1, description="In all; raise it to go on.")
+    problems_per_step: int = Field(4, ge=1, description="Problems sampled a step.")
+    group_size: int = Field(8, ge=2, description="Conversations a problem.")
+    estimator: Literal["trloo", "grpo", "grpo_std", "rloo", "dr_grpo", "kevin"] = Field(
+        "trloo", description="Of advantages; docs/learning.md has each formula."
+    )
     credit: Literal["progress", "absolute"] = Field(
         "progress", description="A turn is paid for what it adds to the one before, or for its whole kernel."
     )
     gamma: float = Field(0.4, ge=0, le=1, description="Discount over turns.")
-    returns: Literal["sum", "max"] = "sum"
-    lr: float = Field(2e-4, gt=0)
-    clip_low: float = Field(0.2, gt=0)
-    clip_high: float = Field(0.28, gt=0)
-    dual_clip: float = Field(3.0, gt=1)
-    kl_coefficient: float = Field(0.0, ge=0)
-    entropy_coefficient: float = Field(0.0, ge=0)
-    max_grad_norm: float = Field(1.0, gt=0)
-    minibatch_tokens: int = Field(8192, ge=256)
+    returns: Literal["sum", "max"] = Field("sum", description="How later rewards count for a turn.")
+    lr: float = Field(2e-4, gt=0, description="Learning rate.")
+    clip_low: float = Field(0.2, gt=0, description="How far a probability ratio may fall below 1.")
+    clip_high: float = Field(0.28, gt=0, description="How far it may rise above 1.")
+    dual_clip: float = Field(3.0, gt=1, description="Bound on the ratio where the advantage is negative.")
+    kl_coefficient: float = Field(0.0, ge=0, description="Pull towards the policy that training began with.")
+    entropy_coefficient: float = Field(0.0, ge=0, description="Reward for undecidedness.")
+    max_grad_norm: float = Field(1.0, gt=0, description="Gradients longer than this are shortened.")
+    minibatch_tokens: int = Field(8192, ge=256, description="Tokens in one forward pass.")
     updates_per_step: int = Field(1, ge=1, description="Passes over a step's turns.")
-    checkpoint_every: int = Field(1, ge=1)
-    keep_checkpoints: int = Field(3, ge=1)
+    checkpoint_every: int = Field(1, ge=1, description="Steps between checkpoints.")
+    keep_checkpoints: int = Field(3, ge=1, description="Older ones are removed.")
     minutes: float | None = Field(None, gt=0, description="Finish after the step that passes this.")
-    seed: int = 0
+    seed: int = Field(0, description="Of every draw of this stage.")
     problems: ProblemsConfig = ProblemsConfig()
     policy: PolicyConfig = PolicyConfig()
     cold_start: ColdStartConfig = ColdStartConfig()
@@ -319,7 +337,7 @@ class EvaluateConfig(Config):
     """A policy on held-out problems."""
 
     problems: ProblemsConfig = ProblemsConfig(split="held_out", limit=24, seed=1000)
-    samples_per_problem: int = Field(2, ge=1)
+    samples_per_problem: int = Field(2, ge=1, description="Conversations a problem.")
     k: tuple[int, ...] = Field((1, 2), description="pass@k for these k.")
     thresholds: tuple[float, ...] = Field((0.0, 0.5, 0.8, 1.0, 1.2, 1.5, 2.0), description="p of fast_p.")
     policy: PolicyConfig = PolicyConfig()
@@ -328,7 +346,7 @@ class EvaluateConfig(Config):
     )
     rollout: RolloutConfig = RolloutConfig()
     gym: GymConfig = GymConfig()
-    seed: int = 0
+    seed: int = Field(0, description="Of every draw of this stage.")
 
 
 class BestOfNConfig(Config):
@@ -338,10 +356,10 @@ class BestOfNConfig(Config):
     mode: Literal["parallel", "sequential"] = Field("parallel", description="N samples at once, or T turns.")
     n: int = Field(8, ge=1, description="Samples, or turns.")
     policy: PolicyConfig = PolicyConfig()
-    checkpoint: str | None = None
+    checkpoint: str | None = Field(None, description="As in evaluate: a run's name, `run@step`, or a folder.")
     rollout: RolloutConfig = RolloutConfig(turns=1)
     gym: GymConfig = GymConfig()
-    seed: int = 0
+    seed: int = Field(0, description="Of every draw of this stage.")
 
 
 class PipelineConfig(Config):
@@ -369,7 +387,7 @@ def build(config_class: type[ConfigT], values: dict[str, Any]) -> ConfigT:
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
-        raise ConfigError(f"{key} = {first['input']!r}: {first['msg'].lower()}") from error
+        raise ConfigError(f"{key} = {first['input']!r}: {first['msg'].lower()}", key) from error
 
 
 def override(values: dict[str, Any], assignments: list[str]) -> dict[str, Any]:
@@ -408,7 +426,7 @@ def _refuse_unknown(config_class: type[BaseModel], values: Any, prefix: str) -> 
             every = {name: f"{prefix}{name}" for name in known}
             near = difflib.get_close_matches(key, list(every), n=1, cutoff=0.5)
             hint = f"did you mean {every[near[0]]}?" if near else f"known here: {', '.join(every.values())}"
-            raise ConfigError(f"unknown key {prefix}{key}: {hint}")
+            raise ConfigError(f"unknown key {prefix}{key}: {hint}", f"{prefix}{key}")
         for nested in _config_classes(known[key].annotation):
             for item in value if isinstance(value, list | tuple) else (value,):
                 _refuse_unknown(nested, item, prefix=f"{prefix}{key}.")

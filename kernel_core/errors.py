@@ -1,6 +1,7 @@
 """The error tree. A bad kernel is never an error: it is an `Evaluation` with a verdict.
 
 DojoError                     one clear line: what came, what was wanted, what to do
+├── Regressed                 a night is clearly worse than the one before; exit code 1
 ├── CallerError               the caller's mistake; exit code 2
 │   ├── ConfigError           an unknown key, a value out of bounds, a broken YAML file
 │   ├── NotFound              a file, problem, run, checkpoint, preset or model that is not there
@@ -21,6 +22,12 @@ class DojoError(Exception):
     exit_code = 3
 
 
+class Regressed(DojoError):
+    """Everything worked, and what it found is bad news."""
+
+    exit_code = 1
+
+
 class CallerError(DojoError):
     """The caller's mistake."""
 
@@ -29,6 +36,11 @@ class CallerError(DojoError):
 
 class ConfigError(CallerError):
     """A setting that is unknown, of the wrong type or out of bounds."""
+
+    def __init__(self, message: str, key: str = "") -> None:
+        super().__init__(message)
+        self.key = key
+        """Dotted path of the setting, for whoever can say in which line of a file it stands."""
 
 
 class NotFound(CallerError):

@@ -1,8 +1,9 @@
-"""Pictures of a scorecard, drawn without a display."""
+"""Pictures of a scorecard and of a trend, drawn without a display."""
 
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,34 @@ def fast_p_png(card: Scorecard) -> bytes:
     _draw_curve(curve, card)
     _draw_families(bars, card)
     figure.suptitle(f"{card.last.num_problems} problems, {card.last.num_samples} samples")
+    return _png(canvas)
+
+
+def trend_png(rows: Sequence[Mapping[str, Any]]) -> bytes:
+    """Correct rate and fast_1 night by night with their 95 % bands, regressions marked, as a PNG."""
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    canvas = FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    nights = np.arange(len(rows))
+    kind = rows[-1]["speed_kind"]
+    for name, low, high, colour, label in (
+        ("correct_rate", "correct_low", "correct_high", _COLOURS["last"], "correct"),
+        ("fast_1", "fast_1_low", "fast_1_high", _COLOURS["best"], f"fast_1 ({kind})"),
+    ):
+        values = np.asarray([row[name] for row in rows], dtype=float)
+        axes.plot(nights, values, marker=".", color=colour, label=label)
+        ends = np.asarray([[row[low], row[high]] for row in rows], dtype=float)
+        axes.fill_between(nights, ends[:, 0], ends[:, 1], color=colour, alpha=0.15, linewidth=0)
+    worse = [number for number, row in enumerate(rows) if row["regressed"]]
+    axes.plot(worse, [rows[number]["correct_rate"] for number in worse], "rv", label="regressed")
+    shown = nights[:: max(1, len(rows) // 12)]
+    axes.set_xticks(shown, [rows[number]["night"] for number in shown], rotation=30, ha="right")
+    axes.set(ylim=(0, 1), ylabel="share of samples, last turn")
+    axes.legend(frameon=False)
+    return _png(canvas)
+
+
+def _png(canvas: FigureCanvasAgg) -> bytes:
     png = io.BytesIO()
     canvas.print_png(png)
     return png.getvalue()

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+import httpx
+
 from kernel_core.errors import GymUnavailable, SourceUnavailable
 
-RETRY_DELAYS_S = [5.0, 30.0]
+RETRY_DELAYS_S = [5.0, 30.0, 60.0]
 
 
 def may_pass(task: Any, task_run: Any, state: Any) -> bool:
-    """Whether the fault is the gym's or a source's: a caller's mistake, a full disk or a bug is not.
+    """Whether the gym, a source or the Prefect API was away: a caller's mistake, a full disk or a bug is not.
 
     Prefect asks this between a task's tries (`retry_condition_fn`).
     """
     error = state.result(raise_on_failure=False)
-    return isinstance(error, GymUnavailable | SourceUnavailable)
+    return isinstance(error, GymUnavailable | SourceUnavailable | httpx.TransportError)
 
 
 RETRIES: dict[str, Any] = {

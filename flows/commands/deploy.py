@@ -1,55 +1,155 @@
-"""`dojo deploy`: check `prefect.yaml`, make pools and limits, then let Prefect create the deployments."""
+"""`dojo deploy`: check the files, show what would change, make pools and limits, let Prefect deploy.
+
+Prefect itself creates the deployments (`prefect deploy --all`). This adds what it lacks: checks before,
+the order, automations, and that a schedule paused by an operator stays paused.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from flows.server import NoServer, prepare_environment, standing_server
+import yaml
+
+from flows.server import NoServer, prepare_environment, require_access, standing_server
 from flows.terminal import say
+from kernel_core.errors import NotFound
+
+if TYPE_CHECKING:
+    from prefect.client.orchestration import SyncPrefectClient
 
 
-def deploy(file: Path | None, *, dry_run: bool) -> int:
-    """Create or update everything in the file; with `dry_run` only check it."""
+def deploy(file: Path | None, *, dry_run: bool, api_url: str | None = None) -> int:
+    """Create or update everything in the files; with `dry_run` only check them and show the plan."""
     prepare_environment()
     from flows.deployments import load_deployments, routed_names
     from flows.presets import PREFECT_YAML
 
     path = (file or PREFECT_YAML).resolve()
-    checked = load_deployments(path, os.environ)
+    checked = load_deployments(path, os.environ | {"PWD": str(path.parent)})
     names = list(routed_names(checked))
-    say(f"{path}: {len(names)} deployments, all valid: {', '.join(names)}")
-    if dry_run:
-        return 0
-    url = standing_server()
+    say(f"{path}: {len(names)} deployments, all valid")
+    url = api_url or standing_server()
     if url is None:
+        _checked_automations(None)
+        if dry_run:
+            say("no Prefect server to compare with: a plan needs `dojo ui` or PREFECT_API_URL")
+            return 0
         raise NoServer("no Prefect server: start one with `dojo ui`, or set PREFECT_API_URL, then deploy")
-    _make_pools_and_limits(url, {deployment.work_pool.name for deployment in checked.deployments})
-    command = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all", "--prefect-file", str(path)]
-    result = subprocess.run(command, cwd=path.parent, env=os.environ | {"PREFECT_API_URL": url})
-    if result.returncode != 0:
-        raise NoServer(f"`prefect deploy --all` failed with exit code {result.returncode}; see above")
+    with _client(url) as client:
+        from flows.plan import plan
+
+        automations = _checked_automations(client)
+        changes = list(plan(client, checked, automations, path.parent))
+        for change in changes:
+            if change.action != "same":
+                say(str(change))
+        say(f"{sum(change.action == 'same' for change in changes)} of {len(changes)} are up to date")
+        if dry_run:
+            return 0
+        _make_pools_and_limits(client, checked)
+        _make_automations(client, automations)
+        _deploy_all(client, url, path)
     say("start workers with `prefect worker start --pool cpu` (and `--pool cuda` on a GPU host)")
     return 0
 
 
-def _make_pools_and_limits(url: str, pools: set[str]) -> None:
+@contextlib.contextmanager
+def _client(url: str) -> Iterator[SyncPrefectClient]:
+    """A client of the server; one that refuses or cannot be reached is one clear line."""
+    import httpx
     from prefect.client.orchestration import get_client
-    from prefect.client.schemas.actions import GlobalConcurrencyLimitCreate, WorkPoolCreate
-    from prefect.exceptions import ObjectNotFound
     from prefect.settings import PREFECT_API_URL, temporary_settings
 
+    try:
+        require_access(url)
+        with temporary_settings(updates={PREFECT_API_URL: url}), get_client(sync_client=True) as client:
+            yield client
+    except httpx.TransportError as error:
+        raise NoServer(f"the Prefect server at {url} cannot be reached: {error}") from error
+
+
+def _checked_automations(client: SyncPrefectClient | None) -> list[dict[str, Any]]:
+    from flows.automations import ALERT_BLOCK, AUTOMATIONS_YAML, alert_block, load_automations
+
+    named = alert_block(os.environ.get(ALERT_BLOCK))
+    if named is None or client is None:
+        return load_automations(AUTOMATIONS_YAML, None)
+    from prefect.exceptions import ObjectNotFound
+
+    kind, name = named
+    try:
+        block = client.read_block_document_by_name(name, kind, include_secrets=False)
+    except ObjectNotFound as error:
+        raise NotFound(f"{ALERT_BLOCK}={kind}/{name}: the server has no such block; make it first") from error
+    return load_automations(AUTOMATIONS_YAML, {"type": kind, "id": str(block.id)})
+
+
+def _make_pools_and_limits(client: SyncPrefectClient, wanted: Any) -> None:
+    from prefect.client.schemas.actions import GlobalConcurrencyLimitCreate, WorkPoolCreate
+
+    from flows.plan import GPU_SLOTS, POOL_TYPE, has_limit, has_pool
     from tasks.gpu import GPU_LIMIT
 
-    with temporary_settings(updates={PREFECT_API_URL: url}), get_client(sync_client=True) as client:
-        for pool in sorted(pools):
-            try:
-                client.read_work_pool(pool)
-            except ObjectNotFound:
-                client.create_work_pool(WorkPoolCreate(name=pool, type="process"))
-        try:
-            client.read_global_concurrency_limit_by_name(GPU_LIMIT)
-        except ObjectNotFound:
-            client.create_global_concurrency_limit(GlobalConcurrencyLimitCreate(name=GPU_LIMIT, limit=1))
+    for pool in sorted({deployment.work_pool.name for deployment in wanted.deployments}):
+        if not has_pool(client, pool):
+            client.create_work_pool(WorkPoolCreate(name=pool, type=POOL_TYPE))
+    if not has_limit(client):
+        client.create_global_concurrency_limit(GlobalConcurrencyLimitCreate(name=GPU_LIMIT, limit=GPU_SLOTS))
+
+
+def _make_automations(client: SyncPrefectClient, wanted: list[dict[str, Any]]) -> None:
+    from prefect.events.schemas.automations import AutomationCore
+
+    from flows.plan import same_automation
+
+    for entry in wanted:
+        found = client.read_automations_by_name(entry["name"])
+        if not found:
+            client.create_automation(AutomationCore.model_validate(entry))
+        elif not same_automation(entry, found[0]):
+            kept = entry | {"enabled": found[0].enabled}
+            client.update_automation(found[0].id, AutomationCore.model_validate(kept))
+
+
+def _deploy_all(client: SyncPrefectClient, url: str, path: Path) -> None:
+    """`prefect deploy --all`, on a copy of the file in which operators' switches stand as they are."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "prefect.yaml"
+        copy.write_text(yaml.safe_dump(_with_switches_kept(client, path), sort_keys=False))
+        command = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"]
+        result = subprocess.run(
+            [*command, "--prefect-file", str(copy)],
+            cwd=path.parent,
+            env=os.environ | {"PREFECT_API_URL": url, "PWD": str(path.parent)},
+            capture_output=True,
+            text=True,
+        )
+    if result.returncode != 0:
+        say(result.stdout + result.stderr)
+        raise NoServer(f"`prefect deploy --all` failed with exit code {result.returncode}; see above")
+
+
+def _with_switches_kept(client: SyncPrefectClient, path: Path) -> dict[str, Any]:
+    """The file's content, with `paused` and each schedule's `active` as the server has them."""
+    from flows.plan import find_deployment
+    from flows.presets import load_yaml, stage_of
+
+    content: dict[str, Any] = load_yaml(path)
+    for entry in content["deployments"]:
+        found = find_deployment(client, f"{stage_of(entry['entrypoint'])}/{entry['name']}")
+        if found is None:
+            continue
+        entry["paused"] = found.paused
+        active = {schedule.slug: schedule.active for schedule in found.schedules}
+        entry["schedules"] = [
+            schedule | {"active": active.get(schedule["slug"], schedule["active"])}
+            for schedule in entry.get("schedules") or ()
+        ]
+    return content

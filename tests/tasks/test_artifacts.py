@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.report import artifact_key, finite, markdown_table
+from tasks.artifacts import artifact_key, code_block, finite, markdown_table
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan")])
@@ -28,3 +28,10 @@ def test_no_rows_say_so():
 @given(st.text())
 def test_keys_are_lower_case_digits_and_dashes(words):
     assert set(artifact_key(words)) <= set("abcdefghijklmnopqrstuvwxyz0123456789-")
+
+
+@given(st.text(alphabet="`ab\n<"))
+def test_code_can_never_close_its_own_block(source):
+    fence, *_, last = code_block(source).split("\n")
+    assert last == fence.removesuffix("python")
+    assert last not in source

@@ -1,0 +1,51 @@
+"""In which line of a YAML file a setting stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import yaml
+from yaml.nodes import MappingNode, Node, SequenceNode
+
+
+def line_of(file: Path, path: tuple[str | int, ...]) -> int | None:
+    """The line of the last part of a path that the file has, counted from 1; None if it has none of it.
+
+    A number counts the items of a list; a list whose number is not given is searched item by item.
+    Anchors and merge keys (`<<`) lead to the line where the setting is written.
+    """
+    root = yaml.compose(file.read_text(), Loader=yaml.SafeLoader)
+    return _search(root, path) if root is not None else None
+
+
+def _search(node: Node, path: tuple[str | int, ...]) -> int | None:
+    if not path:
+        return None
+    first, rest = path[0], path[1:]
+    if isinstance(node, SequenceNode):
+        items = [node.value[first]] if isinstance(first, int) else node.value
+        for item in items:
+            if isinstance(first, int):
+                return _search(item, rest) or item.start_mark.line + 1
+            if (found := _search(item, path)) is not None:
+                return found
+        return None
+    for key, value in _entries(node):
+        if key.value == str(first):
+            return _search(value, rest) or key.start_mark.line + 1
+    return None
+
+
+def _entries(node: Node) -> Iterator[tuple[Node, Node]]:
+    """Keys and values of a mapping, its own before those merged into it."""
+    if not isinstance(node, MappingNode):
+        return
+    merged = []
+    for key, value in node.value:
+        if key.value == "<<":
+            merged += value.value if isinstance(value, SequenceNode) else [value]
+        else:
+            yield key, value
+    for mapping in merged:
+        yield from _entries(mapping)

@@ -1,0 +1,150 @@
+"""Nights of one watched run: which are done, the trend, and whether the last one is clearly worse.
+
+A night's scorecard lies in `{watched}--{night}--{checkpoint}/` of the nightly run, where `night` is the time
+that it was scheduled for. Two nights are compared problem by problem, on the same problems and seeds.
+"""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import re
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from kernel_core.comparison import Comparison, compare
+from kernel_core.errors import ConfigError
+from kernel_core.records import Record
+from kernel_core.runs import Run
+from kernel_core.scorecard import load_scorecard
+from kernel_core.scores import Scorecard
+
+NIGHT = "%Y-%m-%dT%H%M"
+"""How a night is named: when it was scheduled, to the minute, in UTC."""
+
+MOST_NIGHTS = 90
+"""In a trend."""
+
+TREND_SCHEMA = pa.schema(
+    [
+        ("night", pa.string()),
+        ("checkpoint", pa.string()),
+        ("missed_before", pa.int64()),
+        ("correct_rate", pa.float64()),
+        ("correct_low", pa.float64()),
+        ("correct_high", pa.float64()),
+        ("speed_kind", pa.string()),
+        ("fast_1", pa.float64()),
+        ("fast_1_low", pa.float64()),
+        ("fast_1_high", pa.float64()),
+        ("change_in_correct_rate", pa.float64()),
+        ("change_low", pa.float64()),
+        ("change_high", pa.float64()),
+        ("regressed", pa.list_(pa.string())),
+    ]
+)
+
+
+class Night(Record):
+    """One finished night."""
+
+    name: str
+    checkpoint: str
+    folder: str
+    card: Scorecard
+
+    @property
+    def at(self) -> datetime.datetime:
+        """When it was scheduled."""
+        return datetime.datetime.strptime(self.name, NIGHT)
+
+
+def folder_of(watched: str, night: str, checkpoint: str) -> str:
+    """Where the scorecard of a night lies; `checkpoint` is the name of its folder."""
+    return f"{watched}--{night}--{checkpoint}"
+
+
+def begun_checkpoint(nightly: Run, watched: str, night: str) -> str | None:
+    """The checkpoint with which a night was begun: a night goes on with it, even if there is a newer one."""
+    begun = [name for name in nightly.store.names() if name.startswith(f"{watched}--{night}--")]
+    return begun[0].rsplit("--", 1)[-1] if begun else None
+
+
+def finished_nights(nightly: Run, watched: str) -> list[Night]:
+    """The newest finished nights of a watched run, at most `MOST_NIGHTS`, oldest first."""
+    pattern = re.compile(rf"{re.escape(watched)}--(\d{{4}}-\d\d-\d\dT\d{{4}})--(.+)")
+    named = [found for name in nightly.store.names() if (found := pattern.fullmatch(name))]
+    nights = []
+    for found in named[-MOST_NIGHTS:]:  # names sort as times do
+        folder = nightly.store.child(found[0])
+        if folder.sealed():
+            card = load_scorecard(folder)
+            nights.append(Night(name=found[1], checkpoint=found[2], folder=found[0], card=card))
+    return nights
+
+
+def regressions(change: Comparison) -> tuple[str, ...]:
+    """Figures of last turns that are clearly worse; each in words.
+
+    Two figures are looked at, the share that is correct and the share that is also faster. Each counts only
+    if its whole 95 % interval lies below no change, which by chance alone happens to one in forty; to one or
+    the other, at most to one in twenty.
+    """
+    watched = ("correct_rate", f"fast_1 ({change.headline})")
+    return tuple(
+        f"{figure.metric} {figure.before:.3f} → {figure.after:.3f} "
+        f"(change {figure.change.low:+.3f} … {figure.change.high:+.3f})"
+        for figure in change.changes
+        if figure.view == "last" and figure.metric in watched and figure.change is not None
+        if figure.clear and figure.change.value < 0
+    )
+
+
+def last_change(nights: Sequence[Night]) -> Comparison | None:
+    """The last night beside the one before; None for a first night, or one on other problems."""
+    if len(nights) < 2:
+        return None
+    try:
+        return compare(nights[-2].card, nights[-1].card)
+    except ConfigError:
+        return None
+
+
+def trend_rows(nights: Sequence[Night]) -> list[dict[str, Any]]:
+    """One row a night, oldest first, each beside the one before."""
+    missed = missed_before(nights)
+    rows = []
+    for position, night in enumerate(nights):
+        change = last_change(nights[: position + 1])
+        figures = change.changes if change is not None else ()
+        correct = next((figure.change for figure in figures if figure.metric == "correct_rate"), None)
+        last = night.card.last
+        rows.append(
+            {
+                "night": night.name,
+                "checkpoint": night.checkpoint,
+                "missed_before": missed[position],
+                "correct_rate": last.correct_rate.value,
+                "correct_low": last.correct_rate.low,
+                "correct_high": last.correct_rate.high,
+                "speed_kind": night.card.headline,
+                "fast_1": last.headline.fast_1.value,
+                "fast_1_low": last.headline.fast_1.low,
+                "fast_1_high": last.headline.fast_1.high,
+                "change_in_correct_rate": correct and correct.value,
+                "change_low": correct and correct.low,
+                "change_high": correct and correct.high,
+                "regressed": list(regressions(change)) if change else [],
+            }
+        )
+    return rows
+
+
+def missed_before(nights: Sequence[Night]) -> list[int]:
+    """How many nights are missing before each, going by the usual time between two."""
+    gaps_s = [(b.at - a.at).total_seconds() for a, b in itertools.pairwise(nights)]
+    usual_s = statistics.median_low(gaps_s) if gaps_s else 0.0
+    return [0, *(max(0, round(gap / usual_s) - 1) if usual_s > 0 else 0 for gap in gaps_s)][: len(nights)]

@@ -1,0 +1,41 @@
+"""What a night found, as a task: the trend, and whether it is clearly worse than the night before."""
+
+from __future__ import annotations
+
+from prefect import task
+
+from kernel_core.evaluation_tables import parquet
+from kernel_core.nights import TREND_SCHEMA, finished_nights, last_change, regressions, trend_rows
+from kernel_core.runs import Run
+from tasks.artifacts import artifact_key, page, picture, table
+from tasks.faults import RETRIES
+
+
+@task(name="report nights", tags=["report"], **RETRIES)
+def report_nights(run: Run, watched: str) -> tuple[str, ...]:
+    """Table, plot and last change of one watched run's nights; gives what regressed, in words."""
+    from kernel_core.plots import trend_png
+
+    nights = finished_nights(run, watched)
+    rows, change = trend_rows(nights), last_change(nights)
+    png = trend_png(rows)
+    run.store.write(f"trends/{watched}.parquet", parquet(rows, TREND_SCHEMA))
+    run.store.write(f"trends/{watched}.png", png)
+    worse = regressions(change) if change is not None else ()
+    key = artifact_key(f"nightly-{watched}")
+    missed = sum(row["missed_before"] for row in rows)
+    file = run.store.path(f"trends/{watched}.parquet")
+    told = f"{len(rows)} nights of {watched}, {missed} missed; all figures: {file}"
+    table(key, [row | {"regressed": "; ".join(row["regressed"])} for row in rows[::-1]], told)
+    verdict = f"**Regressed:** {'; '.join(worse)}" if worse else "Not clearly worse than the night before."
+    if change is None:
+        verdict = "Nothing to compare with: the first night on these problems."
+    title = f"{watched}, {nights[-1].name}"
+    page(
+        f"{key}-change",
+        title,
+        run.store.child(nights[-1].folder),
+        {"Change since the night before": change.rows() if change is not None else []},
+        lead=[verdict, picture("trend", png)],
+    )
+    return worse

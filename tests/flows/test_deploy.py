@@ -1,0 +1,123 @@
+"""`dojo deploy` on a real server: a plan, a difference, switches kept; mistakes by line; nothing twice."""
+
+import pytest
+import yaml
+from prefect.client.orchestration import get_client
+
+from flows.automations import AUTOMATIONS_YAML, load_automations
+from flows.cli import run as dojo
+from flows.presets import PREFECT_YAML
+from flows.yaml_lines import line_of
+from kernel_core.errors import ConfigError
+
+
+@pytest.fixture(scope="module")
+def small_file(tmp_path_factory):
+    """Our own file with three deployments, so that deploying takes seconds."""
+    content = yaml.safe_load(PREFECT_YAML.read_text())
+    kept = ("smoke", "default")
+    content["deployments"] = [entry for entry in content["deployments"] if entry["name"] in kept]
+    file = tmp_path_factory.mktemp("repository") / "prefect.yaml"
+    file.write_text(yaml.safe_dump(content))
+    (file.parent / "flows").symlink_to(PREFECT_YAML.parent / "flows")
+    return file
+
+
+@pytest.fixture(scope="module")
+def deployed(prefect_api, small_file):
+    assert dojo(["deploy", "--file", str(small_file)]) == 0
+    return small_file
+
+
+def test_the_second_plan_has_nothing_to_do(deployed, capsys):
+    assert dojo(["deploy", "--dry-run", "--file", str(deployed)]) == 0
+    out = capsys.readouterr().out
+    assert "7 of 7 are up to date" in out
+    assert "create" not in out and "update" not in out
+
+
+def test_a_changed_setting_is_shown_and_nothing_is_written_by_a_dry_run(deployed, tmp_path, capsys):
+    content = yaml.safe_load(deployed.read_text())
+    content["deployments"][0]["parameters"]["config"]["train"]["steps"] = 9
+    deployed.with_name("other.yaml").write_text(yaml.safe_dump(content))
+    for _ in range(2):
+        assert dojo(["deploy", "--dry-run", "--file", str(deployed.with_name("other.yaml"))]) == 0
+        assert "parameters.config.train.steps: 2 → 9" in capsys.readouterr().out
+
+
+def test_pools_limit_automations_and_schedule_are_there(deployed):
+    with get_client(sync_client=True) as client:
+        assert {pool.name for pool in client.read_work_pools()} >= {"cpu"}
+        assert client.read_global_concurrency_limit_by_name("cuda").limit == 1
+        names = {automation.name for automation in client.read_automations()}
+        nightly = client.read_deployment_by_name("nightly/default")
+    assert names == {"dojo-lost-runs", "dojo-nightly-alert"}
+    assert nightly.paused and nightly.concurrency_options.collision_strategy.value == "CANCEL_NEW"
+    assert [schedule.slug for schedule in nightly.schedules] == ["every-night"]
+
+
+def test_what_an_operator_switched_stays_so_when_deployed_again(deployed):
+    with get_client(sync_client=True) as client:
+        nightly = client.read_deployment_by_name("nightly/default")
+        client.resume_deployment(nightly.id)
+        schedule = client.read_deployment_by_name("nightly/default").schedules[0]
+        client.update_deployment_schedule(nightly.id, schedule.id, active=False)
+        alert = client.read_automations_by_name("dojo-nightly-alert")[0]
+        client.pause_automation(alert.id)
+        assert dojo(["deploy", "--file", str(deployed)]) == 0
+        after = client.read_deployment_by_name("nightly/default")
+        assert not after.paused and not after.schedules[0].active
+        assert [a.enabled for a in client.read_automations_by_name("dojo-nightly-alert")] == [False]
+
+
+def test_a_mistake_is_told_with_its_line_and_nothing_is_deployed(small_file, prefect_api, capsys):
+    text = small_file.read_text().replace("collision_strategy: CANCEL_NEW", "colision_strategy: CANCEL_NEW")
+    broken = small_file.with_name("broken.yaml")
+    broken.write_text(text)
+    line = next(n for n, line in enumerate(text.splitlines(), start=1) if "colision" in line)
+    for options in (["--dry-run"], []):
+        assert dojo(["deploy", *options, "--file", str(broken)]) == 2
+        error = capsys.readouterr().err
+        assert f"broken.yaml, line {line}: default: unknown key concurrency_limit.colision_strategy" in error
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        (("deployments", 1, "parameters", "config", "train", "policy", "model"), "model: new"),
+        (("deployments", 2, "parameters", "config", "train", "rollout", "sampling"), "sampling:"),
+        (("deployments", 3, "parameters", "config", "train", "policy", "dtype"), "policy: {model"),
+        (("deployments", "schedules", "cron"), "cron:"),
+        (("pull", "prefect.deployments.steps.set_working_directory", "directory"), "directory:"),
+        (("nothing",), None),
+    ],
+)
+def test_the_line_of_a_setting_also_through_anchors_and_merges(path, words):
+    line = line_of(PREFECT_YAML, path)
+    assert (line is None) == (words is None)
+    if words is not None:
+        assert words in PREFECT_YAML.read_text().splitlines()[line - 1]
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "words"),
+    [
+        ("within: 240", "withing: 240", "unknown key trigger.withing"),
+        ("posture: Proactive", "posture: Sleepy", "posture"),
+        ("state: CRASHED", "state: GONE", "state"),
+        ("body:", "boddy:", "no boddy"),
+    ],
+)
+def test_an_automation_that_prefect_would_misread_is_refused(tmp_path, right, wrong, words):
+    file = tmp_path / "automations.yaml"
+    file.write_text(AUTOMATIONS_YAML.read_text().replace(right, wrong))
+    with pytest.raises(ConfigError, match=words):
+        load_automations(file, None)
+
+
+def test_an_alert_without_a_block_only_leaves_its_event_and_with_one_is_sent():
+    silent = load_automations(AUTOMATIONS_YAML, None)[1]["actions"]
+    assert silent == [{"type": "do-nothing"}]
+    block = {"type": "slack-webhook", "id": "3e19c039-fdd0-499a-8adc-a5f00a0f9328"}
+    (told,) = load_automations(AUTOMATIONS_YAML, block)[1]["actions"]
+    assert (told["type"], told["block_document_id"]) == ("send-notification", block["id"])
