@@ -150,7 +150,12 @@ class Trainer:
         problems = self._practice.choose(self._curriculum, step)
         rollouts = self._roll_out(problems, step, clock)
         graded = grade(rollouts.groups, stage.weights, self.config)
-        rows = rows_of(graded, rollouts)
+        rows = rows_of(
+            graded,
+            rollouts,
+            self.config.profile_rejection,
+            seed=seed_of(self.config.seed, "profile rejection", step),
+        )
         report = update(self.policy, self._optimiser, rows, self.config, self._reference, clock.phase())
         if report.num_optimiser_steps:
             self.policy.set_version(f"{self._name}@{step}")

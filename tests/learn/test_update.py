@@ -1,10 +1,12 @@
 """One update: it raises what was good, lowers what was bad, and does not depend on how rows are batched."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
-from kernel_core.config import PolicyConfig, RolloutConfig, SamplingConfig, TrainConfig
+from kernel_core.config import MismatchConfig, PolicyConfig, RolloutConfig, SamplingConfig, TrainConfig
 from kernel_core.learn.batch import Row
 from kernel_core.learn.update import new_optimiser, update
 from kernel_core.policy.new import new_policy
@@ -110,3 +112,41 @@ def test_the_kl_term_holds_the_policy_near_the_reference():
         update(policy, optimiser, rows, config, reference=reference)
         moved.append(abs(logprob_of(policy, rows[0]) - float(rows[0].sampler_logprobs.sum())))
     assert moved[1] < moved[0]
+
+
+def test_rejected_turns_are_counted_and_change_no_weight(policy):
+    before = [p.clone() for p in policy.model.parameters()]
+    rows = [replace(row, kept=False) for row in sampled_rows(policy, [1.0, -1.0])]
+    report = update(policy, new_optimiser(policy.model, lr=1e-3), rows, config_of())
+    assert (report.num_rejected_rows, report.num_optimiser_steps) == (2, 0)
+    assert all(torch.equal(x, y) for x, y in zip(before, policy.model.parameters(), strict=True))
+
+
+def test_a_sampler_that_agrees_is_neither_rejected_nor_weighted(policy):
+    mismatch = MismatchConfig(band=0.001, veto=1e-4, importance_cap=2.0)
+    rows = sampled_rows(policy, [1.0, -1.0, 0.0])
+    report = update(policy, new_optimiser(policy.model, lr=1e-3), rows, config_of(mismatch=mismatch))
+    assert (report.num_mismatched_rows, report.num_rejected_rows) == (0, 0)
+    assert report.importance_mean == pytest.approx(1.0, abs=1e-5)
+    assert report.mismatch_worst < 1e-5
+
+
+def test_a_stale_sampler_is_rejected(policy):
+    stale = [
+        replace(row, sampler_logprobs=row.sampler_logprobs - 0.2 * (index == 1), conversation=index)
+        for index, row in enumerate(sampled_rows(policy, [1.0, -1.0, 0.5]))
+    ]
+    config = config_of(mismatch=MismatchConfig(band=0.01))
+    report = update(policy, new_optimiser(policy.model, lr=1e-3), stale, config)
+    assert (report.num_mismatched_rows, report.num_rejected_rows) == (1, 1)
+    assert report.mismatch_worst == pytest.approx(0.2, rel=1e-3)
+
+
+@pytest.mark.parametrize("aggregation", ["constant", "token", "turn"])
+def test_every_aggregation_moves_the_policy_the_right_way(policy, aggregation):
+    rows = sampled_rows(policy, [1.0, -1.0])
+    before = [logprob_of(policy, row) for row in rows]
+    update(policy, new_optimiser(policy.model, lr=1e-3), rows, config_of(aggregation=aggregation))
+    after = [logprob_of(policy, row) for row in rows]
+    assert after[0] > before[0]
+    assert after[1] < before[1]
