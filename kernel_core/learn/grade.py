@@ -90,6 +90,8 @@ def _worths(trajectory: Trajectory, weights: RewardWeights) -> tuple[list[float]
 
 
 def _grade_group(group: Group, weights: RewardWeights, config: TrainConfig) -> list[GradedTurn]:
+    if not group.trajectories:
+        return []
     paid = [paid_rewards(one, weights, config) for one in group.trajectories]
     following = [returns_of(rewards, config.gamma, config.returns) for rewards in paid]
     stands_G_T = np.zeros((len(paid), max(map(len, paid))))

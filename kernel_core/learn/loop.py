@@ -27,7 +27,8 @@ from kernel_core.errors import ConfigError
 from kernel_core.gym.protocol import Gym
 from kernel_core.learn import checkpoint
 from kernel_core.learn.clock import Clock, repeatable
-from kernel_core.learn.grade import GradedTurn, grade, rows_of
+from kernel_core.learn.experience import Experience, gather
+from kernel_core.learn.grade import rows_of
 from kernel_core.learn.journal import Journal
 from kernel_core.learn.measure import Metrics, measure, probe_of
 from kernel_core.learn.practice import Practice
@@ -147,12 +148,15 @@ class Trainer:
     def _one_step(self) -> StepReport:
         step, stage = self._step + 1, self.config.curriculum.stages[self._curriculum.stage_index]
         clock = Clock(self._progress)
-        problems = self._practice.choose(self._curriculum, step)
-        rollouts = self._roll_out(problems, step, clock)
-        graded = grade(rollouts.groups, stage.weights, self.config)
+        gathered = gather(
+            self.config,
+            stage.weights,
+            lambda draw, taken: self._practice.choose(self._curriculum, step, draw, taken),
+            lambda problems, draw: self._roll_out(problems, step, draw, clock),
+        )
         rows = rows_of(
-            graded,
-            rollouts,
+            gathered.graded,
+            gathered.rollouts,
             self.config.profile_rejection,
             seed=seed_of(self.config.seed, "profile rejection", step),
         )
@@ -161,15 +165,17 @@ class Trainer:
             self.policy.set_version(f"{self._name}@{step}")
         clock.finish("update")
 
-        self._curriculum = observe_answers(self._curriculum, _passed(problems, graded))
+        self._curriculum = observe_answers(self._curriculum, _passed(gathered))
         probe = self._probe(step, clock) if step % self.config.curriculum.probe_every == 0 else None
         self._curriculum, event = advance(self._curriculum, probe, step, self.config.curriculum)
         if event is not None:
             log.info("step %d: %s from %s to %s (%s)", *event.model_dump(exclude_none=True).values())
 
-        metrics = measure(graded, self._kind)
+        metrics = measure(gathered.graded, self._kind) | _faults(gathered)
         num_sampled = sum(len(row.answer_ids) for row in rows)
-        self._journal.write_tables(step, stage.name, problems, rollouts.groups, graded, self._kind)
+        self._journal.write_tables(
+            step, stage.name, gathered.problems, gathered.rollouts.groups, gathered.graded, self._kind
+        )
         clock.finish("tables")
         self._write_metrics(step, stage.name, metrics, report, probe, event, num_sampled, clock)
         self._step = step
@@ -200,7 +206,7 @@ class Trainer:
     def _stage(self) -> str:
         return self.config.curriculum.stages[self._curriculum.stage_index].name
 
-    def _roll_out(self, problems: list[Problem], step: int, clock: Clock) -> Rollouts:
+    def _roll_out(self, problems: list[Problem], step: int, draw: int, clock: Clock) -> Rollouts:
         with computing_in(self.policy, self.config.policy.dtype == "bfloat16"):
             rollouts = roll_out(
                 self.policy,
@@ -209,7 +215,8 @@ class Trainer:
                 self._retriever,
                 self.config.rollout,
                 group_size=self.config.group_size,
-                seed=seed_of(self.config.seed, "rollout", step),
+                seed=seed_of(self.config.seed, "rollout", step, *[draw] * (draw > 0)),
+                leave_out_faults=True,
                 progress=clock.phase(),
             )
         clock.finish("rollout")
@@ -275,12 +282,22 @@ class Trainer:
         return saved.model.requires_grad_(False).eval()
 
 
-def _passed(problems: list[Problem], graded: list[list[GradedTurn]]) -> dict[str, list[bool]]:
+def _passed(gathered: Experience) -> dict[str, list[bool]]:
     """Whether each answer was correct, by problem family."""
     passed: dict[str, list[bool]] = defaultdict(list)
-    for problem, group in zip(problems, graded, strict=True):
+    for problem, group in zip(gathered.problems, gathered.graded, strict=True):
         passed[problem.family] += [one.turn.evaluation.correct for one in group]
     return dict(passed)
+
+
+def _faults(gathered: Experience) -> Metrics:
+    """What was drawn again, and what a fault of ours cost: never a reward, always a number."""
+    return {
+        "batch/num_resampled_groups": gathered.num_resampled,
+        "faults/num_left_out": gathered.rollouts.num_left_out,
+        "faults/num_retried": gathered.rollouts.num_retried,
+        "seconds/judging": round(gathered.rollouts.seconds_judging, 3),
+    }
 
 
 def _probe_metrics(probe: Probe) -> Metrics:
