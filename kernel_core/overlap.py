@@ -1,9 +1,9 @@
 """Writing and judging side by side: while some conversations are judged, others write their next turn.
 
-Conversations go in parts. A part writes as one batch and is then judged in the background; whichever part has
-been judged first writes next, so that neither the policy nor the judge waits for the slowest part. What a part
-writes depends on its own conversations alone, so the result is the same, bit for bit, as one part after the
-other would give: only the order in time differs.
+Conversations go in parts. A part writes as one batch and is then judged in the background; whichever part
+has been judged first writes next, so that neither the policy nor the judge waits for the slowest part. What a
+part writes depends on its own conversations alone, so the result is the same, bit for bit, as one part after
+the other would give: only the order in time differs.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ def side_by_side(
 ) -> list[Judgement[Part]]:
     """Every part is written, judged and taken, over and over until `take` gives nothing more to write.
 
-    `write` and `take` are called by this thread only. Without `overlap`, all parts write before any is judged.
-    `total` is the number of requests to come, for progress. Gives every judgement, for its times. Raises
-    `GymUnavailable` as the gym does, unless `leave_out_faults` and other requests are answered.
+    `write` and `take` are called by this thread only. Without `overlap`, all parts write before any is
+    judged. `total` is the number of requests to come, for progress. Gives every judgement, for its times.
+    Raises `GymUnavailable` as the gym does, unless `leave_out_faults` and other requests are answered.
     """
     ready, all_judgements = deque(parts), list[Judgement[Part]]()
     under_way: dict[Future[None], Judgement[Part]] = {}
