@@ -107,6 +107,9 @@ class PolicyConfig(Config):
     num_heads: int = Field(6, ge=1, description="Of a `new` policy.")
     vocab_size: int = Field(2048, ge=300, description="Of a `new` policy's tokenizer.")
     max_context: int = Field(2048, ge=128, description="Tokens of prompt and completion together.")
+    decoding: Literal["growing", "static"] = Field(
+        "growing", description="`static` keeps shapes fixed and, on CUDA, replays recorded graphs."
+    )
 
 
 class SamplingConfig(Config):
