@@ -226,6 +226,18 @@ class ColdStartConfig(Config):
     seed: int = 0
 
 
+class SamplerConfig(Config):
+    """Who writes the rollouts of training; see `policy/sampler.py`."""
+
+    kind: Literal["inline", "copy", "server"] = Field(
+        "inline", description="The trained model, a copy of it in `policy.dtype`, or a vLLM server."
+    )
+    endpoint: str | None = Field(None, description="Base URL of the server.")
+    max_gap: float = Field(
+        0.1, gt=0, description="Mean |difference| in nats a token from the trainer at which training stops."
+    )
+
+
 class MismatchConfig(Config):
     """What is done where the sampler's probabilities are not the trainer's; see `learn/mismatch.py`."""
 
@@ -278,9 +290,13 @@ class TrainConfig(Config):
     checkpoint_every: int = Field(1, ge=1)
     keep_checkpoints: int = Field(3, ge=1)
     minutes: float | None = Field(None, gt=0, description="Finish after the step that passes this.")
+    alarms_stop: tuple[Literal["collapse", "junk", "hacks", "drift"], ...] = Field(
+        (), description="Early warnings that end the run; every one is reported."
+    )
     seed: int = 0
     problems: ProblemsConfig = ProblemsConfig()
     policy: PolicyConfig = PolicyConfig()
+    sampler: SamplerConfig = SamplerConfig()
     cold_start: ColdStartConfig = ColdStartConfig()
     rollout: RolloutConfig = RolloutConfig()
     curriculum: CurriculumConfig = Field(default_factory=CurriculumConfig)

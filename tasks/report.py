@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,8 @@ from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from kernel_core.runs import Run
 from kernel_core.stage_work import flat
 from kernel_core.store import Store
+
+log = logging.getLogger(__name__)
 
 MAX_ROWS = 1000
 """A table lives in Prefect's database; the whole of it is a file."""
@@ -102,7 +105,10 @@ def report_winners(store: Store) -> None:
 
 @task(name="report training", tags=["report"])
 def report_training(run: Run) -> None:
-    """One row a step: the newest ones, if there are more than a table may hold."""
+    """The page of curves, and one row a step: the newest ones, if there are more than a table may hold."""
+    from kernel_core.learn.run_report import write_report
+
+    log.info("curves and answers: %s", run.store.path(write_report(run.store)))
     rows = list(run.store.lines("metrics.jsonl"))[-MAX_ROWS:]
     table("training-metrics", rows, f"All steps: {run.store.path('metrics.jsonl')}")
 

@@ -26,6 +26,7 @@ from kernel_core.curriculum import (
 from kernel_core.errors import ConfigError
 from kernel_core.gym.protocol import Gym
 from kernel_core.learn import checkpoint
+from kernel_core.learn.alarms import Alarm
 from kernel_core.learn.clock import Clock, repeatable
 from kernel_core.learn.experience import Experience, gather
 from kernel_core.learn.grade import rows_of
@@ -33,7 +34,9 @@ from kernel_core.learn.journal import Journal
 from kernel_core.learn.measure import Metrics, measure, probe_of
 from kernel_core.learn.practice import Practice
 from kernel_core.learn.step_report import StepReport
-from kernel_core.learn.update import UpdateReport, computing_in, keep_master_weights, new_optimiser, update
+from kernel_core.learn.update import UpdateReport, keep_master_weights, new_optimiser, update
+from kernel_core.policy.publish import Publisher
+from kernel_core.policy.sampler import open_sampler
 from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.progress import Progress, silent
 from kernel_core.records import Problem
@@ -75,12 +78,16 @@ class Trainer:
         self._name = digest_of([config.model_dump(mode="json"), policy.version])[:8]
         keep_master_weights(policy)
         self._optimiser = new_optimiser(policy.model, config.lr)
+        self._sampler = open_sampler(config, policy, store)
+        self._publisher = Publisher(self._sampler, policy, config.sampler.max_gap)
         self._reference: Any = None
         self._step = -1
         self._curriculum = CurriculumState()
         self._seconds = 0.0
         self._num_threads = torch.get_num_threads()
         self._unfinished = False
+        self._published = False
+        self._stopped = False
         self._go_on()
 
     @property
@@ -95,9 +102,9 @@ class Trainer:
 
     @property
     def done(self) -> bool:
-        """Whether the last step or the last minute is over."""
+        """Whether the last step or the last minute is over, or an alarm ended the run."""
         out_of_time = self.config.minutes is not None and self._seconds >= 60 * self.config.minutes
-        return self._step >= self.config.steps or (self._step >= 1 and out_of_time)
+        return self._stopped or self._step >= self.config.steps or (self._step >= 1 and out_of_time)
 
     def step(self) -> StepReport:
         """One step. After an error in it (the gym's, a full disk) call it again: it begins anew from the
@@ -108,6 +115,9 @@ class Trainer:
             self._go_on()
         self._unfinished = True
         with repeatable(self._num_threads, self.policy.device):
+            if not self._published:
+                self._publisher.publish()
+                self._published = True
             if self._step < 0:
                 self._begin()
             report = self._one_step()
@@ -124,10 +134,12 @@ class Trainer:
             self._step = state["step"]
             self._name = state["name"]
             self._seconds = state["seconds"]
+            self._stopped = state["stopped"]
             self._num_threads = state["num_threads"]
             self._curriculum = CurriculumState.model_validate(state["curriculum"])
             checkpoint.list_checkpoint(self._store, self._step, self.policy.version)
             log.info("going on after step %d, stage %s", self._step, self._stage)
+        self._published = False
         self._journal.go_back(self._step)
         if self.config.kl_coefficient and folder is not None:
             self._reference = self._load_reference()
@@ -164,6 +176,8 @@ class Trainer:
         if report.num_optimiser_steps:
             self.policy.set_version(f"{self._name}@{step}")
         clock.finish("update")
+        publication = self._publisher.publish()
+        clock.finish("publish")
 
         self._curriculum = observe_answers(self._curriculum, _passed(gathered))
         probe = self._probe(step, clock) if step % self.config.curriculum.probe_every == 0 else None
@@ -172,12 +186,16 @@ class Trainer:
             log.info("step %d: %s from %s to %s (%s)", *event.model_dump(exclude_none=True).values())
 
         metrics = measure(gathered.graded, self._kind) | _faults(gathered)
+        metrics |= {"publish/gap": publication.gap, "publish/moved": publication.moved}
         num_sampled = sum(len(row.answer_ids) for row in rows)
         self._journal.write_tables(
             step, stage.name, gathered.problems, gathered.rollouts.groups, gathered.graded, self._kind
         )
         clock.finish("tables")
-        self._write_metrics(step, stage.name, metrics, report, probe, event, num_sampled, clock)
+        alarms = self._write_metrics(step, stage.name, metrics, report, probe, event, num_sampled, clock)
+        for alarm in alarms:
+            log.warning("step %d: %s: %s; %s", step, alarm.kind, alarm.detail, alarm.advice)
+        self._stopped = any(alarm.kind in self.config.alarms_stop for alarm in alarms)
         self._step = step
         self._seconds += clock.total
         saved = self._save() if step % self.config.checkpoint_every == 0 or self.done else None
@@ -187,6 +205,7 @@ class Trainer:
             steps=self.config.steps,
             stage=stage.name,
             event=event,
+            alarms=tuple(alarms),
             reward_mean=metrics["reward/mean"],
             verdicts={
                 key.removeprefix("verdict/"): value
@@ -207,35 +226,33 @@ class Trainer:
         return self.config.curriculum.stages[self._curriculum.stage_index].name
 
     def _roll_out(self, problems: list[Problem], step: int, draw: int, clock: Clock) -> Rollouts:
-        with computing_in(self.policy, self.config.policy.dtype == "bfloat16"):
-            rollouts = roll_out(
-                self.policy,
-                self._gym,
-                problems,
-                self._retriever,
-                self.config.rollout,
-                group_size=self.config.group_size,
-                seed=seed_of(self.config.seed, "rollout", step, *[draw] * (draw > 0)),
-                leave_out_faults=True,
-                progress=clock.phase(),
-            )
+        rollouts = roll_out(
+            self._sampler,
+            self._gym,
+            problems,
+            self._retriever,
+            self.config.rollout,
+            group_size=self.config.group_size,
+            seed=seed_of(self.config.seed, "rollout", step, *[draw] * (draw > 0)),
+            leave_out_faults=True,
+            progress=clock.phase(),
+        )
         clock.finish("rollout")
         return rollouts
 
     def _probe(self, step: int, clock: Clock) -> Probe:
         """One answer to each validation problem. The judge's inputs are the same at every probe."""
-        with computing_in(self.policy, self.config.policy.dtype == "bfloat16"):
-            rollouts = roll_out(
-                self.policy,
-                self._gym,
-                self._practice.probe_problems(),
-                self._retriever,
-                self.config.rollout.model_copy(update={"turns": 1}),
-                group_size=1,
-                seed=seed_of(self.config.seed, "probe", step),
-                judge_seed=seed_of("probe"),
-                progress=clock.phase("probe"),
-            )
+        rollouts = roll_out(
+            self._sampler,
+            self._gym,
+            self._practice.probe_problems(),
+            self._retriever,
+            self.config.rollout.model_copy(update={"turns": 1}),
+            group_size=1,
+            seed=seed_of(self.config.seed, "probe", step),
+            judge_seed=seed_of("probe"),
+            progress=clock.phase("probe"),
+        )
         clock.finish("probe")
         return probe_of(rollouts.groups, step, self._kind)
 
@@ -249,7 +266,7 @@ class Trainer:
         event: StageEvent | None,
         num_sampled: int,
         clock: Clock,
-    ) -> None:
+    ) -> list[Alarm]:
         words = {"stage": stage}
         if event is not None:
             words["event"] = f"{event.kind} to {event.to_stage}: {event.reason}"
@@ -263,13 +280,14 @@ class Trainer:
             **(_probe_metrics(probe) if probe is not None else {}),
             **{f"seconds/{name}": round(value, 3) for name, value in clock.seconds.items()},
         }
-        self._journal.write_metrics(step, words, numbers)
+        return self._journal.write_metrics(step, words, numbers)
 
     def _save(self) -> str:
         state = {
             "step": self._step,
             "name": self._name,
             "seconds": self._seconds,
+            "stopped": self._stopped,
             "num_threads": self._num_threads,
             "curriculum": self._curriculum.model_dump(mode="json"),
         }
