@@ -286,6 +286,7 @@ class TrainConfig(Config):
     )
     max_grad_norm: float = Field(1.0, gt=0)
     minibatch_tokens: int = Field(8192, ge=256)
+    learners: int = Field(1, ge=1, description="Processes that update together, a GPU each.")
     updates_per_step: int = Field(1, ge=1, description="Passes over a step's turns.")
     checkpoint_every: int = Field(1, ge=1)
     keep_checkpoints: int = Field(3, ge=1)

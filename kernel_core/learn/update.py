@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch.distributed.tensor import DTensor
 
 from kernel_core.config import MismatchConfig, TrainConfig
 from kernel_core.learn.batch import Batch, Row, collate, plan_batches
@@ -23,6 +24,7 @@ from kernel_core.learn.loss import (
     token_logprobs,
 )
 from kernel_core.learn.mismatch import Corrected, correct
+from kernel_core.learn.share import ALONE, Share
 from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.progress import Progress, silent
 from kernel_core.records import Record
@@ -98,7 +100,8 @@ def clip_and_step(model: Any, optimiser: torch.optim.Optimizer, max_grad_norm: f
     A gradient that is not finite would ruin every weight at once, so that step is left out and told.
     """
     parameters = [parameter for parameter in model.parameters() if parameter.grad is not None]
-    norm = float(torch.nn.utils.clip_grad_norm_(parameters, max_grad_norm))
+    total = torch.nn.utils.clip_grad_norm_(parameters, max_grad_norm)
+    norm = float(total.full_tensor() if isinstance(total, DTensor) else total)
     finite = bool(np.isfinite(norm))
     if finite:
         optimiser.step()
@@ -115,12 +118,14 @@ def update(
     config: TrainConfig,
     reference: Any | None = None,
     progress: Progress = silent,
+    share: Share = ALONE,
 ) -> UpdateReport:
     """`updates_per_step` passes over a step's turns, one optimiser step each.
 
     π_old is the trainer's own policy before the first step: the first pass reads it for free, since its
     weights have not moved yet (its ratios are exactly 1), and later passes compare with it. How far the
-    sampler is from it is measured and reported. `reference` is a frozen model for the KL term.
+    sampler is from it is measured and reported. `reference` is a frozen model for the KL term. With a `share`
+    every process of the team calls this with the same rows, and each has the same report.
     """
     settings = LossSettings(
         config.clip_low,
@@ -143,12 +148,17 @@ def update(
         if row.advantage != 0.0 or regularised
     ]
     totals = _Totals(corrected, len(in_loss) - len(learnable))
-    plan = plan_batches([len(row) for row, _ in learnable], config.minibatch_tokens)
+    plan = share.of(plan_batches([len(row) for row, _ in learnable], config.minibatch_tokens))
     old_logprobs: dict[int, torch.Tensor] = {}
     policy.model.eval()  # no dropout: log-probabilities are those of the policy that sampled
     for turn in range(config.updates_per_step if learnable else 0):
-        for index, members in enumerate(plan):
-            batch = _collated(policy, *zip(*(learnable[i] for i in members), strict=True))
+        for index, (members, counts) in enumerate(plan):
+            batch = _collated(
+                policy,
+                [learnable[i][0] for i in members],
+                # The gradient is averaged over the team, and wanted is its sum.
+                [learnable[i][1] * share.size * counts for i in members],
+            )
             with computing_in(policy, config.policy.dtype == "bfloat16"):
                 logits = batch.logits(policy.model)
             logprobs, entropy = token_logprobs(
@@ -161,9 +171,11 @@ def update(
             counts_B_C = batch.mask_B_C * batch.row_weights_B[:, None]
             loss = summed_loss(objective, entropy, kl, counts_B_C, settings)
             torch.autograd.backward(loss)
-            totals.add(batch, loss, clipped, entropy, old, kl)
+            if counts:
+                totals.add(batch, loss / share.size, clipped, entropy, old, kl)
             progress("update", done=turn * len(plan) + index + 1, total=config.updates_per_step * len(plan))
         totals.stepped(*clip_and_step(policy.model, optimiser, config.max_grad_norm))
+    totals.gather(share)
     return totals.report(len(rows), config.updates_per_step)
 
 
@@ -242,6 +254,13 @@ class _Totals:
         self.sums["importance"] += (batch.importance_B_C * mask).sum(dtype=torch.float64)
         self.tokens += batch.ids_B_T.numel()
         self.answers += batch.num_answer_tokens
+
+    def gather(self, share: Share) -> None:
+        """Put the whole team's numbers in place of this process's."""
+        *sums, tokens, answers = share.total([*map(float, self.sums.values()), self.tokens, self.answers])
+        self.sums = dict(zip(self.sums, sums, strict=True))
+        self.tokens, self.answers = int(tokens), int(answers)
+        self.peaks = dict(zip(self.peaks, share.largest([*map(float, self.peaks.values())]), strict=True))
 
     def stepped(self, grad_norm: float, taken: bool) -> None:
         """Count one optimiser step in."""
