@@ -100,6 +100,9 @@ class PolicyConfig(Config):
     lora_rank: int | None = Field(
         None, ge=1, description="Train LoRA adapters of this rank; empty: all weights."
     )
+    gradient_checkpointing: bool = Field(
+        False, description="Compute activations again in the backward pass: less memory, a third more time."
+    )
     device: Literal["cpu", "cuda"] = "cpu"
     dtype: Literal["float32", "bfloat16"] = "float32"
     hidden_size: int = Field(192, ge=32, description="Of a `new` policy.")

@@ -27,12 +27,14 @@ from kernel_core.errors import ConfigError
 from kernel_core.gym.protocol import Gym
 from kernel_core.learn import checkpoint
 from kernel_core.learn.alarms import Alarm
+from kernel_core.learn.batch import Row
 from kernel_core.learn.clock import Clock, repeatable
 from kernel_core.learn.experience import Experience, gather
 from kernel_core.learn.grade import rows_of
 from kernel_core.learn.journal import Journal
 from kernel_core.learn.measure import Metrics, measure, probe_of
 from kernel_core.learn.practice import Practice
+from kernel_core.learn.sharded import ShardedUpdate
 from kernel_core.learn.step_report import StepReport
 from kernel_core.learn.update import UpdateReport, keep_master_weights, new_optimiser, update
 from kernel_core.policy.publish import Publisher
@@ -78,6 +80,7 @@ class Trainer:
         self._name = digest_of([config.model_dump(mode="json"), policy.version])[:8]
         keep_master_weights(policy)
         self._optimiser = new_optimiser(policy.model, config.lr)
+        self._team = ShardedUpdate(config, policy, self._optimiser) if config.learners > 1 else None
         self._sampler = open_sampler(config, policy, store)
         self._publisher = Publisher(self._sampler, policy, config.sampler.max_gap)
         self._reference: Any = None
@@ -124,6 +127,12 @@ class Trainer:
         self._unfinished = False
         return report
 
+    def close(self) -> None:
+        """End what the trainer started: connections to a sampler, and other learners."""
+        self._sampler.close()
+        if self._team is not None:
+            self._team.close()
+
     def _go_on(self) -> None:
         """Take up the newest checkpoint, and forget whatever was written after it."""
         folder = checkpoint.newest(self._store)
@@ -139,6 +148,8 @@ class Trainer:
             self._curriculum = CurriculumState.model_validate(state["curriculum"])
             checkpoint.list_checkpoint(self._store, self._step, self.policy.version)
             log.info("going on after step %d, stage %s", self._step, self._stage)
+            if self._team is not None:
+                self._team.take()
         self._published = False
         self._journal.go_back(self._step)
         if self.config.kl_coefficient and folder is not None:
@@ -172,7 +183,7 @@ class Trainer:
             self.config.profile_rejection,
             seed=seed_of(self.config.seed, "profile rejection", step),
         )
-        report = update(self.policy, self._optimiser, rows, self.config, self._reference, clock.phase())
+        report = self._update(rows, clock)
         if report.num_optimiser_steps:
             self.policy.set_version(f"{self._name}@{step}")
         clock.finish("update")
@@ -256,6 +267,11 @@ class Trainer:
         clock.finish("probe")
         return probe_of(rollouts.groups, step, self._kind)
 
+    def _update(self, rows: list[Row], clock: Clock) -> UpdateReport:
+        if self._team is not None:
+            return self._team.update(rows)
+        return update(self.policy, self._optimiser, rows, self.config, self._reference, clock.phase())
+
     def _write_metrics(
         self,
         step: int,
@@ -283,6 +299,8 @@ class Trainer:
         return self._journal.write_metrics(step, words, numbers)
 
     def _save(self) -> str:
+        if self._team is not None:
+            self._team.give_moments()
         state = {
             "step": self._step,
             "name": self._name,

@@ -38,6 +38,7 @@ from torch.distributed.fsdp import fully_shard
 from kernel_core.config import TrainConfig
 from kernel_core.errors import ConfigError
 from kernel_core.learn.batch import Row
+from kernel_core.learn.layers import decoder_layers
 from kernel_core.learn.share import Share
 from kernel_core.learn.update import UpdateReport, keep_master_weights, new_optimiser, update
 from kernel_core.policy.torch_policy import TorchPolicy
@@ -119,12 +120,15 @@ class ShardedUpdate:
         _tell(("update", list(rows)))
         report = self._member.update(rows)
         if report.num_optimiser_steps:
+            self._has_moments = True
             _tell(("weights", None))
             set_model_state_dict(self._policy.model, self._member.weights())
         return report
 
     def give_moments(self) -> None:
-        """Put the team's moments into the trainer's optimiser, for a checkpoint."""
+        """Put the team's moments, where it has any, into the trainer's optimiser, for a checkpoint."""
+        if not self._has_moments:
+            return
         _tell(("moments", None))
         set_optimizer_state_dict(self._policy.model, self._optimiser, self._member.moments())
 
@@ -133,6 +137,7 @@ class ShardedUpdate:
         moments = None
         if self._optimiser.state:
             moments = dict(get_optimizer_state_dict(self._policy.model, self._optimiser, options=WHOLE))
+        self._has_moments = moments is not None
         _tell(("take", moments is not None))
         self._member.take(get_model_state_dict(self._policy.model, options=WHOLE), moments)
 
@@ -147,10 +152,8 @@ class ShardedUpdate:
 
 def shard(model: Any) -> None:
     """Shard every decoder layer, and what is left, over all processes."""
-    layers = set(getattr(model, "_no_split_modules", None) or ())
-    for module in list(model.modules()):
-        if type(module).__name__ in layers:
-            fully_shard(module)
+    for layer in decoder_layers(model):
+        fully_shard(layer)
     fully_shard(model)
 
 

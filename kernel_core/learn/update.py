@@ -14,6 +14,7 @@ from torch.distributed.tensor import DTensor
 
 from kernel_core.config import MismatchConfig, TrainConfig
 from kernel_core.learn.batch import Batch, Row, collate, plan_batches
+from kernel_core.learn.layers import computed_again
 from kernel_core.learn.loss import (
     LossSettings,
     Surrogate,
@@ -159,7 +160,10 @@ def update(
                 # The gradient is averaged over the team, and wanted is its sum.
                 [learnable[i][1] * share.size * counts for i in members],
             )
-            with computing_in(policy, config.policy.dtype == "bfloat16"):
+            with (
+                computing_in(policy, config.policy.dtype == "bfloat16"),
+                computed_again(policy.model, config.policy.gradient_checkpointing),
+            ):
                 logits = batch.logits(policy.model)
             logprobs, entropy = token_logprobs(
                 logits, batch.targets_B_C, temperature, entropy_gradient=settings.entropy_coefficient > 0
