@@ -135,6 +135,9 @@ class PolicyConfig(Config):
     lora_rank: int | None = Field(
         None, ge=1, description="Train LoRA adapters of this rank; empty: all weights."
     )
+    gradient_checkpointing: bool = Field(
+        False, description="Compute activations again in the backward pass: less memory, a third more time."
+    )
     device: Literal["cpu", "cuda"] = Field("cpu", description="Where the policy runs.")
     dtype: Literal["float32", "bfloat16"] = Field("float32", description="Of the weights.")
     hidden_size: int = Field(192, ge=32, description="Of a `new` policy.")
@@ -142,6 +145,9 @@ class PolicyConfig(Config):
     num_heads: int = Field(6, ge=1, description="Of a `new` policy.")
     vocab_size: int = Field(2048, ge=300, description="Of a `new` policy's tokenizer.")
     max_context: int = Field(2048, ge=128, description="Tokens of prompt and completion together.")
+    decoding: Literal["growing", "static"] = Field(
+        "growing", description="`static` keeps shapes fixed and, on CUDA, replays recorded graphs."
+    )
 
 
 class SamplingConfig(Config):
@@ -179,6 +185,15 @@ class RolloutConfig(Config):
     retrieval: RetrievalConfig = RetrievalConfig()
     template: Literal["compact", "full"] = Field("compact", description="Prompt wording under data/prompts/.")
     prompt_budget: int = Field(1400, ge=64, description="Tokens of a prompt; oldest turns are dropped first.")
+    thoughts: Literal["drop", "summary", "keep"] = Field(
+        "drop", description="What later prompts show of earlier thoughts; a summary is the policy's own."
+    )
+    stop_at_speedup: float | None = Field(
+        None, gt=0, description="A correct kernel this fast ends its conversation; empty: all turns run."
+    )
+    overlap: bool = Field(
+        True, description="Sample some conversations while others are judged. The results are the same."
+    )
     sampling: SamplingConfig = SamplingConfig()
 
 
@@ -192,6 +207,12 @@ class RewardWeights(Config):
     own_share: float = 0.0
     thinking: float = 0.0
     length: float = 0.0
+    speed_form: Literal["log", "ratio", "clipped", "above_parity"] = Field(
+        "log", description="How a speed-up counts: log2(1+s)/2, s, min(s, 3) or s-1 above parity."
+    )
+    partial_credit: bool = Field(
+        False, description="A wrong kernel's `correct` is the share of trials it passed."
+    )
     hack_penalty: float = Field(0.0, le=0, description="Added when the verdict is `hacked`.")
 
 
@@ -214,42 +235,19 @@ class StageConfig(Config):
     )
 
 
-def _default_stages() -> tuple[StageConfig, ...]:
-    return (
-        StageConfig(
-            name="format",
-            weights=RewardWeights(format=1.0, compile=0.2, correct=0.2),
-            promote_metric="format_rate",
-            promote_at=0.9,
-        ),
-        StageConfig(
-            name="compile",
-            weights=RewardWeights(format=0.2, compile=1.0, correct=0.5),
-            promote_metric="compile_rate",
-            promote_at=0.8,
-            demote_at=0.3,
-        ),
-        StageConfig(
-            name="correct",
-            weights=RewardWeights(format=0.05, compile=0.15, correct=1.0, own_share=0.1),
-            promote_metric="correct_rate",
-            promote_at=0.5,
-            demote_at=0.3,
-        ),
-        StageConfig(
-            name="speed",
-            weights=RewardWeights(compile=0.05, correct=0.5, speed=0.5, own_share=0.2),
-            promote_metric="fast_1",
-            promote_at=1.0,
-            demote_at=0.15,
-        ),
-    )
+def _stages_of(values: dict[str, Any]) -> tuple[StageConfig, ...]:
+    from kernel_core.reward_presets import REWARD_PRESETS  # it is made of this module's classes
+
+    return REWARD_PRESETS[values["rewards"]]
 
 
 class CurriculumConfig(Config):
     """The stages in order, and how often they are measured."""
 
-    stages: tuple[StageConfig, ...] = Field(default_factory=_default_stages, min_length=1)
+    rewards: Literal["dojo", "seed", "kevin", "dr_kernel"] = Field(
+        "dojo", description="Whose stages and rewards; `stages`, where given, replace them."
+    )
+    stages: tuple[StageConfig, ...] = Field(default_factory=_stages_of, min_length=1)
     only: Literal["format", "compile", "correct", "speed"] | None = Field(
         None, description="Train in this stage alone; empty: in all of them, one after the other."
     )
@@ -298,6 +296,33 @@ class ColdStartConfig(Config):
     seed: int = Field(0, description="Of every draw of this stage.")
 
 
+class SamplerConfig(Config):
+    """Who writes the rollouts of training; see `policy/sampler.py`."""
+
+    kind: Literal["inline", "copy", "server"] = Field(
+        "inline", description="The trained model, a copy of it in `policy.dtype`, or a vLLM server."
+    )
+    endpoint: str | None = Field(None, description="Base URL of the server.")
+    max_gap: float = Field(
+        0.1, gt=0, description="Mean |difference| in nats a token from the trainer at which training stops."
+    )
+
+
+class MismatchConfig(Config):
+    """What is done where the sampler's probabilities are not the trainer's; see `learn/mismatch.py`."""
+
+    band: float | None = Field(
+        None, gt=0, description="A conversation whose geometric mean ratio leaves 1 ± band is rejected."
+    )
+    veto: float | None = Field(
+        None, gt=0, lt=1, description="A token whose ratio is below rejects what `veto_scope` says."
+    )
+    veto_scope: Literal["turn", "conversation"] = "conversation"
+    importance_cap: float | None = Field(
+        None, ge=1, description="Weight tokens by their ratio, at most this; empty: no weights."
+    )
+
+
 class TrainConfig(Config):
     """RL on verified rewards."""
 
@@ -318,18 +343,36 @@ class TrainConfig(Config):
     dual_clip: float = Field(3.0, gt=1, description="Bound on the ratio where the advantage is negative.")
     kl_coefficient: float = Field(0.0, ge=0, description="Pull towards the policy that training began with.")
     entropy_coefficient: float = Field(0.0, ge=0, description="Reward for undecidedness.")
+    aggregation: Literal["constant", "token", "turn"] = Field(
+        "constant", description="What the sum over tokens is divided by; see `learn/loss.py`."
+    )
+    mismatch: MismatchConfig = MismatchConfig()
+    profile_rejection: Literal["none", "published", "corrected"] = Field(
+        "none", description="Leave out correct turns whose own kernels do little of the work."
+    )
+    mask_regressions: bool = Field(
+        False, description="Leave out turns that lost an earlier success, as published; it biases."
+    )
+    resample_rounds: int = Field(
+        0, ge=0, description="Times that problems are drawn again in a step for groups that are all alike."
+    )
     max_grad_norm: float = Field(1.0, gt=0, description="Gradients longer than this are shortened.")
     minibatch_tokens: int = Field(8192, ge=256, description="Tokens in one forward pass.")
+    learners: int = Field(1, ge=1, description="Processes that update together, a GPU each.")
     updates_per_step: int = Field(1, ge=1, description="Passes over a step's turns.")
     checkpoint_every: int = Field(1, ge=1, description="Steps between checkpoints.")
     keep_checkpoints: int = Field(3, ge=1, description="Older ones are removed.")
     minutes: float | None = Field(None, gt=0, description="Finish after the step that passes this.")
+    alarms_stop: tuple[Literal["collapse", "junk", "hacks", "drift"], ...] = Field(
+        (), description="Early warnings that end the run; every one is reported."
+    )
     seed: int = Field(0, description="Of every draw of this stage.")
     problems: ProblemsConfig = ProblemsConfig()
     policy: PolicyConfig = PolicyConfig()
+    sampler: SamplerConfig = SamplerConfig()
     cold_start: ColdStartConfig = ColdStartConfig()
     rollout: RolloutConfig = RolloutConfig()
-    curriculum: CurriculumConfig = CurriculumConfig()
+    curriculum: CurriculumConfig = Field(default_factory=CurriculumConfig)
     gym: GymConfig = GymConfig()
 
 
@@ -371,7 +414,7 @@ class PipelineConfig(Config):
     root: str = Field("runs", description="Local folder or any fsspec URI.")
     ingest: IngestConfig = IngestConfig()
     index: IndexConfig = IndexConfig()
-    train: TrainConfig = TrainConfig()
+    train: TrainConfig = Field(default_factory=TrainConfig)
     evaluate: EvaluateConfig = EvaluateConfig()
     best_of_n: BestOfNConfig = BestOfNConfig()
 

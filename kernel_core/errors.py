@@ -10,6 +10,7 @@ DojoError                     one clear line: what came, what was wanted, what t
     ├── GymUnavailable        the judge could not work: never a verdict, never a reward, never cached
     ├── SourceUnavailable     a corpus source or an endpoint that cannot be reached
     ├── Corrupt               a snapshot, index or checkpoint whose checksum does not match
+    ├── StaleWeights          a sampler that does not have the weights which were published to it
     └── StoreFault            a disk that is full, a folder that cannot be written
 """
 
@@ -65,6 +66,10 @@ class SourceUnavailable(OurFault):
 
 class Corrupt(OurFault):
     """Stored content does not match its checksum or its schema."""
+
+
+class StaleWeights(OurFault):
+    """What was published to a sampler did not arrive: rollouts would come from another policy."""
 
 
 class StoreFault(OurFault):

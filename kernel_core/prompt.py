@@ -1,8 +1,9 @@
 """Prompts: the problem, kernels to learn from, and what became of earlier attempts.
 
 The first turn asks with the problem (and exemplars). Later turns are a chat: that same first message,
-then each earlier kernel as the assistant's answer, without its thoughts, and what the judge found as the
-next user message. So a later prompt extends the earlier ones, and caches of prefixes work.
+then each earlier kernel as the assistant's answer, and what the judge found as the next user message. Of
+earlier thoughts it shows nothing (`drop`), the policy's own words about them (`summary`), or all (`keep`).
+So a later prompt extends the earlier ones, and caches of prefixes work.
 
 When the budget is tight, room is made in this order: the oldest attempts, sparing the best and the last;
 exemplars, least near first; the best attempt; the text of the last kernel. The problem is never cut.
@@ -11,12 +12,14 @@ Exemplars have a budget of their own within it (`exemplar_budget`), and each say
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from string import Template
+from typing import Literal
 
 from kernel_core.config import RolloutConfig
 from kernel_core.policy.protocol import Message
@@ -24,6 +27,11 @@ from kernel_core.records import Candidate, Exemplar, Problem, Turn, Verdict
 from kernel_core.retrieval.reasons import reasons_for
 
 _FOLDER = Path(__file__).resolve().parents[1] / "data" / "prompts"
+
+MAX_SUMMARY_CHARS = 800
+"""About 200 tokens: a few sentences, as Kevin's policy wrote them."""
+_SUMMARY = re.compile(r"<SUMMARY>(.*?)</SUMMARY>", re.DOTALL)
+Thoughts = Literal["drop", "summary", "keep"]
 
 _MESSAGE_OVERHEAD_TOKENS = 4
 """Role marks and line breaks around a message, which chat templates add."""
@@ -50,6 +58,8 @@ class Wording:
     retry: str
     no_candidate: str
     too_long: str
+    summary: str
+    """What asks for a summary, where later prompts show those."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +84,7 @@ def build_prompt(
     """
     contents = _Contents(_affordable(problem, exemplars, config, count_tokens), tuple(history))
     while True:
-        messages = _render(problem, contents, load_wording(config.template))
+        messages = _render(problem, contents, load_wording(config.template), config.thoughts)
         if _num_tokens(messages, count_tokens) <= config.prompt_budget:
             return messages
         smaller = _with_less(contents)
@@ -100,16 +110,21 @@ def _kernel_block(source: str) -> str:
     return f"<KERNEL>\n{source.strip()}\n</KERNEL>"
 
 
-def _render(problem: Problem, contents: _Contents, wording: Wording) -> tuple[Message, ...]:
+def _render(
+    problem: Problem, contents: _Contents, wording: Wording, thoughts: Thoughts
+) -> tuple[Message, ...]:
+    instruction = wording.instruction
+    if thoughts == "summary":
+        instruction = f"{instruction}\n{wording.summary}"
     parts = [_exemplar_text(problem, exemplar, wording) for exemplar in contents.exemplars]
     parts.append(Template(wording.problem).substitute(name=problem.name, source=_reference_text(problem)))
     messages = [_message("system", wording.system)] if wording.system else []
-    messages.append(_message("user", "\n".join([*parts, wording.instruction])))
+    messages.append(_message("user", "\n".join([*parts, instruction])))
     for turn in contents.attempts:
         shown = contents.show_last_kernel or turn is not contents.attempts[-1]
         result = Template(wording.retry).substitute(feedback=turn.evaluation.feedback)
-        messages.append(_message("assistant", _answer(turn, wording, shown)))
-        messages.append(_message("user", f"{result}\n{wording.instruction}"))
+        messages.append(_message("assistant", _answer(turn, wording, shown, thoughts)))
+        messages.append(_message("user", f"{result}\n{instruction}"))
     return tuple(messages)
 
 
@@ -145,10 +160,21 @@ def _affordable(
     return tuple(taken)
 
 
-def _answer(turn: Turn, wording: Wording, shown: bool) -> str:
+def _answer(turn: Turn, wording: Wording, shown: bool, thoughts: Thoughts) -> str:
     if not isinstance(turn.candidate, Candidate):
         return wording.no_candidate
-    return _kernel_block(turn.candidate.source) if shown else wording.too_long
+    if not shown:
+        return wording.too_long
+    if thoughts == "keep" and turn.candidate.thinking:
+        return format_completion(turn.candidate.thinking, turn.candidate.source)
+    summary = _summary(turn.completion.text) if thoughts == "summary" else ""
+    return _kernel_block(turn.candidate.source) + (f"\n<SUMMARY>\n{summary}\n</SUMMARY>" if summary else "")
+
+
+def _summary(text: str) -> str:
+    """What the policy wrote about its last attempt, cut to its length; empty when it wrote nothing."""
+    found = _SUMMARY.findall(text)
+    return found[-1].strip()[:MAX_SUMMARY_CHARS].strip() if found else ""
 
 
 def _why(problem: Problem, exemplar: Exemplar) -> str:

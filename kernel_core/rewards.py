@@ -7,9 +7,10 @@
 | format     | 1 for a kernel that could be taken from the text                                     |
 | compile    | 1 when it ran to its end; ½ when it crashed or timed out, because the launches after |
 |            | that were never compiled; 0 when not one kernel of its own was launched              |
-| correct    | 1 when every trial passed. No partial credit: trials draw from one distribution, so  |
-|            | passing some of them is luck or a special case, and neither should be learned        |
-| speed      | of a correct kernel: log2(1 + s) / 2 of its speed-up s; ½ at parity, 1 at 3×         |
+| correct    | 1 when every trial passed. No partial credit by default: trials draw from one        |
+|            | distribution, so passing some is luck or a special case; `partial_credit` pays it    |
+| speed      | of a correct kernel, by `speed_form` of its speed-up s ≤ 15: log2(1 + s) / 2 (`log`: |
+|            | ½ at parity, 1 at 3×), s (`ratio`), min(s, 3) (`clipped`) or max(s − 1, 0)           |
 | own_share  | of a correct kernel: the share of device time spent in its own kernels               |
 | thinking   | 1 for a thought of reasonable length, fading to ½ when it rambles, 0 without one     |
 | length     | 1 for a short kernel, fading to 0                                                    |
@@ -22,6 +23,8 @@ or `returns.progress`, and by neither of them does handing in the same kernel ag
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Literal
 
 from kernel_core.config import RewardWeights
 from kernel_core.records import Candidate, Evaluation, RewardTerms, Turn, Verdict
@@ -30,6 +33,15 @@ SPEEDUP_CAP = 15.0
 """More is always paid more up to here; beyond it a slip of a clock would outweigh a whole group."""
 SHORT_KERNEL_CHARS, LONG_KERNEL_CHARS = 4_000, 16_000
 GOOD_THOUGHT_CHARS, RAMBLING_CHARS = 2_000, 8_000
+
+SpeedForm = Literal["log", "ratio", "clipped", "above_parity"]
+
+_SPEED_FORMS: dict[SpeedForm, Callable[[float], float]] = {
+    "log": lambda s: math.log2(1.0 + s) / 2.0,
+    "ratio": lambda s: s,
+    "clipped": lambda s: min(s, 3.0),
+    "above_parity": lambda s: max(s - 1.0, 0.0),
+}
 
 _COMPILE_CREDIT = {
     Verdict.MALFORMED: 0.0,
@@ -57,8 +69,8 @@ def worth(turn: Turn, weights: RewardWeights) -> RewardTerms:
     terms = {
         "format": float(formatted),
         "compile": compile_term(evaluation),
-        "correct": float(evaluation.correct),
-        "speed": speed_term(evaluation.best_known_speedup),
+        "correct": correct_term(evaluation, weights.partial_credit) if honest else 0.0,
+        "speed": speed_term(evaluation.best_known_speedup, weights.speed_form),
         "own_share": own_share_term(evaluation),
         "thinking": thinking_term(turn.candidate.thinking) if honest else 0.0,
         "length": length_term(turn.candidate.source) if honest else 0.0,
@@ -84,21 +96,35 @@ def compile_term(evaluation: Evaluation) -> float:
     return _COMPILE_CREDIT[evaluation.verdict]
 
 
-def speed_term(speedup: float | None) -> float:
-    """log2(1 + s) / 2: positive at any speed, ½ at parity, 1 at 3×, 2 at the cap; unknown earns 0."""
+def correct_term(evaluation: Evaluation, partial_credit: bool) -> float:
+    """1 for a correct kernel; with partial credit, of a wrong one the share of trials that it passed."""
+    if evaluation.correct or not partial_credit:
+        return float(evaluation.correct)
+    return evaluation.trials_passed / evaluation.trials if evaluation.trials else 0.0
+
+
+def speed_term(speedup: float | None, form: SpeedForm = "log") -> float:
+    """What a speed-up counts, by its form; the log is positive at any speed and 2 at the cap.
+
+    An unknown speed-up earns 0. `above_parity` has no slope below parity, where most kernels begin.
+    """
     if speedup is None:
         return 0.0
-    return math.log2(1.0 + min(max(speedup, 0.0), SPEEDUP_CAP)) / 2.0
+    bounded = min(max(speedup, 0.0), SPEEDUP_CAP)
+    return _SPEED_FORMS[form](bounded)
 
 
 def own_share_term(evaluation: Evaluation) -> float:
-    """The measured share of time in the candidate's own kernels, else the predicted one; unknown earns 0."""
-    if not evaluation.correct:
-        return 0.0
+    """Of a correct kernel, the share of time in its own kernels; unknown earns 0."""
+    share = known_own_share(evaluation) if evaluation.correct else None
+    return 0.0 if share is None else share
+
+
+def known_own_share(evaluation: Evaluation) -> float | None:
+    """The measured share of time in the candidate's own kernels, else the predicted one, else None."""
     measured = evaluation.provenance.own_kernel_share if evaluation.provenance else None
     predicted = evaluation.traffic.own_share if evaluation.traffic else None
-    share = measured if measured is not None else predicted
-    return 0.0 if share is None else share
+    return measured if measured is not None else predicted
 
 
 def thinking_term(thinking: str) -> float:

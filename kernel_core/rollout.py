@@ -1,7 +1,7 @@
 """Multi-turn conversations: prompt, sample, parse, judge, feed back; all groups of a step together.
 
-Every conversation runs the same number of turns. Stopping early would make the turns that exist depend
-on how good they are, and so bias every baseline that compares turns of the same index.
+Every conversation runs the same number of turns unless `stop_at_speedup` ends it, never for being correct
+alone: a turn is also there to make a correct kernel faster.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from kernel_core.config import RolloutConfig
 from kernel_core.errors import ConfigError
 from kernel_core.gym.protocol import Gym, JudgeRequest
+from kernel_core.overlap import Judgement, seconds_judging, side_by_side
 from kernel_core.parse import parse_completion
 from kernel_core.policy.protocol import Message, Policy, Sample
 from kernel_core.progress import Progress, silent
@@ -40,7 +41,14 @@ class Rollouts:
     """The groups of one step, and what was sampled for each turn (token ids and log-probabilities)."""
 
     groups: list[Group]
+    """One a problem, in order."""
     samples: dict[TurnKey, Sample]
+    num_left_out: int = 0
+    """Conversations that are in no group because a fault of ours left them without an evaluation."""
+    num_retried: int = 0
+    """Judgements asked for again after a fault of ours."""
+    seconds_judging: float = 0.0
+    """Wall clock in which something was being judged, waited for or not."""
 
 
 @dataclass(slots=True)
@@ -49,6 +57,18 @@ class _Conversation:
     trajectory: int
     exemplars: tuple[Exemplar, ...]
     turns: list[Turn] = field(default_factory=list)
+    left_out: bool = False
+    """A fault of ours left a turn without an evaluation."""
+
+
+@dataclass(slots=True)
+class _Part:
+    """Conversations that write together, and what they wrote in the turn under way."""
+
+    conversations: list[_Conversation]
+    messages: list[tuple[Message, ...]] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
+    candidates: list[Candidate | NoCandidate] = field(default_factory=list)
 
 
 def roll_out(
@@ -61,13 +81,15 @@ def roll_out(
     group_size: int,
     seed: int,
     judge_seed: int | None = None,
+    leave_out_faults: bool = False,
     progress: Progress = silent,
 ) -> Rollouts:
-    """`group_size` conversations of `config.turns` turns for each problem, sampled and judged together.
+    """`group_size` conversations of `config.turns` turns for each problem, some judged while others write.
 
     What a conversation draws depends on `seed`, its problem, its index in the group and the turn alone.
     All candidates of a problem are judged on the same secret inputs, which `judge_seed` fixes (None:
-    `seed`). Raises `GymUnavailable` as the gym does; a bad completion is data.
+    `seed`). A bad completion is data. Raises `GymUnavailable` as the gym does; with `leave_out_faults`, a
+    candidate that the gym fails on twice takes only its own conversation out.
     """
     _refuse_repeated(problems)
     exemplars = _retrieve(retriever, problems, config.exemplars)
@@ -76,22 +98,61 @@ def roll_out(
         for problem, shown in zip(problems, exemplars, strict=True)
         for trajectory in range(group_size)
     ]
+    judge_seed = seed if judge_seed is None else judge_seed
     samples: dict[TurnKey, Sample] = {}
-    for turn in range(config.turns):
-        prompts = [
-            build_prompt(c.problem, c.exemplars, c.turns, config, policy.count_tokens) for c in conversations
+
+    def write(part: _Part) -> list[JudgeRequest]:
+        part.messages = [
+            build_prompt(c.problem, c.exemplars, c.turns, config, policy.count_tokens)
+            for c in part.conversations
         ]
-        drawn = _sample(policy, conversations, prompts, config, seed, progress)
-        candidates = [parse_completion(sample.text, sample.finish_reason) for sample in drawn]
-        evaluations = _judge(
-            gym, conversations, candidates, seed if judge_seed is None else judge_seed, config, progress
+        part.samples = policy.sample(
+            part.messages,
+            temperature=config.sampling.temperature,
+            max_new_tokens=config.sampling.max_new_tokens,
+            seed=[seed_of(seed, c.problem.id, c.trajectory, len(c.turns)) for c in part.conversations],
         )
-        for conversation, messages, sample, candidate, evaluation in zip(
-            conversations, prompts, drawn, candidates, evaluations, strict=True
+        part.candidates = [parse_completion(sample.text, sample.finish_reason) for sample in part.samples]
+        return [
+            JudgeRequest(problem=c.problem, candidate=candidate, seed=seed_of(judge_seed, c.problem.id))
+            for c, candidate in zip(part.conversations, part.candidates, strict=True)
+        ]
+
+    def take(judgement: Judgement[_Part]) -> _Part | None:
+        part = judgement.part
+        for c, messages, sample, candidate, evaluation in zip(
+            part.conversations,
+            part.messages,
+            part.samples,
+            part.candidates,
+            judgement.evaluations,
+            strict=True,
         ):
-            samples[conversation.problem.id, conversation.trajectory, turn] = sample
-            conversation.turns.append(_turn(conversation, messages, sample, candidate, evaluation))
-    return Rollouts(groups=_grouped(problems, conversations), samples=samples)
+            samples[c.problem.id, c.trajectory, len(c.turns)] = sample
+            if evaluation is None:
+                c.left_out = True
+            else:
+                c.turns.append(_turn(c, messages, sample, candidate, evaluation))
+        going_on = [c for c in part.conversations if not _is_over(c, config)]
+        return _Part(going_on) if going_on else None
+
+    judgements = side_by_side(
+        _parts(conversations, group_size, config.sampling.batch_size),
+        write,
+        take,
+        gym,
+        overlap=config.overlap,
+        leave_out_faults=leave_out_faults,
+        progress=progress,
+        total=len(conversations) * config.turns,
+    )
+    return Rollouts(
+        groups=_grouped(problems, conversations),
+        samples=samples,
+        num_left_out=sum(c.left_out for c in conversations),
+        num_retried=sum(one.num_retried for one in judgements),
+        seconds_judging=seconds_judging(judgements),
+    )
 
 
 def seed_of(*parts: int | str) -> int:
@@ -100,48 +161,20 @@ def seed_of(*parts: int | str) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
-def _sample(
-    policy: Policy,
-    conversations: Sequence[_Conversation],
-    prompts: Sequence[tuple[Message, ...]],
-    config: RolloutConfig,
-    seed: int,
-    progress: Progress,
-) -> list[Sample]:
-    drawn: list[Sample] = []
-    done = len(conversations) * len(conversations[0].turns) if conversations else 0
-    total = len(conversations) * config.turns
-    for start in range(0, len(conversations), config.sampling.batch_size):
-        progress("sample", done + start, total)
-        chunk = slice(start, start + config.sampling.batch_size)
-        drawn += policy.sample(
-            prompts[chunk],
-            temperature=config.sampling.temperature,
-            max_new_tokens=config.sampling.max_new_tokens,
-            seed=[seed_of(seed, c.problem.id, c.trajectory, len(c.turns)) for c in conversations[chunk]],
-        )
-    progress("sample", done + len(conversations), total)
-    return drawn
+def _parts(conversations: Sequence[_Conversation], group_size: int, batch_size: int) -> list[_Part]:
+    """As many whole groups as fit into a batch; a group that is larger than one is cut."""
+    size = max(1, batch_size // group_size) * group_size if group_size <= batch_size else batch_size
+    return [_Part(list(conversations[i : i + size])) for i in range(0, len(conversations), size)]
 
 
-def _judge(
-    gym: Gym,
-    conversations: Sequence[_Conversation],
-    candidates: Sequence[Candidate | NoCandidate],
-    judge_seed: int,
-    config: RolloutConfig,
-    progress: Progress,
-) -> list[Evaluation]:
-    requests = [
-        JudgeRequest(problem=c.problem, candidate=candidate, seed=seed_of(judge_seed, c.problem.id))
-        for c, candidate in zip(conversations, candidates, strict=True)
-    ]
-    before = len(conversations) * len(conversations[0].turns) if conversations else 0
-
-    def judged(label: str, done: int, total: int) -> None:
-        progress("judge", before + done, len(conversations) * config.turns)
-
-    return gym.judge(requests, judged)
+def _is_over(conversation: _Conversation, config: RolloutConfig) -> bool:
+    """Whether all turns have run, the kernel is as fast as was asked for, or a fault of ours ended it."""
+    if conversation.left_out or len(conversation.turns) == config.turns:
+        return True
+    if config.stop_at_speedup is None:
+        return False
+    evaluation = conversation.turns[-1].evaluation
+    return evaluation.correct and (evaluation.best_known_speedup or 0.0) >= config.stop_at_speedup
 
 
 def _turn(
@@ -182,6 +215,8 @@ def _retrieve(
 def _grouped(problems: Sequence[Problem], conversations: Sequence[_Conversation]) -> list[Group]:
     trajectories: dict[str, list[Trajectory]] = {problem.id: [] for problem in problems}
     for c in conversations:
+        if c.left_out:
+            continue
         trajectories[c.problem.id].append(Trajectory(problem_id=c.problem.id, turns=tuple(c.turns)))
     return [Group(problem_id=id_, trajectories=tuple(trajectories[id_])) for id_ in trajectories]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 
@@ -55,20 +56,21 @@ def train_policy(config: TrainConfig, run: Run) -> str:
     ):
         trainer = Trainer(config, run.store, tools.policy, tools.gym, tools.retriever, progress)
         shown_at = time.monotonic()
-        while not trainer.done:
-            report = trainer.step()
-            progress("steps", report.step, report.steps)
-            if time.monotonic() - shown_at > CURRICULUM_EVERY_S:
-                shown_at = time.monotonic()
-                with may_be_missed("curriculum"):
-                    show_curriculum(run)
-            log.info(
-                "step %d of %d, stage %s: reward %.3f, correct %.0f %%, faster than the reference %.0f %%",
-                report.step,
-                report.steps,
-                report.stage,
-                report.reward_mean,
-                100 * report.correct_rate,
-                100 * report.fast_1_rate,
-            )
+        with contextlib.closing(trainer):
+            while not trainer.done:
+                report = trainer.step()
+                progress("steps", report.step, report.steps)
+                if time.monotonic() - shown_at > CURRICULUM_EVERY_S:
+                    shown_at = time.monotonic()
+                    with may_be_missed("curriculum"):
+                        show_curriculum(run)
+                log.info(
+                    "step %d of %d, stage %s: reward %.3f, correct %.0f %%, beats the reference %.0f %%",
+                    report.step,
+                    report.steps,
+                    report.stage,
+                    report.reward_mean,
+                    100 * report.correct_rate,
+                    100 * report.fast_1_rate,
+                )
     return sealed_digest(Store(locate_checkpoint(run.root, run.name)))

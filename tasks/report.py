@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,8 @@ from kernel_core.stage_work import flat
 from kernel_core.store import Store
 from tasks.artifacts import MAX_ROWS, artifact_key, code_block, link_to, page, picture, publish, table
 from tasks.faults import RETRIES
+
+log = logging.getLogger(__name__)
 
 
 @task(name="report corpus", tags=["report"], **RETRIES)
@@ -80,7 +83,10 @@ def report_winners(store: Store) -> None:
 
 @task(name="report training", tags=["report"], **RETRIES)
 def report_training(run: Run) -> None:
-    """One row a step: the newest ones, if there are more than a table may hold."""
+    """The page of curves, and one row a step: the newest ones, if there are more than a table may hold."""
+    from kernel_core.learn.run_report import write_report
+
+    log.info("curves and answers: %s", run.store.path(write_report(run.store)))
     rows = list(run.store.lines("metrics.jsonl"))[-MAX_ROWS:]
     table("training-metrics", rows, f"All steps: {run.store.path('metrics.jsonl')}")
 

@@ -187,3 +187,35 @@ def test_each_exemplar_says_why_it_is_shown() -> None:
     shown = "\n".join(message["content"] for message in prompt([sibling], template="full"))
     assert "applies shift too; our judge found it correct; our judge predicts 2.5x" in shown
     assert "its maker" not in shown
+
+
+def thinking_turn(text: str) -> Turn:
+    one = turn(0)
+    candidate = one.candidate.model_copy(update={"thinking": "one pass over the rows"})
+    completion = one.completion.model_copy(update={"text": text})
+    return one.model_copy(update={"candidate": candidate, "completion": completion})
+
+
+@pytest.mark.parametrize(
+    ("thoughts", "shows", "asks"),
+    [("drop", None, False), ("keep", "one pass over the rows", False), ("summary", "It fuses both.", True)],
+)
+@pytest.mark.parametrize("template", ["compact", "full"])
+def test_what_later_prompts_show_of_earlier_thoughts(thoughts, shows, asks, template):
+    one = thinking_turn("<think>…</think><KERNEL>…</KERNEL><SUMMARY>\nIt fuses both.\n</SUMMARY>")
+    config = RolloutConfig(thoughts=thoughts, prompt_budget=4000, template=template)
+    messages = build_prompt(PROBLEM, [], [one], config, lambda text: len(text) // 4)
+    answer = next(m["content"] for m in messages if m["role"] == "assistant")
+    for text in ("one pass over the rows", "It fuses both."):
+        assert (text in answer) is (text == shows)
+    assert ("SUMMARY" in messages[-1]["content"]) is asks
+
+
+def test_a_long_summary_is_cut_and_a_missing_one_shows_nothing():
+    config = RolloutConfig(thoughts="summary", prompt_budget=4000)
+    long, none = (
+        build_prompt(PROBLEM, [], [thinking_turn(text)], config, lambda text: len(text) // 4)
+        for text in (f"<SUMMARY>{'x' * 5000}</SUMMARY>", "<SUMMARY>never closed")
+    )
+    assert "x" * 800 in long[-2]["content"] and "x" * 801 not in long[-2]["content"]
+    assert "SUMMARY" not in none[-2]["content"]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel_core.config import CurriculumConfig, RewardWeights
+from kernel_core.config import CurriculumConfig, RewardWeights, build
 from kernel_core.records import (
     Candidate,
     Completion,
@@ -15,8 +15,10 @@ from kernel_core.records import (
     Turn,
     Verdict,
 )
+from kernel_core.reward_presets import REWARD_PRESETS
 from kernel_core.rewards import SPEEDUP_CAP, reward, speed_term, worth
 
+PRESETS = [stage.weights for stages in REWARD_PRESETS.values() for stage in stages]
 STAGES = {stage.name: stage.weights for stage in CurriculumConfig().stages}
 EQUAL = RewardWeights(
     format=1, compile=1, correct=1, speed=1, own_share=1, thinking=1, length=1, hack_penalty=-0.5
@@ -27,7 +29,9 @@ speedups = st.floats(0.01, 40)
 shares = st.floats(0, 1)
 
 
-def turn_of(verdict, *, speedup=None, own_share=None, launches=1, thinking="", repeats=False, parsed=True):
+def turn_of(
+    verdict, *, speedup=None, own_share=None, launches=1, thinking="", repeats=False, parsed=True, passed=0
+):
     timing = None
     if speedup is not None:
         timing = Timing(median_ms=1.0, ci_low_ms=1.0, ci_high_ms=1.0, num_calls=9, clock="device_events")
@@ -44,7 +48,7 @@ def turn_of(verdict, *, speedup=None, own_share=None, launches=1, thinking="", r
             candidate_sha=candidate.sha256,
             verdict=verdict,
             trials=3,
-            trials_passed=3 if verdict is Verdict.CORRECT else 0,
+            trials_passed=3 if verdict is Verdict.CORRECT else passed,
             timing=timing,
             reference_timing=timing,
             speedup=speedup,
@@ -105,10 +109,57 @@ def test_a_correct_kernel_at_parity_is_paid_for_its_speed():
     assert speed_term(None) == 0.0
 
 
+@pytest.mark.parametrize(
+    ("form", "at_half", "at_parity", "at_2x", "at_9x", "at_40x"),
+    [
+        ("log", 0.2925, 0.5, 0.7925, 1.661, 2.0),
+        ("ratio", 0.5, 1.0, 2.0, 9.0, 15.0),
+        ("clipped", 0.5, 1.0, 2.0, 3.0, 3.0),
+        ("above_parity", 0.0, 0.0, 1.0, 8.0, 14.0),
+    ],
+)
+def test_forms_of_the_speed_term(form, at_half, at_parity, at_2x, at_9x, at_40x):
+    found = [speed_term(s, form) for s in (0.5, 1.0, 2.0, 9.0, 40.0)]
+    assert found == pytest.approx([at_half, at_parity, at_2x, at_9x, at_40x], abs=1e-3)
+    assert speed_term(None, form) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("preset", "turn", "total"),
+    [
+        ("kevin", turn_of(Verdict.CORRECT, speedup=1.0), 1.3),
+        ("kevin", turn_of(Verdict.CORRECT, speedup=0.5), 0.8),
+        ("kevin", turn_of(Verdict.WRONG, passed=2), 0.0),
+        ("dr_kernel", turn_of(Verdict.CORRECT, speedup=5.0, own_share=0.25), 1 + 3 + 0.25),
+        ("dr_kernel", turn_of(Verdict.CORRECT, speedup=0.6, own_share=None), 1.6),
+        ("dr_kernel", turn_of(Verdict.CRASHED), 0.0),
+        ("seed", turn_of(Verdict.CORRECT, speedup=2.0), 0.05 + 0.1 + 0.5 + 0.35),
+        ("seed", turn_of(Verdict.CORRECT, speedup=0.5), 0.65),
+        ("dojo", turn_of(Verdict.CORRECT, speedup=3.0, own_share=1.0), 0.05 + 0.5 + 0.5 + 0.2),
+    ],
+)
+def test_last_stage_of_each_preset(preset, turn, total):
+    assert reward(turn, REWARD_PRESETS[preset][-1].weights).total == pytest.approx(total)
+
+
+def test_partial_credit_pays_a_wrong_kernel_for_trials_and_a_hack_for_nothing():
+    weights = RewardWeights(correct=1.0, partial_credit=True)
+    assert reward(turn_of(Verdict.WRONG, passed=2), weights).total == pytest.approx(2 / 3)
+    assert reward(turn_of(Verdict.HACKED, passed=3), weights).total == 0.0
+    assert reward(turn_of(Verdict.CORRECT), weights).total == 1.0
+
+
+@pytest.mark.parametrize("preset", REWARD_PRESETS)
+def test_a_preset_is_chosen_by_name_and_survives_being_written_down(preset):
+    chosen = build(CurriculumConfig, {"rewards": preset})
+    assert chosen.stages == REWARD_PRESETS[preset]
+    assert build(CurriculumConfig, chosen.model_dump(mode="json")) == chosen
+
+
 @given(speedups, speedups)
 def test_a_faster_correct_kernel_never_earns_less(one, other):
     slow, fast = sorted((one, other))
-    for weights in STAGES.values():
+    for weights in PRESETS:
         earned = [reward(turn_of(Verdict.CORRECT, speedup=s), weights).total for s in (slow, fast)]
         assert earned[1] >= earned[0]
     if fast <= SPEEDUP_CAP and fast > slow * 1.001:
@@ -117,7 +168,7 @@ def test_a_faster_correct_kernel_never_earns_less(one, other):
 
 @given(st.sampled_from(FAILURES), speedups, shares, st.sampled_from(["", "a thought", "x" * 9000]))
 def test_no_failure_earns_more_than_a_correct_kernel(verdict, speedup, own_share, thinking):
-    for weights in [*STAGES.values(), EQUAL]:
+    for weights in [*PRESETS, EQUAL]:
         failed = reward(turn_of(verdict, thinking=thinking), weights).total
         for known in (speedup, None):
             right = turn_of(Verdict.CORRECT, speedup=known, own_share=own_share, thinking=thinking)
@@ -126,7 +177,7 @@ def test_no_failure_earns_more_than_a_correct_kernel(verdict, speedup, own_share
 
 @given(st.sampled_from(FAILURES), st.sampled_from(["", "a thought"]))
 def test_no_hack_earns_more_than_any_other_kernel_that_parses(verdict, thinking):
-    for weights in [*STAGES.values(), EQUAL]:
+    for weights in [*PRESETS, EQUAL]:
         hacked = reward(turn_of(Verdict.HACKED, thinking=thinking), weights).total
         if verdict is not Verdict.MALFORMED:
             assert reward(turn_of(verdict, thinking=thinking), weights).total >= hacked
@@ -134,7 +185,7 @@ def test_no_hack_earns_more_than_any_other_kernel_that_parses(verdict, thinking)
 
 @given(st.sampled_from(list(Verdict)), shares)
 def test_handing_in_the_same_kernel_again_never_earns_anything(verdict, own_share):
-    for weights in [*STAGES.values(), EQUAL]:
+    for weights in [*PRESETS, EQUAL]:
         first = reward(turn_of(verdict, own_share=own_share), weights).total
         again = reward(turn_of(verdict, own_share=own_share, repeats=True), weights).total
         assert again <= 0.0

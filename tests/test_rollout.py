@@ -1,13 +1,17 @@
 """Conversations from prompt to evaluation, with the real judge."""
 
+import time
+
 import pytest
 
 from kernel_core.config import GymConfig, PolicyConfig, RolloutConfig, SamplingConfig
 from kernel_core.errors import ConfigError, GymUnavailable
 from kernel_core.gym import open_gym
+from kernel_core.parse import parse_completion
 from kernel_core.policy.new import new_policy
 from kernel_core.policy.scripted import ScriptedPolicy
 from kernel_core.problems.generate import generate
+from kernel_core.progress import silent
 from kernel_core.prompt import format_completion
 from kernel_core.records import Candidate, Exemplar, NoCandidate, Verdict
 from kernel_core.retrieval.protocol import Neighbour
@@ -125,6 +129,147 @@ def test_progress_counts_every_turn_of_every_conversation(gym):
     )
     assert seen["sample"][-1] == seen["judge"][-1] == (8, 8)
     assert all(list(steps) == sorted(steps) for steps in seen.values())
+
+
+class Slow:
+    """A policy or a gym that takes its time: the real one, after a pause."""
+
+    def __init__(self, real, seconds: float) -> None:
+        self.real, self.seconds, self.spans = real, seconds, []
+        self.version, self.count_tokens = real.version, getattr(real, "count_tokens", None)
+
+    def sample(self, prompts, **settings):
+        return self._timed(lambda: self.real.sample(prompts, **settings))
+
+    def judge(self, requests, progress=silent):
+        return self._timed(lambda: self.real.judge(requests, progress))
+
+    def _timed(self, act):
+        begun = time.monotonic()
+        time.sleep(self.seconds)
+        result = act()
+        self.spans.append((begun, time.monotonic()))
+        return result
+
+
+def test_writing_goes_on_while_others_are_judged(gym):
+    """Four parts, two turns: in sequence 8 pauses of each kind, overlapped little more than 8 in all."""
+    problems = [made.problem for made in generate("train", 4, seed=8)]
+    alone = config(sampling=SamplingConfig(max_new_tokens=12, batch_size=2))
+    results, seconds = [], []
+    for overlap in (True, False):
+        policy, judges = Slow(ScriptedPolicy([BAD]), 0.1), Slow(gym, 0.1)
+        settings = alone.model_copy(update={"overlap": overlap})
+        begun = time.monotonic()
+        rollouts = roll_out(policy, judges, problems, None, settings, group_size=2, seed=0)
+        seconds.append(time.monotonic() - begun)
+        results.append(rollouts.groups)
+        both = sum(
+            max(0.0, min(written[1], judged[1]) - max(written[0], judged[0]))
+            for written in policy.spans
+            for judged in judges.spans
+        )
+        assert (both > 0.3) is overlap
+        assert rollouts.seconds_judging > 0.0
+    assert seconds[0] < seconds[1]
+    assert [[t.candidate for c in g.trajectories for t in c.turns] for g in results[0]] == [
+        [t.candidate for c in g.trajectories for t in c.turns] for g in results[1]
+    ]
+
+
+def test_overlap_changes_no_bit_of_what_is_written(gym):
+    texts = [problem.source for problem in PROBLEMS] + [answer(made, "fused") for made in MADE]
+    tiny = PolicyConfig(hidden_size=32, num_layers=1, num_heads=2, vocab_size=400)
+    policy = new_policy(tiny, texts, seed=0)
+    problems = [made.problem for made in generate("train", 3, seed=9)]
+    settings = config(sampling=SamplingConfig(max_new_tokens=24, batch_size=2))
+    side_by_side, one_by_one = (
+        roll_out(
+            policy, judges, problems, None, settings.model_copy(update={"overlap": o}), group_size=2, seed=3
+        )
+        for o, judges in ((True, Slow(gym, 0.02)), (False, gym))
+    )
+    assert [group.problem_id for group in side_by_side.groups] == [p.id for p in problems]
+    for key, sample in side_by_side.samples.items():
+        assert sample.token_ids.tobytes() == one_by_one.samples[key].token_ids.tobytes()
+        assert sample.logprobs.tobytes() == one_by_one.samples[key].logprobs.tobytes()
+
+
+class FailsOn:
+    """The real gym, but for candidates that it cannot work on; with `times`, only so often."""
+
+    def __init__(self, gym, shas, times=10**9) -> None:
+        self.gym, self.shas, self.left = gym, shas, times
+        self.version = gym.version
+
+    def judge(self, requests, progress=silent):
+        met = [r for r in requests if getattr(r.candidate, "sha256", None) in self.shas]
+        if met and self.left > 0:
+            self.left -= 1
+            raise GymUnavailable("three judges in a row died")
+        return self.gym.judge(requests, progress)
+
+
+def naive_or_fused(messages, seed):
+    return answer(MADE[0], "fused" if seed % 2 else "naive")
+
+
+def test_a_fault_of_ours_takes_out_its_own_conversation_only_and_is_counted(gym):
+    rollouts = roll_out(
+        ScriptedPolicy(naive_or_fused), gym, PROBLEMS[:1], None, config(), group_size=6, seed=1
+    )
+    first = [one.turns[0].candidate.sha256 for one in rollouts.groups[0].trajectories]
+    poison = min(set(first), key=first.count)
+    assert 0 < first.count(poison) < 6
+    settings = {"retriever": None, "config": config(), "group_size": 6, "seed": 1}
+    policy = ScriptedPolicy(naive_or_fused)
+    failing = FailsOn(gym, {poison})
+    with pytest.raises(GymUnavailable):
+        roll_out(policy, failing, PROBLEMS[:1], **settings)
+    left = roll_out(policy, failing, PROBLEMS[:1], **settings, leave_out_faults=True)
+    kept = left.groups[0].trajectories
+    assert left.num_left_out == 6 - len(kept) >= first.count(poison)
+    assert all(turn.candidate.sha256 != poison for one in kept for turn in one.turns)
+    assert left.num_retried > 0
+
+
+def test_a_passing_fault_of_ours_is_retried_and_nothing_is_lost(gym):
+    policy = ScriptedPolicy(naive_or_fused)
+    usual = roll_out(policy, gym, PROBLEMS[:1], None, config(), group_size=2, seed=1)
+    shas = {turn.candidate.sha256 for one in usual.groups[0].trajectories for turn in one.turns}
+    once = FailsOn(gym, shas, times=1)
+    again = roll_out(policy, once, PROBLEMS[:1], None, config(), group_size=2, seed=1, leave_out_faults=True)
+    assert (again.num_left_out, again.num_retried) == (0, 2)
+    assert len(again.groups[0].trajectories) == 2
+
+
+def test_a_gym_that_answers_nothing_is_an_error_even_where_faults_are_left_out(gym):
+    shas = {answer_sha(grade) for grade in ("naive", "fused")}
+    with pytest.raises(GymUnavailable):
+        roll_out(
+            ScriptedPolicy(naive_or_fused),
+            FailsOn(gym, shas),
+            PROBLEMS[:1],
+            None,
+            config(),
+            group_size=4,
+            seed=1,
+            leave_out_faults=True,
+        )
+
+
+def answer_sha(grade):
+    return parse_completion(answer(MADE[0], grade), "stop").sha256
+
+
+def test_a_kernel_that_is_fast_enough_ends_its_conversation_and_a_correct_one_does_not(gym):
+    policy = ScriptedPolicy(naive_or_fused)
+    for threshold, turns in ((0.01, 1), (1000.0, 2)):
+        settings = config(stop_at_speedup=threshold)
+        rollouts = roll_out(policy, gym, PROBLEMS[:1], None, settings, group_size=2, seed=1)
+        trajectories = rollouts.groups[0].trajectories
+        assert all(one.turns[0].evaluation.correct for one in trajectories)
+        assert [len(one.turns) for one in trajectories] == [turns, turns]
 
 
 def test_a_problem_given_twice_is_refused(gym):

@@ -28,6 +28,12 @@ class Row:
     advantage: float = 1.0
     sampler_logprobs: npt.NDArray[np.float32] | None = None
     """Of each answer token, as the sampler had them; None for answers that nobody sampled."""
+    conversation: int = 0
+    """Which of a step's conversations the row is a turn of."""
+    kept: bool = True
+    """Whether it is in the loss: rejection takes rows out and leaves them in returns and baselines."""
+    importance: npt.NDArray[np.float32] | None = None
+    """Weight of each answer token's objective; None is 1 everywhere."""
 
     def __len__(self) -> int:
         return len(self.prompt_ids) + len(self.answer_ids)
@@ -44,6 +50,10 @@ class Batch:
     advantages_B: torch.Tensor
     sampler_logprobs_B_C: torch.Tensor
     """0 where masked out, and everywhere for rows without them."""
+    importance_B_C: torch.Tensor
+    """Weight of each answer token's objective; 1 for rows without any."""
+    row_weights_B: torch.Tensor
+    """What a token of each row counts in the loss."""
     num_answer_tokens: int
     """Tokens that carry loss."""
 
@@ -71,19 +81,29 @@ def plan_batches(lengths: Sequence[int], token_budget: int) -> list[list[int]]:
     return batches
 
 
-def collate(rows: Sequence[Row], pad_id: int, device: torch.device | str) -> Batch:
-    """Pad some rows to the longest of them."""
+def collate(
+    rows: Sequence[Row],
+    pad_id: int,
+    device: torch.device | str,
+    row_weights: Sequence[float] | None = None,
+) -> Batch:
+    """Pad some rows to the longest of them; `row_weights` (1 by default) is what a token of each counts."""
     width = max(len(row) for row in rows)
     first = min(len(row.prompt_ids) for row in rows)
     ids_B_T = np.full((len(rows), width), pad_id, np.int64)
     mask_B_T = np.zeros((len(rows), width), np.float32)
     logprobs_B_T = np.zeros((len(rows), width), np.float32)
-    for row, ids_T, mask_T, logprobs_T in zip(rows, ids_B_T, mask_B_T, logprobs_B_T, strict=True):
+    importance_B_T = np.ones((len(rows), width), np.float32)
+    for row, ids_T, mask_T, logprobs_T, importance_T in zip(
+        rows, ids_B_T, mask_B_T, logprobs_B_T, importance_B_T, strict=True
+    ):
         start, end = len(row.prompt_ids), len(row)
         ids_T[:start], ids_T[start:end] = row.prompt_ids, row.answer_ids
         mask_T[start:end] = 1.0
         if row.sampler_logprobs is not None:
             logprobs_T[start:end] = row.sampler_logprobs
+        if row.importance is not None:
+            importance_T[start:end] = row.importance
     advantages_B = np.array([row.advantage for row in rows], np.float32)
     ids = torch.from_numpy(ids_B_T).to(device)
     return Batch(
@@ -92,5 +112,7 @@ def collate(rows: Sequence[Row], pad_id: int, device: torch.device | str) -> Bat
         mask_B_C=torch.from_numpy(mask_B_T[:, first:]).to(device),
         advantages_B=torch.from_numpy(advantages_B).to(device),
         sampler_logprobs_B_C=torch.from_numpy(logprobs_B_T[:, first:]).to(device),
+        importance_B_C=torch.from_numpy(importance_B_T[:, first:]).to(device),
+        row_weights_B=torch.tensor(row_weights or [1.0] * len(rows), dtype=torch.float32, device=device),
         num_answer_tokens=sum(len(row.answer_ids) for row in rows),
     )

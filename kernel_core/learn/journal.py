@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from kernel_core.evaluation_tables import TURN_SCHEMA, parquet, turn_rows
 from kernel_core.learn import checkpoint
+from kernel_core.learn.alarms import Alarm, alarms_after
 from kernel_core.learn.grade import GradedTurn
 from kernel_core.records import Candidate, Group, Problem
 from kernel_core.scores import SpeedKind
@@ -94,13 +95,20 @@ class Journal:
         self._store.write(f"turns/{name}", parquet(rows, GRADED_SCHEMA))
         self._store.write(f"evaluations/{name}", parquet(turn_rows(problems, groups, kind), TURN_SCHEMA))
 
-    def write_metrics(self, step: int, words: Mapping[str, str], numbers: Mapping[str, float]) -> None:
-        """A row of `metrics.jsonl`, and its numbers as points of tensorboard's curves."""
+    def write_metrics(self, step: int, words: Mapping[str, str], numbers: Mapping[str, float]) -> list[Alarm]:
+        """A row of `metrics.jsonl`, and its numbers as points of tensorboard's curves.
+
+        Gives the alarms that ring with it; they stand in the row as well.
+        """
+        alarms = alarms_after([*self._store.lines(METRICS), {"step": step, **numbers}])
+        if alarms:
+            words = {**words, "alarm": "; ".join(f"{alarm.kind}: {alarm.detail}" for alarm in alarms)}
         self._store.append_line(METRICS, {"step": step, **words, **numbers})
         if self._curves is not None:
             for name, value in numbers.items():
                 self._curves.add_scalar(name, value, step)
             self._curves.flush()
+        return alarms
 
     def _open_curves(self, step: int) -> None:
         if self._curves is not None:

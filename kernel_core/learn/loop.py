@@ -26,13 +26,19 @@ from kernel_core.curriculum import (
 from kernel_core.errors import ConfigError
 from kernel_core.gym.protocol import Gym
 from kernel_core.learn import checkpoint
+from kernel_core.learn.alarms import Alarm
+from kernel_core.learn.batch import Row
 from kernel_core.learn.clock import Clock, repeatable
-from kernel_core.learn.grade import GradedTurn, grade, rows_of
+from kernel_core.learn.experience import Experience, gather
+from kernel_core.learn.grade import rows_of
 from kernel_core.learn.journal import Journal
 from kernel_core.learn.measure import Metrics, measure, probe_of
 from kernel_core.learn.practice import Practice
+from kernel_core.learn.sharded import ShardedUpdate
 from kernel_core.learn.step_report import StepReport
-from kernel_core.learn.update import UpdateReport, computing_in, keep_master_weights, new_optimiser, update
+from kernel_core.learn.update import UpdateReport, keep_master_weights, new_optimiser, update
+from kernel_core.policy.publish import Publisher
+from kernel_core.policy.sampler import open_sampler
 from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.progress import Progress, silent
 from kernel_core.records import Problem
@@ -74,12 +80,17 @@ class Trainer:
         self._name = digest_of([config.model_dump(mode="json"), policy.version])[:8]
         keep_master_weights(policy)
         self._optimiser = new_optimiser(policy.model, config.lr)
+        self._team = ShardedUpdate(config, policy, self._optimiser) if config.learners > 1 else None
+        self._sampler = open_sampler(config, policy, store)
+        self._publisher = Publisher(self._sampler, policy, config.sampler.max_gap)
         self._reference: Any = None
         self._step = -1
         self._curriculum = CurriculumState()
         self._seconds = 0.0
         self._num_threads = torch.get_num_threads()
         self._unfinished = False
+        self._published = False
+        self._stopped = False
         self._go_on()
 
     @property
@@ -94,9 +105,9 @@ class Trainer:
 
     @property
     def done(self) -> bool:
-        """Whether the last step or the last minute is over."""
+        """Whether the last step or the last minute is over, or an alarm ended the run."""
         out_of_time = self.config.minutes is not None and self._seconds >= 60 * self.config.minutes
-        return self._step >= self.config.steps or (self._step >= 1 and out_of_time)
+        return self._stopped or self._step >= self.config.steps or (self._step >= 1 and out_of_time)
 
     def step(self) -> StepReport:
         """One step. After an error in it (the gym's, a full disk) call it again: it begins anew from the
@@ -107,11 +118,20 @@ class Trainer:
             self._go_on()
         self._unfinished = True
         with repeatable(self._num_threads, self.policy.device):
+            if not self._published:
+                self._publisher.publish()
+                self._published = True
             if self._step < 0:
                 self._begin()
             report = self._one_step()
         self._unfinished = False
         return report
+
+    def close(self) -> None:
+        """End what the trainer started: connections to a sampler, and other learners."""
+        self._sampler.close()
+        if self._team is not None:
+            self._team.close()
 
     def _go_on(self) -> None:
         """Take up the newest checkpoint, and forget whatever was written after it."""
@@ -123,10 +143,14 @@ class Trainer:
             self._step = state["step"]
             self._name = state["name"]
             self._seconds = state["seconds"]
+            self._stopped = state["stopped"]
             self._num_threads = state["num_threads"]
             self._curriculum = CurriculumState.model_validate(state["curriculum"])
             checkpoint.list_checkpoint(self._store, self._step, self.policy.version)
             log.info("going on after step %d, stage %s", self._step, self._stage)
+            if self._team is not None:
+                self._team.take()
+        self._published = False
         self._journal.go_back(self._step)
         if self.config.kl_coefficient and folder is not None:
             self._reference = self._load_reference()
@@ -147,26 +171,42 @@ class Trainer:
     def _one_step(self) -> StepReport:
         step, stage = self._step + 1, self.config.curriculum.stages[self._curriculum.stage_index]
         clock = Clock(self._progress)
-        problems = self._practice.choose(self._curriculum, step)
-        rollouts = self._roll_out(problems, step, clock)
-        graded = grade(rollouts.groups, stage.weights, self.config)
-        rows = rows_of(graded, rollouts)
-        report = update(self.policy, self._optimiser, rows, self.config, self._reference, clock.phase())
+        gathered = gather(
+            self.config,
+            stage.weights,
+            lambda draw, taken: self._practice.choose(self._curriculum, step, draw, taken),
+            lambda problems, draw: self._roll_out(problems, step, draw, clock),
+        )
+        rows = rows_of(
+            gathered.graded,
+            gathered.rollouts,
+            self.config.profile_rejection,
+            seed=seed_of(self.config.seed, "profile rejection", step),
+        )
+        report = self._update(rows, clock)
         if report.num_optimiser_steps:
             self.policy.set_version(f"{self._name}@{step}")
         clock.finish("update")
+        publication = self._publisher.publish()
+        clock.finish("publish")
 
-        self._curriculum = observe_answers(self._curriculum, _passed(problems, graded))
+        self._curriculum = observe_answers(self._curriculum, _passed(gathered))
         probe = self._probe(step, clock) if step % self.config.curriculum.probe_every == 0 else None
         self._curriculum, event = advance(self._curriculum, probe, step, self.config.curriculum)
         if event is not None:
             log.info("step %d: %s from %s to %s (%s)", *event.model_dump(exclude_none=True).values())
 
-        metrics = measure(graded, self._kind)
+        metrics = measure(gathered.graded, self._kind) | _faults(gathered)
+        metrics |= {"publish/gap": publication.gap, "publish/moved": publication.moved}
         num_sampled = sum(len(row.answer_ids) for row in rows)
-        self._journal.write_tables(step, stage.name, problems, rollouts.groups, graded, self._kind)
+        self._journal.write_tables(
+            step, stage.name, gathered.problems, gathered.rollouts.groups, gathered.graded, self._kind
+        )
         clock.finish("tables")
-        self._write_metrics(step, stage.name, metrics, report, probe, event, num_sampled, clock)
+        alarms = self._write_metrics(step, stage.name, metrics, report, probe, event, num_sampled, clock)
+        for alarm in alarms:
+            log.warning("step %d: %s: %s; %s", step, alarm.kind, alarm.detail, alarm.advice)
+        self._stopped = any(alarm.kind in self.config.alarms_stop for alarm in alarms)
         self._step = step
         self._seconds += clock.total
         saved = self._save() if step % self.config.checkpoint_every == 0 or self.done else None
@@ -176,6 +216,7 @@ class Trainer:
             steps=self.config.steps,
             stage=stage.name,
             event=event,
+            alarms=tuple(alarms),
             reward_mean=metrics["reward/mean"],
             verdicts={
                 key.removeprefix("verdict/"): value
@@ -195,37 +236,41 @@ class Trainer:
     def _stage(self) -> str:
         return self.config.curriculum.stages[self._curriculum.stage_index].name
 
-    def _roll_out(self, problems: list[Problem], step: int, clock: Clock) -> Rollouts:
-        with computing_in(self.policy, self.config.policy.dtype == "bfloat16"):
-            rollouts = roll_out(
-                self.policy,
-                self._gym,
-                problems,
-                self._retriever,
-                self.config.rollout,
-                group_size=self.config.group_size,
-                seed=seed_of(self.config.seed, "rollout", step),
-                progress=clock.phase(),
-            )
+    def _roll_out(self, problems: list[Problem], step: int, draw: int, clock: Clock) -> Rollouts:
+        rollouts = roll_out(
+            self._sampler,
+            self._gym,
+            problems,
+            self._retriever,
+            self.config.rollout,
+            group_size=self.config.group_size,
+            seed=seed_of(self.config.seed, "rollout", step, *[draw] * (draw > 0)),
+            leave_out_faults=True,
+            progress=clock.phase(),
+        )
         clock.finish("rollout")
         return rollouts
 
     def _probe(self, step: int, clock: Clock) -> Probe:
         """One answer to each validation problem. The judge's inputs are the same at every probe."""
-        with computing_in(self.policy, self.config.policy.dtype == "bfloat16"):
-            rollouts = roll_out(
-                self.policy,
-                self._gym,
-                self._practice.probe_problems(),
-                self._retriever,
-                self.config.rollout.model_copy(update={"turns": 1}),
-                group_size=1,
-                seed=seed_of(self.config.seed, "probe", step),
-                judge_seed=seed_of("probe"),
-                progress=clock.phase("probe"),
-            )
+        rollouts = roll_out(
+            self._sampler,
+            self._gym,
+            self._practice.probe_problems(),
+            self._retriever,
+            self.config.rollout.model_copy(update={"turns": 1}),
+            group_size=1,
+            seed=seed_of(self.config.seed, "probe", step),
+            judge_seed=seed_of("probe"),
+            progress=clock.phase("probe"),
+        )
         clock.finish("probe")
         return probe_of(rollouts.groups, step, self._kind)
+
+    def _update(self, rows: list[Row], clock: Clock) -> UpdateReport:
+        if self._team is not None:
+            return self._team.update(rows)
+        return update(self.policy, self._optimiser, rows, self.config, self._reference, clock.phase())
 
     def _write_metrics(
         self,
@@ -237,7 +282,7 @@ class Trainer:
         event: StageEvent | None,
         num_sampled: int,
         clock: Clock,
-    ) -> None:
+    ) -> list[Alarm]:
         words = {"stage": stage}
         if event is not None:
             words["event"] = f"{event.kind} to {event.to_stage}: {event.reason}"
@@ -251,13 +296,16 @@ class Trainer:
             **(_probe_metrics(probe) if probe is not None else {}),
             **{f"seconds/{name}": round(value, 3) for name, value in clock.seconds.items()},
         }
-        self._journal.write_metrics(step, words, numbers)
+        return self._journal.write_metrics(step, words, numbers)
 
     def _save(self) -> str:
+        if self._team is not None:
+            self._team.give_moments()
         state = {
             "step": self._step,
             "name": self._name,
             "seconds": self._seconds,
+            "stopped": self._stopped,
             "num_threads": self._num_threads,
             "curriculum": self._curriculum.model_dump(mode="json"),
         }
@@ -270,12 +318,22 @@ class Trainer:
         return saved.model.requires_grad_(False).eval()
 
 
-def _passed(problems: list[Problem], graded: list[list[GradedTurn]]) -> dict[str, list[bool]]:
+def _passed(gathered: Experience) -> dict[str, list[bool]]:
     """Whether each answer was correct, by problem family."""
     passed: dict[str, list[bool]] = defaultdict(list)
-    for problem, group in zip(problems, graded, strict=True):
+    for problem, group in zip(gathered.problems, gathered.graded, strict=True):
         passed[problem.family] += [one.turn.evaluation.correct for one in group]
     return dict(passed)
+
+
+def _faults(gathered: Experience) -> Metrics:
+    """What was drawn again, and what a fault of ours cost: never a reward, always a number."""
+    return {
+        "batch/num_resampled_groups": gathered.num_resampled,
+        "faults/num_left_out": gathered.rollouts.num_left_out,
+        "faults/num_retried": gathered.rollouts.num_retried,
+        "seconds/judging": round(gathered.rollouts.seconds_judging, 3),
+    }
 
 
 def _probe_metrics(probe: Probe) -> Metrics:

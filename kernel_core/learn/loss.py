@@ -3,11 +3,17 @@
 For a token with ratio r = π(token) / π_old(token) and advantage A:
 
     J = min(r·A, clip(r, 1 − ε_low, 1 + ε_high)·A)          and for A < 0 at least c·A  (dual clip)
-    loss = Σ over tokens of (−J + β·k3 − α·entropy) / normaliser
+    loss = Σ over tokens of (−u·J + β·k3 − α·entropy) · row weight
 
-The sum is over all tokens of all turns and the normaliser is one constant for the step, turns ×
-`max_new_tokens`: every token of a step weighs the same, so a long wrong answer is not let off lightly, and
-the estimator of the gradient stays unbiased (Dr. GRPO's argument against dividing by each answer's length).
+u is the token's importance weight (1 without mismatch correction, see `mismatch.py`). The row weight is what
+`aggregation` makes of the sum over all tokens of all turns that are kept:
+
+| `aggregation` | row weight                  | as in                                                        |
+|---------------|-----------------------------|--------------------------------------------------------------|
+| `constant`    | 1 / (turns × longest answer)| Dr. GRPO, Dr. Kernel: a long wrong answer is not let off     |
+|               |                             | lightly, and the gradient's estimate stays unbiased          |
+| `token`       | 1 / (tokens of the step)    | DAPO: the same up to a factor that depends on the answers    |
+| `turn`        | 1 / (turns × its tokens)    | GRPO: every turn weighs the same, so tokens of long ones less|
 
 k3 = exp(d) − d − 1 with d = log π_ref − log π is Schulman's non-negative, unbiased estimate of
 KL(π ‖ π_ref) on tokens drawn from π.
@@ -15,9 +21,13 @@ KL(π ‖ π_ref) on tokens drawn from π.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
+
+Aggregation = Literal["constant", "token", "turn"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +90,20 @@ def k3(logprobs_B_C: torch.Tensor, reference_logprobs_B_C: torch.Tensor) -> torc
     return torch.exp(difference) - difference - 1.0
 
 
+def row_weights(lengths: Sequence[int], aggregation: Aggregation, longest: int) -> list[float]:
+    """What a token of each row counts, given the answer lengths of all rows that are in the loss.
+
+    `longest` is the most tokens an answer may have. An empty row counts nothing.
+    """
+    match aggregation:
+        case "constant":
+            return [1.0 / (len(lengths) * longest) for _ in lengths]
+        case "token":
+            return [1.0 / max(1, sum(lengths))] * len(lengths)
+        case "turn":
+            return [1.0 / (len(lengths) * length) if length else 0.0 for length in lengths]
+
+
 def summed_loss(
     objective_B_C: torch.Tensor,
     entropy_B_C: torch.Tensor,
@@ -87,7 +111,7 @@ def summed_loss(
     mask_B_C: torch.Tensor,
     settings: LossSettings,
 ) -> torch.Tensor:
-    """The sum over answer tokens, not yet divided by the step's normaliser."""
+    """The sum over answer tokens, each counting what `mask_B_C` holds for it (0 for all others)."""
     loss_B_C = -objective_B_C
     if settings.entropy_coefficient:
         loss_B_C = loss_B_C - settings.entropy_coefficient * entropy_B_C

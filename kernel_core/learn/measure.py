@@ -7,8 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from kernel_core.curriculum import Probe
+from kernel_core.learn.alarms import is_junk
 from kernel_core.learn.grade import GradedTurn, varies
 from kernel_core.records import Group, Turn, Verdict
+from kernel_core.rewards import known_own_share
 from kernel_core.scores import Outcome, SpeedKind, outcome_of
 
 Metrics = dict[str, float]
@@ -31,6 +33,8 @@ def measure(graded: Sequence[Sequence[GradedTurn]], kind: SpeedKind) -> Metrics:
         metrics[f"multiturn/turn_{index}/reward_mean"] = float(np.mean([one.terms.total for one in these]))
         for name in ("format_rate", "compile_rate", "correct_rate", "fast_1_rate"):
             metrics[f"multiturn/turn_{index}/{name}"] = rates[f"kernel/{name}"]
+        for verdict in Verdict:
+            metrics[f"multiturn/turn_{index}/verdict/{verdict}"] = rates[f"verdict/{verdict}"]
     metrics["multiturn/success_rate"] = _success_rate(graded)
     metrics["multiturn/repeat_rate"] = float(np.mean([one.turn.repeats_earlier for one in flat]))
     return metrics
@@ -46,11 +50,15 @@ def kernel_rates(turns: Sequence[Turn], kind: SpeedKind) -> Metrics:
         "kernel/hack_rate": _share([outcome.verdict is Verdict.HACKED for outcome in outcomes]),
         "kernel/fast_1_rate": _share([outcome.faster_than(1.0, kind) for outcome in outcomes]),
         "kernel/truncated_rate": _share([turn.completion.finish_reason == "length" for turn in turns]),
+        "kernel/junk_rate": _share([is_junk(turn.completion.text) for turn in turns]),
         "kernel/tokens_mean": float(np.mean([turn.completion.num_tokens for turn in turns])),
     }
     speedups = [speedup for outcome in outcomes if (speedup := outcome.speedup(kind)) is not None]
     if speedups:
         metrics["kernel/speedup_geometric_mean"] = float(np.exp(np.mean(np.log(speedups))))
+    shares = [known_own_share(turn.evaluation) for turn in turns if turn.evaluation.correct]
+    if known := [share for share in shares if share is not None]:
+        metrics["kernel/own_share_mean"] = float(np.mean(known))
     for verdict in Verdict:
         metrics[f"verdict/{verdict}"] = _share([outcome.verdict is verdict for outcome in outcomes])
     return metrics

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,19 +42,26 @@ class Practice:
             )
         return cls(config, problems)
 
-    def choose(self, state: CurriculumState, step: int) -> list[Problem]:
-        """The problems of one step, all different, by learnability; the same for the same state and step."""
+    def choose(
+        self, state: CurriculumState, step: int, draw: int = 0, taken: Sequence[Problem] = ()
+    ) -> list[Problem]:
+        """The problems of one step, all different, by learnability; the same for the same arguments.
+
+        `draw` counts further draws of the same step, which leave out what is `taken`.
+        """
         settings = self.config.problems
-        seed = seed_of(self.config.seed, settings.seed, "practice", step)
+        seed = seed_of(self.config.seed, settings.seed, "practice", step, *[draw] * (draw > 0))
+        used = {problem.id for problem in taken}
         if self.fixed:
-            return self._drawn(state, seed)
+            return self._drawn(state, seed, used)
         families = [name for name in TRAINED if not settings.families or name in settings.families]
         chosen = choose_families(state, families, self.config.problems_per_step, seed)
-        return [
+        drawn = [
             made.problem
             for family, count in sorted(Counter(chosen).items())
             for made in generate("train", count, seed_of(seed, family), (family,))
         ]
+        return [problem for problem in drawn if problem.id not in used]
 
     def probe_problems(self) -> list[Problem]:
         """The validation problems; of a suite of files, which has no split of its own, the first of it."""
@@ -65,12 +73,16 @@ class Practice:
         )
         return load_problems(validation)
 
-    def _drawn(self, state: CurriculumState, seed: int) -> list[Problem]:
-        families = sorted({problem.family for problem in self.fixed})
+    def _drawn(self, state: CurriculumState, seed: int, used: set[str]) -> list[Problem]:
+        free = [problem for problem in self.fixed if problem.id not in used]
+        families = sorted({problem.family for problem in free})
         chance = dict(zip(families, learnability(state.pass_rates, families), strict=True))
-        sizes = Counter(problem.family for problem in self.fixed)
-        weights = np.array([chance[problem.family] / sizes[problem.family] for problem in self.fixed])
+        sizes = Counter(problem.family for problem in free)
+        weights = np.array([chance[problem.family] / sizes[problem.family] for problem in free])
+        count = min(self.config.problems_per_step, len(free))
+        if not count:
+            return []
         picked = np.random.default_rng(seed).choice(
-            len(self.fixed), self.config.problems_per_step, replace=False, p=weights / weights.sum()
+            len(free), count, replace=False, p=weights / weights.sum()
         )
-        return [self.fixed[index] for index in picked]
+        return [free[index] for index in picked]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kernel_core.curriculum import Probe, StageEvent
+from kernel_core.learn.alarms import Alarm
 from kernel_core.learn.update import UpdateReport
 from kernel_core.records import Record
 
@@ -15,6 +16,8 @@ class StepReport(Record):
     stage: str
     event: StageEvent | None
     """The change of stage after this step, if there was one."""
+    alarms: tuple[Alarm, ...] = ()
+    """Early warnings that begin to ring with this step."""
     reward_mean: float
     verdicts: dict[str, float]
     """Share of the turns by verdict."""

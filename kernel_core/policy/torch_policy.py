@@ -15,6 +15,7 @@ from kernel_core.config import PolicyConfig
 from kernel_core.policy import decode
 from kernel_core.policy.folder import KIND, load_parts, write_parts
 from kernel_core.policy.protocol import Messages, Sample
+from kernel_core.policy.static_decode import StaticDecoder, decodes
 from kernel_core.store import Manifest, Store
 
 log = logging.getLogger(__name__)
@@ -40,6 +41,7 @@ class TorchPolicy:
         self.base = base
         """Name or path of the model that LoRA adapters belong to."""
         self.end_ids = _end_ids(model, tokenizer)
+        self._static = StaticDecoder(model) if config.decoding == "static" and decodes(model) else None
         self._version = version
         if tokenizer.chat_template is None:
             tokenizer.chat_template = PLAIN_TEMPLATE
@@ -129,8 +131,7 @@ class TorchPolicy:
         written = dict.fromkeys(range(len(prompts)), _nothing())
         if fits:
             with self._evaluating():
-                rows = decode.decode(
-                    self.model,
+                rows = self._decode(
                     [prompt_ids[row] for row in fits],
                     max_new=[room[row] for row in fits],
                     uniforms_B_T=uniforms(seed, fits, max_new_tokens),
@@ -157,6 +158,11 @@ class TorchPolicy:
 
     def close(self) -> None:
         """Nothing to release: the weights go with the object."""
+
+    def _decode(self, prompts: Sequence[Ids], **settings: Any) -> list[decode.Row]:
+        if self._static is not None:
+            return self._static.decode(prompts, **settings)
+        return decode.decode(self.model, prompts, **settings)
 
     @property
     def _pad_id(self) -> int:

@@ -112,3 +112,40 @@ def test_rows_carry_the_tokens_that_were_sampled():
     assert len(rows) == 1  # the other wrote nothing
     assert rows[0].answer_ids.tolist() == [3]
     assert rows[0].advantage == pytest.approx(1.0)
+
+
+def test_a_stopped_conversation_is_compared_by_what_it_stands_at():
+    """Otherwise the baseline of the others would depend on who stopped."""
+    stopped = conversation(CORRECT, trajectory=0)
+    kept = conversation(CORRECT, CORRECT, trajectory=0, repeats=(1,))
+    other = conversation(WRONG, CORRECT, trajectory=1)
+    (with_stop,) = grade([group(stopped, other)], WEIGHTS, CONFIG)
+    (without,) = grade([group(kept, other)], WEIGHTS, CONFIG)
+    assert [g.advantage for g in with_stop if g.turn.trajectory == 1] == pytest.approx(
+        [g.advantage for g in without if g.turn.trajectory == 1]
+    )
+
+
+def test_masking_regressions_takes_them_out_of_loss_and_baseline():
+    config = CONFIG.model_copy(update={"mask_regressions": True})
+    one = group(
+        conversation(CORRECT, WRONG, trajectory=0),
+        conversation(WRONG, CORRECT, trajectory=1),
+        conversation(WRONG, WRONG, trajectory=2),
+    )
+    (graded,) = grade([one], WEIGHTS, config)
+    last = [g.advantage for g in graded if g.turn.index == 1]
+    assert last == pytest.approx([0.0, 1.0, -1.0])
+
+
+def test_profile_rejection_takes_correct_turns_of_unknown_share_only_as_published():
+    one = group(conversation(WRONG, trajectory=0), conversation(CORRECT, trajectory=1))
+    ids = np.array([1, 2], np.int32)
+    samples = {
+        ("p", trajectory, 0): Sample("", "stop", "v", ids, ids, np.zeros(2, np.float32))
+        for trajectory in (0, 1)
+    }
+    graded, rollouts = grade([one], WEIGHTS, CONFIG), Rollouts(groups=[one], samples=samples)
+    assert [row.kept for row in rows_of(graded, rollouts, "published")] == [True, False]
+    assert [row.kept for row in rows_of(graded, rollouts, "corrected")] == [True, True]
+    assert [row.conversation for row in rows_of(graded, rollouts)] == [0, 1]

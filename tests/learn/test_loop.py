@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from kernel_core.config import SamplerConfig
 from kernel_core.errors import ConfigError
 from kernel_core.learn import checkpoint
 from kernel_core.learn.loop import Trainer
@@ -237,3 +238,44 @@ def test_a_process_killed_with_sigkill_goes_on_bit_for_bit(undisturbed, train_co
     store = Store(tmp_path / "run")
     last = TorchPolicy.load(store.path(checkpoint.newest(store)), train_config.policy)
     assert everything(store, last) == everything(expected_store, expected.policy)
+
+
+@pytest.mark.slow
+def test_a_checkpoint_of_two_learners_goes_on_with_one(train_config, taught, gym, tmp_path):
+    """The first two steps on two processes, the third alone: the policy of three steps on one."""
+    team = train_config.model_copy(update={"learners": 2, "steps": 2})
+    config_file = tmp_path / "config.json"
+    config_file.write_text(team.model_dump_json())
+    script = Path(__file__).with_name("team_run.py")
+    store = Store(tmp_path / "run")
+    subprocess.run(
+        [sys.executable, str(script), str(tmp_path / "run"), str(taught), str(config_file)], check=True
+    )
+    assert [row["step"] for row in store.lines("checkpoints.jsonl")] == [0, 1, 2]
+    trainer, reports = run(train_config, store, taught, gym)
+    assert [report.step for report in reports] == [3]
+    assert trainer.done
+
+
+def test_an_alarm_that_is_told_to_ends_the_run(train_config, taught, gym, tmp_path, monkeypatch):
+    monkeypatch.setattr("kernel_core.learn.alarms.WINDOW", 1)
+    monkeypatch.setattr("kernel_core.learn.alarms.TRUNCATED_SHARE", -1.0)
+    config = train_config.model_copy(update={"alarms_stop": ("junk",)})
+    _, reports = run(config, Store(tmp_path), taught, gym)
+    assert [[alarm.kind for alarm in report.alarms] for report in reports] == [["junk"]]
+    assert list(Store(tmp_path).lines("metrics.jsonl"))[-1]["alarm"].startswith("junk: ")
+    again, none = run(config, Store(tmp_path), taught, gym)
+    assert (again.done, none) == (True, [])
+
+
+def test_a_copy_that_samples_trains_as_the_model_itself_does(
+    undisturbed, train_config, taught, gym, tmp_path
+):
+    config = train_config.model_copy(update={"sampler": SamplerConfig(kind="copy"), "steps": 1})
+    trainer, _ = run(config, Store(tmp_path), taught, gym)
+    store, _, _ = undisturbed
+    ours, theirs = (without_clocks(s.lines("metrics.jsonl"))[1] for s in (Store(tmp_path), store))
+    assert ours["publish/gap"] < 1e-5
+    for name in ("reward/mean", "update/loss", "update/grad_norm"):
+        assert ours[name] == pytest.approx(theirs[name], rel=1e-4)
+    assert trainer.policy.version

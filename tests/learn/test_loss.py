@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel_core.learn.loss import LossSettings, k3, summed_loss, surrogate, token_logprobs
+from kernel_core.learn.loss import LossSettings, k3, row_weights, summed_loss, surrogate, token_logprobs
 
 EVERYTHING_ON = LossSettings(kl_coefficient=0.3, entropy_coefficient=0.05)
 
@@ -119,3 +119,15 @@ def test_k3_is_an_unbiased_estimate_of_kl():
     reference = torch.tensor([0.3, 0.3, 0.4], dtype=torch.float64)
     expected = float((now * k3(now.log()[None], reference.log()[None])[0]).sum())
     assert expected == pytest.approx(float((now * (now / reference).log()).sum()))
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "expected"),
+    [
+        ("constant", [1 / 60, 1 / 60, 1 / 60]),
+        ("token", [1 / 10, 1 / 10, 1 / 10]),
+        ("turn", [1 / 6, 1 / 24, 0.0]),
+    ],
+)
+def test_what_a_token_of_each_row_counts(aggregation, expected):
+    assert row_weights([2, 8, 0], aggregation, longest=20) == pytest.approx(expected)

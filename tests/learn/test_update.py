@@ -1,13 +1,17 @@
 """One update: it raises what was good, lowers what was bad, and does not depend on how rows are batched."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
+from transformers import AutoModelForCausalLM, Gemma2Config, LlamaConfig, Qwen3Config
 
-from kernel_core.config import PolicyConfig, RolloutConfig, SamplingConfig, TrainConfig
+from kernel_core.config import MismatchConfig, PolicyConfig, RolloutConfig, SamplingConfig, TrainConfig
 from kernel_core.learn.batch import Row
 from kernel_core.learn.update import new_optimiser, update
 from kernel_core.policy.new import new_policy
+from kernel_core.policy.torch_policy import TorchPolicy
 
 TEXTS = ["import triton\nimport triton.language as tl\n\n\nclass ModelNew:\n    pass\n"] * 3
 POLICY = PolicyConfig(kind="torch", model="new", hidden_size=32, num_layers=2, num_heads=2, vocab_size=300)
@@ -110,3 +114,92 @@ def test_the_kl_term_holds_the_policy_near_the_reference():
         update(policy, optimiser, rows, config, reference=reference)
         moved.append(abs(logprob_of(policy, rows[0]) - float(rows[0].sampler_logprobs.sum())))
     assert moved[1] < moved[0]
+
+
+def test_rejected_turns_are_counted_and_change_no_weight(policy):
+    before = [p.clone() for p in policy.model.parameters()]
+    rows = [replace(row, kept=False) for row in sampled_rows(policy, [1.0, -1.0])]
+    report = update(policy, new_optimiser(policy.model, lr=1e-3), rows, config_of())
+    assert (report.num_rejected_rows, report.num_optimiser_steps) == (2, 0)
+    assert all(torch.equal(x, y) for x, y in zip(before, policy.model.parameters(), strict=True))
+
+
+def test_a_sampler_that_agrees_is_neither_rejected_nor_weighted(policy):
+    mismatch = MismatchConfig(band=0.001, veto=1e-4, importance_cap=2.0)
+    rows = sampled_rows(policy, [1.0, -1.0, 0.0])
+    report = update(policy, new_optimiser(policy.model, lr=1e-3), rows, config_of(mismatch=mismatch))
+    assert (report.num_mismatched_rows, report.num_rejected_rows) == (0, 0)
+    assert report.importance_mean == pytest.approx(1.0, abs=1e-5)
+    assert report.mismatch_worst < 1e-5
+
+
+def test_a_stale_sampler_is_rejected(policy):
+    stale = [
+        replace(row, sampler_logprobs=row.sampler_logprobs - 0.2 * (index == 1), conversation=index)
+        for index, row in enumerate(sampled_rows(policy, [1.0, -1.0, 0.5]))
+    ]
+    config = config_of(mismatch=MismatchConfig(band=0.01))
+    report = update(policy, new_optimiser(policy.model, lr=1e-3), stale, config)
+    assert (report.num_mismatched_rows, report.num_rejected_rows) == (1, 1)
+    assert report.mismatch_worst == pytest.approx(0.2, rel=1e-3)
+
+
+@pytest.mark.parametrize("aggregation", ["constant", "token", "turn"])
+def test_every_aggregation_moves_the_policy_the_right_way(policy, aggregation):
+    rows = sampled_rows(policy, [1.0, -1.0])
+    before = [logprob_of(policy, row) for row in rows]
+    update(policy, new_optimiser(policy.model, lr=1e-3), rows, config_of(aggregation=aggregation))
+    after = [logprob_of(policy, row) for row in rows]
+    assert after[0] > before[0]
+    assert after[1] < before[1]
+
+
+def test_gradient_checkpointing_changes_the_memory_and_not_the_step():
+    weights = []
+    for checkpointing in (False, True):
+        policy = new_policy(POLICY, TEXTS, seed=1)
+        rows = sampled_rows(policy, [1.0, -1.0, 0.5])
+        config = config_of()
+        config = config.model_copy(
+            update={"policy": config.policy.model_copy(update={"gradient_checkpointing": checkpointing})}
+        )
+        calls = []
+        for layer in policy.model.model.layers:
+            layer.mlp.register_forward_hook(lambda *_, calls=calls: calls.append(1))
+        update(policy, torch.optim.SGD(policy.model.parameters(), lr=0.1), rows, config)
+        assert (len(calls) > len(policy.model.model.layers)) is checkpointing
+        assert not any("forward" in vars(layer) for layer in policy.model.model.layers)
+        weights.append(torch.cat([p.detach().flatten() for p in policy.model.parameters()]))
+    assert torch.equal(weights[0], weights[1])
+
+
+SMALL = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2}
+
+
+@pytest.mark.parametrize(
+    "architecture",
+    [
+        Qwen3Config(**SMALL, num_key_value_heads=1, head_dim=16, vocab_size=300),
+        LlamaConfig(**SMALL, num_key_value_heads=2, vocab_size=300),
+        Gemma2Config(**SMALL, num_key_value_heads=1, head_dim=16, vocab_size=300),
+    ],
+    ids=lambda architecture: architecture.model_type,
+)
+def test_any_causal_model_on_disk_trains_with_lora(architecture, tmp_path):
+    torch.manual_seed(0)
+    AutoModelForCausalLM.from_config(architecture).save_pretrained(tmp_path)
+    new_policy(POLICY, TEXTS, seed=1).tokenizer.save_pretrained(tmp_path)
+    settings = POLICY.model_copy(update={"lora_rank": 4, "model": str(tmp_path), "decoding": "static"})
+    policy = TorchPolicy.load(str(tmp_path), settings)
+    rows = sampled_rows(policy, [1.0, -1.0])
+    before = [logprob_of(policy, row) for row in rows]
+    frozen = [p.clone() for p in policy.model.parameters() if not p.requires_grad]
+    report = update(policy, new_optimiser(policy.model, lr=1e-2), rows, config_of())
+    assert report.sampler_logprob_gap < 1e-3
+    after = [logprob_of(policy, row) for row in rows]
+    assert after[0] > before[0] and after[1] < before[1]
+    still = [p for p in policy.model.parameters() if not p.requires_grad]
+    assert all(torch.equal(x, y) for x, y in zip(frozen, still, strict=True))
+    policy.save(str(tmp_path / "trained"))
+    loaded = TorchPolicy.load(str(tmp_path / "trained"), settings)
+    assert logprob_of(loaded, rows[0]) == pytest.approx(after[0], abs=1e-4)

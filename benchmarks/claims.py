@@ -1,0 +1,273 @@
+"""The seeds' claims in miniature: arms that differ in one setting, under equal budget, over several seeds.
+
+    python benchmarks/claims.py --work /tmp/claims --cold-start /tmp/from-nothing/cold_start --gpus 4 \\
+        --seeds 0 1 2 --steps 15 --stop-after 8.5                      # again until it says "done"
+    python benchmarks/claims.py --work /tmp/claims --seeds 0 1 2 --report [--write]
+
+Every arm begins with the same cold start and gets the same number of steps on the same problems; what differs
+is one line of `ARMS`. A run has a GPU to itself, so as many run side by side as there are GPUs (`--gpus 0`:
+one after the other on the CPU). A run that was stopped goes on from its last checkpoint.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from from_nothing import TINY
+from machine import describe_machine
+
+from flows.presets import preset
+from kernel_core.config import EvaluateConfig, TrainConfig, build, override
+from kernel_core.scorecard import evaluate, load_scorecard
+from kernel_core.store import Store
+
+RESULTS = Path(__file__).parents[1] / "docs" / "results"
+BASE = (
+    "curriculum.rewards=dr_kernel",
+    "credit=absolute",
+    "gamma=1.0",
+    "estimator=trloo",
+    "profile_rejection=corrected",
+    "mismatch.band=0.01",
+    "mismatch.veto=0.0001",
+    "mismatch.importance_cap=null",
+)
+"""Dr. Kernel's rule whole: TRLOO, the profile in the reward and in rejection, mismatch rejection."""
+_NO_PROFILE = (
+    "curriculum.stages=[{name: speed, promote_metric: fast_1, promote_at: 1.0, "
+    "weights: {correct: 1.0, speed: 1.0, speed_form: clipped}}]"
+)
+ARMS: dict[str, tuple[str, ...]] = {
+    "base": (),
+    "grpo": ("estimator=grpo",),
+    "no-profile": (_NO_PROFILE, "profile_rejection=none"),
+    "no-mismatch-rejection": ("mismatch.band=null", "mismatch.veto=null"),
+    "regressions-masked": ("mask_regressions=true",),
+    "published-rejection": ("profile_rejection=published",),
+}
+CLAIMS = {
+    "grpo": "TRLOO against GRPO",
+    "no-profile": "profile in reward and rejection (PR + PRS) against neither",
+    "no-mismatch-rejection": "mismatch rejection against none",
+    "regressions-masked": "regressions in the loss against the published mask",
+    "published-rejection": "corrected profile rejection against the published one",
+}
+T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 8: 2.365}
+"""Student's t for a 95 % interval of a mean of n values."""
+PAGE = """# The published claims, in miniature
+
+{num_seeds} seeds an arm, {steps} steps each, from one cold start; differences are base − arm, paired by seed,
+with 95 % intervals of Student's t. Small runs of a small policy: they say whether an effect is large here,
+not that it is absent elsewhere.
+
+    {command}
+
+Machine: {machine}.
+
+{table}
+
+![Curves of every arm](learning.png)
+"""
+
+
+def main() -> None:
+    """Start what is not finished, as many side by side as there are GPUs; then print the table."""
+    arguments = _arguments()
+    if arguments.arm:
+        _one_run(arguments, arguments.arm, arguments.seeds[0])
+        return
+    if arguments.report:
+        _report(arguments)
+        return
+    begun = time.monotonic()
+    waiting = [(arm, seed) for seed in arguments.seeds for arm in ARMS if not _finished(arguments, arm, seed)]
+    running: dict[int, subprocess.Popen[bytes]] = {}
+    failed = 0
+    while waiting or running:
+        for gpu in range(max(1, arguments.gpus)):
+            if gpu in running and running[gpu].poll() is not None:
+                failed += running.pop(gpu).returncode != 0
+            in_time = not arguments.stop_after or time.monotonic() - begun < 60 * arguments.stop_after
+            if gpu not in running and waiting:
+                arm, seed = waiting.pop(0)
+                if in_time:
+                    running[gpu] = _start(arguments, arm, seed, gpu, time.monotonic() - begun)
+        time.sleep(0.5)
+    done = all(_finished(arguments, arm, seed) for arm in ARMS for seed in arguments.seeds)
+    print("done" if done else "stopped in time; run the same command again", flush=True)
+    if failed:
+        sys.exit(f"{failed} runs ended with an error; see the logs under {arguments.work}")
+
+
+def _start(
+    arguments: argparse.Namespace, arm: str, seed: int, gpu: int, spent_s: float
+) -> subprocess.Popen[bytes]:
+    folder = Path(arguments.work) / f"{arm}-{seed}"
+    folder.mkdir(parents=True, exist_ok=True)
+    environment = os.environ | ({"CUDA_VISIBLE_DEVICES": str(gpu)} if arguments.gpus else {})
+    left = [] if not arguments.stop_after else ["--stop-after", str(arguments.stop_after - spent_s / 60)]
+    command = [sys.executable, __file__, "--work", arguments.work, "--cold-start", arguments.cold_start]
+    command += ["--steps", str(arguments.steps), "--seeds", str(seed), "--arm", arm, *left]
+    command += ["--problems", str(arguments.problems), *(["--tiny"] if arguments.tiny else [])]
+    command += ["--set", *arguments.settings]
+    with (folder / "log").open("ab") as log:
+        return subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+
+
+def _one_run(arguments: argparse.Namespace, arm: str, seed: int) -> None:
+    from kernel_core.gym import open_gym
+    from kernel_core.learn.loop import Trainer
+    from kernel_core.policy.torch_policy import TorchPolicy
+
+    begun = time.monotonic()
+    settings = [*BASE, *ARMS[arm], f"seed={seed}", *(TINY if arguments.tiny else ())]
+    settings += [*arguments.settings, f"steps={arguments.steps}"]
+    config = build(TrainConfig, override(preset("train", "from-nothing")["config"], settings))
+    store = Store(f"{arguments.work}/{arm}-{seed}")
+    measured = build(
+        EvaluateConfig,
+        {
+            "problems": {"split": "held_out", "limit": arguments.problems, "seed": 1000},
+            "samples_per_problem": 2,
+            "k": [1],
+            "policy": config.policy.model_dump(),
+            "rollout": config.rollout.model_dump(),
+            "gym": config.gym.model_dump(),
+            "seed": 1000 + seed,
+        },
+    )
+    with open_gym(config.gym, store.child("judged")) as gym:
+        trainer = Trainer(config, store, TorchPolicy.load(arguments.cold_start, config.policy), gym)
+        while not trainer.done:
+            if arguments.stop_after and time.monotonic() - begun > 60 * arguments.stop_after:
+                return
+            print(trainer.step().model_dump_json(exclude={"verdicts"}), flush=True)
+        evaluate(measured, trainer.policy, gym, None, store.child("evaluate"))
+
+
+def _finished(arguments: argparse.Namespace, arm: str, seed: int) -> bool:
+    return Store(f"{arguments.work}/{arm}-{seed}/evaluate").sealed()
+
+
+def _figures(arguments: argparse.Namespace, arm: str, seed: int) -> dict[str, float]:
+    """Of one finished run: held-out figures, and how steady training was."""
+    store = Store(f"{arguments.work}/{arm}-{seed}")
+    card = load_scorecard(store.child("evaluate"))
+    rows = [row for row in store.lines("metrics.jsonl") if row["step"] > 0]
+    fast = {point.threshold: point.share.value for point in card.last.headline.fast_p}
+    shares = [row["kernel/own_share_mean"] for row in rows[-5:] if "kernel/own_share_mean" in row]
+    return {
+        "correct": card.last.correct_rate.value,
+        "fast_1.2": fast.get(1.2, float("nan")),
+        "own-kernel share, last steps": float(np.mean(shares)) if shares else float("nan"),
+        "largest gradient norm": max(row["update/grad_norm"] for row in rows),
+        "alarms": float(sum("alarm" in row for row in rows)),
+    }
+
+
+def _report(arguments: argparse.Namespace) -> None:
+    """Each claim as a table of paired differences; with --write also the page and its plot."""
+    seeds = [seed for seed in arguments.seeds if all(_finished(arguments, arm, seed) for arm in ARMS)]
+    if not seeds:
+        sys.exit("no seed has finished every arm yet")
+    figures = {arm: [_figures(arguments, arm, seed) for seed in seeds] for arm in ARMS}
+    lines = ["| claim | figure | base | arm | base − arm | 95 % interval |", "|---|---|---|---|---|---|"]
+    for arm, claim in CLAIMS.items():
+        for name in figures[arm][0]:
+            base, other = (np.array([one[name] for one in figures[key]]) for key in ("base", arm))
+            low, high = _interval(base - other)
+            lines.append(
+                f"| {claim} | {name} | {base.mean():.3f} | {other.mean():.3f} | "
+                f"{(base - other).mean():+.3f} | {low:+.3f} … {high:+.3f} |"
+            )
+    command = f"python benchmarks/claims.py --seeds {' '.join(map(str, seeds))} --steps {arguments.steps}"
+    page = PAGE.format(
+        num_seeds=len(seeds),
+        steps=arguments.steps,
+        command=command,
+        machine=describe_machine(),
+        table="\n".join(lines),
+    )
+    print(page)
+    if arguments.write:
+        (RESULTS / "learning.md").write_text(page)
+        _plot(arguments, seeds, RESULTS / "learning.png")
+
+
+def _interval(differences: np.ndarray) -> tuple[float, float]:
+    count = len(differences)
+    if count < 2:
+        return float("nan"), float("nan")
+    t = T_95.get(count, 1.96)
+    half = t * float(differences.std(ddof=1)) / count**0.5
+    return float(differences.mean()) - half, float(differences.mean()) + half
+
+
+def _plot(arguments: argparse.Namespace, seeds: Sequence[int], path: Path) -> None:
+    """Each arm's curves, mean over seeds with the range of them as a band."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    import matplotlib.pyplot as plt
+
+    curves = {
+        "correct": "kernel/correct_rate",
+        "speed-up of correct kernels": "kernel/speedup_geometric_mean",
+        "own-kernel share": "kernel/own_share_mean",
+        "entropy": "update/entropy",
+    }
+    figure, axes = plt.subplots(1, len(curves), figsize=(16, 3.8))
+    for axis, (title, key) in zip(axes, curves.items(), strict=True):
+        for arm in ARMS:
+            values = _curve(arguments, arm, seeds, key)
+            steps = np.arange(1, values.shape[1] + 1)
+            (line,) = axis.plot(steps, np.nanmean(values, axis=0), label=arm)
+            low, high = np.nanmin(values, axis=0), np.nanmax(values, axis=0)
+            axis.fill_between(steps, low, high, color=line.get_color(), alpha=0.1, linewidth=0)
+        axis.set(title=title, xlabel="step")
+        axis.grid(alpha=0.3)
+    axes[0].legend(fontsize=7)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+
+
+def _curve(arguments: argparse.Namespace, arm: str, seeds: Sequence[int], key: str) -> Any:
+    rows = [
+        {row["step"]: row.get(key) for row in Store(f"{arguments.work}/{arm}-{seed}").lines("metrics.jsonl")}
+        for seed in seeds
+    ]
+    steps = range(1, max(max(one) for one in rows) + 1)
+    return np.array(
+        [[np.nan if one.get(step) is None else one[step] for step in steps] for one in rows], float
+    )
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--work", default="runs/claims", help="folder of everything that is made")
+    parser.add_argument("--cold-start", default="runs/from-nothing/cold_start", help="what all begin with")
+    parser.add_argument("--gpus", type=int, default=0, help="runs side by side, a GPU each; 0: on the CPU")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--steps", type=int, default=15)
+    parser.add_argument("--problems", type=int, default=42, help="held-out problems, two conversations each")
+    parser.add_argument("--stop-after", type=float, help="minutes after which this call stops")
+    parser.add_argument("--tiny", action="store_true", help="the same path at a scale for a CPU")
+    parser.add_argument("--report", action="store_true", help="print the table")
+    parser.add_argument("--write", action="store_true", help="write docs/results/learning.md and its plot")
+    parser.add_argument("--set", dest="settings", nargs="*", default=[], help="key.sub=value over the preset")
+    parser.add_argument("--arm", choices=sorted(ARMS), help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

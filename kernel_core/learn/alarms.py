@@ -1,0 +1,128 @@
+"""Early warnings: what goes wrong in RL shows in its numbers long before the reward falls.
+
+| alarm    | rings when, over the last `WINDOW` steps                                          |
+|----------|-----------------------------------------------------------------------------------|
+| collapse | the entropy is below a quarter of what it was at first, or well-formed answers    |
+|          | are below half of their best                                                      |
+| junk     | more than a fifth of the answers are junk text, or half are cut off               |
+| hacks    | more than a tenth of the turns are hacked, and twice as many as before            |
+| drift    | KL(sampler ‖ trainer) is above 0.02 nats a token                                  |
+
+An alarm is a pure function of the metrics so far, so a resumed run has the same ones. It rings once, in the
+step in which its condition begins to hold, and `alarms_stop` names those that end the run.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from kernel_core.records import Record
+
+AlarmKind = Literal["collapse", "junk", "hacks", "drift"]
+Rows = Sequence[Mapping[str, Any]]
+
+WINDOW = 3
+"""Steps that are averaged: one bad step is noise."""
+ENTROPY_LEFT, FORMAT_LEFT = 0.25, 0.5
+JUNK_SHARE, TRUNCATED_SHARE = 0.2, 0.5
+HACKED_SHARE, HACKED_GROWTH = 0.1, 2.0
+DRIFT_NATS = 0.02
+
+JUNK_CHARS = 300
+"""Shorter texts compress too little either way to tell."""
+JUNK_COMPRESSION = 0.08
+"""Honest kernels shrink to a quarter; a text that repeats itself shrinks to a few hundredths."""
+JUNK_FOREIGN = 0.3
+"""Share of characters that no program needs."""
+
+
+class Alarm(Record):
+    """Something that a person should look at."""
+
+    step: int
+    kind: AlarmKind
+    detail: str
+    advice: str
+
+
+def alarms_after(rows: Rows) -> list[Alarm]:
+    """The alarms that begin to ring with the last of these rows of metrics (one a step, in order)."""
+    steps = [row for row in rows if row["step"] > 0]
+    if not steps:
+        return []
+    return [
+        Alarm(step=steps[-1]["step"], kind=kind, detail=detail, advice=advice)
+        for kind, (rule, advice) in _RULES.items()
+        if (detail := rule(steps)) is not None and rule(steps[:-1]) is None
+    ]
+
+
+def is_junk(text: str) -> bool:
+    """Whether a text repeats itself without end, or is made of characters that no program needs."""
+    if not text:
+        return False
+    foreign = sum(ord(character) > 0x2FFF or not character.isprintable() for character in text)
+    foreign -= text.count("\n") + text.count("\t")
+    if foreign > JUNK_FOREIGN * len(text):
+        return True
+    data = text.encode("utf-8", "surrogatepass")
+    return len(data) >= JUNK_CHARS and len(zlib.compress(data)) < JUNK_COMPRESSION * len(data)
+
+
+def _collapse(steps: Rows) -> str | None:
+    entropies = [row["update/entropy"] for row in steps if row.get("update/num_answer_tokens")]
+    if len(entropies) >= 2 * WINDOW:
+        first, now = float(np.mean(entropies[:WINDOW])), float(np.mean(entropies[-WINDOW:]))
+        if now < ENTROPY_LEFT * first:
+            return f"entropy {now:.3f} nats a token, {first:.3f} at first"
+    formatted = _windows(steps, "kernel/format_rate")
+    if formatted and formatted[-1] < FORMAT_LEFT * max(formatted):
+        return f"{_percent(formatted[-1])} of the answers are well-formed, {_percent(max(formatted))} before"
+    return None
+
+
+def _junk(steps: Rows) -> str | None:
+    for key, limit, words in (
+        ("kernel/junk_rate", JUNK_SHARE, "are junk text"),
+        ("kernel/truncated_rate", TRUNCATED_SHARE, "are cut off at max_new_tokens"),
+    ):
+        windows = _windows(steps, key)
+        if windows and windows[-1] > limit:
+            return f"{_percent(windows[-1])} of the answers {words}"
+    return None
+
+
+def _hacks(steps: Rows) -> str | None:
+    windows = _windows(steps, "kernel/hack_rate")
+    if windows and windows[-1] > HACKED_SHARE and windows[-1] > HACKED_GROWTH * min(windows):
+        return f"{_percent(windows[-1])} of the turns are hacked, {_percent(min(windows))} before"
+    return None
+
+
+def _drift(steps: Rows) -> str | None:
+    windows = _windows(steps, "update/sampler_kl")
+    if windows and windows[-1] > DRIFT_NATS:
+        return f"sampler and trainer are {windows[-1]:.3f} nats a token apart"
+    return None
+
+
+_RULES: dict[AlarmKind, tuple[Callable[[Rows], str | None], str]] = {
+    "collapse": (_collapse, "lower lr, or set kl_coefficient; go back to a checkpoint before it"),
+    "junk": (_junk, "read the newest turns/ table; raise rollout.sampling.max_new_tokens if they are honest"),
+    "hacks": (_hacks, "read them in the turns/ table; lower hack_penalty below 0"),
+    "drift": (_drift, "set mismatch.importance_cap and mismatch.band, or sampler.kind=inline"),
+}
+
+
+def _windows(steps: Rows, key: str) -> list[float]:
+    """Means of the metric over every `WINDOW` steps in a row."""
+    values = [row[key] for row in steps if key in row]
+    return [float(np.mean(values[i : i + WINDOW])) for i in range(len(values) - WINDOW + 1)]
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"

@@ -1,0 +1,76 @@
+"""What one step learns from: groups of judged conversations, drawn again where a group has nothing to teach.
+
+In a group whose turns all earned the same, every advantage is 0. Such groups stay in the tables and in the
+pass rates, which they inform; in the update, other problems take their place, up to `resample_rounds` times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from kernel_core.config import RewardWeights, TrainConfig
+from kernel_core.learn.grade import GradedTurn, grade, varies
+from kernel_core.records import Group, Problem
+from kernel_core.rollout import Rollouts
+
+
+@dataclass(frozen=True, slots=True)
+class Experience:
+    """A step's problems, conversations and grades, in the order in which they were drawn."""
+
+    problems: list[Problem]
+    rollouts: Rollouts
+    graded: list[list[GradedTurn]]
+    """One list a group."""
+    num_resampled: int = 0
+    """Problems drawn in place of groups that had nothing to teach."""
+
+
+def gather(
+    config: TrainConfig,
+    weights: RewardWeights,
+    choose: Callable[[int, Sequence[Problem]], list[Problem]],
+    converse: Callable[[list[Problem], int], Rollouts],
+) -> Experience:
+    """The step's problems, and as many again, round by round, as their groups had nothing to teach.
+
+    `choose(round, taken)` draws the problems of a step; of a later round, any number that were not taken.
+    `converse(problems, round)` holds the conversations of one round.
+    """
+    experience = _held(choose(0, ()), 0, config, weights, converse)
+    for again in range(1, config.resample_rounds + 1):
+        wanted = config.problems_per_step - sum(varies(group) for group in experience.graded)
+        drawn = choose(again, experience.problems)[: max(wanted, 0)]
+        if not drawn:
+            break
+        more = _held(drawn, again, config, weights, converse)
+        experience = Experience(
+            problems=experience.problems + more.problems,
+            rollouts=_joined(experience.rollouts, more.rollouts),
+            graded=experience.graded + more.graded,
+            num_resampled=experience.num_resampled + len(drawn),
+        )
+    return experience
+
+
+def _held(
+    problems: list[Problem],
+    number: int,
+    config: TrainConfig,
+    weights: RewardWeights,
+    converse: Callable[[list[Problem], int], Rollouts],
+) -> Experience:
+    rollouts = converse(problems, number)
+    groups: Sequence[Group] = rollouts.groups
+    return Experience(problems, rollouts, grade(groups, weights, config))
+
+
+def _joined(one: Rollouts, other: Rollouts) -> Rollouts:
+    return Rollouts(
+        groups=one.groups + other.groups,
+        samples=one.samples | other.samples,
+        num_left_out=one.num_left_out + other.num_left_out,
+        num_retried=one.num_retried + other.num_retried,
+        seconds_judging=one.seconds_judging + other.seconds_judging,
+    )

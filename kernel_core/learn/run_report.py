@@ -1,0 +1,195 @@
+"""A training run as one page that a person would rather look at than read: `report.html`, self-contained.
+
+python -m kernel_core.learn.run_report runs/NAME
+"""
+
+from __future__ import annotations
+
+import html
+import io
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+
+from kernel_core.records import Verdict
+from kernel_core.store import Store
+
+REPORT = "report.html"
+SHOWN_CHARS = 4000
+"""Of each answer; the tables hold all of it."""
+
+Rows = Sequence[Mapping[str, Any]]
+
+_PANELS: tuple[tuple[str, dict[str, str]], ...] = (
+    (
+        "validation problems",
+        {
+            "probe/format_rate": "well-formed",
+            "probe/compile_rate": "compiles",
+            "probe/correct_rate": "correct",
+            "probe/fast_1": "faster than the reference",
+        },
+    ),
+    ("reward", {"reward/mean": "worth of a kernel", "reward/paid_mean": "paid for a turn"}),
+    (
+        "correct, by turn",
+        {f"multiturn/turn_{turn}/correct_rate": f"turn {turn + 1}" for turn in range(8)},
+    ),
+    ("speed-up (geometric mean of correct kernels)", {"kernel/speedup_geometric_mean": "speed-up"}),
+    ("own-kernel share of correct kernels", {"kernel/own_share_mean": "share"}),
+    (
+        "what should stay low",
+        {
+            "kernel/hack_rate": "hacked",
+            "kernel/junk_rate": "junk text",
+            "kernel/truncated_rate": "cut off",
+            "multiturn/repeat_rate": "repeated",
+        },
+    ),
+    ("entropy (nats a token)", {"update/entropy": "entropy"}),
+    (
+        "sampler against trainer",
+        {"update/sampler_kl": "KL", "publish/gap": "gap after publishing", "publish/moved": "step"},
+    ),
+    ("ratios and clipping", {"update/clip_share": "share clipped", "update/grad_norm": "gradient norm"}),
+    ("groups", {"batch/num_constant_groups": "all alike", "batch/num_resampled_groups": "drawn again"}),
+    ("advantage", {"advantage/std": "standard deviation", "advantage/max": "largest"}),
+    (
+        "seconds of a step",
+        {
+            f"seconds/{name}": name
+            for name in ("sample", "judge", "judging", "update", "publish", "probe sample", "probe judge")
+        },
+    ),
+)
+_COLOURS = ("#1f5fa8", "#c2711b", "#3f8f4f", "#9a4f96", "#7a7a7a", "#b03a3a", "#4fa3a5", "#8a7b2f")
+_STAGE_SHADES = ("#eef3f9", "#fdf3e7")
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 1080px; margin: 2em auto; padding: 0 1em;
+color: #222 }
+h1 { font-weight: 600 } h2 { margin-top: 2em; font-weight: 600 } svg { width: 100%; height: auto }
+.cards { display: flex; flex-wrap: wrap; gap: 1em } .card { flex: 1; background: #f5f7fa; padding: .8em 1.2em;
+border-radius: 8px } .card b { display: block; font-size: 1.6em } .alarm { background: #fbeaea }
+pre { background: #f7f7f7; padding: 1em; overflow: auto; max-height: 24em } .quiet { color: #777 }
+"""
+
+
+def write_report(store: Store) -> str:
+    """Write `report.html` of the run in this folder and give its name."""
+    rows = list(store.lines("metrics.jsonl")) if store.exists("metrics.jsonl") else []
+    parts = [
+        "<!doctype html><meta charset=utf-8>",
+        f"<title>{html.escape(store.root)}</title><style>{_STYLE}</style>",
+        f"<h1>{html.escape(store.root.rstrip('/').rsplit('/', 1)[-1])}</h1>",
+        _headline(rows),
+        _events(rows),
+        "<h2>Curves</h2>",
+        _curves(rows) if rows else "<p class=quiet>No step is done yet.</p>",
+        "<h2>What it writes</h2>",
+        _samples(store),
+    ]
+    store.write(REPORT, "\n".join(parts).encode())
+    return REPORT
+
+
+def _headline(rows: Rows) -> str:
+    """First and last measurement of what matters."""
+    cards = [("steps", f"{rows[-1]['step'] if rows else 0}", str(rows[-1].get("stage", "")) if rows else "")]
+    for key, words in (("probe/correct_rate", "correct"), ("probe/fast_1", "faster than the reference")):
+        values = [row[key] for row in rows if key in row]
+        if values:
+            cards.append((words, f"{100 * values[0]:.0f} → {100 * values[-1]:.0f} %", "validation problems"))
+    hours = sum(v for row in rows for k, v in row.items() if k.startswith("seconds/")) / 3600
+    cards.append(("hours", f"{hours:.2f}", "all phases"))
+    shown = [
+        f"<div class=card>{html.escape(name)}<b>{html.escape(value)}</b>"
+        f"<span class=quiet>{html.escape(note)}</span></div>"
+        for name, value, note in cards
+    ]
+    return f"<div class=cards>{''.join(shown)}</div>"
+
+
+def _events(rows: Rows) -> str:
+    """Changes of stage and alarms, in order."""
+    items = [
+        f"<li class={kind}>step {row['step']}: {html.escape(str(row[kind]))}</li>"
+        for row in rows
+        for kind in ("event", "alarm")
+        if row.get(kind)
+    ]
+    return f"<h2>What happened</h2><ul>{''.join(items)}</ul>" if items else ""
+
+
+def _curves(rows: Rows) -> str:
+    panels = [(title, keys) for title, keys in _PANELS if any(key in row for row in rows for key in keys)]
+    figure = Figure(figsize=(11, 2.7 * -(-(len(panels) + 1) // 3)), layout="constrained")
+    grid = figure.subplots(-(-(len(panels) + 1) // 3), 3, squeeze=False).flatten()
+    for axes, (title, keys) in zip(grid, panels, strict=False):
+        _shade(axes, rows)
+        drawn = [key for key in keys if any(key in row for row in rows)]
+        for colour, key in zip(_COLOURS, drawn, strict=False):
+            points = [(row["step"], row[key]) for row in rows if key in row]
+            axes.plot(*zip(*points, strict=True), color=colour, label=keys[key], linewidth=1.6)
+        axes.set_title(title, fontsize=10)
+        if len(drawn) > 1:
+            axes.legend(frameon=False, fontsize=7)
+    _verdicts(grid[len(panels)], rows)
+    for axes in grid[len(panels) + 1 :]:
+        axes.set_visible(False)
+    for axes in grid:
+        axes.tick_params(labelsize=7)
+        axes.spines[["top", "right"]].set_visible(False)
+    svg = io.StringIO()
+    FigureCanvasSVG(figure).print_svg(svg)
+    text = svg.getvalue()
+    return text[text.index("<svg") :]
+
+
+def _shade(axes: Any, rows: Rows) -> None:
+    """Stages as bands, alarms as lines."""
+    begins = [i for i, row in enumerate(rows) if i == 0 or row.get("stage") != rows[i - 1].get("stage")]
+    for number, begin in enumerate(begins):
+        end = begins[number + 1] if number + 1 < len(begins) else len(rows) - 1
+        axes.axvspan(rows[begin]["step"], rows[end]["step"], color=_STAGE_SHADES[number % 2], linewidth=0)
+    for row in rows:
+        if row.get("alarm"):
+            axes.axvline(row["step"], color="#b03a3a", linewidth=0.8, linestyle=":")
+
+
+def _verdicts(axes: Any, rows: Rows) -> None:
+    """The mix of verdicts as a stack."""
+    steps = [row for row in rows if "verdict/correct" in row]
+    if not steps:
+        axes.set_visible(False)
+        return
+    shares = np.array([[row[f"verdict/{verdict}"] for row in steps] for verdict in Verdict])
+    axes.stackplot([row["step"] for row in steps], shares, labels=list(Verdict), colors=_COLOURS)
+    axes.set_title("verdicts", fontsize=10)
+    axes.set_ylim(0, 1)
+    axes.legend(frameon=False, fontsize=6, ncols=2)
+
+
+def _samples(store: Store) -> str:
+    """The best, a middling and the worst answer of the newest step."""
+    names = store.names("turns") if store.exists("turns") else []
+    if not names:
+        return "<p class=quiet>Nothing yet.</p>"
+    table = pq.read_table(io.BytesIO(store.read(f"turns/{names[-1]}"))).to_pylist()
+    ranked = sorted(table, key=lambda row: float(row["worth"]))
+    shown = {"best": ranked[-1], "in the middle": ranked[len(ranked) // 2], "worst": ranked[0]}
+    return "\n".join(
+        f"<h3>{words}: {html.escape(row['verdict'])}, worth {row['worth']:.2f}, "
+        f"{html.escape(row['problem_id'])}, turn {row['turn'] + 1}, step {row['step']}</h3>"
+        f"<pre>{html.escape(row['completion'][:SHOWN_CHARS])}</pre>"
+        for words, row in shown.items()
+    )
+
+
+if __name__ == "__main__":
+    folder = Store(sys.argv[1])
+    sys.stdout.write(folder.path(write_report(folder)) + "\n")

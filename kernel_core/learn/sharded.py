@@ -1,0 +1,200 @@
+"""The update on several GPUs of one host: weights, gradients and moments sharded by FSDP2.
+
+The trainer's own process is the first of the team; it rolls out, judges and writes, and starts the others,
+which only update. Rows go to all of them, each does its share of the batches, and the new weights come back
+whole into the trainer's policy, from which sampling, checkpoints and everything else go on as with one GPU.
+So a checkpoint does not know how many GPUs wrote it, and any number resumes from it.
+
+    trainer ──rows──▶ process 0 … process n−1 ──whole weights──▶ trainer
+
+On a CPU the same runs over gloo, which is how it is tested. A process that dies ends the others: collective
+operations fail, and the step is repeated from the last checkpoint like after any fault.
+"""
+
+from __future__ import annotations
+
+import copy
+import datetime
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_optimizer_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+)
+from torch.distributed.fsdp import fully_shard
+
+from kernel_core.config import TrainConfig
+from kernel_core.errors import ConfigError
+from kernel_core.learn.batch import Row
+from kernel_core.learn.layers import decoder_layers
+from kernel_core.learn.share import Share
+from kernel_core.learn.update import UpdateReport, keep_master_weights, new_optimiser, update
+from kernel_core.policy.torch_policy import TorchPolicy
+
+PATIENCE = datetime.timedelta(minutes=10)
+"""Longer than any update: after it a silent process counts as dead."""
+WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
+SPREAD = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+
+
+class Member:
+    """One process of the team: its shard of the model, and its share of each update."""
+
+    def __init__(self, config: TrainConfig, policy: TorchPolicy, share: Share) -> None:
+        self._config, self._policy, self._share = config, policy, share
+        keep_master_weights(policy)
+        shard(policy.model)
+        self._optimiser = new_optimiser(policy.model, config.lr)
+
+    def update(self, rows: Sequence[Row]) -> UpdateReport:
+        """See `update.update`; the same report in every process."""
+        return update(self._policy, self._optimiser, rows, self._config, share=self._share)
+
+    def weights(self) -> dict[str, Any]:
+        """All weights, whole; empty in every process but the first."""
+        return get_model_state_dict(self._policy.model, options=WHOLE)
+
+    def moments(self) -> dict[str, Any]:
+        """The optimiser's state, whole; empty in every process but the first."""
+        return dict(get_optimizer_state_dict(self._policy.model, self._optimiser, options=WHOLE))
+
+    def take(self, weights: dict[str, Any], moments: dict[str, Any] | None) -> None:
+        """Spread what the first process has; others hand in anything. No moments: as after no step."""
+        set_model_state_dict(self._policy.model, weights, options=SPREAD)
+        if moments is None:
+            self._optimiser = new_optimiser(self._policy.model, self._config.lr)
+        else:
+            set_optimizer_state_dict(self._policy.model, self._optimiser, moments, options=SPREAD)
+
+
+class ShardedUpdate:
+    """The team, as the trainer sees it. `policy` and `optimiser` are the trainer's own and stay whole."""
+
+    def __init__(self, config: TrainConfig, policy: TorchPolicy, optimiser: torch.optim.Optimizer) -> None:
+        if config.kl_coefficient:
+            raise ConfigError(
+                "kl_coefficient is not supported with learners > 1; set one of them to its default"
+            )
+        if dist.is_initialized():
+            raise ConfigError("this process is in a team of learners already; close the other trainer first")
+        self._policy, self._optimiser = policy, optimiser
+        share = Share(0, config.learners)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self._folder = tempfile.TemporaryDirectory(prefix="dojo-learners-")
+        start = Path(self._folder.name)
+        (start / "config.json").write_text(config.model_dump_json())
+        policy.save(str(start / "policy"))
+        self._others = [
+            subprocess.Popen(
+                [sys.executable, "-m", "kernel_core.learn.sharded", str(start), str(rank), str(port)]
+            )
+            for rank in range(1, config.learners)
+        ]
+        _join(share, port, config.policy.device)
+        mine = TorchPolicy(
+            copy.deepcopy(policy.model),
+            policy.tokenizer,
+            policy.config,
+            version=policy.version,
+            base=policy.base,
+        )
+        self._member = Member(config, mine, share)
+        self.take()
+
+    def update(self, rows: Sequence[Row]) -> UpdateReport:
+        """One update by the whole team; the trainer's policy has the new weights afterwards."""
+        _tell(("update", list(rows)))
+        report = self._member.update(rows)
+        if report.num_optimiser_steps:
+            self._has_moments = True
+            _tell(("weights", None))
+            set_model_state_dict(self._policy.model, self._member.weights())
+        return report
+
+    def give_moments(self) -> None:
+        """Put the team's moments, where it has any, into the trainer's optimiser, for a checkpoint."""
+        if not self._has_moments:
+            return
+        _tell(("moments", None))
+        set_optimizer_state_dict(self._policy.model, self._optimiser, self._member.moments())
+
+    def take(self) -> None:
+        """Spread the trainer's weights and moments over the team, at the start and after a restore."""
+        moments = None
+        if self._optimiser.state:
+            moments = dict(get_optimizer_state_dict(self._policy.model, self._optimiser, options=WHOLE))
+        self._has_moments = moments is not None
+        _tell(("take", moments is not None))
+        self._member.take(get_model_state_dict(self._policy.model, options=WHOLE), moments)
+
+    def close(self) -> None:
+        """End the other processes."""
+        _tell(("end", None))
+        for process in self._others:
+            process.wait(timeout=60)
+        dist.destroy_process_group()
+        self._folder.cleanup()
+
+
+def shard(model: Any) -> None:
+    """Shard every decoder layer, and what is left, over all processes."""
+    for layer in decoder_layers(model):
+        fully_shard(layer)
+    fully_shard(model)
+
+
+def _join(share: Share, port: int, device: str) -> None:
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    backend = "gloo"
+    if device == "cuda":
+        if torch.cuda.device_count() < share.size:
+            raise ConfigError(f"learners = {share.size}, but {torch.cuda.device_count()} GPUs are visible")
+        torch.cuda.set_device(share.rank)
+        backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, rank=share.rank, world_size=share.size, timeout=PATIENCE)
+
+
+def _tell(command: tuple[str, Any]) -> None:
+    dist.broadcast_object_list([command], src=0, device=torch.device("cpu"))
+
+
+def _follow(folder: Path, rank: int, port: int) -> None:
+    """Do what the first process says, until it says that it is over."""
+    config = TrainConfig.model_validate_json((folder / "config.json").read_text())
+    share = Share(rank, config.learners)
+    _join(share, port, config.policy.device)
+    member = Member(config, TorchPolicy.load(str(folder / "policy"), config.policy), share)
+    while True:
+        heard: list[Any] = [None]
+        dist.broadcast_object_list(heard, src=0, device=torch.device("cpu"))
+        what, with_it = heard[0]
+        match what:
+            case "update":
+                member.update(with_it)
+            case "weights":
+                member.weights()
+            case "moments":
+                member.moments()
+            case "take":
+                member.take({}, {} if with_it else None)
+            case _:
+                break
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    _follow(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

@@ -1,0 +1,97 @@
+"""Publishing weights, and finding out whether they arrived: a gate that training does not pass without.
+
+Servers have been seen to answer a reload with success and to go on with old weights in part of the model. So
+after every publication a few fixed texts are scored by the sampler and by the trainer. With mean |Δ| of their
+log-probabilities,
+
+    gap   = mean |sampler now − trainer now|
+    moved = mean |trainer now − trainer at the last publication|
+    old   = mean |sampler now − trainer at the last publication|
+
+weights have not arrived when the gap is above a limit, or when the update moved the trainer by clearly more
+than the two ever differ (4 × the smallest gap so far) and the sampler is still nearer to the old weights.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kernel_core.errors import StaleWeights
+from kernel_core.policy.sampler import InlineSampler, Logprobs, Sampler
+from kernel_core.policy.torch_policy import Ids, TorchPolicy
+from kernel_core.prompt import format_completion
+from kernel_core.records import Record
+
+CLEARLY = 4.0
+"""An update that moves less than so many times the noise cannot be told from it."""
+
+_PROBES = (
+    (
+        "class Model(torch.nn.Module):\n    def forward(self, x):\n        return torch.relu(x) * 2.0\n",
+        "@triton.jit\ndef kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):\n"
+        "    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)\n"
+        "    x = tl.load(x_ptr + offs, mask=offs < n)\n"
+        "    tl.store(out_ptr + offs, tl.maximum(x, 0.0) * 2.0, mask=offs < n)\n",
+    ),
+    (
+        "class Model(torch.nn.Module):\n    def forward(self, x):\n        return torch.softmax(x, -1)\n",
+        "class ModelNew(torch.nn.Module):\n    def forward(self, x):\n        out = torch.empty_like(x)\n"
+        "        softmax_kernel[(x.shape[0],)](x, out, x.shape[1], BLOCK=1024)\n        return out\n",
+    ),
+)
+"""What is asked and what is answered: of the kind that policies here write."""
+
+
+class Publication(Record):
+    """What a publication found out, in mean |Δ log-probability| (nats)."""
+
+    version: str
+    gap: float
+    """Between sampler and trainer."""
+    moved: float
+    """Between the trainer now and at the last publication."""
+
+
+class Publisher:
+    """Publishes a policy to a sampler and verifies each time."""
+
+    def __init__(self, sampler: Sampler, policy: TorchPolicy, max_gap: float) -> None:
+        self._sampler, self._policy, self._max_gap = sampler, policy, max_gap
+        self._reference = InlineSampler(policy)
+        """Scores as the trainer computes, in its arithmetic."""
+        self._probes: list[tuple[Ids, Ids]] = [
+            (
+                policy.encode_messages([{"role": "user", "content": asked}]),
+                policy.encode_completion(format_completion("", answered)),
+            )
+            for asked, answered in _PROBES
+        ]
+        self._before: Logprobs | None = None
+        self._noise = float("inf")
+
+    def publish(self) -> Publication:
+        """Hand over the weights. Raises `StaleWeights` when the sampler does not have them afterwards."""
+        self._sampler.publish(self._policy)
+        if isinstance(self._sampler, InlineSampler):
+            return Publication(version=self._policy.version, gap=0.0, moved=0.0)
+        sampler, trainer = self._scores(self._sampler), self._scores(self._reference)
+        gap = _distance(sampler, trainer)
+        before = trainer if self._before is None else self._before
+        moved, old = _distance(trainer, before), _distance(sampler, before)
+        stale = moved > CLEARLY * min(self._noise, gap) and old < gap
+        if not gap <= self._max_gap or stale or self._sampler.version != self._policy.version:
+            raise StaleWeights(
+                f"the sampler does not have the weights of {self._policy.version}: its log-probabilities are "
+                f"{gap:.3g} nats a token from the trainer's (limit {self._max_gap:.3g}) and {old:.3g} from "
+                f"those before the update, and it says {self._sampler.version}; restart the sampler, "
+                "or raise sampler.max_gap if its arithmetic is coarser than that"
+            )
+        self._before, self._noise = trainer, min(self._noise, gap)
+        return Publication(version=self._policy.version, gap=gap, moved=moved)
+
+    def _scores(self, scorer: Sampler) -> Logprobs:
+        return np.concatenate([scorer.logprobs(prompt, answer, 1.0) for prompt, answer in self._probes])
+
+
+def _distance(one: Logprobs, other: Logprobs) -> float:
+    return float(np.abs(one.astype(np.float64) - other.astype(np.float64)).mean())

@@ -1,0 +1,158 @@
+"""Who writes the rollouts of training. The trainer knows only the protocol; `open_sampler` picks the kind.
+
+| `sampler.kind` | what writes                                   | its weights after an update            |
+|----------------|-----------------------------------------------|----------------------------------------|
+| `inline`       | the trained model itself                      | the same tensors: nothing to publish   |
+| `copy`         | a copy in `policy.dtype`, on the same device  | copied over in place                   |
+| `server`       | a vLLM server behind its OpenAI endpoint      | a versioned LoRA adapter that it loads |
+
+Every sample names the version that wrote it. Whether a sampler really has the weights that it says is for
+`publish.Publisher` to find out.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from kernel_core.config import TrainConfig
+from kernel_core.errors import ConfigError
+from kernel_core.policy.protocol import Messages, Policy, Sample
+from kernel_core.policy.torch_policy import Ids, TorchPolicy
+from kernel_core.store import Store
+
+Logprobs = npt.NDArray[np.float32]
+
+
+class Sampler(Policy, Protocol):
+    """A policy that can be given new weights."""
+
+    def publish(self, policy: TorchPolicy) -> None:
+        """Write with these weights, under their version, from the next sample on."""
+        ...
+
+    def logprobs(self, prompt_ids: Ids, token_ids: Ids, temperature: float) -> Logprobs:
+        """Log-probability of each of `token_ids` after the prompt, as this sampler computes it."""
+        ...
+
+
+def open_sampler(config: TrainConfig, policy: TorchPolicy, store: Store) -> Sampler:
+    """The sampler that a config names; `store` is the run's, where adapters are published."""
+    match config.sampler.kind:
+        case "inline":
+            return InlineSampler(policy)
+        case "copy":
+            return CopySampler(policy)
+        case "server":
+            from kernel_core.policy.server_sampler import ServerSampler
+
+            if config.policy.lora_rank is None:
+                raise ConfigError(
+                    "sampler.kind = server publishes LoRA adapters; set policy.lora_rank, "
+                    "or sampler.kind=copy for full weights"
+                )
+            return ServerSampler(policy, config.sampler, store.child("adapters"))
+
+
+class InlineSampler:
+    """The trained model writes itself, in bfloat16 arithmetic on CUDA where the policy computes so."""
+
+    def __init__(self, policy: TorchPolicy) -> None:
+        self._policy = policy
+
+    @property
+    def version(self) -> str:
+        """The policy's."""
+        return self._policy.version
+
+    def publish(self, policy: TorchPolicy) -> None:
+        """Nothing to do: the weights are the policy's own."""
+
+    def sample(
+        self,
+        prompts: Sequence[Messages],
+        *,
+        temperature: float,
+        max_new_tokens: int,
+        seed: int | Sequence[int],
+    ) -> list[Sample]:
+        """See `TorchPolicy.sample`."""
+        with self._arithmetic():
+            return self._policy.sample(
+                prompts, temperature=temperature, max_new_tokens=max_new_tokens, seed=seed
+            )
+
+    def logprobs(self, prompt_ids: Ids, token_ids: Ids, temperature: float) -> Logprobs:
+        """See `TorchPolicy.logprobs`."""
+        with self._arithmetic():
+            return self._policy.logprobs(prompt_ids, token_ids, temperature)
+
+    def count_tokens(self, text: str) -> int:
+        """Tokens of a text."""
+        return self._policy.count_tokens(text)
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+    def _arithmetic(self) -> torch.autocast:
+        wanted = self._policy.config.dtype == "bfloat16" and self._policy.device.type == "cuda"
+        # Weights cast inside a recorded graph must be cast there every time: no cache of casts.
+        return torch.autocast("cuda", torch.bfloat16, enabled=wanted, cache_enabled=False)
+
+
+class CopySampler:
+    """A copy of the weights that train, in the type that the policy computes in; frozen ones are shared."""
+
+    def __init__(self, policy: TorchPolicy) -> None:
+        frozen: dict[int, Any] = {id(p): p for p in policy.model.parameters() if not p.requires_grad}
+        model = copy.deepcopy(policy.model, frozen).requires_grad_(False).eval()
+        dtype = getattr(torch, policy.config.dtype)
+        for ours, theirs in zip(model.parameters(), policy.model.parameters(), strict=True):
+            if theirs.requires_grad:
+                ours.data = ours.data.to(dtype)
+        self._trained = [p.requires_grad for p in policy.model.parameters()]
+        self._policy = TorchPolicy(
+            model, policy.tokenizer, policy.config, version=policy.version, base=policy.base
+        )
+
+    @property
+    def version(self) -> str:
+        """Of the weights that were published last."""
+        return self._policy.version
+
+    @torch.no_grad()
+    def publish(self, policy: TorchPolicy) -> None:
+        """Copy the trained weights over in place, so that recorded graphs stay valid."""
+        pairs = zip(self._policy.model.parameters(), policy.model.parameters(), strict=True)
+        mine, theirs = zip(
+            *(pair for pair, trained in zip(pairs, self._trained, strict=True) if trained), strict=True
+        )
+        torch._foreach_copy_(list(mine), list(theirs))
+        self._policy.set_version(policy.version)
+
+    def sample(
+        self,
+        prompts: Sequence[Messages],
+        *,
+        temperature: float,
+        max_new_tokens: int,
+        seed: int | Sequence[int],
+    ) -> list[Sample]:
+        """See `TorchPolicy.sample`."""
+        return self._policy.sample(prompts, temperature=temperature, max_new_tokens=max_new_tokens, seed=seed)
+
+    def logprobs(self, prompt_ids: Ids, token_ids: Ids, temperature: float) -> Logprobs:
+        """See `TorchPolicy.logprobs`."""
+        return self._policy.logprobs(prompt_ids, token_ids, temperature)
+
+    def count_tokens(self, text: str) -> int:
+        """Tokens of a text."""
+        return self._policy.count_tokens(text)
+
+    def close(self) -> None:
+        """The copy goes with the object."""

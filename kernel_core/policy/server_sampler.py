@@ -1,0 +1,205 @@
+"""Sampling from a vLLM server: token ids in, token ids and log-probabilities out, weights as LoRA adapters.
+
+Each published version is an adapter folder of its own that the server loads under its own name; the request
+names it and the answer echoes it, so a sample cannot come from other weights unnoticed. The base model behind
+the server is never touched. Start it with
+
+    VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 vllm serve MODEL --enable-lora --max-lora-rank RANK \\
+        --max-loras 2 --logprobs-mode processed_logprobs
+
+`processed_logprobs` are those after the temperature, as training needs them. A server that dies in the middle
+of a step costs that step's requests: they are tried again, and once it is back its adapter is loaded again.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Literal
+
+import httpx
+import numpy as np
+
+from kernel_core.config import SamplerConfig
+from kernel_core.errors import ConfigError, SourceUnavailable
+from kernel_core.policy.protocol import Messages, Sample
+from kernel_core.policy.sampler import Logprobs
+from kernel_core.policy.torch_policy import Ids, TorchPolicy
+from kernel_core.store import Store
+
+log = logging.getLogger(__name__)
+
+ATTEMPTS = 5
+BACKOFF_S = 0.5
+"""Before the second attempt; doubled before each further one."""
+TIMEOUT_S = 600.0
+CONCURRENCY = 256
+"""Requests under way at once; the server batches them."""
+KEPT_ADAPTERS = 2
+"""Folders of earlier versions that stay, for a server that is still reading one."""
+
+
+class ServerSampler:
+    """Asks `config.endpoint`; the tokenizer is the trainer's, so that ids mean the same on both sides."""
+
+    def __init__(self, policy: TorchPolicy, config: SamplerConfig, adapters: Store) -> None:
+        if config.endpoint is None:
+            raise ConfigError(
+                "sampler.kind = server needs sampler.endpoint, for example http://localhost:8000"
+            )
+        if not adapters.is_local:
+            raise ConfigError(
+                f"sampler.kind = server reads adapters from a folder, and {adapters.root} is none; "
+                "set root to a folder that the server sees too"
+            )
+        self._policy = policy
+        self._endpoint = config.endpoint.rstrip("/").removesuffix("/v1")
+        self._adapters = adapters
+        self._version, self._name, self._folder = "", "", ""
+        self._client = httpx.Client(
+            timeout=httpx.Timeout(TIMEOUT_S, connect=10.0),
+            limits=httpx.Limits(max_connections=CONCURRENCY),
+        )
+
+    @property
+    def version(self) -> str:
+        """Of the adapter that was published last."""
+        return self._version
+
+    def publish(self, policy: TorchPolicy) -> None:
+        """Write the adapter, have the server load it, and unload the one before."""
+        name = re.sub(r"[^A-Za-z0-9._-]", "-", policy.version)
+        before = self._name
+        self._folder = self._adapters.path(name).removeprefix("file://")
+        policy.model.save_pretrained(self._folder)
+        self._load(name)
+        self._version, self._name = policy.version, name
+        if before and before != name:
+            self._post("/v1/unload_lora_adapter", {"lora_name": before}, refused_is_fine=True)
+        written = [child for child in self._adapters.names() if child != name]
+        for old in written[: max(0, len(written) - KEPT_ADAPTERS)]:
+            self._adapters.child(old).remove()
+
+    def sample(
+        self,
+        prompts: Sequence[Messages],
+        *,
+        temperature: float,
+        max_new_tokens: int,
+        seed: int | Sequence[int],
+    ) -> list[Sample]:
+        """One sample a prompt, in order; as repeatable as the server makes its `seed`.
+
+        Raises `SourceUnavailable` when the server cannot be reached, refuses, or answers something else
+        than was asked.
+        """
+        prompt_ids = [self._policy.encode_messages(messages) for messages in prompts]
+        room = [min(max_new_tokens, self._policy.config.max_context - len(ids)) for ids in prompt_ids]
+
+        def ask(row: int) -> Sample:
+            if room[row] <= 0:
+                nothing = np.zeros(0, np.int32)
+                return Sample("", "error", self._version, prompt_ids[row], nothing, np.zeros(0, np.float32))
+            answer = self._complete(
+                prompt_ids[row],
+                max_tokens=room[row],
+                temperature=temperature,
+                seed=(seed + row if isinstance(seed, int) else seed[row]) % 2**31,
+                stop_token_ids=list(self._policy.end_ids),
+                logprobs=0,
+            )
+            return self._as_sample(prompt_ids[row], answer)
+
+        with ThreadPoolExecutor(min(CONCURRENCY, max(1, len(prompts)))) as pool:
+            return list(pool.map(ask, range(len(prompts))))
+
+    def logprobs(self, prompt_ids: Ids, token_ids: Ids, temperature: float) -> Logprobs:
+        """As the server reads them in a prompt, which is at temperature 1 whatever is asked for."""
+        if temperature != 1.0:
+            raise ValueError(f"a server scores at temperature 1.0, not {temperature}")
+        choice = self._complete(
+            np.concatenate([prompt_ids, token_ids]), max_tokens=1, temperature=1.0, prompt_logprobs=0
+        )
+        try:
+            scored = choice["prompt_logprobs"][len(prompt_ids) :]
+            found = [float(one[str(token)]["logprob"]) for one, token in zip(scored, token_ids, strict=True)]
+        except (KeyError, TypeError, ValueError) as error:
+            raise SourceUnavailable(
+                f"{self._endpoint} does not score prompts (prompt_logprobs): published weights cannot be "
+                "verified, so training cannot use it"
+            ) from error
+        return np.array(found, np.float32)
+
+    def count_tokens(self, text: str) -> int:
+        """Tokens of a text."""
+        return self._policy.count_tokens(text)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def _complete(self, prompt_ids: Ids, **settings: Any) -> dict[str, Any]:
+        """The one choice for a prompt of token ids, by the adapter that was published last."""
+        body = {"model": self._name, "prompt": prompt_ids.tolist(), "return_token_ids": True, **settings}
+        answer = self._post("/v1/completions", body).json()
+        choice: dict[str, Any] = answer["choices"][0]
+        if answer.get("model") != self._name:
+            raise SourceUnavailable(
+                f"{self._endpoint} answered as {answer.get('model')!r} where {self._name!r} was asked"
+            )
+        return choice
+
+    def _as_sample(self, prompt_ids: Ids, choice: dict[str, Any]) -> Sample:
+        try:
+            token_ids = np.array(choice["token_ids"], np.int32)
+            logprobs = np.array(choice["logprobs"]["token_logprobs"], np.float32)
+            read_ids = choice.get("prompt_token_ids")
+        except (KeyError, TypeError, ValueError) as error:
+            raise SourceUnavailable(
+                f"{self._endpoint} gives no token ids or log-probabilities, which training needs; "
+                "use a vLLM server that knows return_token_ids"
+            ) from error
+        if len(logprobs) != len(token_ids) or (read_ids is not None and read_ids != prompt_ids.tolist()):
+            raise SourceUnavailable(
+                f"{self._endpoint} answered {len(token_ids)} tokens with {len(logprobs)} log-probabilities, "
+                "or read another prompt than was sent"
+            )
+        reason: Literal["stop", "length"] = "length" if choice["finish_reason"] == "length" else "stop"
+        words = token_ids
+        if reason == "stop" and len(words) and int(words[-1]) in self._policy.end_ids:
+            words = words[:-1]
+        text = self._policy.tokenizer.decode(words, skip_special_tokens=False)
+        return Sample(text, reason, self._version, prompt_ids, token_ids, logprobs)
+
+    def _load(self, name: str) -> None:
+        self._post("/v1/load_lora_adapter", {"lora_name": name, "lora_path": self._folder})
+
+    def _post(self, path: str, body: dict[str, Any], refused_is_fine: bool = False) -> httpx.Response:
+        """The answer to a request; lost connections, server errors and forgotten adapters are mended."""
+        trouble = ""
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                time.sleep(BACKOFF_S * 2 ** (attempt - 1))
+            try:
+                answer = self._client.post(self._endpoint + path, json=body)
+            except httpx.HTTPError as error:
+                trouble = f"{type(error).__name__}: {error}"
+                continue
+            if answer.is_success or (refused_is_fine and answer.status_code < 500):
+                return answer
+            trouble = f"HTTP {answer.status_code}: {answer.text[:200]}"
+            if "already been loaded" in answer.text:
+                return answer
+            if answer.status_code == 404 and path == "/v1/completions":
+                log.warning("%s has forgotten %s; it is loaded again", self._endpoint, self._name)
+                self._load(self._name)
+            elif answer.status_code < 500 and answer.status_code != 429:
+                break
+            log.warning("attempt %d of %d at %s: %s", attempt + 1, ATTEMPTS, self._endpoint, trouble)
+        raise SourceUnavailable(
+            f"{self._endpoint}{path} could not be used ({trouble}); start the server again with LoRA enabled "
+            "(see kernel_core/policy/server_sampler.py), and run the same command: nothing is lost"
+        )

@@ -1,0 +1,390 @@
+"""Sampling with shapes that never change, so that on a GPU a step is one replay of a recorded graph.
+
+`decode.decode` lets its cache grow and its batch shrink row by row, which costs a launch an operator. Here
+keys and values have fixed places: row b's token t is at slot t, so prompts of any length stand side by side
+without padding between them, and a step reads the first `width` slots of the first `rows` rows. Both are
+rounded up to a few sizes, and each pair of sizes is recorded once as a CUDA graph; everything that a step
+needs to know (which rows still write, how far each is, its random numbers) is in tensors that the graph
+itself updates. On a CPU the same step runs without a graph.
+
+The prompt is read up to its last token, which is fed as the first step: every token that is drawn comes from
+the same computation. Draws are those of `decode.draw`, a row's own random numbers through the inverted
+cumulative distribution. Models with sliding windows or other caches are left to `decode.decode`.
+
+Axes: B rows, S slots, N new tokens, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+from transformers import AttentionInterface, DynamicCache
+from transformers.cache_utils import DynamicLayer
+from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+
+from kernel_core.policy.decode import Ids, Row, draw
+
+ROW_SIZES = (8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+SLOT_STEP = 128
+"""Widths are multiples of this."""
+LOOK_EVERY = 16
+"""Steps between looks at how many rows still write: a look makes the CPU wait for the GPU."""
+PREFILL_TOKENS = 65_536
+"""Prompts are read in batches of about so many tokens, padding included."""
+WARM_UPS = 2
+"""Steps run before a graph is recorded, so that libraries have chosen their algorithms."""
+ATTENTION = "one_token_a_row"
+"""Under this name transformers knows the attention of a step."""
+
+
+class _SlotLayer(DynamicLayer):
+    """A layer's keys and values in fixed slots; one token a row is written at the row's own position."""
+
+    keys: Any
+    values: Any
+
+    def __init__(self, keys: torch.Tensor, values: torch.Tensor, position_B: torch.Tensor) -> None:
+        super().__init__()
+        self.keys, self.values = keys, values
+        self._slot_B_1_1_1 = position_B[:, None, None, None]
+        self.dtype, self.device = keys.dtype, keys.device
+        self.is_initialized = True
+
+    def update(self, key_states: Any, value_states: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        """Write (B, heads, 1, D) at each row's slot and give every slot."""
+        for slots, states in ((self.keys, key_states), (self.values, value_states)):
+            index = self._slot_B_1_1_1.expand(-1, states.shape[1], 1, states.shape[3])
+            slots.scatter_(2, index, states.to(slots.dtype))
+        return self.keys, self.values
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What a step reads and changes, a row each; sliced to the rows in use, never moved."""
+
+    token_B: torch.Tensor
+    position_B: torch.Tensor
+    """Slot of `token_B`, which is also its position."""
+    count_B: torch.Tensor
+    """Tokens drawn so far."""
+    limit_B: torch.Tensor
+    writing_B: torch.Tensor
+    stopped_B: torch.Tensor
+    uniforms_B_N: torch.Tensor
+    tokens_B_N: torch.Tensor
+    logprobs_B_N: torch.Tensor
+
+    def first(self, rows: int) -> _State:
+        """Views of the first rows."""
+        return _State(*(tensor[:rows] for tensor in self.tensors))
+
+    def keep(self, rows: torch.Tensor) -> None:
+        """Move these rows to the front."""
+        for tensor in self.tensors:
+            tensor[: len(rows)] = tensor[rows]
+            tensor[len(rows) :] = 0
+
+    @property
+    def tensors(self) -> tuple[torch.Tensor, ...]:
+        """All of them, in the order of the fields."""
+        return (
+            self.token_B,
+            self.position_B,
+            self.count_B,
+            self.limit_B,
+            self.writing_B,
+            self.stopped_B,
+            self.uniforms_B_N,
+            self.tokens_B_N,
+            self.logprobs_B_N,
+        )
+
+
+def _attend(
+    module: Any, query: Any, key: Any, value: Any, attention_mask: Any, scaling: float | None = None, **_: Any
+) -> tuple[torch.Tensor, None]:
+    """Attention of one query token a row (B, heads, 1, D), without repeating keys for the query heads.
+
+    The query heads that share a key head stand as rows of one product, so keys and values are read once.
+    """
+    batch, heads, _one, _ = query.shape
+    packed = query.reshape(batch, key.shape[1], heads // key.shape[1], query.shape[3])
+    attended = F.scaled_dot_product_attention(packed, key, value, attn_mask=attention_mask, scale=scaling)
+    return attended.reshape(batch, 1, heads, value.shape[3]), None
+
+
+AttentionInterface.register(ATTENTION, _attend)
+AttentionMaskInterface.register(ATTENTION, sdpa_mask)
+
+
+@contextmanager
+def _attending(model: Any) -> Iterator[None]:
+    """The model with the attention of a step."""
+    usual = model.config._attn_implementation
+    model.config._attn_implementation = ATTENTION
+    try:
+        yield
+    finally:
+        model.config._attn_implementation = usual
+
+
+class StaticDecoder:
+    """Decodes for one model, whose weights may change in place between calls; graphs stay valid."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self._shape = (0, 0, 0)
+        """Rows, slots and new tokens that there is room for."""
+        self._state: _State | None = None
+        self._slots: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._ends: dict[tuple[int, ...], torch.Tensor] = {}
+        self._graphs: dict[tuple[Any, ...], torch.cuda.CUDAGraph] = {}
+        self._pool: Any = None
+
+    @torch.no_grad()
+    def decode(
+        self,
+        prompts: Sequence[Ids],
+        *,
+        max_new: Sequence[int],
+        uniforms_B_T: npt.NDArray[np.float64],
+        temperature: float,
+        end_ids: Sequence[int],
+        pad_id: int,
+    ) -> list[Row]:
+        """One sampled continuation a prompt, in order; see `decode.decode`."""
+        rows: list[Row] = []
+        for start in range(0, len(prompts), ROW_SIZES[-1]):
+            part = slice(start, start + ROW_SIZES[-1])
+            rows += self._decode(
+                prompts[part], list(max_new[part]), uniforms_B_T[part], temperature, end_ids, pad_id
+            )
+        return rows
+
+    def _decode(
+        self,
+        prompts: Sequence[Ids],
+        max_new: Sequence[int],
+        uniforms_B_T: npt.NDArray[np.float64],
+        temperature: float,
+        end_ids: Sequence[int],
+        pad_id: int,
+    ) -> list[Row]:
+        longest = max(len(prompt) for prompt in prompts)
+        self._make_room(len(prompts), longest + max(max_new), uniforms_B_T.shape[1])
+        state = self._begin(prompts, max_new, uniforms_B_T)
+        self._prefill(prompts, pad_id)
+        ends = self._ends.setdefault(tuple(end_ids), torch.tensor(list(end_ids), device=state.token_B.device))
+        finished: dict[int, Row] = {}
+        row_of_slot = np.arange(len(prompts))
+        num_rows = len(prompts)
+        for done in range(0, max(max_new), LOOK_EVERY):
+            rows = _at_least(ROW_SIZES, num_rows)
+            width = min(_multiple(longest + done + LOOK_EVERY), self._shape[1])
+            for _ in range(min(LOOK_EVERY, max(max_new) - done)):
+                self._step(rows, width, temperature, ends)
+            writing = np.array(state.writing_B[:num_rows].tolist())
+            if not writing.any():
+                break
+            if _at_least(ROW_SIZES, int(writing.sum())) < rows:
+                finished |= self._read(row_of_slot, ~writing)
+                keep = torch.from_numpy(np.flatnonzero(writing)).to(ends.device)
+                self._compact(keep)
+                row_of_slot, num_rows = row_of_slot[writing], len(keep)
+        finished |= self._read(row_of_slot, np.ones(num_rows, bool))
+        return [finished[row] for row in range(len(prompts))]
+
+    def _make_room(self, rows: int, slots: int, new: int) -> None:
+        """Buffers that hold so much; larger ones replace smaller ones and their graphs."""
+        wanted = (_at_least(ROW_SIZES, rows), _multiple(slots), _multiple(new))
+        if all(have >= want for have, want in zip(self._shape, wanted, strict=True)):
+            return
+        self._graphs.clear()
+        self._slots, self._state = [], None
+        self._shape = tuple(max(a, b) for a, b in zip(self._shape, wanted, strict=True))  # type: ignore[assignment]
+        num_rows, num_slots, num_new = self._shape
+        parameter = next(self._model.parameters())
+        device, dtype = parameter.device, self._dtype()
+        config = self._model.config
+        heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+        width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        shape = (num_rows, heads, num_slots, width)
+        self._slots = [
+            (torch.zeros(shape, dtype=dtype, device=device), torch.zeros(shape, dtype=dtype, device=device))
+            for _ in range(config.num_hidden_layers)
+        ]
+        integers = [torch.zeros(num_rows, dtype=torch.long, device=device) for _ in range(4)]
+        flags = [torch.zeros(num_rows, dtype=torch.bool, device=device) for _ in range(2)]
+        self._state = _State(
+            *integers,
+            *flags,
+            *(
+                torch.zeros(num_rows, num_new, dtype=kind, device=device)
+                for kind in (torch.float64, torch.long, torch.float32)
+            ),
+        )
+
+    def _dtype(self) -> torch.dtype:
+        """What keys and values come in: autocast's type where that is on."""
+        parameter = next(self._model.parameters())
+        if torch.is_autocast_enabled(parameter.device.type):
+            return torch.get_autocast_dtype(parameter.device.type)
+        dtype: torch.dtype = parameter.dtype
+        return dtype
+
+    def _begin(
+        self, prompts: Sequence[Ids], max_new: Sequence[int], uniforms_B_T: npt.NDArray[np.float64]
+    ) -> _State:
+        state = self._state
+        assert state is not None
+        for tensor in state.tensors:
+            tensor.zero_()
+        device, count = state.token_B.device, len(prompts)
+        limits = torch.tensor(list(max_new), device=device)
+        state.token_B[:count] = torch.tensor([int(prompt[-1]) for prompt in prompts], device=device)
+        state.position_B[:count] = torch.tensor([len(prompt) - 1 for prompt in prompts], device=device)
+        state.limit_B[:count] = limits
+        state.writing_B[:count] = limits > 0
+        state.uniforms_B_N[:count, : uniforms_B_T.shape[1]] = torch.from_numpy(uniforms_B_T).to(device)
+        return state
+
+    def _prefill(self, prompts: Sequence[Ids], pad_id: int) -> None:
+        """Read each distinct prompt but its last token, and put its keys and values into all its rows."""
+        rows_of: dict[bytes, list[int]] = {}
+        for row, prompt in enumerate(prompts):
+            rows_of.setdefault(prompt[:-1].tobytes(), []).append(row)
+        distinct = sorted((key for key in rows_of if key), key=len)
+        device = self._slots[0][0].device
+        while distinct:
+            widest = len(distinct[-1]) // np.dtype(np.int32).itemsize
+            batch = [distinct.pop() for _ in range(min(len(distinct), max(1, PREFILL_TOKENS // widest)))]
+            ids_B_S = np.full((len(batch), widest), pad_id, np.int64)
+            for ids_S, key in zip(ids_B_S, batch, strict=True):
+                ids = np.frombuffer(key, np.int32)
+                ids_S[: len(ids)] = ids
+            # Padding is on the right, where causal attention lets no token see it.
+            cache = DynamicCache(config=self._model.config)
+            self._model(
+                input_ids=torch.from_numpy(ids_B_S).to(device),
+                past_key_values=cache,
+                use_cache=True,
+                logits_to_keep=1,
+            )
+            source = torch.tensor([i for i, key in enumerate(batch) for _ in rows_of[key]], device=device)
+            target = torch.tensor([row for key in batch for row in rows_of[key]], device=device)
+            for (keys, values), layer in zip(self._slots, cache.layers, strict=True):
+                keys[target, :, :widest] = layer.keys[source].to(keys.dtype)
+                values[target, :, :widest] = layer.values[source].to(values.dtype)
+
+    def _step(self, rows: int, width: int, temperature: float, ends: torch.Tensor) -> None:
+        """Draw one token for each of the first rows that still writes."""
+        if ends.device.type != "cuda":
+            self._advance(rows, width, temperature, ends)
+            return
+        key = rows, width, temperature, ends.data_ptr()
+        if key not in self._graphs:
+            self._graphs[key] = self._recorded(rows, width, temperature, ends)
+        self._graphs[key].replay()
+
+    def _recorded(
+        self, rows: int, width: int, temperature: float, ends: torch.Tensor
+    ) -> torch.cuda.CUDAGraph:
+        """The step as a graph. Warming up must leave no trace: what it changes is put back."""
+        assert self._state is not None
+        kept = [tensor.clone() for tensor in self._state.tensors]
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(WARM_UPS):
+                self._advance(rows, width, temperature, ends)
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool):
+            self._advance(rows, width, temperature, ends)
+        self._pool = self._pool or graph.pool()
+        for tensor, value in zip(self._state.tensors, kept, strict=True):
+            tensor.copy_(value)
+        return graph
+
+    def _advance(self, rows: int, width: int, temperature: float, ends: torch.Tensor) -> None:
+        assert self._state is not None
+        state = self._state.first(rows)
+        slot_S = torch.arange(width, device=ends.device)
+        mask_B_1_1_S = (slot_S[None] <= state.position_B[:, None])[:, None, None]
+        cache = DynamicCache()
+        cache.layers = [
+            _SlotLayer(keys[:rows, :, :width], values[:rows, :, :width], state.position_B)
+            for keys, values in self._slots
+        ]
+        with _attending(self._model):
+            output = self._model(
+                input_ids=state.token_B[:, None],
+                attention_mask=mask_B_1_1_S,
+                position_ids=state.position_B[:, None],
+                past_key_values=cache,
+                use_cache=True,
+                logits_to_keep=1,
+            )
+        index_B_1 = state.count_B.clamp(max=state.uniforms_B_N.shape[1] - 1)[:, None]
+        uniform_B = state.uniforms_B_N.gather(1, index_B_1)[:, 0]
+        token_B, logprob_B = draw(output.logits[:, -1], temperature, uniform_B)
+        writing_B = state.writing_B
+        for written_B_N, drawn_B in ((state.tokens_B_N, token_B), (state.logprobs_B_N, logprob_B)):
+            before_B_1 = written_B_N.gather(1, index_B_1)
+            written_B_N.scatter_(1, index_B_1, torch.where(writing_B[:, None], drawn_B[:, None], before_B_1))
+        ended_B = writing_B & (token_B[:, None] == ends).any(dim=1)
+        state.count_B.add_(writing_B)
+        state.position_B.add_(writing_B)
+        state.token_B.copy_(torch.where(writing_B, token_B, state.token_B))
+        state.stopped_B.logical_or_(ended_B)
+        writing_B.logical_and_(~ended_B & (state.count_B < state.limit_B))
+
+    def _read(self, row_of_slot: npt.NDArray[np.int64], wanted: npt.NDArray[np.bool_]) -> dict[int, Row]:
+        """What some of the rows in use wrote, by the row's number."""
+        assert self._state is not None
+        state = self._state
+        slots = np.flatnonzero(wanted)
+        picked = torch.from_numpy(slots).to(state.token_B.device)
+        counts = state.count_B[picked].tolist()
+        tokens = state.tokens_B_N[picked].cpu().numpy().astype(np.int32)
+        logprobs = state.logprobs_B_N[picked].cpu().numpy()
+        return {
+            int(row_of_slot[slot]): Row(tokens[i, :count].copy(), logprobs[i, :count].copy(), stopped)
+            for i, (slot, count, stopped) in enumerate(
+                zip(slots, counts, state.stopped_B[picked].tolist(), strict=True)
+            )
+        }
+
+    def _compact(self, keep: torch.Tensor) -> None:
+        """Move the rows that still write to the front."""
+        assert self._state is not None
+        self._state.keep(keep)
+        for keys, values in self._slots:
+            keys[: len(keep)] = keys[keep]
+            values[: len(keep)] = values[keep]
+
+
+def decodes(model: Any) -> bool:
+    """Whether a model's keys and values have slots: sliding windows, soft caps and others do not."""
+    layers = DynamicCache(config=model.config).layers
+    plain = bool(layers) and all(type(layer) is DynamicLayer for layer in layers)
+    return (
+        plain
+        and model.config._attn_implementation == "sdpa"
+        and not getattr(model.config, "attn_logit_softcapping", None)
+    )
+
+
+def _at_least(sizes: Sequence[int], wanted: int) -> int:
+    return next(size for size in sizes if size >= wanted)
+
+
+def _multiple(wanted: int) -> int:
+    return -(-wanted // SLOT_STEP) * SLOT_STEP

@@ -1,0 +1,34 @@
+"""Which turns are left out of the loss for what their kernel did: profiling-based rejection (Dr. Kernel).
+
+A correct kernel whose own launches do little of the work is correct for the library's sake. Its turn is kept
+with probability
+
+    p = clip((share − 0.3) / 0.1, 0, 1)
+
+of the share of device time in its own kernels. As `published` (the released code, which the paper's formula
+differs from) only correct turns are drawn, and a share that is not known counts as 0: where the profiler
+fails, every correct turn is lost and only failures are learned from. `corrected` keeps what is unknown.
+
+A turn that is left out still counts in returns and baselines: leaving it out there as well would make the
+baseline depend on the turn's own outcome.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+LOWEST_SHARE = 0.3
+"""At or below this share a turn is always left out."""
+SOFTNESS = 0.1
+"""Width of the band above it in which chance decides; the soft cut beat a hard one in the paper."""
+
+ProfileRejection = Literal["none", "published", "corrected"]
+
+
+def keep_probability(correct: bool, own_share: float | None, rule: ProfileRejection) -> float:
+    """The chance that a turn stays in the loss, in [0, 1]."""
+    if rule == "none" or not correct:
+        return 1.0
+    if own_share is None:
+        return 0.0 if rule == "published" else 1.0
+    return min(max((own_share - LOWEST_SHARE) / SOFTNESS, 0.0), 1.0)

@@ -1,0 +1,22 @@
+"""Trains with two learners over gloo: FOLDER TAUGHT CONFIG.json."""
+
+import sys
+from pathlib import Path
+
+import torch
+
+from kernel_core.config import TrainConfig
+from kernel_core.gym import open_gym
+from kernel_core.learn.loop import Trainer
+from kernel_core.policy.torch_policy import TorchPolicy
+from kernel_core.store import Store
+
+if __name__ == "__main__":
+    folder, taught, config_file = sys.argv[1:]
+    config = TrainConfig.model_validate_json(Path(config_file).read_text())
+    torch.set_num_threads(1)
+    with open_gym(config.gym) as gym:
+        trainer = Trainer(config, Store(folder), TorchPolicy.load(taught, config.policy), gym)
+        while not trainer.done:
+            trainer.step()
+        trainer.close()

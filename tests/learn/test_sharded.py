@@ -1,0 +1,74 @@
+"""Two processes over gloo: the same update as one alone, and state that any number goes on from."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernel_core.config import PolicyConfig, RolloutConfig, SamplingConfig, TrainConfig
+from kernel_core.learn import checkpoint
+from kernel_core.learn.batch import Row
+from kernel_core.learn.sharded import ShardedUpdate
+from kernel_core.learn.share import Share
+from kernel_core.learn.update import new_optimiser, update
+from kernel_core.policy.new import new_policy
+from kernel_core.store import Store
+
+TEXTS = ["import triton\nimport triton.language as tl\n\n\nclass ModelNew:\n    pass\n"] * 3
+POLICY = PolicyConfig(model="new", hidden_size=32, num_layers=2, num_heads=2, vocab_size=300)
+
+
+def config_of(**changes):
+    rollout = RolloutConfig(sampling=SamplingConfig(max_new_tokens=16))
+    return TrainConfig(policy=POLICY, rollout=rollout, lr=1e-3, minibatch_tokens=256, **changes)
+
+
+def rows_for(policy, seed):
+    prompts = [[{"role": "user", "content": f"kernel {i}"}] for i in range(10)]
+    samples = policy.sample(prompts, temperature=1.0, max_new_tokens=16, seed=seed)
+    return [
+        Row(sample.prompt_ids, sample.token_ids, advantage, sample.logprobs)
+        for sample, advantage in zip(samples, np.linspace(-1, 2, 10).tolist(), strict=True)
+    ]
+
+
+def weights_of(policy):
+    return torch.cat([p.detach().flatten() for p in policy.model.parameters()])
+
+
+@given(st.integers(0, 40), st.integers(1, 8))
+def test_shares_hold_every_batch_once_and_are_equally_many(num_batches, size):
+    plan = [[index] for index in range(num_batches)]
+    shares = [Share(rank, size).of(plan) for rank in range(size)]
+    assert len({len(share) for share in shares}) == 1
+    counted = sorted(members[0] for share in shares for members, counts in share if counts)
+    assert counted == list(range(num_batches))
+
+
+@pytest.mark.slow
+def test_two_processes_update_as_one_does_and_one_goes_on_from_their_checkpoint(tmp_path):
+    alone, team = (new_policy(POLICY, TEXTS, seed=1) for _ in range(2))
+    first, second = rows_for(alone, 5), rows_for(alone, 6)
+    optimisers = [new_optimiser(policy.model, 1e-3) for policy in (alone, team)]
+    sharded = ShardedUpdate(config_of(learners=2), team, optimisers[1])
+    try:
+        for rows in (first, second):
+            expected = update(alone, optimisers[0], rows, config_of())
+            report = sharded.update(rows)
+            torch.testing.assert_close(weights_of(team), weights_of(alone), atol=2e-5, rtol=1e-4)
+            for name in ("num_rows", "num_answer_tokens", "num_optimiser_steps"):
+                assert getattr(report, name) == getattr(expected, name)
+            for name in ("loss", "grad_norm", "entropy", "sampler_kl", "ratio_mean"):
+                assert getattr(report, name) == pytest.approx(getattr(expected, name), rel=1e-3, abs=1e-6)
+        sharded.give_moments()
+        checkpoint.save(Store(tmp_path), 2, team, optimisers[1], {}, keep=1)
+    finally:
+        sharded.close()
+    resumed = new_policy(POLICY, TEXTS, seed=2)
+    optimiser = new_optimiser(resumed.model, 1e-3)
+    checkpoint.restore(Store(tmp_path).child(checkpoint.folder_of(2)), resumed, optimiser)
+    assert torch.equal(weights_of(resumed), weights_of(team))
+    for policy, opt in ((resumed, optimiser), (alone, optimisers[0])):
+        update(policy, opt, first, config_of())
+    torch.testing.assert_close(weights_of(resumed), weights_of(alone), atol=5e-5, rtol=1e-3)

@@ -1,0 +1,147 @@
+"""Decoding in fixed shapes: the same tokens as the growing cache, and exact log-probabilities."""
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, MistralConfig
+
+from kernel_core.config import PolicyConfig
+from kernel_core.policy import decode
+from kernel_core.policy.new import new_policy
+from kernel_core.policy.static_decode import StaticDecoder, decodes
+from kernel_core.policy.torch_policy import TorchPolicy
+
+CONFIG = PolicyConfig(hidden_size=32, num_layers=2, num_heads=4, vocab_size=320, max_context=600)
+TEXTS = ["import triton\nimport triton.language as tl\n\n\nclass ModelNew:\n    pass\n"] * 3
+SMALL = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+
+
+def ask(text):
+    return [{"role": "user", "content": text}]
+
+
+PROMPTS = [ask("add"), ask("add"), ask("a much longer prompt about softmax " * 5), ask("")] * 5
+
+
+def lively(policy):
+    """Random weights made larger, so that different prefixes give different answers."""
+    with torch.no_grad():
+        for parameter in policy.model.parameters():
+            parameter.mul_(3.0)
+    return policy
+
+
+@pytest.fixture
+def policy():
+    return lively(new_policy(CONFIG, TEXTS, seed=0))
+
+
+def static(policy, model=None):
+    config = policy.config.model_copy(update={"decoding": "static"})
+    return TorchPolicy(model or policy.model, policy.tokenizer, config, version="static")
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.5, 0.0])
+def test_the_same_seeds_give_the_same_answers_as_the_growing_cache(policy, temperature):
+    settings = {"temperature": temperature, "max_new_tokens": 70, "seed": 7}
+    growing, fixed = policy.sample(PROMPTS, **settings), static(policy).sample(PROMPTS, **settings)
+    assert [s.token_ids.tolist() for s in fixed] == [s.token_ids.tolist() for s in growing]
+    assert [s.finish_reason for s in fixed] == [s.finish_reason for s in growing]
+    for a, b in zip(fixed, growing, strict=True):
+        np.testing.assert_allclose(a.logprobs, b.logprobs, atol=1e-4)
+
+
+def test_rows_that_end_at_once_and_rows_that_never_do_are_kept_apart(policy):
+    prompts = [policy.encode_messages(m) for m in PROMPTS]
+    limits = [1 + 7 * (row % 9) for row in range(len(prompts))]
+    uniforms = np.random.default_rng(0).random((len(prompts), 64))
+    ends = list(range(0, policy.model.config.vocab_size, 9))
+    settings = {
+        "max_new": limits,
+        "uniforms_B_T": uniforms,
+        "temperature": 1.0,
+        "end_ids": ends,
+        "pad_id": 0,
+    }
+    fixed, growing = (
+        StaticDecoder(policy.model).decode(prompts, **settings),
+        decode.decode(policy.model, prompts, **settings),
+    )
+    assert {row.stopped for row in fixed} == {True, False}
+    for a, b, limit in zip(fixed, growing, limits, strict=True):
+        assert (a.token_ids.tolist(), a.stopped) == (b.token_ids.tolist(), b.stopped)
+        assert len(a.token_ids) <= limit
+
+
+def test_many_rows_shrink_to_few_without_a_change(policy):
+    rows = 70
+    prompts = [policy.encode_messages(ask("x" * (row % 11))) for row in range(rows)]
+    limits = [100 if row % 30 == 0 else 3 for row in range(rows)]
+    uniforms = np.random.default_rng(1).random((rows, 100))
+    settings = {"uniforms_B_T": uniforms, "temperature": 1.0, "end_ids": [1], "pad_id": 0}
+    together = StaticDecoder(policy.model).decode(prompts, max_new=limits, **settings)
+    growing = decode.decode(policy.model, prompts, max_new=limits, **settings)
+    assert [a.token_ids.tolist() for a in together] == [b.token_ids.tolist() for b in growing]
+
+
+def test_what_is_left_in_the_slots_by_one_call_does_not_reach_the_next(policy):
+    fixed = static(policy)
+    settings = {"temperature": 1.0, "max_new_tokens": 20, "seed": 1}
+    first = fixed.sample(PROMPTS[:4], **settings)
+    fixed.sample([ask("y" * 300)] * 12, temperature=1.0, max_new_tokens=40, seed=2)
+    again = fixed.sample(PROMPTS[:4], **settings)
+    assert [s.token_ids.tobytes() for s in first] == [s.token_ids.tobytes() for s in again]
+    assert [s.logprobs.tobytes() for s in first] == [s.logprobs.tobytes() for s in again]
+
+
+def test_weights_that_change_in_place_are_the_weights_that_write(policy):
+    fixed = static(policy)
+    settings = {"temperature": 1.0, "max_new_tokens": 20, "seed": 1}
+    fixed.sample(PROMPTS[:4], **settings)
+    with torch.no_grad():
+        for parameter in policy.model.parameters():
+            parameter.mul_(0.7)
+    for sample in fixed.sample(PROMPTS[:4], **settings):
+        again = policy.logprobs(sample.prompt_ids, sample.token_ids, 1.0)
+        np.testing.assert_allclose(sample.logprobs, again, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        LlamaConfig(**SMALL, num_key_value_heads=4, vocab_size=330),
+        GPT2Config(n_embd=32, n_layer=2, n_head=4, vocab_size=330, n_positions=700),
+    ],
+    ids=lambda config: config.model_type,
+)
+def test_other_architectures_write_exactly_too(policy, config):
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config)
+    assert decodes(model)
+    other = lively(static(policy, model))
+    for sample in other.sample(PROMPTS[:6], temperature=1.0, max_new_tokens=30, seed=1):
+        again = other.logprobs(sample.prompt_ids, sample.token_ids, 1.0)
+        np.testing.assert_allclose(sample.logprobs, again, atol=1e-4)
+
+
+def test_a_sliding_window_is_left_to_the_growing_cache(policy):
+    config = MistralConfig(**SMALL, num_key_value_heads=2, vocab_size=330, sliding_window=16)
+    model = AutoModelForCausalLM.from_config(config)
+    assert not decodes(model)
+    other = static(policy, model)
+    for sample in other.sample(PROMPTS[:3], temperature=1.0, max_new_tokens=8, seed=1):
+        again = other.logprobs(sample.prompt_ids, sample.token_ids, 1.0)
+        np.testing.assert_allclose(sample.logprobs, again, atol=1e-4)
+
+
+@pytest.mark.gpu
+def test_recorded_graphs_write_what_the_growing_cache_writes():
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    policy = lively(new_policy(CONFIG.model_copy(update={"device": "cuda"}), TEXTS, seed=0))
+    fixed = static(policy)
+    for seed in (1, 2):
+        settings = {"temperature": 1.0, "max_new_tokens": 70, "seed": seed}
+        for sample in fixed.sample(PROMPTS, **settings):
+            again = policy.logprobs(sample.prompt_ids, sample.token_ids, 1.0)
+            np.testing.assert_allclose(sample.logprobs, again, atol=1e-3)
