@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    StrictStr,
+    model_validator,
+)
 
 _Name = Annotated[StrictStr, Field(max_length=200)]
 _Text = Annotated[StrictStr, Field(max_length=4000)]
@@ -61,7 +70,8 @@ class Launch(Claim):
 
 
 class Ran(Claim):
-    """A forward pass came to an end."""
+    """A forward pass came to an end. What is traced is what was launched: the first is replayed, the second
+    compiled."""
 
     kernels: tuple[Kernel, ...] = Field(max_length=1000)
     launches: tuple[Launch, ...] = Field(max_length=100_000)
@@ -69,6 +79,17 @@ class Ran(Claim):
     nesting: Any
     leaves: tuple[tuple[Any, ...], ...] = Field(max_length=10_000)
     trace: dict[_Name, Any] | None = None
+
+    @model_validator(mode="after")
+    def _launches_are_those_of_the_trace(self) -> Self:
+        if self.trace is not None:
+            operations = self.trace.get("operations")
+            if not isinstance(operations, list) or not all(isinstance(one, dict) for one in operations):
+                raise ValueError("a trace without operations")
+            traced = tuple(Launch.model_validate(one) for one in operations if "launch" in one)
+            if traced != self.launches:
+                raise ValueError("the launches are not those of the trace")
+        return self
 
 
 class Raised(Failure):
@@ -145,6 +166,7 @@ class CountedWork(Claim):
     flops: _Count
     dot_flops: _Count
     dot_dtype: _Name
+    padded_flops: _Count
     copies_only: StrictBool
 
 
@@ -152,3 +174,9 @@ class Replayed(Claim):
     """The trace ran to its end."""
 
     works: tuple[CountedWork, ...] = Field(max_length=100_000)
+
+
+class Echoed(Claim):
+    """Whether the outputs needed what the launches made of the inputs (`echo.py`)."""
+
+    needed: StrictBool

@@ -84,6 +84,7 @@ class Counted:
                 flops=self._meter.useful_flops,
                 dot_flops=self._meter.useful_dot_flops,
                 dot_dtype=self._meter.dot_dtype,
+                padded_flops=self._meter.flops + self._meter.dot_flops,
                 copies_only=copies_only(before, tensors),
             )
         )

@@ -32,9 +32,9 @@ class CpuJudge(Judge):
             self._gate.check(case)
         if case.verdict is not None or self._strict or not self._has_trace(case):
             return
-        fresh = self._fresh_trial(reference, seed)
+        unseen = self._unseen(reference, seed, "replay")
         with self._bench.converse("replay") as talk:
-            works = replay_counts(case, reference, fresh, talk)
+            works = replay_counts(case, reference, unseen, talk)
         if works is not None:
             weigh(case, works, self._eager_traffic(reference), self._config.predict_gpu)
 

@@ -156,10 +156,10 @@ class CudaJudge(Judge):
             return None
         # Inputs of a timed call: when the trace was taken, the candidate had not seen them.
         with case.phase("expected"):
-            _, draw = self._choose_draws(reference, seed)[-1]
-            fresh = self._trial(reference, seed, "timed 0", draw)
+            unseen = self._unseen(reference, seed, "timed 0")
         with self._bench.converse("replay") as talk:
-            works = replay_times(case, reference, fresh, talk, self._turn(case), self._alone(talk, case))
+            turns = self._turn(case), self._bench.share()
+            works = replay_times(case, reference, unseen, talk, turns, self._alone(talk, case))
         return weigh_times(case, works) if works is not None else None
 
     def _hidden_trials(self, reference: Reference, like: Trial, seed: int, case: Case) -> list[Trial]:

@@ -12,11 +12,13 @@ from typing import Any, Literal
 
 import torch
 
-Draw = Literal["own", "normal", "wide", "integers", "edges"]
-DRAWS: tuple[Draw, ...] = ("own", "normal", "wide", "integers", "edges")
+Draw = Literal["own", "normal", "mixed", "wide", "integers", "edges"]
+DRAWS: tuple[Draw, ...] = ("own", "normal", "mixed", "wide", "integers", "edges")
 
 _WIDE_EXPONENTS = 8.0
 _EDGE_SHARE = 0.1
+_SCALES = (1.0, 2.0**-10, 8.0, 0.25)
+_LARGE, _LARGE_SHARE = 100.0, 1 / 128
 _EDGES = (0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0**-14, -(2.0**-14), 100.0, -100.0)
 
 
@@ -32,6 +34,34 @@ def redraw(value: Any, draw: Draw) -> Any:
 def _normal(shape: torch.Size) -> torch.Tensor:
     """Around zero, with both signs."""
     return torch.randn(shape)
+
+
+def _mixed(shape: torch.Size) -> torch.Tensor:
+    """Slices that differ: of several sizes, of one sign, with ties, and single values beyond exp's range.
+
+    Sizes go by slices of the first dimension that has enough of them, a quarter each, and every other one of
+    the smallest that is not tiny is rounded to halves. Along every dimension a quarter of the slices is
+    negative throughout, so that a maximum along any other one is. Sums stay as well conditioned as those of
+    normal numbers: no slice lies far from zero by more than its own spread.
+    """
+    values = torch.randn(shape)
+    long = [dim for dim, size in enumerate(shape) if size >= len(_SCALES)]
+    if long:
+        order = _dealt(shape, long[0])
+        values = values * torch.tensor(_SCALES)[order % len(_SCALES)]
+        values = torch.where(order % (2 * len(_SCALES)) == 0, (2 * values).round() / 2, values)
+    large = torch.rand(shape) < _LARGE_SHARE
+    values = torch.where(large, _LARGE * values.sign(), values)
+    for dim in long:
+        values = torch.where(_dealt(shape, dim) % len(_SCALES) == 0, -values.abs(), values)
+    return values
+
+
+def _dealt(shape: torch.Size, dim: int) -> torch.Tensor:
+    """A number for each slice along `dim`, in random order, so that each remainder comes up equally often."""
+    sizes = [1] * len(shape)
+    sizes[dim] = shape[dim]
+    return torch.randperm(shape[dim]).reshape(sizes)
 
 
 def _wide(shape: torch.Size) -> torch.Tensor:
@@ -52,6 +82,7 @@ def _edges(shape: torch.Size) -> torch.Tensor:
 
 _FAMILIES: dict[str, Callable[[torch.Size], torch.Tensor]] = {
     "normal": _normal,
+    "mixed": _mixed,
     "wide": _wide,
     "integers": _integers,
     "edges": _edges,

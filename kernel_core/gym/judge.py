@@ -12,7 +12,8 @@ import contextlib
 import threading
 import time
 from collections import OrderedDict
-from typing import TypeVar
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import torch
 
@@ -37,10 +38,13 @@ from kernel_core.gym.runs import (
     input_was_changed,
     load_header,
 )
+from kernel_core.gym.witness import Unseen
 from kernel_core.records import Evaluation, NoCandidate, Verdict
 
 KEPT_PROBLEMS = 8
 _KEPT_TRIALS = 32
+_HOSTILE: tuple[Draw, ...] = ("mixed", "normal")
+"""Families for the last trial; the first that leaves the reference finite is taken."""
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 
@@ -168,7 +172,7 @@ class Judge:
                     changed = input_was_changed(delivery, reference, trial)
                 fault = None if changed is None else f"input {changed} was changed in place"
         if fault is not None:
-            case.fail(Verdict.WRONG, fault + ("" if trial.draw == "own" else " (normal inputs)"))
+            case.fail(Verdict.WRONG, fault + ("" if trial.draw == "own" else f" ({trial.draw} inputs)"))
         return fault is None
 
     def _turn(self, case: Case) -> contextlib.AbstractContextManager[None]:
@@ -176,13 +180,13 @@ class Judge:
         return self._bench.share()
 
     def _choose_draws(self, reference: Reference, seed: int) -> list[tuple[str, Draw]]:
-        """The problem's own draws, and last one of normal numbers where the reference can take them."""
+        """The problem's own draws, and last one of a family that the reference can take."""
         if self._strict:
             return [(f"{number}", "own") for number in kernelbench.SEEDS]
-        hostile = self._trial(reference, seed, self._first_label("normal"), "normal")
-        last: Draw = "normal" if _is_finite(hostile) else "own"
+        last = self._first_label(_HOSTILE[0])
+        finite = (draw for draw in _HOSTILE if _is_finite(self._trial(reference, seed, last, draw)))
         own: list[tuple[str, Draw]] = [(f"trial {i}", "own") for i in range(self._num_own)]
-        return [*own, (self._first_label("normal"), last)]
+        return [*own, (last, next(finite, "own"))]
 
     def _first_label(self, draw: Draw) -> str:
         """Of the first trial with inputs of a family."""
@@ -197,10 +201,17 @@ class Judge:
             case.fail(Verdict.HACKED, "its work could not be traced")
         return case.verdict is None
 
-    def _fresh_trial(self, reference: Reference, seed: int) -> Trial:
-        """Inputs that the candidate never sees, to replay its trace on."""
-        fresh = self._trial(reference, seed, "replay", "normal")
-        return fresh if _is_finite(fresh) else self._trial(reference, seed, "replay", "own")
+    def _unseen(self, reference: Reference, seed: int, label: str) -> Unseen:
+        """What to replay a trace on: inputs of the last family that the candidate was tried with."""
+        _, draw = self._choose_draws(reference, seed)[-1]
+        trial = self._trial(reference, seed, label, draw)
+        others = replace(trial, seed=self._number(seed, "others", draw), inputs=[])
+
+        def draw_others() -> list[Any]:
+            with self._bench.share(), self._lock:
+                return reference.inputs_of(others)
+
+        return Unseen(trial, draw_others)
 
     def _check_cage(self, features: tuple[str, ...], case: Case) -> None:
         case.sandbox = features

@@ -23,6 +23,18 @@ _BUILTINS: dict[str, Any] = {
 _BUILTINS |= {"enumerate": enumerate, "AssertionError": AssertionError}
 _MODULES: dict[str, Any] = {"triton": triton, "triton.language": tl, "math": math}
 _TRITON_MEMBERS = ("cdiv", "next_power_of_2", "language", "jit", "constexpr")
+_VALUES = (tl.tensor, tl.tensor_descriptor, tl.constexpr, tl.tuple, tl.block_type, tl.pointer_type)
+_VALUE_ATTRIBUTES = frozenset(name for kind in _VALUES for name in dir(kind) if not name.startswith("_")) | {
+    "shape",
+    "strides",
+    "block_shape",
+    "dtype",
+    "type",
+    "value",
+    "values",
+    "element_ty",
+}
+"""What a value in a kernel can be asked for; instances have some that their types do not show."""
 _REFUSED = (
     ast.Import,
     ast.ImportFrom,
@@ -160,13 +172,19 @@ def _check_node(node: ast.AST, local: set[str], names: dict[str, Any], first_lin
 
 
 def _check_chain(node: ast.Attribute, local: set[str], names: dict[str, Any], line: int) -> None:
-    """`tl.math.exp` must stay inside Triton's language, whatever modules it imports itself."""
+    """`tl.math.exp` must stay inside Triton's language, whatever modules it imports itself.
+
+    What is not such a chain of names may be any object, a module too, and is asked only for what a value of
+    Triton's has.
+    """
     parts = [node.attr]
     root: ast.expr = node.value
     while isinstance(root, ast.Attribute):
         parts.append(root.attr)
         root = root.value
     if not isinstance(root, ast.Name) or root.id in local or root.id not in names:
+        if node.attr not in _VALUE_ATTRIBUTES:
+            raise KernelRefused(line, f"unsupported in a kernel: attribute {node.attr}")
         return
     value = names[root.id]
     if value is math:

@@ -19,6 +19,9 @@ import torch
 from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpreterBuilder
 
+_SLOW_DOTS = ("float64", "fp64", "float32", "fp32")
+"""Slowest first; `fp32` are products in TF32."""
+
 
 class OutOfBounds(Exception):
     """A kernel touched memory that no tensor of this pass owns."""
@@ -80,6 +83,11 @@ class Meter:
     def _active_share(self, store: bool) -> float:
         active, total = self.lanes[store]
         return active / total if active else 1.0
+
+    def saw_dot(self, dtype: str) -> None:
+        """All products of a launch count as the slowest of them, lest a small fast one speak for the rest."""
+        slower = [one for one in _SLOW_DOTS if one in (dtype, self.dot_dtype)]
+        self.dot_dtype = slower[0] if slower else dtype
 
     def access(
         self, addresses: npt.NDArray[np.uint64], mask: npt.NDArray[np.bool_], item_bytes: int, store: bool
@@ -183,7 +191,7 @@ def _wrap_dot(builder: Any, meter: Meter) -> None:
         meter.dot_flops += work
         element = str(left.dtype.scalar)
         exact = element == "fp32" and "IEEE" in str(precision).upper()
-        meter.dot_dtype = "ieee" if exact else element
+        meter.saw_dot("ieee" if exact else element)
         return dot(self, left, right, accumulator, precision, *rest)
 
     builder.create_dot = counted

@@ -3,12 +3,14 @@
 This is the independent witness to what a candidate says about itself. Its host code does not run here:
 only its JIT functions, rebuilt from its text, and torch's operators by name. If the trace gives the right
 outputs for fresh inputs, then these kernels and operators are what did the work, and the counts taken
-here are the counts of that work. Replayed a second time without the launches, the outputs must break.
+here are the counts of that work. Replayed a second time without the launches, the outputs must break; where
+operators of torch's work too, the launches must be needed for what they make of the inputs (`echo.py`).
 """
 
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from kernel_core.gym import wire
 from kernel_core.gym.arena import DTYPES, Slot, arena_kind, lay_out
 from kernel_core.gym.codec import Decode, decode
 from kernel_core.gym.conduct import Conduct, Counted, Timed, median_times
+from kernel_core.gym.echo import Launch, library_works, outputs_need_kernels
 from kernel_core.gym.kernels import build_kernels
 from kernel_core.gym.runner import CANDIDATE_FILE, describe_error
 
@@ -31,8 +34,9 @@ _TIMED_PASSES = 3
 
 def replay(channel: socket.socket, cage: dict[str, Any]) -> None:
     """One request: the trace, and on a GPU an arena with what it takes from outside. When all is compiled,
-    an arena with inputs and two sets of output slots is asked for; one answer. On a GPU there is a second
-    request, when nobody else uses it: to time the same work."""
+    an arena with inputs and two sets of output slots is asked for; one answer. Where the library works too,
+    a question follows with other inputs in the place of the first; and on a GPU, when nobody else uses it,
+    the same work is to be timed."""
     request = wire.receive(channel, take_descriptors=True)
     header, device = request.header, cage["device"]
     memory = arena_kind(device)
@@ -51,25 +55,47 @@ def replay(channel: socket.socket, cage: dict[str, Any]) -> None:
         inputs = [arena.tensor(Slot.from_json(value)) for value in work.header["tensors"]]
         constants = _constants(trace["constants"], request, memory)
         player = _Player(trace, constants, kernels, inputs, conduct)
-        works = player.play(launching=True)
+        works = player.play(player.launch)
         player.check_guards()
         player.write_outputs([Slot.from_json(value) for value in work.header["outputs"]], arena)
         mute = player.restart()
-        mute.play(launching=False)
+        mute.play(lambda operation: None)
         mute.write_outputs([Slot.from_json(value) for value in work.header["mute_outputs"]], arena)
         wire.send(channel, {"works": [work.to_json() for work in works]})
+        del mute  # others need its memory
+
+        def play_on(tensors: list[torch.Tensor]) -> _Player:
+            return _Player(trace, constants, kernels, tensors, conduct)
+
+        if library_works(trace):
+            outputs = [arena.tensor(Slot.from_json(value)) for value in work.header["outputs"]]
+            _tell_whether_needed(channel, play_on, inputs, outputs)
         if device == "cuda":
             wire.receive(channel)
-            wire.send(channel, {"works": [work.to_json() for work in _time(mute, works)]})
+            wire.send(channel, {"works": [work.to_json() for work in _time(play_on(inputs), works)]})
     except Exception as error:
         wire.send(channel, {"failed": "replay", **describe_error(error, path)})
+
+
+def _tell_whether_needed(
+    channel: socket.socket,
+    play_on: Callable[[list[torch.Tensor]], _Player],
+    inputs: list[torch.Tensor],
+    outputs: list[torch.Tensor],
+) -> None:
+    """One question; other inputs are laid over `inputs` after this process says that it is ready."""
+    wire.receive(channel)
+    first = [tensor.clone() for tensor in inputs]
+    wire.send(channel, {"ready": True})
+    wire.receive(channel)
+    wire.send(channel, {"needed": outputs_need_kernels(play_on, first, inputs, outputs)})
 
 
 def _time(player: _Player, works: list[Any]) -> list[Any]:
     passes = []
     for _ in range(_TIMED_PASSES):
         player = player.restart()
-        passes.append(player.play(launching=True))
+        passes.append(player.play(player.launch))
     return median_times(passes, works)
 
 
@@ -151,6 +177,7 @@ class _Player:
         self._conduct = conduct
         self._storages: dict[int, torch.UntypedStorage] = {}
         self._shifts: dict[int, int] = {}
+        self.made: list[Callable[[torch.Tensor], None]] = []
         for number, tensor in zip(trace["inputs"], inputs, strict=True):
             self._storages[number] = tensor.clone().untyped_storage()
         for (number, _, _), raw in zip(trace["constants"], constants, strict=True):
@@ -161,15 +188,14 @@ class _Player:
         self._storages.clear()
         return _Player(self._trace, self._constants, self._kernels, self._inputs, self._conduct)
 
-    def play(self, launching: bool) -> list[Any]:
-        """Do every operation in order; gives the work of each."""
+    def play(self, launch: Launch) -> list[Any]:
+        """Do every operation in order, launches by `launch`; gives the work of each."""
         self._conduct.begin(self._trace["operations"])
         for operation in self._trace["operations"]:
             if "alloc" in operation:
                 self._allocate(operation)
             elif "launch" in operation:
-                if launching:
-                    self._launch(operation)
+                launch(operation)
             else:
                 self._operate(operation)
         return self._conduct.finish()
@@ -193,11 +219,25 @@ class _Player:
 
     def write_outputs(self, slots: list[Slot], arena: Any) -> None:
         """Copy the outputs that have the shape and type of their slots."""
-        for value, slot in zip(self._trace["outputs"], slots, strict=False):
-            if isinstance(value, dict) and "t" in value:
-                tensor = self._tensor(value["t"])
-                if tuple(tensor.shape) == slot.shape and tensor.dtype == DTYPES[slot.dtype]:
-                    arena.tensor(slot).copy_(tensor)
+        for tensor, slot in zip(self.outputs(), slots, strict=False):
+            if tuple(tensor.shape) == slot.shape and tensor.dtype == DTYPES[slot.dtype]:
+                arena.tensor(slot).copy_(tensor)
+
+    def outputs(self) -> list[torch.Tensor]:
+        """What the pass gave; nothing stands for what is no tensor."""
+        nothing = torch.empty(0)
+        return [
+            self._tensor(value["t"]) if isinstance(value, dict) and "t" in value else nothing
+            for value in self._trace["outputs"]
+        ]
+
+    def memory_of(self, operation: dict[str, Any]) -> list[torch.Tensor]:
+        """The bytes of each storage among a launch's arguments."""
+        views = (
+            value["t"] for value in operation["args"].values() if isinstance(value, dict) and "t" in value
+        )
+        storages = [self._storages[number] for number in dict.fromkeys(view[0] for view in views)]
+        return [torch.empty(0, dtype=torch.uint8, device=one.device).set_(one) for one in storages]
 
     def _tensor(self, view: list[Any]) -> torch.Tensor:
         number, dtype, offset, shape, strides = view
@@ -221,8 +261,11 @@ class _Player:
         tensors = [tensor for tensor in made if isinstance(tensor, torch.Tensor)]
         for tensor, view in zip(tensors, operation["outputs"], strict=True):
             self._storages.setdefault(view[0], tensor.untyped_storage())
+            for look in self.made:
+                look(tensor)
 
-    def _launch(self, operation: dict[str, Any]) -> None:
+    def launch(self, operation: dict[str, Any]) -> None:
+        """Launch a rebuilt kernel."""
         kernel = self._kernels[operation["launch"]]
         values = {
             name: argument(value, self._kernels, self._tensor) for name, value in operation["args"].items()

@@ -207,6 +207,15 @@ def deliver(reference: Reference, trial: Trial, mute: bool = False, arena: Any =
     return Delivery(arena, header, inputs, outs, mutes, is_lent)
 
 
+def refill(delivery: Delivery, inputs: Sequence[Any], device: str) -> None:
+    """Lay other inputs of the same forms over those that were delivered."""
+    tensors: list[torch.Tensor] = []
+    pack(inputs, tensors)
+    for tensor, slot in zip(tensors, delivery.input_slots, strict=True):
+        delivery.arena.tensor(slot).copy_(tensor)
+    settle_device(device)
+
+
 def input_was_changed(delivery: Delivery, reference: Reference, trial: Trial) -> int | None:
     """The position among the tensors of the first input whose bytes are not what was delivered."""
     tensors: list[torch.Tensor] = []

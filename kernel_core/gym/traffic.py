@@ -68,6 +68,8 @@ class EagerTraffic:
     flops_ratio: float
     compulsory_bytes: int
     at_own_sizes: bool
+    run_flops: int = 0
+    """Operations at the run sizes."""
 
 
 def count_eager(reference: Reference) -> EagerTraffic:
@@ -81,8 +83,12 @@ def count_eager(reference: Reference) -> EagerTraffic:
         full, compulsory = _count(problem, reference.source, needed, reference.device)
         small, own_sizes = full, False
     bytes_ratio = _ratio(sum(w.bytes_distinct for w in full), sum(w.bytes_distinct for w in small))
-    flops_ratio = _ratio(sum(w.flops + w.dot_flops for w in full), sum(w.flops + w.dot_flops for w in small))
-    return EagerTraffic(tuple(full), bytes_ratio, flops_ratio, compulsory, own_sizes)
+    flops_ratio = _ratio(_flops(full), _flops(small))
+    return EagerTraffic(tuple(full), bytes_ratio, flops_ratio, compulsory, own_sizes, _flops(small))
+
+
+def _flops(works: Sequence[Work]) -> int:
+    return sum(work.flops + work.dot_flops for work in works)
 
 
 def _ratio(large: int, small: int) -> float:
@@ -112,8 +118,26 @@ def scaled(works: Sequence[Work], eager: EagerTraffic) -> list[Work]:
             flops=round(work.flops * eager.flops_ratio),
             dot_flops=round(work.dot_flops * eager.flops_ratio),
         )
+        for work in _with_least_flops(works, eager.run_flops)
+    ]
+
+
+def _with_least_flops(works: Sequence[Work], least: int) -> list[Work]:
+    """Leaving out the padding of blocks excuses only operations beyond the reference's own `least`: what is
+    padding is told from masks, and a candidate may load with any masks it likes."""
+    padded = sum(work.padded_flops for work in works)
+    missing = min(least, sum(max(work.padded_flops, work.flops + work.dot_flops) for work in works))
+    missing = max(0, missing - _flops(works))
+    return [
+        _more_flops(work, missing * work.padded_flops // padded) if work.padded_flops else work
         for work in works
     ]
+
+
+def _more_flops(work: Work, count: int) -> Work:
+    if work.dot_dtype:
+        return replace(work, dot_flops=work.dot_flops + count)
+    return replace(work, flops=work.flops + count)
 
 
 def launch_time_ms(work: Work, gpu: Gpu) -> float:
@@ -125,6 +149,15 @@ def launch_time_ms(work: Work, gpu: Gpu) -> float:
     peak = gpu.dot_flops_per_s.get(work.dot_dtype, gpu.dot_flops_per_s["half"])
     arithmetic_s = work.flops / gpu.flops_per_s + work.dot_flops / peak
     return gpu.launch_ms + 1e3 * max(memory_s, arithmetic_s)
+
+
+def own_work_share(works: Sequence[Work], gpu_name: str) -> float:
+    """The own kernels' share of what takes longer than a launch does."""
+    gpu = GPUS[gpu_name]
+    times = [launch_time_ms(work, gpu) - gpu.launch_ms for work in works]
+    total_ms = math.fsum(times)
+    own_ms = math.fsum(time for time, work in zip(times, works, strict=True) if work.own)
+    return own_ms / total_ms if total_ms else 0.0
 
 
 def predict(works: Sequence[Work], gpu_name: str, least_bytes: int = 0) -> tuple[Traffic, bool]:

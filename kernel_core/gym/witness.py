@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from kernel_core.gym.case import Case
-from kernel_core.gym.claims import Claim, DeviceWork, Failure, Replayed, ReplayedOnDevice
+from kernel_core.gym.claims import Claim, DeviceWork, Echoed, Failure, Replayed, ReplayedOnDevice
 from kernel_core.gym.compare import compare_outputs
+from kernel_core.gym.echo import library_works
 from kernel_core.gym.kernel_use import slowest_kernel
 from kernel_core.gym.reference import Reference, Trial
-from kernel_core.gym.runs import Answer, Conversation, Delivery, Died, deliver
-from kernel_core.gym.traffic import EagerTraffic, predict, scaled
+from kernel_core.gym.runs import Answer, Conversation, Delivery, Died, deliver, refill
+from kernel_core.gym.traffic import EagerTraffic, own_work_share, predict, scaled
 from kernel_core.gym.work import Work
 from kernel_core.records import Verdict
 
@@ -19,9 +22,22 @@ NEGLIGIBLE_SHARE = 0.01
 """Below this share of the time, a candidate's own kernels are a decoy."""
 
 
-def replay_counts(case: Case, reference: Reference, fresh: Trial, talk: Conversation) -> list[Work] | None:
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """What a trace is replayed on: a trial that the candidate had not seen when it made the trace."""
+
+    trial: Trial
+    draw_others: Callable[[], list[Any]]
+    """Other inputs of the same family."""
+
+
+Turn = contextlib.AbstractContextManager[None]
+
+
+def replay_counts(case: Case, reference: Reference, unseen: Unseen, talk: Conversation) -> list[Work] | None:
     """The counted works of the trace on inputs the candidate never saw; None when it is not honest."""
-    replayed = _replay(case, reference, fresh, talk, Replayed, contextlib.nullcontext())
+    no_turns = contextlib.nullcontext(), contextlib.nullcontext()
+    replayed = _replay(case, reference, unseen, talk, Replayed, no_turns)
     return (
         None if not isinstance(replayed, Replayed) else [Work(**one.model_dump()) for one in replayed.works]
     )
@@ -30,14 +46,14 @@ def replay_counts(case: Case, reference: Reference, fresh: Trial, talk: Conversa
 def replay_times(
     case: Case,
     reference: Reference,
-    fresh: Trial,
+    unseen: Unseen,
     talk: Conversation,
-    turn: contextlib.AbstractContextManager[None],
-    alone: contextlib.AbstractContextManager[None],
+    turns: tuple[Turn, Turn],
+    alone: Turn,
 ) -> tuple[DeviceWork, ...] | None:
-    """The same on a GPU, with device times; `turn` is what to wait for after compiling, `alone` what to
-    wait for before the passes that are timed."""
-    if _replay(case, reference, fresh, talk, ReplayedOnDevice, turn) is None:
+    """The same on a GPU, with device times; `turns` are what to wait for after compiling, and before the
+    question whether the kernels were needed, `alone` what to wait for before the passes that are timed."""
+    if _replay(case, reference, unseen, talk, ReplayedOnDevice, turns) is None:
         return None
     with alone:
         answer = talk.ask({"time": True}, (ReplayedOnDevice, Failure))
@@ -50,10 +66,10 @@ def replay_times(
 def _replay(
     case: Case,
     reference: Reference,
-    fresh: Trial,
+    unseen: Unseen,
     talk: Conversation,
     kind: type[Claim],
-    turn: contextlib.AbstractContextManager[None],
+    turns: tuple[Turn, Turn],
 ) -> Claim | None:
     """Ask for the replay, and look at what it gave while nobody else can have the memory."""
     header = {
@@ -65,15 +81,25 @@ def _replay(
 
     @contextlib.contextmanager
     def deliver_in_turn() -> Iterator[Delivery]:
-        with turn:
-            delivered.append(deliver(reference, fresh, mute=True, arena=case.arena))
+        with turns[0]:
+            delivered.append(deliver(reference, unseen.trial, mute=True, arena=case.arena))
             yield delivered[0]
+
+    @contextlib.contextmanager
+    def deliver_others() -> Iterator[None]:
+        with turns[1]:
+            refill(delivered[0], unseen.draw_others(), reference.device)
+            yield
 
     try:
         answer = talk.ask(
             header, (kind, Failure), blob=case.constants, descriptors=case.memory, turn=deliver_in_turn()
         )
-        return _weigh_answer(case, fresh, answer, delivered)
+        claim = _weigh_answer(case, unseen.trial, answer, delivered)
+        if claim is not None and case.trace is not None and library_works(case.trace):
+            answer = talk.ask({"needed": True}, (Echoed, Failure), turn=deliver_others())
+            claim = claim if _kernels_are_needed(case, answer) else None
+        return claim
     finally:
         for delivery in delivered:
             delivery.close()
@@ -92,6 +118,15 @@ def _weigh_answer(case: Case, fresh: Trial, answer: Answer | Died, delivered: li
         case.fail(Verdict.HACKED, "the outputs do not depend on its kernels")
         return None
     return answer.claim
+
+
+def _kernels_are_needed(case: Case, answer: Answer | Died) -> bool:
+    if isinstance(answer, Died) or not isinstance(answer.claim, Echoed):
+        _fail_to_reproduce(case, answer)
+    elif not answer.claim.needed:
+        case.note("decoy", "the outputs are right with what the candidate's kernels made of other inputs")
+        case.fail(Verdict.HACKED, "the outputs do not depend on what its kernels make of the inputs")
+    return case.verdict is None
 
 
 def _fail_to_reproduce(case: Case, answer: Answer | Died) -> None:
@@ -132,13 +167,14 @@ def weigh_times(case: Case, works: Sequence[DeviceWork]) -> float:
 def weigh(case: Case, works: Sequence[Work], eager: EagerTraffic, gpu: str) -> None:
     """Predict both times; own kernels that do next to nothing, or only copy, are a decoy."""
     case.reference_traffic, _ = predict(eager.works, gpu)
-    case.traffic, raised = predict(scaled(works, eager), gpu, eager.compulsory_bytes)
+    at_own_sizes = scaled(works, eager)
+    case.traffic, raised = predict(at_own_sizes, gpu, eager.compulsory_bytes)
     if raised:
         case.note("below_compulsory_traffic", "fewer bytes were counted than any program must move")
     if not eager.at_own_sizes:
         case.note("predicted_at_run_sizes", "the reference cannot be counted at its own sizes")
     case.own_kernel_share = case.traffic.own_share
-    _refuse_decoys(case, works, case.own_kernel_share or 0.0, "predicted work")
+    _refuse_decoys(case, works, own_work_share(at_own_sizes, gpu), "predicted work")
 
 
 def _refuse_decoys(case: Case, works: Sequence[Work | DeviceWork], share: float, of_what: str) -> None:

@@ -38,6 +38,8 @@ class Work:
     flops: int
     dot_flops: int = 0
     dot_dtype: str = ""
+    padded_flops: int = 0
+    """All operations with the padding of blocks, where that is known; the others are without."""
     copies_only: bool = False
 
     def to_json(self) -> dict[str, Any]:
