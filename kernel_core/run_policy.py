@@ -68,7 +68,10 @@ def locate_checkpoint(root: str, words: str) -> str:
 def locate_index(run: Run, checkpoint: str | None) -> Store | None:
     """The run's own index, or else that of the run whose checkpoint is used; None if neither has one."""
     candidates = [run.store]
-    if checkpoint and "/" not in checkpoint:
+    folder, is_a_runs, _ = (checkpoint or "").rpartition("/checkpoints/")
+    if is_a_runs:
+        candidates.append(Store(folder))
+    elif checkpoint and "/" not in checkpoint:
         candidates.append(Run(run.root, checkpoint.partition("@")[0]).store)
     return next((store.child("index") for store in candidates if store.child("index").sealed()), None)
 

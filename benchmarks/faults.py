@@ -1,0 +1,422 @@
+"""Claim: whatever dies, nothing is lost, a person is told, and the work goes on by itself or when started again.
+
+Each fault hits a run that a parent flow on one worker and its child on another are at: `nightly`, deployed,
+of one watched run. Afterwards its scorecard is compared with that of an undisturbed night.
+
+    python benchmarks/faults.py --database sqlite --write
+    python benchmarks/faults.py --database postgres --only server,postgres
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from machine import describe_machine
+from stack import FINAL, REPOSITORY, Stack, descendants, free_port, run_with_index, stack
+
+RESULTS = REPOSITORY / "docs" / "results"
+SETTINGS = {
+    "problems": {"split": "held_out", "limit": 16, "seed": 1000},
+    "samples_per_problem": 2,
+    "rollout": {"turns": 1},
+    "gym": {"workers": 1},
+}
+PATIENCE_S = 600.0
+CLOCKS = ("seconds",)
+
+
+class Outcome(NamedTuple):
+    """What one fault did."""
+
+    fault: str
+    seen: str
+    """What the user saw, as the UI has it."""
+    went_on_s: float
+    """From the fault until the work went on (or had ended, where that was asked for)."""
+    how: str
+    children: int
+    lost: str
+
+
+class Trial:
+    """One night that a fault is to hit: its parent has started and its child is at work."""
+
+    def __init__(self, here: Stack, root: Path, night: str):
+        self.here, self.root, self.night = here, root, night
+        self.parameters = {
+            "config": SETTINGS, "watch": ["watched"], "run": f"night-{night[8:10]}", "root": str(root),
+            "night": night, "mode": "deployed",
+        }  # fmt: skip
+        self.folder = root / f"night-{night[8:10]}"
+        self.parent = self.start()
+
+    def start(self) -> str:
+        """Start the parent, again or for the first time."""
+        return self.here.start("nightly/default", self.parameters)
+
+    def children(self) -> list[dict[str, Any]]:
+        """Every child that any parent of this night has started."""
+        runs = self.here.ask("POST", "/flow_runs/filter", flows={"name": {"any_": ["evaluate"]}}, limit=200)
+        mine = [run for run in runs if run["parameters"].get("run") == self.parameters["run"]]
+        return sorted(mine, key=lambda run: run["created"])
+
+    def until_child_works(self) -> dict[str, Any]:
+        """Wait until the newest child has judged something; gives it."""
+        return self.until(self._at_work, "a child at work")
+
+    def until(self, look: Callable[[], Any], what: str, patience_s: float = PATIENCE_S) -> Any:
+        """What `look` gives, once it is something."""
+        deadline = time.monotonic() + patience_s
+        while not (found := look()):
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"waited in vain for {what}: {self.here.flow_run(self.parent)['state']}")
+            time.sleep(0.25)
+        return found
+
+    def _at_work(self) -> dict[str, Any] | None:
+        children = self.children()
+        if not children or children[-1]["state_type"] != "RUNNING" or not self.judges():
+            return None
+        return children[-1]
+
+    def judges(self) -> list[int]:
+        """Processes of judges and runners below the newest child."""
+        children = self.children()
+        pid = self.here.process_of(children[-1]["id"]) if children else None
+        if pid is None:
+            return []
+        return [p for p in descendants(pid) if "kernel_core.gym" in _command(p) or "zygote" in _command(p)]
+
+    def result(self) -> str:
+        """The scorecard, without clocks."""
+        (folder,) = self.folder.glob("watched--*")
+        return json.dumps(
+            _without_clocks(json.loads((folder / "scorecard.json").read_text())), sort_keys=True
+        )
+
+
+def _without_clocks(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_clocks(v) for key, v in value.items() if key not in CLOCKS}
+    return [_without_clocks(v) for v in value] if isinstance(value, list) else value
+
+
+def _command(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    return ""
+
+
+def state_of(run: dict[str, Any]) -> str:
+    """State and message of a flow run, as the UI shows them."""
+    message = (run["state"] or {}).get("message") or ""
+    return f"{run['state_name']}" + (f": {message[:160]}" if message else "")
+
+
+# Faults. Each hits the trial and gives what was seen, when the work went on, and how.
+
+
+def child_process(trial: Trial) -> tuple[str, float, str]:
+    """kill -9 of the child's flow process (on the cuda pool: the GPU child)"""
+    child = trial.until_child_works()
+    at = time.monotonic()
+    os.kill(trial.here.process_of(child["id"]), signal.SIGKILL)
+    trial.until(lambda: len(trial.children()) > 1 and trial._at_work(), "another attempt")
+    went_on = time.monotonic() - at
+    return f"child {state_of(trial.here.flow_run(child['id']))}", went_on, "by itself: another attempt"
+
+
+def parent_restarted(trial: Trial) -> tuple[str, float, str]:
+    """kill -9 of the parent's flow process, started again at once"""
+    trial.until_child_works()
+    at, first = time.monotonic(), trial.parent
+    os.kill(trial.here.process_of(first), signal.SIGKILL)
+    trial.until(lambda: trial.here.flow_run(first)["state_type"] in FINAL, "the parent's end")
+    seen = f"parent {state_of(trial.here.flow_run(first))}"
+    trial.parent = trial.start()
+    trial.until(lambda: trial.here.flow_run(trial.parent)["state_type"] == "RUNNING", "the parent")
+    return seen, time.monotonic() - at, "started again: adopted the running child"
+
+
+def parent_left(trial: Trial) -> tuple[str, float, str]:
+    """kill -9 of the parent's flow process, not started again: until the child gives the GPU back"""
+    child = trial.until_child_works()
+    slow = trial.here.process_of(child["id"])
+    for pid in (slow, *descendants(slow)):
+        _keep_slow(pid)
+    at = time.monotonic()
+    os.kill(trial.here.process_of(trial.parent), signal.SIGKILL)
+    trial.until(lambda: trial.here.process_of(child["id"]) is None, "the child's end")
+    freed = time.monotonic() - at
+    time.sleep(2)
+    seen = f"child {state_of(trial.here.flow_run(child['id']))}"
+    trial.parent = trial.start()
+    return seen, freed, "child ended by its lease; then started again: another attempt"
+
+
+def _keep_slow(pid: int) -> None:
+    """Lowest priority, so that the child is still at work when its lease ends."""
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, pid, 19)
+
+
+def worker(trial: Trial) -> tuple[str, float, str]:
+    """kill -9 of the worker"""
+    trial.until_child_works()
+    at = time.monotonic()
+    (pid,) = trial.here.processes("worker start", "--pool cpu")
+    os.kill(pid, signal.SIGKILL)
+    trial.until(
+        lambda: [p for p in trial.here.processes("worker start", "--pool cpu") if p != pid], "a worker"
+    )
+    return "nothing: both flow runs went on", time.monotonic() - at, "its supervisor started it again"
+
+
+def worker_and_child(trial: Trial) -> tuple[str, float, str]:
+    """kill -9 of the worker and of the child's flow process together"""
+    child = trial.until_child_works()
+    at = time.monotonic()
+    (pid,) = trial.here.processes("worker start", "--pool cpu")
+    for victim in (pid, trial.here.process_of(child["id"])):
+        os.kill(victim, signal.SIGKILL)
+    trial.until(lambda: len(trial.children()) > 1 and trial._at_work(), "another attempt", 900)
+    seen = f"child {state_of(trial.here.flow_run(child['id']))}"
+    return seen, time.monotonic() - at, "automation `dojo-lost-runs`, then another attempt"
+
+
+def judge(trial: Trial) -> tuple[str, float, str]:
+    """kill -9 of every judge and runner of the child"""
+    child = trial.until_child_works()
+    at, victims = time.monotonic(), trial.judges()
+    for pid in victims:
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+    trial.until(lambda: set(trial.judges()) - set(victims), "another judge")
+    return f"child {state_of(trial.here.flow_run(child['id']))}", time.monotonic() - at, "by itself"
+
+
+def server(trial: Trial) -> tuple[str, float, str]:
+    """kill -9 of the Prefect server"""
+    trial.until_child_works()
+    at = time.monotonic()
+    (pid,) = trial.here.processes("prefect server start")
+    os.kill(pid, signal.SIGKILL)
+    time.sleep(2)
+    trial.here.flow_run(trial.parent)
+    return "UI away; stages went on", time.monotonic() - at, "its supervisor started it again"
+
+
+def api_cut(trial: Trial) -> tuple[str, float, str]:
+    """API silent for 60 s (SIGSTOP of the server: connections open, no answer)"""
+    trial.until_child_works()
+    at = time.monotonic()
+    (pid,) = trial.here.processes("prefect server start")
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(60)
+    os.kill(pid, signal.SIGCONT)
+    trial.here.flow_run(trial.parent)
+    return "UI away; stages went on", time.monotonic() - at, "by itself"
+
+
+def two_parents(trial: Trial) -> tuple[str, float, str]:
+    """two parents with the same digest"""
+    trial.until_child_works()
+    at = time.monotonic()
+    second = trial.start()
+    run = trial.here.wait(second, PATIENCE_S)
+    return f"second parent {state_of(run)}", time.monotonic() - at, "the first went on; one child for both"
+
+
+def cancelled(trial: Trial) -> tuple[str, float, str]:
+    """cancel of the parent, until no process of it is left; then started again"""
+    child = trial.until_child_works()
+    pids = [trial.here.process_of(trial.parent), trial.here.process_of(child["id"])]
+    pids += [below for pid in pids for below in descendants(pid)]
+    at, first = time.monotonic(), trial.parent
+    body = {"state": {"type": "CANCELLING"}}
+    trial.here.ask("POST", f"/flow_runs/{first}/set_state", **body)
+    trial.until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), "the end of all processes")
+    gone = time.monotonic() - at
+    trial.until(lambda: trial.here.flow_run(child["id"])["state_type"] in FINAL, "the child's end")
+    seen = (
+        f"parent {state_of(trial.here.flow_run(first))}; child {state_of(trial.here.flow_run(child['id']))}"
+    )
+    trial.parent = trial.start()
+    return seen, gone, "all its processes gone; then started again: another attempt"
+
+
+FAULTS: dict[str, Callable[[Trial], tuple[str, float, str]]] = {
+    "child": child_process,
+    "parent": parent_restarted,
+    "orphan": parent_left,
+    "worker": worker,
+    "judge": judge,
+    "server": server,
+    "api": api_cut,
+    "two": two_parents,
+    "cancel": cancelled,
+    "both": worker_and_child,
+}
+
+
+def main() -> int:
+    """Every fault, and a table; the exit code says whether anything was lost."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--database", choices=("sqlite", "postgres"), default="sqlite")
+    parser.add_argument("--only", default="", help="faults, with commas; all without")
+    parser.add_argument("--keep", type=Path, default=None, help="keep everything in this folder")
+    parser.add_argument("--write", action="store_true", help="write the table to docs/results")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch, contextlib.ExitStack() as held:
+        folder = arguments.keep or Path(scratch)
+        faults = dict(FAULTS)
+        settings: dict[str, str] = {}
+        if arguments.database == "postgres":
+            database = held.enter_context(postgres(Path(tempfile.mkdtemp(prefix="dojo-pg-"))))
+            settings["PREFECT_SERVER_DATABASE_CONNECTION_URL"] = database.url
+            faults["postgres"] = database.killed
+        chosen = arguments.only.split(",") if arguments.only else list(faults)
+        root = folder / "runs"
+        watched_run(root)
+        with stack(folder, **settings) as here:
+            here.ask("POST", f"/deployments/{here.deployment('nightly/default')['id']}/resume_deployment")
+            schedule = here.deployment("nightly/default")
+            for entry in schedule["schedules"]:
+                here.ask("PATCH", f"/deployments/{schedule['id']}/schedules/{entry['id']}", active=False)
+            here.ask("PATCH", f"/deployments/{schedule['id']}", concurrency_limit=None)
+            calm = Trial(here, root, night(1))
+            assert here.wait(calm.parent, PATIENCE_S)["state_type"] == "COMPLETED", here.flow_run(calm.parent)
+            wanted = calm.result()
+            outcomes = []
+            for number, name in enumerate(chosen, start=2):
+                outcomes.append(suffer(faults[name], Trial(here, root, night(number)), wanted))
+                print(_row(outcomes[-1]), flush=True)
+    report = _report(outcomes, arguments)
+    if arguments.write:
+        (RESULTS / f"faults_{arguments.database}.md").write_text(report)
+    return 0 if all(outcome.lost == "nothing" for outcome in outcomes) else 1
+
+
+def suffer(fault: Callable[[Trial], tuple[str, float, str]], trial: Trial, wanted: str) -> Outcome:
+    """Let a fault hit, wait for the end, and compare."""
+    name = (fault.__doc__ or "").strip()
+    try:
+        seen, went_on_s, how = fault(trial)
+        ended = trial.here.wait(trial.parent, PATIENCE_S)
+        if ended["state_type"] == "COMPLETED":
+            lost = "nothing" if trial.result() == wanted else "the scorecard differs"
+        else:
+            lost = f"the night: {state_of(ended)}"
+    except (RuntimeError, OSError, TypeError, ValueError) as error:
+        seen, went_on_s, how, lost = "", float("nan"), "", f"not measured: {error}"
+    return Outcome(name, seen, went_on_s, how, len(trial.children()), lost)
+
+
+def night(number: int) -> str:
+    """When a trial's night was."""
+    return datetime.datetime(2026, 1, number, 3, tzinfo=datetime.UTC).isoformat()
+
+
+def watched_run(root: Path) -> None:
+    """A run whose only checkpoint is the shipped policy."""
+    from kernel_core.policy import SHIPPED
+
+    run = run_with_index(root, "watched")
+    shutil.copytree(SHIPPED, run.store.path("checkpoints/step-000001"))
+    run.store.append_line("checkpoints.jsonl", {"step": 1, "folder": "checkpoints/step-000001"})
+
+
+class Database:
+    """A Postgres of our own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.port = folder, free_port()
+        self.url = f"postgresql+asyncpg://postgres@127.0.0.1:{self.port}/postgres"
+        folder.chmod(0o755)
+        shutil.chown(folder, "postgres")
+        self._as_postgres("initdb", "-D", str(folder / "data"), "--auth=trust")
+        self.process = self.start()
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """Start it on its data, new or left by one that was killed."""
+        command = ["postgres", "-D", str(self.folder / "data"), "-p", str(self.port), "-k", str(self.folder)]
+        process = subprocess.Popen(
+            command, user="postgres", cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        while subprocess.run(
+            ["pg_isready", "-h", "127.0.0.1", "-p", str(self.port)], capture_output=True
+        ).returncode:
+            time.sleep(0.2)
+        return process
+
+    def killed(self, trial: Trial) -> tuple[str, float, str]:
+        """kill -9 of Postgres, started again after 10 s"""
+        trial.until_child_works()
+        at = time.monotonic()
+        for pid in (self.process.pid, *descendants(self.process.pid)):
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait()
+        time.sleep(10)
+        (self.folder / "data" / "postmaster.pid").unlink(missing_ok=True)
+        self.process = self.start()
+        trial.here.flow_run(trial.parent)
+        return "UI without data; stages went on", time.monotonic() - at, "when Postgres was there again"
+
+    def _as_postgres(self, *command: str) -> None:
+        subprocess.run(command, user="postgres", cwd=self.folder, check=True, capture_output=True)
+
+
+@contextlib.contextmanager
+def postgres(folder: Path) -> Iterator[Database]:
+    """A Postgres for as long as the block lasts."""
+    database = Database(folder)
+    try:
+        yield database
+    finally:
+        database.process.send_signal(signal.SIGINT)
+        database.process.wait(timeout=30)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _row(outcome: Outcome) -> str:
+    cells = (
+        outcome.fault, outcome.seen, f"{outcome.went_on_s:.0f}", outcome.how, str(outcome.children), outcome.lost,
+    )  # fmt: skip
+    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+
+
+def _report(outcomes: list[Outcome], arguments: argparse.Namespace) -> str:
+    return "\n".join(
+        [
+            f"# Faults, on {arguments.database}",
+            "",
+            f"    python benchmarks/faults.py --database {arguments.database} --write",
+            "",
+            f"Machine: {describe_machine()}. One run of each; the machine did other work meanwhile.",
+            "The work is a deployed `nightly` whose child evaluates 16 problems. Lost: its scorecard is",
+            "compared with that of an undisturbed night.",
+            "",
+            "| killed | what the user saw | until it went on (s) | how | children | lost |",
+            "|---|---|---|---|---|---|",
+            *map(_row, outcomes),
+            "",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
