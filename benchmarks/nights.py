@@ -38,6 +38,7 @@ SETTINGS = {
     "samples_per_problem": 1,
     "k": [1],
     "rollout": {"turns": 1},
+    "gym": {"compile_gate": False, "trials": 1},
 }
 LITTLE, MUCH = 0.002, 0.06
 """Standard deviation of the noise on each weight, of a usual checkpoint and of the planted one."""

@@ -86,7 +86,7 @@ class Run:
             raise ConfigError(
                 f"run name {name!r}: letters, digits, `.`, `_` and `-`, not starting with a sign"
             )
-        self.root = root.rstrip("/")
+        self.root = root.removeprefix("file://").rstrip("/")
         self.name = name
         self.store = Store(f"{self.root}/{name}")
 

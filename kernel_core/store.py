@@ -7,6 +7,7 @@ and never silently used. A killed writer leaves only temporary names behind, whi
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -42,7 +43,8 @@ class Store:
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = str(root).rstrip("/")
-        self._fs, self._base = fsspec.core.url_to_fs(self.root)
+        # Other processes write too: what a remote file system remembers of a folder is soon wrong.
+        self._fs, self._base = fsspec.core.url_to_fs(self.root, use_listings_cache=False)
         self.is_local = "file" in _protocols(self._fs)
 
     def __repr__(self) -> str:
@@ -58,14 +60,15 @@ class Store:
 
     def exists(self, name: str = "") -> bool:
         """Whether the file or folder is there."""
-        return bool(self._fs.exists(self._full(name)))
+        with self._faults_told(f"look for {self.path(name)}"):
+            return bool(self._fs.exists(self._full(name)))
 
     def names(self, folder: str = "") -> list[str]:
         """Names directly under a folder, sorted, temporary ones left out."""
         full = self._full(folder)
-        if not self._fs.isdir(full):
-            return []
-        found = (entry.rstrip("/").rsplit("/", 1)[-1] for entry in self._fs.ls(full, detail=False))
+        with self._faults_told(f"list {self.path(folder)}"):
+            entries = self._fs.ls(full, detail=False) if self._fs.isdir(full) else []
+        found = (entry.rstrip("/").rsplit("/", 1)[-1] for entry in entries)
         return sorted(name for name in found if not name.startswith(".tmp-"))
 
     def write(self, name: str, data: bytes) -> str:
@@ -76,31 +79,28 @@ class Store:
         full = self._full(name)
         folder, _, leaf = full.rpartition("/")
         partial = f"{folder}/.tmp-{uuid.uuid4().hex[:8]}-{leaf}"
-        try:
-            self._fs.makedirs(folder, exist_ok=True)
-            with self._fs.open(partial, "wb") as file:
-                file.write(data)
-                file.flush()
-                if self.is_local:
-                    os.fsync(file.fileno())
-            self._fs.mv(partial, full)
-        except OSError as error:
-            self._discard(partial)
-            raise StoreFault(
-                f"could not write {self.path(name)} ({len(data)} bytes): {error}; "
-                "free space or make the folder writable, then run the same command again"
-            ) from error
+        with self._faults_told(f"write {self.path(name)} ({len(data)} bytes)"):
+            try:
+                self._fs.makedirs(folder, exist_ok=True)
+                with self._fs.open(partial, "wb") as file:
+                    file.write(data)
+                    file.flush()
+                    if self.is_local:
+                        os.fsync(file.fileno())
+                self._fs.mv(partial, full)
+            except OSError:
+                self._discard(partial)
+                raise
         return hashlib.sha256(data).hexdigest()
 
     def read(self, name: str, sha256: str | None = None) -> bytes:
         """The file's bytes, checked against `sha256` where one is given."""
-        try:
-            with self._fs.open(self._full(name), "rb") as file:
-                data: bytes = file.read()
-        except FileNotFoundError as error:
-            raise NotFound(f"no file {self.path(name)}") from error
-        except OSError as error:
-            raise StoreFault(f"could not read {self.path(name)}: {error}") from error
+        with self._faults_told(f"read {self.path(name)}"):
+            try:
+                with self._fs.open(self._full(name), "rb") as file:
+                    data: bytes = file.read()
+            except FileNotFoundError as error:
+                raise NotFound(f"no file {self.path(name)}") from error
         if sha256 is not None and hashlib.sha256(data).hexdigest() != sha256:
             raise Corrupt(
                 f"{self.path(name)} does not match its checksum ({sha256[:12]}…); "
@@ -123,7 +123,7 @@ class Store:
         """Append one JSON line to a log and flush it to disk."""
         line = json.dumps(record, default=str).encode() + b"\n"
         full = self._full(name)
-        try:
+        with self._faults_told(f"append to {self.path(name)}"):
             self._fs.makedirs(full.rpartition("/")[0], exist_ok=True)
             if self.is_local:
                 with open(full, "ab") as file:
@@ -133,10 +133,6 @@ class Store:
             else:
                 before = self._fs.cat_file(full) if self._fs.exists(full) else b""
                 self._fs.pipe_file(full, before + line)
-        except OSError as error:
-            raise StoreFault(
-                f"could not append to {self.path(name)}: {error}; free space and run again"
-            ) from error
 
     def lines(self, name: str) -> Iterator[dict[str, Any]]:
         """The records of a log; a last line cut off by a kill is left out."""
@@ -203,6 +199,20 @@ class Store:
         full = self._full(name)
         if self._fs.exists(full):
             self._fs.rm(full, recursive=True)
+
+    @contextlib.contextmanager
+    def _faults_told(self, doing: str) -> Iterator[None]:
+        """Faults of the storage as `StoreFault`. A remote one raises whatever its library has."""
+        try:
+            yield
+        except NotFound:
+            raise
+        except Exception as error:
+            if self.is_local and not isinstance(error, OSError):
+                raise
+            raise StoreFault(
+                f"could not {doing}: {error}; free space, give access or wait, then run it again"
+            ) from error
 
     def _full(self, name: str) -> str:
         return f"{self._base}/{name}" if name else str(self._base)

@@ -1,0 +1,109 @@
+"""A person with a browser: opens the Prefect UI, fills the form, starts the pipeline, looks at what comes.
+
+Screenshots are left in `DOJO_SCREENSHOTS` (else in the test's folder).
+"""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+WAIT_MS = 60_000
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
+    """`dojo deploy --local` in a folder of its own."""
+    from stack import stack
+
+    with stack(tmp_path_factory.mktemp("stack")) as here:
+        yield here
+
+
+@pytest.fixture
+def page(running):
+    """A page of a headless browser on the UI."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    browser_path = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if browser_path is None:
+        pytest.skip(f"no browser here (looked for {', '.join(BROWSERS)})")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=browser_path, args=["--no-sandbox"])
+        page = browser.new_page(
+            base_url=f"http://127.0.0.1:{running.port}", viewport={"width": 1400, "height": 1000}
+        )
+        page.set_default_timeout(WAIT_MS)
+        yield page
+        browser.close()
+
+
+def field(page, label):
+    """The form's control under a label."""
+    return page.locator(".p-label, .schema-form-property", has=page.get_by_text(label, exact=True)).last
+
+
+def test_a_pipeline_is_started_from_its_form_and_its_evaluation_is_looked_at(running, page, tmp_path):
+    pictures = Path(os.environ.get("DOJO_SCREENSHOTS", tmp_path))
+    pictures.mkdir(parents=True, exist_ok=True)
+
+    page.goto("/deployments")
+    page.get_by_placeholder("Search deployments...").fill("smoke")
+    page.get_by_role("link", name="smoke").first.wait_for()
+    page.screenshot(path=pictures / "deployments.png")
+
+    pipeline = running.deployment("pipeline/smoke")
+    page.goto(f"/deployments/deployment/{pipeline['id']}")
+    page.get_by_role("button", name="Run", exact=True).click()
+    page.get_by_text("Custom run").click()
+    page.get_by_text("Folder under the root.").wait_for()
+    field(page, "Run (Optional)").locator("textarea").fill("from-the-ui")
+    field(page, "Root (Optional)").locator("textarea").fill(str(tmp_path / "runs"))
+    page.screenshot(path=pictures / "form.png")
+    page.get_by_role("button", name="inline").click()
+    page.get_by_role("option", name="deployed").click()
+    page.get_by_role("button", name="Submit").click()
+
+    run = wait_for_run(running, pipeline["id"])
+    assert run["parameters"]["mode"] == "deployed"
+    assert run["parameters"]["config"]["run"] == "from-the-ui"
+    assert run["parameters"]["config"]["train"]["steps"] == 2, "the preset's settings are in the form"
+
+    page.goto(f"/runs/flow-run/{run['id']}")
+    page.get_by_role("tab", name="Subflow Runs").or_(page.get_by_text("Subflow Runs")).first.click()
+    page.get_by_text("ingest").first.wait_for()
+    page.get_by_text("cold-start").first.wait_for(timeout=4 * WAIT_MS)
+    page.screenshot(path=pictures / "children.png")
+
+    ended = running.wait(run["id"], timeout_s=900)
+    assert ended["state_type"] == "COMPLETED", ended["state"]
+    children = running.children(run["id"])
+    assert [child["work_pool_name"] for child in children] == ["cpu"] * 7
+    assert all(child["state_type"] == "COMPLETED" for child in children)
+    page.goto(f"/runs/flow-run/{run['id']}")
+    page.get_by_text("Completed").first.wait_for()
+    page.screenshot(path=pictures / "run.png")
+
+    page.goto("/artifacts/key/evaluate-after-problems")
+    page.get_by_text("generated/").first.wait_for()
+    page.screenshot(path=pictures / "evaluation.png")
+    page.goto("/artifacts/key/evaluate-after-summary")
+    page.get_by_text("headline").first.wait_for()
+    page.screenshot(path=pictures / "summary.png", full_page=True)
+    page.goto("/artifacts/key/evaluate-after-code")
+    page.get_by_text("Best answers").first.wait_for()
+    page.screenshot(path=pictures / "code.png")
+
+
+def wait_for_run(running, deployment_id):
+    """The flow run that the form started."""
+    import time
+
+    for _ in range(120):
+        runs = running.ask("POST", "/flow_runs/filter", deployments={"id": {"any_": [deployment_id]}})
+        if runs:
+            return runs[0]
+        time.sleep(0.5)
+    raise AssertionError("the form started nothing")
