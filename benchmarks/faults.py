@@ -1,4 +1,4 @@
-"""Claim: whatever dies, nothing is lost, a person is told, and the work goes on by itself or when started again.
+"""Claim: whatever dies, nothing is lost, a person is told, and the work goes on, or does when started again.
 
 Each fault hits a run that a parent flow on one worker and its child on another are at: `nightly`, deployed,
 of one watched run. Afterwards its scorecard is compared with that of an undisturbed night.
@@ -393,9 +393,8 @@ def postgres(folder: Path) -> Iterator[Database]:
 
 
 def _row(outcome: Outcome) -> str:
-    cells = (
-        outcome.fault, outcome.seen, f"{outcome.went_on_s:.0f}", outcome.how, str(outcome.children), outcome.lost,
-    )  # fmt: skip
+    went_on = f"{outcome.went_on_s:.0f}"
+    cells = (outcome.fault, outcome.seen, went_on, outcome.how, str(outcome.children), outcome.lost)
     return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
 
 

@@ -12,6 +12,8 @@ from __future__ import annotations
 import argparse
 import datetime
 import http.server
+import itertools
+import subprocess
 import sys
 import tempfile
 import threading
@@ -90,8 +92,6 @@ class _listener:
 
 def _deploy_with_alert(here: Stack, url: str) -> None:
     """Make the block that alerts go through, and deploy again so that the automation uses it."""
-    import subprocess
-
     api = f"http://127.0.0.1:{here.port}/api"
     environment = here.environment | {"PREFECT_API_URL": api, "DOJO_ALERT_BLOCK": "webhook/nights"}
     make = f"from prefect.blocks.webhook import Webhook; Webhook(url={url!r}).save('nights', overwrite=True)"
@@ -183,7 +183,7 @@ def _report(
             + " |"
         )
     minutes = [at.strftime(NIGHT) for at in scheduled]
-    gaps = {round((b - a).total_seconds()) for a, b in zip(scheduled, scheduled[1:], strict=False)}
+    gaps = {round((b - a).total_seconds()) for a, b in itertools.pairwise(scheduled)}
     once = sorted(by_night) == sorted(minutes) and len(set(minutes)) == len(minutes) and gaps == {60}
     failed = [number for number, run in enumerate(nights, start=1) if run["state_type"] == "FAILED"]
     caught = worse == [arguments.planted] == failed
@@ -193,17 +193,17 @@ def _report(
         [
             "# Nights",
             "",
-            f"    python benchmarks/nights.py --nights {arguments.nights} --planted {arguments.planted} --write",
+            f"    python benchmarks/nights.py --nights {len(nights)} --planted {arguments.planted} --write",
             "",
             f"Machine: {describe_machine()}. sqlite, one worker a pool. One run.",
             "",
-            f"{len(nights)} nights, one a minute, 16 held-out problems, one sample each. The claim {verdict}:",
+            f"{len(nights)} nights, a minute apart, each on 16 held-out problems. The claim {verdict}:",
             "",
             f"- every scheduled night once, none twice: {'yes' if once else 'no'}",
-            f"- planted in night {arguments.planted}; called regressed (and the flow run failed): {worse} ({failed})",
+            f"- planted in night {arguments.planted}; called regressed: {worse}; flow runs failed: {failed}",
             f"- alerts received over HTTP: {len(alerts)}",
             "",
-            "| night | scheduled | started after (s) | took (s) | flow run | checkpoint | correct | change, 95 % |",
+            "| night | scheduled | began after (s) | took (s) | flow run | checkpoint | correct | change |",
             "|---|---|---|---|---|---|---|---|",
             *lines,
             "",

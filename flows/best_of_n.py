@@ -19,7 +19,14 @@ def best_of_n(
     root: str = "runs",
     name: str = "best-of-n",
 ) -> None:
-    """Try N times a problem, judge the best again on unseen draws, and seal the winners in folder `name`."""
+    """Try N times a problem, judge the best again on unseen draws, and seal the winners in folder `name`.
+
+    Args:
+        config: Policy, problems and judge.
+        run: Folder under the root; under a known name a run goes on.
+        root: Local folder or any fsspec URI, the same for every stage and worker.
+        name: Folder under the run for what this stage makes.
+    """
     parameters = {"config": config, "run": run, "root": root, "name": name}
     with running("best-of-n", run, root, parameters) as here:
         reads = read_digests(here, config.policy, config.checkpoint)

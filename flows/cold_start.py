@@ -24,6 +24,14 @@ def cold_start(
     """Judge conversations made from the run's snapshot and index, train on them, and seal `cold_start/`.
 
     Alone it makes the snapshot and the index that the run lacks; as a stage it takes them as they are.
+
+    Args:
+        config: Settings of the training that this begins.
+        run: Folder under the root; under a known name a run goes on.
+        root: Local folder or any fsspec URI, the same for every stage and worker.
+        ingest: Settings of the corpus, if the run has none yet.
+        index: Settings of its index.
+        mode: Stages in this process, or each as a deployment on the pool it needs.
     """
     parameters = {"config": config, "run": run, "root": root, "ingest": ingest, "index": index, "mode": mode}
     with running("cold-start", run, root, parameters) as here:

@@ -19,7 +19,14 @@ def evaluate(
     root: str = "runs",
     name: str = "evaluate",
 ) -> None:
-    """Hold conversations on every problem, judge each turn, and seal the scorecard in folder `name`."""
+    """Hold conversations on every problem, judge each turn, and seal the scorecard in folder `name`.
+
+    Args:
+        config: Policy, problems and judge.
+        run: Folder under the root; under a known name a run goes on.
+        root: Local folder or any fsspec URI, the same for every stage and worker.
+        name: Folder under the run for what this stage makes.
+    """
     parameters = {"config": config, "run": run, "root": root, "name": name}
     with running("evaluate", run, root, parameters) as here:
         reads = read_digests(here, config.policy, config.checkpoint)

@@ -13,7 +13,13 @@ from tasks.report import report_index
 
 @flow(name="index")
 def index(config: IndexConfig, run: str = "ingest", root: str = "runs") -> None:
-    """Embed the run's `snapshot/` and seal `index/`."""
+    """Embed the run's `snapshot/` and seal `index/`.
+
+    Args:
+        config: Settings of the index.
+        run: Folder under the root; under a known name a run goes on.
+        root: Local folder or any fsspec URI, the same for every stage and worker.
+    """
     with running("index", run, root, {"config": config, "run": run, "root": root}) as here:
         snapshot = here.store.child("snapshot")
         snapshot.open_sealed("snapshot")

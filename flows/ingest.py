@@ -13,7 +13,13 @@ from tasks.report import report_corpus
 
 @flow(name="ingest")
 def ingest(config: IngestConfig, run: str = "ingest", root: str = "runs") -> None:
-    """Read the sources, drop what repeats or leaks an evaluation problem, and seal `snapshot/`."""
+    """Read the sources, drop what repeats or leaks an evaluation problem, and seal `snapshot/`.
+
+    Args:
+        config: Settings of the corpus.
+        run: Folder under the root; under a known name a run goes on.
+        root: Local folder or any fsspec URI, the same for every stage and worker.
+    """
     reads = {"problems": problems_digest()}
     with (
         running("ingest", run, root, {"config": config, "run": run, "root": root}) as here,

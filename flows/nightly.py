@@ -30,7 +30,13 @@ def nightly(
 ) -> None:
     """Evaluate the newest checkpoint of every watched run, and fail if one is clearly worse than last night.
 
-    `night` is the time it was scheduled for, which names it; a night that was done is not done again.
+    Args:
+        config: Problems and judge; the same every night.
+        watch: Runs whose newest checkpoints are evaluated.
+        run: Folder under the root; under a known name a run goes on.
+        root: Local folder or any fsspec URI, the same for every stage and worker.
+        night: The time that names it; empty: when it was scheduled. One that is done is not done again.
+        mode: Stages in this process, or each as a deployment on the pool it needs.
     """
     at = (night or runtime.flow_run.scheduled_start_time).astimezone(datetime.UTC)
     given = {"watch": list(watch), "run": run, "root": root, "night": at.isoformat(), "mode": mode}

@@ -24,6 +24,10 @@ def pipeline(config: PipelineConfig, mode: Mode = "inline") -> None:
 
     The policy that is evaluated and asked for winners is the one that is trained, whatever the
     settings of those stages say.
+
+    Args:
+        config: Settings of every stage.
+        mode: Stages in this process, or each as a deployment on the pool it needs.
     """
     where = {"run": config.run, "root": config.root}
     policy = config.train.policy

@@ -31,6 +31,14 @@ def train(
 
     Alone it makes what the run lacks of snapshot, index and cold start; as a stage it takes them as they
     are.
+
+    Args:
+        config: Settings of the training.
+        run: Folder under the root; under a known name a run goes on.
+        root: Local folder or any fsspec URI, the same for every stage and worker.
+        ingest: Settings of the corpus, if the run has none yet.
+        index: Settings of its index.
+        mode: Stages in this process, or each as a deployment on the pool it needs.
     """
     parameters = {"config": config, "run": run, "root": root, "ingest": ingest, "index": index, "mode": mode}
     with running("train", run, root, parameters) as here:
