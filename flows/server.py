@@ -169,6 +169,15 @@ _LIBC = ctypes.CDLL(None)
 _PR_SET_PDEATHSIG = 1
 
 
+def stoppable() -> None:
+    """For `preexec_fn`: as `die_with_parent`, and Ctrl-C works even if this process was told to ignore it.
+
+    What a shell starts in the background ignores it, and would hand that down: such a worker never stops.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    die_with_parent()
+
+
 def die_with_parent() -> None:
     """For `preexec_fn`: the child is asked to end when this process dies, however it dies."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

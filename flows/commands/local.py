@@ -19,9 +19,9 @@ from flows.presets import PREFECT_YAML
 from flows.server import (
     NoServer,
     announce_ui,
-    die_with_parent,
     prefect_home,
     prepare_environment,
+    stoppable,
     ui_server,
     wait_until_healthy,
 )
@@ -67,7 +67,7 @@ class Service:
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
-                preexec_fn=die_with_parent,
+                preexec_fn=stoppable,
             )
 
 

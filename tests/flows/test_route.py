@@ -1,5 +1,6 @@
 """A stage runs here, or as a deployment whose children are adopted, tried again, and never done twice."""
 
+import _thread
 import contextlib
 import contextvars
 import threading
@@ -12,6 +13,7 @@ from prefect.client.orchestration import get_client
 from prefect.states import Cancelled, Completed, Failed
 
 from flows.route import ChildFailed, route, stage_digest
+from flows.running import as_json
 from kernel_core.config import IndexConfig
 from kernel_core.errors import ConfigError
 
@@ -124,6 +126,24 @@ def test_attempts_are_counted_and_a_restarted_parent_has_new_ones(deployment):
     with Worker(Completed()) as worker:
         parent(13)()
     assert worker.seen[0].idempotency_key.endswith(":3")
+
+
+def test_a_parent_that_is_interrupted_cancels_its_child_and_a_new_one_makes_another(deployment):
+    def interrupt():
+        while not [run for run in deployment.read_flow_runs() if run.parameters == sent]:
+            time.sleep(0.05)
+        _thread.interrupt_main()
+
+    sent = as_json({"config": IndexConfig(batch_size=15)})
+    settings = contextvars.copy_context()
+    threading.Thread(target=settings.run, args=(interrupt,), daemon=True).start()
+    with pytest.raises(KeyboardInterrupt):
+        parent(15)()
+    (child,) = (run for run in deployment.read_flow_runs() if run.parameters == sent)
+    assert child.state.is_cancelled(), child.state
+    with Worker(Completed()) as worker:
+        parent(15)()
+    assert worker.seen[0].idempotency_key.endswith(":1")
 
 
 def test_a_cancelled_child_ends_the_parent(deployment):

@@ -1,0 +1,77 @@
+"""A child whose parent is gone ends itself; one whose parent lives goes on."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from kernel_core.runs import Run
+
+REPOSITORY = Path(__file__).parents[2]
+CHILD = """
+import signal, sys, time
+import flows.lease
+from kernel_core.runs import Run
+flows.lease.LEASE_S, flows.lease.LOOK_EVERY_S, flows.lease.STOP_GRACE_S = 1.0, 0.2, 1.0
+if "deaf" in sys.argv:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+with flows.lease.leased(Run(sys.argv[1], "leased")):
+    print("at work", flush=True)
+    time.sleep(4)
+print("done", flush=True)
+"""
+OWNER = """
+import sys, time
+from kernel_core.runs import Run
+with Run(sys.argv[1], "leased").owned("pipeline", {}):
+    print("owning", flush=True)
+    time.sleep(60)
+"""
+
+
+def start(code, *arguments):
+    """A process that has said its first word."""
+    command = [sys.executable, "-c", code, *arguments]
+    process = subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stdout.readline()
+    return process
+
+
+@pytest.fixture
+def owner(tmp_path):
+    process = start(OWNER, str(tmp_path))
+    yield process
+    process.kill()
+    process.wait()
+
+
+@pytest.mark.parametrize(("options", "ending"), [([], signal.SIGTERM), (["deaf"], signal.SIGKILL)])
+def test_a_child_of_a_killed_parent_ends_itself_even_if_it_does_not_listen(tmp_path, owner, options, ending):
+    owner.kill()
+    owner.wait()
+    assert Run(str(tmp_path), "leased").state().condition == "dead"
+    began = time.monotonic()
+    child = start(CHILD, str(tmp_path), *options)
+    assert child.wait(timeout=30) == -ending
+    assert time.monotonic() - began < 20
+
+
+def test_a_child_of_a_living_parent_goes_on_to_its_end(tmp_path, owner):
+    child = start(CHILD, str(tmp_path))
+    assert child.wait(timeout=60) == 0
+    assert child.stdout.read() == "done\n"
+
+
+def test_an_owner_on_another_host_is_known_by_its_heartbeat_whatever_this_clock_says(tmp_path, owner):
+    """A clock ahead of ours does no harm; a heartbeat that stopped is what counts."""
+    run = Run(str(tmp_path), "leased")
+    far = run.state().model_copy(update={"host": "elsewhere"})
+    for seen_at, condition in (
+        ("2999-01-01T00:00:00+00:00", "running"),
+        (far.seen_at, "running"),
+        ("2001-01-01T00:00:00+00:00", "dead"),
+    ):
+        assert far.model_copy(update={"seen_at": seen_at}).condition == condition
