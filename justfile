@@ -66,7 +66,7 @@ watch-metrics RUN:
 
 # Curves of every run, or of one
 tensorboard RUN="" PORT="6006":
-    .venv/bin/tensorboard --logdir {{ root }}/{{ RUN }} --port {{ PORT }}
+    {{ dojo }} runs tensorboard {{ RUN }} --port {{ PORT }} --root {{ root }}
 
 # Evaluate a run's newest checkpoint on held-out problems
 eval RUN *SETTINGS:
@@ -76,6 +76,20 @@ eval RUN *SETTINGS:
 build-rag-index RUN="corpus" *SETTINGS:
     {{ dojo }} ingest run={{ RUN }} root={{ root }} {{ SETTINGS }}
     {{ dojo }} index run={{ RUN }} root={{ root }}
+
+# … of Triton kernels from the public corpora, which are downloaded
+build-rag-index-triton RUN="corpus-triton" *SETTINGS:
+    {{ dojo }} ingest run={{ RUN }} root={{ root }} sources=[generator,kernelbook] {{ SETTINGS }}
+    {{ dojo }} index run={{ RUN }} root={{ root }}
+
+# … of CUDA kernels from the public corpora, which are downloaded
+build-rag-index-cuda RUN="corpus-cuda" *SETTINGS:
+    {{ dojo }} ingest run={{ RUN }} root={{ root }} sources=[sakana] {{ SETTINGS }}
+    {{ dojo }} index run={{ RUN }} root={{ root }}
+
+# Server, workers and deployments on this machine
+deploy-local PORT="4200":
+    {{ dojo }} deploy --local --port {{ PORT }}
 
 # Judge one kernel
 judge PROBLEM KERNEL *OPTIONS:

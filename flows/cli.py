@@ -109,10 +109,14 @@ def _add_runs(runs: argparse.ArgumentParser) -> None:
         "stop": "ask it to stop; it goes on later",
         "resume": "run its command again; it goes on from what is done",
         "compare": "two runs side by side",
+        "tensorboard": "curves of one run, or of every run",
     }.items():
         command = actions.add_parser(action, help=purpose, description=purpose)
         if action == "compare":
             command.add_argument("names", nargs=2, metavar="NAME")
+        elif action == "tensorboard":
+            command.add_argument("name", metavar="NAME", nargs="?", default=None)
+            command.add_argument("--port", type=int, default=6006)
         elif action != "list":
             command.add_argument("name", metavar="NAME")
         if action == "logs":

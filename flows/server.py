@@ -23,7 +23,7 @@ from pathlib import Path
 
 import httpx
 
-from kernel_core.errors import DojoError
+from kernel_core.errors import ConfigError, DojoError
 from kernel_core.runs import process_identity
 
 START_TIMEOUT_S = 120.0
@@ -71,6 +71,24 @@ def standing_server() -> str | None:
     known = json.loads(notice.read_text())
     alive = process_identity(known["pid"]) == known["process"]
     return str(known["api_url"]) if alive and _healthy(known["api_url"]) else None
+
+
+def require_access(url: str) -> None:
+    """Raise `ConfigError` if the server wants a password that is not set, `NoServer` if it is away."""
+    import prefect.settings
+
+    words = prefect.settings.get_current_settings().api.auth_string
+    login = tuple(words.get_secret_value().split(":", 1)) if words is not None else None
+    try:
+        answer = httpx.get(f"{url}/admin/version", auth=login, timeout=30.0, trust_env=False)
+    except httpx.TransportError as error:
+        raise NoServer(
+            f"the Prefect server at {url} cannot be reached ({error}): start it, or unset PREFECT_API_URL"
+        ) from error
+    if answer.status_code == 401:
+        raise ConfigError(
+            f"the Prefect server at {url} wants another password: set PREFECT_API_AUTH_STRING=USER:PASSWORD"
+        )
 
 
 @contextlib.contextmanager

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from flows.server import NoServer, prepare_environment, standing_server
+from flows.server import NoServer, prepare_environment, require_access, standing_server
 from flows.terminal import say
-from kernel_core.errors import ConfigError, NotFound
+from kernel_core.errors import NotFound
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -65,20 +65,14 @@ def _client(url: str) -> Iterator[SyncPrefectClient]:
     """A client of the server; one that refuses or cannot be reached is one clear line."""
     import httpx
     from prefect.client.orchestration import get_client
-    from prefect.exceptions import PrefectHTTPStatusError
     from prefect.settings import PREFECT_API_URL, temporary_settings
 
-    with temporary_settings(updates={PREFECT_API_URL: url}), get_client(sync_client=True) as client:
-        try:
+    try:
+        require_access(url)
+        with temporary_settings(updates={PREFECT_API_URL: url}), get_client(sync_client=True) as client:
             yield client
-        except PrefectHTTPStatusError as error:
-            if error.response.status_code != 401:
-                raise
-            raise ConfigError(
-                f"the Prefect server at {url} wants a password: set PREFECT_API_AUTH_STRING to USER:PASSWORD"
-            ) from error
-        except httpx.TransportError as error:
-            raise NoServer(f"the Prefect server at {url} cannot be reached: {error}") from error
+    except httpx.TransportError as error:
+        raise NoServer(f"the Prefect server at {url} cannot be reached: {error}") from error
 
 
 def _checked_automations(client: SyncPrefectClient | None) -> list[dict[str, Any]]:

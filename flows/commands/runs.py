@@ -6,6 +6,8 @@ import argparse
 import os
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -111,6 +113,16 @@ def resume(arguments: argparse.Namespace) -> int:
     return run_again(command["flow"], command["parameters"])
 
 
+def tensorboard(arguments: argparse.Namespace) -> int:
+    """TensorBoard on one run's curves, or on those of every run, until Ctrl-C."""
+    if arguments.name is not None and not find_run(arguments.root, arguments.name).store.is_local:
+        raise ConfigError(f"{arguments.root} is not a local folder; curves stay on the host that trains")
+    folder = Path(arguments.root, arguments.name or "")
+    say(f"curves of {folder}: http://127.0.0.1:{arguments.port}")
+    command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(folder)]
+    return subprocess.call([*command, "--port", str(arguments.port)])
+
+
 def compare(arguments: argparse.Namespace) -> int:
     """Two runs: where their settings differ, their newest figures, and their scorecards."""
     from flows.results import comparison_of
@@ -190,4 +202,5 @@ ACTIONS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "stop": stop,
     "resume": resume,
     "compare": compare,
+    "tensorboard": tensorboard,
 }

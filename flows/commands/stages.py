@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.logging import RichHandler
 
-from flows.server import own_server, prepare_environment, standing_server
+from flows.server import own_server, prepare_environment, require_access, standing_server
 
 DRAIN_S = 10
 
@@ -58,7 +58,9 @@ def api(console: Console) -> Iterator[None]:
     heartbeat_off = {PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}
     with contextlib.ExitStack() as stack:
         url = standing_server()
-        if url is None:
+        if url is not None:
+            require_access(url)
+        else:
             with console.status("starting a Prefect server for this run"):
                 url = stack.enter_context(own_server())
         stack.enter_context(temporary_settings(updates={PREFECT_API_URL: url, **heartbeat_off}))
