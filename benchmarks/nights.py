@@ -103,7 +103,7 @@ def _deploy_with_alert(here: Stack, url: str) -> None:
 
 def _nights(here: Stack, root: Path, arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """Put `nightly` on a short cron and publish checkpoints until so many nights ended."""
-    _publish(root, 1, LITTLE)
+    publish(root, 1, LITTLE)
     deployment = here.deployment("nightly/default")
     parameters = {"config": SETTINGS, "watch": [WATCHED], "run": "nightly", "root": str(root)}
     here.ask("PATCH", f"/deployments/{deployment['id']}", parameters=parameters)
@@ -114,13 +114,13 @@ def _nights(here: Stack, root: Path, arguments: argparse.Namespace) -> list[dict
     here.ask("POST", f"/deployments/{deployment['id']}/resume_deployment")
     published = 1
     while True:
-        runs = [run for run in _runs(here, deployment["id"]) if run["state_type"] in FINAL]
+        runs = [run for run in nights_of(here, deployment["id"]) if run["state_type"] in FINAL]
         if len(runs) >= arguments.nights:
             here.ask("POST", f"/deployments/{deployment['id']}/pause_deployment")
             return runs[: arguments.nights]
         if len(runs) == published:
             published += 1
-            _publish(root, published, MUCH if published == arguments.planted else LITTLE)
+            publish(root, published, MUCH if published == arguments.planted else LITTLE)
             last = runs[-1]
             print(
                 published - 1,
@@ -132,12 +132,13 @@ def _nights(here: Stack, root: Path, arguments: argparse.Namespace) -> list[dict
         time.sleep(1)
 
 
-def _runs(here: Stack, deployment_id: str) -> list[dict[str, Any]]:
+def nights_of(here: Stack, deployment_id: str) -> list[dict[str, Any]]:
+    """Flow runs of the deployment, in the order of their schedule."""
     runs = here.ask("POST", "/flow_runs/filter", deployments={"id": {"any_": [deployment_id]}}, limit=200)
     return sorted(runs, key=lambda run: run["expected_start_time"])
 
 
-def _publish(root: Path, number: int, noise: float) -> None:
+def publish(root: Path, number: int, noise: float) -> None:
     """A new checkpoint of the watched run: the shipped policy, its weights disturbed."""
     run = run_with_index(root, WATCHED)
     shipped, here = Store(str(SHIPPED)), run.store.child(f"checkpoints/step-{number:06d}")

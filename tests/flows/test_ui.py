@@ -11,7 +11,7 @@ import pytest
 
 pytestmark = pytest.mark.slow
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-WAIT_MS = 60_000
+WAIT_MS = 180_000
 
 
 @pytest.fixture(scope="module")
@@ -74,10 +74,10 @@ def test_a_pipeline_is_started_from_its_form_and_its_evaluation_is_looked_at(run
     page.goto(f"/runs/flow-run/{run['id']}")
     page.get_by_role("tab", name="Subflow Runs").or_(page.get_by_text("Subflow Runs")).first.click()
     page.get_by_text("ingest").first.wait_for()
-    page.get_by_text("cold-start").first.wait_for(timeout=4 * WAIT_MS)
+    page.get_by_text("cold-start").first.wait_for(timeout=3 * WAIT_MS)
     page.screenshot(path=pictures / "children.png")
 
-    ended = running.wait(run["id"], timeout_s=900)
+    ended = running.wait(run["id"], timeout_s=1800)
     assert ended["state_type"] == "COMPLETED", ended["state"]
     children = running.children(run["id"])
     assert [child["work_pool_name"] for child in children] == ["cpu"] * 7
@@ -101,7 +101,7 @@ def wait_for_run(running, deployment_id):
     """The flow run that the form started."""
     import time
 
-    for _ in range(120):
+    for _ in range(240):
         runs = running.ask("POST", "/flow_runs/filter", deployments={"id": {"any_": [deployment_id]}})
         if runs:
             return runs[0]
