@@ -22,7 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from machine import describe_machine
 from stack import FINAL, REPOSITORY, Stack, descendants, free_port, run_with_index, stack
@@ -54,10 +54,12 @@ class Outcome(NamedTuple):
 class Trial:
     """One night that a fault is to hit: its parent has started and its child is at work."""
 
+    settings: ClassVar[dict[str, Any]] = SETTINGS
+
     def __init__(self, here: Stack, root: Path, night: str):
         self.here, self.root, self.night = here, root, night
         self.parameters = {
-            "config": SETTINGS, "watch": ["watched"], "run": f"night-{night[8:10]}", "root": str(root),
+            "config": self.settings, "watch": ["watched"], "run": f"night-{night[8:10]}", "root": str(root),
             "night": night, "mode": "deployed",
         }  # fmt: skip
         self.folder = root / f"night-{night[8:10]}"

@@ -149,7 +149,6 @@ def stack(folder: Path, **environment: str) -> Iterator[Stack]:
 
 def run_with_index(root: Path, name: str) -> Any:
     """A run that has a snapshot, an index and no checkpoint yet, as training begins with."""
-    sys.path.insert(0, str(REPOSITORY))
     from kernel_core.config import IndexConfig, IngestConfig
     from kernel_core.corpus.snapshot import build_snapshot
     from kernel_core.retrieval.index import build_index

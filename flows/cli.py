@@ -1,7 +1,8 @@
 """The `dojo` command: every stage, the judge, the corpus search, runs, and the Prefect side.
 
-Exit codes: 0 done, 2 the caller's mistake, 3 a fault of the system's, 130 stopped. An error is one line on
-stderr. Everything heavy is imported by the command that needs it, so that `dojo --help` is immediate.
+Exit codes: 0 done, 1 a night regressed, 2 the caller's mistake, 3 a fault of the system's, 130 stopped.
+An error is one line on stderr. Everything heavy is imported by the command that needs it, so that
+`dojo --help` is immediate.
 """
 
 from __future__ import annotations
