@@ -11,6 +11,7 @@ from rich.table import Column, Table
 
 from flows.pipeline import AFTER, BEFORE, WINNERS
 from flows.terminal import say
+from kernel_core.curriculum import stage_spans
 from kernel_core.runs import Run
 from kernel_core.scorecard import compare, headline_rows, load_scorecard
 from kernel_core.selection import load_selection
@@ -70,14 +71,8 @@ def before_and_after(
 def curriculum(run: Run) -> Table:
     """The stages that training went through, in order, and the steps each took."""
     table = Table("curriculum stage", "from step", "to step", "reward", title="training")
-    spans: list[list[Any]] = []
-    for line in run.store.lines("metrics.jsonl"):
-        stage, step, reward = line.get("stage", ""), line.get("step", 0), line.get("reward/mean")
-        if not spans or spans[-1][0] != stage:
-            spans.append([stage, step, step, reward])
-        spans[-1][2:] = [step, reward]
-    for stage, start, end, reward in spans:
-        table.add_row(str(stage), str(start), str(end), "" if reward is None else f"{reward:.3f}")
+    for span in stage_spans(run.store.lines("metrics.jsonl")):
+        table.add_row(span.stage, str(span.from_step), str(span.to_step), _text(span.reward))
     return table
 
 

@@ -16,8 +16,8 @@ The state is a record that lives in every checkpoint; every rule is a pure funct
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Literal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field
@@ -213,3 +213,25 @@ def _moved(
         }
     )
     return moved, event
+
+
+class StageSpan(Record):
+    """Steps on end that a run spent in one stage."""
+
+    stage: str
+    from_step: int
+    to_step: int
+    reward: float | None
+    """Mean reward of the last of them."""
+
+
+def stage_spans(metrics: Iterable[Mapping[str, Any]]) -> list[StageSpan]:
+    """The stages that a run went through, from the lines of its `metrics.jsonl`, oldest first."""
+    spans: list[StageSpan] = []
+    for line in metrics:
+        stage, step, reward = line.get("stage", ""), line.get("step", 0), line.get("reward/mean")
+        if spans and spans[-1].stage == stage:
+            spans[-1] = spans[-1].model_copy(update={"to_step": step, "reward": reward})
+        else:
+            spans.append(StageSpan(stage=stage, from_step=step, to_step=step, reward=reward))
+    return spans

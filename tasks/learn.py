@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 
 from prefect import task
 
@@ -13,10 +14,14 @@ from kernel_core.stage_work import sealed_digest
 from kernel_core.store import Store
 from tasks.faults import RETRIES
 from tasks.gpu import gpu_slot
-from tasks.progress import StageProgress
+from tasks.progress import StageProgress, may_be_missed
+from tasks.report import show_curriculum
 from tasks.tools import judging, opened
 
 log = logging.getLogger(__name__)
+
+CURRICULUM_EVERY_S = 60.0
+"""Each showing is a row in Prefect's database."""
 
 
 @task(name="teach", tags=["cold-start"], **RETRIES)
@@ -49,9 +54,14 @@ def train_policy(config: TrainConfig, run: Run) -> str:
         StageProgress("train", main="steps") as progress,
     ):
         trainer = Trainer(config, run.store, tools.policy, tools.gym, tools.retriever, progress)
+        shown_at = time.monotonic()
         while not trainer.done:
             report = trainer.step()
             progress("steps", report.step, report.steps)
+            if time.monotonic() - shown_at > CURRICULUM_EVERY_S:
+                shown_at = time.monotonic()
+                with may_be_missed("curriculum"):
+                    show_curriculum(run)
             log.info(
                 "step %d of %d, stage %s: reward %.3f, correct %.0f %%, faster than the reference %.0f %%",
                 report.step,

@@ -89,12 +89,18 @@ class StageProgress:
         terminal.update(self._bars[label], completed=done, total=total)
 
     def _publish(self, description: str, percent: float) -> None:
-        try:
+        with may_be_missed(f"progress of {self._stage}"):
             if self._artifact is None:
                 key = f"{self._stage}-progress"
                 self._artifact = create_progress_artifact(percent, key=key, description=description)
             else:
                 update_progress_artifact(self._artifact, progress=percent, description=description)
-        except (httpx.HTTPError, PrefectException) as error:
-            # A picture of the work is not worth the work.
-            log.warning("progress of %s not shown in the UI: %s", self._stage, error)
+
+
+@contextlib.contextmanager
+def may_be_missed(what: str) -> Iterator[None]:
+    """Go on if the API cannot be reached: a picture of the work is not worth the work."""
+    try:
+        yield
+    except (httpx.HTTPError, PrefectException) as error:
+        log.warning("%s not shown in the UI: %s", what, error)

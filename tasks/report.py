@@ -82,6 +82,16 @@ def report_training(run: Run) -> None:
     table("training-metrics", rows, f"All steps: {run.store.path('metrics.jsonl')}")
 
 
+def show_curriculum(run: Run) -> None:
+    """While it runs: the stages so far, and the newest step's figures."""
+    from kernel_core.curriculum import stage_spans
+
+    lines = list(run.store.lines("metrics.jsonl"))
+    spans = [span.model_dump() for span in stage_spans(lines)]
+    newest = what_and_value(lines[-1]) if lines else []
+    page("curriculum", f"Training of {run.name}", run.store, {"stages": spans, "newest step": newest})
+
+
 @task(name="report pipeline", tags=["report"], **RETRIES)
 def report_pipeline(run: Run, before: str, after: str, winners: str) -> None:
     """What training changed on held-out problems, and the winners."""

@@ -16,6 +16,7 @@ from kernel_core.curriculum import (
     learnability,
     observe,
     observe_answers,
+    stage_spans,
 )
 from kernel_core.errors import ConfigError
 
@@ -195,3 +196,28 @@ def test_pass_rates_follow_the_answers():
 def test_no_family_to_choose_from_is_the_callers_mistake():
     with pytest.raises(ConfigError, match="no problem family"):
         choose_families(CurriculumState(), [], 3, 0)
+
+
+def test_a_run_tells_its_stages_as_spans_of_steps():
+    lines = [{"stage": stage, "step": step, "reward/mean": step / 10} for step, stage in enumerate("aabba")]
+    spans = stage_spans(lines)
+    assert [(span.stage, span.from_step, span.to_step) for span in spans] == [
+        ("a", 0, 1),
+        ("b", 2, 3),
+        ("a", 4, 4),
+    ]
+    assert spans[1].reward == 0.3
+
+
+@pytest.mark.parametrize("name", ["format", "compile", "correct", "speed"])
+def test_one_stage_alone_is_that_stage_as_it_is_and_stays_so_when_written_and_read(name):
+    config = CurriculumConfig(only=name)
+    (stage,) = config.stages
+    assert stage == next(stage for stage in CurriculumConfig().stages if stage.name == name)
+    assert CurriculumConfig.model_validate(config.model_dump()) == config
+
+
+def test_a_stage_that_is_not_among_those_given_is_refused():
+    others = tuple(stage for stage in CurriculumConfig().stages if stage.name != "speed")
+    with pytest.raises(ValueError, match="no such stage"):
+        CurriculumConfig(only="speed", stages=others)
