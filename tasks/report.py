@@ -52,7 +52,7 @@ def report_scorecard(name: str, store: Store) -> None:
         blocks.append(code_block("\n".join([*answer.findings, answer.feedback])))
         blocks.append(code_block(answer.code))
     publish(f"{key}-code", blocks, store)
-    rows = [row | {"answer": code} for row in problem_rows(card)]
+    rows = [{"problem_id": row["problem_id"], "answer": code} | row for row in problem_rows(card)]
     table(f"{key}-problems", rows, f"One row a problem; all turns: {store.path('evaluations.parquet')}")
     lead = [f"Every problem: {link_to(f'{key}-problems', 'table')}, {code}."]
     lead.append(picture("fast_p", store.read("fast_p.png")))

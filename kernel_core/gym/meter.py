@@ -19,7 +19,7 @@ import torch
 from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpreterBuilder
 
-_SLOW_DOTS = ("float64", "fp64", "float32", "fp32")
+_SLOW_DOTS = ("float64", "fp64", "ieee", "fp32")
 """Slowest first; `fp32` are products in TF32."""
 
 

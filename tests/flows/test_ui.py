@@ -86,15 +86,20 @@ def test_a_pipeline_is_started_from_its_form_and_its_evaluation_is_looked_at(run
     page.get_by_text("Completed").first.wait_for()
     page.screenshot(path=pictures / "run.png")
 
-    page.goto("/artifacts/key/evaluate-after-problems")
-    page.get_by_text("generated/").first.wait_for()
+    open_newest(page, "evaluate-after-problems").get_by_text("generated/").first.wait_for()
     page.screenshot(path=pictures / "evaluation.png")
-    page.goto("/artifacts/key/evaluate-after-summary")
-    page.get_by_text("headline").first.wait_for()
+    open_newest(page, "evaluate-after-summary").get_by_text("headline").first.wait_for()
+    assert page.locator("img[alt=fast_p]").evaluate("picture => picture.naturalWidth") > 0
     page.screenshot(path=pictures / "summary.png", full_page=True)
-    page.goto("/artifacts/key/evaluate-after-code")
-    page.get_by_text("Best answers").first.wait_for()
+    open_newest(page, "evaluate-after-code").get_by_text("Best answers").first.wait_for()
     page.screenshot(path=pictures / "code.png")
+
+
+def open_newest(page, key):
+    """The page of the newest artifact of a key, reached as a person does: through the key's time line."""
+    page.goto(f"/artifacts/key/{key}")
+    page.locator("a[href*='/artifacts/artifact/']").first.click()
+    return page
 
 
 def wait_for_run(running, deployment_id):
