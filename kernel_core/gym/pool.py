@@ -11,10 +11,10 @@ from types import TracebackType
 from typing import Protocol
 
 from kernel_core.config import GymConfig
-from kernel_core.errors import ConfigError, DojoError, GymUnavailable
+from kernel_core.errors import DojoError, GymUnavailable
 from kernel_core.gym.cache import Cache, request_key
 from kernel_core.gym.case import Case
-from kernel_core.gym.host import Host, JudgeLost, LocalHost
+from kernel_core.gym.host import Host, JudgeLost
 from kernel_core.gym.leases import Lease, Leases, Outcome
 from kernel_core.gym.place import Place, PlaceClosed
 from kernel_core.gym.probe import idle_request
@@ -22,57 +22,12 @@ from kernel_core.gym.protocol import JudgeRequest, TakenOut
 from kernel_core.gym.version import GYM_VERSION
 from kernel_core.progress import Progress, silent
 from kernel_core.records import Evaluation, Verdict
-from kernel_core.store import Store
 
 _log = logging.getLogger(__name__)
 _DEATHS = 4
 """Judges that may die on a candidate before it has to answer for it."""
 _REFUSALS = 3
 """Healthy judges that may say that they cannot judge a candidate."""
-
-
-def open_gym(config: GymConfig, cache: Store | None = None) -> PooledGym:
-    """Start the judges. With a `cache`, evaluations are kept under `evaluations/` and found again.
-
-    Raises `GymUnavailable` when they cannot be started.
-    """
-    if config.cluster == "ray":
-        try:
-            from kernel_core.gym.cluster import open_cluster
-        except ImportError as error:
-            raise ConfigError(
-                f"gym.cluster=ray, but Ray is not installed ({error}); install kernel-dojo[cluster]"
-            ) from error
-        gym = PooledGym(config, Cache(cache))
-        gym.own(open_cluster(config, gym))
-        if not gym.places:
-            gym.close()
-            raise gym.none_left()
-        return gym
-    if config.device == "cuda":
-        _find_gpus(config.workers)
-    gym = PooledGym(config, Cache(cache))
-    host = LocalHost(config, store=cache.root if cache is not None else None)
-    gym.own(host)
-    word = "GPU" if config.device == "cuda" else "judge"
-    trusted = config.device == "cpu"
-    gym.arrive(
-        host,
-        [Place(host, index, f"{word} {index}", config, trusted=trusted) for index in range(config.workers)],
-    )
-    return gym
-
-
-def _find_gpus(wanted: int) -> None:
-    """Refuse early, without bringing CUDA up in this process."""
-    import torch
-
-    visible = torch.cuda.device_count()
-    if visible < wanted:
-        raise GymUnavailable(
-            f"gym.device=cuda with gym.workers={wanted}, but {visible} GPUs are visible; set gym.workers to "
-            "the number of GPUs, or gym.device=cpu"
-        )
 
 
 class Closeable(Protocol):

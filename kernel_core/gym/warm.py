@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import queue
 import socket
 import threading
@@ -86,9 +87,9 @@ class CudaBench:
             with self._turns.share():
                 try:
                     started = [self._start() for _ in range(count)]
-                except wire.ChannelClosed as error:
-                    self._warm.put(f"the zygote is gone: {error}")
-                    return
+                except wire.ChannelClosed:
+                    # Without its zygotes a judge cannot work: its pool sees it end, and starts another.
+                    os._exit(1)
                 for stack, caged in started:
                     self._warm.put(_wait_until_warm(stack, caged))
             count = max(1, self._config.warm_runners // 2)
