@@ -58,6 +58,11 @@ class ProblemsConfig(Config):
     families: tuple[str, ...] = Field((), description="Only these families; empty means all of the split.")
     limit: int | None = Field(None, ge=1, description="At most this many.")
     seed: int = Field(0, description="Of the generator's draw.")
+    exclude: str | None = Field(
+        None,
+        description="A file of problem ids to leave out, one a line; `dojo audit --write` makes one of those "
+        "that pay for nothing.",
+    )
 
 
 class IngestConfig(Config):

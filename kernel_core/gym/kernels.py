@@ -141,7 +141,9 @@ def _member(parent: Any, name: str, line: int) -> Any:
 def _belongs_to_triton(value: Any) -> bool:
     if isinstance(value, functools.partial):
         value = value.func
-    if value is print or value is tl.PropagateNan:  # the interpreter's static_print, and an enumeration in C++
+    if (
+        value is print or value is tl.PropagateNan
+    ):  # static_print; an enumeration in C++
         return True
     if isinstance(value, bool | int | float | str) or type(value).__module__.startswith("triton."):
         return True
