@@ -76,6 +76,9 @@ def build_parser() -> argparse.ArgumentParser:
     audit.add_argument("--limit", type=int, default=None, help="at most so many problems")
     audit.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a size constant")
     audit.add_argument("--out", type=Path, metavar="FILE.parquet", help="where the whole table goes")
+    audit.add_argument(
+        "--write", type=Path, metavar="FILE.txt", help="where the ids go that problems.exclude should name"
+    )
     audit.set_defaults(command=_audit)
     search = commands.add_parser("search", help="the corpus kernels nearest to words or a problem")
     search.add_argument("query", help="words, or the file of a problem")
@@ -201,7 +204,7 @@ def _judge(arguments: argparse.Namespace) -> int:
 def _audit(arguments: argparse.Namespace) -> int:
     from flows.commands.audit import audit
 
-    return audit(arguments.suite, arguments.limit, arguments.set, arguments.out)
+    return audit(arguments.suite, arguments.limit, arguments.set, arguments.out, arguments.write)
 
 
 def _search(arguments: argparse.Namespace) -> int:

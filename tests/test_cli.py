@@ -13,6 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from flows.cli import run
+from kernel_core.config import ProblemsConfig
+from kernel_core.errors import NotFound
+from kernel_core.problems.load import load_problems
 
 PROBLEM = """
 import torch
@@ -158,10 +161,17 @@ def test_an_audit_names_what_a_problem_accepts(files, monkeypatch, capsys):
     monkeypatch.chdir(files)
     text = (files / "problem.py").read_text().replace("torch.relu(", "0 * torch.relu(")
     (files / "idle.py").write_text(text)
-    assert run(["audit", "idle.py", "--set", "N=1000", "--out", "audit.parquet"]) == 0
+    settings = ["--set", "N=1000", "--out", "audit.parquet", "--write", "weak.txt"]
+    assert run(["audit", "idle.py", *settings]) == 0
     assert "1 problems: 1 accept something" in capsys.readouterr().out
     rows = pq.read_table(files / "audit.parquet").to_pylist()
     assert all("zeros" in row["accepted"] for row in rows if row["usable"])
+    folder = ProblemsConfig(suite=str(files), exclude="weak.txt")
+    assert (files / "weak.txt").read_text() == "file/idle\n"
+    with pytest.raises(NotFound, match=r"none\.txt"):
+        load_problems(folder.model_copy(update={"exclude": "none.txt"}))
+    with pytest.raises(NotFound, match="leaves no problem"):
+        load_problems(folder.model_copy(update={"suite": "idle.py"}))
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ _WIDE_EXPONENTS = 8.0
 _EDGE_SHARE = 0.1
 _SCALES = (1.0, 2.0**-10, 8.0, 0.25)
 _LARGE, _LARGE_SHARE = 100.0, 1 / 128
+_LARGEST_TIE = 1.5
 _EDGES = (0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0**-14, -(2.0**-14), 100.0, -100.0)
 
 
@@ -39,17 +40,18 @@ def _normal(shape: torch.Size) -> torch.Tensor:
 def _mixed(shape: torch.Size) -> torch.Tensor:
     """Slices that differ: of several sizes, of one sign, with ties, and single values beyond exp's range.
 
-    Sizes go by slices of the first dimension that has enough of them, a quarter each, and every other one of
-    the smallest that is not tiny is rounded to halves. Along every dimension a quarter of the slices is
-    negative throughout, so that a maximum along any other one is. Sums stay as well conditioned as those of
-    normal numbers: no slice lies far from zero by more than its own spread.
+    Sizes go by slices of the first dimension that has enough of them, a quarter each, and half of those of
+    plain size are halves, with ties at both ends. Along every dimension a quarter of the slices is negative
+    throughout, so that a maximum along any other one is. Sums stay as well conditioned as those of normal
+    numbers: no slice lies farther from zero than its own spread.
     """
     values = torch.randn(shape)
     long = [dim for dim, size in enumerate(shape) if size >= len(_SCALES)]
     if long:
         order = _dealt(shape, long[0])
         values = values * torch.tensor(_SCALES)[order % len(_SCALES)]
-        values = torch.where(order % (2 * len(_SCALES)) == 0, (2 * values).round() / 2, values)
+        halves = ((2 * values).round() / 2).clamp(-_LARGEST_TIE, _LARGEST_TIE)
+        values = torch.where(order % (2 * len(_SCALES)) == 0, halves, values)
     large = torch.rand(shape) < _LARGE_SHARE
     values = torch.where(large, _LARGE * values.sign(), values)
     for dim in long:

@@ -8,6 +8,7 @@ JIT functions or members of `triton.language`. Nothing else of the candidate's c
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import math
 from collections.abc import Sequence
@@ -138,6 +139,10 @@ def _member(parent: Any, name: str, line: int) -> Any:
 
 
 def _belongs_to_triton(value: Any) -> bool:
+    if isinstance(value, functools.partial):
+        value = value.func
+    if value is print or value is tl.PropagateNan:  # static_print; an enumeration in C++
+        return True
     if isinstance(value, bool | int | float | str) or type(value).__module__.startswith("triton."):
         return True
     module = value.__name__ if hasattr(value, "__path__") or hasattr(value, "__spec__") else None

@@ -29,6 +29,8 @@ from kernel_core.gym.runner import CANDIDATE_FILE, describe_error
 
 _MAX_ALLOCATION_BYTES = 32 << 30
 _GUARD_BYTES, _GUARD = 4096, 0xA5
+_POISON = 0x7F
+"""Not what a runner poisons with: what is the neutral element of one reduction is not that of another."""
 _TIMED_PASSES = 3
 
 
@@ -204,7 +206,7 @@ class _Player:
         """Poisoned memory; on a GPU between guards, because there no bounds are checked."""
         size = min(int(operation["bytes"]), _MAX_ALLOCATION_BYTES)
         guard = _GUARD_BYTES if operation["device"] == "cuda" else 0
-        raw = torch.full((size + 2 * guard,), 0xFF, dtype=torch.uint8, device=operation["device"])
+        raw = torch.full((size + 2 * guard,), _POISON, dtype=torch.uint8, device=operation["device"])
         if guard:
             self._shifts[operation["alloc"]] = guard
             raw[:guard] = raw[guard + size :] = _GUARD

@@ -84,12 +84,25 @@ def load_kernelbench(levels: Iterable[int], root: str | None = None) -> list[Pro
 def load_problems(config: ProblemsConfig) -> list[Problem]:
     """The problems a config names; the same config gives the same problems in the same order.
 
-    Where `limit` is smaller than a suite of files, `seed` chooses which, and their order stays.
+    Where `limit` is smaller than a suite of files, `seed` chooses which, and their order stays. Those that
+    `exclude` names are then left out.
     """
-    return [at_precision(problem, config.precision) for problem in _load(config)]
+    excluded = _read_ids(config.exclude)
+    problems = [problem for problem in _named(config) if problem.id not in excluded]
+    if not problems:
+        raise NotFound(f"problems.exclude={config.exclude} leaves no problem of {config.suite}; name fewer")
+    return [at_precision(problem, config.precision) for problem in problems]
 
 
-def _load(config: ProblemsConfig) -> list[Problem]:
+def _read_ids(path: str | None) -> set[str]:
+    if path is None:
+        return set()
+    if not Path(path).is_file():
+        raise NotFound(f"no file {path} of problems to exclude; `dojo audit --write {path}` makes one")
+    return set(_text(Path(path)).split())
+
+
+def _named(config: ProblemsConfig) -> list[Problem]:
     if config.suite == "generated":
         return _generated(config)
     if config.suite == "dojo":

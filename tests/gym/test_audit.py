@@ -87,3 +87,20 @@ def test_every_family_keeps_forms_and_leaves_integers_alone():
 def test_the_audit_is_the_same_every_time():
     assert audit("torch.relu(x)") == audit("torch.relu(x)")
     assert list(CHEATS) == ["zeros", "constant", "input", "stale", "half"]
+
+
+def test_mixed_inputs_show_what_normal_ones_hide():
+    torch.manual_seed(3)
+    for shape in ((8, 64), (6, 30, 20), (2, 5, 9, 9), (1, 300), (500,)):
+        values = redraw(torch.rand(shape), "mixed")
+        assert values.isfinite().all() and (values > 0).any()
+        for dim in range(len(shape)):
+            others = [other for other in range(len(shape)) if other != dim]
+            if all(shape[other] < 4 for other in others):
+                continue
+            assert (values.amax(dim) < 0).any(), "no slice of negative numbers only"
+    values = redraw(torch.rand(64, 500), "mixed")
+    sizes = values.abs().median(dim=1)[0]
+    assert sizes.min() < 2e-3 and sizes.max() > 4
+    assert (values == 100).any() and (values == -100).any()
+    assert ((values == values.amax(1, keepdim=True)).sum(1) > 1).any(), "no ties for the largest value"

@@ -26,6 +26,8 @@ def _build(body: str, tmp_path: Path, **names: object) -> list[object]:
         "    for i in range(BLOCK):\n        tl.store(out_ptr + i, tl.math.exp(tl.load(x_ptr + i)))\n",
         "    tl.store(out_ptr, tl.zeros((BLOCK,), tl.float32).to(x_ptr.dtype.element_ty))\n",
         "    tl.store(out_ptr, triton.cdiv(BLOCK, 2))\n",
+        "    i = tl.max_contiguous(tl.multiple_of(tl.arange(0, BLOCK), BLOCK), BLOCK)\n    i.to(tl.int64)\n",
+        "    tl.static_print(tl.maximum(1, 2, propagate_nan=tl.PropagateNan.ALL))\n",
     ],
 )
 def test_kernels_are_rebuilt(body: str, tmp_path: Path) -> None:
@@ -51,6 +53,11 @@ def test_kernels_are_rebuilt(body: str, tmp_path: Path) -> None:
         ("    i = tl.no_such_thing\n", 6),
         ("    i = undefined\n", 6),
         ("    if BLOCK == 3:\n        undefined(x_ptr)\n", 7),
+        ("    core = tl.core\n    core.knobs.os.getpid()\n", 7),
+        ("    (tl.core if BLOCK else tl).knobs\n", 6),
+        ("    f = tl.multiple_of\n    f.keywords\n", 7),
+        ("    tl.load(x_ptr).fn\n", 6),
+        ("    '{0}'.format(x_ptr)\n", 6),
     ],
 )
 def test_host_code_is_refused_wherever_it_stands(body: str, line: int, tmp_path: Path) -> None:

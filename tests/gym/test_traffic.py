@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kernel_core.gym.reference import Reference
-from kernel_core.gym.traffic import GPUS, count_eager, launch_time_ms, predict, scaled
+from kernel_core.gym.traffic import GPUS, count_eager, launch_time_ms, own_work_share, predict, scaled
 from kernel_core.gym.work import Work
 from kernel_core.problems.source import parse_problem
 from kernel_core.records import Problem
@@ -22,8 +24,8 @@ def _problem(forward: str, inputs: str = "[torch.rand(N, N)]") -> Problem:
     return parse_problem(source, id="test/traffic", suite="test")
 
 
-def _work(**counts: int) -> Work:
-    fields = {"bytes_accessed": 0, "bytes_distinct": 0, "flops": 0} | counts
+def _work(**counts: Any) -> Work:
+    fields: dict[str, Any] = {"bytes_accessed": 0, "bytes_distinct": 0, "flops": 0} | counts
     return Work(name="kernel", own=True, **fields)
 
 
@@ -72,6 +74,24 @@ def test_no_count_goes_below_what_must_move() -> None:
     forged, raised = predict([_work(bytes_accessed=8, bytes_distinct=8)], "H200", 10**9)
     assert raised
     assert forged.predicted_ms == pytest.approx(honest.predicted_ms)
+
+
+def test_padding_excuses_only_operations_beyond_the_references_own() -> None:
+    eager = count_eager(Reference(_problem("return args[0] @ args[0]"), {"N": 16}))
+    needed = 2 * 16**3
+    assert eager.run_flops == needed
+    tile = {"dot_flops": needed, "dot_dtype": "fp32", "padded_flops": 8 * needed}
+    [padded] = scaled([_work(**tile)], eager)
+    [hidden] = scaled([_work(**tile | {"dot_flops": 1})], eager)
+    [clever] = scaled([_work(**tile | {"dot_flops": 1, "padded_flops": needed // 4})], eager)
+    assert padded.dot_flops == hidden.dot_flops == 2 * 1024**3
+    assert clever.dot_flops == padded.dot_flops / 4
+
+
+def test_own_work_is_what_takes_longer_than_a_launch() -> None:
+    library = Work(name="aten::mm", own=False, bytes_accessed=10**8, bytes_distinct=10**8, flops=0)
+    assert own_work_share([_work(bytes_accessed=4, bytes_distinct=4), library], "H200") < 1e-6
+    assert own_work_share([_work(bytes_accessed=10**8, bytes_distinct=10**8), library], "H200") == 0.5
 
 
 def test_own_share_is_of_time_not_of_launches() -> None:
