@@ -261,7 +261,7 @@ def test_an_alarm_that_is_told_to_ends_the_run(train_config, taught, gym, tmp_pa
     monkeypatch.setattr("kernel_core.learn.alarms.WINDOW", 1)
     monkeypatch.setattr("kernel_core.learn.alarms.TRUNCATED_SHARE", -1.0)
     config = train_config.model_copy(update={"alarms_stop": ("junk",)})
-    trainer, reports = run(config, Store(tmp_path), taught, gym)
+    _, reports = run(config, Store(tmp_path), taught, gym)
     assert [[alarm.kind for alarm in report.alarms] for report in reports] == [["junk"]]
     assert list(Store(tmp_path).lines("metrics.jsonl"))[-1]["alarm"].startswith("junk: ")
     again, none = run(config, Store(tmp_path), taught, gym)
