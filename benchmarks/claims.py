@@ -124,6 +124,7 @@ def _start(
 
 def _one_run(arguments: argparse.Namespace, arm: str, seed: int) -> None:
     from kernel_core.gym import open_gym
+    from kernel_core.learn.checkpoint import newest
     from kernel_core.learn.loop import Trainer
     from kernel_core.policy.torch_policy import TorchPolicy
 
@@ -150,7 +151,8 @@ def _one_run(arguments: argparse.Namespace, arm: str, seed: int) -> None:
             if arguments.stop_after and time.monotonic() - begun > 60 * arguments.stop_after:
                 return
             print(trainer.step().model_dump_json(exclude={"verdicts"}), flush=True)
-        evaluate(measured, trainer.policy, gym, None, store.child("evaluate"))
+        trained = TorchPolicy.load(store.child(newest(store) or ""), config.policy)
+        evaluate(measured, trained, gym, None, store.child("evaluate"))
 
 
 def _finished(arguments: argparse.Namespace, arm: str, seed: int) -> bool:

@@ -15,7 +15,6 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from machine import describe_machine
 
@@ -85,6 +84,7 @@ def _work(arguments: argparse.Namespace, out_of_time: Callable[[], bool]) -> boo
     """Every phase in order; False when the time was up before the last."""
     from kernel_core.corpus.snapshot import build_snapshot, load_snapshot
     from kernel_core.gym import open_gym
+    from kernel_core.learn.checkpoint import newest
     from kernel_core.learn.cold_start import build_conversations, cold_start, starting_policy
     from kernel_core.learn.loop import Trainer
     from kernel_core.learn.run_report import write_report
@@ -129,13 +129,10 @@ def _work(arguments: argparse.Namespace, out_of_time: Callable[[], bool]) -> boo
         write_report(work.child("rl"))
         if out_of_time():
             return False
-        _evaluate_last(trainer.policy, measured, gym, work)
+        trained = TorchPolicy.load(work.child("rl").child(newest(work.child("rl")) or ""), config.policy)
+        evaluate(measured, trained, gym, None, work.child("evaluate-after"))
         phase("evaluation after")
     return True
-
-
-def _evaluate_last(policy: Any, measured: EvaluateConfig, gym: Any, work: Store) -> None:
-    evaluate(measured, policy, gym, None, work.child("evaluate-after"))
 
 
 def _config(arguments: argparse.Namespace) -> TrainConfig:

@@ -165,7 +165,7 @@ def test_gradient_checkpointing_changes_the_memory_and_not_the_step():
         )
         calls = []
         for layer in policy.model.model.layers:
-            layer.mlp.register_forward_hook(lambda *_, calls=calls: calls.append(1))
+            layer.self_attn.register_forward_hook(lambda *_, calls=calls: calls.append(1))
         update(policy, torch.optim.SGD(policy.model.parameters(), lr=0.1), rows, config)
         assert (len(calls) > len(policy.model.model.layers)) is checkpointing
         assert not any("forward" in vars(layer) for layer in policy.model.model.layers)
