@@ -7,7 +7,7 @@ compared with what the file's header expects; at the end no process may be left,
 
     python benchmarks/judge_faults.py --candidates 1000 --write
     python benchmarks/judge_faults.py --candidates 1000 --cluster ray --write
-    python benchmarks/judge_faults.py --candidates 200 --device cuda --write
+    python benchmarks/judge_faults.py --candidates 200 --device cuda --judges 1 --write
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import os
 import random
 import re
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -57,6 +58,7 @@ class Tally:
     faults: list[str] = field(default_factory=list)
     kills: Counter[str] = field(default_factory=Counter)
     memory_mb: list[float] = field(default_factory=list)
+    gpu_memory_mb: list[float] = field(default_factory=list)
     taken_out: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
@@ -104,6 +106,7 @@ def main() -> int:
                 for file, request, evaluation in zip(order[start:], part, gym.judge(part), strict=False):
                     _compare(file, headers[file]["expect"], request, evaluation, tally)
                 tally.memory_mb.append(_memory_mb())
+                tally.gpu_memory_mb.append(_gpu_memory_mb() if arguments.device == "cuda" else 0.0)
                 bar.update(shown, completed=start + len(part))
             killer.stop()
             tally.taken_out = [f"{one.place}: {one.reason}" for one in gym.taken_out]
@@ -114,8 +117,9 @@ def main() -> int:
     left = [pid for pid in seen if pid not in before and Path(f"/proc/{pid}").exists()]
     if left:
         tally.faults.append(f"{len(left)} processes outlived the gym: {', '.join(map(_command, left))}")
-    if tally.memory_mb[-1] > MAY_GROW * tally.memory_mb[0]:
-        tally.faults.append("memory has grown")
+    for memory in (tally.memory_mb, tally.gpu_memory_mb):
+        if memory[-1] > MAY_GROW * memory[0]:
+            tally.faults.append(f"memory has grown from {memory[0]:.0f} to {memory[-1]:.0f} MB")
     tally.seconds = time.monotonic() - begun
     _report(tally, len(requests), arguments)
     return 1 if tally.faults else 0
@@ -238,6 +242,12 @@ def _memory_mb() -> float:
     return kilobytes / 1024
 
 
+def _gpu_memory_mb() -> float:
+    """In use on all GPUs of this host, by whomever."""
+    command = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    return sum(map(float, subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()))
+
+
 def _report(tally: Tally, count: int, arguments: argparse.Namespace) -> None:
     memory = tally.memory_mb
     rows = {
@@ -247,8 +257,11 @@ def _report(tally: Tally, count: int, arguments: argparse.Namespace) -> None:
         "killed meanwhile": ", ".join(f"{number} × {name}" for name, number in tally.kills.items()),
         "places taken out": "; ".join(tally.taken_out) or "none",
         f"memory after each round of {ROUND}": ", ".join(f"{one:.0f}" for one in memory) + " MB",
+        "GPU memory after each round": ", ".join(f"{one:.0f}" for one in tally.gpu_memory_mb) + " MB",
         "faults (lost, doubled, wrong, left over)": str(len(tally.faults)),
     }
+    if arguments.device == "cpu":
+        del rows["GPU memory after each round"]
     table = Table(show_header=False)
     for name, value in rows.items():
         table.add_row(name, value)
@@ -280,7 +293,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--candidates", type=int, default=1000)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--cluster", choices=("local", "ray"), default="local")
-    parser.add_argument("--judges", type=int, default=2, help="of this host or of each node")
+    parser.add_argument("--judges", type=int, default=2, help="of this host or of each node; on CUDA, GPUs")
     parser.add_argument("--deadline-s", type=float, default=5.0)
     parser.add_argument("--kill-every-s", type=float, default=15.0, help="on average")
     parser.add_argument("--seed", type=int, default=0)

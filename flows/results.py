@@ -13,7 +13,7 @@ from flows.pipeline import AFTER, BEFORE, WINNERS
 from flows.terminal import say
 from kernel_core.curriculum import stage_spans
 from kernel_core.runs import Run
-from kernel_core.scorecard import compare, headline_rows, load_scorecard
+from kernel_core.scorecard import Scorecard, compare, headline_rows, load_scorecard
 from kernel_core.selection import load_selection
 
 UI = "http://127.0.0.1:4200"
@@ -41,9 +41,7 @@ def _parts(stage: str, run: Run, parameters: Mapping[str, Any]) -> Iterator[Rend
     elif stage == "train":
         yield curriculum(run)
     elif stage == "evaluate":
-        card = load_scorecard(run.store.child(parameters.get("name", "evaluate")))
-        yield rows_table(f"scorecard of {card.conditions.policy_version}", headline_rows(card))
-        yield from (f"taken out: {escape(one)}" for one in card.conditions.taken_out)
+        yield from scorecard(load_scorecard(run.store.child(parameters.get("name", "evaluate"))))
     elif stage == "best-of-n":
         yield winners(run, parameters.get("name", "best-of-n"))
     elif stage == "verify":
@@ -54,6 +52,12 @@ def _parts(stage: str, run: Run, parameters: Mapping[str, Any]) -> Iterator[Rend
         yield rows_table(
             "snapshot", [{"what": k, "value": v} for k, v in report.items() if not isinstance(v, list)]
         )
+
+
+def scorecard(card: Scorecard) -> Iterator[RenderableType]:
+    """Headline figures, and the judges that were taken out meanwhile."""
+    yield rows_table(f"scorecard of {card.conditions.policy_version}", headline_rows(card))
+    yield from (f"taken out: {escape(one)}" for one in card.conditions.taken_out)
 
 
 def before_and_after(

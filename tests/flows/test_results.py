@@ -1,0 +1,20 @@
+"""What a finished flow leaves on the terminal."""
+
+from flows.results import scorecard
+from kernel_core.records import Verdict
+from kernel_core.scores import Conditions, Outcome, ProblemOutcomes, make_scorecard
+
+
+def test_judges_that_were_taken_out_stand_below_the_scorecard():
+    made = Conditions(
+        policy_version="p",
+        gym_version="g",
+        device="cuda",
+        gpu="H200",
+        versions={},
+        taken_out=("GPU 3: 4 fresh judges failed the probe [Errno 27]",),
+    )
+    sample = (Outcome(turn=0, verdict=Verdict.WRONG),)
+    outcomes = ProblemOutcomes(problem_id="a", sha256="a", family="softmax", level=None, samples=(sample,))
+    _, line = scorecard(make_scorecard([outcomes], (1,), (1.0,), made))
+    assert line.replace("\\", "") == "taken out: GPU 3: 4 fresh judges failed the probe [Errno 27]"
