@@ -36,20 +36,14 @@ _VALUE_ATTRIBUTES = frozenset(name for kind in _VALUES for name in dir(kind) if 
     "element_ty",
 }
 """What a value in a kernel can be asked for; instances have some that their types do not show."""
-_REFUSED = (
-    ast.Import,
-    ast.ImportFrom,
-    ast.Global,
-    ast.Nonlocal,
-    ast.Try,
-    ast.ClassDef,
-    ast.AsyncFunctionDef,
-    ast.Await,
-    ast.Yield,
-    ast.YieldFrom,
-    ast.Delete,
-    ast.Lambda,
-)
+_COMPILABLE = (
+    ast.arguments, ast.arg, ast.keyword, ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop,
+    ast.Expr, ast.Pass, ast.Return, ast.Assert, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.If, ast.For,
+    ast.While, ast.With, ast.withitem, ast.Name, ast.Constant, ast.Attribute, ast.Subscript, ast.Slice,
+    ast.Tuple, ast.List, ast.Starred, ast.ListComp, ast.comprehension, ast.BinOp, ast.UnaryOp, ast.BoolOp,
+    ast.Compare, ast.IfExp, ast.Call, ast.JoinedStr, ast.FormattedValue,
+)  # fmt: skip
+"""What Triton's compiler takes of Python's syntax; the interpreter would run all of it."""
 
 
 class KernelRefused(Exception):
@@ -163,7 +157,7 @@ def _check(node: ast.FunctionDef, names: dict[str, Any]) -> None:
 
 def _check_node(node: ast.AST, local: set[str], names: dict[str, Any], first_line: int) -> None:
     line = getattr(node, "lineno", first_line)
-    if isinstance(node, _REFUSED):
+    if not isinstance(node, _COMPILABLE):
         raise KernelRefused(line, f"unsupported in a kernel: {type(node).__name__}")
     if isinstance(node, ast.Attribute):
         hidden = node.attr.startswith("__") or node.attr == "handle"
