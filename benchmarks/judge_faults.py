@@ -149,7 +149,10 @@ def _nodes(arguments: argparse.Namespace, tally: Tally) -> Iterator[str]:
         while not over.wait(NODE_EVERY_S):
             cluster.remove_node(nodes.pop(0), allow_graceful=False)
             tally.kills["Ray node"] += 1
-            nodes.append(cluster.add_node(num_cpus=arguments.judges))
+            while len(nodes) < 2 and not over.is_set():
+                # Ray gives a node 30 s to start, which a busy machine may not keep.
+                with contextlib.suppress(Exception):
+                    nodes.append(cluster.add_node(num_cpus=arguments.judges))
 
     replacing = threading.Thread(target=replace_oldest, daemon=True)
     replacing.start()
