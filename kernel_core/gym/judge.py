@@ -15,8 +15,6 @@ from collections import OrderedDict
 from dataclasses import replace
 from typing import Any, TypeVar
 
-import torch
-
 from kernel_core.config import GymConfig
 from kernel_core.errors import GymUnavailable
 from kernel_core.gym import kernelbench, sandbox
@@ -183,7 +181,7 @@ class Judge:
             return [(f"{number}", "own") for number in kernelbench.SEEDS]
         count = max(1, self._config.trials - 1)
         label = f"trial {count}"
-        finite = (draw for draw in _HOSTILE if _is_finite(self._trial(reference, seed, label, draw)))
+        finite = (draw for draw in _HOSTILE if self._trial(reference, seed, label, draw).is_finite)
         return [*((f"trial {i}", "own") for i in range(count)), (label, next(finite, "own"))]
 
     def _has_trace(self, case: Case) -> bool:
@@ -247,11 +245,6 @@ def keep(known: OrderedDict[_K, _V], key: _K, value: _V, count: int) -> None:
     known[key] = value
     while len(known) > count:
         known.popitem(last=False)
-
-
-def _is_finite(trial: Trial) -> bool:
-    floats = (one.value for one in trial.expected if one.value.is_floating_point())
-    return all(bool(torch.isfinite(value).all()) for value in floats)
 
 
 def _parse(case: Case) -> ast.Module | None:

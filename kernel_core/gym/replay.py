@@ -74,7 +74,7 @@ def replay(channel: socket.socket, cage: dict[str, Any]) -> None:
     wire.send(channel, {"works": [work.to_json() for work in works]})
     if library_works(trace):
         outputs = [arena.tensor(Slot.from_json(value)) for value in work.header["outputs"]]
-        mute.restart()
+        mute.restart()  # its memory is free for the passes to come
         _answer_about_kernels(
             channel,
             lambda tensors: _Player(trace, constants, kernels, tensors, conduct),
