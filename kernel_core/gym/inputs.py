@@ -17,7 +17,7 @@ DRAWS: tuple[Draw, ...] = ("own", "normal", "mixed", "wide", "integers", "edges"
 
 _WIDE_EXPONENTS = 8.0
 _EDGE_SHARE = 0.1
-_SCALES = (1.0, 2.0**-10, 8.0, 0.25)
+_SCALES = (1.0, 2.0**-6, 8.0, 0.25)
 _LARGE, _LARGE_SHARE = 100.0, 1 / 128
 _LARGEST_TIE = 1.5
 _EDGES = (0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0**-14, -(2.0**-14), 100.0, -100.0)

@@ -15,8 +15,6 @@ from collections import OrderedDict
 from dataclasses import replace
 from typing import Any, TypeVar
 
-import torch
-
 from kernel_core.config import GymConfig
 from kernel_core.errors import GymUnavailable
 from kernel_core.gym import kernelbench, sandbox
@@ -184,7 +182,7 @@ class Judge:
         if self._strict:
             return [(f"{number}", "own") for number in kernelbench.SEEDS]
         last = self._first_label(_HOSTILE[0])
-        finite = (draw for draw in _HOSTILE if _is_finite(self._trial(reference, seed, last, draw)))
+        finite = (draw for draw in _HOSTILE if self._trial(reference, seed, last, draw).is_finite)
         own: list[tuple[str, Draw]] = [(f"trial {i}", "own") for i in range(self._num_own)]
         return [*own, (last, next(finite, "own"))]
 
@@ -251,11 +249,6 @@ def keep(known: OrderedDict[_K, _V], key: _K, value: _V, count: int) -> None:
     known[key] = value
     while len(known) > count:
         known.popitem(last=False)
-
-
-def _is_finite(trial: Trial) -> bool:
-    floats = (one.value for one in trial.expected if one.value.is_floating_point())
-    return all(bool(torch.isfinite(value).all()) for value in floats)
 
 
 def _parse(case: Case) -> ast.Module | None:

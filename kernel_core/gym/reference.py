@@ -51,6 +51,8 @@ class Trial:
     expected: tuple[Expected, ...]
     changes_inputs: bool
     """The reference itself writes to its inputs, so a candidate may."""
+    is_finite: bool
+    """All outputs, in the reference's own arithmetic and in float64; of own draws it is not asked."""
 
     @property
     def num_bytes(self) -> int:
@@ -124,7 +126,8 @@ class Reference:
             self._expected(leaf, one, tf32[index] if tf32 is not None else None)
             for index, (leaf, one) in enumerate(zip(plain, true, strict=True))
         )
-        return Trial(draw, seed, pristine, nesting, expected, changed)
+        finite = draw == "own" or all(_is_finite(leaf) for leaf in (*plain, *true))
+        return Trial(draw, seed, pristine, nesting, expected, changed, finite)
 
     def trial_like(self, known: Trial, seed: int) -> Trial:
         """Inputs of the same family under another seed, and expected outputs in the reference's own
@@ -143,7 +146,7 @@ class Reference:
             )
             for leaf, one in zip(plain, known.expected, strict=True)
         )
-        return Trial(known.draw, seed, inputs, nesting, expected, known.changes_inputs)
+        return Trial(known.draw, seed, inputs, nesting, expected, known.changes_inputs, known.is_finite)
 
     def inputs_that_matter(self) -> tuple[int, ...]:
         """Positions of the tensor inputs without which the output would be another."""
@@ -245,6 +248,11 @@ def _to_double(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return type(value)(_to_double(item) for item in value)
     return value
+
+
+def _is_finite(leaf: Any) -> bool:
+    floats = isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
+    return not floats or bool(torch.isfinite(leaf).all())
 
 
 def _is_single(leaf: Any) -> bool:
