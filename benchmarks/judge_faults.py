@@ -2,7 +2,7 @@
 
 Judges every file of `tests/exploits/` in shuffled rounds, each time as a candidate of its own, while judges,
 now and then what they fork runners from, and the process that makes judges are killed at random moments.
-With `--cluster ray` two nodes judge, and every two minutes one is killed and another joins. Every verdict is
+With `--cluster ray` two nodes judge; every two minutes one is killed, and another joins. Every verdict is
 compared with what the file's header expects; at the end no process may be left, nor may memory have grown.
 
     python benchmarks/judge_faults.py --candidates 1000 --write
@@ -24,7 +24,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -88,7 +88,7 @@ def main() -> int:
     with (
         tempfile.TemporaryDirectory(prefix="dojo-faults-") as folder,
         Progress(transient=True) as bar,
-        _nodes(arguments, tally) as address,
+        _nodes(arguments, tally) as (address, refill),
     ):
         shown = bar.add_task("judging", total=len(requests))
         cache = Store(folder)
@@ -108,6 +108,7 @@ def main() -> int:
                 tally.memory_mb.append(_memory_mb())
                 tally.gpu_memory_mb.append(_gpu_memory_mb() if arguments.device == "cuda" else 0.0)
                 bar.update(shown, completed=start + len(part))
+                refill()
             killer.stop()
             tally.taken_out = [f"{one.place}: {one.reason}" for one in gym.taken_out]
             seen = _descendants(os.getpid())
@@ -133,34 +134,37 @@ def _header(file: Path, device: str) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _nodes(arguments: argparse.Namespace, tally: Tally) -> Iterator[str]:
-    """With Ray, a cluster of two nodes beside the caller's own, of which one is replaced again and again."""
+def _nodes(arguments: argparse.Namespace, tally: Tally) -> Iterator[tuple[str, Callable[[], None]]]:
+    """With Ray, a cluster of two nodes beside the caller's own. The oldest is killed again and again; what is
+    yielded after the address lets others join, which Ray allows to the main thread alone."""
     if arguments.cluster == "local":
-        yield "auto"
+        yield "auto", lambda: None
         return
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     from ray.cluster_utils import Cluster
 
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
-    nodes = [cluster.add_node(num_cpus=arguments.judges) for _ in range(2)]
+    nodes: list[object] = []
     over = threading.Event()
 
-    def replace_oldest() -> None:
-        while not over.wait(NODE_EVERY_S):
-            cluster.remove_node(nodes.pop(0), allow_graceful=False)
-            tally.kills["Ray node"] += 1
-            while len(nodes) < 2 and not over.is_set():
-                # Ray gives a node 30 s to start, which a busy machine may not keep.
-                with contextlib.suppress(Exception):
-                    nodes.append(cluster.add_node(num_cpus=arguments.judges))
+    def refill() -> None:
+        while len(nodes) < 2:
+            nodes.append(cluster.add_node(num_cpus=arguments.judges))
 
-    replacing = threading.Thread(target=replace_oldest, daemon=True)
-    replacing.start()
+    def kill_oldest() -> None:
+        while not over.wait(NODE_EVERY_S):
+            if len(nodes) == 2:
+                cluster.remove_node(nodes.pop(0), allow_graceful=False)
+                tally.kills["Ray node"] += 1
+
+    refill()
+    killing = threading.Thread(target=kill_oldest, daemon=True)
+    killing.start()
     try:
-        yield cluster.address
+        yield cluster.address, refill
     finally:
         over.set()
-        replacing.join()
+        killing.join()
         cluster.shutdown()
 
 
