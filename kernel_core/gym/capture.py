@@ -28,6 +28,8 @@ from kernel_core.gym.meter import install as install_meter
 
 MAX_OPERATIONS = 20_000
 _HOST_READS = ("aten::_local_scalar_dense", "aten::is_nonzero", "aten::equal")
+_NO_WORK = ("aten::record_stream",)
+"""Only tells the allocator who uses memory."""
 _ALLOCATIONS = (
     "aten::empty",
     "aten::empty_strided",
@@ -83,6 +85,8 @@ class Recorder(LightDispatchMode):
         if len(self.operations) >= MAX_OPERATIONS:
             raise RuntimeError(f"more than {MAX_OPERATIONS} operators and launches in one forward pass")
         name = function._schema.name
+        if name in _NO_WORK:
+            return function(*args, **kwargs)
         if name in _HOST_READS:
             self.reads_data = True
             return function(*args, **kwargs)

@@ -21,7 +21,7 @@ import torch
 from kernel_core.gym.structure import flatten
 from kernel_core.records import Timing
 
-_FLUSH_BYTES = 256 << 20
+FLUSH_BYTES = 256 << 20
 """Several times the L2 cache; what KernelBench writes between calls."""
 _SPINS = 100
 """Of about 0.06 ms each."""
@@ -37,7 +37,7 @@ def time_calls(
     model: Any, calls: Sequence[tuple[list[Any], Any]], keep: Callable[[list[Any], Any], None]
 ) -> list[float]:
     """Milliseconds of each call by device events. Runs in the candidate's process."""
-    flush = torch.empty(_FLUSH_BYTES // 4, dtype=torch.int32, device="cuda")
+    flush = torch.empty(FLUSH_BYTES // 4, dtype=torch.int32, device="cuda")
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     times = []
     gc.collect()

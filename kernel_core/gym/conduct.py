@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import torch
 
 from kernel_core.gym import meter as metering
+from kernel_core.gym.clock import FLUSH_BYTES
 from kernel_core.gym.kernel_use import Resources, resources_of
 from kernel_core.gym.structure import same_bytes
 from kernel_core.gym.work import OperatorCounter, Work
@@ -137,6 +138,7 @@ class Timed:
         self._library_works = any("op" in operation for operation in operations)
         torch.cuda.synchronize()
         if not self._is_first:
+            torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda").zero_()
             head_start_s = min(_HEAD_START_S + len(operations) * _HOST_S_BY_OPERATION, _MAX_HEAD_START_S)
             torch.cuda._sleep(int(head_start_s * _CYCLES_PER_S))
 

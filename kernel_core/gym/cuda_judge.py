@@ -154,20 +154,18 @@ class CudaJudge(Judge):
         """Device time of the replayed trace, in milliseconds; None when the work is not the candidate's."""
         if not self._has_trace(case):
             return None
-        # Inputs of a timed call: when the trace was taken, the candidate had not seen them.
         with case.phase("expected"):
-            unseen = self._unseen(reference, seed, "timed 0")
+            unseen = self._unseen(reference, seed, "replay")
         with self._bench.converse("replay") as talk:
             turns = self._turn(case), self._bench.share()
             works = replay_times(case, reference, unseen, talk, turns, self._alone(talk, case))
         return weigh_times(case, works) if works is not None else None
 
     def _hidden_trials(self, reference: Reference, like: Trial, seed: int, case: Case) -> list[Trial]:
-        """Those whose outputs are compared among the timed calls."""
+        """Those whose outputs are compared among the timed calls, and which look like all others there."""
         count = _VERIFIED_OF_SMALL if like.num_bytes <= _SMALL_BYTES else 1
         with case.phase("expected"):
-            _, draw = self._choose_draws(reference, seed)[-1]
-            return [self._trial(reference, seed, f"timed {i}", draw) for i in range(count)]
+            return [self._trial(reference, seed, f"timed {i}", "own") for i in range(count)]
 
     # The reference's time -------------------------------------------------------------------------
 
@@ -227,10 +225,10 @@ class CudaJudge(Judge):
 
     def _trial(self, reference: Reference, seed: int, label: str, draw: Draw) -> Trial:
         """Trials are kept while they fit; of large ones only what is expected. How far honest arithmetic
-        strays is measured by the first of each family of inputs."""
+        strays from the problem's own draws is measured by the first of them."""
         key = (reference.key, seed, f"{label}:{draw}")
         first, alike = self._first_label(draw), None
-        if not self._strict and label != first and key not in self._trials:
+        if not self._strict and draw == "own" and label != first and key not in self._trials:
             alike = self._trial(reference, seed, first, draw)
         known = self._outlines.get(reference.key)
         footprint = _FOOTPRINT * known.num_bytes if known else self._working.num_bytes

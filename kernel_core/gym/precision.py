@@ -14,6 +14,8 @@ import torch
 
 _SAMPLE = 1 << 24
 _BINS = 258
+_WINDOW = 5
+_ENOUGH_VALUES, _ENOUGH_SHARE = 64, 1 / 16
 _HONEST_ERRORS_ALLOWED = 4.0
 _TF32_ERRORS_ALLOWED = 2.0
 
@@ -30,9 +32,25 @@ def error_by_size(plain: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
     """
     true = sample(exact.reshape(-1)).double()
     error = (sample(plain.reshape(-1)).double() - true).abs().nan_to_num(0.0, 0.0, 0.0)
+    sizes = _exponent(true)
     largest = torch.zeros(_BINS, dtype=torch.float64, device=exact.device)
-    largest.scatter_reduce_(0, _exponent(true), error, "amax")
-    return torch.nn.functional.max_pool1d(largest[None], kernel_size=5, stride=1, padding=2)[0]
+    largest.scatter_reduce_(0, sizes, error, "amax")
+    nearby = torch.nn.functional.max_pool1d(largest[None], _WINDOW, stride=1, padding=_WINDOW // 2)[0]
+    counts = torch.bincount(sizes, minlength=_BINS).double()
+    shares = torch.nn.functional.avg_pool1d(counts[None], _WINDOW, stride=1, padding=_WINDOW // 2)[0]
+    return torch.maximum(nearby, nearby[_well_known(_WINDOW * shares)])
+
+
+def _well_known(counts: torch.Tensor) -> torch.Tensor:
+    """For each size the nearest one, larger if there is any, of which there are enough values to know their
+    errors. A sum that happens to cancel is a small value with the error of a large one, and rare."""
+    few = counts.sum() / _WINDOW * _ENOUGH_SHARE
+    enough = counts >= few.clamp(1, _ENOUGH_VALUES)
+    sizes = torch.arange(_BINS, device=counts.device)
+    larger = torch.where(enough, sizes, _BINS).flip(0).cummin(0).values.flip(0)
+    smaller = torch.where(enough, sizes, -1).cummax(0).values
+    nearest = torch.where(larger < _BINS, larger, smaller)
+    return torch.where(nearest >= 0, nearest, sizes)
 
 
 def allowed_table(plain: torch.Tensor, tf32: torch.Tensor | None, exact: torch.Tensor) -> torch.Tensor:

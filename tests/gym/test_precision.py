@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from kernel_core.gym.compare import compare_values
-from kernel_core.gym.inputs import Draw
+from kernel_core.gym.inputs import Draw, redraw
 from kernel_core.gym.precision import allowed_error, allowed_table, error_by_size
 from kernel_core.gym.reference import Expected, Reference
 from kernel_core.records import Problem
@@ -48,6 +48,34 @@ def test_products_may_be_as_exact_as_the_policy_says(
     table = allowed_table(_product("fp32"), _product("tf32") if tf32_allowed else None, exact)
     expected = Expected("float32", tuple(exact.shape), exact, table)
     assert (compare_values(_product(precision).float(), expected) is None) == passes
+
+
+@pytest.mark.parametrize(("draw", "by_another"), [("normal", True), ("normal", False), ("mixed", False)])
+def test_what_a_draw_allows_suffices_for_honest_products(draw: Draw, by_another: bool) -> None:
+    """A few sums cancel almost, and are smaller than any of the draw whose errors were measured."""
+
+    def products(seed: int) -> dict[str, torch.Tensor]:
+        torch.manual_seed(seed)
+        left, right = redraw(torch.rand(256, 512), draw), redraw(torch.rand(512, 256), draw)
+        parts = (left[:, start::3] @ right[start::3] for start in range(3))
+        return {
+            "plain": left @ right,
+            "split": sum(parts, torch.zeros(256, 256)),
+            "tf32": (_rounded(left, 10) @ _rounded(right, 10)).float(),
+            "exact": left.double() @ right.double(),
+        }
+
+    for seed in range(1, 25):
+        other = products(seed)
+        known = products(0) if by_another else other
+        table = allowed_table(known["plain"], known["tf32"], known["exact"])
+        expected = (
+            Expected("float32", (256, 256), other["plain"], 1.25 * table)
+            if by_another
+            else Expected("float32", (256, 256), other["exact"], table)
+        )
+        assert compare_values(other["split"], expected) is None
+        assert compare_values(other["tf32"], expected) is None
 
 
 def test_errors_are_looked_up_by_size() -> None:
