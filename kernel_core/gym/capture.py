@@ -46,15 +46,21 @@ JitFunction: TypeAlias = InterpretedFunction | JITFunction
 class Recorder(LightDispatchMode):
     """While active, appends to `operations`; storages are numbered in the order they are met.
 
-    `before_work` is called before each operator or launch that keeps the device busy.
+    `before_work` is called before each operator or launch that keeps the device busy, `before_compilation`
+    before a launch is compiled, which keeps it waiting.
     """
 
     def __init__(
-        self, on_launch: Callable[[dict[str, Any]], None], before_work: Callable[[], None] = lambda: None
+        self,
+        on_launch: Callable[[dict[str, Any]], None],
+        before_work: Callable[[], None] = lambda: None,
+        before_compilation: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__()
         self.on_launch = on_launch
         self.before_work = before_work
+        self._before_compilation = before_compilation
+        self._is_launching = False
         self._on_storages: Callable[[list[Any]], None] = lambda storages: None
         self.kernels: list[dict[str, Any]] = []
         self._kernel_indices: dict[Any, int] = {}
@@ -158,11 +164,17 @@ class Recorder(LightDispatchMode):
                 self._record_launch(function, bound, sizes, options)
             return sizes
 
-        self._paused = True
+        self._paused = self._is_launching = True
         try:
             return run(recording_grid)
         finally:
-            self._paused = False
+            self._paused = self._is_launching = False
+
+    def before_compilation(self) -> None:
+        """A kernel is about to be compiled; where the device was not asked for, or a graph takes what is
+        launched, nobody is told."""
+        if self._is_launching and self._graph is None:
+            self._before_compilation()
 
     def _record_launch(
         self, function: JitFunction, bound: dict[str, Any], grid: tuple[int, ...], options: Any
@@ -340,6 +352,7 @@ def install(recorder: Recorder) -> None:
         _route(InterpretedFunction, recorder)
     else:
         _route(JITFunction, recorder)
+        _tell_of_compilations(recorder)
         _leave_out_tuning(recorder)
         _follow_graphs(recorder)
 
@@ -359,6 +372,17 @@ def _route(kind: Any, recorder: Recorder) -> None:
         )
 
     kind.run = run
+
+
+def _tell_of_compilations(recorder: Recorder) -> None:
+    kind: Any = JITFunction
+    compile_kernel = kind._do_compile
+
+    def compile_and_tell(self: Any, *args: Any, **kwargs: Any) -> Any:
+        recorder.before_compilation()
+        return compile_kernel(self, *args, **kwargs)
+
+    kind._do_compile = compile_and_tell
 
 
 def _leave_out_tuning(recorder: Recorder) -> None:

@@ -176,6 +176,12 @@ class Replayed(Claim):
     works: tuple[CountedWork, ...] = Field(max_length=100_000)
 
 
+class Muted(Claim):
+    """The trace ran to its end without its launches."""
+
+    muted: StrictBool
+
+
 class Echoed(Claim):
     """Whether the outputs needed what the launches made of the inputs (`echo.py`)."""
 

@@ -19,7 +19,7 @@ from kernel_core.gym.reference import Expected
 RELATIVE_TOLERANCE = {"float64": 1e-4, "float32": 1e-4, "float16": 1e-2, "bfloat16": 1e-2}
 """As in KernelBench, by the type of the output."""
 _ALLOWANCE_CAP = 1e-2
-"""The allowance for honest errors never exceeds this share of a typical value."""
+"""The allowance for honest errors never exceeds this share of the value, or of a typical one."""
 _SMALLEST_TOLERANCE = 1e-6
 _CHUNK = 1 << 26
 """Elements compared at a time, so that huge outputs need little memory beside themselves."""
@@ -75,7 +75,8 @@ def compare_values(got: torch.Tensor, wanted: Expected) -> str | None:
             return None
         for start in range(0, true.numel(), _CHUNK):
             mine, theirs = flat[start : start + _CHUNK], true[start : start + _CHUNK]
-            honest = allowed_error(wanted.allowance, theirs).clamp(max=_ALLOWANCE_CAP * scale)
+            largest = _ALLOWANCE_CAP * theirs.abs().double().clamp(min=scale)
+            honest = torch.minimum(allowed_error(wanted.allowance, theirs), largest)
             bad, excess = _exceeds(mine, theirs, relative, floor + honest)
             num_bad += worst.look(bad, torch.where(torch.isnan(excess), torch.inf, excess), start)
     return None if not num_bad else _describe(got, wanted.value, worst.position, num_bad)

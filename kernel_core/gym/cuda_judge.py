@@ -7,10 +7,11 @@ Compilation needs no GPU and overlaps; correctness shares the GPU; timing has it
 from __future__ import annotations
 
 import contextlib
+import functools
 import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -20,15 +21,15 @@ from kernel_core.errors import GymUnavailable, NotAProblem
 from kernel_core.gym.baselines import Baseline, Baselines
 from kernel_core.gym.bench import Bench
 from kernel_core.gym.case import Case
-from kernel_core.gym.claims import Failure, Loaded, NotLoaded
-from kernel_core.gym.clock import Clocked, summarize
+from kernel_core.gym.claims import DeviceWork, Failure, Loaded, NotLoaded
+from kernel_core.gym.clock import Clocked, contradicts, summarize
 from kernel_core.gym.device_memory import ArenaPool
 from kernel_core.gym.gpu import Gpu, describe_platform
 from kernel_core.gym.inputs import Draw
-from kernel_core.gym.judge import KEPT_PROBLEMS, Judge, keep
+from kernel_core.gym.judge import KEPT_PROBLEMS, Judge, keep, shrink
 from kernel_core.gym.protocol import JudgeRequest
 from kernel_core.gym.reference import Reference, Trial, outline
-from kernel_core.gym.runs import Answer, Conversation, Died, load_header
+from kernel_core.gym.runs import Answer, Died, load_header
 from kernel_core.gym.stopwatch import Stopwatch
 from kernel_core.gym.timed_calls import arena_bytes
 from kernel_core.gym.turns import Room
@@ -39,11 +40,16 @@ from kernel_core.store import Store
 _SMALL_BYTES, _LARGE_BYTES = 64 << 20, 1 << 30
 """Inputs of large trials are not kept but drawn again; of small ones more timed calls are verified."""
 _VERIFIED_OF_SMALL = 6
-_KEPT_SHARE, _WAITING_SHARE, _WORKING_SHARE = 0.15, 0.28, 0.35
-"""Of the GPU's memory: for trials that are kept; for inputs that lie ready for candidates that still
-compile; for those that work. The rest is for everybody's contexts."""
-_FOOTPRINT = 3
-"""Memory that one candidate at work may need beside its arena, in units of its inputs and outputs."""
+_KEPT_SHARE, _WAITING_SHARE, _WORKING_SHARE = 0.12, 0.42, 0.3
+"""Of the GPU's memory: for trials and references that are kept; for arenas of candidates, from before they
+are compiled; for candidates and trials at work. The rest is for everybody's contexts."""
+_TORCH_SHARE = 0.55
+"""Of the GPU's memory, beside arenas, for this process."""
+_REFERENCES_SHARE = 0.5
+"""Of what is kept."""
+_FOOTPRINT, _TRIAL_FOOTPRINT = 1.5, 3
+"""Memory that a candidate at work may need beside its arena, and a trial, in units of inputs and outputs. Who
+needs more is judged again alone."""
 _GROUP = 16
 """Candidates of one problem that share secret inputs."""
 _OUT_OF_MEMORY = "OutOfMemoryError"
@@ -66,9 +72,11 @@ class CudaJudge(Judge):
         super().__init__(config, bench)
         self._gpu = Gpu()
         self.platform = describe_platform(self._gpu)
-        self._stopwatch = Stopwatch(config, bench, self._gpu, self._lock)
+        self._stopwatch = Stopwatch(config, bench, self._gpu)
         self._baselines = Baselines(store, self.platform, config.baseline)
         total_bytes = self._gpu.total_bytes
+        # What torch holds back for itself would be missing to the candidates.
+        torch.cuda.set_per_process_memory_fraction(_TORCH_SHARE)
         self._waiting = Room(int(_WAITING_SHARE * total_bytes))
         self._working = Room(int(_WORKING_SHARE * total_bytes))
         self._arenas = ArenaPool(int(_WAITING_SHARE * total_bytes))
@@ -117,7 +125,7 @@ class CudaJudge(Judge):
     def _decide_in_room(
         self, reference: Reference, like: Trial, baseline: Baseline, seed: int, case: Case
     ) -> None:
-        case.footprint = _FOOTPRINT * like.num_bytes
+        case.footprint = int(_FOOTPRINT * like.num_bytes) + reference.num_bytes
         clocked: Clocked | None = None
         with self._bench.converse("runner") as talk:
             if self._try_all(talk, reference, seed, case):
@@ -130,7 +138,7 @@ class CudaJudge(Judge):
         replayed_ms: float | None = None
         if not self._strict:
             with case.phase("replay"):
-                replayed_ms = self._replay(reference, seed, case)
+                replayed_ms = self._replay(reference, clocked, seed, case)
             if replayed_ms is None:
                 return
         self._stopwatch.conclude(clocked, baseline, reference, like, replayed_ms, case)
@@ -143,22 +151,19 @@ class CudaJudge(Judge):
             yield
 
     @contextlib.contextmanager
-    def _alone(self, talk: Conversation, case: Case) -> Iterator[None]:
-        with contextlib.ExitStack() as stack:
-            with talk.excused():
-                stack.enter_context(self._bench.alone())
-            with case.phase("replay alone"):
-                yield
+    def _alone(self, case: Case) -> Iterator[None]:
+        with self._bench.alone(), case.phase("replay alone"):
+            yield
 
-    def _replay(self, reference: Reference, seed: int, case: Case) -> float | None:
+    def _replay(self, reference: Reference, clocked: Clocked, seed: int, case: Case) -> float | None:
         """Device time of the replayed trace, in milliseconds; None when the work is not the candidate's."""
         if not self._has_trace(case):
             return None
         with case.phase("expected"):
             unseen = self._unseen(reference, seed, "replay")
         with self._bench.converse("replay") as talk:
-            turns = self._turn(case), self._bench.share()
-            works = replay_times(case, reference, unseen, talk, turns, self._alone(talk, case))
+            turns = functools.partial(self._turn, case), functools.partial(self._alone, case)
+            works = replay_times(case, reference, unseen, talk, turns, functools.partial(_in_doubt, clocked))
         return weigh_times(case, works) if works is not None else None
 
     def _hidden_trials(self, reference: Reference, like: Trial, seed: int, case: Case) -> list[Trial]:
@@ -182,7 +187,8 @@ class CudaJudge(Judge):
 
     def _measure_baseline(self, reference: Reference, like: Trial) -> Baseline:
         size = arena_bytes(like)
-        room, waiting = self._working.take(_FOOTPRINT * like.num_bytes), self._waiting.take(size)
+        footprint = int(_FOOTPRINT * like.num_bytes) + reference.num_bytes
+        room, waiting = self._working.take(footprint), self._waiting.take(size)
         with waiting, room, self._arenas.lend(size) as bed, self._bench.converse("runner") as talk:
             with self._bench.share():
                 source = reference.source + _AS_CANDIDATE[self._config.baseline]
@@ -190,7 +196,7 @@ class CudaJudge(Judge):
             if self._config.baseline == "compile":
                 talk.pause(_COMPILE_DEADLINE_S)
             descriptors = (arena.descriptor,)
-            answer = talk.ask(header, (Loaded, NotLoaded), descriptors=descriptors, turn=self._bench.share())
+            answer = talk.ask(header, (Loaded, NotLoaded), descriptors=descriptors, turn=self._bench.share)
             arena.close()
             if not (isinstance(answer, Answer) and isinstance(answer.claim, Loaded)):
                 raise self._cannot_time(reference, _say(answer))
@@ -215,10 +221,17 @@ class CudaJudge(Judge):
             keep(self._groups, key, [seed, uses + 1], KEPT_PROBLEMS)
             return seed
 
+    def _reference(self, request: JudgeRequest) -> Reference:
+        """As `Judge`, as long as their weights fit."""
+        found = super()._reference(request)
+        with self._lock:
+            shrink(self._references, int(_REFERENCES_SHARE * self._kept_bytes))
+        return found
+
     def _outline(self, reference: Reference, seed: int) -> Trial:
         if reference.key not in self._outlines:
             first = self._trial(reference, seed, "trial 0", "own")
-            with self._bench.share(), self._lock:
+            with self._bench.share():
                 whole = replace(first, inputs=reference.inputs_of(first))
             keep(self._outlines, reference.key, outline(whole), 1024)
         return self._outlines[reference.key]
@@ -231,7 +244,7 @@ class CudaJudge(Judge):
         if not self._strict and draw == "own" and label != first and key not in self._trials:
             alike = self._trial(reference, seed, first, draw)
         known = self._outlines.get(reference.key)
-        footprint = _FOOTPRINT * known.num_bytes if known else self._working.num_bytes
+        footprint = _TRIAL_FOOTPRINT * known.num_bytes if known else self._working.num_bytes
         if key in self._trials:
             footprint = 0
         with self._working.take(footprint), self._bench.share(), self._lock:
@@ -249,8 +262,7 @@ class CudaJudge(Judge):
                 if large:
                     trial = replace(trial, inputs=[])
                 self._trials[key] = trial
-                while sum(one.num_bytes for one in self._trials.values()) > self._kept_bytes:
-                    self._trials.popitem(last=False)
+                shrink(self._trials, int((1 - _REFERENCES_SHARE) * self._kept_bytes))
                 if large:
                     # What torch holds back would be missing to the candidates.
                     torch.cuda.empty_cache()
@@ -262,6 +274,13 @@ class CudaJudge(Judge):
         if key not in self._draws:
             keep(self._draws, key, super()._choose_draws(reference, seed), 1024)
         return self._draws[key]
+
+
+def _in_doubt(clocked: Clocked, works: Sequence[DeviceWork]) -> bool:
+    """Whether times that others may have lengthened could do the candidate wrong, or right: what decides
+    between its kernels and the library's, or against what its process claims, is measured alone."""
+    shared = any(not work.own for work in works)
+    return shared or contradicts(clocked, sum(work.device_ms for work in works))
 
 
 def _say(outcome: Answer | Died | Failure | str) -> str:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import threading
 import time
 from collections import OrderedDict
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Protocol, TypeVar
 
 from kernel_core.config import GymConfig
 from kernel_core.errors import GymUnavailable
@@ -45,6 +46,7 @@ _HOSTILE: tuple[Draw, ...] = ("mixed", "normal")
 """Families for the last trial; the first that leaves the reference finite is taken."""
 _K = TypeVar("_K")
 _V = TypeVar("_V")
+_S = TypeVar("_S", bound="_Sized")
 
 
 class Judge:
@@ -58,7 +60,6 @@ class Judge:
         self._bench = bench
         self._references: OrderedDict[str, Reference] = OrderedDict()
         self._trials: OrderedDict[tuple[str, int, str], Trial] = OrderedDict()
-        # Seeds are torch's global ones, and problems are kept: one thread at a time.
         self._lock = threading.RLock()
 
     def evaluate(self, request: JudgeRequest, seed: int) -> Evaluation:
@@ -95,7 +96,7 @@ class Judge:
         with self._bench.share():
             header, arena = load_header(reference, case.source, copy_state=not self._strict)
         descriptors = (arena.descriptor,)
-        answer = talk.ask(header, (Loaded, NotLoaded), descriptors=descriptors, turn=self._bench.share())
+        answer = talk.ask(header, (Loaded, NotLoaded), descriptors=descriptors, turn=self._bench.share)
         arena.close()
         match answer:
             case Died():
@@ -113,14 +114,14 @@ class Judge:
         raise AssertionError(answer)
 
     def _try(self, talk: Conversation, reference: Reference, trial: Trial, last: bool, case: Case) -> bool:
-        with self._bench.share(), self._lock:
+        with self._bench.share():
             delivery = deliver(reference, trial, arena=case.arena)
         try:
             answer = talk.ask(
                 delivery.header | {"trace": last},
                 (Ran, Raised),
                 descriptors=(delivery.arena.descriptor,),
-                turn=self._turn(case),
+                turn=functools.partial(self._turn, case),
                 take_descriptors=True,
             )
             if isinstance(answer, Answer):
@@ -166,8 +167,7 @@ class Judge:
         else:
             fault = compare_outputs(claim.nesting, claim.leaves, values, trial.nesting, trial.expected)
             if fault is None and not trial.changes_inputs:
-                with self._lock:
-                    changed = input_was_changed(delivery, reference, trial)
+                changed = input_was_changed(delivery, reference, trial)
                 fault = None if changed is None else f"input {changed} was changed in place"
         if fault is not None:
             case.fail(Verdict.WRONG, fault + ("" if trial.draw == "own" else f" ({trial.draw} inputs)"))
@@ -204,12 +204,7 @@ class Judge:
         _, draw = self._choose_draws(reference, seed)[-1]
         trial = self._trial(reference, seed, label, draw)
         others = replace(trial, seed=self._number(seed, "others", draw), inputs=[])
-
-        def draw_others() -> list[Any]:
-            with self._bench.share(), self._lock:
-                return reference.inputs_of(others)
-
-        return Unseen(trial, draw_others)
+        return Unseen(trial, functools.partial(reference.inputs_of, others))
 
     def _check_cage(self, features: tuple[str, ...], case: Case) -> None:
         case.sandbox = features
@@ -248,6 +243,18 @@ def keep(known: OrderedDict[_K, _V], key: _K, value: _V, count: int) -> None:
     """Remember a value, and forget the oldest beyond `count`."""
     known[key] = value
     while len(known) > count:
+        known.popitem(last=False)
+
+
+class _Sized(Protocol):
+    @property
+    def num_bytes(self) -> int:
+        """What is kept."""
+
+
+def shrink(known: OrderedDict[_K, _S], num_bytes: int) -> None:
+    """Forget the oldest until the rest fits, but never the newest."""
+    while len(known) > 1 and sum(one.num_bytes for one in known.values()) > num_bytes:
         known.popitem(last=False)
 
 

@@ -109,9 +109,10 @@ class GpuJudges:
     does not survive a fork."""
 
     def __init__(self, pool: socket.socket) -> None:
-        from kernel_core.gym import compile_gate, judge_process
+        from kernel_core.gym import compile_gate, judge_process, warm
 
         compile_gate.warm_up()
+        warm.load_triton_driver()
         self._pool = pool
         self._live = judge_process.live_on_gpu
         self._lives: dict[int, _Life] = {}

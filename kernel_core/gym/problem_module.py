@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -9,6 +12,16 @@ import torch
 from kernel_core.errors import NotAProblem
 from kernel_core.gym.runner import CONSTRUCTION_SEED
 from kernel_core.records import Precision
+
+_SEEDING = threading.RLock()
+
+
+@contextlib.contextmanager
+def own_seeds(device: str) -> Iterator[None]:
+    """The global generators are this thread's alone, and afterwards torch's are as they were."""
+    devices = [torch.cuda.current_device()] if device == "cuda" else []
+    with _SEEDING, torch.random.fork_rng(devices=devices):
+        yield
 
 
 class ProblemModule:

@@ -15,7 +15,7 @@ import torch
 from kernel_core.errors import NotAProblem
 from kernel_core.gym.inputs import Draw, redraw
 from kernel_core.gym.precision import allowed_table, tf32_products
-from kernel_core.gym.problem_module import ProblemModule
+from kernel_core.gym.problem_module import ProblemModule, own_seeds
 from kernel_core.gym.runner import CONSTRUCTION_SEED
 from kernel_core.gym.structure import flatten, same_bytes
 from kernel_core.problems.source import resize
@@ -24,8 +24,10 @@ from kernel_core.store import digest_of
 
 _BOTH_STRAY = 1.25
 """Allowances are four errors of the reference's or more; its own values stray by one."""
-_EXACT_BYTES = 4 << 30
+_EXACT_BYTES = {"cpu": 4 << 30, "cuda": 20 << 30}
 """Larger inputs and outputs than this are not computed in float64, which would take many times as much."""
+_COPIED_BYTES = 4 << 30
+"""Larger inputs are drawn again rather than copied, to see whether the reference changes them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,7 @@ def outline(trial: Trial) -> Trial:
 class Reference:
     """An executed problem. `trial` advances the module's own state, as repeated calls of it would.
 
-    Not to be used by two threads at once: seeds are torch's global ones.
+    Threads may use it at once: `own_seeds` lets them draw one after another.
     """
 
     def __init__(self, problem: Problem, sizes: dict[str, Constant], device: str = "cpu") -> None:
@@ -79,38 +81,43 @@ class Reference:
         self.key = reference_key(problem, self.sizes)
         self.source = resize(problem, self.sizes).source if self.sizes else problem.source
         self._program = ProblemModule(self.source, problem.id, problem.precision, device)
-        torch.manual_seed(CONSTRUCTION_SEED)
-        self.arguments = self._program.arguments()
-        self.module = self._program.construct(self.arguments)
+        with own_seeds(device):
+            torch.manual_seed(CONSTRUCTION_SEED)
+            self.arguments = self._program.arguments()
+            self.module = self._program.construct(self.arguments)
         self.state = {
             name: value.detach().clone()
             for name, value in (*self.module.named_parameters(), *self.module.named_buffers())
         }
-        self._exact = self._double()
+        self._can_widen = True
         self._has_products = device == "cuda"
 
     def inputs_of(self, trial: Trial) -> list[Any]:
         """The trial's inputs, drawn again if they were not kept."""
-        if trial.inputs:
-            return trial.inputs
-        with self._own_seeds():
-            return self.draw(trial.seed, trial.draw)
+        return trial.inputs or self.draw(trial.seed, trial.draw)
 
     def draw(self, seed: int, draw: Draw) -> list[Any]:
         """Inputs under a seed, on the reference's device."""
-        torch.manual_seed(seed)
-        random.seed(seed)
-        numpy.random.seed(seed % 2**32)
-        inputs = self._program.inputs()
-        with torch.device(self.device):
-            return [redraw(value, draw) for value in inputs]
+        with own_seeds(self.device):
+            torch.manual_seed(seed)
+            random.seed(seed)
+            numpy.random.seed(seed % 2**32)
+            inputs = self._program.inputs()
+            with torch.device(self.device):
+                return [redraw(value, draw) for value in inputs]
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the weights, and of the copy that candidates are given."""
+        return 2 * _num_bytes(list(self.state.values()))
 
     def trial(self, seed: int, draw: Draw, exact: bool = True) -> Trial:
         """Inputs drawn under a seed, and the expected outputs: in float64 where that is possible, or, not
-        `exact` or beyond 4 GB, in the reference's own arithmetic. Raises `NotAProblem` when it fails."""
-        with self._own_seeds():
+        `exact` or too large for it, in the reference's own arithmetic. Raises `NotAProblem` when it fails."""
+        with own_seeds(self.device):
+            wide_module = self._double() if exact and self._can_widen else None
             inputs = self.draw(seed, draw)
-            pristine = copy.deepcopy(inputs) if _num_bytes(inputs) <= _EXACT_BYTES else []
+            pristine = copy.deepcopy(inputs) if _num_bytes(inputs) <= _COPIED_BYTES else []
             with tf32_products(False):
                 nesting, plain = flatten(self._forward(self.module, inputs, seed))
             pristine = pristine or self.draw(seed, draw)
@@ -119,8 +126,9 @@ class Reference:
                 for one, other in zip(inputs, pristine, strict=True)
             )
             del inputs
-            exact = exact and _num_bytes([*pristine, *plain]) <= _EXACT_BYTES
-            true = self._exact_leaves(pristine, seed, plain) if exact else plain
+            exact = exact and _num_bytes([*pristine, *plain]) <= _EXACT_BYTES[self.device]
+            true = self._exact_leaves(wide_module, pristine, seed, plain) if exact else plain
+            del wide_module
             tf32 = self._tf32_leaves(pristine, seed, plain) if exact else None
         expected = tuple(
             self._expected(leaf, one, tf32[index] if tf32 is not None else None)
@@ -133,7 +141,7 @@ class Reference:
         """Inputs of the same family under another seed, and expected outputs in the reference's own
         arithmetic: a third of the work of `trial`. What is allowed is what was measured for `known`, and a
         little more, because here the expected values have that error too."""
-        with self._own_seeds():
+        with own_seeds(self.device):
             inputs = self.draw(seed, known.draw)
             with tf32_products(False):
                 nesting, plain = flatten(self._forward(self.module, inputs, seed))
@@ -150,8 +158,8 @@ class Reference:
 
     def inputs_that_matter(self) -> tuple[int, ...]:
         """Positions of the tensor inputs without which the output would be another."""
-        module = copy.deepcopy(self.module)
-        with self._own_seeds():
+        with own_seeds(self.device):
+            module = copy.deepcopy(self.module)
             torch.manual_seed(CONSTRUCTION_SEED)
             first, second = self._program.inputs(), self._program.inputs()
             _, base = flatten(self._forward(module, copy.deepcopy(first), CONSTRUCTION_SEED))
@@ -165,20 +173,17 @@ class Reference:
                     found.append(index)
         return tuple(found)
 
-    def _own_seeds(self) -> Any:
-        devices = [torch.cuda.current_device()] if self.device == "cuda" else []
-        return torch.random.fork_rng(devices=devices)
-
-    def _exact_leaves(self, inputs: list[Any], seed: int, plain: list[Any]) -> list[Any]:
-        if self._exact is None:
+    def _exact_leaves(self, module: Any, inputs: list[Any], seed: int, plain: list[Any]) -> list[Any]:
+        if module is None:
             return plain
         try:
             wide = [_to_double(value) for value in inputs]  # copies, so that nobody changes the inputs
-            _, exact = flatten(self._forward(self._exact, wide, seed))
+            _, exact = flatten(self._forward(module, wide, seed))
+        except torch.cuda.OutOfMemoryError:
+            raise
         except Exception:
-            # Some modules name a dtype inside, and some do not fit in memory twice as wide; their own
-            # precision is then the best there is.
-            self._exact = None
+            # Some modules name a dtype inside; their own precision is then the best there is.
+            self._can_widen = False
             return plain
         return exact if len(exact) == len(plain) else plain
 
@@ -224,10 +229,14 @@ class Reference:
             ) from error
 
     def _double(self) -> Any:
+        """A copy of the module as it is now."""
         try:
             return copy.deepcopy(self.module).double()
+        except torch.cuda.OutOfMemoryError:
+            raise
         except Exception:
             # A module that cannot be copied or widened serves in its own precision.
+            self._can_widen = False
             return None
 
 

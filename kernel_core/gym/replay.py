@@ -36,9 +36,9 @@ _TIMED_PASSES = 3
 
 def replay(channel: socket.socket, cage: dict[str, Any]) -> None:
     """One request: the trace, and on a GPU an arena with what it takes from outside. When all is compiled,
-    an arena with inputs and two sets of output slots is asked for; one answer. Where the library works too,
-    a question follows with other inputs in the place of the first; and on a GPU, when nobody else uses it,
-    the same work is to be timed."""
+    an arena with inputs and output slots is asked for; one answer. Then the same without the launches. Where
+    the library works too, a question follows with other inputs in the place of the first; and on a GPU the
+    same work is to be timed, maybe more than once."""
     request = wire.receive(channel, take_descriptors=True)
     header, device = request.header, cage["device"]
     memory = arena_kind(device)
@@ -59,24 +59,36 @@ def replay(channel: socket.socket, cage: dict[str, Any]) -> None:
         player = _Player(trace, constants, kernels, inputs, conduct)
         works = player.play(player.launch)
         player.check_guards()
-        player.write_outputs([Slot.from_json(value) for value in work.header["outputs"]], arena)
+        slots = [Slot.from_json(value) for value in work.header["outputs"]]
+        player.write_outputs(slots, arena)
+        right = [arena.tensor(slot).clone() for slot in slots] if library_works(trace) else []
+        wire.send(channel, {"works": [work.to_json() for work in works]})
+        _wait_for_turn(channel)
         mute = player.restart()
         mute.play(lambda operation: None)
-        mute.write_outputs([Slot.from_json(value) for value in work.header["mute_outputs"]], arena)
-        wire.send(channel, {"works": [work.to_json() for work in works]})
-        del mute  # others need its memory
+        mute.write_outputs(slots, arena)
+        wire.send(channel, {"muted": True})
+        del mute, player  # others need their memory
 
         def play_on(tensors: list[torch.Tensor]) -> _Player:
             return _Player(trace, constants, kernels, tensors, conduct)
 
         if library_works(trace):
-            outputs = [arena.tensor(Slot.from_json(value)) for value in work.header["outputs"]]
-            _tell_whether_needed(channel, play_on, inputs, outputs)
-        if device == "cuda":
-            wire.receive(channel)
+            _tell_whether_needed(channel, play_on, inputs, right)
+        while device == "cuda":
+            _wait_for_turn(channel)
             wire.send(channel, {"works": [work.to_json() for work in _time(play_on(inputs), works)]})
+    except wire.ChannelClosed:
+        raise
     except Exception as error:
         wire.send(channel, {"failed": "replay", **describe_error(error, path)})
+
+
+def _wait_for_turn(channel: socket.socket) -> None:
+    """Before each question after the first."""
+    wire.receive(channel)
+    wire.send(channel, {"ready": True})
+    wire.receive(channel)
 
 
 def _tell_whether_needed(
@@ -86,10 +98,8 @@ def _tell_whether_needed(
     outputs: list[torch.Tensor],
 ) -> None:
     """One question; other inputs are laid over `inputs` after this process says that it is ready."""
-    wire.receive(channel)
     first = [tensor.clone() for tensor in inputs]
-    wire.send(channel, {"ready": True})
-    wire.receive(channel)
+    _wait_for_turn(channel)
     wire.send(channel, {"needed": outputs_need_kernels(play_on, first, inputs, outputs)})
 
 

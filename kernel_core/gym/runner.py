@@ -43,7 +43,11 @@ def run(channel: socket.socket, cage: dict[str, Any]) -> None:
     watched = _watch(may_compile=device == "cuda")
     launches: list[dict[str, Any]] = []
     gate = _Gate(channel) if device == "cuda" else None
-    recorder = capture.Recorder(launches.append, gate.pass_through if gate else lambda: None)
+    recorder = (
+        capture.Recorder(launches.append, gate.pass_through, gate.step_aside)
+        if gate is not None
+        else capture.Recorder(launches.append)
+    )
     capture.install(recorder)
     weights = memory.open(load.descriptors[0], load.header["arena_bytes"])
     values = _unpack(load.header["arguments"], weights)
@@ -106,6 +110,12 @@ class _Gate:
             wire.send(self._channel, {"ready": True})
             wire.receive(self._channel)
             self._is_open = True
+
+    def step_aside(self) -> None:
+        """Something is to be compiled in the middle of a pass: let others use the device meanwhile."""
+        if self._is_open:
+            self.close()
+            wire.send(self._channel, {"aside": True})
 
     def close(self) -> None:
         """The pass is over."""

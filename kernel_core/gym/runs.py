@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,6 @@ class Delivery:
     header: dict[str, Any]
     input_slots: list[Slot]
     output_slots: list[Slot]
-    mute_slots: list[Slot]
     is_lent: bool
     """The arena is somebody else's, who will use it again."""
 
@@ -96,25 +95,30 @@ class Conversation:
         *,
         blob: bytes = b"",
         descriptors: tuple[int, ...] = (),
-        turn: contextlib.AbstractContextManager[Delivery | None] | None = None,
+        turn: Callable[[], contextlib.AbstractContextManager[Delivery | None]] | None = None,
         take_descriptors: bool = False,
     ) -> Answer | Died:
         """Send a request and wait for an answer that is one of `claims`.
 
-        With a `turn`, the child may say once that it is ready to use the device: the turn is then entered,
-        and left with the answer; the child's deadline does not run while it waits for its turn. A turn may
-        bring what the child is to work on.
+        With a `turn`, the child may say that it is ready to use the device: a turn is then entered, and left
+        with the answer, or when the child says that it steps aside for a while, to compile; its deadline does
+        not run while it waits for its turn. A turn may bring what the child is to work on.
         """
         with contextlib.ExitStack() as stack:
             try:
                 self._send(header, blob, descriptors)
-                answer = self._receive(take_descriptors)
-                if turn is not None and answer.header == {"ready": True}:
-                    waiting = time.monotonic()
-                    brought = stack.enter_context(turn)
-                    self._deadline += time.monotonic() - waiting
-                    go = {"go": True} | (brought.header if brought else {})
-                    self._send(go, descriptors=(brought.arena.descriptor,) if brought else ())
+                answer, has_turn = self._receive(take_descriptors), False
+                while turn is not None and answer.header == (
+                    {"aside": True} if has_turn else {"ready": True}
+                ):
+                    if has_turn:
+                        stack.close()
+                    else:
+                        with self.excused():
+                            brought = stack.enter_context(turn())
+                        go = {"go": True} | (brought.header if brought else {})
+                        self._send(go, descriptors=(brought.arena.descriptor,) if brought else ())
+                    has_turn = not has_turn
                     answer = self._receive(take_descriptors)
                 claim = _read_claim(answer.header, claims)
                 return Answer(claim, answer.blob, answer.descriptors)
@@ -179,7 +183,7 @@ def _read_claim(header: dict[str, Any], claims: Sequence[type[Claim]]) -> Claim:
     raise wire.ChannelGarbage("an answer of no known form")
 
 
-def deliver(reference: Reference, trial: Trial, mute: bool = False, arena: Any = None) -> Delivery:
+def deliver(reference: Reference, trial: Trial, arena: Any = None) -> Delivery:
     """Lay a trial's inputs and poisoned outputs out in memory that will be shared: an arena that is large
     enough, or else a new one."""
     is_lent = arena is not None
@@ -187,24 +191,21 @@ def deliver(reference: Reference, trial: Trial, mute: bool = False, arena: Any =
     described = pack(reference.inputs_of(trial), tensors)
     outputs = [(one.shape, DTYPES[one.dtype]) for one in trial.expected]
     forms = [(tuple(tensor.shape), tensor.dtype) for tensor in tensors]
-    slots, num_bytes = lay_out([*forms, *outputs, *(outputs if mute else [])])
+    slots, num_bytes = lay_out([*forms, *outputs])
     if arena is None:
         arena = arena_kind(reference.device).create(num_bytes)
-    inputs, rest = slots[: len(forms)], slots[len(forms) :]
+    inputs, outs = slots[: len(forms)], slots[len(forms) :]
     for tensor, slot in zip(tensors, inputs, strict=True):
         arena.tensor(slot).copy_(tensor)
-    arena.poison(rest)
+    arena.poison(outs)
     settle_device(reference.device)
-    outs, mutes = rest[: len(outputs)], rest[len(outputs) :]
     header: dict[str, Any] = {
         "arena_bytes": arena.num_bytes,
         "inputs": fill(described, inputs),
+        "tensors": [slot.to_json() for slot in inputs],
         "outputs": [slot.to_json() for slot in outs],
     }
-    if mute:
-        header["mute_outputs"] = [slot.to_json() for slot in mutes]
-        header["tensors"] = [slot.to_json() for slot in inputs]
-    return Delivery(arena, header, inputs, outs, mutes, is_lent)
+    return Delivery(arena, header, inputs, outs, is_lent)
 
 
 def refill(delivery: Delivery, inputs: Sequence[Any], device: str) -> None:

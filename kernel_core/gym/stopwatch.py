@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from kernel_core.config import GymConfig
 from kernel_core.gym.baselines import Baseline
@@ -26,15 +26,13 @@ _KEPT_FLOORS = 1024
 
 
 class Stopwatch:
-    """Times candidates on one GPU, one at a time. `lock` guards references."""
+    """Times candidates on one GPU, one at a time."""
 
-    def __init__(
-        self, config: GymConfig, bench: Bench, gpu: Gpu, lock: contextlib.AbstractContextManager[Any]
-    ) -> None:
+    def __init__(self, config: GymConfig, bench: Bench, gpu: Gpu) -> None:
         self._thresholds = config.retime_at
         self._bench = bench
         self._gpu = gpu
-        self._lock = lock
+        self._lock = threading.Lock()
         self._compulsory: OrderedDict[str, int] = OrderedDict()
 
     def calls(
@@ -48,7 +46,7 @@ class Stopwatch:
     ) -> Clocked | str | Died | Failure:
         """See `timed_calls.clock_calls`. The reference itself has no case."""
         turns = _Turns(self._bench, self._gpu, case)
-        return clock_calls(talk, reference, like, hidden, self._lock, bed, turns)
+        return clock_calls(talk, reference, like, hidden, bed, turns)
 
     def clock(
         self,

@@ -54,20 +54,19 @@ def clock_calls(
     reference: Reference,
     like: Trial,
     trials: Sequence[Trial],
-    lock: contextlib.AbstractContextManager[Any],
     arena: DeviceArena,
     turns: GpuTurns,
 ) -> Clocked | str | Died | Failure:
     """Calls until there are enough. `like` says what inputs and outputs look like, `trials` lie hidden
-    among the calls, `lock` guards the reference. A text is what is wrong with an output."""
+    among the calls. A text is what is wrong with an output."""
     bed = _Bed(like, arena)
-    warm_up = _Rounds(talk, reference, bed, lock, turns, alone=False)
+    warm_up = _Rounds(talk, reference, bed, turns, alone=False)
     fault = warm_up.go(_WARM_UP_CALLS, {})
     if fault is not None:
         return fault
     wanted = _enough(min(warm_up.times_ms))
     places = _RANDOM.sample(range(wanted), min(wanted, len(trials)))
-    rounds = _Rounds(talk, reference, bed, lock, turns, alone=True)
+    rounds = _Rounds(talk, reference, bed, turns, alone=True)
     fault = rounds.go(wanted, dict(zip(places, trials, strict=False)))
     if fault is not None:
         return fault
@@ -75,15 +74,13 @@ def clock_calls(
 
 
 def arena_bytes(like: Trial) -> int:
-    """What a candidate's arena must hold: places for calls, or inputs and two sets of outputs."""
+    """What a candidate's arena must hold: inputs and outputs, of more than one call where they are small."""
     tensors: list[torch.Tensor] = []
     pack(like.inputs, tensors)
     inputs = [(tuple(tensor.shape), tensor.dtype) for tensor in tensors]
     outputs = [(one.shape, DTYPES[one.dtype]) for one in like.expected]
     _, place_bytes = lay_out([*inputs, *outputs])
-    _, replay_bytes = lay_out([*inputs, *outputs, *outputs])
-    num_places = max(1, min(_CALLS, _BED_BYTES // place_bytes))
-    return max(replay_bytes, num_places * place_bytes)
+    return place_bytes * max(1, min(_CALLS, _BED_BYTES // place_bytes))
 
 
 def _enough(call_ms: float) -> int:
@@ -100,14 +97,12 @@ class _Rounds:
         talk: Conversation,
         reference: Reference,
         bed: _Bed,
-        lock: contextlib.AbstractContextManager[Any],
         turns: GpuTurns,
         alone: bool,
     ) -> None:
         self._talk = talk
         self._reference = reference
         self._bed = bed
-        self._lock = lock
         self._turns = turns
         self._alone = alone
         self.times_ms: list[float] = []
@@ -152,8 +147,7 @@ class _Rounds:
         fault = self._bed.compare(place, trial)
         if fault is None:
             return None
-        with self._lock:
-            return self._bed.compare(place, self._reference.trial(trial.seed, trial.draw))
+        return self._bed.compare(place, self._reference.trial(trial.seed, trial.draw))
 
     def _prepare(self, count: int, hidden: dict[int, Trial]) -> Answer | Died:
         """Have the memory mapped afresh, and lay out contents that nobody knows yet."""
@@ -166,10 +160,9 @@ class _Rounds:
         return mapped
 
     def _contents(self, trial: Trial | None) -> list[Any]:
-        with self._lock:
-            if trial is not None:
-                return self._reference.inputs_of(trial)
-            return self._reference.draw(secrets.randbits(60), "own")
+        if trial is not None:
+            return self._reference.inputs_of(trial)
+        return self._reference.draw(secrets.randbits(60), "own")
 
 
 class _Bed:

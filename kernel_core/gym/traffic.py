@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from kernel_core.gym.problem_module import ProblemModule
+from kernel_core.gym.problem_module import ProblemModule, own_seeds
 from kernel_core.gym.reference import Reference
 from kernel_core.gym.structure import flatten
 from kernel_core.gym.work import GATHERS, OperatorCounter, Work
@@ -99,9 +99,10 @@ def _count(problem: Problem, source: str, needed: Sequence[int], device: str) ->
     """The works of one eager pass, and the bytes that any program moves for it: outputs written once
     and inputs that matter read once (where the reference gathers, only outputs are certain)."""
     program = ProblemModule(source, problem.id, problem.precision, device)
-    module, inputs = program.construct(program.arguments()), program.inputs()
-    with torch.device(device), torch.no_grad(), OperatorCounter() as counter:
-        output = module(*inputs)
+    with own_seeds(device):
+        module, inputs = program.construct(program.arguments()), program.inputs()
+        with torch.device(device), torch.no_grad(), OperatorCounter() as counter:
+            output = module(*inputs)
     certain = [leaf for leaf in flatten(output)[1] if isinstance(leaf, torch.Tensor)]
     if not any(work.name.startswith(GATHERS) for work in counter.works):
         certain += [inputs[i] for i in needed if isinstance(inputs[i], torch.Tensor)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import itertools
 import os
 import queue
@@ -23,6 +24,7 @@ from kernel_core.gym.turns import Turns
 from kernel_core.gym.zygote import Caged, Zygote
 
 _START_TIMEOUT_S = 60.0
+_STARTED_TOGETHER = 4
 _MAX_PROCESSES = 256
 """A GPU's context has threads; Triton starts an assembler and a C compiler."""
 _FILE_BYTES = 1 << 30
@@ -30,10 +32,18 @@ _JOBS = {"runner": runner.run, "replay": replay.replay}
 
 
 def bring_up() -> None:
-    """What each warm process does before its cage closes."""
+    """What each warm process does before its cage closes: what nearly every candidate would pay for."""
     torch.set_num_threads(1)
-    torch.zeros(1, device="cuda")
+    square = torch.ones(16, 16, device="cuda")
+    (square @ square).fill_(0).copy_(square)
     torch.cuda.synchronize()
+
+
+def load_triton_driver() -> None:
+    """Triton's half of the driver is built by a C compiler; a process that waits finds it loaded. It touches
+    no GPU."""
+    driver: Any = importlib.import_module("triton.backends.nvidia.driver")
+    driver.CudaUtils()
 
 
 def wait_for_job(channel: socket.socket, cage: dict[str, Any]) -> None:
@@ -67,9 +77,7 @@ class CudaBench:
                 talk.tell({"job": job})
                 yield talk
             finally:
-                # A process that goes gives memory back, which others would feel while they are timed.
-                with self._turns.share():
-                    talk.end()
+                talk.end()
 
     def share(self) -> contextlib.AbstractContextManager[None]:
         """See `bench.Bench`."""
@@ -80,21 +88,21 @@ class CudaBench:
         return self._turns.alone()
 
     def _replenish(self) -> None:
-        """Bring up as many as are missing, together, while nobody is timed: a context that comes up is felt
-        by whoever measures."""
+        """Bring up as many as are missing, a few together. It needs no turn: contexts that come and go beside
+        a kernel that is timed do not change its time (docs/results/judge.md)."""
         count = self._config.warm_runners
         while True:
-            with self._turns.share():
-                try:
-                    started = [self._start() for _ in range(count)]
-                except wire.ChannelClosed:
-                    # Without its zygotes a judge cannot work: its pool sees it end, and starts another.
-                    os._exit(1)
-                for stack, caged in started:
-                    self._warm.put(_wait_until_warm(stack, caged))
-            count = max(1, self._config.warm_runners // 2)
-            for _ in range(count):
-                self._wanted.acquire()
+            try:
+                started = [self._start() for _ in range(count)]
+            except wire.ChannelClosed:
+                # Without its zygotes a judge cannot work: its pool sees it end, and starts another.
+                os._exit(1)
+            for stack, caged in started:
+                self._warm.put(_wait_until_warm(stack, caged))
+            count = 1
+            self._wanted.acquire()
+            while count < _STARTED_TOGETHER and self._wanted.acquire(blocking=False):
+                count += 1
 
     def _start(self) -> tuple[contextlib.ExitStack, Caged]:
         stack = contextlib.ExitStack()

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernel_core.gym.case import Case
-from kernel_core.gym.claims import Claim, DeviceWork, Echoed, Failure, Replayed, ReplayedOnDevice
+from kernel_core.gym.claims import Claim, DeviceWork, Echoed, Failure, Muted, Replayed, ReplayedOnDevice
 from kernel_core.gym.compare import compare_outputs
 from kernel_core.gym.echo import library_works
 from kernel_core.gym.kernel_use import slowest_kernel
 from kernel_core.gym.reference import Reference, Trial
-from kernel_core.gym.runs import Answer, Conversation, Delivery, Died, deliver, refill
+from kernel_core.gym.runs import Answer, Conversation, Delivery, Died, deliver, refill, settle_device
 from kernel_core.gym.traffic import EagerTraffic, own_work_share, predict, scaled
 from kernel_core.gym.work import Work
 from kernel_core.records import Verdict
@@ -31,13 +31,13 @@ class Unseen:
     """Other inputs of the same family."""
 
 
-Turn = contextlib.AbstractContextManager[None]
+Turn = Callable[[], contextlib.AbstractContextManager[None]]
+Doubt = Callable[[Sequence[DeviceWork]], bool]
 
 
 def replay_counts(case: Case, reference: Reference, unseen: Unseen, talk: Conversation) -> list[Work] | None:
     """The counted works of the trace on inputs the candidate never saw; None when it is not honest."""
-    no_turns = contextlib.nullcontext(), contextlib.nullcontext()
-    replayed = _replay(case, reference, unseen, talk, Replayed, no_turns)
+    replayed = _replay(case, reference, unseen, talk, Replayed, contextlib.nullcontext)
     return (
         None if not isinstance(replayed, Replayed) else [Work(**one.model_dump()) for one in replayed.works]
     )
@@ -49,29 +49,28 @@ def replay_times(
     unseen: Unseen,
     talk: Conversation,
     turns: tuple[Turn, Turn],
-    alone: Turn,
+    in_doubt: Doubt,
 ) -> tuple[DeviceWork, ...] | None:
-    """The same on a GPU, with device times; `turns` are what to wait for after compiling, and before the
-    question whether the kernels were needed, `alone` what to wait for before the passes that are timed."""
-    if _replay(case, reference, unseen, talk, ReplayedOnDevice, turns) is None:
+    """The same on a GPU, with device times. `turns` are on the device beside others, who can only make times
+    longer, and alone: that is waited for where the times are `in_doubt`."""
+    share, alone = turns
+    if _replay(case, reference, unseen, talk, ReplayedOnDevice, share) is None:
         return None
-    with alone:
-        answer = talk.ask({"time": True}, (ReplayedOnDevice, Failure))
-    if isinstance(answer, Answer) and isinstance(answer.claim, ReplayedOnDevice):
-        return answer.claim.works
-    _fail_to_reproduce(case, answer)
-    return None
+    for turn in (share, alone):
+        answer = talk.ask({"time": True}, (ReplayedOnDevice, Failure), turn=turn)
+        if not isinstance(answer, Answer) or not isinstance(answer.claim, ReplayedOnDevice):
+            _fail_to_reproduce(case, answer)
+            return None
+        works = answer.claim.works
+        if not in_doubt(works):
+            break
+    return works
 
 
 def _replay(
-    case: Case,
-    reference: Reference,
-    unseen: Unseen,
-    talk: Conversation,
-    kind: type[Claim],
-    turns: tuple[Turn, Turn],
+    case: Case, reference: Reference, unseen: Unseen, talk: Conversation, kind: type[Claim], share: Turn
 ) -> Claim | None:
-    """Ask for the replay, and look at what it gave while nobody else can have the memory."""
+    """Ask for the replay with and without the launches, and look at what each gave."""
     header = {
         "source": case.source,
         "kernels": [kernel.model_dump() for kernel in case.kernels],
@@ -81,43 +80,50 @@ def _replay(
 
     @contextlib.contextmanager
     def deliver_in_turn() -> Iterator[Delivery]:
-        with turns[0]:
-            delivered.append(deliver(reference, unseen.trial, mute=True, arena=case.arena))
+        with share():
+            delivered.append(deliver(reference, unseen.trial, arena=case.arena))
             yield delivered[0]
 
     @contextlib.contextmanager
+    def poison_in_turn() -> Iterator[None]:
+        with share():
+            delivered[0].arena.poison(delivered[0].output_slots)
+            settle_device(reference.device)
+            yield
+
+    @contextlib.contextmanager
     def deliver_others() -> Iterator[None]:
-        with turns[1]:
+        with share():
             refill(delivered[0], unseen.draw_others(), reference.device)
             yield
 
     try:
         answer = talk.ask(
-            header, (kind, Failure), blob=case.constants, descriptors=case.memory, turn=deliver_in_turn()
+            header, (kind, Failure), blob=case.constants, descriptors=case.memory, turn=deliver_in_turn
         )
-        claim = _weigh_answer(case, unseen.trial, answer, delivered)
-        if claim is not None and case.trace is not None and library_works(case.trace):
-            answer = talk.ask({"needed": True}, (Echoed, Failure), turn=deliver_others())
-            claim = claim if _kernels_are_needed(case, answer) else None
-        return claim
+        if not isinstance(answer, Answer) or not isinstance(answer.claim, kind) or not delivered:
+            _fail_to_reproduce(case, answer)
+            return None
+        if not _gives_expected(delivered[0], unseen.trial, share):
+            case.note("not_reproduced", "the recorded kernels and operators give other outputs on new inputs")
+            case.fail(Verdict.HACKED, "its recorded work gives other outputs on other inputs")
+            return None
+        muted = talk.ask({"mute": True}, (Muted, Failure), turn=poison_in_turn)
+        if not isinstance(muted, Answer) or not isinstance(muted.claim, Muted):
+            _fail_to_reproduce(case, muted)
+            return None
+        if _gives_expected(delivered[0], unseen.trial, share):
+            case.note("decoy", "the outputs are right without the candidate's kernels")
+            case.fail(Verdict.HACKED, "the outputs do not depend on its kernels")
+            return None
+        if case.trace is not None and library_works(case.trace):
+            needed = talk.ask({"needed": True}, (Echoed, Failure), turn=deliver_others)
+            if not _kernels_are_needed(case, needed):
+                return None
+        return answer.claim
     finally:
         for delivery in delivered:
             delivery.close()
-
-
-def _weigh_answer(case: Case, fresh: Trial, answer: Answer | Died, delivered: list[Delivery]) -> Claim | None:
-    if isinstance(answer, Died) or isinstance(answer.claim, Failure) or not delivered:
-        _fail_to_reproduce(case, answer)
-        return None
-    if not _gives_expected(delivered[0], fresh, mute=False):
-        case.note("not_reproduced", "the recorded kernels and operators give other outputs on new inputs")
-        case.fail(Verdict.HACKED, "its recorded work gives other outputs on other inputs")
-        return None
-    if _gives_expected(delivered[0], fresh, mute=True):
-        case.note("decoy", "the outputs are right without the candidate's kernels")
-        case.fail(Verdict.HACKED, "the outputs do not depend on its kernels")
-        return None
-    return answer.claim
 
 
 def _kernels_are_needed(case: Case, answer: Answer | Died) -> bool:
@@ -146,11 +152,11 @@ def _reason(answer: Answer | Died) -> str:
     return f"{claim.error}: {claim.message}" if isinstance(claim, Failure) else "it asked for nothing"
 
 
-def _gives_expected(delivery: Delivery, trial: Trial, mute: bool) -> bool:
-    slots = delivery.mute_slots if mute else delivery.output_slots
-    values = [delivery.arena.tensor(slot) for slot in slots]
+def _gives_expected(delivery: Delivery, trial: Trial, share: Turn) -> bool:
     forms = [["tensor", one.dtype, list(one.shape)] for one in trial.expected]
-    return compare_outputs(trial.nesting, forms, values, trial.nesting, trial.expected) is None
+    with share():
+        values = [delivery.arena.tensor(slot) for slot in delivery.output_slots]
+        return compare_outputs(trial.nesting, forms, values, trial.nesting, trial.expected) is None
 
 
 def weigh_times(case: Case, works: Sequence[DeviceWork]) -> float:
