@@ -40,7 +40,6 @@ def time_calls(
     flush = torch.empty(FLUSH_BYTES // 4, dtype=torch.int32, device="cuda")
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     times = []
-    gc.collect()
     gc.disable()
     spin(flush)
     with torch.no_grad():

@@ -40,10 +40,11 @@ from kernel_core.store import Store
 _SMALL_BYTES, _LARGE_BYTES = 64 << 20, 1 << 30
 """Inputs of large trials are not kept but drawn again; of small ones more timed calls are verified."""
 _VERIFIED_OF_SMALL = 6
-_KEPT_SHARE, _WAITING_SHARE, _WORKING_SHARE = 0.12, 0.42, 0.3
+_KEPT_SHARE, _WAITING_SHARE, _WORKING_SHARE = 0.1, 0.36, 0.28
 """Of the GPU's memory: for trials and references that are kept; for arenas of candidates, from before they
-are compiled; for candidates and trials at work. The rest is for everybody's contexts."""
-_TORCH_SHARE = 0.55
+are compiled; for candidates and trials at work. The rest is for everybody's contexts, and for what torch
+holds back here."""
+_TORCH_SHARE = 0.5
 """Of the GPU's memory, beside arenas, for this process."""
 _REFERENCES_SHARE = 0.5
 """Of what is kept."""
@@ -114,10 +115,9 @@ class CudaJudge(Judge):
         with case.phase("baseline"):
             baseline = self._baseline(reference, like)
         try:
-            size = arena_bytes(like)
-            with self._waiting.take(size), case.room, self._arenas.lend(size) as case.arena:
-                self._decide_in_room(reference, like, baseline, seed, case)
+            self._decide_in_room(reference, like, baseline, seed, case)
         finally:
+            self._clear_away(case)
             case.keep_memory(())
         if case.ran_out_of_memory and not self._working.is_all_mine():
             raise _TooLittleMemory(case.detail)
@@ -127,21 +127,33 @@ class CudaJudge(Judge):
     ) -> None:
         case.footprint = int(_FOOTPRINT * like.num_bytes) + reference.num_bytes
         clocked: Clocked | None = None
+        self._lay_table(case, like)
         with self._bench.converse("runner") as talk:
             if self._try_all(talk, reference, seed, case):
                 hidden = self._hidden_trials(reference, like, seed, case)
                 clocked = self._stopwatch.clock(talk, reference, like, hidden, case, baseline)
-        # While the trace is compiled again, others may work.
-        case.room.close()
+        # While the trace is compiled again, others may have the memory.
+        self._clear_away(case)
         if case.verdict is not None or clocked is None:
             return
         replayed_ms: float | None = None
         if not self._strict:
             with case.phase("replay"):
-                replayed_ms = self._replay(reference, clocked, seed, case)
+                replayed_ms = self._replay(reference, like, clocked, seed, case)
             if replayed_ms is None:
                 return
         self._stopwatch.conclude(clocked, baseline, reference, like, replayed_ms, case)
+
+    def _lay_table(self, case: Case, like: Trial) -> None:
+        """An arena for inputs and outputs, and room for it, until `_clear_away`."""
+        if case.arena is None:
+            size = arena_bytes(like)
+            case.room.enter_context(self._waiting.take(size))
+            case.arena = case.room.enter_context(self._arenas.lend(size))
+
+    def _clear_away(self, case: Case) -> None:
+        case.arena = None
+        case.room.close()
 
     @contextlib.contextmanager
     def _turn(self, case: Case) -> Iterator[None]:
@@ -155,14 +167,22 @@ class CudaJudge(Judge):
         with self._bench.alone(), case.phase("replay alone"):
             yield
 
-    def _replay(self, reference: Reference, clocked: Clocked, seed: int, case: Case) -> float | None:
+    @contextlib.contextmanager
+    def _turn_at_table(self, case: Case, like: Trial) -> Iterator[None]:
+        self._lay_table(case, like)
+        with self._turn(case):
+            yield
+
+    def _replay(
+        self, reference: Reference, like: Trial, clocked: Clocked, seed: int, case: Case
+    ) -> float | None:
         """Device time of the replayed trace, in milliseconds; None when the work is not the candidate's."""
         if not self._has_trace(case):
             return None
         with case.phase("expected"):
             unseen = self._unseen(reference, seed, "replay")
         with self._bench.converse("replay") as talk:
-            turns = functools.partial(self._turn, case), functools.partial(self._alone, case)
+            turns = functools.partial(self._turn_at_table, case, like), functools.partial(self._alone, case)
             works = replay_times(case, reference, unseen, talk, turns, functools.partial(_in_doubt, clocked))
         return weigh_times(case, works) if works is not None else None
 
@@ -176,9 +196,14 @@ class CudaJudge(Judge):
 
     def _baseline(self, reference: Reference, like: Trial) -> Baseline:
         """Measured once, the way a candidate is: in a process of its own, by both clocks."""
+        known = self._baselines.get(reference)
+        if known is not None:
+            return known
         with self._lock:
             lock = self._baseline_locks.setdefault(reference.key, threading.Lock())
-        with lock:
+        # Room first: who has all of it never waits for somebody who wants some.
+        size, footprint = arena_bytes(like), int(_FOOTPRINT * like.num_bytes) + reference.num_bytes
+        with self._waiting.take(size), self._working.take(footprint), lock:
             known = self._baselines.get(reference)
             if known is None:
                 known = self._measure_baseline(reference, like)
@@ -186,10 +211,7 @@ class CudaJudge(Judge):
             return known
 
     def _measure_baseline(self, reference: Reference, like: Trial) -> Baseline:
-        size = arena_bytes(like)
-        footprint = int(_FOOTPRINT * like.num_bytes) + reference.num_bytes
-        room, waiting = self._working.take(footprint), self._waiting.take(size)
-        with waiting, room, self._arenas.lend(size) as bed, self._bench.converse("runner") as talk:
+        with self._arenas.lend(arena_bytes(like)) as bed, self._bench.converse("runner") as talk:
             with self._bench.share():
                 source = reference.source + _AS_CANDIDATE[self._config.baseline]
                 header, arena = load_header(reference, source)

@@ -48,22 +48,27 @@ def _mixed(shape: torch.Size) -> torch.Tensor:
     values = torch.randn(shape)
     long = [dim for dim, size in enumerate(shape) if size >= len(_SCALES)]
     if long:
-        order = _dealt(shape, long[0])
-        values = values * torch.tensor(_SCALES)[order % len(_SCALES)]
-        halves = ((2 * values).round() / 2).clamp(-_LARGEST_TIE, _LARGEST_TIE)
-        values = torch.where(order % (2 * len(_SCALES)) == 0, halves, values)
+        order = torch.randperm(shape[long[0]])
+        along = [-1 if dim == long[0] else 1 for dim in range(len(shape))]
+        values.mul_(torch.tensor(_SCALES)[order % len(_SCALES)].reshape(along))
+        _change(values, long[0], order % (2 * len(_SCALES)) == 0, _halves)
     large = torch.rand(shape) < _LARGE_SHARE
-    values = torch.where(large, _LARGE * values.sign(), values)
+    values.masked_fill_(large & (values > 0), _LARGE).masked_fill_(large & (values < 0), -_LARGE)
     for dim in long:
-        values = torch.where(_dealt(shape, dim) % len(_SCALES) == 0, -values.abs(), values)
+        _change(values, dim, torch.randperm(shape[dim]) % len(_SCALES) == 0, lambda some: some.abs_().neg_())
     return values
 
 
-def _dealt(shape: torch.Size, dim: int) -> torch.Tensor:
-    """A number for each slice along `dim`, in random order, so that each remainder comes up equally often."""
-    sizes = [1] * len(shape)
-    sizes[dim] = shape[dim]
-    return torch.randperm(shape[dim]).reshape(sizes)
+def _change(
+    values: torch.Tensor, dim: int, chosen: torch.Tensor, change: Callable[[torch.Tensor], torch.Tensor]
+) -> None:
+    """Change the chosen slices in place: large tensors have no room for many copies."""
+    places = chosen.nonzero().flatten()
+    values.index_copy_(dim, places, change(values.index_select(dim, places)))
+
+
+def _halves(values: torch.Tensor) -> torch.Tensor:
+    return values.mul_(2).round_().div_(2).clamp_(-_LARGEST_TIE, _LARGEST_TIE)
 
 
 def _wide(shape: torch.Size) -> torch.Tensor:

@@ -20,6 +20,7 @@ from kernel_core.errors import NotAProblem
 from kernel_core.gym import wire
 from kernel_core.gym.arena import DTYPES, Slot, arena_kind, dtype_name, lay_out
 from kernel_core.gym.claims import Claim
+from kernel_core.gym.problem_module import own_seeds
 from kernel_core.gym.reference import Reference, Trial
 from kernel_core.gym.structure import same_bytes
 from kernel_core.gym.zygote import Caged, Ended
@@ -188,17 +189,19 @@ def deliver(reference: Reference, trial: Trial, arena: Any = None) -> Delivery:
     enough, or else a new one."""
     is_lent = arena is not None
     tensors: list[torch.Tensor] = []
-    described = pack(reference.inputs_of(trial), tensors)
-    outputs = [(one.shape, DTYPES[one.dtype]) for one in trial.expected]
-    forms = [(tuple(tensor.shape), tensor.dtype) for tensor in tensors]
-    slots, num_bytes = lay_out([*forms, *outputs])
-    if arena is None:
-        arena = arena_kind(reference.device).create(num_bytes)
-    inputs, outs = slots[: len(forms)], slots[len(forms) :]
-    for tensor, slot in zip(tensors, inputs, strict=True):
-        arena.tensor(slot).copy_(tensor)
-    arena.poison(outs)
-    settle_device(reference.device)
+    with own_seeds(reference.device):  # for the copy too, so that no two large draws are there at once
+        described = pack(reference.inputs_of(trial), tensors)
+        outputs = [(one.shape, DTYPES[one.dtype]) for one in trial.expected]
+        forms = [(tuple(tensor.shape), tensor.dtype) for tensor in tensors]
+        slots, num_bytes = lay_out([*forms, *outputs])
+        if arena is None:
+            arena = arena_kind(reference.device).create(num_bytes)
+        inputs, outs = slots[: len(forms)], slots[len(forms) :]
+        for tensor, slot in zip(tensors, inputs, strict=True):
+            arena.tensor(slot).copy_(tensor)
+        tensors.clear()
+        arena.poison(outs)
+        settle_device(reference.device)
     header: dict[str, Any] = {
         "arena_bytes": arena.num_bytes,
         "inputs": fill(described, inputs),
@@ -208,19 +211,25 @@ def deliver(reference: Reference, trial: Trial, arena: Any = None) -> Delivery:
     return Delivery(arena, header, inputs, outs, is_lent)
 
 
-def refill(delivery: Delivery, inputs: Sequence[Any], device: str) -> None:
+def refill(delivery: Delivery, draw: Callable[[], Sequence[Any]], device: str) -> None:
     """Lay other inputs of the same forms over those that were delivered."""
     tensors: list[torch.Tensor] = []
-    pack(inputs, tensors)
-    for tensor, slot in zip(tensors, delivery.input_slots, strict=True):
-        delivery.arena.tensor(slot).copy_(tensor)
-    settle_device(device)
+    with own_seeds(device):
+        pack(draw(), tensors)
+        for tensor, slot in zip(tensors, delivery.input_slots, strict=True):
+            delivery.arena.tensor(slot).copy_(tensor)
+        settle_device(device)
 
 
 def input_was_changed(delivery: Delivery, reference: Reference, trial: Trial) -> int | None:
     """The position among the tensors of the first input whose bytes are not what was delivered."""
     tensors: list[torch.Tensor] = []
-    pack(reference.inputs_of(trial), tensors)
+    with own_seeds(reference.device):
+        pack(reference.inputs_of(trial), tensors)
+        return _first_difference(delivery, tensors)
+
+
+def _first_difference(delivery: Delivery, tensors: Sequence[torch.Tensor]) -> int | None:
     for index, (tensor, slot) in enumerate(zip(tensors, delivery.input_slots, strict=True)):
         if not same_bytes(delivery.arena.tensor(slot), tensor):
             return index

@@ -21,12 +21,13 @@ from kernel_core.gym.claims import Failure, Mapped, Timed
 from kernel_core.gym.clock import Clocked, Clocks
 from kernel_core.gym.compare import compare_values
 from kernel_core.gym.device_memory import DeviceArena
+from kernel_core.gym.problem_module import own_seeds
 from kernel_core.gym.reference import Reference, Trial
 from kernel_core.gym.runs import Answer, Conversation, Died, fill, pack, settle_device
 
-_WARM_UP_CALLS = 3
+_WARM_UP_CALLS = 2
 """A process does some things once: these calls are thrown away, and tell how many to make."""
-_CALLS, _FEW_CALLS, _FEWEST_CALLS = 50, 15, 8
+_CALLS, _FEW_CALLS, _FEWEST_CALLS = 50, 10, 8
 _LONG_CALL_MS, _BUDGET_MS = 1.0, 1500.0
 _BED_BYTES = 4 << 30
 """Places for calls are made as long as they fit in this; there is always one."""
@@ -155,7 +156,8 @@ class _Rounds:
             mapped = self._talk.ask(self._bed.mapping(), (Mapped,), descriptors=(self._bed.arena.descriptor,))
             with self._talk.excused():
                 for place in range(count if isinstance(mapped, Answer) else 0):
-                    self._bed.lay(place, self._contents(hidden.get(place)))
+                    with own_seeds("cuda"):
+                        self._bed.lay(place, self._contents(hidden.get(place)))
                 settle_device("cuda")
         return mapped
 

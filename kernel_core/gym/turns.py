@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections import deque
 from collections.abc import Iterator
 
 
@@ -52,21 +53,25 @@ class Room:
         self.num_bytes = num_bytes
         self._changed = threading.Condition()
         self._taken = 0
+        self._queue: deque[object] = deque()
         self._mine = threading.local()
 
     @contextlib.contextmanager
     def take(self, num_bytes: int) -> Iterator[None]:
         """Wait until so much is free; what is larger than everything is let in when it is the only one.
 
-        A thread that has room takes no second one.
+        Nobody is overtaken, or who needs much would wait for ever. A thread that has room takes no second one.
         """
         if getattr(self._mine, "has_room", False):
             yield
             return
-        num_bytes = min(num_bytes, self.num_bytes)
+        num_bytes, me = min(num_bytes, self.num_bytes), object()
         with self._changed:
-            self._changed.wait_for(lambda: self._taken + num_bytes <= self.num_bytes)
+            self._queue.append(me)
+            self._changed.wait_for(lambda: self._queue[0] is me and self._taken + num_bytes <= self.num_bytes)
+            self._queue.popleft()
             self._taken += num_bytes
+            self._changed.notify_all()
         self._mine.has_room, self._mine.num_bytes = True, num_bytes
         try:
             yield

@@ -25,6 +25,7 @@ from kernel_core.gym.zygote import Caged, Zygote
 
 _START_TIMEOUT_S = 60.0
 _STARTED_TOGETHER = 4
+_HELD_BACK_BYTES = 16 << 30
 _MAX_PROCESSES = 256
 """A GPU's context has threads; Triton starts an assembler and a C compiler."""
 _FILE_BYTES = 1 << 30
@@ -79,9 +80,13 @@ class CudaBench:
             finally:
                 talk.end()
 
-    def share(self) -> contextlib.AbstractContextManager[None]:
-        """See `bench.Bench`."""
-        return self._turns.share()
+    @contextlib.contextmanager
+    def share(self) -> Iterator[None]:
+        """See `bench.Bench`. What torch holds back after a turn would be missing to candidates."""
+        with self._turns.share():
+            yield
+            if torch.cuda.memory_reserved() - torch.cuda.memory_allocated() > _HELD_BACK_BYTES:
+                torch.cuda.empty_cache()
 
     def alone(self) -> contextlib.AbstractContextManager[None]:
         """See `bench.Bench`."""

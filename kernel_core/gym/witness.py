@@ -94,7 +94,7 @@ def _replay(
     @contextlib.contextmanager
     def deliver_others() -> Iterator[None]:
         with share():
-            refill(delivered[0], unseen.draw_others(), reference.device)
+            refill(delivered[0], unseen.draw_others, reference.device)
             yield
 
     try:

@@ -104,6 +104,22 @@ def test_room_is_promised_before_it_is_taken(wanted: int, fits: bool) -> None:
     second.end()
 
 
+def test_who_needs_much_room_is_not_overtaken_by_those_who_need_little() -> None:
+    room = Room(10)
+    first = _Holder(lambda: room.take(6))
+    first.wait()
+    large = _Holder(lambda: room.take(10))
+    time.sleep(0.05)
+    small = _Holder(lambda: room.take(1))
+    assert not small.has_it.wait(0.1)
+    first.end()
+    large.wait()
+    assert not small.has_it.is_set()
+    large.end()
+    small.wait()
+    small.end()
+
+
 def test_what_is_larger_than_all_room_has_it_alone() -> None:
     room = Room(10)
     with room.take(1000):
