@@ -60,7 +60,7 @@ class Room:
     def take(self, num_bytes: int) -> Iterator[None]:
         """Wait until so much is free; what is larger than everything is let in when it is the only one.
 
-        Nobody is overtaken, or who needs much would wait for ever. A thread that has room takes no second one.
+        Nobody is overtaken: who needs much would wait for ever. A thread that has room takes no second one.
         """
         if getattr(self._mine, "has_room", False):
             yield
