@@ -40,17 +40,15 @@ from kernel_core.store import Store
 _SMALL_BYTES, _LARGE_BYTES = 64 << 20, 1 << 30
 """Inputs of large trials are not kept but drawn again; of small ones more timed calls are verified."""
 _VERIFIED_OF_SMALL = 6
-_KEPT_SHARE, _WAITING_SHARE, _WORKING_SHARE = 0.1, 0.36, 0.28
-"""Of the GPU's memory: for trials and references that are kept; for arenas of candidates, from before they
-are compiled; for candidates and trials at work. The rest is for everybody's contexts, and for what torch
-holds back here."""
-_TORCH_SHARE = 0.5
-"""Of the GPU's memory, beside arenas, for this process."""
-_REFERENCES_SHARE = 0.5
-"""Of what is kept."""
-_FOOTPRINT, _TRIAL_FOOTPRINT = 1.5, 3
-"""Memory that a candidate at work may need beside its arena, and a trial, in units of inputs and outputs. Who
-needs more is judged again alone."""
+_WAITING_SHARE, _WORKING_SHARE, _TORCH_SHARE = 0.3, 0.27, 0.32
+"""Of the GPU's memory: for arenas of candidates, which have them while they compile too; for candidates at
+work; and for this process, where one trial is made at a time. The rest is for everybody's contexts."""
+_KEPT_SHARE, _REFERENCES_SHARE = 0.08, 0.5
+"""What this process keeps, and how much of that for references; trials have the rest."""
+_TORCH_SHARE_ALONE = 0.9
+_FOOTPRINT = 1.5
+"""Memory that a candidate at work may need beside its arena and its weights, in units of inputs and outputs.
+Who needs more is judged again with nobody beside it."""
 _GROUP = 16
 """Candidates of one problem that share secret inputs."""
 _OUT_OF_MEMORY = "OutOfMemoryError"
@@ -98,6 +96,7 @@ class CudaJudge(Judge):
         with self._waiting.take(self._waiting.num_bytes), self._working.take(self._working.num_bytes):
             self._trials.clear()
             torch.cuda.empty_cache()
+            torch.cuda.set_per_process_memory_fraction(_TORCH_SHARE_ALONE)
             try:
                 return super().evaluate(request, seed)
             except (torch.cuda.OutOfMemoryError, _TooLittleMemory) as error:
@@ -105,6 +104,8 @@ class CudaJudge(Judge):
                     f"the GPU has too little memory for {request.problem.id} ({error}); use one with more, "
                     "or smaller sizes (--set)"
                 ) from error
+            finally:
+                torch.cuda.set_per_process_memory_fraction(_TORCH_SHARE)
 
     def _decide(self, request: JudgeRequest, seed: int, case: Case) -> None:
         with case.phase("expected"):
@@ -265,11 +266,7 @@ class CudaJudge(Judge):
         first, alike = self._first_label(draw), None
         if not self._strict and draw == "own" and label != first and key not in self._trials:
             alike = self._trial(reference, seed, first, draw)
-        known = self._outlines.get(reference.key)
-        footprint = _TRIAL_FOOTPRINT * known.num_bytes if known else self._working.num_bytes
-        if key in self._trials:
-            footprint = 0
-        with self._working.take(footprint), self._bench.share(), self._lock:
+        with self._bench.share(), self._lock:
             trial = self._trials.get(key)
             if trial is not None:
                 self._trials.move_to_end(key)

@@ -13,7 +13,7 @@ from kernel_core.config import GymConfig
 from kernel_core.gym import open_gym
 from kernel_core.gym.pool import PooledGym
 from kernel_core.gym.protocol import JudgeRequest
-from kernel_core.records import Candidate, Evaluation, Problem
+from kernel_core.records import Candidate, Constant, Evaluation, Problem, Verdict
 
 pytestmark = [
     pytest.mark.gpu,
@@ -86,3 +86,24 @@ def test_the_cage_is_closed_on_a_gpu_too(evaluation_of: Callable[[Path], Evaluat
     [softmax] = [file for file in _HONEST if file.stem == "honest_softmax"]
     in_force = set(evaluation_of(softmax).sandbox)
     assert {"files", "network", "processes", "rlimits"} <= in_force
+
+
+def test_candidates_that_fill_the_gpu_together_are_judged_as_if_alone(
+    cuda_gym: PooledGym, problems: dict[str, Problem]
+) -> None:
+    """Each has 12.8 GB of inputs and outputs, and as much again while it works."""
+    texts = {file.stem: file.read_text() for file in _EXPLOITS}
+    honest, wrong = texts["honest_softmax"], texts["wrong_by_a_thousandth"]
+    sizes: dict[str, Constant] = {"M": 400_000, "N": 4_000}
+    requests = [
+        JudgeRequest(
+            problem=problems["softmax_rows"],
+            candidate=Candidate.from_source(f"{text}\n# {number}\n"),
+            sizes=sizes,
+        )
+        for number in range(5)
+        for text in (honest, wrong)
+    ]
+    evaluations = cuda_gym.judge(requests)
+    assert [evaluation.correct for evaluation in evaluations] == [True, False] * 5
+    assert {evaluation.verdict for evaluation in evaluations} == {Verdict.CORRECT, Verdict.WRONG}
