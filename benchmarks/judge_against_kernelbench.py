@@ -4,7 +4,8 @@ Judges the kernels under `benchmarks/kernelbench/` for KernelBench's own problem
 one GPU, with both evaluators: KernelBench's `eval_kernel_against_ref` in a fresh process each, with 5
 correctness trials and 100 timed calls; ours all at once, and as in training in groups: each kernel as it is
 and compiled for more warps. Prints both verdicts and times, evaluations an hour, and where ours spends its
-time. What is done is kept in `--work`, so that it can go on in pieces.
+time. What is done is kept in `--work`, so that it can go on in pieces. On a host with several GPUs
+KernelBench's evaluations may go on side by side, each with a GPU of its own; ours has one.
 
     KERNELBENCH_ROOT=../KernelBench python benchmarks/judge_against_kernelbench.py --work /tmp/peer
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import queue
 import random
 import subprocess
 import sys
@@ -75,6 +77,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=1e9, help="for KernelBench's evaluator, this time")
     parser.add_argument("--in-flight", type=int, default=12)
     parser.add_argument("--warps", type=int, nargs="*", default=[8], help="of the groups' further kernels")
+    parser.add_argument("--gpus", type=int, default=1, help="for KernelBench's evaluations side by side")
     parser.add_argument("--first", nargs="*", default=[], help="candidates for KernelBench to begin with")
     parser.add_argument("--write", action="store_true", help="write the page and the data to docs/results")
     arguments = parser.parse_args()
@@ -88,7 +91,9 @@ def main() -> int:
     small = [pair for pair in groups if _input_bytes(pair.problem) <= SMALL_BYTES]
     ours = _ours(groups, arguments.work / "ours.json", arguments.in_flight)
     ours_small = _ours(small, arguments.work / "ours_small.json", arguments.in_flight)
-    theirs = _theirs(pairs, arguments.work / "theirs.jsonl", root, arguments.seconds, arguments.first)
+    theirs = _theirs(
+        pairs, arguments.work / "theirs.jsonl", root, arguments.seconds, arguments.first, arguments.gpus
+    )
     runs = Runs(ours, ours_small, theirs)
     lines = comparison_page(pairs, groups, runs, f"{COMMAND} --work DIR --write")
     Console(width=200).print("\n".join(lines), markup=False, highlight=False)
@@ -146,29 +151,41 @@ def _judge(gym: PooledGym, pair: Pair) -> dict[str, Any]:
 
 
 def _theirs(
-    pairs: list[Pair], kept: Path, root: Path, seconds: float, first: list[str]
+    pairs: list[Pair], kept: Path, root: Path, seconds: float, first: list[str], num_gpus: int
 ) -> dict[str, dict[str, Any]]:
     lines = kept.read_text().splitlines() if kept.exists() else []
     done = {record["name"]: record for record in map(json.loads, lines)}
     order = sorted(pairs, key=lambda pair: random.Random(pair.name).random())
     order.sort(key=lambda pair: pair.name not in first)
-    deadline = time.monotonic() + seconds
-    for pair in order:
-        if pair.name in done or time.monotonic() > deadline:
-            continue
-        record = _evaluate(pair, root) | {"name": pair.name}
-        done[pair.name] = record
-        with kept.open("a") as file:
-            file.write(json.dumps(record) + "\n")
-        print(record, flush=True)
+    deadline, gpus = time.monotonic() + seconds, queue.SimpleQueue[int]()
+    for gpu in range(num_gpus):
+        gpus.put(gpu)
+
+    def evaluate(pair: Pair) -> dict[str, Any] | None:
+        if time.monotonic() > deadline:
+            return None
+        gpu = gpus.get()
+        try:
+            return _evaluate(pair, root, gpu) | {"name": pair.name, "side_by_side": num_gpus}
+        finally:
+            gpus.put(gpu)
+
+    with ThreadPoolExecutor(num_gpus) as pool, kept.open("a") as file:
+        for record in pool.map(evaluate, [pair for pair in order if pair.name not in done]):
+            if record is not None:
+                done[record["name"]] = record
+                file.write(json.dumps(record) + "\n")
+                file.flush()
+                print(record, flush=True)
     return done
 
 
-def _evaluate(pair: Pair, root: Path) -> dict[str, Any]:
+def _evaluate(pair: Pair, root: Path, gpu: int) -> dict[str, Any]:
     """A fresh process, as KernelBench's own scripts start it; the seconds are those of the whole process."""
     environment = {
         **os.environ,
         "PYTHONPATH": f"{root / 'src'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
+        "CUDA_VISIBLE_DEVICES": str(gpu),
     }
     command = [sys.executable, "-c", PEER, str(pair.problem), str(pair.kernel)]
     started = time.monotonic()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -12,6 +12,7 @@ from kernel_core.gym.protocol import JudgeRequest
 from kernel_core.records import Evaluation
 
 Outcome = Evaluation | Exception
+_HOMES = 4096
 Outcomes = queue.SimpleQueue[tuple[str, Outcome]]
 
 
@@ -33,6 +34,8 @@ class Leases:
     """A queue from which places take candidates and to which they give back what they could not judge.
 
     The holder's wait is bounded by the deadline it asks its judge with, so a lease always comes to an end.
+    Candidates of one problem go to one place as long as all have something to do: what a judge pays once
+    for a problem is paid at one place then.
     """
 
     def __init__(self) -> None:
@@ -40,6 +43,7 @@ class Leases:
         self._waiting: deque[Lease] = deque()
         self._held: set[Lease] = set()
         self._places: set[str] = set()
+        self._homes: OrderedDict[str, str] = OrderedDict()
 
     def open_place(self, place: str) -> None:
         """A place that will take candidates."""
@@ -63,11 +67,13 @@ class Leases:
         """Wait for a candidate; None when the place is closed."""
         with self._changed:
             while place in self._places:
-                for lease in self._waiting:
-                    if self._suits(lease, place):
-                        self._waiting.remove(lease)
-                        self._held.add(lease)
-                        return lease
+                suiting = (lease for lease in self._waiting if self._suits(lease, place))
+                lease = min(suiting, key=lambda one: self._strangeness(one, place), default=None)
+                if lease is not None:
+                    self._waiting.remove(lease)
+                    self._held.add(lease)
+                    self._settle(lease, place)
+                    return lease
                 self._changed.wait()
         return None
 
@@ -99,6 +105,19 @@ class Leases:
             failed, self._waiting = self._waiting, deque()
         for lease in failed:
             lease.outcomes.put((lease.key, error))
+
+    def _strangeness(self, lease: Lease, place: str) -> int:
+        """Of the lease's problem to a place: its own, nobody's, or another's."""
+        home = self._homes.get(lease.request.problem.sha256)
+        return 0 if home == place else 1 if home not in self._places else 2
+
+    def _settle(self, lease: Lease, place: str) -> None:
+        problem = lease.request.problem.sha256
+        if self._homes.get(problem) not in self._places:
+            self._homes[problem] = place
+        self._homes.move_to_end(problem)
+        while len(self._homes) > _HOMES:
+            self._homes.popitem(last=False)
 
     def _suits(self, lease: Lease, place: str) -> bool:
         return lease.failed_at != place or not self._places - {place}

@@ -62,7 +62,7 @@ def test_a_pipeline_is_started_from_its_form_and_its_evaluation_is_looked_at(run
     field(page, "Run (Optional)").locator("textarea").fill("from-the-ui")
     field(page, "Root (Optional)").locator("textarea").fill(str(tmp_path / "runs"))
     page.screenshot(path=pictures / "form.png")
-    page.get_by_role("button", name="inline").press("ArrowDown")
+    page.get_by_role("button", name="inline").last.press("ArrowDown")
     page.locator(".p-select-option__text", has_text="deployed").click()
     page.get_by_role("button", name="Submit").click()
 

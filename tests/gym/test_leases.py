@@ -108,3 +108,21 @@ class Work(RuleBasedStateMachine):
 
 TestWork = Work.TestCase
 TestWork.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+
+
+def test_candidates_of_a_problem_go_to_one_place_while_others_have_work() -> None:
+    leases, outcomes = Leases(), queue.SimpleQueue()
+    problems = [REQUEST.problem.model_copy(update={"sha256": name}) for name in "pqr"]
+    requests = [REQUEST.model_copy(update={"problem": problem}) for problem in problems for _ in range(2)]
+    for place in "ab":
+        leases.open_place(place)
+    leases.submit([Lease(f"{i}", request, 0, outcomes) for i, request in enumerate(requests)])
+    taken = [(place, leases.take(place)) for place in "abbaba"]
+    assert [(place, lease.key) for place, lease in taken if lease] == [
+        ("a", "0"),
+        ("b", "2"),
+        ("b", "3"),
+        ("a", "1"),
+        ("b", "4"),
+        ("a", "5"),  # rather another's problem than nothing
+    ]

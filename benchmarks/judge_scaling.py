@@ -1,0 +1,114 @@
+"""Claim: four GPUs of one host judge at least 3.6 times as many kernels an hour as one.
+
+The same candidates, in groups as in training, by a gym of one GPU and by one of all: every kernel under
+`benchmarks/kernelbench/` as it is and compiled for other numbers of warps. Nothing is cached from one to the
+other. What is done is kept in `--work`.
+
+    KERNELBENCH_ROOT=../KernelBench python benchmarks/judge_scaling.py --work /tmp/scaling --write
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from kernelbench_pairs import Pair, kernelbench_pairs
+from machine import describe_machine
+
+from kernel_core.config import GymConfig
+from kernel_core.gym import open_gym
+from kernel_core.gym.protocol import JudgeRequest
+from kernel_core.problems.load import load_file
+from kernel_core.records import Candidate
+
+RESULTS = Path(__file__).parents[1] / "docs" / "results"
+COMMAND = "KERNELBENCH_ROOT=../KernelBench python benchmarks/judge_scaling.py --work DIR --write"
+BAR = 3.6
+
+
+def main() -> int:
+    """Judge with each number of GPUs that is not done yet; print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--work", type=Path, required=True, help="where results are kept")
+    parser.add_argument("--gpus", type=int, nargs="*", default=[torch.cuda.device_count(), 1])
+    parser.add_argument(
+        "--warps", type=int, nargs="*", default=[2, 8, 16], help="of the groups' further kernels"
+    )
+    parser.add_argument("--write", action="store_true", help="write the table to docs/results")
+    arguments = parser.parse_args()
+    root = Path(os.environ.get("KERNELBENCH_ROOT", ""))
+    if not (root / "KernelBench" / "level1").is_dir():
+        print("KERNELBENCH_ROOT must name a checkout of KernelBench", file=sys.stderr)
+        return 2
+    arguments.work.mkdir(parents=True, exist_ok=True)
+    pairs = [
+        replace(pair, warps=warps) for pair in kernelbench_pairs(root) for warps in (0, *arguments.warps)
+    ]
+    runs = {gpus: _judge(pairs, gpus, arguments.work / f"gpus_{gpus}.json") for gpus in arguments.gpus}
+    lines = _page(runs)
+    print("\n".join(lines))
+    if arguments.write:
+        (RESULTS / "judge_scaling.md").write_text("\n".join(lines) + "\n")
+    return 0
+
+
+def _judge(pairs: list[Pair], gpus: int, kept: Path) -> dict[str, Any]:
+    if kept.exists():
+        known: dict[str, Any] = json.loads(kept.read_text())
+        return known
+    requests = [
+        JudgeRequest(problem=load_file(pair.problem), candidate=Candidate.from_source(pair.source))
+        for pair in pairs
+    ]
+    with open_gym(GymConfig(device="cuda", workers=gpus)) as gym:
+        started = time.monotonic()
+        evaluations = gym.judge(requests)
+        seconds = time.monotonic() - started
+    found = {
+        "machine": describe_machine(),
+        "seconds": seconds,
+        "candidates": len(requests),
+        "verdicts": {
+            pair.name: str(evaluation.verdict) for pair, evaluation in zip(pairs, evaluations, strict=True)
+        },
+    }
+    kept.write_text(json.dumps(found, indent=1))
+    return found
+
+
+def _page(runs: dict[int, dict[str, Any]]) -> list[str]:
+    rates = {gpus: 3600 * run["candidates"] / run["seconds"] for gpus, run in runs.items()}
+    fewest, most = min(rates), max(rates)
+    same = {
+        name for name, verdict in runs[most]["verdicts"].items() if runs[fewest]["verdicts"][name] == verdict
+    }
+    ratio = rates[most] / rates[fewest]
+    count = len(runs[most]["verdicts"])
+    return [
+        "# The judge on several GPUs of one host",
+        "",
+        f"    {COMMAND}",
+        "",
+        f"Machine: {runs[most]['machine']}.",
+        "",
+        "| GPUs | candidates | seconds | evaluations an hour |",
+        "|---|---|---|---|",
+        *(
+            f"| {gpus} | {runs[gpus]['candidates']} | {runs[gpus]['seconds']:.1f} | {rates[gpus]:,.0f} |"
+            for gpus in sorted(runs)
+        ),
+        "",
+        f"{most} GPUs judge {ratio:.2f} times as many an hour as {fewest} "
+        f"(bar: {BAR:g} for 4). Verdicts are the same for {len(same)} of {count}.",
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

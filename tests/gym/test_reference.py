@@ -1,0 +1,65 @@
+"""What the judge itself makes of a problem: draws from many threads, and large trials."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+from kernel_core.gym import reference as references
+from kernel_core.gym.inputs import DRAWS, Draw
+from kernel_core.gym.reference import Reference
+from kernel_core.problems.source import parse_problem
+
+_SOURCE = """
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return FORWARD
+
+
+def get_inputs():
+    return [torch.rand(64, 300)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+def _reference(forward: str) -> Reference:
+    problem = parse_problem(_SOURCE.replace("FORWARD", forward), id="test/inline", suite="test")
+    return Reference(problem, {})
+
+
+def test_threads_that_draw_at_once_draw_what_each_would_alone() -> None:
+    ours = [_reference("x.sum(1)"), _reference("x * 2")]
+    jobs: list[tuple[int, Draw]] = [(seed, draw) for seed in range(40) for draw in DRAWS]
+    alone = [ours[seed % 2].draw(seed, draw)[0] for seed, draw in jobs]
+    state = torch.random.get_rng_state()
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(lambda job: ours[job[0] % 2].draw(*job)[0], jobs))
+    assert all(torch.equal(one, other) for one, other in zip(alone, together, strict=True))
+    assert torch.equal(torch.random.get_rng_state(), state)
+
+
+@pytest.mark.parametrize(
+    ("forward", "is_measured"),
+    [("x.sum(1)", True), ("torch.softmax(x, 1)", True), ("torch.softmax(x, 0)", False), ("x.sum()", False)],
+)
+def test_a_large_trial_allows_what_its_first_rows_need(
+    forward: str, is_measured: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = _reference(forward)
+    [exact] = ours.trial(5, "mixed").expected
+    monkeypatch.setattr(references, "_LARGE_BYTES", 1000)
+    [large] = ours.trial(5, "mixed").expected
+    assert isinstance(large.allowance, torch.Tensor) == is_measured
+    if isinstance(large.allowance, torch.Tensor) and isinstance(exact.allowance, torch.Tensor):
+        assert 0 < float(large.allowance.max()) <= float(exact.allowance.max())
+    assert torch.allclose(large.value.double(), exact.value.double(), 1e-4, 1e-4)
+    assert large.value.shape == exact.value.shape
