@@ -366,7 +366,9 @@ class TrainConfig(Config):
     learners: int = Field(1, ge=1, description="Processes that update together, a GPU each.")
     updates_per_step: int = Field(1, ge=1, description="Passes over a step's turns.")
     checkpoint_every: int = Field(1, ge=1, description="Steps between checkpoints.")
-    keep_checkpoints: int = Field(3, ge=1, description="Older ones are removed.")
+    keep_checkpoints: int = Field(
+        3, ge=1, description="Older ones are removed, except the best on validation problems."
+    )
     minutes: float | None = Field(None, gt=0, description="Finish after the step that passes this.")
     alarms_stop: tuple[Literal["collapse", "junk", "hacks", "drift"], ...] = Field(
         (), description="Early warnings that end the run; every one is reported."
@@ -390,7 +392,7 @@ class EvaluateConfig(Config):
     thresholds: tuple[float, ...] = Field((0.0, 0.5, 0.8, 1.0, 1.2, 1.5, 2.0), description="p of fast_p.")
     policy: PolicyConfig = PolicyConfig()
     checkpoint: str | None = Field(
-        None, description="A run's name, `run@step`, or a folder; empty: the policy itself."
+        None, description="A run's name, `run@step`, `run@best`, or a folder; empty: the policy itself."
     )
     rollout: RolloutConfig = RolloutConfig()
     gym: GymConfig = GymConfig()
@@ -404,7 +406,9 @@ class BestOfNConfig(Config):
     mode: Literal["parallel", "sequential"] = Field("parallel", description="N samples at once, or T turns.")
     n: int = Field(8, ge=1, description="Samples, or turns.")
     policy: PolicyConfig = PolicyConfig()
-    checkpoint: str | None = Field(None, description="As in evaluate: a run's name, `run@step`, or a folder.")
+    checkpoint: str | None = Field(
+        None, description="As in evaluate: a run's name, `run@step`, `run@best`, or a folder."
+    )
     rollout: RolloutConfig = RolloutConfig(turns=1)
     gym: GymConfig = GymConfig()
     seed: int = Field(0, description="Of every draw of this stage.")

@@ -9,7 +9,7 @@ from kernel_core.runs import Run, find_run
 from kernel_core.stage_work import sealed_digest
 from kernel_core.store import Store
 
-CHECKPOINTS = "checkpoints.jsonl"
+CHECKPOINTS, BEST = "checkpoints.jsonl", "checkpoints/best.json"
 COLD_START = "cold_start"
 
 
@@ -43,7 +43,8 @@ def choose_weights(run: Run, policy: PolicyConfig, checkpoint: str | None) -> st
 
 
 def locate_checkpoint(root: str, words: str) -> str:
-    """The folder that `NAME`, `NAME@STEP` or a path means; the newest checkpoint of a run by default.
+    """The folder that `NAME`, `NAME@STEP`, `NAME@best` or a path means; the newest checkpoint of a run by
+    default.
 
     Raises `NotFound` for a run, step or folder that is not there.
     """
@@ -58,6 +59,8 @@ def locate_checkpoint(root: str, words: str) -> str:
         raise NotFound(f"run {name!r} has no checkpoint yet; `dojo train run={name}` makes them")
     if not step:
         return run.store.path(kept[-1]["folder"])
+    if step == "best" and run.store.exists(BEST):
+        step = str(run.store.read_json(BEST)["step"])
     for line in kept:
         if str(line["step"]) == step:
             return run.store.path(line["folder"])

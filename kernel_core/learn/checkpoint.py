@@ -3,13 +3,15 @@
 `checkpoints/step-000012/` is a policy's folder that opens like any saved policy. In it, `trainer/` holds
 `optimiser.safetensors` (moments and random-number states) and `trainer.json` (the rest). `trainer/` is
 sealed first and the folder itself last, each with a checksum of every file, so a kill leaves a whole
-checkpoint or none. `checkpoints.jsonl` lists them, and `checkpoints/latest.json` names the newest.
+checkpoint or none. `checkpoints.jsonl` lists them, `checkpoints/latest.json` names the newest, and
+`checkpoints/best.json` the one that did best on validation problems, which is never removed.
 """
 
 from __future__ import annotations
 
 import logging
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import safetensors.torch
@@ -18,13 +20,13 @@ import torch
 from kernel_core.errors import Corrupt, NotFound
 from kernel_core.policy.folder import KIND as POLICY_KIND
 from kernel_core.policy.torch_policy import TorchPolicy
+from kernel_core.run_policy import BEST, CHECKPOINTS
 from kernel_core.store import MANIFEST, Store
 
 log = logging.getLogger(__name__)
 
 TRAINER_KIND = "trainer"
 FOLDER = "checkpoints"
-LIST = "checkpoints.jsonl"
 LATEST = f"{FOLDER}/latest.json"
 OPTIMISER, STATE = "optimiser.safetensors", "trainer.json"
 
@@ -41,10 +43,12 @@ def save(
     optimiser: torch.optim.Optimizer,
     state: dict[str, Any],
     keep: int,
+    score: Sequence[float] | None = None,
 ) -> str:
-    """Write the checkpoint of a step, list it, and remove those beyond the newest `keep`.
+    """Write the checkpoint of a step, list it, and remove those beyond the newest `keep`, but not the best.
 
-    `state` is what else the trainer needs, JSON-able. Gives the folder's name under `store`.
+    `state` is what else the trainer needs, JSON-able; `score`, where this step was measured, is compared with
+    the best one's, number after number. Gives the folder's name under `store`.
     """
     name = folder_of(step)
     _remove(store.child(name))
@@ -58,17 +62,32 @@ def save(
     }
     trainer.seal(TRAINER_KIND, files, meta={"step": step})
     policy.save(store.child(name))
-    store.write_json(LATEST, {"step": step, "folder": name, "policy_version": policy.version})
+    named = {"step": step, "folder": name, "policy_version": policy.version}
+    store.write_json(LATEST, named)
     list_checkpoint(store, step, policy.version)
+    best = _best(store, step)
+    if score is not None and (best is None or list(score) > best["score"]):
+        best = named | {"score": list(score)}
+        store.write_json(BEST, best)
     for old in [step for step in _steps(store) if store.child(folder_of(step)).sealed()][keep:]:
-        _remove(store.child(folder_of(old)))
+        if best is None or old != best["step"]:
+            _remove(store.child(folder_of(old)))
     return name
+
+
+def _best(store: Store, step: int) -> dict[str, Any] | None:
+    """What is known of the best one up to a step."""
+    if not store.exists(BEST):
+        return None
+    best: dict[str, Any] = store.read_json(BEST)
+    is_there = best["step"] <= step and store.child(best["folder"]).sealed()
+    return best if is_there else None
 
 
 def list_checkpoint(store: Store, step: int, version: str) -> None:
     """Add a checkpoint to the list unless it is there: a kill may have come between sealing and listing."""
-    if step not in {line["step"] for line in store.lines(LIST)}:
-        store.append_line(LIST, {"step": step, "folder": folder_of(step), "policy_version": version})
+    if step not in {line["step"] for line in store.lines(CHECKPOINTS)}:
+        store.append_line(CHECKPOINTS, {"step": step, "folder": folder_of(step), "policy_version": version})
 
 
 def newest(store: Store) -> str | None:

@@ -32,6 +32,7 @@ from kernel_core.policy.new import new_policy
 from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.progress import Progress, silent
 from kernel_core.records import Record
+from kernel_core.run_policy import CHECKPOINTS
 from kernel_core.store import Store, digest_of
 
 __all__ = ["ColdStartReport", "build_conversations", "cold_start", "encode", "starting_policy"]
@@ -45,7 +46,7 @@ TOKENIZER_TEXTS = 4000
 """Conversations that a new tokenizer is trained on: more change nothing at a few thousand entries."""
 HELD_BACK_EVERY, HELD_BACK_AT_MOST = 50, 24
 """One conversation in so many is not trained on but measures the loss."""
-REPORTS, CHECKPOINTS = 40, 8
+REPORTS, SAVES = 40, 8
 """How often metrics and checkpoints are written over a whole cold start."""
 SORTING_BATCHES = 50
 """Rows are sorted by length within about so many batches: little padding, and still a shuffled order."""
@@ -119,7 +120,7 @@ def cold_start(
     policy.set_version(f"cold-start-{training.digest[:8]}")
     policy.save(store)
     store.remove(checkpoint.FOLDER)
-    store.remove(checkpoint.LIST)
+    store.remove(CHECKPOINTS)
     return report
 
 
@@ -178,7 +179,7 @@ class _Training:
         """Train to the last step or minute."""
         last = time.monotonic()
         report_every = max(1, self._config.steps // REPORTS)
-        save_every = max(1, self._config.steps // CHECKPOINTS)
+        save_every = max(1, self._config.steps // SAVES)
         self._policy.model.train()
         with repeatable(self._num_threads, self._policy.device):
             for members in islice(self._batches(), self.step, None):

@@ -18,10 +18,10 @@ from typing import Any
 import pyarrow as pa
 
 from kernel_core.evaluation_tables import TURN_SCHEMA, parquet, turn_rows
-from kernel_core.learn import checkpoint
 from kernel_core.learn.alarms import Alarm, alarms_after
 from kernel_core.learn.grade import GradedTurn
 from kernel_core.records import Candidate, Group, Problem
+from kernel_core.run_policy import CHECKPOINTS
 from kernel_core.scores import SpeedKind
 from kernel_core.store import Store
 
@@ -66,7 +66,7 @@ class Journal:
 
     def go_back(self, step: int) -> None:
         """Forget everything after a step (-1: everything)."""
-        for log in (METRICS, checkpoint.LIST):
+        for log in (METRICS, CHECKPOINTS):
             kept = [row for row in self._store.lines(log) if row["step"] <= step]
             if self._store.exists(log):
                 self._store.write(log, b"".join(json.dumps(row).encode() + b"\n" for row in kept))

@@ -166,7 +166,7 @@ class Trainer:
         self._journal.write_metrics(0, {"stage": self._stage}, _probe_metrics(probe))
         self._step = 0
         self._seconds += clock.total
-        self._save()
+        self._save(probe)
 
     def _one_step(self) -> StepReport:
         step, stage = self._step + 1, self.config.curriculum.stages[self._curriculum.stage_index]
@@ -209,7 +209,7 @@ class Trainer:
         self._stopped = any(alarm.kind in self.config.alarms_stop for alarm in alarms)
         self._step = step
         self._seconds += clock.total
-        saved = self._save() if step % self.config.checkpoint_every == 0 or self.done else None
+        saved = self._save(probe) if step % self.config.checkpoint_every == 0 or self.done else None
         clock.finish("checkpoint")
         return StepReport(
             step=step,
@@ -298,7 +298,7 @@ class Trainer:
         }
         return self._journal.write_metrics(step, words, numbers)
 
-    def _save(self) -> str:
+    def _save(self, probe: Probe | None) -> str:
         if self._team is not None:
             self._team.give_moments()
         state = {
@@ -309,9 +309,9 @@ class Trainer:
             "num_threads": self._num_threads,
             "curriculum": self._curriculum.model_dump(mode="json"),
         }
-        return checkpoint.save(
-            self._store, self._step, self.policy, self._optimiser, state, self.config.keep_checkpoints
-        )
+        score = None if probe is None else (probe.correct_rate, probe.fast_1)
+        keep = self.config.keep_checkpoints
+        return checkpoint.save(self._store, self._step, self.policy, self._optimiser, state, keep, score)
 
     def _load_reference(self) -> Any:
         saved = TorchPolicy.load(self._store.child(REFERENCE), self.policy.config)

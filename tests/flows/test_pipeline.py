@@ -70,6 +70,7 @@ def test_its_checkpoint_opens_as_a_policy(finished):
     folder = locate_checkpoint(finished.root, finished.run)
     assert folder.endswith("step-000002")
     assert locate_checkpoint(finished.root, f"{finished.run}@1").endswith("step-000001")
+    assert "/step-" in locate_checkpoint(finished.root, f"{finished.run}@best")
     open_policy(PolicyConfig(), folder).close()
 
 

@@ -80,6 +80,26 @@ def test_only_the_newest_are_kept_and_all_are_listed(store):
     assert listed[-1]["folder"] == "checkpoints/step-000005"
 
 
+def test_the_best_is_never_removed_and_ties_go_to_the_older(store):
+    policy, optimiser = fresh()
+    scores = {1: (0.2, 0.1), 2: (0.5, 0.0), 3: None, 4: (0.5, 0.0), 5: (0.4, 0.9)}
+    for step, score in scores.items():
+        policy.set_version(f"v{step}")
+        checkpoint.save(store, step, policy, optimiser, {}, keep=1, score=score)
+    assert store.read_json(checkpoint.BEST)["step"] == 2
+    assert store.names("checkpoints") == ["best.json", "latest.json", "step-000002", "step-000005"]
+    checkpoint.save(store, 6, policy, optimiser, {}, keep=1, score=(0.5, 0.1))
+    assert store.read_json(checkpoint.BEST)["policy_version"] == "v5"
+    assert store.names("checkpoints") == ["best.json", "latest.json", "step-000006"]
+
+
+def test_a_best_that_is_gone_or_of_the_future_is_forgotten(store):
+    policy, optimiser = fresh()
+    checkpoint.save(store, 5, policy, optimiser, {}, keep=3, score=(0.9,))
+    checkpoint.save(store, 2, policy, optimiser, {}, keep=3, score=(0.1,))
+    assert store.read_json(checkpoint.BEST)["step"] == 2
+
+
 def test_nothing_in_a_checkpoint_is_a_pickle(store):
     save_steps(store, 1)
     names = [path.name for path in Path(store.path(checkpoint.folder_of(1))).rglob("*") if path.is_file()]

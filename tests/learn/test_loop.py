@@ -101,7 +101,11 @@ def test_every_file_is_there(undisturbed):
     steps = [row["step"] for row in store.lines("metrics.jsonl")]
     assert steps == [0, 1, 2, 3]
     assert [row["step"] for row in store.lines("checkpoints.jsonl")] == [0, 1, 2, 3]
-    assert store.names("checkpoints") == ["latest.json", "step-000002", "step-000003"]
+    best = store.read_json("checkpoints/best.json")
+    kept = {"best.json", "latest.json", "step-000002", "step-000003"}
+    assert store.names("checkpoints") == sorted(kept | {best["folder"].rpartition("/")[2]})
+    row = list(store.lines("metrics.jsonl"))[best["step"]]
+    assert best["score"] == [row[f"probe/{name}"] for name in ("correct_rate", "fast_1")]
     for folder in POLICY_FILES:
         assert store.names(folder) == [f"step-{step:06d}.parquet" for step in (1, 2, 3)]
     assert store.names("tensorboard")
