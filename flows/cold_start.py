@@ -8,6 +8,7 @@ from flows.foundations import INDEX, INGEST, lay_corpus
 from flows.route import Mode
 from flows.running import running, started_by_another_flow
 from kernel_core.config import IndexConfig, IngestConfig, TrainConfig
+from kernel_core.learn.transcripts import transcripts_digest
 from kernel_core.stage_work import sealed_digest, working_on
 from tasks.learn import teach
 
@@ -38,6 +39,8 @@ def cold_start(
         if not started_by_another_flow():
             lay_corpus(here, ingest, index, mode)
         reads = {name: sealed_digest(here.store.child(name)) for name in ("snapshot", "index")}
+        if config.cold_start.data:
+            reads["data"] = transcripts_digest(config.cold_start.data)
         settings = config.model_dump(include={"policy", "cold_start", "rollout", "gym"})
         with working_on(here, "cold-start", settings, reads, folder="cold_start") as work:
             if not work.done:

@@ -276,6 +276,10 @@ class ColdStartConfig(Config):
     head-room; what is left of the two shares are fused and tuned kernels.
     """
 
+    data: tuple[str, ...] = Field(
+        (),
+        description="Files of chats (JSON lines) to learn from instead of the snapshot's kernels.",
+    )
     steps: int = Field(400, ge=0, description="Updates.")
     batch_tokens: int = Field(8192, ge=256, description="Tokens an update.")
     lr: float = Field(1.5e-3, gt=0, description="Learning rate at its highest.")

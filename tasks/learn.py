@@ -30,15 +30,19 @@ def teach(config: TrainConfig, run: Run, store: Store) -> None:
     """Judged conversations from the run's snapshot, and a policy trained on them."""
     from kernel_core.corpus.snapshot import load_snapshot
     from kernel_core.learn.cold_start import build_conversations, cold_start, starting_policy
+    from kernel_core.learn.transcripts import read_transcripts
     from kernel_core.retrieval.search import open_retriever
 
     exemplars = load_snapshot(run.store.child("snapshot"))
     retriever = open_retriever(run.store.child("index"), config=config.rollout.retrieval)
     with gpu_slot(config.policy.device, config.gym.device), StageProgress("cold-start") as progress:
-        with judging(config.gym, run) as gym:
-            conversations = build_conversations(
-                exemplars, gym, config.cold_start, config.rollout, retriever, progress=progress
-            )
+        if config.cold_start.data:
+            conversations = read_transcripts(config.cold_start.data)
+        else:
+            with judging(config.gym, run) as gym:
+                conversations = build_conversations(
+                    exemplars, gym, config.cold_start, config.rollout, retriever, progress=progress
+                )
         policy = starting_policy(config.policy, conversations, config.cold_start.seed)
         report = cold_start(policy, conversations, config.cold_start, store, progress)
     log.info("cold start: %d steps, held-back loss %.3f nats a token", report.steps, report.loss)

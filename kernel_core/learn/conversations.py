@@ -46,7 +46,7 @@ FASTER_SHARE = 1 / 3
 CHARS_PER_TOKEN = 2.7
 """Of kernels under a tokenizer made for them: for prompt budgets before there is a tokenizer."""
 
-Kind = Literal["first", "repair", "faster"]
+Kind = Literal["first", "repair", "faster", "given"]
 Grades = Literal["mistakes", "naive", "good"]
 Item = TypeVar("Item")
 
