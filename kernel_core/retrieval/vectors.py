@@ -20,9 +20,9 @@ MAX_FLAT = 20_000
 MAX_HNSW = 1_000_000
 """Vectors up to which a graph fits (2 kB each); beyond that they are compressed."""
 
-_HNSW_LINKS = 32
-_HNSW_BUILD_BREADTH = 80
-_HNSW_SEARCH_BREADTH = 128
+_HNSW_LINKS = 48
+_HNSW_BUILD_BREADTH = 200
+_HNSW_SEARCH_BREADTH = 512
 _PQ_BYTES_SHARE = 4
 """Dimensions that one byte of a compressed vector stands for."""
 _LISTS_PER_ROOT = 4

@@ -18,6 +18,8 @@ from kernel_core.corpus.operators import operator_name
 from kernel_core.errors import Corrupt
 
 _MAX_CHARS = 8_000
+_COMMON_SHARE = 0.3
+"""What more of the texts have says next to nothing of one of them, and takes most of the time."""
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 _ARRAYS = ("data", "indices", "indptr")
 
@@ -57,14 +59,20 @@ class WordIndex:
     def ranked(self, text: str, count: int, allowed: npt.NDArray[np.bool_] | None) -> list[int]:
         """The rows that match best, at most `count`; a row that shares no word is not among them."""
         known = [word for word in words_of(text) if word in self._bm25.vocab_dict]
-        if not known:
+        telling = [word for word in known if self._share(word) <= _COMMON_SHARE] or known
+        if not telling:
             return []
-        scores = self._bm25.get_scores(known)
+        scores = self._bm25.get_scores(telling)
         if allowed is not None:
             scores = np.where(allowed, scores, 0.0)
         best = np.argpartition(-scores, min(count, len(scores) - 1))[:count]
         best = best[np.lexsort((best, -scores[best]))]
         return [int(row) for row in best if scores[row] > 0]
+
+    def _share(self, word: str) -> float:
+        """Of the texts that have a word."""
+        at, ends = self._bm25.vocab_dict[word], self._bm25.scores["indptr"]
+        return float(ends[at + 1] - ends[at]) / int(self._bm25.scores["num_docs"])
 
     def to_bytes(self) -> bytes:
         """As an `.npz` file, without pickles."""
