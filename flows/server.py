@@ -17,8 +17,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -70,7 +72,10 @@ def standing_server() -> str | None:
         return None
     known = json.loads(notice.read_text())
     alive = process_identity(known["pid"]) == known["process"]
-    return str(known["api_url"]) if alive and _healthy(known["api_url"]) else None
+    if not alive:
+        return None
+    with _client() as client:
+        return str(known["api_url"]) if _healthy(client, known["api_url"]) else None
 
 
 def require_access(url: str) -> None:
@@ -94,22 +99,38 @@ def require_access(url: str) -> None:
 @contextlib.contextmanager
 def own_server() -> Iterator[str]:
     """A server for as long as the block lasts; gives its API's URL."""
+    with starting_server() as url:
+        yield url()
+
+
+@contextlib.contextmanager
+def starting_server() -> Iterator[Callable[[], str]]:
+    """The same, but the block begins while it starts; gives what waits for its URL, or raises `NoServer`."""
+    # Its thread has to live on: the server dies with the thread that started it.
+    with ThreadPoolExecutor(1) as starter:
+        unwanted = threading.Event()
+        started = starter.submit(_start_under_lock, unwanted)
+        try:
+            yield lambda: started.result()[1]
+        finally:
+            unwanted.set()
+            with contextlib.suppress(NoServer):
+                _stop(started.result()[0])
+
+
+def _start_under_lock(unwanted: threading.Event) -> tuple[subprocess.Popen[bytes], str]:
     home = prefect_home()
     log = home / "dojo-server.log"
-    with (home / "dojo-start.lock").open("w") as lock, contextlib.ExitStack() as stack:
+    with (home / "dojo-start.lock").open("w") as lock:
         fcntl.lockf(lock, fcntl.LOCK_EX)
-        url = ""
         for attempt in range(START_ATTEMPTS):
             process, url = _start(log)
-            if wait_until_healthy(process, url):
-                stack.callback(_stop, process)
-                break
+            if wait_until_healthy(process, url, unwanted):
+                return process, url
             _stop(process)
-            time.sleep(2.0 * attempt)
-        else:
-            raise NoServer(f"the Prefect server did not start in {START_ATTEMPTS} tries; see {log}")
-        fcntl.lockf(lock, fcntl.LOCK_UN)
-        yield url
+            if unwanted.wait(2.0 * attempt):
+                break
+    raise NoServer(f"the Prefect server did not start in {START_ATTEMPTS} tries; see {log}")
 
 
 def ui_server(port: int) -> tuple[str, list[str], dict[str, str]]:
@@ -151,19 +172,28 @@ def _start(log: Path) -> tuple[subprocess.Popen[bytes], str]:
     return process, url
 
 
-def wait_until_healthy(process: subprocess.Popen[bytes], url: str) -> bool:
-    """Whether the server of this process answers; False once it ended or took too long."""
+def wait_until_healthy(
+    process: subprocess.Popen[bytes], url: str, unwanted: threading.Event | None = None
+) -> bool:
+    """Whether the server of this process answers; False once it ended, took too long or is unwanted."""
+    give_up = unwanted or threading.Event()
     deadline = time.monotonic() + START_TIMEOUT_S
-    while time.monotonic() < deadline and process.poll() is None:
-        if _healthy(url):
-            return True
-        time.sleep(0.1)
+    with _client() as client:  # one for all: certificates take a while to read
+        while time.monotonic() < deadline and process.poll() is None:
+            if _healthy(client, url):
+                return True
+            if give_up.wait(0.1):
+                break
     return False
 
 
-def _healthy(url: str) -> bool:
+def _client() -> httpx.Client:
+    return httpx.Client(timeout=2.0, trust_env=False)
+
+
+def _healthy(client: httpx.Client, url: str) -> bool:
     try:
-        return httpx.get(f"{url}/health", timeout=2.0, trust_env=False).status_code == 200
+        return client.get(f"{url}/health").status_code == 200
     except httpx.HTTPError:
         return False
 
