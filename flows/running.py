@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 from flows.lease import leased
 from kernel_core.config import Config
 from kernel_core.runs import Run
@@ -25,6 +27,8 @@ def running(flow: str, run: str, root: str, parameters: Mapping[str, Any]) -> It
     worker runs it, only for as long as the parent is there.
     """
     here = Run(root, run)
+    if run_by_a_worker():
+        outlive_the_worker()
     if started_by_another_flow():
         if not run_by_a_worker():
             yield here
@@ -51,6 +55,20 @@ def run_by_a_worker() -> bool:
     context = FlowRunContext.get()
     asked_for = os.environ.get("PREFECT__FLOW_RUN_ID")
     return context is not None and context.flow_run is not None and str(context.flow_run.id) == asked_for
+
+
+def outlive_the_worker() -> None:
+    """A worker that is killed takes the pipe of its flow runs' output with it, and Rich, by which Prefect
+    logs, ends a process at the first line that has nowhere to go. The log is in the run's folder too."""
+    Console.on_broken_pipe = _go_on_in_silence  # type: ignore[method-assign]
+
+
+def _go_on_in_silence(console: Console) -> None:
+    console.quiet = True
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for output in (1, 2):
+        os.dup2(nowhere, output)
+    os.close(nowhere)
 
 
 def as_json(parameters: Mapping[str, Any]) -> dict[str, Any]:
