@@ -94,7 +94,7 @@ class CudaBench:
 
     def _replenish(self) -> None:
         """Bring up as many as are missing, a few together. It needs no turn: contexts that come and go beside
-        a kernel that is timed do not change its time (docs/results/judge.md)."""
+        a kernel that is timed do not change its time (benchmarks/contexts_beside.py)."""
         count = self._config.warm_runners
         while True:
             try:
