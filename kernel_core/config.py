@@ -196,8 +196,10 @@ class RolloutConfig(Config):
     stop_at_speedup: float | None = Field(
         None, gt=0, description="A correct kernel this fast ends its conversation; empty: all turns run."
     )
-    overlap: bool = Field(
-        True, description="Sample some conversations while others are judged. The results are the same."
+    overlap: bool | None = Field(
+        None,
+        description="Sample some conversations while others are judged, with the same results; empty: unless "
+        "policy and judge are on a GPU both, where sampling would disturb the clock.",
     )
     sampling: SamplingConfig = SamplingConfig()
 
@@ -332,7 +334,22 @@ class MismatchConfig(Config):
     )
 
 
-class TrainConfig(Config):
+class _RollingOut(Config):
+    """A policy writes, a judge judges."""
+
+    policy: PolicyConfig = PolicyConfig()
+    rollout: RolloutConfig = RolloutConfig()
+    gym: GymConfig = GymConfig()
+
+    @model_validator(mode="after")
+    def _nobody_disturbs_the_clock(self) -> Self:
+        on_gpu = self.policy.kind == "torch" and self.policy.device == self.gym.device == "cuda"
+        if self.rollout.overlap is None and on_gpu:
+            object.__setattr__(self, "rollout", self.rollout.model_copy(update={"overlap": False}))
+        return self
+
+
+class TrainConfig(_RollingOut):
     """RL on verified rewards."""
 
     steps: int = Field(12, ge=1, description="In all; raise it to go on.")
@@ -379,42 +396,34 @@ class TrainConfig(Config):
     )
     seed: int = Field(0, description="Of every draw of this stage.")
     problems: ProblemsConfig = ProblemsConfig()
-    policy: PolicyConfig = PolicyConfig()
     sampler: SamplerConfig = SamplerConfig()
     cold_start: ColdStartConfig = ColdStartConfig()
-    rollout: RolloutConfig = RolloutConfig()
     curriculum: CurriculumConfig = Field(default_factory=CurriculumConfig)
-    gym: GymConfig = GymConfig()
 
 
-class EvaluateConfig(Config):
+class EvaluateConfig(_RollingOut):
     """A policy on held-out problems."""
 
     problems: ProblemsConfig = ProblemsConfig(split="held_out", limit=24, seed=1000)
     samples_per_problem: int = Field(2, ge=1, description="Conversations a problem.")
     k: tuple[int, ...] = Field((1, 2), description="pass@k for these k.")
     thresholds: tuple[float, ...] = Field((0.0, 0.5, 0.8, 1.0, 1.2, 1.5, 2.0), description="p of fast_p.")
-    policy: PolicyConfig = PolicyConfig()
     checkpoint: str | None = Field(
         None, description="A run's name, `run@step`, `run@best`, or a folder; empty: the policy itself."
     )
-    rollout: RolloutConfig = RolloutConfig()
-    gym: GymConfig = GymConfig()
     seed: int = Field(0, description="Of every draw of this stage.")
 
 
-class BestOfNConfig(Config):
+class BestOfNConfig(_RollingOut):
     """The best kernel a policy can write for each problem."""
 
     problems: ProblemsConfig = ProblemsConfig(split="held_out", limit=6, seed=2000)
     mode: Literal["parallel", "sequential"] = Field("parallel", description="N samples at once, or T turns.")
     n: int = Field(8, ge=1, description="Samples, or turns.")
-    policy: PolicyConfig = PolicyConfig()
     checkpoint: str | None = Field(
         None, description="As in evaluate: a run's name, `run@step`, `run@best`, or a folder."
     )
     rollout: RolloutConfig = RolloutConfig(turns=1)
-    gym: GymConfig = GymConfig()
     seed: int = Field(0, description="Of every draw of this stage.")
 
 

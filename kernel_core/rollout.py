@@ -141,7 +141,7 @@ def roll_out(
         write,
         take,
         gym,
-        overlap=config.overlap,
+        overlap=config.overlap is not False,
         leave_out_faults=leave_out_faults,
         progress=progress,
         total=len(conversations) * config.turns,

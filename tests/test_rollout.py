@@ -4,7 +4,15 @@ import time
 
 import pytest
 
-from kernel_core.config import GymConfig, PolicyConfig, RolloutConfig, SamplingConfig
+from kernel_core.config import (
+    BestOfNConfig,
+    EvaluateConfig,
+    GymConfig,
+    PolicyConfig,
+    RolloutConfig,
+    SamplingConfig,
+    TrainConfig,
+)
 from kernel_core.errors import ConfigError, GymUnavailable
 from kernel_core.gym import open_gym
 from kernel_core.parse import parse_completion
@@ -287,3 +295,22 @@ def test_a_broken_gym_is_an_exception_and_never_an_evaluation(gym):
     answers = ScriptedPolicy([answer(MADE[0], "fused")])
     with pytest.raises(GymUnavailable):
         roll_out(answers, gym, PROBLEMS[:1], None, config(), group_size=1, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("policy", "judge", "chosen", "settled"),
+    [
+        ("cpu", "cpu", None, None),
+        ("cpu", "cuda", None, None),
+        ("cuda", "cpu", None, None),
+        ("cuda", "cuda", None, False),
+        ("cuda", "cuda", True, True),
+        ("cpu", "cpu", False, False),
+    ],
+)
+def test_a_policy_does_not_sample_on_a_gpu_that_is_timed_on_unless_told_to(policy, judge, chosen, settled):
+    for kind in (TrainConfig, EvaluateConfig, BestOfNConfig):
+        config = kind.model_validate(
+            {"policy": {"device": policy}, "gym": {"device": judge}, "rollout": {"overlap": chosen}}
+        )
+        assert config.rollout.overlap is settled
