@@ -1,17 +1,8 @@
-"""A real vLLM server: published adapters, ids and log-probabilities, and a kill in the middle.
+"""A real vLLM server: published adapters, ids and log-probabilities, and a kill in the middle."""
 
-Runs where DOJO_VLLM_PYTHON names the Python of an environment with vLLM; see docs/policy.md.
-"""
-
-import os
-import signal
-import subprocess
-import time
-
-import httpx
 import numpy as np
-import pytest
 import torch
+from vllm_server import Served, needs_vllm
 
 from kernel_core.config import PolicyConfig, SamplerConfig, TrainConfig
 from kernel_core.policy.new import new_policy
@@ -20,53 +11,11 @@ from kernel_core.policy.sampler import open_sampler
 from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.store import Store
 
-PYTHON = os.environ.get("DOJO_VLLM_PYTHON")
-PORT = 18123
 CONFIG = PolicyConfig(hidden_size=128, num_layers=2, num_heads=4, vocab_size=330, max_context=512)
 TEXTS = ["import triton\nimport triton.language as tl\n\n\nclass ModelNew:\n    pass\n"] * 3
 PROMPTS = [[{"role": "user", "content": text}] for text in ("add", "softmax", "a sum over rows")]
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(PYTHON is None, reason="DOJO_VLLM_PYTHON names no environment with vLLM"),
-]
-
-
-class Served:
-    def __init__(self, base):
-        self.base = base
-        self.start()
-
-    def start(self):
-        environment = os.environ | {
-            "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
-            "VLLM_CPU_KVCACHE_SPACE": "1",
-            "HF_HUB_OFFLINE": "1",
-        }
-        self.process = subprocess.Popen(
-            [
-                *(PYTHON, "-m", "vllm.entrypoints.openai.api_server", "--model", str(self.base)),
-                *("--port", str(PORT), "--enable-lora", "--max-lora-rank", "16", "--max-loras", "2"),
-                *("--dtype", "float32", "--max-model-len", "512", "--enforce-eager"),
-                *("--logprobs-mode", "processed_logprobs"),
-            ],
-            env=environment,
-            start_new_session=True,
-        )
-        deadline = time.monotonic() + 600
-        while time.monotonic() < deadline:
-            try:
-                if httpx.get(f"{self.endpoint}/health", timeout=5).is_success:
-                    return
-            except httpx.HTTPError:
-                time.sleep(1)
-        raise AssertionError("vLLM did not come up")
-
-    def kill(self):
-        os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-
-    endpoint = f"http://127.0.0.1:{PORT}"
+pytestmark = needs_vllm
 
 
 def test_a_vllm_server_writes_with_each_published_adapter_and_dies_without_a_loss(tmp_path):
@@ -76,7 +25,7 @@ def test_a_vllm_server_writes_with_each_published_adapter_and_dies_without_a_los
             parameter.mul_(2.0)
     policy.save(str(tmp_path / "base"))
     lora = TorchPolicy.load(str(tmp_path / "base"), CONFIG.model_copy(update={"lora_rank": 8}))
-    server = Served(tmp_path / "base")
+    server = Served(tmp_path / "base", port=18123)
     try:
         settings = SamplerConfig(kind="server", endpoint=server.endpoint, max_gap=0.005)
         config = TrainConfig(policy=lora.config, sampler=settings)
