@@ -146,6 +146,7 @@ def test_bad_kernels_are_verdicts_and_not_errors(files):
     assert table[0].keys() >= PROMISED
 
 
+@pytest.mark.slow
 def test_a_batch_by_kernelbenchs_rules_has_its_result_in_each_row(files):
     row = {"problem": "problem.py", "kernel": "kernel.py", "set": {"N": 1000}}
     (files / "rows.jsonl").write_text(json.dumps(row))

@@ -10,6 +10,7 @@ import pytest
 from kernel_core.runs import Run
 
 REPOSITORY = Path(__file__).parents[2]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
