@@ -27,7 +27,7 @@ from typing import Any
 
 import torch
 from comparison_page import Runs, comparison_page
-from kernelbench_pairs import Pair, kernelbench_pairs
+from kernelbench_pairs import Pair, kernelbench_pairs, kernelbench_root
 from machine import describe_machine
 from rich.console import Console
 
@@ -81,10 +81,7 @@ def main() -> int:
     parser.add_argument("--first", nargs="*", default=[], help="candidates for KernelBench to begin with")
     parser.add_argument("--write", action="store_true", help="write the page and the data to docs/results")
     arguments = parser.parse_args()
-    root = Path(os.environ.get("KERNELBENCH_ROOT", ""))
-    if not (root / "KernelBench" / "level1").is_dir():
-        print("KERNELBENCH_ROOT must name a checkout of KernelBench", file=sys.stderr)
-        return 2
+    root = kernelbench_root()
     arguments.work.mkdir(parents=True, exist_ok=True)
     pairs = kernelbench_pairs(root)
     groups = [replace(pair, warps=warps) for pair in pairs for warps in (0, *arguments.warps)]

@@ -9,12 +9,11 @@ the next, baselines neither. Within a life the candidates are in work together, 
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
 import sys
 from pathlib import Path
 
-from kernelbench_pairs import kernelbench_pairs
+from kernelbench_pairs import kernelbench_pairs, kernelbench_root
 from machine import describe_machine
 
 from kernel_core.config import GymConfig
@@ -37,10 +36,7 @@ def main() -> int:
     parser.add_argument("--lives", type=int, default=5)
     parser.add_argument("--write", action="store_true", help="write the table to docs/results")
     arguments = parser.parse_args()
-    root = Path(os.environ.get("KERNELBENCH_ROOT", ""))
-    if not (root / "KernelBench" / "level1").is_dir():
-        print("KERNELBENCH_ROOT must name a checkout of KernelBench", file=sys.stderr)
-        return 2
+    root = kernelbench_root()
     requests = _requests(root)
     judged: dict[str, list[Evaluation]] = {name: [] for name in requests}
     for life in range(arguments.lives):

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
 from dataclasses import replace
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from kernelbench_pairs import Pair, kernelbench_pairs
+from kernelbench_pairs import Pair, kernelbench_pairs, kernelbench_root
 from machine import describe_machine
 
 from kernel_core.config import GymConfig
@@ -43,10 +42,7 @@ def main() -> int:
     )
     parser.add_argument("--write", action="store_true", help="write the table to docs/results")
     arguments = parser.parse_args()
-    root = Path(os.environ.get("KERNELBENCH_ROOT", ""))
-    if not (root / "KernelBench" / "level1").is_dir():
-        print("KERNELBENCH_ROOT must name a checkout of KernelBench", file=sys.stderr)
-        return 2
+    root = kernelbench_root()
     arguments.work.mkdir(parents=True, exist_ok=True)
     pairs = [
         replace(pair, warps=warps) for pair in kernelbench_pairs(root) for warps in (0, *arguments.warps)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +35,15 @@ class Pair:
         """The candidate's text."""
         text = self.kernel.read_text()
         return _with_warps(text, self.warps) if self.warps else text
+
+
+def kernelbench_root() -> Path:
+    """The checkout of KernelBench that KERNELBENCH_ROOT names; without one the script ends with 2."""
+    root = os.environ.get("KERNELBENCH_ROOT")
+    if root is None or not (Path(root) / "KernelBench" / "level1").is_dir():
+        print("KERNELBENCH_ROOT must name a checkout of KernelBench", file=sys.stderr)
+        raise SystemExit(2)
+    return Path(root)
 
 
 def kernelbench_pairs(root: Path) -> list[Pair]:

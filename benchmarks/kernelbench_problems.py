@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kernelbench_pairs import kernelbench_root
 from machine import describe_machine
 from rich.console import Console
 from rich.table import Table
@@ -79,14 +79,11 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the secret inputs")
     parser.add_argument("--write", action="store_true", help="write the table to docs/results")
     arguments = parser.parse_args()
-    root = os.environ.get("KERNELBENCH_ROOT")
-    if root is None or not (Path(root) / "KernelBench" / "level1").is_dir():
-        print("KERNELBENCH_ROOT must name a checkout of KernelBench", file=sys.stderr)
-        return 2
+    root = kernelbench_root()
     started = time.monotonic()
     pairs = [(key, kind) for key in arguments.only for kind in ("honest", "wrong")]
     with ThreadPoolExecutor(arguments.jobs) as pool:
-        judged = list(pool.map(lambda pair: _judge(Path(root), *pair, arguments), pairs))
+        judged = list(pool.map(lambda pair: _judge(root, *pair, arguments), pairs))
     seconds = time.monotonic() - started
     _show(judged)
     faults = [one for one in judged if not one.right]

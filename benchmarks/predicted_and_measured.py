@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from kernelbench_pairs import Pair, kernelbench_pairs
+from kernelbench_pairs import Pair, kernelbench_pairs, kernelbench_root
 from kernelbench_problems import CPU_SIZES
 from machine import describe_machine
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -39,10 +39,7 @@ def main() -> int:
     parser.add_argument("--measured", type=Path, default=RESULTS / "judge_h200.json")
     parser.add_argument("--write", action="store_true", help="write docs/results/prediction.md and .png")
     arguments = parser.parse_args()
-    root = Path(os.environ.get("KERNELBENCH_ROOT", ""))
-    if not (root / "KernelBench" / "level1").is_dir():
-        print("KERNELBENCH_ROOT must name a checkout of KernelBench", file=sys.stderr)
-        return 2
+    root = kernelbench_root()
     measured = json.loads(arguments.measured.read_text())["all"]
     honest = [pair for pair in kernelbench_pairs(root) if pair.kind == "honest"]
     rows = _compare(honest, _predict(honest), measured["candidates"])

@@ -126,7 +126,7 @@ class CudaJudge(Judge):
     def _decide_in_room(
         self, reference: Reference, like: Trial, baseline: Baseline, seed: int, case: Case
     ) -> None:
-        case.footprint = int(_FOOTPRINT * like.num_bytes) + reference.num_bytes
+        case.footprint = _footprint(reference, like)
         clocked: Clocked | None = None
         self._lay_table(case, like)
         with self._bench.converse("runner") as talk:
@@ -203,8 +203,8 @@ class CudaJudge(Judge):
         with self._lock:
             lock = self._baseline_locks.setdefault(reference.key, threading.Lock())
         # Room first: who has all of it never waits for somebody who wants some.
-        size, footprint = arena_bytes(like), int(_FOOTPRINT * like.num_bytes) + reference.num_bytes
-        with self._waiting.take(size), self._working.take(footprint), lock:
+        waiting, working = arena_bytes(like), _footprint(reference, like)
+        with self._waiting.take(waiting), self._working.take(working), lock:
             known = self._baselines.get(reference)
             if known is None:
                 known = self._measure_baseline(reference, like)
@@ -293,6 +293,11 @@ class CudaJudge(Judge):
         if key not in self._draws:
             keep(self._draws, key, super()._choose_draws(reference, seed), 1024)
         return self._draws[key]
+
+
+def _footprint(reference: Reference, like: Trial) -> int:
+    """Memory that a candidate may need while it works."""
+    return int(_FOOTPRINT * like.num_bytes) + reference.num_bytes
 
 
 def _in_doubt(clocked: Clocked, works: Sequence[DeviceWork]) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,28 @@ from kernel_core.store import Store
 EXPLOITS = Path(__file__).parents[1] / "exploits"
 PROBLEMS = {file.stem: load_file(file) for file in sorted((EXPLOITS / "problems").glob("*.py"))}
 HEAD = "import torch\nimport torch.nn as nn\nimport triton\nimport triton.language as tl\n\n"
+
+
+def header_of(file: Path) -> dict[str, str]:
+    """What a candidate's file says of itself in its first lines: `# problem:`, `# expect:` and others."""
+    return dict(re.findall(r"^# (problem|expect|cuda|deadline): (.*)$", file.read_text(), re.MULTILINE))
+
+
+def judged_with_neighbours(
+    gym: PooledGym, files: Sequence[Path], count: int, request: Callable[[Path], JudgeRequest]
+) -> Callable[[Path], Evaluation]:
+    """Gives the evaluation of one of `files`, judged side by side with its `count` neighbours, which the same
+    process will ask for next."""
+    known: dict[Path, Evaluation] = {}
+
+    def judged(file: Path) -> Evaluation:
+        if file not in known:
+            start = files.index(file) // count * count
+            together = files[start : start + count]
+            known.update(zip(together, gym.judge([request(one) for one in together]), strict=True))
+        return known[file]
+
+    return judged
 
 
 @pytest.fixture(scope="session")

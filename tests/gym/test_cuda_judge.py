@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +14,8 @@ from kernel_core.gym.pool import PooledGym
 from kernel_core.gym.protocol import JudgeRequest
 from kernel_core.records import Candidate, Constant, Evaluation, Problem, Verdict
 
+from .conftest import header_of, judged_with_neighbours
+
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine"),
@@ -23,10 +24,6 @@ pytestmark = [
 _EXPLOITS = sorted((Path(__file__).parents[1] / "exploits").glob("*.py"))
 _SIDE_BY_SIDE = 50
 _HONEST = [file for file in _EXPLOITS if file.stem.startswith("honest_")]
-
-
-def _header(file: Path) -> dict[str, str]:
-    return dict(re.findall(r"^# (problem|expect|cuda): (.*)$", file.read_text(), re.MULTILINE))
 
 
 @pytest.fixture(scope="module")
@@ -38,30 +35,21 @@ def cuda_gym() -> Iterator[PooledGym]:
 
 @pytest.fixture(scope="module")
 def evaluation_of(cuda_gym: PooledGym, problems: dict[str, Problem]) -> Callable[[Path], Evaluation]:
-    """The evaluation of an exploit or control, judged side by side with its neighbours, at the small sizes
-    that its expectation is written for."""
-    known: dict[Path, Evaluation] = {}
+    """The evaluation of an exploit or control, at the small sizes that its expectation is written for."""
 
     def request(file: Path) -> JudgeRequest:
-        problem = problems[_header(file)["problem"]]
+        problem = problems[header_of(file)["problem"]]
         candidate = Candidate.from_source(file.read_text())
         return JudgeRequest(problem=problem, candidate=candidate, sizes=problem.cpu_constants)
 
-    def judged(file: Path) -> Evaluation:
-        if file not in known:
-            start = _EXPLOITS.index(file) // _SIDE_BY_SIDE * _SIDE_BY_SIDE
-            files = _EXPLOITS[start : start + _SIDE_BY_SIDE]
-            known.update(zip(files, cuda_gym.judge([request(one) for one in files]), strict=True))
-        return known[file]
-
-    return judged
+    return judged_with_neighbours(cuda_gym, _EXPLOITS, _SIDE_BY_SIDE, request)
 
 
 @pytest.mark.parametrize("file", _EXPLOITS, ids=lambda file: file.stem)
 def test_candidate_gets_the_verdict_it_deserves_on_a_gpu(
     file: Path, evaluation_of: Callable[[Path], Evaluation]
 ) -> None:
-    header, evaluation = _header(file), evaluation_of(file)
+    header, evaluation = header_of(file), evaluation_of(file)
     expected = header.get("cuda", header["expect"])
     if expected == "not correct":
         assert not evaluation.correct, evaluation.feedback
@@ -73,7 +61,7 @@ def test_candidate_gets_the_verdict_it_deserves_on_a_gpu(
 def test_honest_kernels_are_timed_at_full_size(
     file: Path, cuda_gym: PooledGym, problems: dict[str, Problem]
 ) -> None:
-    problem = problems[_header(file)["problem"]]
+    problem = problems[header_of(file)["problem"]]
     request = JudgeRequest(problem=problem, candidate=Candidate.from_source(file.read_text()))
     [evaluation] = cuda_gym.judge([request])
     assert evaluation.correct, evaluation.feedback
