@@ -52,7 +52,9 @@ class Case:
     """Lent to this candidate for all its inputs and outputs; None where each delivery makes its own."""
     room: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     """Given back when the candidate is done."""
-    footprint: int = 0
+    arena_bytes: int = 0
+    needs_bytes: int = 0
+    """Of a GPU's memory: for an arena, and with all else."""
     ran_out_of_memory: bool = False
     """Of a GPU's, which may have been full of others' work."""
     own_kernel_share: float | None = None

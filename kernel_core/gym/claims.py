@@ -19,6 +19,7 @@ _Name = Annotated[StrictStr, Field(max_length=200)]
 _Text = Annotated[StrictStr, Field(max_length=4000)]
 _Line = Annotated[StrictInt, Field(ge=0, le=10_000_000)]
 _Count = Annotated[StrictInt, Field(ge=0, le=1 << 62)]
+_OUT_OF_MEMORY = "OutOfMemoryError"
 
 
 class Claim(BaseModel):
@@ -36,6 +37,11 @@ class Failure(Claim):
     message: _Text
     line: _Line
     by_compiler: StrictBool
+
+    @property
+    def ran_out_of_memory(self) -> bool:
+        """Of a GPU's."""
+        return self.error == _OUT_OF_MEMORY
 
 
 class Loaded(Claim):

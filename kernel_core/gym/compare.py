@@ -21,8 +21,10 @@ RELATIVE_TOLERANCE = {"float64": 1e-4, "float32": 1e-4, "float16": 1e-2, "bfloat
 _ALLOWANCE_CAP = 1e-2
 """The allowance for honest errors never exceeds this share of the value, or of a typical one."""
 _SMALLEST_TOLERANCE = 1e-6
-_CHUNK = 1 << 26
-"""Elements compared at a time, so that huge outputs need little memory beside themselves."""
+_CHUNK, _EXACT_CHUNK = 1 << 26, 1 << 24
+"""Elements compared at a time, plainly and in float64, so that huge outputs need little memory beside
+themselves."""
+_DESCRIBED_CHUNKS = 16
 
 
 def compare_outputs(
@@ -59,27 +61,52 @@ def _check_form(leaf: Any, wanted: Expected) -> str | None:
 
 
 def compare_values(got: torch.Tensor, wanted: Expected) -> str | None:
-    """None when all elements pass, else the worst one and the share that fails."""
-    true = wanted.value.reshape(-1)
-    flat = got.reshape(-1)
-    worst, num_bad = _Worst(), 0
-    if wanted.dtype not in RELATIVE_TOLERANCE:
-        for start in range(0, true.numel(), _CHUNK):
-            mine, theirs = flat[start : start + _CHUNK], true[start : start + _CHUNK].to(got.dtype)
-            bad = mine != theirs
-            num_bad += worst.look(bad, bad.double(), start)
-    else:
-        relative, scale = RELATIVE_TOLERANCE[wanted.dtype], _typical_size(true)
-        floor = max(relative * min(1.0, scale), _SMALLEST_TOLERANCE)
-        if _is_plainly_close(flat, true, relative, floor):
-            return None
-        for start in range(0, true.numel(), _CHUNK):
-            mine, theirs = flat[start : start + _CHUNK], true[start : start + _CHUNK]
-            largest = _ALLOWANCE_CAP * theirs.abs().double().clamp(min=scale)
-            honest = torch.minimum(allowed_error(wanted.allowance, theirs), largest)
-            bad, excess = _exceeds(mine, theirs, relative, floor + honest)
-            num_bad += worst.look(bad, torch.where(torch.isnan(excess), torch.inf, excess), start)
-    return None if not num_bad else _describe(got, wanted.value, worst.position, num_bad)
+    """None when all elements pass, else the worst one and the share that fails. Of huge outputs that fail,
+    what follows the first element that does is looked at here and there."""
+    comparison = _Comparison(got, wanted)
+    worst, num_bad, num_seen = _Worst(), 0, 0
+    stride = -(-len(comparison.starts) // _DESCRIBED_CHUNKS)
+    for number, start in enumerate(comparison.starts):
+        if num_bad and number % stride:
+            continue
+        bad, badness = comparison.look(start)
+        num_seen += bad.numel()
+        num_bad += worst.look(bad, badness, start)
+    return None if not num_bad else _describe(got, wanted.value, worst.position, num_bad / num_seen)
+
+
+def all_pass(got: torch.Tensor, wanted: Expected) -> bool:
+    """Whether all elements pass: `compare_values` for those who do not ask which does not."""
+    comparison = _Comparison(got, wanted)
+    return not any(bool(comparison.look(start)[0].any()) for start in comparison.starts)
+
+
+class _Comparison:
+    """An output and what is expected, chunk by chunk; there are none where all is plainly well."""
+
+    def __init__(self, got: torch.Tensor, wanted: Expected) -> None:
+        self._got, self._true = got.reshape(-1), wanted.value.reshape(-1)
+        self._allowance = wanted.allowance
+        self._is_exact = wanted.dtype not in RELATIVE_TOLERANCE
+        self._chunk = _CHUNK
+        if not self._is_exact:
+            self._relative, self._scale = RELATIVE_TOLERANCE[wanted.dtype], _typical_size(self._true)
+            self._floor = max(self._relative * min(1.0, self._scale), _SMALLEST_TOLERANCE)
+            self._chunk = _EXACT_CHUNK
+        is_well = not self._is_exact and _is_plainly_close(self._got, self._true, self._relative, self._floor)
+        self.starts = range(0, 0 if is_well else self._true.numel(), self._chunk)
+
+    def look(self, start: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Which elements of the chunk fail, and how badly."""
+        here = slice(start, start + self._chunk)
+        mine, theirs = self._got[here], self._true[here]
+        if self._is_exact:
+            bad = mine != theirs.to(mine.dtype)
+            return bad, bad.double()
+        largest = _ALLOWANCE_CAP * theirs.abs().double().clamp(min=self._scale)
+        honest = torch.minimum(allowed_error(self._allowance, theirs), largest)
+        bad, excess = _exceeds(mine, theirs, self._relative, self._floor + honest)
+        return bad, torch.where(torch.isnan(excess), torch.inf, excess)
 
 
 def _typical_size(true: torch.Tensor) -> float:
@@ -131,10 +158,9 @@ class _Worst:
         return count
 
 
-def _describe(got: torch.Tensor, true: torch.Tensor, position: int, num_bad: int) -> str:
+def _describe(got: torch.Tensor, true: torch.Tensor, position: int, share_of_bad: float) -> str:
     index = [int(i) for i in torch.unravel_index(torch.tensor(position), got.shape)] if got.dim() else []
-    share = 100 * num_bad / got.numel()
-    percent = f"{share:.0f}" if share >= 1 else "<1"
+    percent = f"{100 * share_of_bad:.0f}" if share_of_bad >= 0.01 else "<1"
     got_text, true_text = _number(got.reshape(-1)[position]), _number(true.reshape(-1)[position])
     place = f"at {index} " if index else ""
     return f"{place}is {got_text}, expected {true_text}; {percent} % of values differ"

@@ -32,7 +32,7 @@ class CpuJudge(Judge):
             self._gate.check(case)
         if case.verdict is not None or self._strict or not self._has_trace(case):
             return
-        unseen = self._unseen(reference, seed, "replay")
+        unseen = self._unseen(reference, seed, "replay", case)
         with self._bench.converse("replay") as talk:
             works = replay_counts(case, reference, unseen, talk)
         if works is not None:

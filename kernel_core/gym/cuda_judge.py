@@ -40,18 +40,19 @@ from kernel_core.store import Store
 _SMALL_BYTES, _LARGE_BYTES = 64 << 20, 1 << 30
 """Inputs of large trials are not kept but drawn again; of small ones more timed calls are verified."""
 _VERIFIED_OF_SMALL = 6
-_WAITING_SHARE, _WORKING_SHARE, _TORCH_SHARE = 0.3, 0.27, 0.32
-"""Of the GPU's memory: for arenas of candidates, which have them while they compile too; for candidates at
-work; and for this process, where one trial is made at a time. The rest is for everybody's contexts."""
+_ROOM_SHARE, _TORCH_SHARE = 0.5, 0.4
+"""Of the GPU's memory: for candidates and what they are lent; and for this process, which has what is
+expected of them, and makes one trial at a time. The rest is for everybody's contexts."""
 _KEPT_SHARE, _REFERENCES_SHARE = 0.08, 0.5
 """What this process keeps, and how much of that for references; trials have the rest."""
 _TORCH_SHARE_ALONE = 0.9
-_FOOTPRINT = 1.5
-"""Memory that a candidate at work may need beside its arena and its weights, in units of inputs and outputs.
-Who needs more is judged again with nobody beside it."""
+_FOOTPRINT, _FOOTPRINT_OF_REFERENCES = 0.9, 2.0
+"""Memory that a pass may need beside its arena and its weights, in units of inputs and outputs. Who needs
+more and does not find it is judged again with nobody beside it."""
+_HEAVY_BYTES = 1 << 30
+"""Larger weights are promised room before they are handed over, and as long as there is a copy of them."""
 _GROUP = 16
 """Candidates of one problem that share secret inputs."""
-_OUT_OF_MEMORY = "OutOfMemoryError"
 _AS_CANDIDATE = {
     "eager": "\n\nModelNew = Model\n",
     "compile": "\n\ndef ModelNew(*arguments):\n    return torch.compile(Model(*arguments))\n",
@@ -76,11 +77,10 @@ class CudaJudge(Judge):
         total_bytes = self._gpu.total_bytes
         # What torch holds back for itself would be missing to the candidates.
         torch.cuda.set_per_process_memory_fraction(_TORCH_SHARE)
-        self._waiting = Room(int(_WAITING_SHARE * total_bytes))
-        self._working = Room(int(_WORKING_SHARE * total_bytes))
-        self._arenas = ArenaPool(int(_WAITING_SHARE * total_bytes))
+        self._room = Room(int(_ROOM_SHARE * total_bytes))
+        self._arenas = ArenaPool()
         self._kept_bytes = int(_KEPT_SHARE * total_bytes)
-        self._outlines: OrderedDict[str, Trial] = OrderedDict()
+        self._outlines: dict[str, Trial] = {}
         self._baseline_locks: dict[str, threading.Lock] = {}
         self._draws: OrderedDict[str, list[tuple[str, Draw]]] = OrderedDict()
         self._groups: OrderedDict[str, list[int]] = OrderedDict()
@@ -93,7 +93,7 @@ class CudaJudge(Judge):
         with contextlib.suppress(torch.cuda.OutOfMemoryError, _TooLittleMemory):
             return super().evaluate(request, seed)
         torch.cuda.empty_cache()
-        with self._waiting.take(self._waiting.num_bytes), self._working.take(self._working.num_bytes):
+        with self._room.take(self._room.num_bytes):
             self._trials.clear()
             torch.cuda.empty_cache()
             torch.cuda.set_per_process_memory_fraction(_TORCH_SHARE_ALONE)
@@ -105,6 +105,7 @@ class CudaJudge(Judge):
                     "or smaller sizes (--set)"
                 ) from error
             finally:
+                torch.cuda.empty_cache()
                 torch.cuda.set_per_process_memory_fraction(_TORCH_SHARE)
 
     def _decide(self, request: JudgeRequest, seed: int, case: Case) -> None:
@@ -120,70 +121,67 @@ class CudaJudge(Judge):
         finally:
             self._clear_away(case)
             case.keep_memory(())
-        if case.ran_out_of_memory and not self._working.is_all_mine():
+        if case.ran_out_of_memory and not self._room.is_all_mine():
             raise _TooLittleMemory(case.detail)
 
     def _decide_in_room(
         self, reference: Reference, like: Trial, baseline: Baseline, seed: int, case: Case
     ) -> None:
-        case.footprint = _footprint(reference, like)
-        clocked: Clocked | None = None
-        self._lay_table(case, like)
-        with self._bench.converse("runner") as talk:
-            if self._try_all(talk, reference, seed, case):
-                hidden = self._hidden_trials(reference, like, seed, case)
-                clocked = self._stopwatch.clock(talk, reference, like, hidden, case, baseline)
-        # While the trace is compiled again, others may have the memory.
-        self._clear_away(case)
+        case.arena_bytes = arena_bytes(like)
+        case.needs_bytes = self._needed_bytes(reference, like, _FOOTPRINT)
+        is_heavy = reference.num_bytes > _HEAVY_BYTES
+        if is_heavy:
+            self._take_room(case)
+        clocked = self._try_and_clock(reference, like, baseline, seed, case)
+        if not is_heavy:
+            # While the trace is compiled again, others may have the memory.
+            self._clear_away(case)
         if case.verdict is not None or clocked is None:
             return
         replayed_ms: float | None = None
         if not self._strict:
             with case.phase("replay"):
-                replayed_ms = self._replay(reference, like, clocked, seed, case)
+                replayed_ms = self._replay(reference, clocked, seed, case)
             if replayed_ms is None:
                 return
         self._stopwatch.conclude(clocked, baseline, reference, like, replayed_ms, case)
 
-    def _lay_table(self, case: Case, like: Trial) -> None:
-        """An arena for inputs and outputs, and room for it, until `_clear_away`."""
+    def _try_and_clock(
+        self, reference: Reference, like: Trial, baseline: Baseline, seed: int, case: Case
+    ) -> Clocked | None:
+        with self._bench.converse("runner") as talk:
+            if not self._try_all(talk, reference, seed, case):
+                return None
+            hidden = self._hidden_trials(reference, like, seed, case)
+            return self._stopwatch.clock(talk, reference, like, hidden, case, baseline)
+
+    def _take_room(self, case: Case) -> None:
+        """Memory to work in, until `_clear_away`."""
+        case.room.enter_context(self._room.take(case.needs_bytes))
+        self._arenas.shrink(self._room.free_bytes)
+
+    def _lay_table(self, case: Case) -> None:
+        """See `Judge`: room, and an arena, until `_clear_away`."""
         if case.arena is None:
-            size = arena_bytes(like)
-            case.room.enter_context(self._waiting.take(size))
-            case.arena = case.room.enter_context(self._arenas.lend(size))
+            self._take_room(case)
+            case.arena = case.room.enter_context(self._arenas.lend(case.arena_bytes))
 
     def _clear_away(self, case: Case) -> None:
         case.arena = None
         case.room.close()
 
     @contextlib.contextmanager
-    def _turn(self, case: Case) -> Iterator[None]:
-        """Room to work in, from the first pass to the end; a turn for this pass."""
-        case.room.enter_context(self._working.take(case.footprint))
-        with self._bench.share():
-            yield
-
-    @contextlib.contextmanager
     def _alone(self, case: Case) -> Iterator[None]:
         with self._bench.alone(), case.phase("replay alone"):
             yield
 
-    @contextlib.contextmanager
-    def _turn_at_table(self, case: Case, like: Trial) -> Iterator[None]:
-        self._lay_table(case, like)
-        with self._turn(case):
-            yield
-
-    def _replay(
-        self, reference: Reference, like: Trial, clocked: Clocked, seed: int, case: Case
-    ) -> float | None:
+    def _replay(self, reference: Reference, clocked: Clocked, seed: int, case: Case) -> float | None:
         """Device time of the replayed trace, in milliseconds; None when the work is not the candidate's."""
         if not self._has_trace(case):
             return None
-        with case.phase("expected"):
-            unseen = self._unseen(reference, seed, "replay")
+        unseen = self._unseen(reference, seed, "replay", case)
         with self._bench.converse("replay") as talk:
-            turns = functools.partial(self._turn_at_table, case, like), functools.partial(self._alone, case)
+            turns = self._bench.share, functools.partial(self._alone, case)
             works = replay_times(case, reference, unseen, talk, turns, functools.partial(_in_doubt, clocked))
         return weigh_times(case, works) if works is not None else None
 
@@ -202,14 +200,21 @@ class CudaJudge(Judge):
             return known
         with self._lock:
             lock = self._baseline_locks.setdefault(reference.key, threading.Lock())
-        # Room first: who has all of it never waits for somebody who wants some.
-        waiting, working = arena_bytes(like), _footprint(reference, like)
-        with self._waiting.take(waiting), self._working.take(working), lock:
+        # Who has all the room does not wait for somebody who wants some.
+        with contextlib.nullcontext() if self._room.is_all_mine() else lock:
             known = self._baselines.get(reference)
             if known is None:
-                known = self._measure_baseline(reference, like)
+                with self._room.take(self._needed_bytes(reference, like, _FOOTPRINT_OF_REFERENCES)):
+                    self._arenas.shrink(self._room.free_bytes)
+                    known = self._measure_baseline(reference, like)
                 self._baselines.put(reference, known)
             return known
+
+    def _needed_bytes(self, reference: Reference, like: Trial, footprint: float) -> int:
+        """Memory for a candidate at work: its arena, what it makes itself, and weights. All that there is
+        belongs to those who are judged again."""
+        wanted = arena_bytes(like) + int(footprint * like.num_bytes) + reference.num_bytes
+        return min(wanted, self._room.num_bytes - 1)
 
     def _measure_baseline(self, reference: Reference, like: Trial) -> Baseline:
         with self._arenas.lend(arena_bytes(like)) as bed, self._bench.converse("runner") as talk:
@@ -222,16 +227,11 @@ class CudaJudge(Judge):
             answer = talk.ask(header, (Loaded, NotLoaded), descriptors=descriptors, turn=self._bench.share)
             arena.close()
             if not (isinstance(answer, Answer) and isinstance(answer.claim, Loaded)):
-                raise self._cannot_time(reference, _say(answer))
+                raise _cannot_time(reference, answer)
             clocked = self._stopwatch.calls(talk, reference, like, [], bed)
         if not isinstance(clocked, Clocked):
-            raise self._cannot_time(reference, _say(clocked))
+            raise _cannot_time(reference, clocked)
         return Baseline(timing=summarize(clocked), overhead_ms=clocked.overhead_ms)
-
-    def _cannot_time(self, reference: Reference, reason: str) -> Exception:
-        if reason.startswith(_OUT_OF_MEMORY):
-            return _TooLittleMemory(reason)
-        return NotAProblem(f"the reference of {reference.problem.id} cannot be timed: {reason}")
 
     # What is kept ---------------------------------------------------------------------------------
 
@@ -252,11 +252,9 @@ class CudaJudge(Judge):
         return found
 
     def _outline(self, reference: Reference, seed: int) -> Trial:
+        """What all trials of a problem look like."""
         if reference.key not in self._outlines:
-            first = self._trial(reference, seed, "trial 0", "own")
-            with self._bench.share():
-                whole = replace(first, inputs=reference.inputs_of(first))
-            keep(self._outlines, reference.key, outline(whole), 1024)
+            self._trial(reference, seed, self._first_label("own"), "own")
         return self._outlines[reference.key]
 
     def _trial(self, reference: Reference, seed: int, label: str, draw: Draw) -> Trial:
@@ -277,14 +275,11 @@ class CudaJudge(Judge):
                     if alike is None
                     else reference.trial_like(alike, number)
                 )
-                large = trial.num_bytes > _LARGE_BYTES
-                if large:
+                self._outlines.setdefault(reference.key, outline(trial))
+                if trial.num_bytes > _LARGE_BYTES:
                     trial = replace(trial, inputs=[])
                 self._trials[key] = trial
                 shrink(self._trials, int((1 - _REFERENCES_SHARE) * self._kept_bytes))
-                if large:
-                    # What torch holds back would be missing to the candidates.
-                    torch.cuda.empty_cache()
             return trial
 
     def _choose_draws(self, reference: Reference, seed: int) -> list[tuple[str, Draw]]:
@@ -295,16 +290,18 @@ class CudaJudge(Judge):
         return self._draws[key]
 
 
-def _footprint(reference: Reference, like: Trial) -> int:
-    """Memory that a candidate may need while it works."""
-    return int(_FOOTPRINT * like.num_bytes) + reference.num_bytes
-
-
 def _in_doubt(clocked: Clocked, works: Sequence[DeviceWork]) -> bool:
     """Whether times that others may have lengthened could do the candidate wrong, or right: what decides
     between its kernels and the library's, or against what its process claims, is measured alone."""
     shared = any(not work.own for work in works)
     return shared or contradicts(clocked, sum(work.device_ms for work in works))
+
+
+def _cannot_time(reference: Reference, outcome: Answer | Died | Failure | str) -> Exception:
+    claim = outcome.claim if isinstance(outcome, Answer) else outcome
+    if isinstance(claim, Failure) and claim.ran_out_of_memory:
+        return _TooLittleMemory(_say(outcome))
+    return NotAProblem(f"the reference of {reference.problem.id} cannot be timed: {_say(outcome)}")
 
 
 def _say(outcome: Answer | Died | Failure | str) -> str:

@@ -116,9 +116,7 @@ class ArenaPool:
     """Arenas that are lent out, one borrower at a time, and kept for the next one: the driver clears new
     memory, at about 3 ms a gigabyte. Give an arena back only when no process of the borrower's lives."""
 
-    def __init__(self, num_bytes: int) -> None:
-        self._num_bytes = num_bytes
-        self._lent_bytes = 0
+    def __init__(self) -> None:
         self._free: list[DeviceArena] = []
         self._lock = threading.Lock()
 
@@ -130,9 +128,12 @@ class ArenaPool:
             yield arena
         finally:
             with self._lock:
-                self._lent_bytes -= arena.num_bytes
                 self._free.append(arena)
-                self._shrink()
+
+    def shrink(self, num_bytes: int) -> None:
+        """Close the oldest of those that nobody has, until the rest is no larger than this."""
+        with self._lock:
+            self._shrink(num_bytes)
 
     def _take(self, num_bytes: int) -> DeviceArena:
         with self._lock:
@@ -140,23 +141,18 @@ class ArenaPool:
             if fitting:
                 arena = min(fitting, key=lambda one: one.num_bytes)
                 self._free.remove(arena)
-            self._lent_bytes += arena.num_bytes if fitting else num_bytes
-            self._shrink()
             return arena if fitting else self._create(num_bytes)
 
     def _create(self, num_bytes: int) -> DeviceArena:
         try:
             return DeviceArena.create(num_bytes)
         except torch.cuda.OutOfMemoryError:
-            self._shrink(everything=True)
+            self._shrink(0)
             torch.cuda.empty_cache()
             return DeviceArena.create(num_bytes)
 
-    def _shrink(self, everything: bool = False) -> None:
-        """Close the oldest of those that nobody has, until all fit."""
-        while self._free and (
-            everything or self._lent_bytes + sum(one.num_bytes for one in self._free) > self._num_bytes
-        ):
+    def _shrink(self, num_bytes: int) -> None:
+        while sum(one.num_bytes for one in self._free) > num_bytes:
             self._free.pop(0).close()
 
 

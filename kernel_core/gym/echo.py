@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import torch
 
-from kernel_core.gym.compare import compare_values
+from kernel_core.gym.compare import all_pass
 from kernel_core.gym.reference import Expected
 
 Launch = Callable[[dict[str, Any]], None]
@@ -88,7 +88,7 @@ def _play_and_keep(player: Player) -> tuple[_Written, list[torch.Tensor]]:
 def _is(tensor: torch.Tensor, want: Expected) -> bool:
     if tensor.numel() != want.value.numel() or tensor.is_floating_point() != want.value.is_floating_point():
         return False
-    return compare_values(tensor.reshape(want.shape).to(want.value.dtype), want) is None
+    return all_pass(tensor.reshape(want.shape).to(want.value.dtype), want)
 
 
 class _Written:

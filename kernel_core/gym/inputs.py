@@ -23,12 +23,21 @@ _LARGEST_TIE = 1.5
 _EDGES = (0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0**-14, -(2.0**-14), 100.0, -100.0)
 
 
-def redraw(value: Any, draw: Draw) -> Any:
-    """`value` with its floating-point tensors from another family, under torch's global generator."""
+def redraw(values: list[Any], draw: Draw) -> list[Any]:
+    """`values` with their floating-point tensors from another family, under torch's global generator. The
+    list is emptied, because large tensors have no room beside one another."""
+    values.reverse()
+    return [_redraw(values, draw) for _ in range(len(values))]
+
+
+def _redraw(values: list[Any], draw: Draw) -> Any:
+    value = values.pop()
     if isinstance(value, torch.Tensor) and value.is_floating_point() and draw != "own":
-        return _FAMILIES[draw](value.shape).to(value.dtype)
+        shape, dtype = value.shape, value.dtype
+        del value
+        return _FAMILIES[draw](shape).to(dtype)
     if isinstance(value, list | tuple):
-        return type(value)(redraw(item, draw) for item in value)
+        return type(value)(redraw(list(value), draw))
     return value
 
 

@@ -8,12 +8,10 @@ device share; `cpu_judge` predicts times, `cuda_judge` measures them.
 from __future__ import annotations
 
 import ast
-import contextlib
 import functools
 import threading
 import time
 from collections import OrderedDict
-from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from kernel_core.config import GymConfig
@@ -84,6 +82,7 @@ class Judge:
         with case.phase("load"):
             loaded = self._load(talk, reference, case)
         for label, draw in draws if loaded else ():
+            self._lay_table(case)
             with case.phase("expected"):
                 trial = self._trial(reference, seed, label, draw)
             with case.phase("runs" if case.trials_passed else "first run"):
@@ -105,6 +104,7 @@ class Judge:
             case Answer(claim=NotLoaded() as failure):
                 self._check_cage(failure.features, case)
                 stage = Verdict.NOT_COMPILED if failure.failed == "import" else Verdict.CRASHED
+                case.ran_out_of_memory = failure.ran_out_of_memory
                 case.fail(stage, _last_line(failure.error, failure.message), failure.line)
                 return False
             case Answer(claim=Loaded() as loaded):
@@ -121,7 +121,7 @@ class Judge:
                 delivery.header | {"trace": last},
                 (Ran, Raised),
                 descriptors=(delivery.arena.descriptor,),
-                turn=functools.partial(self._turn, case),
+                turn=self._bench.share,
                 take_descriptors=True,
             )
             if isinstance(answer, Answer):
@@ -149,7 +149,7 @@ class Judge:
             # On a CPU nothing compiles here; the compile gate says so of each launch.
             refused = claim.by_compiler and self._bench.device == "cuda"
             stage = Verdict.NOT_COMPILED if refused else Verdict.CRASHED
-            case.ran_out_of_memory = claim.error == "OutOfMemoryError"
+            case.ran_out_of_memory = claim.ran_out_of_memory
             case.fail(stage, _last_line(claim.error, claim.message), claim.line)
             return False
         case.trace, case.constants = claim.trace, bytes(answer.blob)
@@ -173,9 +173,8 @@ class Judge:
             case.fail(Verdict.WRONG, fault + ("" if trial.draw == "own" else f" ({trial.draw} inputs)"))
         return fault is None
 
-    def _turn(self, case: Case) -> contextlib.AbstractContextManager[None]:
-        """What a candidate waits for before its pass uses the device."""
-        return self._bench.share()
+    def _lay_table(self, case: Case) -> None:
+        """Whatever a candidate needs to be there before its first pass; nothing, usually."""
 
     def _choose_draws(self, reference: Reference, seed: int) -> list[tuple[str, Draw]]:
         """The problem's own draws, and last one of a family that the reference can take."""
@@ -188,6 +187,8 @@ class Judge:
 
     def _first_label(self, draw: Draw) -> str:
         """Of the first trial with inputs of a family."""
+        if self._strict:
+            return f"{kernelbench.SEEDS[0]}"
         return "trial 0" if draw == "own" else f"trial {self._num_own}"
 
     def _has_trace(self, case: Case) -> bool:
@@ -199,12 +200,17 @@ class Judge:
             case.fail(Verdict.HACKED, "its work could not be traced")
         return case.verdict is None
 
-    def _unseen(self, reference: Reference, seed: int, label: str) -> Unseen:
+    def _unseen(self, reference: Reference, seed: int, label: str, case: Case) -> Unseen:
         """What to replay a trace on: inputs of the last family that the candidate was tried with."""
         _, draw = self._choose_draws(reference, seed)[-1]
-        trial = self._trial(reference, seed, label, draw)
-        others = replace(trial, seed=self._number(seed, "others", draw), inputs=[])
-        return Unseen(trial, functools.partial(reference.inputs_of, others))
+
+        def make_trial() -> Trial:
+            self._lay_table(case)
+            with case.phase("expected"):
+                return self._trial(reference, seed, label, draw)
+
+        others = self._number(seed, "others", draw)
+        return Unseen(make_trial, functools.partial(reference.draw, others, draw))
 
     def _check_cage(self, features: tuple[str, ...], case: Case) -> None:
         case.sandbox = features

@@ -105,7 +105,7 @@ class Reference:
             numpy.random.seed(seed % 2**32)
             inputs = self._program.inputs()
             with torch.device(self.device):
-                return [redraw(value, draw) for value in inputs]
+                return redraw(inputs, draw)
 
     @property
     def num_bytes(self) -> int:

@@ -144,11 +144,11 @@ def _run_trial(
             output = model(*inputs)
         nesting, leaves = flatten(output)
         _write_outputs(leaves, slots, arena)
-        answer |= {"nesting": nesting, "leaves": [describe_leaf(leaf) for leaf in leaves]}
+        given = {"nesting": nesting, "leaves": [describe_leaf(leaf) for leaf in leaves]}
         if not header["trace"]:
-            return answer, b"", ()
+            return answer | given, b"", ()
         trace, blob, descriptors = _trace(recorder, leaves)
-        return answer | {"trace": trace}, blob, descriptors
+        return answer | given | {"trace": trace}, blob, descriptors
     except BaseException as error:
         return answer | {"failed": "forward", **describe_error(error, path)}, b"", ()
 

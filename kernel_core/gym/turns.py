@@ -81,6 +81,12 @@ class Room:
                 self._taken -= num_bytes
                 self._changed.notify_all()
 
+    @property
+    def free_bytes(self) -> int:
+        """Promised to nobody."""
+        with self._changed:
+            return self.num_bytes - self._taken
+
     def is_all_mine(self) -> bool:
         """Whether this thread has taken everything."""
         return getattr(self._mine, "num_bytes", 0) == self.num_bytes

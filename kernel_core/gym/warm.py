@@ -82,9 +82,13 @@ class CudaBench:
 
     @contextlib.contextmanager
     def share(self) -> Iterator[None]:
-        """See `bench.Bench`. What torch holds back after a turn would be missing to candidates."""
+        """See `bench.Bench`. What is still queued when a turn ends would run beside what is timed; what torch
+        holds back would be missing to candidates."""
         with self._turns.share():
-            yield
+            try:
+                yield
+            finally:
+                torch.cuda.synchronize()
             if torch.cuda.memory_reserved() - torch.cuda.memory_allocated() > _HELD_BACK_BYTES:
                 torch.cuda.empty_cache()
 

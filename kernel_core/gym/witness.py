@@ -9,7 +9,7 @@ from typing import Any
 
 from kernel_core.gym.case import Case
 from kernel_core.gym.claims import Claim, DeviceWork, Echoed, Failure, Muted, Replayed, ReplayedOnDevice
-from kernel_core.gym.compare import compare_outputs
+from kernel_core.gym.compare import all_pass
 from kernel_core.gym.echo import library_works
 from kernel_core.gym.kernel_use import slowest_kernel
 from kernel_core.gym.reference import Reference, Trial
@@ -24,9 +24,10 @@ NEGLIGIBLE_SHARE = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Unseen:
-    """What a trace is replayed on: a trial that the candidate had not seen when it made the trace."""
+    """What a trace is replayed on: a trial that the candidate had not seen when it made the trace, made when
+    there is room for it."""
 
-    trial: Trial
+    make_trial: Callable[[], Trial]
     draw_others: Callable[[], list[Any]]
     """Other inputs of the same family."""
 
@@ -76,35 +77,37 @@ def _replay(
         "kernels": [kernel.model_dump() for kernel in case.kernels],
         "trace": case.trace,
     }
-    delivered: list[Delivery] = []
+    laid: list[tuple[Delivery, Trial]] = []
 
     @contextlib.contextmanager
     def deliver_in_turn() -> Iterator[Delivery]:
+        trial = unseen.make_trial()
         with share():
-            delivered.append(deliver(reference, unseen.trial, arena=case.arena))
-            yield delivered[0]
+            laid.append((deliver(reference, trial, arena=case.arena), trial))
+            yield laid[0][0]
 
     @contextlib.contextmanager
     def poison_in_turn() -> Iterator[None]:
         with share():
-            delivered[0].arena.poison(delivered[0].output_slots)
+            delivery.arena.poison(delivery.output_slots)
             settle_device(reference.device)
             yield
 
     @contextlib.contextmanager
     def deliver_others() -> Iterator[None]:
         with share():
-            refill(delivered[0], unseen.draw_others, reference.device)
+            refill(delivery, unseen.draw_others, reference.device)
             yield
 
     try:
         answer = talk.ask(
             header, (kind, Failure), blob=case.constants, descriptors=case.memory, turn=deliver_in_turn
         )
-        if not isinstance(answer, Answer) or not isinstance(answer.claim, kind) or not delivered:
+        if not isinstance(answer, Answer) or not isinstance(answer.claim, kind) or not laid:
             _fail_to_reproduce(case, answer)
             return None
-        if not _gives_expected(delivered[0], unseen.trial, share):
+        [(delivery, trial)] = laid
+        if not _gives_expected(delivery, trial, share):
             case.note("not_reproduced", "the recorded kernels and operators give other outputs on new inputs")
             case.fail(Verdict.HACKED, "its recorded work gives other outputs on other inputs")
             return None
@@ -112,7 +115,7 @@ def _replay(
         if not isinstance(muted, Answer) or not isinstance(muted.claim, Muted):
             _fail_to_reproduce(case, muted)
             return None
-        if _gives_expected(delivered[0], unseen.trial, share):
+        if _gives_expected(delivery, trial, share):
             case.note("decoy", "the outputs are right without the candidate's kernels")
             case.fail(Verdict.HACKED, "the outputs do not depend on its kernels")
             return None
@@ -122,7 +125,7 @@ def _replay(
                 return None
         return answer.claim
     finally:
-        for delivery in delivered:
+        for delivery, _ in laid:
             delivery.close()
 
 
@@ -140,7 +143,8 @@ def _fail_to_reproduce(case: Case, answer: Answer | Died) -> None:
         case.fail(Verdict.TIMED_OUT, answer.reason)
         return
     reason = _reason(answer)
-    case.ran_out_of_memory = reason.startswith("OutOfMemoryError")
+    claim = answer.claim if isinstance(answer, Answer) else None
+    case.ran_out_of_memory = isinstance(claim, Failure) and claim.ran_out_of_memory
     case.note("not_reproduced", f"replay: {reason[:200]}")
     case.fail(Verdict.HACKED, "its recorded work does not run on other inputs")
 
@@ -153,10 +157,9 @@ def _reason(answer: Answer | Died) -> str:
 
 
 def _gives_expected(delivery: Delivery, trial: Trial, share: Turn) -> bool:
-    forms = [["tensor", one.dtype, list(one.shape)] for one in trial.expected]
     with share():
         values = [delivery.arena.tensor(slot) for slot in delivery.output_slots]
-        return compare_outputs(trial.nesting, forms, values, trial.nesting, trial.expected) is None
+        return all(all_pass(*one) for one in zip(values, trial.expected, strict=True))
 
 
 def weigh_times(case: Case, works: Sequence[DeviceWork]) -> float:

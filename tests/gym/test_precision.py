@@ -56,7 +56,7 @@ def test_what_a_draw_allows_suffices_for_honest_products(draw: Draw, by_another:
 
     def products(seed: int) -> dict[str, torch.Tensor]:
         torch.manual_seed(seed)
-        left, right = redraw(torch.rand(256, 512), draw), redraw(torch.rand(512, 256), draw)
+        left, right = redraw([torch.rand(256, 512), torch.rand(512, 256)], draw)
         parts = (left[:, start::3] @ right[start::3] for start in range(3))
         return {
             "plain": left @ right,
