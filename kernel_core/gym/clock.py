@@ -23,7 +23,7 @@ from kernel_core.records import Timing
 
 FLUSH_BYTES = 256 << 20
 """Several times the L2 cache; what KernelBench writes between calls."""
-_SPINS = 100
+_SPINS = 30
 """Of about 0.06 ms each."""
 _DISAGREEMENT = 0.25
 _SLACK_MS, _KEPT_BYTES_PER_MS = 0.1, 5e8

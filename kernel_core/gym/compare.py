@@ -117,8 +117,16 @@ def _typical_size(true: torch.Tensor) -> float:
 
 
 def _is_plainly_close(got: torch.Tensor, true: torch.Tensor, relative: float, floor: float) -> bool:
-    """Whether all is finite and passes without any allowance for honest errors: the usual case, quickly."""
+    """Whether all is finite and passes without any allowance for honest errors: the usual case, quickly. More
+    quickly yet where no value needs a tolerance by its size."""
     close = torch.ones((), dtype=torch.bool, device=true.device)
+    for start in range(0, true.numel(), _CHUNK):
+        error = got[start : start + _CHUNK].to(true.dtype) - true[start : start + _CHUNK]
+        lowest, highest = error.aminmax()
+        close &= (lowest >= -floor) & (highest <= floor)  # neither holds of NaN
+    if close:
+        return True
+    close.fill_(True)
     for start in range(0, true.numel(), _CHUNK):
         theirs = true[start : start + _CHUNK]
         error = (got[start : start + _CHUNK].to(true.dtype) - theirs).abs_()

@@ -40,13 +40,13 @@ from kernel_core.store import Store
 _SMALL_BYTES, _LARGE_BYTES = 64 << 20, 1 << 30
 """Inputs of large trials are not kept but drawn again; of small ones more timed calls are verified."""
 _VERIFIED_OF_SMALL = 6
-_ROOM_SHARE, _TORCH_SHARE = 0.5, 0.4
+_ROOM_SHARE, _TORCH_SHARE = 0.58, 0.31
 """Of the GPU's memory: for candidates and what they are lent; and for this process, which has what is
 expected of them, and makes one trial at a time. The rest is for everybody's contexts."""
 _KEPT_SHARE, _REFERENCES_SHARE = 0.08, 0.5
 """What this process keeps, and how much of that for references; trials have the rest."""
 _TORCH_SHARE_ALONE = 0.9
-_FOOTPRINT, _FOOTPRINT_OF_REFERENCES = 0.9, 2.0
+_FOOTPRINT, _FOOTPRINT_OF_REPLAYS, _FOOTPRINT_OF_REFERENCES = 0.6, 1.0, 1.5
 """Memory that a pass may need beside its arena and its weights, in units of inputs and outputs. Who needs
 more and does not find it is judged again with nobody beside it."""
 _HEAVY_BYTES = 1 << 30
@@ -136,6 +136,7 @@ class CudaJudge(Judge):
         if not is_heavy:
             # While the trace is compiled again, others may have the memory.
             self._clear_away(case)
+        case.needs_bytes = self._needed_bytes(reference, like, _FOOTPRINT_OF_REPLAYS)
         if case.verdict is not None or clocked is None:
             return
         replayed_ms: float | None = None

@@ -60,20 +60,17 @@ def _mixed(shape: torch.Size) -> torch.Tensor:
         order = torch.randperm(shape[long[0]])
         along = [-1 if dim == long[0] else 1 for dim in range(len(shape))]
         values.mul_(torch.tensor(_SCALES)[order % len(_SCALES)].reshape(along))
-        _change(values, long[0], order % (2 * len(_SCALES)) == 0, _halves)
-    large = torch.rand(shape) < _LARGE_SHARE
-    values.masked_fill_(large & (values > 0), _LARGE).masked_fill_(large & (values < 0), -_LARGE)
+        plain = (order % (2 * len(_SCALES)) == 0).nonzero().flatten()
+        values.index_copy_(long[0], plain, _halves(values.index_select(long[0], plain)))
+    flat = values.view(-1)
+    large = torch.randint(0, max(1, flat.numel()), (int(_LARGE_SHARE * flat.numel()),))
+    flat[large] = torch.copysign(torch.tensor(_LARGE), flat[large])
     for dim in long:
-        _change(values, dim, torch.randperm(shape[dim]) % len(_SCALES) == 0, lambda some: some.abs_().neg_())
+        is_negative = torch.randperm(shape[dim]) % len(_SCALES) == 0
+        along = [-1 if other == dim else 1 for other in range(len(shape))]
+        signs = torch.where(is_negative, -1.0, 1.0).reshape(along)
+        torch.minimum(values, values * signs, out=values)
     return values
-
-
-def _change(
-    values: torch.Tensor, dim: int, chosen: torch.Tensor, change: Callable[[torch.Tensor], torch.Tensor]
-) -> None:
-    """Change the chosen slices in place: large tensors have no room for many copies."""
-    places = chosen.nonzero().flatten()
-    values.index_copy_(dim, places, change(values.index_select(dim, places)))
 
 
 def _halves(values: torch.Tensor) -> torch.Tensor:

@@ -126,15 +126,13 @@ class Judge:
             )
             if isinstance(answer, Answer):
                 case.keep_memory(answer.descriptors)
-                return self._hear(answer, delivery, reference, trial, case)
+                return self._hear(answer, delivery, trial, case)
         finally:
             delivery.close()
         _fail_dead(case, answer)
         return False
 
-    def _hear(
-        self, answer: Answer, delivery: Delivery, reference: Reference, trial: Trial, case: Case
-    ) -> bool:
+    def _hear(self, answer: Answer, delivery: Delivery, trial: Trial, case: Case) -> bool:
         claim = answer.claim
         if not isinstance(claim, Ran | Raised) or any(
             launch.launch >= len(claim.kernels) for launch in claim.launches
@@ -154,9 +152,9 @@ class Judge:
             return False
         case.trace, case.constants = claim.trace, bytes(answer.blob)
         with self._bench.share():
-            return self._accept(claim, delivery, reference, trial, case)
+            return self._accept(claim, delivery, trial, case)
 
-    def _accept(self, claim: Ran, delivery: Delivery, reference: Reference, trial: Trial, case: Case) -> bool:
+    def _accept(self, claim: Ran, delivery: Delivery, trial: Trial, case: Case) -> bool:
         """Compare the outputs that lie in the judge's own memory, and the inputs with what was delivered."""
         values = [delivery.arena.tensor(slot) for slot in delivery.output_slots]
         if self._bench.device == "cpu":
@@ -167,7 +165,7 @@ class Judge:
         else:
             fault = compare_outputs(claim.nesting, claim.leaves, values, trial.nesting, trial.expected)
             if fault is None and not trial.changes_inputs:
-                changed = input_was_changed(delivery, reference, trial)
+                changed = input_was_changed(delivery)
                 fault = None if changed is None else f"input {changed} was changed in place"
         if fault is not None:
             case.fail(Verdict.WRONG, fault + ("" if trial.draw == "own" else f" ({trial.draw} inputs)"))

@@ -22,7 +22,7 @@ from kernel_core.gym.arena import DTYPES, Slot, arena_kind, dtype_name, lay_out
 from kernel_core.gym.claims import Claim
 from kernel_core.gym.problem_module import own_seeds
 from kernel_core.gym.reference import Reference, Trial
-from kernel_core.gym.structure import same_bytes
+from kernel_core.gym.structure import fingerprint
 from kernel_core.gym.zygote import Caged, Ended
 
 _log = logging.getLogger(__name__)
@@ -62,6 +62,8 @@ class Delivery:
     header: dict[str, Any]
     input_slots: list[Slot]
     output_slots: list[Slot]
+    fingerprints: list[tuple[torch.Tensor, ...]]
+    """Of the inputs, as they were laid out."""
     is_lent: bool
     """The arena is somebody else's, who will use it again."""
 
@@ -201,6 +203,7 @@ def deliver(reference: Reference, trial: Trial, arena: Any = None) -> Delivery:
             arena.tensor(slot).copy_(tensor)
         tensors.clear()
         arena.poison(outs)
+        fingerprints = [fingerprint(arena.tensor(slot)) for slot in inputs]
         settle_device(reference.device)
     header: dict[str, Any] = {
         "arena_bytes": arena.num_bytes,
@@ -208,7 +211,7 @@ def deliver(reference: Reference, trial: Trial, arena: Any = None) -> Delivery:
         "tensors": [slot.to_json() for slot in inputs],
         "outputs": [slot.to_json() for slot in outs],
     }
-    return Delivery(arena, header, inputs, outs, is_lent)
+    return Delivery(arena, header, inputs, outs, fingerprints, is_lent)
 
 
 def refill(delivery: Delivery, draw: Callable[[], Sequence[Any]], device: str) -> None:
@@ -221,17 +224,11 @@ def refill(delivery: Delivery, draw: Callable[[], Sequence[Any]], device: str) -
         settle_device(device)
 
 
-def input_was_changed(delivery: Delivery, reference: Reference, trial: Trial) -> int | None:
+def input_was_changed(delivery: Delivery) -> int | None:
     """The position among the tensors of the first input whose bytes are not what was delivered."""
-    tensors: list[torch.Tensor] = []
-    with own_seeds(reference.device):
-        pack(reference.inputs_of(trial), tensors)
-        return _first_difference(delivery, tensors)
-
-
-def _first_difference(delivery: Delivery, tensors: Sequence[torch.Tensor]) -> int | None:
-    for index, (tensor, slot) in enumerate(zip(tensors, delivery.input_slots, strict=True)):
-        if not same_bytes(delivery.arena.tensor(slot), tensor):
+    for index, (before, slot) in enumerate(zip(delivery.fingerprints, delivery.input_slots, strict=True)):
+        now = fingerprint(delivery.arena.tensor(slot))
+        if not all(torch.equal(one, other) for one, other in zip(before, now, strict=True)):
             return index
     return None
 
