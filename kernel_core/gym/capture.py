@@ -96,6 +96,7 @@ class Recorder(LightDispatchMode):
         if name in _HOST_READS:
             self.reads_data = True
             return function(*args, **kwargs)
+        self.before_work()
         if name in _ALLOCATIONS:
             result = function(*args, **kwargs)
             if self._graph is not None:
@@ -103,7 +104,6 @@ class Recorder(LightDispatchMode):
             else:
                 self._record_allocation(result, poison=True)
             return result
-        self.before_work()
         if self._graph is not None:
             result = function(*args, **kwargs)
             self._graph.append(lambda: self._record_operator(function, args, kwargs)(result))

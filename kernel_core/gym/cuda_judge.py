@@ -40,7 +40,7 @@ from kernel_core.store import Store
 _SMALL_BYTES, _LARGE_BYTES = 64 << 20, 1 << 30
 """Inputs of large trials are not kept but drawn again; of small ones more timed calls are verified."""
 _VERIFIED_OF_SMALL = 6
-_ROOM_SHARE, _TORCH_SHARE = 0.58, 0.31
+_ROOM_SHARE, _TORCH_SHARE = 0.55, 0.42
 """Of the GPU's memory: for candidates and what they are lent; and for this process, which has what is
 expected of them, and makes one trial at a time. The rest is for everybody's contexts."""
 _KEPT_SHARE, _REFERENCES_SHARE = 0.08, 0.5
@@ -49,7 +49,7 @@ _TORCH_SHARE_ALONE = 0.9
 _FOOTPRINT, _FOOTPRINT_OF_REPLAYS, _FOOTPRINT_OF_REFERENCES = 0.6, 1.0, 1.5
 """Memory that a pass may need beside its arena and its weights, in units of inputs and outputs. Who needs
 more and does not find it is judged again with nobody beside it."""
-_HEAVY_BYTES = 1 << 30
+_HEAVY_BYTES = 1 << 29
 """Larger weights are promised room before they are handed over, and as long as there is a copy of them."""
 _GROUP = 16
 """Candidates of one problem that share secret inputs."""
@@ -129,7 +129,7 @@ class CudaJudge(Judge):
     ) -> None:
         case.arena_bytes = arena_bytes(like)
         case.needs_bytes = self._needed_bytes(reference, like, _FOOTPRINT)
-        is_heavy = reference.num_bytes > _HEAVY_BYTES
+        is_heavy = reference.weight_bytes > _HEAVY_BYTES
         if is_heavy:
             self._take_room(case)
         clocked = self._try_and_clock(reference, like, baseline, seed, case)
@@ -165,7 +165,8 @@ class CudaJudge(Judge):
         """See `Judge`: room, and an arena, until `_clear_away`."""
         if case.arena is None:
             self._take_room(case)
-            case.arena = case.room.enter_context(self._arenas.lend(case.arena_bytes))
+            with self._bench.share():
+                case.arena = case.room.enter_context(self._arenas.lend(case.arena_bytes))
 
     def _clear_away(self, case: Case) -> None:
         case.arena = None
@@ -212,13 +213,17 @@ class CudaJudge(Judge):
             return known
 
     def _needed_bytes(self, reference: Reference, like: Trial, footprint: float) -> int:
-        """Memory for a candidate at work: its arena, what it makes itself, and weights. All that there is
-        belongs to those who are judged again."""
-        wanted = arena_bytes(like) + int(footprint * like.num_bytes) + reference.num_bytes
+        """Memory for a candidate at work: its arena, what it makes itself, what is expected of it, and weights
+        (handed over, its own, a trace's). All that there is belongs to those who are judged again."""
+        expected = sum(one.value.numel() * one.value.element_size() for one in like.expected)
+        wanted = arena_bytes(like) + int(footprint * like.num_bytes) + expected + 3 * reference.weight_bytes
         return min(wanted, self._room.num_bytes - 1)
 
     def _measure_baseline(self, reference: Reference, like: Trial) -> Baseline:
-        with self._arenas.lend(arena_bytes(like)) as bed, self._bench.converse("runner") as talk:
+        with contextlib.ExitStack() as stack:
+            with self._bench.share():
+                bed = stack.enter_context(self._arenas.lend(arena_bytes(like)))
+            talk = stack.enter_context(self._bench.converse("runner"))
             with self._bench.share():
                 source = reference.source + _AS_CANDIDATE[self._config.baseline]
                 header, arena = load_header(reference, source)

@@ -108,9 +108,14 @@ class Reference:
                 return redraw(inputs, draw)
 
     @property
+    def weight_bytes(self) -> int:
+        """Bytes of the weights."""
+        return _num_bytes(list(self.state.values()))
+
+    @property
     def num_bytes(self) -> int:
         """Bytes of the weights, and of the copy that candidates are given."""
-        return 2 * _num_bytes(list(self.state.values()))
+        return 2 * self.weight_bytes
 
     def trial(self, seed: int, draw: Draw, exact: bool = True) -> Trial:
         """Inputs drawn under a seed, and the expected outputs: in float64 where that is possible, or, not

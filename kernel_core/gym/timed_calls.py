@@ -1,6 +1,7 @@
 """The judge's side of timing: a bed of inputs and poisoned outputs for many calls, and its own clock.
 
-The GPU is had alone for the calls only; what goes before and after happens beside others' work.
+The GPU is had alone from the first call to the last, with what must be done between them; what goes before
+and after happens beside others' work.
 Every call has contents of its own at addresses of its own. Some calls, nobody else knows which, have inputs
 whose outputs the judge knows, and are compared; contents of the others are drawn for the moment.
 """
@@ -112,24 +113,35 @@ class _Rounds:
 
     def go(self, count: int, hidden: dict[int, Trial]) -> str | Died | Failure | None:
         """Make so many calls; `hidden` are trials by their place among them."""
-        while len(self.times_ms) < count:
-            start = len(self.times_ms)
-            num_calls = min(self._bed.num_places, count - start)
-            here = {place - start: trial for place, trial in hidden.items() if 0 <= place - start < num_calls}
-            fault = self._round(num_calls, here)
-            if fault is not None:
-                return fault
-        return None
-
-    def _round(self, count: int, hidden: dict[int, Trial]) -> str | Died | Failure | None:
-        answer = self._prepare(count, hidden)
+        starts = range(0, count, self._bed.num_places)
+        rounds = [(start, min(self._bed.num_places, count - start)) for start in starts]
+        here = [
+            {place - start: trial for place, trial in hidden.items() if start <= place < start + num_calls}
+            for start, num_calls in rounds
+        ]
+        with self._turns.share(self._talk):
+            answer = self._prepare(rounds[0][1], here[0])
         if isinstance(answer, Died):
             return answer
         with self._turns.alone(self._talk) if self._alone else self._turns.share(self._talk):
-            started = time.perf_counter()
-            answer = self._talk.ask(self._bed.calls(count), (Timed, Failure))
-            wall_ms = 1e3 * (time.perf_counter() - started)
-            self.state = self._turns.clocks()
+            for number, (_, num_calls) in enumerate(rounds):
+                if number > 0:
+                    answer = self._prepare(num_calls, here[number])
+                    if isinstance(answer, Died):
+                        return answer
+                fault: str | Died | Failure | None = self._call(num_calls)
+                if fault is None and number + 1 < len(rounds):
+                    fault = self._compare_all(here[number])
+                if fault is not None:
+                    return fault
+        with self._turns.share(self._talk):
+            return self._compare_all(here[-1])
+
+    def _call(self, count: int) -> Died | Failure | None:
+        started = time.perf_counter()
+        answer = self._talk.ask(self._bed.calls(count), (Timed, Failure))
+        wall_ms = 1e3 * (time.perf_counter() - started)
+        self.state = self._turns.clocks()
         if isinstance(answer, Died):
             return answer
         if isinstance(answer.claim, Failure):
@@ -138,7 +150,10 @@ class _Rounds:
             return Died(timed_out=False, reason="it wrote to a channel that is not its own")
         self.times_ms += answer.claim.times_ms
         self.wall_ms += wall_ms
-        with self._turns.share(self._talk), self._talk.excused():
+        return None
+
+    def _compare_all(self, hidden: dict[int, Trial]) -> str | None:
+        with self._talk.excused():
             faults = (self._compare(place, trial) for place, trial in hidden.items())
             return next((fault for fault in faults if fault is not None), None)
 
@@ -152,13 +167,12 @@ class _Rounds:
 
     def _prepare(self, count: int, hidden: dict[int, Trial]) -> Answer | Died:
         """Have the memory mapped afresh, and lay out contents that nobody knows yet."""
-        with self._turns.share(self._talk):
-            mapped = self._talk.ask(self._bed.mapping(), (Mapped,), descriptors=(self._bed.arena.descriptor,))
-            with self._talk.excused():
-                for place in range(count if isinstance(mapped, Answer) else 0):
-                    with own_seeds("cuda"):
-                        self._bed.lay(place, self._contents(hidden.get(place)))
-                settle_device("cuda")
+        mapped = self._talk.ask(self._bed.mapping(), (Mapped,), descriptors=(self._bed.arena.descriptor,))
+        with self._talk.excused():
+            for place in range(count if isinstance(mapped, Answer) else 0):
+                with own_seeds("cuda"):
+                    self._bed.lay(place, self._contents(hidden.get(place)))
+            settle_device("cuda")
         return mapped
 
     def _contents(self, trial: Trial | None) -> list[Any]:

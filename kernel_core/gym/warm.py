@@ -25,6 +25,7 @@ from kernel_core.gym.zygote import Caged, Zygote
 
 _START_TIMEOUT_S = 60.0
 _STARTED_TOGETHER = 4
+_QUEUES = "2"
 _HELD_BACK_BYTES = 16 << 30
 _MAX_PROCESSES = 256
 """A GPU's context has threads; Triton starts an assembler and a C compiler."""
@@ -33,10 +34,18 @@ _JOBS = {"runner": runner.run, "replay": replay.replay}
 
 
 def bring_up() -> None:
-    """What each warm process does before its cage closes: what nearly every candidate would pay for."""
+    """What each warm process does before its cage closes: what nearly every candidate would pay for, and what
+    jobs themselves do on the device, because the first use of each operator loads its code."""
+    # With the usual eight queues a context takes nearly twice as long to come and to go.
+    os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = _QUEUES
     torch.set_num_threads(1)
     square = torch.ones(16, 16, device="cuda")
     (square @ square).fill_(0).copy_(square)
+    raw = torch.full((64,), 1, dtype=torch.uint8, device="cuda")
+    raw[:8] = raw[-8:] = 2
+    bool((raw.clone()[:8] == 2).all() & (raw.fill_(3)[-8:] == 3).all())
+    torch.empty(64, dtype=torch.int32, device="cuda").zero_()
+    torch.cuda.Event(enable_timing=True).record()
     torch.cuda.synchronize()
 
 
@@ -78,7 +87,9 @@ class CudaBench:
                 talk.tell({"job": job})
                 yield talk
             finally:
-                talk.end()
+                # Much memory is given back with the process.
+                with self._turns.share():
+                    talk.end()
 
     @contextlib.contextmanager
     def share(self) -> Iterator[None]:
@@ -97,8 +108,8 @@ class CudaBench:
         return self._turns.alone()
 
     def _replenish(self) -> None:
-        """Bring up as many as are missing, a few together. It needs no turn: contexts that come and go beside
-        a kernel that is timed do not change its time (benchmarks/contexts_beside.py)."""
+        """Bring up as many as are missing, a few together. It needs no turn: contexts that come up beside a
+        kernel that is timed do not change its time (benchmarks/contexts_beside.py)."""
         count = self._config.warm_runners
         while True:
             try:

@@ -7,9 +7,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernel_core.gym.compare import compare_outputs, compare_values
+from kernel_core.gym import compare
+from kernel_core.gym.compare import all_pass, compare_outputs, compare_values
 from kernel_core.gym.precision import allowed_error, allowed_table
 from kernel_core.gym.reference import Expected
+from kernel_core.gym.structure import fingerprint
 
 
 def _expected(value: torch.Tensor, dtype: str = "float32", allowance: torch.Tensor | float = 0.0) -> Expected:
@@ -95,3 +97,44 @@ def test_a_single_wrong_element_is_found_at_any_scale(seed: int, scale: float) -
     fault = compare_values(got, _expected(true))
     assert fault is not None
     assert fault.startswith(f"at [{position}] ")
+
+
+@given(
+    st.lists(st.floats(width=32), min_size=1, max_size=40),
+    st.lists(st.tuples(st.integers(0, 39), st.floats(width=32)), max_size=3),
+)
+def test_who_asks_only_whether_all_pass_is_told_the_same(
+    numbers: list[float], changes: list[tuple[int, float]]
+) -> None:
+    true = torch.tensor(numbers)
+    got = true.clone()
+    for place, number in changes:
+        got[place % len(numbers)] = number
+    assert all_pass(got, _expected(true)) == (compare_values(got, _expected(true)) is None)
+
+
+def test_of_huge_outputs_that_fail_the_rest_is_looked_at_here_and_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(compare, "_EXACT_CHUNK", 10)
+    true = torch.zeros(10_000)
+    got = true.clone()
+    assert compare_values(got, _expected(true)) is None
+    got[7_003] = 2.0
+    assert compare_values(got, _expected(true)) == ("at [7003] is 2, expected 0; <1 % of values differ")
+    got[5::10] = 1.0
+    assert "; 10 % of values differ" in str(compare_values(got, _expected(true)))
+
+
+@given(st.integers(1, 9000), st.data())
+@settings(max_examples=50)
+def test_a_fingerprint_tells_whether_anything_was_written(size: int, data: st.DataObject) -> None:
+    tensor = torch.randint(-100, 100, (size * 8,), dtype=torch.int32)
+    before = fingerprint(tensor)
+    first, second = (data.draw(st.integers(0, tensor.numel() - 1)) for _ in range(2))
+    changed = tensor.clone()
+    changed[first], changed[second] = tensor[second].clone(), tensor[first].clone()
+    same = all(torch.equal(a, b) for a, b in zip(before, fingerprint(changed), strict=True))
+    assert same == torch.equal(changed, tensor)
+    tensor[first] += 1
+    assert not all(torch.equal(a, b) for a, b in zip(before, fingerprint(tensor), strict=True))
