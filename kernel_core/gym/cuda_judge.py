@@ -213,7 +213,7 @@ class CudaJudge(Judge):
             return known
 
     def _needed_bytes(self, reference: Reference, like: Trial, footprint: float) -> int:
-        """Memory for a candidate at work: its arena, what it makes itself, what is expected of it, and weights
+        """Memory for a candidate at work: arena, what it makes itself, what is expected of it, and weights
         (handed over, its own, a trace's). All that there is belongs to those who are judged again."""
         expected = sum(one.value.numel() * one.value.element_size() for one in like.expected)
         wanted = arena_bytes(like) + int(footprint * like.num_bytes) + expected + 3 * reference.weight_bytes
