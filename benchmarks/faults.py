@@ -5,6 +5,8 @@ of one watched run. Afterwards its scorecard is compared with that of an undistu
 
     python benchmarks/faults.py --database sqlite --write
     python benchmarks/faults.py --database postgres --only server,postgres
+
+The disk is one of its own, which only root can mount; the clock is libfaketime's (Debian: `libfaketime`).
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ SETTINGS = {
 }
 PATIENCE_S = 600.0
 CLOCKS = ("seconds",)
+DISK_BYTES = 1 << 29
 
 
 class Outcome(NamedTuple):
@@ -105,15 +108,13 @@ class Trial:
     def result(self) -> str:
         """The scorecard, without clocks."""
         (folder,) = self.folder.glob("watched--*")
-        return json.dumps(
-            _without_clocks(json.loads((folder / "scorecard.json").read_text())), sort_keys=True
-        )
+        return json.dumps(without_clocks(json.loads((folder / "scorecard.json").read_text())), sort_keys=True)
 
 
-def _without_clocks(value: Any) -> Any:
+def without_clocks(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _without_clocks(v) for key, v in value.items() if key not in CLOCKS}
-    return [_without_clocks(v) for v in value] if isinstance(value, list) else value
+        return {key: without_clocks(v) for key, v in value.items() if key not in CLOCKS}
+    return [without_clocks(v) for v in value] if isinstance(value, list) else value
 
 
 def _command(pid: int) -> str:
@@ -129,6 +130,8 @@ def state_of(run: dict[str, Any]) -> str:
 
 
 # Faults. Each hits the trial and gives what was seen, when the work went on, and how.
+
+Fault = Callable[[Trial], tuple[str, float, str]]
 
 
 def child_process(trial: Trial) -> tuple[str, float, str]:
@@ -260,7 +263,26 @@ def cancelled(trial: Trial) -> tuple[str, float, str]:
     return seen, gone, "all its processes gone; then started again: another attempt"
 
 
-FAULTS: dict[str, Callable[[Trial], tuple[str, float, str]]] = {
+def full_disk(trial: Trial) -> tuple[str, float, str]:
+    """the disk of the run store is full; then freed, and started again"""
+    child = trial.until_child_works()
+    at, first, ballast = time.monotonic(), trial.parent, trial.root / "ballast"
+    with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        for _ in range(DISK_BYTES >> 16):
+            file.write(bytes(1 << 16))
+    if shutil.disk_usage(trial.root).free > 1 << 16:
+        raise RuntimeError("the run store has no disk of its own (only root can mount one)")
+    trial.until(lambda: trial.here.flow_run(first)["state_type"] in FINAL, "the parent's end")
+    seen = (
+        f"parent {state_of(trial.here.flow_run(first))}; child {state_of(trial.here.flow_run(child['id']))}"
+    )
+    ballast.unlink()
+    trial.parent = trial.start()
+    trial.until(lambda: trial.here.flow_run(trial.parent)["state_type"] == "RUNNING", "the parent")
+    return seen, time.monotonic() - at, "started again: another attempt"
+
+
+FAULTS: dict[str, Fault] = {
     "child": child_process,
     "parent": parent_restarted,
     "orphan": parent_left,
@@ -270,6 +292,7 @@ FAULTS: dict[str, Callable[[Trial], tuple[str, float, str]]] = {
     "api": api_cut,
     "two": two_parents,
     "cancel": cancelled,
+    "disk": full_disk,
     "both": worker_and_child,
 }
 
@@ -290,29 +313,54 @@ def main() -> int:
             database = held.enter_context(postgres(Path(tempfile.mkdtemp(prefix="dojo-pg-"))))
             settings["PREFECT_SERVER_DATABASE_CONNECTION_URL"] = database.url
             faults["postgres"] = database.killed
-        chosen = arguments.only.split(",") if arguments.only else list(faults)
-        root = folder / "runs"
-        watched_run(root)
-        with stack(folder, **settings) as here:
-            here.ask("POST", f"/deployments/{here.deployment('nightly/default')['id']}/resume_deployment")
-            schedule = here.deployment("nightly/default")
-            for entry in schedule["schedules"]:
-                here.ask("PATCH", f"/deployments/{schedule['id']}/schedules/{entry['id']}", active=False)
-            here.ask("PATCH", f"/deployments/{schedule['id']}", concurrency_limit=None)
-            calm = Trial(here, root, night(1))
-            assert here.wait(calm.parent, PATIENCE_S)["state_type"] == "COMPLETED", here.flow_run(calm.parent)
-            wanted = calm.result()
-            outcomes = []
-            for number, name in enumerate(chosen, start=2):
-                outcomes.append(suffer(faults[name], Trial(here, root, night(number)), wanted))
-                print(_row(outcomes[-1]), flush=True)
+        clock = Clock(folder / "clock")
+        of_clocks = {"clock": clock.ahead, "clock back": clock.back}
+        chosen = arguments.only.split(",") if arguments.only else [*faults, *of_clocks]
+        hits = [faults[name] for name in chosen if name in faults]
+        jumps = [of_clocks[name] for name in chosen if name in of_clocks]
+        outcomes = endure(folder / "one", settings, hits) if hits else []
+        if jumps:
+            outcomes += endure(folder / "two", settings | clock.environment, jumps)
     report = _report(outcomes, arguments)
     if arguments.write:
         (RESULTS / f"faults_{arguments.database}.md").write_text(report)
     return 0 if all(outcome.lost == "nothing" for outcome in outcomes) else 1
 
 
-def suffer(fault: Callable[[Trial], tuple[str, float, str]], trial: Trial, wanted: str) -> Outcome:
+def endure(folder: Path, settings: dict[str, str], faults: list[Fault]) -> list[Outcome]:
+    """Each of the faults, one after another, on a stack of their own."""
+    root = folder / "runs"
+    with disk(root), stack(folder, **settings) as here:
+        watched_run(root)
+        here.ask("POST", f"/deployments/{here.deployment('nightly/default')['id']}/resume_deployment")
+        schedule = here.deployment("nightly/default")
+        for entry in schedule["schedules"]:
+            here.ask("PATCH", f"/deployments/{schedule['id']}/schedules/{entry['id']}", active=False)
+        here.ask("PATCH", f"/deployments/{schedule['id']}", concurrency_limit=None)
+        calm = Trial(here, root, night(1))
+        assert here.wait(calm.parent, PATIENCE_S)["state_type"] == "COMPLETED", here.flow_run(calm.parent)
+        wanted = calm.result()
+        outcomes = []
+        for number, fault in enumerate(faults, start=2):
+            outcomes.append(suffer(fault, Trial(here, root, night(number)), wanted))
+            print(_row(outcomes[-1]), flush=True)
+        return outcomes
+
+
+@contextlib.contextmanager
+def disk(folder: Path) -> Iterator[None]:
+    """A small disk at a folder, where we may mount one."""
+    folder.mkdir(parents=True)
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(folder)]
+    is_mounted = subprocess.run(mount, capture_output=True, check=False).returncode == 0
+    try:
+        yield
+    finally:
+        if is_mounted:
+            subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def suffer(fault: Fault, trial: Trial, wanted: str) -> Outcome:
     """Let a fault hit, wait for the end, and compare."""
     name = (fault.__doc__ or "").strip()
     try:
@@ -339,6 +387,44 @@ def watched_run(root: Path) -> None:
     run = run_with_index(root, "watched")
     shutil.copytree(SHIPPED, run.store.path("checkpoints/step-000001"))
     run.store.append_line("checkpoints.jsonl", {"step": 1, "folder": "checkpoints/step-000001"})
+
+
+class Clock:
+    """The clock of every process of a stack, apart from the one that counts from their start."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        file.parent.mkdir(parents=True, exist_ok=True)
+        self._set("+0")
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What makes a process look at it."""
+        [library] = Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1")
+        return {
+            "LD_PRELOAD": str(library),
+            "FAKETIME_TIMESTAMP_FILE": str(self._file),
+            "FAKETIME_CACHE_DURATION": "1",
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        }
+
+    def ahead(self, trial: Trial) -> tuple[str, float, str]:
+        """the clock jumps an hour ahead"""
+        return self._jump(trial, "+3600")
+
+    def back(self, trial: Trial) -> tuple[str, float, str]:
+        """the clock jumps an hour back"""
+        return self._jump(trial, "+0")
+
+    def _jump(self, trial: Trial, offset: str) -> tuple[str, float, str]:
+        child = trial.until_child_works()
+        at = time.monotonic()
+        self._set(offset)
+        trial.until(lambda: trial.here.flow_run(child["id"])["state_type"] in FINAL, "the child's end")
+        return f"child {state_of(trial.here.flow_run(child['id']))}", time.monotonic() - at, "by itself"
+
+    def _set(self, offset: str) -> None:
+        self._file.write_text(offset + "\n")
 
 
 class Database:
