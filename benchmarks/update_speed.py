@@ -26,8 +26,11 @@ from kernel_core.learn.batch import Row
 from kernel_core.learn.sharded import ShardedUpdate
 from kernel_core.learn.update import keep_master_weights, new_optimiser, update
 from kernel_core.policy.new import new_policy
+from kernel_core.policy.torch_policy import TorchPolicy
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
+PROMPT, SHORTEST, LONGEST = 400, 100, 448
+"""Tokens of a prompt, and of answers."""
 
 
 def main() -> None:
@@ -49,21 +52,10 @@ def main() -> None:
 
 
 def _measure(arguments: argparse.Namespace, learners: int) -> dict[str, float]:
-    policy_config = PolicyConfig(
-        model="new",
-        hidden_size=arguments.hidden,
-        num_layers=arguments.layers,
-        num_heads=max(2, arguments.hidden // 64),
-        device=arguments.device,
-        dtype="bfloat16" if arguments.device == "cuda" else "float32",
-        gradient_checkpointing=arguments.checkpointing,
-    )
-    texts = [f"kernel {number}: tl.load(x_ptr + offs, mask=offs < n)\n" for number in range(500)]
-    policy = new_policy(policy_config, texts, seed=0)
-    keep_master_weights(policy)
-    config = TrainConfig(policy=policy_config, learners=learners, minibatch_tokens=arguments.batch_tokens)
+    policy = benchmark_policy(arguments)
+    config = TrainConfig(policy=policy.config, learners=learners, minibatch_tokens=arguments.batch_tokens)
     optimiser = new_optimiser(policy.model, config.lr)
-    rows = _rows(arguments.rows, policy.model.config.vocab_size)
+    rows = benchmark_rows(arguments.rows, policy.model.config.vocab_size)
     team = ShardedUpdate(config, policy, optimiser) if learners > 1 else None
     seconds, tokens = [], 0
     for _ in range(arguments.repeat + 1):
@@ -79,16 +71,34 @@ def _measure(arguments: argparse.Namespace, learners: int) -> dict[str, float]:
     return {"learners": learners, "tokens": tokens, "tokens_per_s": round(tokens / median)}
 
 
-def _rows(count: int, vocabulary: int) -> list[Row]:
+def benchmark_policy(arguments: argparse.Namespace) -> TorchPolicy:
+    """A random policy that is ready to be trained, the same every time."""
+    config = PolicyConfig(
+        model="new",
+        hidden_size=arguments.hidden,
+        num_layers=arguments.layers,
+        num_heads=max(2, arguments.hidden // 64),
+        device=arguments.device,
+        dtype="bfloat16" if arguments.device == "cuda" else "float32",
+        gradient_checkpointing=arguments.checkpointing,
+    )
+    texts = [f"kernel {number}: tl.load(x_ptr + offs, mask=offs < n)\n" for number in range(500)]
+    policy = new_policy(config, texts, seed=0)
+    keep_master_weights(policy)
+    return policy
+
+
+def benchmark_rows(count: int, vocabulary: int) -> list[Row]:
+    """Turns of random tokens, each with an advantage, the same every time."""
     rng = np.random.default_rng(0)
     return [
         Row(
-            rng.integers(10, vocabulary, 400).astype(np.int32),
+            rng.integers(10, vocabulary, PROMPT).astype(np.int32),
             rng.integers(10, vocabulary, int(length)).astype(np.int32),
             float(rng.normal()) or 1.0,
             np.zeros(int(length), np.float32),
         )
-        for length in rng.integers(100, 449, count)
+        for length in rng.integers(SHORTEST, LONGEST + 1, count)
     ]
 
 
