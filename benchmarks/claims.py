@@ -25,7 +25,8 @@ from from_nothing import TINY
 from machine import describe_machine
 
 from flows.presets import preset
-from kernel_core.config import EvaluateConfig, TrainConfig, build, override
+from kernel_core.config import EvaluateConfig, TrainConfig
+from kernel_core.configure import build, override
 from kernel_core.scorecard import evaluate, load_scorecard
 from kernel_core.store import Store
 

@@ -20,7 +20,8 @@ from machine import describe_machine
 
 from flows.presets import preset
 from kernel_core.comparison import compare
-from kernel_core.config import EvaluateConfig, IngestConfig, TrainConfig, build, override
+from kernel_core.config import EvaluateConfig, IngestConfig, TrainConfig
+from kernel_core.configure import build, override
 from kernel_core.scorecard import evaluate, load_scorecard
 from kernel_core.scores import Scorecard, outcomes_in
 from kernel_core.statistics import mean_difference

@@ -22,7 +22,8 @@ from machine import describe_machine
 
 from flows.presets import preset
 from kernel_core.comparison import compare
-from kernel_core.config import EvaluateConfig, IndexConfig, IngestConfig, TrainConfig, build, override
+from kernel_core.config import EvaluateConfig, IndexConfig, IngestConfig, TrainConfig
+from kernel_core.configure import build, override
 from kernel_core.problems.families import TRAINED
 from kernel_core.scorecard import load_scorecard
 from kernel_core.scores import Scorecard

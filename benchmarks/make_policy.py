@@ -18,7 +18,8 @@ from pathlib import Path
 import torch
 
 from flows.presets import preset
-from kernel_core.config import IndexConfig, IngestConfig, ProblemsConfig, TrainConfig, build, override
+from kernel_core.config import IndexConfig, IngestConfig, ProblemsConfig, TrainConfig
+from kernel_core.configure import build, override
 from kernel_core.corpus.snapshot import build_snapshot, load_snapshot
 from kernel_core.gym import open_gym
 from kernel_core.gym.protocol import Gym

@@ -29,8 +29,8 @@ from kernel_core.config import (
     RetrievalConfig,
     RolloutConfig,
     SamplingConfig,
-    build,
 )
+from kernel_core.configure import build
 from kernel_core.corpus.snapshot import build_snapshot
 from kernel_core.gym import open_gym
 from kernel_core.gym.protocol import Gym

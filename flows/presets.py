@@ -19,7 +19,8 @@ from typing import Any
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from kernel_core.config import Config, build, override
+from kernel_core.config import Config
+from kernel_core.configure import build, override
 from kernel_core.errors import ConfigError, NotFound
 
 STAGES = ("pipeline", "ingest", "verify", "index", "cold-start", "train", "evaluate", "best-of-n", "nightly")

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel_core.config import CurriculumConfig, RewardWeights, build
+from kernel_core.config import CurriculumConfig, RewardWeights
+from kernel_core.configure import build
 from kernel_core.records import (
     Candidate,
     Completion,

@@ -8,7 +8,8 @@ from nights import LITTLE, MUCH, SETTINGS, WATCHED, publish
 from prefect.client.orchestration import get_client
 
 from flows.nightly import nightly
-from kernel_core.config import EvaluateConfig, build
+from kernel_core.config import EvaluateConfig
+from kernel_core.configure import build
 from kernel_core.errors import Regressed
 from kernel_core.runs import Run
 from tasks.tools import judges_kept
