@@ -1,4 +1,4 @@
-"""Claim to test: exemplars found by retrieval make a policy's answers better, and random ones do not.
+"""Claim: exemplars found by retrieval make a policy's answers better, and random ones do not.
 
 The policy answers the same held-out problems once with no exemplar, with 1 and with 3 that retrieval found,
 and with as many drawn at random. The interval of each change is over problems, paired with no exemplar.
