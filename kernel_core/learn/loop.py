@@ -153,13 +153,13 @@ class Trainer:
         self._published = False
         self._journal.go_back(self._step)
         if self.config.kl_coefficient and folder is not None:
-            self._reference = self._load_reference()
+            self._hold_reference()
 
     def _begin(self) -> None:
         """Before the first step: keep the reference, and measure the policy as it came."""
         if self.config.kl_coefficient:
             self.policy.save(self._store.child(REFERENCE))
-            self._reference = self._load_reference()
+            self._hold_reference()
         clock = Clock(self._progress)
         probe = self._probe(0, clock)
         self._curriculum = observe(self._curriculum, probe, self.config.curriculum)
@@ -313,9 +313,12 @@ class Trainer:
         keep = self.config.keep_checkpoints
         return checkpoint.save(self._store, self._step, self.policy, self._optimiser, state, keep, score)
 
-    def _load_reference(self) -> Any:
+    def _hold_reference(self) -> None:
         saved = TorchPolicy.load(self._store.child(REFERENCE), self.policy.config)
-        return saved.model.requires_grad_(False).eval()
+        if self._team is not None:
+            self._team.hold(saved)
+        else:
+            self._reference = saved.model.requires_grad_(False).eval()
 
 
 def _passed(gathered: Experience) -> dict[str, list[bool]]:

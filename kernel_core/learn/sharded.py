@@ -57,10 +57,17 @@ class Member:
         keep_master_weights(policy)
         shard(policy.model)
         self._optimiser = new_optimiser(policy.model, config.lr)
+        self._reference: Any = None
+
+    def hold(self, folder: str) -> None:
+        """Take the policy in a folder for the KL term; it is sharded like the one that learns."""
+        reference = TorchPolicy.load(folder, self._config.policy).model.requires_grad_(False).eval()
+        shard(reference)
+        self._reference = reference
 
     def update(self, rows: Sequence[Row]) -> UpdateReport:
         """See `update.update`; the same report in every process."""
-        return update(self._policy, self._optimiser, rows, self._config, share=self._share)
+        return update(self._policy, self._optimiser, rows, self._config, self._reference, share=self._share)
 
     def weights(self) -> dict[str, Any]:
         """All weights, whole; empty in every process but the first."""
@@ -83,10 +90,6 @@ class ShardedUpdate:
     """The team, as the trainer sees it. `policy` and `optimiser` are the trainer's own and stay whole."""
 
     def __init__(self, config: TrainConfig, policy: TorchPolicy, optimiser: torch.optim.Optimizer) -> None:
-        if config.kl_coefficient:
-            raise ConfigError(
-                "kl_coefficient is not supported with learners > 1; set one of them to its default"
-            )
         if dist.is_initialized():
             raise ConfigError("this process is in a team of learners already; close the other trainer first")
         self._policy, self._optimiser = policy, optimiser
@@ -124,6 +127,15 @@ class ShardedUpdate:
             _tell(("weights", None))
             set_model_state_dict(self._policy.model, self._member.weights())
         return report
+
+    def hold(self, reference: TorchPolicy) -> None:
+        """Give the team the policy that a KL term holds on to, once: it never changes."""
+        folder = str(Path(self._folder.name) / "reference")
+        if Path(folder).exists():
+            return
+        reference.save(folder)
+        _tell(("hold", folder))
+        self._member.hold(folder)
 
     def give_moments(self) -> None:
         """Put the team's moments, where it has any, into the trainer's optimiser, for a checkpoint."""
@@ -183,6 +195,8 @@ def _follow(folder: Path, rank: int, port: int) -> None:
         dist.broadcast_object_list(heard, src=0, device=torch.device("cpu"))
         what, with_it = heard[0]
         match what:
+            case "hold":
+                member.hold(with_it)
             case "update":
                 member.update(with_it)
             case "weights":

@@ -47,19 +47,23 @@ def test_shares_hold_every_batch_once_and_are_equally_many(num_batches, size):
 
 
 @pytest.mark.slow
-def test_two_processes_update_as_one_does_and_one_goes_on_from_their_checkpoint(tmp_path):
+@pytest.mark.parametrize("kl", [0.0, 0.5])
+def test_two_processes_update_as_one_does_and_one_goes_on_from_their_checkpoint(tmp_path, kl):
     alone, team = (new_policy(POLICY, TEXTS, seed=1) for _ in range(2))
+    reference = new_policy(POLICY, TEXTS, seed=3)
     first, second = rows_for(alone, 5), rows_for(alone, 6)
     optimisers = [new_optimiser(policy.model, 1e-3) for policy in (alone, team)]
-    sharded = ShardedUpdate(config_of(learners=2), team, optimisers[1])
+    sharded = ShardedUpdate(config_of(learners=2, kl_coefficient=kl), team, optimisers[1])
     try:
+        sharded.hold(reference)
         for rows in (first, second):
-            expected = update(alone, optimisers[0], rows, config_of())
+            expected = update(alone, optimisers[0], rows, config_of(kl_coefficient=kl), reference.model)
             report = sharded.update(rows)
             torch.testing.assert_close(weights_of(team), weights_of(alone), atol=2e-5, rtol=1e-4)
             for name in ("num_rows", "num_answer_tokens", "num_optimiser_steps"):
                 assert getattr(report, name) == getattr(expected, name)
-            for name in ("loss", "grad_norm", "entropy", "sampler_kl", "ratio_mean"):
+            assert (report.reference_kl > 0) == (kl > 0)
+            for name in ("loss", "grad_norm", "entropy", "sampler_kl", "ratio_mean", "reference_kl"):
                 assert getattr(report, name) == pytest.approx(getattr(expected, name), rel=1e-3, abs=1e-6)
         sharded.give_moments()
         checkpoint.save(Store(tmp_path), 2, team, optimisers[1], {}, keep=1)
