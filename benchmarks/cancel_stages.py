@@ -35,8 +35,9 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="write the table to docs/results")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch, stack(Path(scratch) / "stack") as here:
-        calm, disturbed = (Pipeline(here, Path(scratch) / "runs", name) for name in ("calm", "disturbed"))
+        calm = Pipeline(here, Path(scratch) / "runs", "calm")
         assert calm.ends()["state_type"] == "COMPLETED", calm.state()
+        disturbed = Pipeline(here, Path(scratch) / "runs", "disturbed")
         rows = [disturbed.cancel_in(number, stage) for number, stage in enumerate(STAGES)]
         ended = disturbed.ends()
         same = ended["state_type"] == "COMPLETED" and disturbed.result() == calm.result()
