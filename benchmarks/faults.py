@@ -6,8 +6,8 @@ of one watched run. Afterwards its scorecard is compared with that of an undistu
     python benchmarks/faults.py --database sqlite --write
     python benchmarks/faults.py --database postgres --only server,postgres
 
-The disk is one of its own, which only root can mount; the clock is `shifted_clock.c`, for which there must be a
-C compiler.
+The disk is one of its own, which only root can mount; the clock is `shifted_clock.c`, for which there must be
+a C compiler.
 """
 
 from __future__ import annotations
