@@ -17,6 +17,7 @@ import contextlib
 import datetime
 import json
 import os
+import re
 import shutil
 import signal
 import struct
@@ -127,7 +128,7 @@ def _command(pid: int) -> str:
 
 def state_of(run: dict[str, Any]) -> str:
     """State and message of a flow run, as the UI shows them."""
-    message = (run["state"] or {}).get("message") or ""
+    message = re.sub(r"/\S*/runs/", "runs/", (run["state"] or {}).get("message") or "")
     return f"{run['state_name']}" + (f": {message[:160]}" if message else "")
 
 
