@@ -85,8 +85,11 @@ def side_by_side(
                 rest = take(done)
                 if rest is not None:
                     ready.append(rest)
-    finally:
-        pool.shutdown(cancel_futures=True)
+    except BaseException as error:
+        # Who is stopped does not wait for the judge: whoever opened the gym closes it now.
+        pool.shutdown(wait=isinstance(error, Exception), cancel_futures=True)
+        raise
+    pool.shutdown()
     return all_judgements
 
 

@@ -185,6 +185,32 @@ def test_writing_goes_on_while_others_are_judged(gym):
     ]
 
 
+def test_who_is_stopped_does_not_wait_for_the_judge(gym):
+    def stopped_at_the_second_turn(messages, seed):
+        if len(messages) > 1:
+            raise KeyboardInterrupt
+        return BAD
+
+    problems = [made.problem for made in generate("train", 4, seed=8)]
+    alone = config(sampling=SamplingConfig(max_new_tokens=12, batch_size=2))
+    judges = Slow(gym, 0.5)
+    judge, calls = judges.judge, []
+
+    def slower_every_time(requests, progress=silent):
+        calls.append(len(requests))
+        judges.seconds = 0.2 if len(calls) == 1 else 4.0
+        return judge(requests, progress)
+
+    judges.judge = slower_every_time
+    begun = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        roll_out(
+            ScriptedPolicy(stopped_at_the_second_turn), judges, problems, None, alone, group_size=2, seed=0
+        )
+    assert len(calls) > 1
+    assert time.monotonic() - begun < 3.0
+
+
 def test_overlap_changes_no_bit_of_what_is_written(gym):
     texts = [problem.source for problem in PROBLEMS] + [answer(made, "fused") for made in MADE]
     tiny = PolicyConfig(hidden_size=32, num_layers=1, num_heads=2, vocab_size=400)
