@@ -41,7 +41,8 @@ def main() -> int:
         rows = [disturbed.cancel_in(number, stage) for number, stage in enumerate(STAGES)]
         ended = disturbed.ends()
         same = ended["state_type"] == "COMPLETED" and disturbed.result() == calm.result()
-    lost = "nothing" if same else "the scorecard differs" if not rows else f"{ended['state_name']}"
+    how = "the scorecard differs" if ended["state_type"] == "COMPLETED" else str(ended["state_name"])
+    lost = "nothing" if same else how
     report = _report(rows, lost)
     print(report)
     if arguments.write:
@@ -78,8 +79,7 @@ class Pipeline:
         pids = [self._here.process_of(run) for run in (self._parent, child["id"])]
         pids += [below for pid in pids if pid for below in descendants(pid)]
         at = time.monotonic()
-        body = {"state": {"type": "CANCELLING"}}
-        self._here.ask("POST", f"/flow_runs/{self._parent}/set_state", **body)
+        self._here.cancel(self._parent)
         while any(pid and Path(f"/proc/{pid}").exists() for pid in pids):
             time.sleep(0.05)
         gone_s = time.monotonic() - at
@@ -91,16 +91,13 @@ class Pipeline:
         """The child of the stage with this number among those of the newest parent."""
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
-            running = [run for run in self._all_children() if run["state_type"] == "RUNNING"]
+            running = [run for run in self._here.children(self._parent) if run["state_type"] == "RUNNING"]
             if running and len(self._done()) == number:
                 return running[-1]
             if self._here.flow_run(self._parent)["state_type"] in FINAL:
                 break
             time.sleep(0.2)
         raise RuntimeError(f"stage {number} did not start: {self.state()}")
-
-    def _all_children(self) -> list[dict[str, Any]]:
-        return self._here.children(self._parent)
 
     def _done(self) -> set[str]:
         """Stages that have finished."""

@@ -258,16 +258,18 @@ def cancelled(trial: Trial) -> tuple[str, float, str]:
     pids = [trial.here.process_of(trial.parent), trial.here.process_of(child["id"])]
     pids += [below for pid in pids for below in descendants(pid)]
     at, first = time.monotonic(), trial.parent
-    body = {"state": {"type": "CANCELLING"}}
-    trial.here.ask("POST", f"/flow_runs/{first}/set_state", **body)
+    trial.here.cancel(first)
     trial.until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), "the end of all processes")
     gone = time.monotonic() - at
     trial.until(lambda: trial.here.flow_run(child["id"])["state_type"] in FINAL, "the child's end")
-    seen = (
-        f"parent {state_of(trial.here.flow_run(first))}; child {state_of(trial.here.flow_run(child['id']))}"
-    )
+    seen = _parent_and_child(trial, first, child)
     trial.parent = trial.start()
     return seen, gone, "all its processes gone; then started again: another attempt"
+
+
+def _parent_and_child(trial: Trial, parent: str, child: dict[str, Any]) -> str:
+    states = (state_of(trial.here.flow_run(run)) for run in (parent, child["id"]))
+    return "parent {}; child {}".format(*states)
 
 
 def full_disk(trial: Trial) -> tuple[str, float, str]:
@@ -280,9 +282,7 @@ def full_disk(trial: Trial) -> tuple[str, float, str]:
     if shutil.disk_usage(trial.root).free > 1 << 16:
         raise RuntimeError("the run store has no disk of its own (only root can mount one)")
     trial.until(lambda: trial.here.flow_run(first)["state_type"] in FINAL, "the parent's end")
-    seen = (
-        f"parent {state_of(trial.here.flow_run(first))}; child {state_of(trial.here.flow_run(child['id']))}"
-    )
+    seen = _parent_and_child(trial, first, child)
     ballast.unlink()
     trial.parent = trial.start()
     trial.until(lambda: trial.here.flow_run(trial.parent)["state_type"] == "RUNNING", "the parent")

@@ -55,6 +55,10 @@ class Stack:
         path = f"/deployments/{deployment['id']}/create_flow_run"
         return str(self.ask("POST", path, parameters=parameters, state=state)["id"])
 
+    def cancel(self, run_id: str) -> None:
+        """Cancel a flow run as the UI does."""
+        self.ask("POST", f"/flow_runs/{run_id}/set_state", state={"type": "CANCELLING"})
+
     def flow_run(self, run_id: str) -> dict[str, Any]:
         """A flow run as the API has it."""
         found: dict[str, Any] = self.ask("GET", f"/flow_runs/{run_id}")

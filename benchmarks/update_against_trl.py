@@ -24,7 +24,7 @@ from datasets import Dataset
 from machine import describe_machine
 from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
-from update_speed import LONGEST, PROMPT, benchmark_policy, benchmark_rows
+from update_speed import LONGEST, PROMPT, add_options, benchmark_policy, benchmark_rows
 
 from kernel_core.config import RolloutConfig, SamplingConfig, TrainConfig
 from kernel_core.learn.batch import Row
@@ -157,13 +157,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--hidden", type=int, default=512)
-    parser.add_argument("--layers", type=int, default=12)
-    parser.add_argument("--rows", type=int, default=1024)
-    parser.add_argument("--batch-tokens", type=int, default=65_536)
-    parser.add_argument("--repeat", type=int, default=5)
-    parser.add_argument("--checkpointing", action="store_true", help="gradient checkpointing")
+    add_options(parser)
     parser.add_argument("--write", action="store_true", help="write docs/results/update_against_trl.json")
     return parser.parse_args()
 

@@ -116,16 +116,21 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    add_options(parser)
     parser.add_argument("--learners", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--write", action="store_true", help="write docs/results/update_speed.json")
+    return parser.parse_args()
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The policy, the rows and how often: what everybody who times an update is asked."""
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--hidden", type=int, default=512)
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--rows", type=int, default=1024)
     parser.add_argument("--batch-tokens", type=int, default=65_536)
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--checkpointing", action="store_true", help="gradient checkpointing")
-    parser.add_argument("--write", action="store_true", help="write docs/results/update_speed.json")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":
