@@ -51,20 +51,16 @@ def main() -> int:
         rows = []
         for kind in ("source",) if arguments.embedder == "offline" else ("source", "described"):
             started = time.perf_counter()
-            embedder.embed([text_for(kind, text) for text in texts])
-            seconds = time.perf_counter() - started
-            rows.append(
-                [
-                    arguments.embedder,
-                    kind,
-                    f"{len(texts):,}",
-                    f"{seconds:.1f}",
-                    f"{len(texts) / seconds:,.0f}",
-                ]
-            )
-    report.table(
-        f"on {arguments.device}", ("embedder", "text", "references", "seconds", "references/s"), rows
-    )
+            described = [text_for(kind, text) for text in texts]
+            written = time.perf_counter()
+            embedder.embed(described)
+            seconds = time.perf_counter() - written
+            rate = f"{len(texts) / seconds:,.0f}"
+            row = [kind, f"{len(texts):,}", f"{written - started:.1f}", f"{seconds:.1f}", rate]
+            print(arguments.embedder, *row, flush=True)
+            rows.append([arguments.embedder, *row])
+    columns = ("embedder", "text", "references", "s to write", "s to embed", "embedded/s")
+    report.table(f"on {arguments.device}", columns, rows)
     report.finish(arguments.write, f"_{arguments.device}")
     return 0
 

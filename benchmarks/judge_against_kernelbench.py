@@ -154,8 +154,9 @@ def _theirs(
     done = {record["name"]: record for record in map(json.loads, lines)}
     order = sorted(pairs, key=lambda pair: random.Random(pair.name).random())
     order.sort(key=lambda pair: pair.name not in first)
-    deadline, gpus = time.monotonic() + seconds, queue.SimpleQueue[int]()
-    for gpu in range(num_gpus):
+    deadline, gpus = time.monotonic() + seconds, queue.SimpleQueue[str]()
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    for gpu in visible.split(",")[:num_gpus] if visible else map(str, range(num_gpus)):
         gpus.put(gpu)
 
     def evaluate(pair: Pair) -> dict[str, Any] | None:
@@ -177,12 +178,12 @@ def _theirs(
     return done
 
 
-def _evaluate(pair: Pair, root: Path, gpu: int) -> dict[str, Any]:
+def _evaluate(pair: Pair, root: Path, gpu: str) -> dict[str, Any]:
     """A fresh process, as KernelBench's own scripts start it; the seconds are those of the whole process."""
     environment = {
         **os.environ,
         "PYTHONPATH": f"{root / 'src'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
-        "CUDA_VISIBLE_DEVICES": str(gpu),
+        "CUDA_VISIBLE_DEVICES": gpu,
     }
     command = [sys.executable, "-c", PEER, str(pair.problem), str(pair.kernel)]
     started = time.monotonic()

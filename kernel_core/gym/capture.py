@@ -23,6 +23,7 @@ from triton.runtime.jit import JITFunction
 from kernel_core.gym.arena import dtype_name
 from kernel_core.gym.codec import NotEncodable, encode
 from kernel_core.gym.dispatch import LightDispatchMode
+from kernel_core.gym.launchers import make_launcher
 from kernel_core.gym.meter import Meter
 from kernel_core.gym.meter import install as install_meter
 
@@ -380,7 +381,9 @@ def _tell_of_compilations(recorder: Recorder) -> None:
 
     def compile_and_tell(self: Any, *args: Any, **kwargs: Any) -> Any:
         recorder.before_compilation()
-        return compile_kernel(self, *args, **kwargs)
+        kernel = compile_kernel(self, *args, **kwargs)
+        make_launcher(kernel)
+        return kernel
 
     kind._do_compile = compile_and_tell
 

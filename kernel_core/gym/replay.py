@@ -25,6 +25,7 @@ from kernel_core.gym.codec import Decode, decode
 from kernel_core.gym.conduct import Conduct, Counted, Timed, median_times
 from kernel_core.gym.echo import Launch, library_works, outputs_need_kernels
 from kernel_core.gym.kernels import build_kernels
+from kernel_core.gym.launchers import make_launcher
 from kernel_core.gym.runner import CANDIDATE_FILE, describe_error
 
 _MAX_ALLOCATION_BYTES = 32 << 30
@@ -122,7 +123,10 @@ def compile_launches(trace: dict[str, Any], kernels: list[Any]) -> None:
         if "launch" in operation:
             values = {name: argument(value, kernels, _pointer) for name, value in operation["args"].items()}
             kernel = kernels[operation["launch"]]
-            kernel.run(grid=tuple(operation["grid"]), warmup=True, **values, **operation["options"])
+            compiled = kernel.run(
+                grid=tuple(operation["grid"]), warmup=True, **values, **operation["options"]
+            )
+            make_launcher(compiled)
 
 
 class _Pointer(MockTensor):

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+import triton
 
 from kernel_core.config import GymConfig
 from kernel_core.errors import GymUnavailable
@@ -50,10 +51,10 @@ def bring_up() -> None:
 
 
 def load_triton_driver() -> None:
-    """Triton's half of the driver is built by a C compiler; a process that waits finds it loaded. It touches
-    no GPU."""
-    driver: Any = importlib.import_module("triton.backends.nvidia.driver")
-    driver.CudaUtils()
+    """Make Triton's driver the active one: whoever makes it has half of it built by a C compiler, unless his
+    own cache folder has it. It touches no GPU."""
+    nvidia: Any = importlib.import_module("triton.backends.nvidia.driver")
+    triton.runtime.driver.set_active(nvidia.CudaDriver())
 
 
 def wait_for_job(channel: socket.socket, cage: dict[str, Any]) -> None:
