@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import platform
 from functools import cached_property
+from typing import Any
 
 import pynvml
 import torch
 import triton
 
+from kernel_core.gym import sandbox
 from kernel_core.gym.clock import Clocks
 from kernel_core.records import Platform
 
@@ -19,6 +23,29 @@ _REASONS = {
     pynvml.nvmlClocksEventReasonHwThermalSlowdown: "hardware thermal slowdown",
     pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown: "power brake",
 }
+
+
+def keep_to_gpu(index: int) -> None:
+    """Let this process and its future children have one GPU, the one that CUDA would give this number; CUDA
+    itself is not touched. NVML stays open, because it may find less when the other GPUs are hidden."""
+    visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    os.environ["CUDA_VISIBLE_DEVICES"] = visible[index] if visible else str(index)
+    with contextlib.suppress(pynvml.NVMLError):
+        pynvml.nvmlInit()
+        handle = _handle_of(os.environ["CUDA_VISIBLE_DEVICES"])
+        if handle is not None and sandbox.keep_one_gpu(pynvml.nvmlDeviceGetMinorNumber(handle)):
+            # Numbers are given to those that are found.
+            os.environ["CUDA_VISIBLE_DEVICES"] = pynvml.nvmlDeviceGetUUID(handle)
+
+
+def _handle_of(name: str) -> Any:
+    """NVML's handle of what CUDA calls so; None where the two may number GPUs in different orders."""
+    if not name.isdigit():
+        return pynvml.nvmlDeviceGetHandleByUUID(name)
+    handles = [pynvml.nvmlDeviceGetHandleByIndex(at) for at in range(pynvml.nvmlDeviceGetCount())]
+    alike = len({pynvml.nvmlDeviceGetName(handle) for handle in handles}) == 1
+    same_order = alike or os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
+    return handles[int(name)] if same_order and int(name) < len(handles) else None
 
 
 class Gpu:

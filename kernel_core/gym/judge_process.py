@@ -23,6 +23,7 @@ from kernel_core.gym import replay, runner, wire, zygote
 from kernel_core.gym.bench import HostBench
 from kernel_core.gym.cpu_judge import CpuJudge
 from kernel_core.gym.cuda_judge import CudaJudge
+from kernel_core.gym.gpu import keep_to_gpu
 from kernel_core.gym.interpret import prepare_interpreter
 from kernel_core.gym.judge import Judge
 from kernel_core.gym.protocol import JudgeRequest
@@ -66,8 +67,7 @@ def live(pool: socket.socket, compilers: socket.socket) -> None:
 
 def live_on_gpu(channels: socket.socket, index: int) -> None:
     """The judge of one GPU: every channel that comes in over `channels` is answered by a thread."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-    os.environ["CUDA_VISIBLE_DEVICES"] = visible.split(",")[index] if visible else str(index)
+    keep_to_gpu(index)
     zygotes = [
         _fork_zygote({"warm": wait_for_job}, (channels,), prepare=bring_up) for _ in range(_ZYGOTES_BY_GPU)
     ]

@@ -40,7 +40,14 @@ _FS_READ = _FS_READ_FILE | _FS_READ_DIR
 _FS_RIGHTS_BY_ABI = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}
 _FS_FILE_RIGHTS = _FS_EXECUTE | _FS_WRITE_FILE | _FS_READ_FILE | (1 << 14) | (1 << 15)
 _NET_BIND_CONNECT_TCP = 0b11
-_MS_NOSUID, _MS_NODEV, _MS_REC, _MS_PRIVATE = 1 << 1, 1 << 2, 1 << 14, 1 << 18
+_MS_NOSUID, _MS_NODEV, _MS_REMOUNT, _MS_BIND, _MS_REC, _MS_PRIVATE = (
+    1 << 1,
+    1 << 2,
+    1 << 5,
+    1 << 12,
+    1 << 14,
+    1 << 18,
+)
 _DISK_FILES, _DISK_INODES = 2, 1 << 14
 """What the folder holds in all: so many of the largest files, and so many files."""
 _SCOPE_ABSTRACT_SOCKETS_AND_SIGNALS = 0b11
@@ -147,20 +154,45 @@ def _close_descriptors(keep: tuple[int, ...]) -> None:
     os.closerange(low, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 
+def keep_one_gpu(minor: int) -> bool:
+    """Have this process and its future children find no GPU but `/dev/nvidia<minor>`.
+
+    CUDA initialises every GPU that it can open, visible or not, one process after the other: beside four GPUs
+    a context takes four times as long to come up, and all processes of the host wait for each other.
+    """
+    others = [path for path in Path("/dev").glob("nvidia[0-9]*") if path.name != f"nvidia{minor}"]
+    if not others or not _own_mounts():
+        return False
+    for other in others:
+        path = str(other).encode()
+        _mount(path, path, None, _MS_BIND)
+        _mount(None, path, None, _MS_BIND | _MS_REMOUNT | _MS_NOSUID | _MS_NODEV)
+    return True
+
+
+def _own_mounts() -> bool:
+    """What is mounted from now on is seen by this process and its future children alone."""
+    return (
+        os.geteuid() == 0
+        and _libc.unshare(_CLONE_NEWNS) == 0
+        and _mount(None, b"/", None, _MS_REC | _MS_PRIVATE)
+    )
+
+
+def _mount(
+    what: bytes | None, where: bytes, kind: bytes | None, flags: int, options: bytes | None = None
+) -> bool:
+    return bool(_libc.mount(what, where, kind, ctypes.c_ulong(flags), options) == 0)
+
+
 def _bound_folder(cage: Cage) -> bool:
     """Lay memory of a bounded size over the folder, where only this process and its children see it: a limit
     on a file's size does not keep many files from filling the disk."""
-    if os.geteuid() != 0 or _libc.unshare(_CLONE_NEWNS) != 0:
+    if not _own_mounts():
         return False
     size, owner = _DISK_FILES * cage.file_bytes, cage.user_id
     options = f"size={size},nr_inodes={_DISK_INODES},uid={owner},gid={owner},mode=700".encode()
-    mounted = (
-        _libc.mount(None, b"/", None, ctypes.c_ulong(_MS_REC | _MS_PRIVATE), None) == 0
-        and _libc.mount(
-            b"cage", cage.folder.encode(), b"tmpfs", ctypes.c_ulong(_MS_NOSUID | _MS_NODEV), options
-        )
-        == 0
-    )
+    mounted = _mount(b"cage", cage.folder.encode(), b"tmpfs", _MS_NOSUID | _MS_NODEV, options)
     os.chdir(cage.folder)
     return mounted
 

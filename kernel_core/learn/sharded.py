@@ -154,11 +154,11 @@ class ShardedUpdate:
         self._member.take(get_model_state_dict(self._policy.model, options=WHOLE), moments)
 
     def close(self) -> None:
-        """End the other processes."""
+        """End the other processes. A group is left by all its members together."""
         _tell(("end", None))
+        dist.destroy_process_group()
         for process in self._others:
             process.wait(timeout=60)
-        dist.destroy_process_group()
         self._folder.cleanup()
 
 
