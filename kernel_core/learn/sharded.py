@@ -45,6 +45,8 @@ from kernel_core.policy.torch_policy import TorchPolicy
 
 PATIENCE = datetime.timedelta(minutes=10)
 """Longer than any update: after it a silent process counts as dead."""
+SPARE_SHARE = 0.1
+"""Of a GPU's memory, what may be spent on not gathering weights anew."""
 WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
 SPREAD = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
 
@@ -55,23 +57,30 @@ class Member:
     def __init__(self, config: TrainConfig, policy: TorchPolicy, share: Share) -> None:
         self._config, self._policy, self._share = config, policy, share
         keep_master_weights(policy)
-        shard(policy.model)
+        shard(policy.model, share.whole)
         self._optimiser = new_optimiser(policy.model, config.lr)
         self._reference: Any = None
 
     def hold(self, folder: str) -> None:
         """Take the policy in a folder for the KL term; it is sharded like the one that learns."""
         reference = TorchPolicy.load(folder, self._config.policy).model.requires_grad_(False).eval()
-        shard(reference)
+        shard(reference, self._share.whole)
         self._reference = reference
 
     def update(self, rows: Sequence[Row]) -> UpdateReport:
         """See `update.update`; the same report in every process."""
         return update(self._policy, self._optimiser, rows, self._config, self._reference, share=self._share)
 
-    def weights(self) -> dict[str, Any]:
-        """All weights, whole; empty in every process but the first."""
-        return get_model_state_dict(self._policy.model, options=WHOLE)
+    def give(self, model: Any | None) -> None:
+        """Copy the weights that train, whole, into the trainer's model; processes without it help to gather
+        them."""
+        wanted = dict(model.named_parameters()) if model is not None else {}
+        with torch.no_grad():
+            for name, parameter in self._policy.model.named_parameters():
+                if parameter.requires_grad:
+                    weights = parameter.full_tensor()
+                    if wanted:
+                        wanted[name].copy_(weights)
 
     def moments(self) -> dict[str, Any]:
         """The optimiser's state, whole; empty in every process but the first."""
@@ -87,13 +96,23 @@ class Member:
 
 
 class ShardedUpdate:
-    """The team, as the trainer sees it. `policy` and `optimiser` are the trainer's own and stay whole."""
+    """The team, as the trainer sees it. `policy` and `optimiser` are the trainer's own and stay whole.
 
-    def __init__(self, config: TrainConfig, policy: TorchPolicy, optimiser: torch.optim.Optimizer) -> None:
+    Small models are gathered once a pass rather than for each batch; `whole` says which, and by default
+    their size does.
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        policy: TorchPolicy,
+        optimiser: torch.optim.Optimizer,
+        whole: bool | None = None,
+    ) -> None:
         if dist.is_initialized():
             raise ConfigError("this process is in a team of learners already; close the other trainer first")
         self._policy, self._optimiser = policy, optimiser
-        share = Share(0, config.learners)
+        share = Share(0, config.learners, is_small(policy) if whole is None else whole)
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
@@ -104,6 +123,7 @@ class ShardedUpdate:
         self._others = [
             subprocess.Popen(
                 [sys.executable, "-m", "kernel_core.learn.sharded", str(start), str(rank), str(port)]
+                + ["whole"] * share.whole
             )
             for rank in range(1, config.learners)
         ]
@@ -124,8 +144,8 @@ class ShardedUpdate:
         report = self._member.update(rows)
         if report.num_optimiser_steps:
             self._has_moments = True
-            _tell(("weights", None))
-            set_model_state_dict(self._policy.model, self._member.weights())
+            _tell(("give", None))
+            self._member.give(self._policy.model)
         return report
 
     def hold(self, reference: TorchPolicy) -> None:
@@ -162,11 +182,20 @@ class ShardedUpdate:
         self._folder.cleanup()
 
 
-def shard(model: Any) -> None:
-    """Shard every decoder layer, and what is left, over all processes."""
+def is_small(policy: TorchPolicy) -> bool:
+    """Whether there is memory to spare for all weights and gradients in float32."""
+    if policy.device.type != "cuda":
+        return True
+    total_bytes = torch.cuda.get_device_properties(policy.device).total_memory
+    return 2 * 4 * policy.num_parameters < SPARE_SHARE * total_bytes
+
+
+def shard(model: Any, whole: bool) -> None:
+    """Shard every decoder layer, and what is left, over all processes; `whole` layers stay gathered after
+    the forward pass."""
     for layer in decoder_layers(model):
-        fully_shard(layer)
-    fully_shard(model)
+        fully_shard(layer, reshard_after_forward=not whole)
+    fully_shard(model, reshard_after_forward=not whole)
 
 
 def _join(share: Share, port: int, device: str) -> None:
@@ -184,10 +213,10 @@ def _tell(command: tuple[str, Any]) -> None:
     dist.broadcast_object_list([command], src=0, device=torch.device("cpu"))
 
 
-def _follow(folder: Path, rank: int, port: int) -> None:
+def _follow(folder: Path, rank: int, port: int, whole: bool) -> None:
     """Do what the first process says, until it says that it is over."""
     config = TrainConfig.model_validate_json((folder / "config.json").read_text())
-    share = Share(rank, config.learners)
+    share = Share(rank, config.learners, whole)
     _join(share, port, config.policy.device)
     member = Member(config, TorchPolicy.load(str(folder / "policy"), config.policy), share)
     while True:
@@ -199,8 +228,8 @@ def _follow(folder: Path, rank: int, port: int) -> None:
                 member.hold(with_it)
             case "update":
                 member.update(with_it)
-            case "weights":
-                member.weights()
+            case "give":
+                member.give(None)
             case "moments":
                 member.moments()
             case "take":
@@ -211,4 +240,4 @@ def _follow(folder: Path, rank: int, port: int) -> None:
 
 
 if __name__ == "__main__":
-    _follow(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    _follow(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), whole="whole" in sys.argv)

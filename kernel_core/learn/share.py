@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
+from torch.distributed.fsdp import FSDPModule
+
+from kernel_core.learn.batch import plan_batches
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,17 +21,36 @@ class Share:
 
     rank: int = 0
     size: int = 1
+    whole: bool = False
+    """Whether weights stay gathered, and gradients unreduced, from the first batch of a pass to its last."""
 
-    def of(self, plan: Sequence[list[int]]) -> list[tuple[list[int], bool]]:
-        """This process's batches, and whether each counts.
+    def of(self, lengths: Sequence[int], token_budget: int) -> list[tuple[list[int], bool]]:
+        """This process's batches of rows, and whether each counts.
 
-        Every process gets as many, because weights are gathered by all of them together: one that is short
-        of a batch reads the first again, which then counts nothing. Batches come longest first, so dealing
-        them out in turn gives everyone about as many tokens.
+        Rows are dealt out by length, so that everyone has about as many tokens. Every process gets as many
+        batches, because weights are gathered by all of them together: one that is short of a batch reads its
+        shortest row again, which then counts nothing.
         """
-        mine = [(members, True) for members in plan[self.rank :: self.size]]
-        most = -(-len(plan) // self.size)
-        return mine + [(members, False) for members in plan[:1]] * (most - len(mine))
+        order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
+        hands = [order[rank :: self.size] for rank in range(self.size)]
+        plans = [plan_batches([lengths[i] for i in hand], token_budget) for hand in hands]
+        mine = [[hands[self.rank][at] for at in batch] for batch in plans[self.rank]]
+        most = max(map(len, plans))
+        return [(batch, True) for batch in mine] + [(order[-1:], False)] * (most - len(mine))
+
+    def prepare(self, model: Any, last: bool) -> None:
+        """Say before a batch whether it is the last before the optimiser's step."""
+        if self.whole and isinstance(model, FSDPModule):
+            model.set_requires_gradient_sync(last)
+            model.set_reshard_after_backward(last)
+
+    def gathered(self, mine: dict[int, T]) -> dict[int, T]:
+        """What all processes found, by row."""
+        if self.size == 1:
+            return mine
+        found: list[Any] = [None] * self.size
+        dist.all_gather_object(found, mine)
+        return {row: value for part in found for row, value in part.items()}
 
     def total(self, values: Sequence[float]) -> list[float]:
         """The sums over all processes."""

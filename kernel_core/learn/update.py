@@ -13,7 +13,7 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from kernel_core.config import MismatchConfig, TrainConfig
-from kernel_core.learn.batch import Batch, Row, collate, plan_batches
+from kernel_core.learn.batch import Batch, Row, collate
 from kernel_core.learn.layers import computed_again
 from kernel_core.learn.loss import (
     LossSettings,
@@ -136,7 +136,7 @@ def update(
         config.entropy_coefficient,
     )
     temperature = config.rollout.sampling.temperature
-    corrected = _corrected(policy, rows, config)
+    corrected = _corrected(policy, rows, config, share)
     in_loss = [row for row in corrected.rows if row.kept and len(row.answer_ids)]
     weights = row_weights(
         [len(row.answer_ids) for row in in_loss], config.aggregation, config.rollout.sampling.max_new_tokens
@@ -149,11 +149,12 @@ def update(
         if row.advantage != 0.0 or regularised
     ]
     totals = _Totals(corrected, len(in_loss) - len(learnable))
-    plan = share.of(plan_batches([len(row) for row, _ in learnable], config.minibatch_tokens))
+    plan = share.of([len(row) for row, _ in learnable], config.minibatch_tokens)
     old_logprobs: dict[int, torch.Tensor] = {}
     policy.model.eval()  # no dropout: log-probabilities are those of the policy that sampled
     for turn in range(config.updates_per_step if learnable else 0):
         for index, (members, counts) in enumerate(plan):
+            share.prepare(policy.model, last=index + 1 == len(plan))
             batch = _collated(
                 policy,
                 [learnable[i][0] for i in members],
@@ -183,27 +184,30 @@ def update(
     return totals.report(len(rows), config.updates_per_step)
 
 
-def _corrected(policy: TorchPolicy, rows: Sequence[Row], config: TrainConfig) -> Corrected:
+def _corrected(policy: TorchPolicy, rows: Sequence[Row], config: TrainConfig, share: Share) -> Corrected:
     """Rows after mismatch rejection; the trainer reads every answer for it, those without advantage too."""
     if config.mismatch == MismatchConfig():
         return Corrected(list(rows), num_rejected=0, worst_mean=0.0)
-    return correct(rows, answer_logprobs(policy, rows, config), config.mismatch)
+    return correct(rows, answer_logprobs(policy, rows, config, share), config.mismatch)
 
 
 def answer_logprobs(
-    policy: TorchPolicy, rows: Sequence[Row], config: TrainConfig
+    policy: TorchPolicy, rows: Sequence[Row], config: TrainConfig, share: Share = ALONE
 ) -> list[npt.NDArray[np.float32]]:
-    """The trainer's log-probability of each row's answer tokens, as its update computes them."""
-    found: list[npt.NDArray[np.float32]] = [np.zeros(0, np.float32) for _ in rows]
+    """The trainer's log-probability of each row's answer tokens, as its update computes them; a team shares
+    the reading and each process has all of them."""
+    found: dict[int, npt.NDArray[np.float32]] = {}
     policy.model.eval()
-    for members in plan_batches([len(row) for row in rows], config.minibatch_tokens):
+    for members, counts in share.of([len(row) for row in rows], config.minibatch_tokens):
         batch = _collated(policy, [rows[i] for i in members])
         with torch.no_grad(), computing_in(policy, config.policy.dtype == "bfloat16"):
             logits = batch.logits(policy.model)
             logprobs, _ = token_logprobs(logits, batch.targets_B_C, config.rollout.sampling.temperature)
         for i, logprobs_C, mask_C in zip(members, logprobs, batch.mask_B_C, strict=True):
-            found[i] = logprobs_C[mask_C.bool()].cpu().numpy()
-    return found
+            if counts:
+                found[i] = logprobs_C[mask_C.bool()].cpu().numpy()
+    everybodys = share.gathered(found)
+    return [everybodys[i] for i in range(len(rows))]
 
 
 def _collated(policy: TorchPolicy, rows: Sequence[Row], weights: Sequence[float] | None = None) -> Batch:

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel_core.config import PolicyConfig, RolloutConfig, SamplingConfig, TrainConfig
+from kernel_core.config import MismatchConfig, PolicyConfig, RolloutConfig, SamplingConfig, TrainConfig
 from kernel_core.learn import checkpoint
 from kernel_core.learn.batch import Row
 from kernel_core.learn.sharded import ShardedUpdate
@@ -16,6 +16,7 @@ from kernel_core.policy.new import new_policy
 from kernel_core.store import Store
 
 TEXTS = ["import triton\nimport triton.language as tl\n\n\nclass ModelNew:\n    pass\n"] * 3
+CORRECTED = MismatchConfig(band=0.5, importance_cap=2.0)
 POLICY = PolicyConfig(model="new", hidden_size=32, num_layers=2, num_heads=2, vocab_size=300)
 
 
@@ -37,27 +38,36 @@ def weights_of(policy):
     return torch.cat([p.detach().flatten() for p in policy.model.parameters()])
 
 
-@given(st.integers(0, 40), st.integers(1, 8))
-def test_shares_hold_every_batch_once_and_are_equally_many(num_batches, size):
-    plan = [[index] for index in range(num_batches)]
-    shares = [Share(rank, size).of(plan) for rank in range(size)]
+@given(st.lists(st.integers(1, 60), max_size=40), st.integers(1, 8))
+def test_shares_hold_every_row_once_and_are_equally_many(lengths, size):
+    shares = [Share(rank, size).of(lengths, 128) for rank in range(size)]
     assert len({len(share) for share in shares}) == 1
-    counted = sorted(members[0] for share in shares for members, counts in share if counts)
-    assert counted == list(range(num_batches))
+    counted = sorted(row for share in shares for members, counts in share if counts for row in members)
+    assert counted == list(range(len(lengths)))
+
+
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=40), st.integers(1, 8))
+def test_no_share_is_larger_than_another_by_more_than_the_longest_row(lengths, size):
+    shares = [Share(rank, size).of(lengths, 128) for rank in range(size)]
+    tokens = [sum(lengths[row] for members, counts in share if counts for row in members) for share in shares]
+    assert max(tokens) - min(tokens) <= max(lengths)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kl", [0.0, 0.5])
-def test_two_processes_update_as_one_does_and_one_goes_on_from_their_checkpoint(tmp_path, kl):
+@pytest.mark.parametrize(("kl", "whole"), [(0.0, True), (0.5, True), (0.0, False)])
+def test_two_processes_update_as_one_does_and_one_goes_on_from_their_checkpoint(tmp_path, kl, whole):
     alone, team = (new_policy(POLICY, TEXTS, seed=1) for _ in range(2))
     reference = new_policy(POLICY, TEXTS, seed=3)
     first, second = rows_for(alone, 5), rows_for(alone, 6)
     optimisers = [new_optimiser(policy.model, 1e-3) for policy in (alone, team)]
-    sharded = ShardedUpdate(config_of(learners=2, kl_coefficient=kl), team, optimisers[1])
+    config = config_of(learners=2, kl_coefficient=kl, mismatch=CORRECTED)
+    sharded = ShardedUpdate(config, team, optimisers[1], whole)
     try:
         sharded.hold(reference)
         for rows in (first, second):
-            expected = update(alone, optimisers[0], rows, config_of(kl_coefficient=kl), reference.model)
+            expected = update(
+                alone, optimisers[0], rows, config_of(kl_coefficient=kl, mismatch=CORRECTED), reference.model
+            )
             report = sharded.update(rows)
             torch.testing.assert_close(weights_of(team), weights_of(alone), atol=2e-5, rtol=1e-4)
             for name in ("num_rows", "num_answer_tokens", "num_optimiser_steps"):
