@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, MistralConfig
+from transformers import AutoModelForCausalLM, GemmaConfig, GPT2Config, LlamaConfig, MistralConfig
 
 from kernel_core.config import PolicyConfig
 from kernel_core.policy import decode
 from kernel_core.policy.new import new_policy
-from kernel_core.policy.static_decode import StaticDecoder, decodes
+from kernel_core.policy.static_decode import StaticDecoder, decodes, fusible_norms
 from kernel_core.policy.torch_policy import TorchPolicy
 
 CONFIG = PolicyConfig(hidden_size=32, num_layers=2, num_heads=4, vocab_size=320, max_context=600)
@@ -49,6 +49,15 @@ def test_the_same_seeds_give_the_same_answers_as_the_growing_cache(policy, tempe
     assert [s.finish_reason for s in fixed] == [s.finish_reason for s in growing]
     for a, b in zip(fixed, growing, strict=True):
         np.testing.assert_allclose(a.logprobs, b.logprobs, atol=1e-4)
+
+
+def test_norms_are_fused_where_that_is_the_same(policy):
+    norms = [m for m in policy.model.modules() if type(m).__name__.endswith("RMSNorm")]
+    assert [module for module, _ in fusible_norms(policy.model)] == norms
+    shifted = AutoModelForCausalLM.from_config(GemmaConfig(**SMALL, vocab_size=300, head_dim=8))
+    assert fusible_norms(shifted) == []
+    norms[0].forward = lambda hidden: 2 * type(norms[0]).forward(norms[0], hidden)
+    assert norms[0] not in [module for module, _ in fusible_norms(policy.model)]
 
 
 def test_rows_that_end_at_once_and_rows_that_never_do_are_kept_apart(policy):
