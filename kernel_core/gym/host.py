@@ -60,11 +60,19 @@ class Host(Protocol):
         ...
 
 
-class SocketLine:
-    """A line to a judge of this machine."""
+def last_words(log: Path, since: int = 0) -> str:
+    """The last line of a log, unless it is among its first `since` bytes."""
+    text = log.read_bytes()[since:].decode(errors="replace") if log.exists() else ""
+    return next((line.strip() for line in reversed(text.split("\n")) if line.strip()), "")
 
-    def __init__(self, channel: socket.socket) -> None:
+
+class SocketLine:
+    """A line to a judge of this machine, which writes to `log` what it dies of."""
+
+    def __init__(self, channel: socket.socket, log: Path) -> None:
         self._channel = channel
+        self._log = log
+        self._heard = log.stat().st_size if log.exists() else 0
 
     def ask(self, header: dict[str, Any], patience_s: float) -> dict[str, Any]:
         """See `Line`."""
@@ -72,7 +80,8 @@ class SocketLine:
             wire.send(self._channel, header)
             return wire.receive(self._channel, deadline=time.monotonic() + patience_s).header
         except (wire.ChannelClosed, wire.ChannelTimeout, wire.ChannelGarbage) as error:
-            raise JudgeLost(str(error)) from error
+            words = last_words(self._log, self._heard)
+            raise JudgeLost(f"{error}; its last words: {words}" if words else str(error)) from error
 
     def hang_up(self) -> None:
         """See `Line`."""
@@ -116,7 +125,7 @@ class LocalHost:
             wire.ChannelClosed
         ):  # a judge that is dead already shows at the first question
             wire.send(channel, hello)
-        return SocketLine(channel)
+        return SocketLine(channel, self._nursery.log)
 
     def end_judge(self, place: int) -> None:
         """See `Host`."""
@@ -136,7 +145,8 @@ class _Nursery:
 
     def __init__(self, base: str, device: str) -> None:
         self._channel, theirs = socket.socketpair()
-        self._log = Path(base) / "nursery.log"
+        self.log = Path(base) / "nursery.log"
+        """What the nursery and its judges die of."""
         root = str(Path(__file__).parents[2])
         environment = {
             **os.environ,
@@ -149,7 +159,7 @@ class _Nursery:
         if device == "cpu":
             environment["CUDA_VISIBLE_DEVICES"] = ""
         command = [sys.executable, "-m", "kernel_core.gym.nursery", str(theirs.fileno()), base, device]
-        with self._log.open("ab") as log:
+        with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 command,
                 pass_fds=(theirs.fileno(),),
@@ -163,7 +173,7 @@ class _Nursery:
         try:
             wire.receive(self._channel, deadline=time.monotonic() + _START_TIMEOUT_S)
         except (wire.ChannelClosed, wire.ChannelTimeout) as error:
-            reason = self._last_words() or error
+            reason = last_words(self.log) or error
             self.close()
             raise GymUnavailable(f"the judges did not start: {reason}") from error
 
@@ -179,7 +189,7 @@ class _Nursery:
             self._tell({"do": "judge", "place": place}, (theirs.fileno(),))
         except (wire.ChannelClosed, wire.ChannelTimeout) as error:
             ours.close()
-            raise GymUnavailable(f"no judge could be started: {self._last_words() or error}") from error
+            raise GymUnavailable(f"no judge could be started: {last_words(self.log) or error}") from error
         finally:
             theirs.close()
         return ours
@@ -201,7 +211,3 @@ class _Nursery:
     def _tell(self, header: dict[str, Any], descriptors: tuple[int, ...] = ()) -> None:
         wire.send(self._channel, header, descriptors=descriptors)
         wire.receive(self._channel, deadline=time.monotonic() + _START_TIMEOUT_S)
-
-    def _last_words(self) -> str:
-        lines = self._log.read_text(errors="replace").split("\n") if self._log.exists() else []
-        return next((line.strip() for line in reversed(lines) if line.strip()), "")

@@ -17,6 +17,8 @@ import shutil
 import signal
 import socket
 import sys
+import traceback
+from collections.abc import Iterator
 from typing import Protocol
 
 from kernel_core.gym import sandbox, wire, zygote
@@ -90,7 +92,7 @@ class HostJudges:
         for_compiler.close()
         self._lives[place] = life = _Life()
         if life.is_child:
-            with contextlib.suppress(BaseException):
+            with _leaving_last_words():
                 self._pool.close()
                 self._compilers.close()
                 sandbox.die_with_parent()
@@ -127,7 +129,7 @@ class GpuJudges:
         ours, theirs = socket.socketpair()
         self._lives[place] = life = _Life()
         if life.is_child:
-            with contextlib.suppress(BaseException):
+            with _leaving_last_words():
                 for other in (self._pool, ours, *self._channels.values()):
                     other.close()
                 sandbox.die_with_parent()
@@ -143,6 +145,15 @@ class GpuJudges:
         if place in self._channels:
             self._channels.pop(place).close()
             self._lives.pop(place).end()
+
+
+@contextlib.contextmanager
+def _leaving_last_words() -> Iterator[None]:
+    """Whatever a judge dies of is in the log before it is gone."""
+    try:
+        yield
+    except BaseException:
+        traceback.print_exc()
 
 
 class _Life:

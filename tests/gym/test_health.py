@@ -17,6 +17,7 @@ import pytest
 from kernel_core.config import GymConfig
 from kernel_core.errors import GymUnavailable
 from kernel_core.gym import open_gym
+from kernel_core.gym.host import JudgeLost, LocalHost
 from kernel_core.gym.pool import PooledGym
 from kernel_core.gym.probe import idle_request, known_request
 from kernel_core.gym.protocol import JudgeRequest
@@ -162,3 +163,17 @@ def test_when_no_place_is_left_the_error_names_the_reasons(softmax_request: Make
             gym.judge([softmax_request(601)])
         with pytest.raises(GymUnavailable, match="no judge is left"):
             gym.judge([softmax_request(602)])
+
+
+def test_a_judge_that_cannot_begin_says_why() -> None:
+    host = LocalHost(GymConfig())
+    try:
+        base, host.base = host.base, "/no/such/folder"
+        with pytest.raises(JudgeLost, match="its last words: FileNotFoundError"):
+            host.connect(0).ask({"request": {}, "seed": 0}, 60)
+        host.base = base
+        with pytest.raises(JudgeLost) as failure:
+            host.connect(1).ask({"request": {}, "seed": 0}, 60)
+        assert "FileNotFoundError" not in str(failure.value)  # another judge's
+    finally:
+        host.close()
