@@ -29,7 +29,7 @@ from kernel_core.gym.inputs import Draw
 from kernel_core.gym.judge import KEPT_PROBLEMS, Judge, keep, shrink
 from kernel_core.gym.protocol import JudgeRequest
 from kernel_core.gym.reference import Reference, Trial, outline
-from kernel_core.gym.runs import Answer, Died, load_header
+from kernel_core.gym.runs import Answer, Died, describe, load_header
 from kernel_core.gym.stopwatch import Stopwatch
 from kernel_core.gym.timed_calls import arena_bytes
 from kernel_core.gym.turns import Room
@@ -306,14 +306,5 @@ def _in_doubt(clocked: Clocked, works: Sequence[DeviceWork]) -> bool:
 def _cannot_time(reference: Reference, outcome: Answer | Died | Failure | str) -> Exception:
     claim = outcome.claim if isinstance(outcome, Answer) else outcome
     if isinstance(claim, Failure) and claim.ran_out_of_memory:
-        return _TooLittleMemory(_say(outcome))
-    return NotAProblem(f"the reference of {reference.problem.id} cannot be timed: {_say(outcome)}")
-
-
-def _say(outcome: Answer | Died | Failure | str) -> str:
-    match outcome:
-        case Died():
-            return outcome.reason
-        case Answer(claim=Failure() as failure) | (Failure() as failure):
-            return f"{failure.error}: {failure.message}"
-    return str(outcome)
+        return _TooLittleMemory(describe(outcome))
+    return NotAProblem(f"the reference of {reference.problem.id} cannot be timed: {describe(outcome)}")

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from kernel_core.errors import NotAProblem
 from kernel_core.gym import wire
 from kernel_core.gym.arena import DTYPES, Slot, arena_kind, dtype_name, lay_out
-from kernel_core.gym.claims import Claim
+from kernel_core.gym.claims import Claim, Failure
 from kernel_core.gym.problem_module import own_seeds
 from kernel_core.gym.reference import Reference, Trial
 from kernel_core.gym.structure import fingerprint
@@ -80,6 +80,18 @@ class Answer:
     claim: Claim
     blob: bytearray
     descriptors: tuple[int, ...] = ()
+
+
+def describe(outcome: Answer | Died | Failure | str) -> str:
+    """What went wrong, in a few words."""
+    match outcome:
+        case Died():
+            return outcome.reason
+        case Answer(claim=Failure() as failure) | (Failure() as failure):
+            return f"{failure.error}: {failure.message}"
+        case Answer():
+            return "it asked for nothing"
+    return outcome
 
 
 class Conversation:

@@ -13,7 +13,16 @@ from kernel_core.gym.compare import all_pass
 from kernel_core.gym.echo import library_works
 from kernel_core.gym.kernel_use import slowest_kernel
 from kernel_core.gym.reference import Reference, Trial
-from kernel_core.gym.runs import Answer, Conversation, Delivery, Died, deliver, refill, settle_device
+from kernel_core.gym.runs import (
+    Answer,
+    Conversation,
+    Delivery,
+    Died,
+    deliver,
+    describe,
+    refill,
+    settle_device,
+)
 from kernel_core.gym.traffic import EagerTraffic, own_work_share, predict, scaled
 from kernel_core.gym.work import Work
 from kernel_core.records import Verdict
@@ -142,18 +151,11 @@ def _fail_to_reproduce(case: Case, answer: Answer | Died) -> None:
     if isinstance(answer, Died) and answer.timed_out:
         case.fail(Verdict.TIMED_OUT, answer.reason)
         return
-    reason = _reason(answer)
+    reason = describe(answer)
     claim = answer.claim if isinstance(answer, Answer) else None
     case.ran_out_of_memory = isinstance(claim, Failure) and claim.ran_out_of_memory
     case.note("not_reproduced", f"replay: {reason[:200]}")
     case.fail(Verdict.HACKED, "its recorded work does not run on other inputs")
-
-
-def _reason(answer: Answer | Died) -> str:
-    if isinstance(answer, Died):
-        return answer.reason
-    claim = answer.claim
-    return f"{claim.error}: {claim.message}" if isinstance(claim, Failure) else "it asked for nothing"
 
 
 def _gives_expected(delivery: Delivery, trial: Trial, share: Turn) -> bool:
