@@ -26,6 +26,7 @@ from kernel_core.learn import checkpoint
 from kernel_core.learn.batch import Batch, Row, collate, plan_batches
 from kernel_core.learn.clock import repeatable
 from kernel_core.learn.conversations import Conversation, build_conversations
+from kernel_core.learn.head import by_token
 from kernel_core.learn.update import clip_and_step, computing_in, keep_master_weights, new_optimiser
 from kernel_core.policy import open_policy
 from kernel_core.policy.new import new_policy
@@ -147,6 +148,11 @@ def _token_ids(policy: TorchPolicy, texts: Sequence[str]) -> list[list[int]]:
     return [ids[text] for text in texts]
 
 
+def _cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor]:
+    losses = F.cross_entropy(logits.float().flatten(0, -2), targets.flatten(), reduction="none")
+    return (losses.view(targets.shape),)
+
+
 class _Training:
     """The loop and its state."""
 
@@ -220,9 +226,8 @@ class _Training:
     def _summed_loss(self, batch: Batch) -> torch.Tensor:
         """Cross-entropy in nats, summed over answer tokens."""
         with computing_in(self._policy, bfloat16=True):
-            logits = batch.logits(self._policy.model)
-        losses = F.cross_entropy(logits.float().flatten(0, 1), batch.targets_B_C.flatten(), reduction="none")
-        return (losses * batch.mask_B_C.flatten()).sum()
+            (losses_B_C,) = by_token(self._policy.model, batch, _cross_entropy)
+        return (losses_B_C * batch.mask_B_C).sum()
 
     def _schedule(self) -> float:
         """Share of the peak rate: linear warm-up, then a cosine over the steps, or the minutes if sooner."""

@@ -52,18 +52,18 @@ class Surrogate:
 
 
 def token_logprobs(
-    logits_B_C_V: torch.Tensor, targets_B_C: torch.Tensor, temperature: float, entropy_gradient: bool = False
+    logits: torch.Tensor, targets: torch.Tensor, temperature: float, entropy_gradient: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Log-probability of each target and entropy (nats) of each distribution, both (B, C).
+    """Log-probability of each target (...) and entropy in nats of each distribution, of logits (..., V).
 
     Under softmax(logits / temperature) in float32 or better: the distribution that was sampled. Without
     `entropy_gradient` the entropy is a measurement only, and its graph is not kept.
     """
-    scaled = logits_B_C_V.to(torch.promote_types(logits_B_C_V.dtype, torch.float32)) / temperature
-    logprobs_B_C_V = torch.log_softmax(scaled, dim=-1)
-    kept = logprobs_B_C_V if entropy_gradient else logprobs_B_C_V.detach()
-    entropy_B_C = -(kept.exp() * kept).sum(dim=-1)
-    return logprobs_B_C_V.gather(2, targets_B_C[..., None])[..., 0], entropy_B_C
+    scaled = logits.to(torch.promote_types(logits.dtype, torch.float32)) / temperature
+    logprobs = torch.log_softmax(scaled, dim=-1)
+    kept = logprobs if entropy_gradient else logprobs.detach()
+    entropy = -(kept.exp() * kept).sum(dim=-1)
+    return logprobs.gather(-1, targets[..., None])[..., 0], entropy
 
 
 def surrogate(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from torch.distributed.tensor import DTensor
 
 from kernel_core.config import MismatchConfig, TrainConfig
 from kernel_core.learn.batch import Batch, Row, collate
+from kernel_core.learn.head import by_token
 from kernel_core.learn.layers import computed_again
 from kernel_core.learn.loss import (
     LossSettings,
@@ -136,6 +138,9 @@ def update(
         config.entropy_coefficient,
     )
     temperature = config.rollout.sampling.temperature
+    look = functools.partial(
+        token_logprobs, temperature=temperature, entropy_gradient=settings.entropy_coefficient > 0
+    )
     corrected = _corrected(policy, rows, config, share)
     in_loss = [row for row in corrected.rows if row.kept and len(row.answer_ids)]
     weights = row_weights(
@@ -165,10 +170,7 @@ def update(
                 computing_in(policy, config.policy.dtype == "bfloat16"),
                 computed_again(policy.model, config.policy.gradient_checkpointing),
             ):
-                logits = batch.logits(policy.model)
-            logprobs, entropy = token_logprobs(
-                logits, batch.targets_B_C, temperature, entropy_gradient=settings.entropy_coefficient > 0
-            )
+                logprobs, entropy = by_token(policy.model, batch, look)
             old = old_logprobs.setdefault(index, logprobs.detach())
             clipped = surrogate(logprobs, old, batch.advantages_B, settings)
             kl = _reference_kl(reference, batch, logprobs, temperature) if settings.kl_coefficient else None
@@ -197,12 +199,12 @@ def answer_logprobs(
     """The trainer's log-probability of each row's answer tokens, as its update computes them; a team shares
     the reading and each process has all of them."""
     found: dict[int, npt.NDArray[np.float32]] = {}
+    look = functools.partial(token_logprobs, temperature=config.rollout.sampling.temperature)
     policy.model.eval()
     for members, counts in share.of([len(row) for row in rows], config.minibatch_tokens):
         batch = _collated(policy, [rows[i] for i in members])
         with torch.no_grad(), computing_in(policy, config.policy.dtype == "bfloat16"):
-            logits = batch.logits(policy.model)
-            logprobs, _ = token_logprobs(logits, batch.targets_B_C, config.rollout.sampling.temperature)
+            logprobs, _ = by_token(policy.model, batch, look)
         for i, logprobs_C, mask_C in zip(members, logprobs, batch.mask_B_C, strict=True):
             if counts:
                 found[i] = logprobs_C[mask_C.bool()].cpu().numpy()
@@ -220,7 +222,9 @@ def _reference_kl(
     if reference is None:
         raise ValueError("a KL term needs the reference model; the trainer keeps one in its store")
     with torch.no_grad():
-        reference_logprobs, _ = token_logprobs(batch.logits(reference), batch.targets_B_C, temperature)
+        reference_logprobs, _ = by_token(
+            reference, batch, functools.partial(token_logprobs, temperature=temperature)
+        )
     return k3(logprobs_B_C, reference_logprobs)
 
 
