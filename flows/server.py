@@ -40,6 +40,8 @@ SETTINGS = {
     "PREFECT_LOGGING_EXTRA_LOGGERS": "kernel_core,tasks,flows",
     "PREFECT_TASKS_DEFAULT_NO_CACHE": "true",
     "PREFECT_CLIENT_MAX_RETRIES": "7",
+    # What the server answers while its database is away.
+    "PREFECT_CLIENT_RETRY_EXTRA_CODES": "500",
 }
 """What every process of ours sets before Prefect is imported, unless its environment says otherwise."""
 
