@@ -432,9 +432,12 @@ class Clock:
         seen = _parent_and_child(trial, first, child)
         if trial.here.flow_run(first)["state_type"] == "COMPLETED":
             return seen, time.monotonic() - at, "by itself"
+        # Who starts it sooner is told that it is being worked on, by which process, and to wait.
+        pids = [trial.here.process_of(first), trial.here.process_of(child["id"])]
+        trial.until(lambda: not any(pid and Path(f"/proc/{pid}").exists() for pid in pids), "their end")
         trial.parent = trial.start()
         trial.until(lambda: trial.here.flow_run(trial.parent)["state_type"] == "RUNNING", "the parent")
-        return seen, time.monotonic() - at, "started again: another attempt"
+        return seen, time.monotonic() - at, "started again when their processes had ended"
 
 
 class Database:
