@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -30,6 +31,8 @@ from kernel_core.runs import process_identity
 
 START_TIMEOUT_S = 120.0
 START_ATTEMPTS = 3
+_PATIENCE_S = (10.0, 20.0, 30.0)
+"""How long each of three questions waits for its answer."""
 SETTINGS = {
     "DO_NOT_TRACK": "1",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
@@ -87,7 +90,7 @@ def require_access(url: str) -> None:
     words = prefect.settings.get_current_settings().api.auth_string
     login = tuple(words.get_secret_value().split(":", 1)) if words is not None else None
     try:
-        answer = httpx.get(f"{url}/admin/version", auth=login, timeout=30.0, trust_env=False)
+        answer = _asked(f"{url}/admin/version", login)
     except httpx.TransportError as error:
         raise NoServer(
             f"the Prefect server at {url} cannot be reached ({error}): start it, or unset PREFECT_API_URL"
@@ -96,6 +99,14 @@ def require_access(url: str) -> None:
         raise ConfigError(
             f"the Prefect server at {url} wants another password: set PREFECT_API_AUTH_STRING=USER:PASSWORD"
         )
+
+
+def _asked(url: str, login: Any) -> httpx.Response:
+    """What a server answers that may be busy for a moment."""
+    for patience_s in _PATIENCE_S[:-1]:
+        with contextlib.suppress(httpx.TimeoutException):
+            return httpx.get(url, auth=login, timeout=patience_s, trust_env=False)
+    return httpx.get(url, auth=login, timeout=_PATIENCE_S[-1], trust_env=False)
 
 
 @contextlib.contextmanager
