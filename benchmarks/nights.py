@@ -33,8 +33,10 @@ from kernel_core.store import Store
 
 RESULTS = REPOSITORY / "docs" / "results" / "nights.md"
 WATCHED = "watched"
+PROBLEMS = 24
+"""Fewer, and a policy that answers nothing right is not beyond chance."""
 SETTINGS = {
-    "problems": {"split": "held_out", "limit": 10, "seed": 1000},
+    "problems": {"split": "held_out", "limit": PROBLEMS, "seed": 1000},
     "samples_per_problem": 1,
     "k": [1],
     "rollout": {"turns": 1},
@@ -203,7 +205,7 @@ def _report(
             "",
             f"Machine: {describe_machine()}. sqlite, one worker a pool. One run.",
             "",
-            f"{len(nights)} nights, each on the same 10 held-out problems. The claim {verdict}:",
+            f"{len(nights)} nights, each on the same {PROBLEMS} held-out problems. The claim {verdict}:",
             "",
             f"- every scheduled night once, none twice: {'yes' if once else 'no'}",
             f"- planted in night {arguments.planted}; called regressed: {worse}; flow runs failed: {failed}",
