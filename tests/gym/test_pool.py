@@ -18,6 +18,7 @@ from kernel_core.config import GymConfig
 from kernel_core.errors import Corrupt, GymUnavailable
 from kernel_core.gym import GYM_VERSION, open_gym
 from kernel_core.gym.cache import request_key
+from kernel_core.gym.host import LocalHost
 from kernel_core.gym.pool import PooledGym
 from kernel_core.gym.protocol import JudgeRequest
 from kernel_core.records import Candidate, Problem, Verdict
@@ -100,7 +101,7 @@ def test_known_evaluations_come_from_the_store(
 def test_killed_judges_lose_no_candidate(brief_gym: PooledGym, softmax_request: MakeRequest) -> None:
     requests = [softmax_request(number) for number in range(200, 212)]
     brief_gym.judge(requests[:3])
-    judges = _judges()
+    judges = _judges(brief_gym)
     assert len(judges) >= 1
 
     def kill_all() -> None:
@@ -116,9 +117,15 @@ def test_killed_judges_lose_no_candidate(brief_gym: PooledGym, softmax_request: 
     assert all(one.correct for one in evaluations)
 
 
-def _judges() -> list[int]:
-    """The children of the newest nursery, but for its first, which serves compilers."""
-    nursery = max(pid for pid in _descendants(os.getpid()) if _parent(pid) == os.getpid())
+def _judges(gym: PooledGym) -> list[int]:
+    """The children of a gym's nursery, but for its first, which serves compilers."""
+    host = gym._owned
+    assert isinstance(host, LocalHost)
+    [nursery] = [
+        pid
+        for pid in _descendants(os.getpid())
+        if _parent(pid) == os.getpid() and host.base in Path(f"/proc/{pid}/cmdline").read_text()
+    ]
     return sorted(pid for pid in _descendants(nursery) if _parent(pid) == nursery)[1:]
 
 
