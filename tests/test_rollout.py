@@ -14,7 +14,8 @@ from kernel_core.config import (
     TrainConfig,
 )
 from kernel_core.errors import ConfigError, GymUnavailable
-from kernel_core.gym import open_gym
+from kernel_core.gym.cache import Cache
+from kernel_core.gym.pool import PooledGym
 from kernel_core.parse import parse_completion
 from kernel_core.policy.new import new_policy
 from kernel_core.policy.scripted import ScriptedPolicy
@@ -66,10 +67,9 @@ class OneExemplar:
         return [[Neighbour(exemplar=found, score=0.9)] for _ in queries]
 
 
-@pytest.fixture(scope="module")
-def gym():
-    with open_gym(GymConfig(workers=1, trials=1, compile_gate=False)) as gym:
-        yield gym
+@pytest.fixture
+def gym(quick_gym):
+    return quick_gym
 
 
 def scripted_by_problem(messages, seed):
@@ -316,8 +316,9 @@ def test_seeds_are_stable_and_differ_by_every_part():
     assert len({seed_of(0, "a", 1), seed_of(1, "a", 1), seed_of(0, "b", 1), seed_of(0, "a", 2)}) == 4
 
 
-def test_a_broken_gym_is_an_exception_and_never_an_evaluation(gym):
-    gym.close()  # the last test of this file, since it closes the judge that all of them share
+def test_a_broken_gym_is_an_exception_and_never_an_evaluation():
+    gym = PooledGym(GymConfig(), Cache(None))
+    gym.close()
     answers = ScriptedPolicy([answer(MADE[0], "fused")])
     with pytest.raises(GymUnavailable):
         roll_out(answers, gym, PROBLEMS[:1], None, config(), group_size=1, seed=0)

@@ -7,7 +7,6 @@ import pytest
 
 from kernel_core.config import BestOfNConfig, GymConfig, ProblemsConfig, RolloutConfig
 from kernel_core.errors import ConfigError
-from kernel_core.gym import open_gym
 from kernel_core.gym.protocol import JudgeRequest
 from kernel_core.policy.scripted import ScriptedPolicy
 from kernel_core.problems.generate import generate
@@ -53,9 +52,8 @@ def run(folder, gym, config=CONFIG, progress=silent):
 
 
 @pytest.fixture(scope="module")
-def gym():
-    with open_gym(CONFIG.gym) as opened:
-        yield opened
+def gym(quick_gym):
+    return quick_gym
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ import pytest
 from kernel_core.config import GymConfig, IngestConfig, VerifyConfig
 from kernel_core.corpus.snapshot import build_snapshot, load_snapshot
 from kernel_core.errors import CallerError
-from kernel_core.gym import open_gym
 from kernel_core.gym.protocol import Gym
 from kernel_core.records import Verdict
 from kernel_core.retrieval.index import best_exemplars
@@ -21,9 +19,8 @@ JUDGE = GymConfig(workers=1, trials=1, compile_gate=False)
 
 
 @pytest.fixture(scope="module")
-def gym(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gym]:
-    with open_gym(JUDGE, Store(tmp_path_factory.mktemp("judged"))) as opened:
-        yield opened
+def gym(quick_gym: Gym) -> Gym:
+    return quick_gym
 
 
 def ingested(folder: Path) -> Store:

@@ -52,8 +52,8 @@ def gym_store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 @pytest.fixture(scope="session")
 def gym(gym_store: Store) -> Iterator[PooledGym]:
-    """One judge with a store; a deadline that honest candidates keep on a loaded machine too."""
-    with open_gym(GymConfig(workers=1, deadline_s=20.0), cache=gym_store) as opened:
+    """Two judges with a store; a deadline that honest candidates keep on a loaded machine too."""
+    with open_gym(GymConfig(workers=2, deadline_s=20.0), cache=gym_store) as opened:
         yield opened
 
 

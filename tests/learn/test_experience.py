@@ -4,7 +4,6 @@ import pytest
 
 from kernel_core.config import GymConfig, RewardWeights, RolloutConfig, SamplingConfig, TrainConfig
 from kernel_core.curriculum import CurriculumState
-from kernel_core.gym import open_gym
 from kernel_core.learn.experience import gather
 from kernel_core.learn.grade import varies
 from kernel_core.learn.practice import Practice
@@ -38,9 +37,8 @@ def half_right_on_one_problem(messages, seed):
 
 
 @pytest.fixture(scope="module")
-def judges():
-    with open_gym(config_of().gym) as gym:
-        yield gym
+def judges(quick_gym):
+    return quick_gym
 
 
 def held(config, judges, order, seed=3):
