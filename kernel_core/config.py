@@ -271,7 +271,7 @@ class ColdStartConfig(Config):
     """Supervised training that precedes RL.
 
     It imitates a realistic corpus, in which not every kernel is right or fast, so that RL has honest
-    head-room; what is left of the two shares are fused and tuned kernels.
+    head-room; what is left of the three shares are fused and tuned kernels.
     """
 
     data: tuple[str, ...] = Field(
@@ -294,6 +294,9 @@ class ColdStartConfig(Config):
     )
     naive_share: float = Field(
         0.35, ge=0, le=1, description="Share of first answers that launch one kernel an operator."
+    )
+    lazy_share: float = Field(
+        0.0, ge=0, le=1, description="Share of first answers that leave all but the last operator to PyTorch."
     )
     conversations: int = Field(4000, ge=1, description="Examples to learn from.")
     judged: int = Field(

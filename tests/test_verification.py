@@ -49,5 +49,5 @@ def test_each_kernel_gets_the_verdict_that_its_maker_knows(gym: Gym, tmp_path: P
 def test_a_snapshot_that_nothing_here_can_judge_is_refused_with_the_reasons(gym: Gym, tmp_path: Path) -> None:
     snapshot = ingested(tmp_path)
     config = VerifyConfig(gym=JUDGE, sources=("sakana",))
-    with pytest.raises(CallerError, match="can be judged on cpu: 7 from another source"):
+    with pytest.raises(CallerError, match="can be judged on cpu: 8 from another source"):
         verify_snapshot(config, snapshot, Store(tmp_path / "verify"), gym)

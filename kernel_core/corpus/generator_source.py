@@ -25,7 +25,7 @@ def generator_revision() -> str:
 def generated_exemplars(source: Source, num_problems: int, seed: int) -> Iterator[Exemplar]:
     """Exemplars of `num_problems` problems of the train split, a problem's kernels together.
 
-    A grade is `naive`, `fused`, `tuned` or `mistake:FAULT`; mistakes are claimed incorrect.
+    A grade is `naive`, `lazy`, `fused`, `tuned` or `mistake:FAULT`; mistakes are claimed incorrect.
     """
     for made in generate("train", num_problems, seed):
         yield from _exemplars_of(made, source)

@@ -1,10 +1,10 @@
 """What the cold start imitates: conversations made from a snapshot, in exactly the form of a rollout.
 
-A first turn asks for a kernel and answers with one of the corpus: good ones, but by `mistake_share` and
-`naive_share` also faulty and slow ones, as a realistic corpus has them. A second turn (`repair_share` of
-all) shows such a kernel with what the judge really said about it, and answers with a good one, or by
-`mistake_share` with a faulty one again. Only the last answer of a conversation is learned; what came
-before it is prompt.
+A first turn asks for a kernel and answers with one of the corpus: good ones, but by `mistake_share`,
+`naive_share` and `lazy_share` also faulty, slow and lazy ones, as a realistic corpus has them. A second turn
+(`repair_share` of all) shows a faulty or slow one with what the judge really said about it, and answers with
+a good one, or by `mistake_share` with a faulty one again. Only the last answer of a conversation is learned;
+what came before it is prompt.
 
 Shares are exact, and every reference is used about equally often.
 """
@@ -47,7 +47,7 @@ CHARS_PER_TOKEN = 2.7
 """Of kernels under a tokenizer made for them: for prompt budgets before there is a tokenizer."""
 
 Kind = Literal["first", "repair", "faster", "given"]
-Grades = Literal["mistakes", "naive", "good"]
+Grades = Literal["mistakes", "naive", "lazy", "good"]
 Item = TypeVar("Item")
 
 
@@ -69,11 +69,12 @@ class _Reference:
     problem: Problem
     mistakes: tuple[Exemplar, ...]
     naive: tuple[Exemplar, ...]
+    lazy: tuple[Exemplar, ...]
     good: tuple[Exemplar, ...]
 
     def of(self, grades: Grades) -> tuple[Exemplar, ...]:
         """The kernels of some grades."""
-        return {"mistakes": self.mistakes, "naive": self.naive, "good": self.good}[grades]
+        return {"mistakes": self.mistakes, "naive": self.naive, "lazy": self.lazy, "good": self.good}[grades]
 
 
 _Choice = tuple[_Reference, Exemplar | None]
@@ -150,11 +151,11 @@ def _reference(members: Sequence[Exemplar]) -> _Reference:
         sizes + first.reference_code, id=f"{first.source}/{name}", suite=first.source, family=first.family
     )
     mistakes = tuple(one for one in members if one.grade.startswith("mistake"))
-    naive = tuple(one for one in members if one.grade == "naive")
+    naive, lazy = (tuple(one for one in members if one.grade == grade) for grade in ("naive", "lazy"))
     good = tuple(
-        one for one in members if one not in (*mistakes, *naive) and one.claimed_correct is not False
+        one for one in members if one not in (*mistakes, *naive, *lazy) and one.claimed_correct is not False
     )
-    return _Reference(problem, mistakes, naive, good)
+    return _Reference(problem, mistakes, naive, lazy, good)
 
 
 def _drafts(references: Sequence[_Reference], config: ColdStartConfig) -> list[_Draft]:
@@ -168,13 +169,16 @@ def _drafts(references: Sequence[_Reference], config: ColdStartConfig) -> list[_
         round(number * config.mistake_share) for number in (num_first, num_repair, num_faster)
     )
     num_naive = min(round(num_first * config.naive_share), num_first - first_bad)
+    num_lazy = min(round(num_first * config.lazy_share), num_first - first_bad - num_naive)
+    first_good = num_first - first_bad - num_naive - num_lazy
     num_mended = round(config.judged * (1 - FASTER_SHARE))
     mended = _pairs(references, "mistakes", num_mended, rng)
     sped_up = _pairs(references, "naive", config.judged - num_mended, rng)
     decks: list[tuple[Kind, int, Grades, list[_Choice]]] = [
         ("first", first_bad, "mistakes", [(r, None) for r in references if r.mistakes]),
         ("first", num_naive, "naive", [(r, None) for r in references if r.naive]),
-        ("first", num_first - first_bad - num_naive, "good", [(r, None) for r in references if r.good]),
+        ("first", num_lazy, "lazy", [(r, None) for r in references if r.lazy]),
+        ("first", first_good, "good", [(r, None) for r in references if r.good]),
         ("repair", repair_bad, "mistakes", mended),
         ("repair", num_repair - repair_bad, "good", mended),
         ("faster", faster_bad, "mistakes", [(r, e) for r, e in sped_up if r.mistakes]),

@@ -15,7 +15,13 @@ from kernel_core.errors import ConfigError
 from kernel_core.problems.families import RESERVED, TRAINED
 from kernel_core.problems.mistakes import draw_mistakes
 from kernel_core.problems.program import Program, worth_computing
-from kernel_core.problems.render import fused_source, launches_of_naive, naive_source, reference_source
+from kernel_core.problems.render import (
+    fused_source,
+    launches_of_naive,
+    lazy_source,
+    naive_source,
+    reference_source,
+)
 from kernel_core.problems.splits import Split, split_of
 from kernel_core.records import Problem, Record, sha256_text
 
@@ -27,7 +33,7 @@ _MOST_DRAWS = 20_000
 RESERVED_FAMILY_WEIGHT = 3
 """In the held-out split a reserved family comes so many times as often as another."""
 
-Grade = Literal["naive", "fused", "tuned", "mistake"]
+Grade = Literal["naive", "fused", "tuned", "mistake", "lazy"]
 
 
 class GradedKernel(Record):
@@ -41,7 +47,7 @@ class GradedKernel(Record):
 
 
 class Generated(Record):
-    """A problem and its kernels: naive, fused, tuned, then mistakes."""
+    """A problem and its kernels: naive, fused, tuned, mistakes, and a lazy one where there is a choice."""
 
     problem: Problem
     kernels: tuple[GradedKernel, ...]
@@ -128,11 +134,18 @@ def _kernels(program: Program, rng: random.Random) -> Iterator[GradedKernel]:
     for mistake in draw_mistakes(program, rng, MISTAKES_PER_PROBLEM):
         thinking = _plan(mistake.words, program)
         yield GradedKernel(grade="mistake", fault=mistake.fault, source=mistake.source, thinking=thinking)
+    lazy = lazy_source(program)
+    if lazy is not None:
+        yield GradedKernel(grade="lazy", source=lazy, thinking=_lazy_plan(program))
 
 
 def _naive_plan(program: Program) -> str:
     launches = launches_of_naive(program)
     return f"{program.words}.\nOne launch per op: {launches} launches, OP picks the op."
+
+
+def _lazy_plan(program: Program) -> str:
+    return f"{program.words}.\nPyTorch for all but the last op, one launch for that."
 
 
 def _plan(words: str, program: Program, *, tuned: bool = False) -> str:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from kernel_core.problems.program import Argument, Program
 
-_KERNEL_IMPORTS = "import torch\nimport torch.nn as nn\nimport triton\nimport triton.language as tl\n"
-
 
 def reference_source(program: Program) -> str:
     """The problem's module in KernelBench's format, at its GPU sizes."""
     forward = [*program.opening.torch, *(line for step in program.steps for line in step.torch)]
-    functional = "import torch.nn.functional as F\n" if any("F." in line for line in forward) else ""
     sizes = "\n".join(f"{size.name} = {size.gpu}" for size in program.sizes)
     inputs = [argument for argument in program.arguments if not argument.parameter]
     drawn = ", ".join(argument.drawn(argument.dims) for argument in inputs)
     return (
-        f"import torch\nimport torch.nn as nn\n{functional}\n\n"
+        f"{_imports(forward)}\n\n"
         f"class Model(nn.Module):\n{_constructor(program)}{_forward(program, forward, program.v)}\n\n"
         f"{sizes}\n\n\n"
         f"def get_inputs():\n    return [{drawn}]\n\n\n"
@@ -31,7 +28,7 @@ def fused_source(
     tile = opening_tile if opening_tile is not None else program.opening.tile
     body = [*frame.prologue, *tile, *(line for step in program.steps for line in step.tile), frame.store]
     block = frame.blocks[2 if tuned else 1]
-    launch = [f"out = {frame.allocation}", *_launch(program, block, "", frame.tuned_warps if tuned else 4)]
+    launch = [f"out = {frame.allocation}", *_launch(program, block, frame.tuned_warps if tuned else 4)]
     return _module(program, _pointers(program), body, [*frame.setup, *launch, "return out"])
 
 
@@ -41,7 +38,8 @@ def naive_source(program: Program) -> str:
     Between launches the tile lies in `out`, or in `tmp` where the result is smaller than the tile.
     """
     frame, v = program.frame, program.v
-    held = "out" if program.reduced_at is None else "tmp"
+    scratch = "" if program.reduced_at is None else "tmp"
+    held = scratch or "out"
     is_input = not program.opening.torch
     body = list(frame.prologue)
     if is_input:
@@ -62,13 +60,29 @@ def naive_source(program: Program) -> str:
         body += ["else:", f"    tl.store(tmp_ptr + i, {v}, mask=mask)"]
         launches += 1
     forward = [*frame.setup, f"out = {frame.allocation}"]
-    if held == "tmp":
-        forward.append(f"tmp = {frame.scratch}")
-    loop = _launch(program, frame.blocks[0], "op", 4)
+    if scratch:
+        forward.append(f"{scratch} = {frame.scratch}")
+    loop = _launch(program, frame.blocks[0], op="op", held=scratch)
     if is_input:
         loop.append(f"{v} = {held}")
     forward += [f"for op in range({launches}):", *(f"    {line}" for line in loop), "return out"]
-    return _module(program, _pointers(program, scratch=held == "tmp"), body, forward, op=True)
+    return _module(program, _pointers(program, scratch=bool(scratch)), body, forward, op=True)
+
+
+def lazy_source(program: Program) -> str | None:
+    """PyTorch for all but the last operation, and one launch for that; None where there is only one."""
+    frame, v, is_input = program.frame, program.v, not program.opening.torch
+    last = len(program.steps) - 1 if program.reduced_at is None else program.reduced_at
+    first_own = next((s for s in range(last, -1, -1) if program.steps[s].torch), 0)
+    if is_input and first_own == 0:
+        return None
+    before = [*program.opening.torch, *(line for step in program.steps[:first_own] for line in step.torch)]
+    loaded = program.opening.tile if is_input else (f"{v} = tl.load(tmp_ptr + i, mask=mask, other=0.0)",)
+    own = [line for step in program.steps[first_own:] for line in step.tile]
+    launch = _launch(program, frame.blocks[1], held="" if is_input else v)
+    forward = [*frame.setup, f"out = {frame.allocation}", *before, *launch, "return out"]
+    body = [*frame.prologue, *loaded, *own, frame.store]
+    return _module(program, _pointers(program, scratch=not is_input), body, forward)
 
 
 def launches_of_naive(program: Program) -> int:
@@ -85,10 +99,11 @@ def _pointers(program: Program, scratch: bool = False) -> list[str]:
     return [f"{argument.name}_ptr" for argument in program.arguments] + ["tmp_ptr"] * scratch + ["out_ptr"]
 
 
-def _launch(program: Program, block: int, op: str, warps: int) -> list[str]:
+def _launch(program: Program, block: int, warps: int = 4, *, op: str = "", held: str = "") -> list[str]:
+    """The launch; `held` is what `forward` calls the tensor that the kernel calls `tmp`."""
     frame = program.frame
-    scratch = ["tmp"] if op and program.reduced_at is not None else []
-    names = [argument.in_forward for argument in program.arguments] + scratch + ["out", *frame.scalars]
+    names = [argument.in_forward for argument in program.arguments]
+    names += [held] * bool(held) + ["out", *frame.scalars]
     words = [f"OP={op}"] if op else []
     words += [f"{name}={value.format(block=block)}" for name, value in frame.constexprs]
     words += [f"num_warps={warps}"] if warps != 4 else []
@@ -100,11 +115,17 @@ def _module(
 ) -> str:
     constexprs = ["OP"] * op + [name for name, _ in program.frame.constexprs]
     signature = pointers + list(program.frame.scalars) + [f"{name}: tl.constexpr" for name in constexprs]
+    imports = _imports(forward, "triton", "triton.language as tl")
     lines = "\n".join(f"    {line}" for line in body)
     return (
-        f"{_KERNEL_IMPORTS}\n\n@triton.jit\ndef kernel({', '.join(signature)}):\n{lines}\n\n\n"
+        f"{imports}\n\n@triton.jit\ndef kernel({', '.join(signature)}):\n{lines}\n\n\n"
         f"class ModelNew(nn.Module):\n{_constructor(program)}{_forward(program, forward, '')}"
     )
+
+
+def _imports(forward: list[str], *more: str) -> str:
+    functional = ["torch.nn.functional as F"] * any("F." in line for line in forward)
+    return "".join(f"import {name}\n" for name in ("torch", "torch.nn as nn", *functional, *more))
 
 
 def _constructor_sizes(program: Program) -> list[str]:

@@ -56,7 +56,7 @@ def gym(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def exemplars():
-    """Six problems of the generator, seven kernels each."""
+    """Six problems of the generator with all their kernels."""
     return list(generated_exemplars(read_registry(SOURCES_FILE).sources["generator"], 6, seed=3))
 
 

@@ -31,6 +31,18 @@ def test_the_shares_are_exact(conversations):
     assert (first["mistake"], first["naive"], first["fused"] + first["tuned"]) == (7, 14, 7)
 
 
+def test_some_first_answers_are_lazy_when_asked_for(exemplars, gym):
+    config = CONFIG.model_copy(update={"lazy_share": 0.125, "judged": 1})
+    first = [c for c in build_conversations(exemplars, gym, config) if c.kind == "first"]
+    grades = Counter(c.grade.split(":")[0] for c in first)
+    assert (grades["mistake"], grades["naive"], grades["lazy"], grades["fused"] + grades["tuned"]) == (
+        7,
+        14,
+        4,
+        3,
+    )
+
+
 def test_second_turns_are_answered_with_good_kernels_and_as_many_mistakes_as_first_ones(conversations):
     second = Counter((c.kind, c.grade.split(":")[0] in ("fused", "tuned")) for c in conversations)
     assert (second["repair", True], second["repair", False]) == (6, 2)

@@ -46,10 +46,10 @@ def test_every_problem_reads_back_as_itself(seed: int, split: str) -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(seeds)
-def test_kernels_are_graded_from_naive_to_tuned_and_then_wrong_in_different_ways(seed: int) -> None:
+def test_kernels_are_graded_from_naive_to_tuned_and_then_wrong_in_different_ways_and_lazy(seed: int) -> None:
     for made in generate("train", 6, seed):
         grades = [kernel.grade for kernel in made.kernels]
-        assert grades == ["naive", "fused", "tuned"] + ["mistake"] * MISTAKES_PER_PROBLEM
+        assert grades == ["naive", "fused", "tuned"] + ["mistake"] * MISTAKES_PER_PROBLEM + ["lazy"]
         faults = [kernel.fault for kernel in made.kernels if kernel.grade == "mistake"]
         assert len(set(faults)) == len(faults)
         assert len({kernel.source for kernel in made.kernels}) >= len(grades) - 1

@@ -17,7 +17,7 @@ from kernel_core.problems.generate import FAMILIES, Generated, generate
 from kernel_core.problems.source import resize
 
 HERE = Path(__file__).parent
-GOOD = ("naive", "fused", "tuned")
+GOOD = ("naive", "fused", "tuned", "lazy")
 FAILS_ALREADY_IN_PYTHON = {"syntax_error", "missing_allocation"}
 
 
@@ -65,10 +65,10 @@ def test_every_good_kernel_of_every_family_is_correct_and_launches_its_own_kerne
         assert answer["launches"] > 0
 
 
-def test_fused_kernels_launch_once_and_naive_ones_once_an_operation() -> None:
+def test_fused_and_lazy_kernels_launch_once_and_naive_ones_once_an_operation() -> None:
     draws = 2
     for made, kernel, answer in sample():
-        if kernel.grade in ("fused", "tuned"):
+        if kernel.grade in ("fused", "tuned", "lazy"):
             assert answer["launches"] == draws, made.problem.family
         if kernel.grade == "naive":
             assert answer["launches"] >= 2 * draws, made.problem.family
@@ -137,5 +137,6 @@ def test_all_kernels_share_one_skeleton() -> None:
                 tree = ast.parse(kernel.source)
                 names = [node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
                 assert names == ["kernel", "ModelNew"]
-                assert kernel.source.startswith("import torch\nimport torch.nn as nn\nimport triton\n")
+                imports = [line for line in kernel.source.splitlines() if line.startswith("import ")]
+                assert imports[0] == "import torch" and "import triton" in imports
                 assert 1 <= kernel.thinking.count("\n") + 1 <= 2
