@@ -1,12 +1,13 @@
 """The seeds' claims in miniature: arms that differ in one setting, under equal budget, over several seeds.
 
-    python benchmarks/claims.py --work /tmp/claims --cold-start /tmp/from-nothing/cold_start --gpus 4 \\
-        --seeds 0 1 2 --steps 15 --stop-after 8.5                      # again until it says "done"
-    python benchmarks/claims.py --work /tmp/claims --seeds 0 1 2 --report [--write]
+    python benchmarks/claims.py --work /tmp/claims --stop-after 60      # again until it says "done"
+    python benchmarks/claims.py --work /tmp/claims --report [--write]
 
-Every arm begins with the same cold start and gets the same number of steps on the same problems; what differs
-is one line of `ARMS`. A run has a GPU to itself, so as many run side by side as there are GPUs (`--gpus 0`:
-one after the other on the CPU). A run that was stopped goes on from its last checkpoint.
+Every arm begins with the same cold start, the shipped policy that was taught lazy kernels too, and gets the
+same number of steps on the same problems; what differs is one line of `ARMS`. Speed-ups and own-kernel shares
+are predicted for an H200, so a run needs no GPU: `--side-by-side` of them share the machine (where there is
+one, `--set policy.device=cuda` puts the policies on it). A run that was stopped goes on from its last
+checkpoint.
 """
 
 from __future__ import annotations
@@ -21,17 +22,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from from_nothing import TINY
 from machine import describe_machine
 
 from flows.presets import preset
-from kernel_core.config import EvaluateConfig, TrainConfig
+from kernel_core.config import EvaluateConfig, IngestConfig, TrainConfig
 from kernel_core.configure import build, override
 from kernel_core.scorecard import evaluate, load_scorecard
 from kernel_core.store import Store
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
+PRESET = "learn"
 BASE = (
+    "rollout.exemplars=0",
+    "sampler.kind=copy",
+    "sampler.max_gap=0.3",
+    "policy.dtype=bfloat16",
     "curriculum.rewards=dr_kernel",
     "credit=absolute",
     "gamma=1.0",
@@ -39,9 +44,18 @@ BASE = (
     "profile_rejection=corrected",
     "mismatch.band=0.01",
     "mismatch.veto=0.0001",
-    "mismatch.importance_cap=null",
 )
-"""Dr. Kernel's rule whole: TRLOO, the profile in the reward and in rejection, mismatch rejection."""
+"""Dr. Kernel's rule whole: TRLOO, the profile in the reward and in rejection, mismatch rejection; the sampler
+has the weights in bfloat16 and the trainer in float32, so that there is a mismatch to reject."""
+COLD_START = (
+    "cold_start.steps=300",
+    "cold_start.conversations=6000",
+    "cold_start.lr=0.0005",
+    "cold_start.mistake_share=0.4",
+    "cold_start.naive_share=0.15",
+    "cold_start.lazy_share=0.3",
+)
+"""On top of the shipped policy, which knows no lazy kernels."""
 _NO_PROFILE = (
     "curriculum.stages=[{name: speed, promote_metric: fast_1, promote_at: 1.0, "
     "weights: {correct: 1.0, speed: 1.0, speed_form: clipped}}]"
@@ -65,9 +79,11 @@ T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 8: 2.365}
 """Student's t for a 95 % interval of a mean of n values."""
 PAGE = """# The published claims, in miniature
 
-{num_seeds} seeds an arm, {steps} steps each, from one cold start; differences are base − arm, paired by seed,
-with 95 % intervals of Student's t. Small runs of a small policy: they say whether an effect is large here,
-not that it is absent elsewhere.
+{num_seeds} seeds an arm, {steps} steps each, from one cold start (the shipped policy, taught with {lazy:.0%}
+lazy kernels among first answers: right, but PyTorch does all but the last operation). Speed-ups and shares of
+own kernels are predicted for an H200. Differences are base − arm, paired by seed, with 95 % intervals of
+Student's t. Small runs of a small policy: they say whether an effect is large here, not that it is absent
+elsewhere.
 
     {command}
 
@@ -80,7 +96,7 @@ Machine: {machine}.
 
 
 def main() -> None:
-    """Start what is not finished, as many side by side as there are GPUs; then print the table."""
+    """Start what is not finished, some side by side, or print the table."""
     arguments = _arguments()
     if arguments.arm:
         _one_run(arguments, arguments.arm, arguments.seeds[0])
@@ -89,18 +105,19 @@ def main() -> None:
         _report(arguments)
         return
     begun = time.monotonic()
+    _cold_start(arguments)
     waiting = [(arm, seed) for seed in arguments.seeds for arm in ARMS if not _finished(arguments, arm, seed)]
     running: dict[int, subprocess.Popen[bytes]] = {}
     failed = 0
     while waiting or running:
-        for gpu in range(max(1, arguments.gpus)):
-            if gpu in running and running[gpu].poll() is not None:
-                failed += running.pop(gpu).returncode != 0
+        for place in range(arguments.side_by_side):
+            if place in running and running[place].poll() is not None:
+                failed += running.pop(place).returncode != 0
             in_time = not arguments.stop_after or time.monotonic() - begun < 60 * arguments.stop_after
-            if gpu not in running and waiting:
+            if place not in running and waiting:
                 arm, seed = waiting.pop(0)
                 if in_time:
-                    running[gpu] = _start(arguments, arm, seed, gpu, time.monotonic() - begun)
+                    running[place] = _start(arguments, arm, seed, time.monotonic() - begun)
         time.sleep(0.5)
     done = all(_finished(arguments, arm, seed) for arm in ARMS for seed in arguments.seeds)
     print("done" if done else "stopped in time; run the same command again", flush=True)
@@ -108,19 +125,46 @@ def main() -> None:
         sys.exit(f"{failed} runs ended with an error; see the logs under {arguments.work}")
 
 
-def _start(
-    arguments: argparse.Namespace, arm: str, seed: int, gpu: int, spent_s: float
-) -> subprocess.Popen[bytes]:
+def _cold_start(arguments: argparse.Namespace) -> None:
+    """What all arms begin with, once."""
+    from kernel_core.corpus.snapshot import build_snapshot, load_snapshot
+    from kernel_core.gym import open_gym
+    from kernel_core.learn.cold_start import build_conversations, cold_start, starting_policy
+
+    work, config = Store(arguments.work), _config(arguments, "base", 0)
+    if work.child("cold_start").sealed():
+        return
+    build_snapshot(build(IngestConfig, preset("train", PRESET).get("ingest", {})), work.child("snapshot"))
+    with open_gym(config.gym, work.child("judged")) as gym:
+        exemplars = load_snapshot(work.child("snapshot"))
+        conversations = build_conversations(exemplars, gym, config.cold_start, config.rollout)
+    policy = starting_policy(config.policy, conversations, config.cold_start.seed)
+    print(cold_start(policy, conversations, config.cold_start, work.child("cold_start")).model_dump_json())
+
+
+def _start(arguments: argparse.Namespace, arm: str, seed: int, spent_s: float) -> subprocess.Popen[bytes]:
     folder = Path(arguments.work) / f"{arm}-{seed}"
     folder.mkdir(parents=True, exist_ok=True)
-    environment = os.environ | ({"CUDA_VISIBLE_DEVICES": str(gpu)} if arguments.gpus else {})
+    threads = max(1, len(os.sched_getaffinity(0)) // arguments.side_by_side)
     left = [] if not arguments.stop_after else ["--stop-after", str(arguments.stop_after - spent_s / 60)]
-    command = [sys.executable, __file__, "--work", arguments.work, "--cold-start", arguments.cold_start]
-    command += ["--steps", str(arguments.steps), "--seeds", str(seed), "--arm", arm, *left]
-    command += ["--problems", str(arguments.problems), *(["--tiny"] if arguments.tiny else [])]
-    command += ["--set", *arguments.settings]
+    command = [sys.executable, __file__, "--work", arguments.work, "--seeds", str(seed), "--arm", arm, *left]
+    command += ["--steps", str(arguments.steps), "--problems", str(arguments.problems)]
+    command += ["--set", f"gym.workers={threads}", *arguments.settings]
     with (folder / "log").open("ab") as log:
+        environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
         return subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+
+
+def _config(arguments: argparse.Namespace, arm: str, seed: int) -> TrainConfig:
+    settings = [
+        *BASE,
+        *COLD_START,
+        *ARMS[arm],
+        f"seed={seed}",
+        *arguments.settings,
+        f"steps={arguments.steps}",
+    ]
+    return build(TrainConfig, override(preset("train", PRESET)["config"], settings))
 
 
 def _one_run(arguments: argparse.Namespace, arm: str, seed: int) -> None:
@@ -130,9 +174,7 @@ def _one_run(arguments: argparse.Namespace, arm: str, seed: int) -> None:
     from kernel_core.policy.torch_policy import TorchPolicy
 
     begun = time.monotonic()
-    settings = [*BASE, *ARMS[arm], f"seed={seed}", *(TINY if arguments.tiny else ())]
-    settings += [*arguments.settings, f"steps={arguments.steps}"]
-    config = build(TrainConfig, override(preset("train", "from-nothing")["config"], settings))
+    config = _config(arguments, arm, seed)
     store = Store(f"{arguments.work}/{arm}-{seed}")
     measured = build(
         EvaluateConfig,
@@ -147,7 +189,8 @@ def _one_run(arguments: argparse.Namespace, arm: str, seed: int) -> None:
         },
     )
     with open_gym(config.gym, store.child("judged")) as gym:
-        trainer = Trainer(config, store, TorchPolicy.load(arguments.cold_start, config.policy), gym)
+        begins = TorchPolicy.load(Store(arguments.work).child("cold_start"), config.policy)
+        trainer = Trainer(config, store, begins, gym)
         while not trainer.done:
             if arguments.stop_after and time.monotonic() - begun > 60 * arguments.stop_after:
                 return
@@ -194,6 +237,7 @@ def _report(arguments: argparse.Namespace) -> None:
     command = f"python benchmarks/claims.py --seeds {' '.join(map(str, seeds))} --steps {arguments.steps}"
     page = PAGE.format(
         num_seeds=len(seeds),
+        lazy=_config(arguments, "base", 0).cold_start.lazy_share,
         steps=arguments.steps,
         command=command,
         machine=describe_machine(),
@@ -258,13 +302,11 @@ def _arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--work", default="runs/claims", help="folder of everything that is made")
-    parser.add_argument("--cold-start", default="runs/from-nothing/cold_start", help="what all begin with")
-    parser.add_argument("--gpus", type=int, default=0, help="runs side by side, a GPU each; 0: on the CPU")
+    parser.add_argument("--side-by-side", type=int, default=1, help="runs that share the machine")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--steps", type=int, default=15)
     parser.add_argument("--problems", type=int, default=42, help="held-out problems, two conversations each")
     parser.add_argument("--stop-after", type=float, help="minutes after which this call stops")
-    parser.add_argument("--tiny", action="store_true", help="the same path at a scale for a CPU")
     parser.add_argument("--report", action="store_true", help="print the table")
     parser.add_argument("--write", action="store_true", help="write docs/results/learning.md and its plot")
     parser.add_argument("--set", dest="settings", nargs="*", default=[], help="key.sub=value over the preset")
