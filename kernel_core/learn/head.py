@@ -9,8 +9,8 @@ trying and left alone, as are sharded ones, whose weights are together only insi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -19,6 +19,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.utils.checkpoint import checkpoint
 
 from kernel_core.learn.batch import Batch
+from kernel_core.policy.lent import lent
 
 Look = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, ...]]
 """Of logits (..., V) and targets (...), some values for each token (...)."""
@@ -63,14 +64,9 @@ def _spread(values_N: torch.Tensor, is_answer_B_C: torch.Tensor) -> torch.Tensor
     return values_N.new_zeros(is_answer_B_C.shape).masked_scatter(is_answer_B_C, values_N)
 
 
-@contextmanager
-def _left_out(head: Any) -> Iterator[None]:
+def _left_out(head: Any) -> AbstractContextManager[None]:
     """The model gives what it would give its head."""
-    head.forward = lambda hidden: hidden
-    try:
-        yield
-    finally:
-        del head.forward
+    return lent([(head, lambda hidden: hidden)])
 
 
 def _is_all(head: Any, model: Any, device: torch.device) -> bool:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
 from torch.utils.checkpoint import checkpoint
+
+from kernel_core.policy.lent import lent
 
 
 def decoder_layers(model: Any) -> list[Any]:
@@ -16,14 +17,7 @@ def decoder_layers(model: Any) -> list[Any]:
     return [module for module in model.modules() if type(module).__name__ in names]
 
 
-@contextmanager
-def computed_again(model: Any, wanted: bool) -> Iterator[None]:
+def computed_again(model: Any, wanted: bool) -> AbstractContextManager[None]:
     """Layers that keep only their inputs, and are computed again when their gradients are."""
     layers = decoder_layers(model) if wanted else []
-    for layer in layers:
-        layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
-    try:
-        yield
-    finally:
-        for layer in layers:
-            del layer.forward  # what the class defines shows again
+    return lent([(layer, partial(checkpoint, layer.forward, use_reentrant=False)) for layer in layers])

@@ -30,6 +30,7 @@ from transformers.cache_utils import DynamicLayer
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from kernel_core.policy.decode import Ids, Row, draw
+from kernel_core.policy.norms import FusedNorms
 
 ROW_SIZES = (8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 SLOT_STEP = 128
@@ -135,57 +136,12 @@ def _attending(model: Any) -> Iterator[None]:
         model.config._attn_implementation = usual
 
 
-@contextmanager
-def _norming(norms: Sequence[tuple[Any, float]]) -> Iterator[None]:
-    """These norms as one kernel each rather than six. In a step with one token a row it is the number of
-    kernels that takes time."""
-    for module, eps in norms:
-        module.forward = _FusedNorm(module, eps)
-    try:
-        yield
-    finally:
-        for module, _ in norms:
-            del module.forward
-
-
-class _FusedNorm:
-    """Stands for a norm's own computation where its weight and its input are of one type."""
-
-    def __init__(self, module: Any, eps: float) -> None:
-        self._module, self._eps = module, eps
-        self._forward = module.forward
-
-    def __call__(self, hidden: torch.Tensor) -> Any:
-        """See `torch.nn.functional.rms_norm`."""
-        weight = self._module.weight
-        if weight.dtype != hidden.dtype:
-            return self._forward(hidden)
-        return F.rms_norm(hidden, weight.shape, weight, self._eps)
-
-
-def fusible_norms(model: Any) -> list[tuple[Any, float]]:
-    """The model's norms that are root mean square norms times a weight, found out by trying them (some models
-    add 1 to the weight), with what they add to the square."""
-    found = []
-    for module in model.modules():
-        weight, eps = getattr(module, "weight", None), getattr(module, "variance_epsilon", None)
-        if not type(module).__name__.endswith("RMSNorm") or weight is None or eps is None:
-            continue
-        generator = torch.Generator().manual_seed(len(weight))
-        hidden = torch.randn(4, len(weight), generator=generator).to(weight)
-        fused = F.rms_norm(hidden, weight.shape, weight, eps)
-        rounding = 4 * torch.finfo(weight.dtype).eps
-        if torch.allclose(module(hidden), fused, rtol=rounding, atol=rounding):
-            found.append((module, eps))
-    return found
-
-
 class StaticDecoder:
     """Decodes for one model, whose weights may change in place between calls; graphs stay valid."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
-        self._norms = fusible_norms(model)
+        self._norms = FusedNorms(model)
         self._shape = (0, 0, 0)
         """Rows, slots and new tokens that there is room for."""
         self._state: _State | None = None
@@ -369,7 +325,7 @@ class StaticDecoder:
             _SlotLayer(keys[:rows, :, :width], values[:rows, :, :width], state.position_B)
             for keys, values in self._slots
         ]
-        with _attending(self._model), _norming(self._norms):
+        with _attending(self._model), self._norms.fused():
             output = self._model(
                 input_ids=state.token_B[:, None],
                 attention_mask=mask_B_1_1_S,

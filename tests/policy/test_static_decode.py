@@ -8,7 +8,8 @@ from transformers import AutoModelForCausalLM, GemmaConfig, GPT2Config, LlamaCon
 from kernel_core.config import PolicyConfig
 from kernel_core.policy import decode
 from kernel_core.policy.new import new_policy
-from kernel_core.policy.static_decode import StaticDecoder, decodes, fusible_norms
+from kernel_core.policy.norms import fusible_norms
+from kernel_core.policy.static_decode import StaticDecoder, decodes
 from kernel_core.policy.torch_policy import TorchPolicy
 
 CONFIG = PolicyConfig(hidden_size=32, num_layers=2, num_heads=4, vocab_size=320, max_context=600)

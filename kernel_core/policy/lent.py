@@ -1,0 +1,19 @@
+"""Modules that compute something else for a while."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+
+@contextmanager
+def lent(forwards: Sequence[tuple[Any, Callable[..., Any]]]) -> Iterator[None]:
+    """Each module calls what stands beside it in place of its own `forward`, until the block ends."""
+    for module, forward in forwards:
+        module.forward = forward
+    try:
+        yield
+    finally:
+        for module, _ in forwards:
+            del module.forward  # what the class defines shows again
