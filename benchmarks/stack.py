@@ -120,7 +120,8 @@ def stack(folder: Path, **environment: str) -> Iterator[Stack]:
     """Everything started and deployed; ended with all its processes when the block is left."""
     folder.mkdir(parents=True, exist_ok=True)
     port = free_port()
-    settings = os.environ | {"PREFECT_HOME": str(folder / "prefect"), "PYTHONPATH": str(REPOSITORY)}
+    path = os.pathsep.join(filter(None, (str(REPOSITORY), os.environ.get("PYTHONPATH"))))
+    settings = os.environ | {"PREFECT_HOME": str(folder / "prefect"), "PYTHONPATH": path}
     settings |= {"OMP_NUM_THREADS": "1"} | environment
     settings.pop("PREFECT_API_URL", None)
     log = folder / "local.log"
