@@ -75,6 +75,7 @@ CLAIMS = {
     "regressions-masked": "regressions in the loss against the published mask",
     "published-rejection": "corrected profile rejection against the published one",
 }
+_REJECTED = ("update/num_rejected_rows", "update/num_mismatched_rows")
 T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 8: 2.365}
 """Student's t for a 95 % interval of a mean of n values."""
 PAGE = """# The published claims, in miniature
@@ -83,7 +84,7 @@ PAGE = """# The published claims, in miniature
 lazy kernels among first answers: right, but PyTorch does all but the last operation). Speed-ups and shares of
 own kernels are predicted for an H200. Differences are base − arm, paired by seed, with 95 % intervals of
 Student's t. Small runs of a small policy: they say whether an effect is large here, not that it is absent
-elsewhere.
+elsewhere. Before RL: {before}.
 
     {command}
 
@@ -130,16 +131,20 @@ def _cold_start(arguments: argparse.Namespace) -> None:
     from kernel_core.corpus.snapshot import build_snapshot, load_snapshot
     from kernel_core.gym import open_gym
     from kernel_core.learn.cold_start import build_conversations, cold_start, starting_policy
+    from kernel_core.policy.torch_policy import TorchPolicy
 
     work, config = Store(arguments.work), _config(arguments, "base", 0)
-    if work.child("cold_start").sealed():
+    if work.child("evaluate").sealed():
         return
     build_snapshot(build(IngestConfig, preset("train", PRESET).get("ingest", {})), work.child("snapshot"))
     with open_gym(config.gym, work.child("judged")) as gym:
-        exemplars = load_snapshot(work.child("snapshot"))
-        conversations = build_conversations(exemplars, gym, config.cold_start, config.rollout)
-    policy = starting_policy(config.policy, conversations, config.cold_start.seed)
-    print(cold_start(policy, conversations, config.cold_start, work.child("cold_start")).model_dump_json())
+        if not work.child("cold_start").sealed():
+            exemplars = load_snapshot(work.child("snapshot"))
+            conversations = build_conversations(exemplars, gym, config.cold_start, config.rollout)
+            policy = starting_policy(config.policy, conversations, config.cold_start.seed)
+            print(cold_start(policy, conversations, config.cold_start, work.child("cold_start")))
+        begins = TorchPolicy.load(work.child("cold_start"), config.policy)
+        evaluate(_measured(arguments, config, 0), begins, gym, None, work.child("evaluate"))
 
 
 def _start(arguments: argparse.Namespace, arm: str, seed: int, spent_s: float) -> subprocess.Popen[bytes]:
@@ -176,7 +181,20 @@ def _one_run(arguments: argparse.Namespace, arm: str, seed: int) -> None:
     begun = time.monotonic()
     config = _config(arguments, arm, seed)
     store = Store(f"{arguments.work}/{arm}-{seed}")
-    measured = build(
+    with open_gym(config.gym, store.child("judged")) as gym:
+        begins = TorchPolicy.load(Store(arguments.work).child("cold_start"), config.policy)
+        trainer = Trainer(config, store, begins, gym)
+        while not trainer.done:
+            if arguments.stop_after and time.monotonic() - begun > 60 * arguments.stop_after:
+                return
+            print(trainer.step().model_dump_json(exclude={"verdicts"}), flush=True)
+        trained = TorchPolicy.load(store.child(newest(store) or ""), config.policy)
+        evaluate(_measured(arguments, config, seed), trained, gym, None, store.child("evaluate"))
+
+
+def _measured(arguments: argparse.Namespace, config: TrainConfig, seed: int) -> EvaluateConfig:
+    """Held-out problems, the same for all."""
+    return build(
         EvaluateConfig,
         {
             "problems": {"split": "held_out", "limit": arguments.problems, "seed": 1000},
@@ -188,32 +206,31 @@ def _one_run(arguments: argparse.Namespace, arm: str, seed: int) -> None:
             "seed": 1000 + seed,
         },
     )
-    with open_gym(config.gym, store.child("judged")) as gym:
-        begins = TorchPolicy.load(Store(arguments.work).child("cold_start"), config.policy)
-        trainer = Trainer(config, store, begins, gym)
-        while not trainer.done:
-            if arguments.stop_after and time.monotonic() - begun > 60 * arguments.stop_after:
-                return
-            print(trainer.step().model_dump_json(exclude={"verdicts"}), flush=True)
-        trained = TorchPolicy.load(store.child(newest(store) or ""), config.policy)
-        evaluate(measured, trained, gym, None, store.child("evaluate"))
 
 
 def _finished(arguments: argparse.Namespace, arm: str, seed: int) -> bool:
     return Store(f"{arguments.work}/{arm}-{seed}/evaluate").sealed()
 
 
+def _held_out(store: Store) -> dict[str, float]:
+    """Figures on held-out problems."""
+    card, found = load_scorecard(store.child("evaluate")), {}
+    for turn, score in (("first turn", card.by_turn[0]), ("last turn", card.last)):
+        fast = {point.threshold: point.share.value for point in score.headline.fast_p}
+        found[f"correct, {turn}"] = score.correct_rate.value
+        found[f"fast_1.2, {turn}"] = fast[1.2]
+    return found
+
+
 def _figures(arguments: argparse.Namespace, arm: str, seed: int) -> dict[str, float]:
     """Of one finished run: held-out figures, and how steady training was."""
     store = Store(f"{arguments.work}/{arm}-{seed}")
-    card = load_scorecard(store.child("evaluate"))
     rows = [row for row in store.lines("metrics.jsonl") if row["step"] > 0]
-    fast = {point.threshold: point.share.value for point in card.last.headline.fast_p}
-    shares = [row["kernel/own_share_mean"] for row in rows[-5:] if "kernel/own_share_mean" in row]
+    shares = [row["kernel/own_share_mean"] for row in rows if "kernel/own_share_mean" in row]
     return {
-        "correct": card.last.correct_rate.value,
-        "fast_1.2": fast.get(1.2, float("nan")),
-        "own-kernel share, last steps": float(np.mean(shares)) if shares else float("nan"),
+        **_held_out(store),
+        "own-kernel share in training": float(np.mean(shares)) if shares else float("nan"),
+        "rows rejected": sum(row[key] for row in rows for key in _REJECTED if key in row),
         "largest gradient norm": max(row["update/grad_norm"] for row in rows),
         "alarms": float(sum("alarm" in row for row in rows)),
     }
@@ -237,6 +254,7 @@ def _report(arguments: argparse.Namespace) -> None:
     command = f"python benchmarks/claims.py --seeds {' '.join(map(str, seeds))} --steps {arguments.steps}"
     page = PAGE.format(
         num_seeds=len(seeds),
+        before=", ".join(f"{name} {value:.3f}" for name, value in _held_out(Store(arguments.work)).items()),
         lazy=_config(arguments, "base", 0).cold_start.lazy_share,
         steps=arguments.steps,
         command=command,
