@@ -86,7 +86,8 @@ own kernels are predicted for an H200. Differences are base − arm, paired by s
 Student's t. Small runs of a small policy: they say whether an effect is large here, not that it is absent
 elsewhere. Before RL: {before}.
 
-    {command}
+    python benchmarks/claims.py {chosen} --side-by-side {side_by_side}
+    python benchmarks/claims.py {chosen} --report --write
 
 Machine: {machine}.
 
@@ -142,7 +143,8 @@ def _cold_start(arguments: argparse.Namespace) -> None:
             exemplars = load_snapshot(work.child("snapshot"))
             conversations = build_conversations(exemplars, gym, config.cold_start, config.rollout)
             policy = starting_policy(config.policy, conversations, config.cold_start.seed)
-            print(cold_start(policy, conversations, config.cold_start, work.child("cold_start")))
+            report = cold_start(policy, conversations, config.cold_start, work.child("cold_start"))
+            print(report.model_dump_json(), flush=True)
         begins = TorchPolicy.load(work.child("cold_start"), config.policy)
         evaluate(_measured(arguments, config, 0), begins, gym, None, work.child("evaluate"))
 
@@ -251,13 +253,14 @@ def _report(arguments: argparse.Namespace) -> None:
                 f"| {claim} | {name} | {base.mean():.3f} | {other.mean():.3f} | "
                 f"{(base - other).mean():+.3f} | {low:+.3f} … {high:+.3f} |"
             )
-    command = f"python benchmarks/claims.py --seeds {' '.join(map(str, seeds))} --steps {arguments.steps}"
+    chosen = f"--work WORK --seeds {' '.join(map(str, seeds))} --steps {arguments.steps}"
     page = PAGE.format(
         num_seeds=len(seeds),
         before=", ".join(f"{name} {value:.3f}" for name, value in _held_out(Store(arguments.work)).items()),
         lazy=_config(arguments, "base", 0).cold_start.lazy_share,
         steps=arguments.steps,
-        command=command,
+        chosen=chosen,
+        side_by_side=arguments.side_by_side,
         machine=describe_machine(),
         table="\n".join(lines),
     )

@@ -11,6 +11,7 @@ on the host's cores (`--set gym.device=cuda`: on the GPU, where writing beside i
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import statistics
 import tempfile
@@ -144,7 +145,7 @@ class _Watch:
 
 
 def _row(name: str, one: dict[str, float]) -> str:
-    works = "" if one["gpu"] != one["gpu"] else f"{one['gpu']:.0%}"
+    works = "" if math.isnan(one["gpu"]) else f"{one['gpu']:.0%}"
     return (
         f"| {name} | {one['seconds']:.1f} | {one['sample']:.1f} | {one['judging']:.1f} | "
         f"{one['update']:.1f} | {works} |"

@@ -5,7 +5,6 @@ Commands that reach a flow are in `tests/flows/test_stage_commands.py`: they nee
 
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from flows.cli import run
+from flows.deployments import load_deployments, routed_names
+from flows.presets import PREFECT_YAML
 from kernel_core.config import ProblemsConfig
 from kernel_core.errors import NotFound
 from kernel_core.problems.load import load_problems
@@ -230,5 +231,8 @@ def test_an_empty_root_has_no_runs(tmp_path, monkeypatch, capsys):
 
 
 def test_the_deployments_of_this_repository_are_valid(capsys):
+    deployments = load_deployments(PREFECT_YAML, os.environ | {"PWD": str(PREFECT_YAML.parent)})
+    names = list(routed_names(deployments))
+    assert "pipeline/quickstart" in names
     assert run(["deploy", "--dry-run"]) == 0
-    assert re.search(r"prefect.yaml: \d\d deployments, all valid\n", capsys.readouterr().out)
+    assert f"{PREFECT_YAML}: {len(names)} deployments, all valid\n" in capsys.readouterr().out

@@ -87,9 +87,8 @@ def test_graded_kernels_are_correct_and_mistakes_are_not(finished):
     }
     turns = pd.read_parquet(folder / "evaluations.parquet")
     for turn in turns.itertuples():
-        grade = (
-            grades[turn.code.strip()] if isinstance(turn.code, str) else "mistake"
-        )  # one that is no Python
+        # What is no Python has no code.
+        grade = "mistake" if pd.isna(turn.code) else grades[turn.code.strip()]
         assert (turn.verdict == Verdict.CORRECT) == (grade != "mistake"), turn.feedback
     assert 0 < card.last.correct_rate.value < 1
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from kernel_core.problems.ops import UNARY
 from kernel_core.problems.program import Program, differs
-from kernel_core.problems.render import fused_source, reference_source
+from kernel_core.problems.render import fused_source, kernel_imports, reference_source
 from kernel_core.problems.steps import Step
 
 _ROW_COUPLED = {
@@ -181,18 +181,13 @@ def _wrong_dtype(program: Program, rng: random.Random) -> Mistake | None:
 
 def _torch_decoy(program: Program, rng: random.Random) -> Mistake:
     """The kernel is there, but PyTorch does the work."""
-    head, _, _ = fused_source(program).partition("class ModelNew")
-    reference = reference_source(program)
-    body = reference[
+    source, reference = fused_source(program), reference_source(program)
+    kernel = source[source.index("\n\n@triton.jit") : source.index("class ModelNew")]
+    model = reference[
         reference.index("class Model(") : reference.index("\n\n\n", reference.index("class Model("))
     ]
-    if "F." in body:
-        head = head.replace(
-            "import torch.nn as nn\n", "import torch.nn as nn\nimport torch.nn.functional as F\n", 1
-        )
-    return Mistake(
-        "torch_decoy", head + body.replace("class Model(", "class ModelNew(") + "\n", program.words
-    )
+    model = model.replace("class Model(", "class ModelNew(")
+    return Mistake("torch_decoy", f"{kernel_imports(model.splitlines())}{kernel}{model}\n", program.words)
 
 
 def _edited(program: Program, fault: str, right: str, wrong: str) -> Mistake | None:

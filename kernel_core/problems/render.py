@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kernel_core.problems.program import Argument, Program
 
 
@@ -115,15 +117,19 @@ def _module(
 ) -> str:
     constexprs = ["OP"] * op + [name for name, _ in program.frame.constexprs]
     signature = pointers + list(program.frame.scalars) + [f"{name}: tl.constexpr" for name in constexprs]
-    imports = _imports(forward, "triton", "triton.language as tl")
     lines = "\n".join(f"    {line}" for line in body)
     return (
-        f"{imports}\n\n@triton.jit\ndef kernel({', '.join(signature)}):\n{lines}\n\n\n"
+        f"{kernel_imports(forward)}\n\n@triton.jit\ndef kernel({', '.join(signature)}):\n{lines}\n\n\n"
         f"class ModelNew(nn.Module):\n{_constructor(program)}{_forward(program, forward, '')}"
     )
 
 
-def _imports(forward: list[str], *more: str) -> str:
+def kernel_imports(forward: Sequence[str]) -> str:
+    """What a module needs that has a kernel beside these lines of PyTorch."""
+    return _imports(forward, "triton", "triton.language as tl")
+
+
+def _imports(forward: Sequence[str], *more: str) -> str:
     functional = ["torch.nn.functional as F"] * any("F." in line for line in forward)
     return "".join(f"import {name}\n" for name in ("torch", "torch.nn as nn", *functional, *more))
 

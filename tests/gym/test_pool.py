@@ -27,12 +27,13 @@ from kernel_core.store import Store
 MakeRequest = Callable[..., JudgeRequest]
 
 
+def _children(pid: int) -> list[int]:
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for task in tasks for child in task.read_text().split()]
+
+
 def _descendants(pid: int) -> list[int]:
-    found = []
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in task.read_text().split():
-            found += [int(child), *_descendants(int(child))]
-    return found
+    return [one for child in _children(pid) for one in (child, *_descendants(child))]
 
 
 def _alive(pids: list[int]) -> list[int]:
@@ -122,15 +123,9 @@ def _judges(gym: PooledGym) -> list[int]:
     host = gym._owned
     assert isinstance(host, LocalHost)
     [nursery] = [
-        pid
-        for pid in _descendants(os.getpid())
-        if _parent(pid) == os.getpid() and host.base in Path(f"/proc/{pid}/cmdline").read_text()
+        pid for pid in _children(os.getpid()) if host.base in Path(f"/proc/{pid}/cmdline").read_text()
     ]
-    return sorted(pid for pid in _descendants(nursery) if _parent(pid) == nursery)[1:]
-
-
-def _parent(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return sorted(_children(nursery))[1:]
 
 
 def test_nothing_survives_a_parent_that_is_killed(tmp_path: Path) -> None:
