@@ -15,6 +15,7 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from machine import describe_machine
 
@@ -62,6 +63,10 @@ Machine: {machine}.
 {table}
 
 Intervals are 95 %, over problems, for a pair of scorecards of the same problems.
+
+![Correct and fast answers by step](from_nothing.png)
+
+Every step's metrics: [from_nothing.jsonl](from_nothing.jsonl).
 
 | phase | minutes |
 |---|---|
@@ -199,6 +204,33 @@ def _report(arguments: argparse.Namespace) -> None:
     print(page)
     if arguments.write:
         (RESULTS / "from_nothing.md").write_text(page)
+        metrics = work.child("rl").read("metrics.jsonl")
+        (RESULTS / "from_nothing.jsonl").write_bytes(metrics)
+        _plot(work.child("rl").lines("metrics.jsonl"), RESULTS / "from_nothing.png")
+
+
+def _plot(rows: list[dict[str, Any]], path: Path) -> None:
+    """Correct and fast answers by step: of the training problems, and of the validation problems."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    import matplotlib.pyplot as plt
+
+    curves = {
+        "training problems, first turn": ("multiturn/turn_0/correct_rate", "multiturn/turn_0/fast_1_rate"),
+        "training problems, last turn": ("multiturn/turn_1/correct_rate", "multiturn/turn_1/fast_1_rate"),
+        "validation problems, one answer": ("probe/correct_rate", "probe/fast_1"),
+    }
+    figure, axes = plt.subplots(1, 3, figsize=(12, 3.6), sharey=True)
+    for axis, (title, keys) in zip(axes, curves.items(), strict=True):
+        for label, key in zip(("correct", "fast_1"), keys, strict=True):
+            shown = [row for row in rows if key in row]
+            axis.plot([row["step"] for row in shown], [row[key] for row in shown], label=label)
+        axis.set(title=title, xlabel="step", ylim=(0, 1))
+        axis.grid(alpha=0.3)
+    axes[0].legend()
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
 
 
 def _shares_above(card: Scorecard, threshold: float) -> list[float]:

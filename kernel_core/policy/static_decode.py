@@ -208,7 +208,9 @@ class StaticDecoder:
         wanted = (_at_least(ROW_SIZES, rows), _multiple(slots), _multiple(new))
         if all(have >= want for have, want in zip(self._shape, wanted, strict=True)):
             return
+        # A pool that no graph is left in cannot be recorded into again.
         self._graphs.clear()
+        self._pool = None
         self._slots, self._state = [], None
         self._shape = tuple(max(a, b) for a, b in zip(self._shape, wanted, strict=True))  # type: ignore[assignment]
         num_rows, num_slots, num_new = self._shape
