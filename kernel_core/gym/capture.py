@@ -6,26 +6,19 @@ list produces when it is replayed elsewhere, on inputs that the candidate never 
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import inspect
-import os
-import types
 from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 import triton.language as tl
-from triton.runtime.autotuner import Autotuner
-from triton.runtime.interpreter import InterpretedFunction
-from triton.runtime.jit import JITFunction
 
 from kernel_core.gym.arena import dtype_name
 from kernel_core.gym.codec import NotEncodable, encode
 from kernel_core.gym.dispatch import LightDispatchMode
-from kernel_core.gym.launchers import make_launcher
-from kernel_core.gym.meter import Meter
-from kernel_core.gym.meter import install as install_meter
+from kernel_core.gym.kernel_globals import JitFunction, describe_globals
+from kernel_core.gym.native_launch import find_addresses
 
 MAX_OPERATIONS = 20_000
 _HOST_READS = ("aten::_local_scalar_dense", "aten::is_nonzero", "aten::equal")
@@ -38,10 +31,6 @@ _ALLOCATIONS = (
     "aten::new_empty",
     "aten::new_empty_strided",
 )
-
-
-JitFunction: TypeAlias = InterpretedFunction | JITFunction
-"""A kernel on the CPU, where Triton interprets it, or on a GPU."""
 
 
 class Recorder(LightDispatchMode):
@@ -186,11 +175,57 @@ class Recorder(LightDispatchMode):
         index = self._describe(function)
         values = {name: self._launch_argument(value) for name, value in bound.items()}
         self._on_storages(self._alive)
-        record = {"launch": index, "grid": list(grid), "args": values, "options": options}
+        self._append_launch({"launch": index, "grid": list(grid), "args": values, "options": options})
+
+    def _append_launch(self, record: dict[str, Any]) -> None:
         if len(self.operations) >= MAX_OPERATIONS:
             raise RuntimeError(f"more than {MAX_OPERATIONS} operators and launches in one forward pass")
         self.operations.append(record)
         self.on_launch(record)
+
+    # Launches of CUDA C++ ---------------------------------------------------------------------------
+
+    def meet(self, values: list[Any]) -> None:
+        """Native code is about to be given these: what it may read is kept as it is now."""
+        tensors = _tensors_in(values)
+        if self._paused or not tensors:
+            return
+        self.before_work()
+        self._now_or_in_graph(lambda: self._keep_all(tensors))
+
+    def launch_native(
+        self, kernel: dict[str, Any], grid: list[int], options: dict[str, int], parameters: bytes
+    ) -> None:
+        """Record a launch that is about to happen; `kernel` describes it, as the claim of that name."""
+        if self._paused:
+            return
+        self.before_work()
+        self._now_or_in_graph(lambda: self._record_native(kernel, grid, options, parameters))
+
+    def _now_or_in_graph(self, record: Callable[[], None]) -> None:
+        if self._graph is not None:
+            self._graph.append(record)
+        else:
+            record()
+
+    def _keep_all(self, tensors: list[torch.Tensor]) -> None:
+        for tensor in tensors:
+            self._tensor(tensor)
+
+    def _record_native(
+        self, kernel: dict[str, Any], grid: list[int], options: dict[str, int], parameters: bytes
+    ) -> None:
+        key = kernel["extension"], kernel["symbol"]
+        if key not in self._kernel_indices:
+            self._kernel_indices[key] = len(self.kernels)
+            self.kernels.append(kernel)
+        spans = [(storage.data_ptr(), storage.nbytes()) for storage in self._alive]
+        arguments: dict[str, Any] = {"parameters": parameters.hex()}
+        for place, (number, offset) in find_addresses(parameters, spans).items():
+            arguments[str(place)] = {"t": [number, "uint8", offset, [spans[number][1] - offset], [1]]}
+        self._append_launch(
+            {"launch": self._kernel_indices[key], "grid": grid, "args": arguments, "options": options}
+        )
 
     def _launch_argument(self, value: Any) -> Any:
         if isinstance(value, tl.constexpr):
@@ -289,142 +324,3 @@ def _tensors_in(value: Any) -> list[torch.Tensor]:
     if isinstance(value, list | tuple):
         return [tensor for item in value for tensor in _tensors_in(item)]
     return []
-
-
-def describe_globals(function: Any, describe: Callable[[JitFunction], int]) -> dict[str, Any]:
-    """The names that a kernel takes from its module or its closure, each as a reference or a constant."""
-    closure = inspect.getclosurevars(function)
-    visible = {**closure.globals, **closure.nonlocals}
-    for name in _names_in_signature(function):
-        if name in function.__globals__:
-            visible[name] = function.__globals__[name]
-    described = {}
-    for name, value in visible.items():
-        reference = _reference(value, describe)
-        if reference is not _UNKNOWN:
-            described[name] = reference
-    return described
-
-
-_UNKNOWN = object()
-
-
-def _reference(value: Any, describe: Callable[[JitFunction], int]) -> Any:
-    if isinstance(value, types.ModuleType):
-        name = value.__name__
-        if name in ("triton", "triton.language", "math"):
-            return {"module": name}
-        parent, _, leaf = name.rpartition(".")
-        return {"member": [parent, leaf]} if name.startswith("triton.language.") else _UNKNOWN
-    if isinstance(value, tl.constexpr):
-        return {"constexpr": _reference(value.value, describe)}
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    if isinstance(value, float):
-        return {"float": repr(value)}
-    if isinstance(value, tuple | list):
-        return {"tuple": [_reference(item, describe) for item in value]}
-    if isinstance(value, tl.dtype):
-        return {"member": ["triton.language", str(value)]}
-    function = value.fn if isinstance(value, JitFunction) else value
-    home, member = getattr(function, "__module__", None), getattr(function, "__name__", None)
-    if isinstance(home, str) and isinstance(member, str) and home.startswith("triton."):
-        return {"member": ["triton.language" if hasattr(tl, member) else home, member]}
-    return {"jit": describe(value)} if isinstance(value, JitFunction) else _UNKNOWN
-
-
-def _names_in_signature(function: Any) -> list[str]:
-    try:
-        tree = ast.parse(inspect.cleandoc(inspect.getsource(function)))
-    except (OSError, SyntaxError):
-        return []
-    definition = next((node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)), None)
-    if definition is None:
-        return []
-    return [node.id for node in ast.walk(definition.args) if isinstance(node, ast.Name)]
-
-
-def install(recorder: Recorder) -> None:
-    """Route every launch through the recorder; where Triton interprets, check that memory is in bounds."""
-    if "TRITON_INTERPRET" in os.environ:
-        meter = Meter(counting=False)
-        install_meter(meter)
-        recorder.watch_storages(meter.begin)
-        _route(InterpretedFunction, recorder)
-    else:
-        _route(JITFunction, recorder)
-        _tell_of_compilations(recorder)
-        _leave_out_tuning(recorder)
-        _follow_graphs(recorder)
-
-
-def _route(kind: Any, recorder: Recorder) -> None:
-    original = kind.run
-
-    def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
-        if warmup:
-            return (
-                None
-                if kind is InterpretedFunction
-                else original(self, *args, grid=grid, warmup=True, **kwargs)
-            )
-        return recorder.launch(
-            self, args, grid, kwargs, lambda g: original(self, *args, grid=g, warmup=warmup, **kwargs)
-        )
-
-    kind.run = run
-
-
-def _tell_of_compilations(recorder: Recorder) -> None:
-    kind: Any = JITFunction
-    compile_kernel = kind._do_compile
-
-    def compile_and_tell(self: Any, *args: Any, **kwargs: Any) -> Any:
-        recorder.before_compilation()
-        kernel = compile_kernel(self, *args, **kwargs)
-        make_launcher(kernel)
-        return kernel
-
-    kind._do_compile = compile_and_tell
-
-
-def _leave_out_tuning(recorder: Recorder) -> None:
-    """Configurations are tried unrecorded; all are compiled before the first one needs the device."""
-    run, bench, seen = Autotuner.run, Autotuner._bench, set()
-
-    def run_compiled(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if self not in seen and len(self.configs) > 1:
-            seen.add(self)
-            for config in self.configs:
-                # One that does not compile is the autotuner's to leave out.
-                with contextlib.suppress(Exception), recorder.paused():
-                    self.fn.run(*args, **{**kwargs, **config.all_kwargs(), "warmup": True})
-        return run(self, *args, **kwargs)
-
-    def bench_unrecorded(self: Any, *args: Any, **kwargs: Any) -> Any:
-        recorder.before_work()
-        with recorder.paused():
-            return bench(self, *args, **kwargs)
-
-    Autotuner.run, Autotuner._bench = run_compiled, bench_unrecorded
-
-
-def _follow_graphs(recorder: Recorder) -> None:
-    """What a CUDA graph captures happens, unseen by torch, whenever the graph is replayed."""
-    kind: Any = torch.cuda.CUDAGraph
-    graphs: dict[Any, list[Callable[[], None]]] = {}
-    begin, end, replay = kind.capture_begin, kind.capture_end, kind.replay
-
-    def capture_begin(self: Any, *args: Any, **kwargs: Any) -> Any:
-        recorder.begin_graph()
-        return begin(self, *args, **kwargs)
-
-    def capture_end(self: Any) -> Any:
-        graphs[self] = recorder.end_graph()
-        return end(self)
-
-    def replay_and_record(self: Any) -> Any:
-        recorder.replay_graph(graphs.get(self, []))
-        return replay(self)
-
-    kind.capture_begin, kind.capture_end, kind.replay = capture_begin, capture_end, replay_and_record

@@ -46,6 +46,8 @@ class Case:
     launches: tuple[Launch, ...] = ()
     trace: dict[str, Any] | None = None
     constants: bytes = b""
+    images: dict[str, bytes] = field(default_factory=dict)
+    """Device code of what was built for this candidate, by its name."""
     memory: tuple[int, ...] = ()
     """Descriptors of a GPU's memory that the traced pass took from outside."""
     arena: DeviceArena | None = None

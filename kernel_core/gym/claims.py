@@ -19,6 +19,8 @@ _Name = Annotated[StrictStr, Field(max_length=200)]
 _Text = Annotated[StrictStr, Field(max_length=4000)]
 _Line = Annotated[StrictInt, Field(ge=0, le=10_000_000)]
 _Count = Annotated[StrictInt, Field(ge=0, le=1 << 62)]
+_Source = Annotated[StrictStr, Field(max_length=1 << 20)]
+_Flag = Annotated[StrictStr, Field(max_length=1000)]
 _OUT_OF_MEMORY = "OutOfMemoryError"
 
 
@@ -59,11 +61,14 @@ class NotLoaded(Failure):
 
 
 class Kernel(Claim):
-    """A JIT function by its place in the candidate's text, and the names it uses."""
+    """A JIT function by its place in the candidate's text, and the names it uses; or one of CUDA C++."""
 
     name: _Name
     line: _Line
     globals: dict[_Name, Any] = Field(max_length=1000)
+    extension: _Name = ""
+    """Of CUDA C++: what was built of its sources, and there the function's symbol."""
+    symbol: _Text = ""
 
 
 class Launch(Claim):
@@ -104,6 +109,38 @@ class Raised(Failure):
     kernels: tuple[Kernel, ...] = Field(max_length=1000)
     launches: tuple[Launch, ...] = Field(max_length=100_000)
     watched: tuple[_Name, ...] = Field(max_length=32)
+
+
+class Sources(Claim):
+    """CUDA C++ that a candidate wants built; without `functions` it brings its own bindings."""
+
+    cpp: tuple[_Source, ...] = Field(max_length=64)
+    cuda: tuple[_Source, ...] = Field(max_length=64)
+    functions: tuple[_Name, ...] | None = Field(max_length=64)
+    cflags: tuple[_Flag, ...] = Field(max_length=64)
+    cuda_cflags: tuple[_Flag, ...] = Field(max_length=64)
+    implicit_headers: StrictBool
+
+
+class BuildRequest(Claim):
+    """A candidate's process waits for a build."""
+
+    build: Sources
+
+
+class Built(Claim):
+    """Its blob is the library, then the device code."""
+
+    library_bytes: _Count
+    image_bytes: _Count
+
+
+class BuildFailed(Claim):
+    """The first error, and its line in a part of the sources (`cpp` or `cuda`), as far as they are known."""
+
+    failed: _Text
+    part: _Name
+    line: _Line
 
 
 class Compiled(Claim):

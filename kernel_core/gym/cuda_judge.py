@@ -13,6 +13,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -20,8 +21,9 @@ from kernel_core.config import GymConfig
 from kernel_core.errors import GymUnavailable, NotAProblem
 from kernel_core.gym.baselines import Baseline, Baselines
 from kernel_core.gym.bench import Bench
+from kernel_core.gym.builds import Builder, NotBuilt
 from kernel_core.gym.case import Case
-from kernel_core.gym.claims import DeviceWork, Failure, Loaded, NotLoaded
+from kernel_core.gym.claims import DeviceWork, Failure, Loaded, NotLoaded, Sources
 from kernel_core.gym.clock import Clocked, contradicts, summarize
 from kernel_core.gym.device_memory import ArenaPool
 from kernel_core.gym.gpu import Gpu, describe_platform
@@ -57,6 +59,7 @@ _AS_CANDIDATE = {
     "eager": "\n\nModelNew = Model\n",
     "compile": "\n\ndef ModelNew(*arguments):\n    return torch.compile(Model(*arguments))\n",
 }
+_MOST_BUILDS = 8
 _COMPILE_DEADLINE_S = 120.0
 """Beyond the usual one, for `torch.compile`."""
 
@@ -68,8 +71,9 @@ class _TooLittleMemory(Exception):
 class CudaJudge(Judge):
     """Threads may evaluate at once; each candidate still meets one judge, one GPU and one clock."""
 
-    def __init__(self, config: GymConfig, bench: Bench, store: Store | None) -> None:
+    def __init__(self, config: GymConfig, bench: Bench, builder: Builder, store: Store | None) -> None:
         super().__init__(config, bench)
+        self._builder = builder
         self._gpu = Gpu()
         self.platform = describe_platform(self._gpu)
         self._stopwatch = Stopwatch(config, bench, self._gpu)
@@ -151,10 +155,22 @@ class CudaJudge(Judge):
         self, reference: Reference, like: Trial, baseline: Baseline, seed: int, case: Case
     ) -> Clocked | None:
         with self._bench.converse("runner") as talk:
+            talk.build_with(functools.partial(self._build, case))
             if not self._try_all(talk, reference, seed, case):
                 return None
             hidden = self._hidden_trials(reference, like, seed, case)
             return self._stopwatch.clock(talk, reference, like, hidden, case, baseline)
+
+    def _build(self, case: Case, sources: Sources) -> tuple[dict[str, Any], bytes]:
+        """What a candidate's process is told of a build that it asked for."""
+        if len(case.images) >= _MOST_BUILDS:
+            return {"failed": f"more than {_MOST_BUILDS} extensions", "part": "", "line": 0}, b""
+        with case.phase("build"):
+            outcome = self._builder.build(sources)
+        if isinstance(outcome, NotBuilt):
+            return {"failed": outcome.reason, "part": outcome.part, "line": outcome.line}, b""
+        case.images[outcome.name] = outcome.image
+        return {"built": outcome.name}, outcome.library
 
     def _take_room(self, case: Case) -> None:
         """Memory to work in, until `_clear_away`."""

@@ -38,6 +38,11 @@ def keep_to_gpu(index: int) -> None:
             os.environ["CUDA_VISIBLE_DEVICES"] = pynvml.nvmlDeviceGetUUID(handle)
 
 
+def gpu_architecture() -> str:
+    """The current GPU's, as compilers write it: `90` of an H200."""
+    return "{}{}".format(*torch.cuda.get_device_capability())
+
+
 def _handle_of(name: str) -> Any:
     """NVML's handle of what CUDA calls so; None where the two may number GPUs in different orders."""
     if not name.isdigit():

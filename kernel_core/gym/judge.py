@@ -103,7 +103,8 @@ class Judge:
                 return False
             case Answer(claim=NotLoaded() as failure):
                 self._check_cage(failure.features, case)
-                stage = Verdict.NOT_COMPILED if failure.failed == "import" else Verdict.CRASHED
+                refused = failure.failed == "import" or failure.by_compiler
+                stage = Verdict.NOT_COMPILED if refused else Verdict.CRASHED
                 case.ran_out_of_memory = failure.ran_out_of_memory
                 case.fail(stage, _last_line(failure.error, failure.message), failure.line)
                 return False

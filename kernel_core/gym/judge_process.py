@@ -19,11 +19,12 @@ import triton.language as tl
 
 from kernel_core.config import GymConfig
 from kernel_core.errors import DojoError, GymUnavailable
-from kernel_core.gym import replay, runner, wire, zygote
+from kernel_core.gym import extension_build, replay, runner, wire, zygote
 from kernel_core.gym.bench import HostBench
+from kernel_core.gym.builds import Builder
 from kernel_core.gym.cpu_judge import CpuJudge
 from kernel_core.gym.cuda_judge import CudaJudge
-from kernel_core.gym.gpu import keep_to_gpu
+from kernel_core.gym.gpu import gpu_architecture, keep_to_gpu
 from kernel_core.gym.interpret import prepare_interpreter
 from kernel_core.gym.judge import Judge
 from kernel_core.gym.protocol import JudgeRequest
@@ -71,6 +72,7 @@ def live_on_gpu(channels: socket.socket, index: int) -> None:
     zygotes = [
         _fork_zygote({"warm": wait_for_job}, (channels,), prepare=bring_up) for _ in range(_ZYGOTES_BY_GPU)
     ]
+    builders = Zygote(_fork_zygote({"build": extension_build.build}, (channels,)))
     gc.freeze()
     judge: Judge | None = None
     with contextlib.ExitStack() as stack:
@@ -85,7 +87,8 @@ def live_on_gpu(channels: socket.socket, index: int) -> None:
                 config = GymConfig.model_validate(hello["config"])
                 folder = stack.enter_context(_folder(hello["base"]))
                 bench = CudaBench(config, [Zygote(one) for one in zygotes], folder)
-                judge = CudaJudge(config, bench, Store(hello["store"]) if hello["store"] else None)
+                builder = Builder(builders, folder, gpu_architecture())
+                judge = CudaJudge(config, bench, builder, Store(hello["store"]) if hello["store"] else None)
             threading.Thread(target=_answer_all, args=(channel, judge), daemon=True).start()
 
 

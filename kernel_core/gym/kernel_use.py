@@ -27,9 +27,10 @@ class Resources:
 
 
 def resources_of(compiled: Any) -> Resources | None:
-    """What Triton's compiler and the driver say of a kernel that was launched; None where they do not."""
+    """What the compiler and the driver say of a kernel that was launched; None where they do not."""
     try:
         warps, shared_bytes = int(compiled.metadata.num_warps), int(compiled.metadata.shared)
+        static_bytes = int(getattr(compiled.metadata, "static_shared", 0))
         registers, spilled_words = int(compiled.n_regs), int(compiled.n_spills)
         function = ctypes.c_void_p(int(compiled.function))
     except (AttributeError, TypeError, ValueError):
@@ -46,7 +47,7 @@ def resources_of(compiled: Any) -> Resources | None:
     return Resources(
         registers=registers,
         spilled_bytes=_WORD_BYTES * spilled_words,
-        shared_bytes=shared_bytes,
+        shared_bytes=shared_bytes + static_bytes,
         occupancy=blocks.value * threads.value / device.max_threads_per_multi_processor,
     )
 

@@ -68,12 +68,15 @@ def find_function(tree: ast.Module, name: str, line: int) -> ast.FunctionDef:
 def build_kernels(source: str, filename: str, described: Sequence[dict[str, Any]]) -> list[Any]:
     """JIT functions for descriptions `{name, line, globals}`, in order; later ones may use earlier ones.
 
-    `filename` must hold `source`, because Triton reads a function's text from its file. Raises
-    `KernelRefused`.
+    One of CUDA C++ has its place, but nothing is built for it here. `filename` must hold `source`, because
+    Triton reads a function's text from its file. Raises `KernelRefused`.
     """
     tree = ast.parse(source)
     built: list[Any] = []
     for description in described:
+        if description.get("extension"):
+            built.append(None)
+            continue
         name, line = str(description["name"]), int(description["line"])
         node = find_function(tree, name, line)
         names = {key: _resolve(value, built, line) for key, value in description["globals"].items()}

@@ -9,6 +9,7 @@ operators of torch's work too, the launches must be needed for what they make of
 
 from __future__ import annotations
 
+import base64
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -23,9 +24,11 @@ from kernel_core.gym import wire
 from kernel_core.gym.arena import DTYPES, Slot, arena_kind, lay_out
 from kernel_core.gym.codec import Decode, decode
 from kernel_core.gym.conduct import Conduct, Counted, Timed, median_times
+from kernel_core.gym.device_image import DeviceImage, ImageKernel
 from kernel_core.gym.echo import Launch, library_works, outputs_need_kernels
 from kernel_core.gym.kernels import build_kernels
 from kernel_core.gym.launchers import make_launcher
+from kernel_core.gym.native_launch import put_addresses
 from kernel_core.gym.runner import CANDIDATE_FILE, describe_error
 
 _MAX_ALLOCATION_BYTES = 32 << 30
@@ -48,7 +51,7 @@ def replay(channel: socket.socket, cage: dict[str, Any]) -> None:
     conduct: Conduct = Timed() if device == "cuda" else Counted()
     trace = header["trace"]
     try:
-        kernels = build_kernels(header["source"], str(path), header["kernels"])
+        kernels = _all_kernels(header, path)
         if device == "cuda":
             triton.set_allocator(_allocate)
             compile_launches(trace, kernels)
@@ -83,6 +86,17 @@ def replay(channel: socket.socket, cage: dict[str, Any]) -> None:
         raise
     except Exception as error:
         wire.send(channel, {"failed": "replay", **describe_error(error, path)})
+
+
+def _all_kernels(header: dict[str, Any], path: Path) -> list[Any]:
+    """JIT functions rebuilt from the candidate's text, and kernels of CUDA C++ from their device code."""
+    described = header["kernels"]
+    built = build_kernels(header["source"], str(path), described)
+    images = {name: DeviceImage(base64.b64decode(image)) for name, image in header["images"].items()}
+    return [
+        images[one["extension"]].kernel(one["symbol"], one["name"]) if one["extension"] else kernel
+        for one, kernel in zip(described, built, strict=True)
+    ]
 
 
 def _wait_for_turn(channel: socket.socket) -> None:
@@ -120,7 +134,7 @@ def _allocate(size: int, alignment: int, stream: int | None) -> torch.Tensor:
 def compile_launches(trace: dict[str, Any], kernels: list[Any]) -> None:
     """Have every launch of a trace compiled, which needs no GPU, before the GPU is asked for."""
     for operation in trace["operations"]:
-        if "launch" in operation:
+        if "launch" in operation and not isinstance(kernels[operation["launch"]], ImageKernel):
             values = {name: argument(value, kernels, _pointer) for name, value in operation["args"].items()}
             kernel = kernels[operation["launch"]]
             compiled = kernel.run(
@@ -283,6 +297,9 @@ class _Player:
     def launch(self, operation: dict[str, Any]) -> None:
         """Launch a rebuilt kernel."""
         kernel = self._kernels[operation["launch"]]
+        if isinstance(kernel, ImageKernel):
+            self._launch_image(kernel, operation)
+            return
         values = {
             name: argument(value, self._kernels, self._tensor) for name, value in operation["args"].items()
         }
@@ -292,3 +309,18 @@ class _Player:
                 **values, **self._conduct.options(operation["options"])
             )
             self._conduct.launched(compiled)
+
+    def _launch_image(self, kernel: ImageKernel, operation: dict[str, Any]) -> None:
+        """Launch a kernel of CUDA C++ with this pass's addresses in the place of those that were recorded."""
+        arguments = operation["args"]
+        memory = {
+            int(place): self._tensor(value["t"])
+            for place, value in arguments.items()
+            if isinstance(value, dict)
+        }
+        parameters = put_addresses(
+            bytes.fromhex(arguments["parameters"]),
+            {place: tensor.data_ptr() for place, tensor in memory.items()},
+        )
+        with self._conduct.launch(kernel.name, list(self._storages.values()), list(memory.values())):
+            self._conduct.launched(kernel.launch(operation["grid"], operation["options"], parameters))

@@ -6,6 +6,8 @@ holds no reference, no seed, no expected value and no verdict. Whatever it says 
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import gc
 import io
 import linecache
@@ -13,15 +15,17 @@ import socket
 import sys
 import traceback
 import types
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from kernel_core.gym import capture, wire
+from kernel_core.gym import capture, hooks, wire
 from kernel_core.gym.arena import Slot, arena_kind, lay_out
 from kernel_core.gym.clock import time_calls
 from kernel_core.gym.device_memory import DeviceArena
+from kernel_core.gym.extensions import Built, Extensions, NvccError, line_in
 from kernel_core.gym.structure import describe_leaf, flatten
 
 CANDIDATE_FILE = "candidate.py"
@@ -29,8 +33,11 @@ CONSTRUCTION_SEED = 42
 """Public, and KernelBench's: reference and candidate are constructed under it, so that weights agree by
 construction too."""
 _MAX_MESSAGE_CHARS = 2000
-_COMPILER_ERRORS = {"CompilationError", "CompileTimeAssertionFailure", "PTXASError", "OutOfResources"}
-"""Of Triton's."""
+_COMPILER_ERRORS = {
+    *("CompilationError", "CompileTimeAssertionFailure", "PTXASError", "OutOfResources"),
+    NvccError.__name__,
+}
+"""Of Triton's and of CUDA C++."""
 
 
 def run(channel: socket.socket, cage: dict[str, Any]) -> None:
@@ -49,7 +56,9 @@ def run(channel: socket.socket, cage: dict[str, Any]) -> None:
         if gate is not None
         else capture.Recorder(launches.append)
     )
-    capture.install(recorder)
+    hooks.install(recorder)
+    builds = None if gate is None else functools.partial(_build, channel, gate, source)
+    extensions = Extensions(recorder, builds, source, watched)
     weights = memory.open(load.descriptors[0], load.header["arena_bytes"])
     values = _unpack(load.header["arguments"], weights)
     state = {name: values.pop() for name in reversed(load.header["state"])}
@@ -90,13 +99,25 @@ def run(channel: socket.socket, cage: dict[str, Any]) -> None:
             gc.collect()  # now, because the time of the calls is the judge's
             wire.send(channel, {"mapped": True})
         elif "calls" in request.header:
-            with recorder.paused():
+            with recorder.paused(), extensions.unwatched():
                 wire.send(channel, _time(model, request.header["calls"], arena, path))
         else:
             answer, blob, descriptors = _run_trial(model, request, recorder, launches, path, watched, arena)
             if gate is not None:
                 gate.close()
             wire.send(channel, answer, blob, descriptors)
+
+
+def _build(channel: socket.socket, gate: _Gate, source: str, sources: dict[str, Any]) -> Built:
+    """Ask for a build, while others use the device."""
+    with gate.left_for_a_while():
+        wire.send(channel, {"build": sources})
+        answer = wire.receive(channel)
+    told = answer.header
+    if "failed" in told:
+        texts = sources[told["part"]] if told["part"] else [""]
+        raise NvccError(told["failed"], line_in(source, "\n".join(texts), told["line"]))
+    return told["built"], bytes(answer.blob)
 
 
 class _Gate:
@@ -118,6 +139,15 @@ class _Gate:
         if self._is_open:
             self.close()
             wire.send(self._channel, {"aside": True})
+
+    @contextlib.contextmanager
+    def left_for_a_while(self) -> Iterator[None]:
+        """Something else is waited for: let others use the device meanwhile."""
+        was_open = self._is_open
+        self.step_aside()
+        yield
+        if was_open:
+            self.pass_through()
 
     def close(self) -> None:
         """The pass is over."""
@@ -253,6 +283,8 @@ def describe_error(error: BaseException, path: Path) -> dict[str, Any]:
                 line = frame.lineno
         if isinstance(cause, SyntaxError) and cause.filename == str(path):
             line = cause.lineno or line
+        if isinstance(cause, NvccError):
+            line = cause.line or line
         error, cause = cause, cause.__cause__
     try:
         message = str(error)

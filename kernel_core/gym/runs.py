@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from kernel_core.errors import NotAProblem
 from kernel_core.gym import wire
 from kernel_core.gym.arena import DTYPES, Slot, arena_kind, dtype_name, lay_out
-from kernel_core.gym.claims import Claim, Failure
+from kernel_core.gym.claims import BuildRequest, Claim, Failure, Sources
 from kernel_core.gym.problem_module import own_seeds
 from kernel_core.gym.reference import Reference, Trial
 from kernel_core.gym.structure import fingerprint
@@ -29,6 +29,10 @@ _log = logging.getLogger(__name__)
 _MAX_ANSWER_BYTES = 16 << 20
 _FIRST_USER_ID = 1_900_000_000
 _USER_IDS = 50_000_000
+
+
+Builder = Callable[[Sources], tuple[dict[str, Any], bytes]]
+"""What a child that asked for a build is told, and the library."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +106,11 @@ class Conversation:
         self._deadline = time.monotonic() + deadline_s
         self._deadline_s = deadline_s
         self._ended: Ended | None = None
+        self._builder: Builder | None = None
+
+    def build_with(self, builder: Builder) -> None:
+        """From now on the child may ask for builds, at whose time its deadline does not run."""
+        self._builder = builder
 
     def ask(
         self,
@@ -123,17 +132,20 @@ class Conversation:
             try:
                 self._send(header, blob, descriptors)
                 answer, has_turn = self._receive(take_descriptors), False
-                while turn is not None and answer.header == (
-                    {"aside": True} if has_turn else {"ready": True}
-                ):
-                    if has_turn:
+                while True:
+                    if self._builder is not None and "build" in answer.header:
+                        self._answer_build(self._builder, answer.header)
+                    elif turn is None or answer.header != ({"aside": True} if has_turn else {"ready": True}):
+                        break
+                    elif has_turn:
                         stack.close()
+                        has_turn = False
                     else:
                         with self.excused():
                             brought = stack.enter_context(turn())
                         go = {"go": True} | (brought.header if brought else {})
                         self._send(go, descriptors=(brought.arena.descriptor,) if brought else ())
-                    has_turn = not has_turn
+                        has_turn = True
                     answer = self._receive(take_descriptors)
                 claim = _read_claim(answer.header, claims)
                 return Answer(claim, answer.blob, answer.descriptors)
@@ -167,6 +179,13 @@ class Conversation:
         if self._ended is None:
             self._ended = self._caged.end()
         return self._ended
+
+    def _answer_build(self, builder: Builder, header: dict[str, Any]) -> None:
+        claim = _read_claim(header, (BuildRequest,))
+        assert isinstance(claim, BuildRequest)
+        with self.excused():
+            reply, library = builder(claim.build)
+        self._send(reply, library)
 
     def _send(self, header: dict[str, Any], blob: bytes = b"", descriptors: tuple[int, ...] = ()) -> None:
         channel = self._caged.channel

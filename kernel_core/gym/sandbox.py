@@ -18,6 +18,7 @@ import sysconfig
 from collections.abc import Callable
 from pathlib import Path
 
+from kernel_core.gym.cuda_toolkit import toolkit
 from kernel_core.gym.limits import Cage
 
 REQUIRED = ("files", "network", "processes", "rlimits")
@@ -33,6 +34,7 @@ _CLONE_NEWNS, _CLONE_NEWIPC, _CLONE_NEWUSER, _CLONE_NEWPID, _CLONE_NEWNET = (
 )
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_KEEPCAPS = 1, 4, 8
 _PR_SET_NO_NEW_PRIVS, _PR_SET_CHILD_SUBREAPER = 38, 36
+_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE = 47, 2
 _CAPABILITY_VERSION, _CAP_DAC_READ_SEARCH = 0x20080522, 2
 _LANDLOCK_CREATE_RULESET, _LANDLOCK_ADD_RULE, _LANDLOCK_RESTRICT_SELF = 444, 445, 446
 _FS_EXECUTE, _FS_WRITE_FILE, _FS_READ_FILE, _FS_READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
@@ -103,7 +105,7 @@ def confine(
     prepare()
     _set_limits(cage)
     features.add("rlimits")
-    if _become_user(cage.user_id):
+    if _become_user(cage.user_id, starts_programs=cage.max_processes > 1):
         features.update(("own user", "processes"))
     elif cage.max_processes == 1:
         features.add("processes")
@@ -126,7 +128,7 @@ def readable_roots() -> tuple[str, ...]:
     roots = {sys.prefix, sys.base_prefix, sysconfig.get_path("stdlib"), "/usr", "/lib", "/lib64", "/bin"}
     roots |= {entry for entry in sys.path if entry.endswith(("site-packages", "dist-packages"))}
     roots |= {"/etc/ld.so.cache", "/etc/localtime", "/dev/null", "/dev/zero", "/dev/urandom"}
-    roots |= {str(folder) for folder in _compiler_folders()}
+    roots |= {str(folder) for folder in (*_compiler_folders(), toolkit()) if folder is not None}
     roots |= {"/proc/driver/nvidia", "/proc/cpuinfo", "/proc/meminfo", "/sys/devices/system"}
     return tuple(sorted(root for root in roots if Path(root).exists()))
 
@@ -220,11 +222,11 @@ def _set_limits(cage: Cage) -> None:
         resource.setrlimit(limit, (value, value))
 
 
-def _become_user(user_id: int) -> bool:
+def _become_user(user_id: int, starts_programs: bool) -> bool:
     """Give up root for a user that owns nothing, so that the process limit holds and nothing is shared.
 
     Where Python itself lies in a folder that only root may enter, the right to read (which Landlock
-    narrows to those folders) is the one capability that is kept.
+    narrows to those folders) is the one capability that is kept, for programs that are started as well.
     """
     if os.geteuid() != 0:
         return False
@@ -237,8 +239,13 @@ def _become_user(user_id: int) -> bool:
     except OSError:
         return False
     kept = 1 << _CAP_DAC_READ_SEARCH if keep_reading else 0
+    handed_on = kept if starts_programs else 0
     header = struct.pack("<Ii", _CAPABILITY_VERSION, 0)
-    return bool(_libc.capset(header, struct.pack("<6I", kept, kept, 0, 0, 0, 0)) == 0)
+    if _libc.capset(header, struct.pack("<6I", kept, kept, handed_on, 0, 0, 0)) != 0:
+        return False
+    if handed_on:
+        _libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, _CAP_DAC_READ_SEARCH, 0, 0)
+    return True
 
 
 def _world_readable(path: Path) -> bool:

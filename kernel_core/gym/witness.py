@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -85,6 +86,7 @@ def _replay(
         "source": case.source,
         "kernels": [kernel.model_dump() for kernel in case.kernels],
         "trace": case.trace,
+        "images": {name: base64.b64encode(image).decode() for name, image in case.images.items()},
     }
     laid: list[tuple[Delivery, Trial]] = []
 

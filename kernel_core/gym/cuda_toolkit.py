@@ -1,0 +1,16 @@
+"""Where the CUDA toolkit lies, whose compiler builds CUDA C++."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+
+def toolkit() -> Path | None:
+    """Its folder; None where there is none."""
+    told = (os.environ.get(name) for name in ("CUDA_HOME", "CUDA_PATH"))
+    on_path = shutil.which("nvcc")
+    places = [*(Path(one) for one in told if one), Path("/usr/local/cuda")]
+    places += [Path(on_path).resolve().parents[1]] if on_path else []
+    return next((place for place in places if (place / "bin" / "nvcc").exists()), None)

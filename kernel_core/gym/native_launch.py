@@ -1,0 +1,34 @@
+"""A launch of a CUDA C++ kernel: its packed parameters, in which addresses stand for memory that is known."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+
+_ADDRESS = struct.Struct("<Q")
+
+
+def find_addresses(parameters: bytes, spans: Sequence[tuple[int, int]]) -> dict[int, tuple[int, int]]:
+    """By its place among the parameters, in which span (start, bytes) each address lies and how far in.
+
+    Addresses are aligned, in structures as well. A number that happens to be an address in a span is taken
+    for one: it is put back as the same place in the same memory.
+    """
+    found = {}
+    for place in range(0, len(parameters) - _ADDRESS.size + 1, _ADDRESS.size):
+        (value,) = _ADDRESS.unpack_from(parameters, place)
+        for number, (start, num_bytes) in enumerate(spans):
+            if start <= value < start + num_bytes:
+                found[place] = (number, value - start)
+                break
+    return found
+
+
+def put_addresses(parameters: bytes, addresses: Mapping[int, int]) -> bytes:
+    """The parameters with other addresses in their places. Raises `ValueError` for a place outside."""
+    packed = bytearray(parameters)
+    for place, address in addresses.items():
+        if not 0 <= place <= len(packed) - _ADDRESS.size:
+            raise ValueError(f"an address at byte {place} of {len(packed)} bytes of parameters")
+        _ADDRESS.pack_into(packed, place, address)
+    return bytes(packed)

@@ -1,0 +1,110 @@
+"""CUDA C++: what is built, what is recorded of a launch, and what a replay puts in its place."""
+
+from __future__ import annotations
+
+import re
+import socket
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernel_core.gym.builds import Builder, Extension, NotBuilt
+from kernel_core.gym.capture import Recorder
+from kernel_core.gym.claims import Sources
+from kernel_core.gym.cuda_toolkit import toolkit
+from kernel_core.gym.extension_build import build
+from kernel_core.gym.extensions import line_in
+from kernel_core.gym.judge_process import _fork_zygote
+from kernel_core.gym.native_launch import find_addresses, put_addresses
+from kernel_core.gym.zygote import Zygote
+
+EXPLOITS = Path(__file__).parents[1] / "exploits"
+KERNEL = {"name": "add", "line": 3, "globals": {}, "extension": "one", "symbol": "_Z3addPfS_i"}
+BLOCK = {"block_x": 128, "block_y": 1, "block_z": 1, "shared": 0}
+
+
+@given(st.binary(max_size=64), st.lists(st.tuples(st.integers(1, 2**47), st.integers(1, 2**20)), max_size=4))
+def test_addresses_come_back_where_they_were(parameters: bytes, spans: list[tuple[int, int]]) -> None:
+    found = find_addresses(parameters, spans)
+    as_before = {place: spans[number][0] + offset for place, (number, offset) in found.items()}
+    assert put_addresses(parameters, as_before) == parameters
+
+
+@given(st.lists(st.integers(0, 7), max_size=6), st.integers(0, 7))
+def test_every_address_in_known_memory_is_found(numbers: list[int], tail: int) -> None:
+    spans = [(4096 * (number + 1), 512) for number in range(8)]
+    parameters = b"".join((spans[number][0] + 16).to_bytes(8, "little") for number in numbers) + b"x" * tail
+    assert find_addresses(parameters, spans) == {
+        8 * index: (number, 16) for index, number in enumerate(numbers)
+    }
+
+
+def test_a_place_outside_the_parameters_is_refused() -> None:
+    with pytest.raises(ValueError, match="byte 4 of 8 bytes"):
+        put_addresses(bytes(8), {4: 1})
+
+
+def test_a_launch_is_recorded_with_the_memory_that_it_is_given() -> None:
+    launches: list[dict[str, Any]] = []
+    recorder = Recorder(launches.append)
+    given_, weights = torch.ones(8), torch.ones(4)
+    recorder.begin([given_])
+    with recorder:
+        recorder.meet([given_, weights])
+        out = torch.empty(8)
+        addresses = (given_.data_ptr(), weights.data_ptr() + 4, out.data_ptr(), 8)
+        recorder.launch_native(KERNEL, [2, 1, 1], BLOCK, b"".join(a.to_bytes(8, "little") for a in addresses))
+    [launch] = launches
+    assert launch["grid"] == [2, 1, 1] and launch["options"] == BLOCK
+    views = [launch["args"][place]["t"] for place in ("0", "8", "16")]
+    assert [view[2:4] for view in views] == [[0, [32]], [4, [12]], [0, [32]]]
+    assert "24" not in launch["args"]
+    assert [number for number, _ in recorder.constants] == [views[1][0]], "what came from outside is kept"
+    assert recorder.kernels == [KERNEL]
+
+
+def test_an_error_is_told_at_the_candidates_own_line() -> None:
+    source = 'import torch\n\nCUDA = r"""\nint a;\nint b\n"""\n'
+    assert line_in(source, "\nint a;\nint b\n", 3) == 5
+    assert line_in(source, "int c;", 1) == 0
+
+
+@pytest.fixture
+def builder() -> Iterator[Builder]:
+    """A real one: compilers in cages, whose users may pass through the folder."""
+    if toolkit() is None:
+        pytest.skip("no CUDA toolkit on this machine")
+    channel: socket.socket = _fork_zygote({"build": build}, ())
+    with channel, tempfile.TemporaryDirectory() as base:
+        Path(base).chmod(0o711)
+        yield Builder(Zygote(channel), base, "90")
+
+
+def _sources(file: str, **changed: Any) -> Sources:
+    text = (EXPLOITS / f"{file}.py").read_text()
+    [cuda] = re.findall(r'r"""(.*?)"""', text, re.DOTALL)
+    cpp = "torch::Tensor run(torch::Tensor x);"
+    return Sources(
+        cpp=(cpp,), cuda=(cuda,), functions=("run",), cflags=(), cuda_cflags=(), implicit_headers=True
+    ).model_copy(update=changed)
+
+
+@pytest.mark.slow
+def test_a_library_and_its_device_code_are_built_once(builder: Builder) -> None:
+    built = builder.build(_sources("honest_cuda_cpp"))
+    assert isinstance(built, Extension), built
+    assert b"dojo_watch" in built.library and built.library.startswith(b"\x7fELF")
+    assert b"softmax_rows" in built.image
+    assert builder.build(_sources("honest_cuda_cpp")) is built
+
+
+@pytest.mark.slow
+def test_what_does_not_compile_is_told_with_its_line(builder: Builder) -> None:
+    refused = builder.build(_sources("wrong_cuda_cpp_type"))
+    assert refused == NotBuilt('identifier "total" is undefined', "cuda", 3)
