@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ _MEMORY_BYTES = 12 << 30
 _MAX_PROCESSES = 64
 _FILE_BYTES = 256 << 20
 _KEPT = 64
+_CORES_BY_BUILD = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,8 @@ class Builder:
         """`architecture` is a GPU's, as in `90`."""
         self._zygote, self._base, self._architecture = zygote, base, architecture
         self._known: OrderedDict[str, Extension | NotBuilt] = OrderedDict()
+        # Three compilers a build: candidates' own deadlines run on while others' are at work.
+        self._turns = threading.Semaphore(max(1, len(os.sched_getaffinity(0)) // _CORES_BY_BUILD))
         self._locks: dict[str, threading.Lock] = {}
         self._lock = threading.Lock()
 
@@ -59,7 +63,9 @@ class Builder:
             lock = self._locks.setdefault(name, threading.Lock())
         with lock:
             if name not in self._known:
-                self._keep(name, self._build(name, sources))
+                with self._turns:
+                    outcome = self._build(name, sources)
+                self._keep(name, outcome)
             return self._known[name]
 
     def _keep(self, name: str, outcome: Extension | NotBuilt) -> None:

@@ -26,7 +26,7 @@ class CpuJudge(Judge):
 
     def _decide(self, request: JudgeRequest, seed: int, case: Case) -> None:
         reference = self._reference(request)
-        with self._bench.converse("runner") as talk:
+        with self._runner(case) as talk:
             self._try_all(talk, reference, seed, case)
         if self._config.compile_gate and case.launches:
             self._gate.check(case)

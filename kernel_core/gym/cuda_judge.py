@@ -31,7 +31,7 @@ from kernel_core.gym.inputs import Draw
 from kernel_core.gym.judge import KEPT_PROBLEMS, Judge, keep, shrink
 from kernel_core.gym.protocol import JudgeRequest
 from kernel_core.gym.reference import Reference, Trial, outline
-from kernel_core.gym.runs import Answer, Died, describe, load_header
+from kernel_core.gym.runs import Answer, Conversation, Died, describe, load_header
 from kernel_core.gym.stopwatch import Stopwatch
 from kernel_core.gym.timed_calls import arena_bytes
 from kernel_core.gym.turns import Room
@@ -154,12 +154,18 @@ class CudaJudge(Judge):
     def _try_and_clock(
         self, reference: Reference, like: Trial, baseline: Baseline, seed: int, case: Case
     ) -> Clocked | None:
-        with self._bench.converse("runner") as talk:
-            talk.build_with(functools.partial(self._build, case))
+        with self._runner(case) as talk:
             if not self._try_all(talk, reference, seed, case):
                 return None
             hidden = self._hidden_trials(reference, like, seed, case)
             return self._stopwatch.clock(talk, reference, like, hidden, case, baseline)
+
+    @contextlib.contextmanager
+    def _runner(self, case: Case) -> Iterator[Conversation]:
+        """See `Judge`; it may ask for builds."""
+        with super()._runner(case) as talk:
+            talk.build_with(functools.partial(self._build, case))
+            yield talk
 
     def _build(self, case: Case, sources: Sources) -> tuple[dict[str, Any], bytes]:
         """What a candidate's process is told of a build that it asked for."""

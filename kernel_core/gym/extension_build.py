@@ -7,6 +7,7 @@ no host code of a candidate's runs there.
 from __future__ import annotations
 
 import concurrent.futures
+import os
 import re
 import socket
 import subprocess
@@ -27,6 +28,8 @@ _CPP_HEADERS = "#include <torch/extension.h>\n"
 _CUDA_HEADERS = "#include <torch/types.h>\n#include <cuda.h>\n#include <cuda_runtime.h>\n"
 _ERROR = re.compile(r"(?P<file>cpp|cuda)_sources[(:](?P<line>\d+)[^:]*?: (?:fatal )?error[^:]*: (?P<text>.*)")
 _MAX_MESSAGE_CHARS = 600
+_NICENESS = 10
+"""Candidates that are timed come first."""
 
 
 class BuildFailed(Exception):
@@ -40,6 +43,7 @@ class BuildFailed(Exception):
 def build(channel: socket.socket, cage: dict[str, Any]) -> None:
     """One request: the sources and the GPU's architecture. The answer's blob is library and image."""
     header = wire.receive(channel).header
+    os.nice(_NICENESS)
     try:
         library, image = _build(Path.cwd(), header["sources"], header["architecture"])
     except BuildFailed as failure:

@@ -106,7 +106,7 @@ class Extensions:
         return call
 
     def _watch(self, built: str) -> None:
-        demangle = ctypes.CDLL("libstdc++.so.6").__cxa_demangle
+        demangle = getattr(ctypes.CDLL("libstdc++.so.6"), "__cxa_demangle")
         demangle.restype = ctypes.c_void_p
 
         @functools.cache

@@ -8,6 +8,7 @@ device share; `cpu_judge` predicts times, `cuda_judge` measures them.
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import threading
 import time
@@ -209,7 +210,24 @@ class Judge:
                 return self._trial(reference, seed, label, draw)
 
         others = self._number(seed, "others", draw)
-        return Unseen(make_trial, functools.partial(reference.draw, others, draw))
+        return Unseen(
+            make_trial,
+            functools.partial(reference.draw, others, draw),
+            functools.partial(self._fault_on, reference, case),
+        )
+
+    def _fault_on(self, reference: Reference, case: Case, trial: Trial) -> str | None:
+        """What is wrong with the candidate's own outputs for a trial, in another life; None if nothing is."""
+        again = Case(case.request, arena=case.arena)
+        with self._runner(again) as talk:
+            if self._load(talk, reference, again):
+                self._try(talk, reference, trial, False, again)
+        again.keep_memory(())
+        return again.detail if again.verdict is Verdict.WRONG else None
+
+    def _runner(self, case: Case) -> contextlib.AbstractContextManager[Conversation]:
+        """A process for the candidate."""
+        return self._bench.converse("runner")
 
     def _check_cage(self, features: tuple[str, ...], case: Case) -> None:
         case.sandbox = features

@@ -40,6 +40,8 @@ class Unseen:
     make_trial: Callable[[], Trial]
     draw_others: Callable[[], list[Any]]
     """Other inputs of the same family."""
+    fault_on: Callable[[Trial], str | None]
+    """What is wrong with the candidate's own outputs for a trial."""
 
 
 Turn = Callable[[], contextlib.AbstractContextManager[None]]
@@ -119,8 +121,7 @@ def _replay(
             return None
         [(delivery, trial)] = laid
         if not _gives_expected(delivery, trial, share):
-            case.note("not_reproduced", "the recorded kernels and operators give other outputs on new inputs")
-            case.fail(Verdict.HACKED, "its recorded work gives other outputs on other inputs")
+            _blame(case, unseen.fault_on(trial))
             return None
         muted = talk.ask({"mute": True}, (Muted, Failure), turn=poison_in_turn)
         if not isinstance(muted, Answer) or not isinstance(muted.claim, Muted):
@@ -138,6 +139,15 @@ def _replay(
     finally:
         for delivery, _ in laid:
             delivery.close()
+
+
+def _blame(case: Case, fault: str | None) -> None:
+    """Its recorded work is wrong on new inputs: so is the candidate, or it does not do what it showed."""
+    if fault is not None:
+        case.fail(Verdict.WRONG, f"{fault} (inputs that it had not seen)")
+        return
+    case.note("not_reproduced", "the recorded kernels and operators give other outputs on new inputs")
+    case.fail(Verdict.HACKED, "its recorded work gives other outputs on other inputs")
 
 
 def _kernels_are_needed(case: Case, answer: Answer | Died) -> bool:

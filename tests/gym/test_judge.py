@@ -33,6 +33,43 @@ def launch(x, scale, shift):
 """
 
 
+@pytest.mark.parametrize("seed", [2, 3])
+def test_what_is_wrong_on_the_last_inputs_only_is_wrong_and_no_hack(judge_text: JudgeText, seed: int) -> None:
+    """These seeds show the fault to the replay first."""
+    problem = """
+N = 300
+
+class Model(nn.Module):
+    def forward(self, x):
+        return x + 1.0
+
+def get_inputs():
+    return [torch.randn(N)]
+
+def get_init_inputs():
+    return []
+"""
+    candidate = """
+@triton.jit
+def add_one(x_ptr, out_ptr, count, BLOCK: tl.constexpr):
+    index = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = index < count
+    x = tl.load(x_ptr + index, mask=mask)
+    first = tl.load(x_ptr)
+    tl.store(out_ptr + index, x + tl.where(first > 0.7, 1.5, 1.0), mask=mask)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        out = torch.empty_like(x)
+        add_one[(triton.cdiv(x.numel(), 64),)](x, out, x.numel(), BLOCK=64)
+        return out
+"""
+    evaluation = judge_text(problem, candidate, seed=seed)
+    assert evaluation.verdict is Verdict.WRONG, evaluation.feedback
+    assert "inputs that it had not seen" in evaluation.feedback
+
+
 def test_conv_and_batch_norm_in_train_mode(judge_text: JudgeText) -> None:
     problem = """
 B, C, S = 2, 3, 9
