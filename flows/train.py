@@ -51,4 +51,4 @@ def train(
         with working_on(here, "train", config.model_dump(), reads, folder="", may_change=HOW_FAR) as work:
             if not work.done:
                 work.output = train_policy(config, here)
-            report_training(here)
+            report_training(here, has_more=not work.done)

@@ -25,7 +25,6 @@ from kernel_core.evaluation_tables import (
     turn_rows,
 )
 from kernel_core.gym.protocol import Gym
-from kernel_core.plots import fast_p_png
 from kernel_core.policy.protocol import Policy
 from kernel_core.problems.load import load_problems
 from kernel_core.progress import Progress, silent
@@ -108,6 +107,9 @@ def _write(
     card: Scorecard, problems: Sequence[Problem], groups: Sequence[Group], store: Store
 ) -> dict[str, str]:
     """Every file of the scorecard but its manifest; gives their SHA-256."""
+    # Only who makes a scorecard draws one; who reads it is spared matplotlib.
+    from kernel_core.plots import fast_p_png
+
     return {
         "evaluations.parquet": store.write(
             "evaluations.parquet", parquet(turn_rows(problems, groups, card.headline), TURN_SCHEMA)

@@ -82,11 +82,14 @@ def report_winners(store: Store) -> None:
 
 
 @task(name="report training", tags=["report"], **RETRIES)
-def report_training(run: Run) -> None:
-    """The page of curves, and one row a step: the newest ones, if there are more than a table may hold."""
-    from kernel_core.learn.run_report import write_report
+def report_training(run: Run, *, has_more: bool) -> None:
+    """The page of curves, drawn again if the training has more to show than when it was drawn last, and one
+    row a step: the newest ones, if there are more than a table may hold."""
+    from kernel_core.learn.run_report import REPORT, write_report
 
-    log.info("curves and answers: %s", run.store.path(write_report(run.store)))
+    if has_more or not run.store.exists(REPORT):
+        write_report(run.store)
+    log.info("curves and answers: %s", run.store.path(REPORT))
     rows = list(run.store.lines("metrics.jsonl"))[-MAX_ROWS:]
     table("training-metrics", rows, f"All steps: {run.store.path('metrics.jsonl')}")
 

@@ -13,8 +13,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
-from matplotlib.backends.backend_svg import FigureCanvasSVG
-from matplotlib.figure import Figure
 
 from kernel_core.records import Verdict
 from kernel_core.store import Store
@@ -126,6 +124,10 @@ def _events(rows: Rows) -> str:
 
 
 def _curves(rows: Rows) -> str:
+    # Here and not above: the name of the page is wanted without matplotlib.
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
     panels = [(title, keys) for title, keys in _PANELS if any(key in row for row in rows for key in keys)]
     figure = Figure(figsize=(11, 2.7 * -(-(len(panels) + 1) // 3)), layout="constrained")
     grid = figure.subplots(-(-(len(panels) + 1) // 3), 3, squeeze=False).flatten()

@@ -1,7 +1,10 @@
 """The whole pipeline with real parts, as small as it gets, on a real Prefect server."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -78,6 +81,37 @@ def test_the_same_command_again_computes_nothing(finished):
     before = Run(finished.root, finished.run).stages()
     pipeline(finished)
     assert Run(finished.root, finished.run).stages() == before
+
+
+COMMAND_AND_ITS_MODULES = """
+import sys
+from flows.cli import run
+code = run(sys.argv[1:])
+print("modules:", *sorted(name for name in sys.modules if "." not in name))
+sys.exit(code)
+"""
+
+
+def test_a_command_with_nothing_to_do_imports_nothing_that_does_the_work(finished, prefect_api):
+    words = ["pipeline", "smoke", f"root={finished.root}", "ingest.decontaminate_against=[dojo]"]
+    again = subprocess.run(
+        [sys.executable, "-c", COMMAND_AND_ITS_MODULES, *words],
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2]), "PREFECT_API_URL": prefect_api},
+        capture_output=True,
+        text=True,
+    )
+    assert again.returncode == 0, again.stderr
+    imported = set(again.stdout.rpartition("modules:")[2].split())
+    assert "prefect" in imported
+    slow_to_import = {"torch", "triton", "transformers", "datasets", "pandas", "matplotlib"}
+    assert not slow_to_import & imported
+
+
+def test_a_report_that_is_gone_is_drawn_again(finished):
+    store = Run(finished.root, finished.run).store
+    Path(store.path("report.html")).unlink()
+    pipeline(finished)
+    assert store.exists("report.html")
 
 
 def test_other_settings_under_the_same_name_are_refused(finished):
