@@ -22,10 +22,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from held_out import held_out_evaluation
 from machine import describe_machine
 
 from flows.presets import preset
-from kernel_core.config import EvaluateConfig, IngestConfig, TrainConfig
+from kernel_core.config import IngestConfig, TrainConfig
 from kernel_core.configure import build, override
 from kernel_core.scorecard import evaluate, load_scorecard
 from kernel_core.store import Store
@@ -146,7 +147,9 @@ def _cold_start(arguments: argparse.Namespace) -> None:
             report = cold_start(policy, conversations, config.cold_start, work.child("cold_start"))
             print(report.model_dump_json(), flush=True)
         begins = TorchPolicy.load(work.child("cold_start"), config.policy)
-        evaluate(_measured(arguments, config, 0), begins, gym, None, work.child("evaluate"))
+        evaluate(
+            held_out_evaluation(config, arguments.problems, 2), begins, gym, None, work.child("evaluate")
+        )
 
 
 def _start(arguments: argparse.Namespace, arm: str, seed: int, spent_s: float) -> subprocess.Popen[bytes]:
@@ -191,23 +194,13 @@ def _one_run(arguments: argparse.Namespace, arm: str, seed: int) -> None:
                 return
             print(trainer.step().model_dump_json(exclude={"verdicts"}), flush=True)
         trained = TorchPolicy.load(store.child(newest(store) or ""), config.policy)
-        evaluate(_measured(arguments, config, seed), trained, gym, None, store.child("evaluate"))
-
-
-def _measured(arguments: argparse.Namespace, config: TrainConfig, seed: int) -> EvaluateConfig:
-    """Held-out problems, the same for all."""
-    return build(
-        EvaluateConfig,
-        {
-            "problems": {"split": "held_out", "limit": arguments.problems, "seed": 1000},
-            "samples_per_problem": 2,
-            "k": [1],
-            "policy": config.policy.model_dump(),
-            "rollout": config.rollout.model_dump(),
-            "gym": config.gym.model_dump(),
-            "seed": 1000 + seed,
-        },
-    )
+        evaluate(
+            held_out_evaluation(config, arguments.problems, 2, seed),
+            trained,
+            gym,
+            None,
+            store.child("evaluate"),
+        )
 
 
 def _finished(arguments: argparse.Namespace, arm: str, seed: int) -> bool:

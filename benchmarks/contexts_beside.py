@@ -1,6 +1,6 @@
 """Claim: GPU contexts that come up or end beside a kernel that is timed do not change its time.
 
-Times three operations as the judge times kernels (L2 flushed, device events, the median of a round of calls)
+Times four operations as the judge times kernels (L2 flushed, device events, the median of a round of calls)
 while nothing else happens, beside idle contexts, and while other processes bring contexts up and are killed.
 
     python benchmarks/contexts_beside.py
@@ -26,10 +26,12 @@ CHILD = "import sys, torch; torch.zeros(1, device='cuda'); print('up', flush=Tru
 def main() -> int:
     """Print the table."""
     small, large = torch.randn(4096, 4096, device="cuda"), torch.randn(112, 64, 512, 256, device="cuda")
+    wide = torch.randn(8192, 8192, device="cuda")
     operations: dict[str, tuple[Callable[[], object], int]] = {
         "softmax": (lambda: torch.softmax(small, -1), 50),
         "relu": (lambda: torch.relu(large), 15),
         "product": (lambda: small @ small, 15),
+        "long product": (lambda: wide @ wide, 8),
     }
     print(f"Machine: {describe_machine()}.\n")
     print("| beside | operation | median ms | variation of medians | largest difference |")

@@ -17,11 +17,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from held_out import held_out_evaluation
 from machine import describe_machine
 
 from flows.presets import preset
 from kernel_core.comparison import compare
-from kernel_core.config import EvaluateConfig, IngestConfig, TrainConfig
+from kernel_core.config import IngestConfig, TrainConfig
 from kernel_core.configure import build, override
 from kernel_core.scorecard import evaluate, load_scorecard
 from kernel_core.scores import Scorecard, outcomes_in
@@ -96,7 +97,8 @@ def _work(arguments: argparse.Namespace, out_of_time: Callable[[], bool]) -> boo
     from kernel_core.learn.run_report import write_report
     from kernel_core.policy.torch_policy import TorchPolicy
 
-    config, measured, work = _config(arguments), _measured(arguments), Store(arguments.work)
+    config, work = _config(arguments), Store(arguments.work)
+    measured = held_out_evaluation(config, arguments.problems, arguments.samples)
     begun = time.monotonic()
 
     def phase(name: str) -> None:
@@ -145,22 +147,6 @@ def _config(arguments: argparse.Namespace) -> TrainConfig:
     settings = [f"seed={arguments.seed}", f"minutes={arguments.rl_minutes}"]
     settings += [*(TINY if arguments.tiny else ()), *arguments.settings]
     return build(TrainConfig, override(preset("train", PRESET)["config"], settings))
-
-
-def _measured(arguments: argparse.Namespace) -> EvaluateConfig:
-    config = _config(arguments)
-    return build(
-        EvaluateConfig,
-        {
-            "problems": {"split": "held_out", "limit": arguments.problems, "seed": 1000},
-            "samples_per_problem": arguments.samples,
-            "k": [1],
-            "policy": config.policy.model_dump(),
-            "rollout": config.rollout.model_dump(),
-            "gym": config.gym.model_dump(),
-            "seed": 1000,
-        },
-    )
 
 
 def _deadline(minutes: float | None) -> Callable[[], bool]:

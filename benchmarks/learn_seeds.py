@@ -18,11 +18,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from held_out import held_out_evaluation
 from machine import describe_machine
 
 from flows.presets import preset
 from kernel_core.comparison import compare
-from kernel_core.config import EvaluateConfig, IndexConfig, IngestConfig, TrainConfig
+from kernel_core.config import IndexConfig, IngestConfig, TrainConfig
 from kernel_core.configure import build, override
 from kernel_core.problems.families import TRAINED
 from kernel_core.scorecard import load_scorecard
@@ -120,16 +121,7 @@ def _one_seed(arguments: argparse.Namespace, seed: int) -> None:
     parameters = preset("train", PRESET)
     settings = [f"seed={seed}", f"gym.workers={arguments.cores}", *arguments.settings]
     config = build(TrainConfig, override(parameters["config"], settings))
-    measured = build(
-        EvaluateConfig,
-        {
-            "problems": {"split": "held_out", "limit": arguments.problems, "seed": 1000},
-            "samples_per_problem": arguments.samples,
-            "rollout": config.rollout.model_dump(),
-            "gym": config.gym.model_dump(),
-            "seed": 1000 + seed,
-        },
-    )
+    measured = held_out_evaluation(config, arguments.problems, arguments.samples, seed)
     work, store = Store(arguments.work), Store(f"{arguments.work}/seed-{seed}")
     retriever = open_retriever(work.child("index"))
     with open_gym(config.gym, work.child("judged")) as gym:

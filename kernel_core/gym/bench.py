@@ -25,8 +25,9 @@ class Bench(Protocol):
         """A turn on the device beside others' turns."""
         ...
 
-    def alone(self) -> contextlib.AbstractContextManager[None]:
-        """A turn on the device that nobody shares, to measure in."""
+    def alone(self, *, still: bool = False) -> contextlib.AbstractContextManager[None]:
+        """A turn on the device that nobody shares, to measure in; `still` also keeps new processes from
+        coming up meanwhile."""
         ...
 
 
@@ -61,6 +62,6 @@ class HostBench:
         """See `Bench`."""
         return contextlib.nullcontext()
 
-    def alone(self) -> contextlib.AbstractContextManager[None]:
+    def alone(self, *, still: bool = False) -> contextlib.AbstractContextManager[None]:
         """See `Bench`."""
         return contextlib.nullcontext()

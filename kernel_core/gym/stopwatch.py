@@ -176,10 +176,10 @@ class _Turns:
             yield
 
     @contextlib.contextmanager
-    def alone(self, talk: Conversation) -> Iterator[None]:
+    def alone(self, talk: Conversation, *, still: bool) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
             with talk.excused():
-                stack.enter_context(self._bench.alone())
+                stack.enter_context(self._bench.alone(still=still))
             if self._case is not None:
                 stack.enter_context(self._case.phase("timed alone"))
             yield

@@ -9,6 +9,7 @@ whose outputs the judge knows, and are compared; contents of the others are draw
 from __future__ import annotations
 
 import contextlib
+import functools
 import random
 import secrets
 import time
@@ -30,6 +31,9 @@ _WARM_UP_CALLS = 2
 """A process does some things once: these calls are thrown away, and tell how many to make."""
 _CALLS, _FEW_CALLS, _FEWEST_CALLS = 50, 10, 8
 _LONG_CALL_MS, _BUDGET_MS = 1.0, 1500.0
+_INTERRUPTED_MS = 4.0
+"""A GPU divides its time by a few milliseconds among the processes that have work: a shorter call is mostly
+over before it is another's turn."""
 _BED_BYTES = 4 << 30
 """Places for calls are made as long as they fit in this; there is always one."""
 _RANDOM = random.SystemRandom()
@@ -42,8 +46,8 @@ class GpuTurns(Protocol):
         """Beside others."""
         ...
 
-    def alone(self, talk: Conversation) -> contextlib.AbstractContextManager[None]:
-        """With nobody beside."""
+    def alone(self, talk: Conversation, *, still: bool) -> contextlib.AbstractContextManager[None]:
+        """With nobody beside; `still`, and nobody who comes up."""
         ...
 
     def clocks(self) -> Clocks:
@@ -66,9 +70,10 @@ def clock_calls(
     fault = warm_up.go(_WARM_UP_CALLS, {})
     if fault is not None:
         return fault
-    wanted = _enough(min(warm_up.times_ms))
+    call_ms = min(warm_up.times_ms)
+    wanted = _enough(call_ms)
     places = _RANDOM.sample(range(wanted), min(wanted, len(trials)))
-    rounds = _Rounds(talk, reference, bed, turns, alone=True)
+    rounds = _Rounds(talk, reference, bed, turns, alone=True, still=call_ms >= _INTERRUPTED_MS)
     fault = rounds.go(wanted, dict(zip(places, trials, strict=False)))
     if fault is not None:
         return fault
@@ -101,12 +106,13 @@ class _Rounds:
         bed: _Bed,
         turns: GpuTurns,
         alone: bool,
+        still: bool = False,
     ) -> None:
         self._talk = talk
         self._reference = reference
         self._bed = bed
         self._turns = turns
-        self._alone = alone
+        self._turn = functools.partial(turns.alone, talk, still=still) if alone else self._share
         self.times_ms: list[float] = []
         self.wall_ms = 0.0
         self.state = Clocks()
@@ -119,11 +125,11 @@ class _Rounds:
             {place - start: trial for place, trial in hidden.items() if start <= place < start + num_calls}
             for start, num_calls in rounds
         ]
-        with self._turns.share(self._talk):
+        with self._share():
             answer = self._prepare(rounds[0][1], here[0])
         if isinstance(answer, Died):
             return answer
-        with self._turns.alone(self._talk) if self._alone else self._turns.share(self._talk):
+        with self._turn():
             for number, (_, num_calls) in enumerate(rounds):
                 if number > 0:
                     answer = self._prepare(num_calls, here[number])
@@ -134,8 +140,11 @@ class _Rounds:
                     fault = self._compare_all(here[number])
                 if fault is not None:
                     return fault
-        with self._turns.share(self._talk):
+        with self._share():
             return self._compare_all(here[-1])
+
+    def _share(self) -> contextlib.AbstractContextManager[None]:
+        return self._turns.share(self._talk)
 
     def _call(self, count: int) -> Died | Failure | None:
         started = time.perf_counter()

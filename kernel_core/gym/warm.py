@@ -76,6 +76,7 @@ class CudaBench:
         self._zygotes = itertools.cycle(zygotes)
         self._warm: queue.Queue[tuple[contextlib.ExitStack, Caged] | str] = queue.Queue()
         self._wanted = threading.Semaphore(0)
+        self._births = threading.Lock()
         threading.Thread(target=self._replenish, daemon=True).start()
 
     @contextlib.contextmanager
@@ -104,22 +105,26 @@ class CudaBench:
             if torch.cuda.memory_reserved() - torch.cuda.memory_allocated() > _HELD_BACK_BYTES:
                 torch.cuda.empty_cache()
 
-    def alone(self) -> contextlib.AbstractContextManager[None]:
+    @contextlib.contextmanager
+    def alone(self, *, still: bool = False) -> Iterator[None]:
         """See `bench.Bench`."""
-        return self._turns.alone()
+        with self._births if still else contextlib.nullcontext(), self._turns.alone():
+            yield
 
     def _replenish(self) -> None:
         """Bring up as many as are missing, a few together. It needs no turn: contexts that come up beside a
-        kernel that is timed do not change its time (benchmarks/contexts_beside.py)."""
+        kernel that is timed do not change its time (benchmarks/contexts_beside.py), unless it is a long one,
+        which the work of others interrupts."""
         count = self._config.warm_runners
         while True:
-            try:
-                started = [self._start() for _ in range(count)]
-            except wire.ChannelClosed:
-                # Without its zygotes a judge cannot work: its pool sees it end, and starts another.
-                os._exit(1)
-            for stack, caged in started:
-                self._warm.put(_wait_until_warm(stack, caged))
+            with self._births:
+                try:
+                    started = [self._start() for _ in range(count)]
+                except wire.ChannelClosed:
+                    # Without its zygotes a judge cannot work: its pool sees it end, and starts another.
+                    os._exit(1)
+                for stack, caged in started:
+                    self._warm.put(_wait_until_warm(stack, caged))
             count = 1
             self._wanted.acquire()
             while count < _STARTED_TOGETHER and self._wanted.acquire(blocking=False):

@@ -30,6 +30,7 @@ from transformers.cache_utils import DynamicLayer
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from kernel_core.policy.decode import Ids, Row, draw
+from kernel_core.policy.joined import JoinedLinears
 from kernel_core.policy.norms import FusedNorms
 
 ROW_SIZES = (8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
@@ -142,6 +143,7 @@ class StaticDecoder:
     def __init__(self, model: Any) -> None:
         self._model = model
         self._norms = FusedNorms(model)
+        self._linears = JoinedLinears(model)
         self._shape = (0, 0, 0)
         """Rows, slots and new tokens that there is room for."""
         self._state: _State | None = None
@@ -181,6 +183,7 @@ class StaticDecoder:
     ) -> list[Row]:
         longest = max(len(prompt) for prompt in prompts)
         self._make_room(len(prompts), longest + max(max_new), uniforms_B_T.shape[1])
+        self._linears.refresh()
         state = self._begin(prompts, max_new, uniforms_B_T)
         self._prefill(prompts, pad_id)
         ends = self._ends.setdefault(tuple(end_ids), torch.tensor(list(end_ids), device=state.token_B.device))
@@ -327,7 +330,7 @@ class StaticDecoder:
             _SlotLayer(keys[:rows, :, :width], values[:rows, :, :width], state.position_B)
             for keys, values in self._slots
         ]
-        with _attending(self._model), self._norms.fused():
+        with _attending(self._model), self._norms.fused(), self._linears.joined():
             output = self._model(
                 input_ids=state.token_B[:, None],
                 attention_mask=mask_B_1_1_S,

@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, GemmaConfig, GPT2Config, LlamaConfig, MistralConfig
 
 from kernel_core.config import PolicyConfig
 from kernel_core.policy import decode
+from kernel_core.policy.joined import JoinedLinears, joinable_linears
 from kernel_core.policy.new import new_policy
 from kernel_core.policy.norms import fusible_norms
 from kernel_core.policy.static_decode import StaticDecoder, decodes
@@ -59,6 +61,37 @@ def test_norms_are_fused_where_that_is_the_same(policy):
     assert fusible_norms(shifted) == []
     norms[0].forward = lambda hidden: 2 * type(norms[0]).forward(norms[0], hidden)
     assert norms[0] not in [module for module, _ in fusible_norms(policy.model)]
+
+
+def test_linear_layers_of_one_input_are_joined_where_they_are_plain(policy):
+    layers = policy.model.config.num_hidden_layers
+    assert [len(group) for group in joinable_linears(policy.model)] == [3, 2] * layers
+    gpt2 = AutoModelForCausalLM.from_config(GPT2Config(n_embd=32, n_layer=2, n_head=4, vocab_size=330))
+    assert joinable_linears(gpt2) == []
+    adapted = get_peft_model(policy.model, LoraConfig(target_modules=["q_proj", "up_proj"]))
+    assert joinable_linears(adapted) == []
+
+
+def test_a_layer_that_is_asked_out_of_turn_computes_by_itself():
+    torch.manual_seed(0)
+    layer = torch.nn.ModuleDict({name: torch.nn.Linear(8, 4) for name in ("gate_proj", "up_proj")})
+    gate, up = layer["gate_proj"], layer["up_proj"]
+    hidden, other = torch.randn(3, 8), torch.randn(3, 8)
+    wanted = [gate(hidden), up(hidden), up(other)]
+    holder = torch.nn.Module()
+    holder.gate_proj, holder.up_proj = gate, up
+    linears = JoinedLinears(holder)
+    with linears.joined():
+        given = [gate(hidden), up(hidden), up(other)]
+    for want, got in zip(wanted, given, strict=True):
+        torch.testing.assert_close(got, want)
+    with torch.no_grad():
+        gate.bias += 1.0
+    with linears.joined():
+        stale = gate(hidden)
+        linears.refresh()
+        fresh = gate(hidden)
+    torch.testing.assert_close(fresh, stale + 1.0)
 
 
 def test_rows_that_end_at_once_and_rows_that_never_do_are_kept_apart(policy):
