@@ -1,7 +1,7 @@
 """Claim: orchestration costs a 10-minute pipeline under 3 %, a finished one under 20 s, 1,000 rows under 2 s.
 
-Starts a server with a new database and with one that is there, runs a pipeline twice (`dojo pipeline`), then
-publishes tables. What is not inside a stage is counted as overhead: starting Python and the server, opening
+Starts a server with a new database and with one that is there, runs a pipeline (`dojo pipeline`) and the same
+command a few times more, then publishes tables. What is not inside a stage is counted as overhead: starting Python and the server, opening
 runs, reports, and results. A new database is made once on a machine, so it has a row of its own.
 
     python benchmarks/overhead.py train.minutes=7 train.steps=1000 --write
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -39,7 +40,7 @@ def main() -> int:
         words = [arguments.preset, f"root={scratch}", "run=overhead", *arguments.assignments]
         first_s = _pipeline(words)
         stages_s = sum(record.seconds or 0.0 for record in Run(scratch, "overhead").stages())
-        again_s = _pipeline(words)
+        again_s = [_pipeline(words) for _ in range(REPEATS)]
         publish_s = _publish()
     share = (first_s - stages_s) / stages_s
     chosen = " ".join([arguments.preset, *arguments.assignments])
@@ -55,7 +56,8 @@ def main() -> int:
         f"| pipeline `{arguments.preset}`, all of it | {first_s:.0f} s | |",
         f"| … of it inside stages | {stages_s:.0f} s | |",
         f"| … the rest | {first_s - stages_s:.0f} s, {100 * share:.1f} % | 3 % of a 10-minute pipeline |",
-        f"| the same command again, nothing to do | {again_s:.0f} s | 20 s |",
+        f"| the same command again, nothing to do | {statistics.median(again_s):.0f} s (median of {REPEATS}; "
+        f"the longest {max(again_s):.0f} s) | 20 s |",
         f"| a server, with its database there / with a new one | {there_s:.1f} s / {new_s:.1f} s | |",
         f"| {ROWS} evaluation rows published | {publish_s:.2f} s (median of {REPEATS}) | 2 s |",
         "",
@@ -63,7 +65,7 @@ def main() -> int:
     print("\n".join(table))
     if arguments.write:
         RESULTS.write_text("\n".join(table))
-    return 0 if share < 0.03 and again_s < 20 and publish_s < 2 else 1
+    return 0 if share < 0.03 and max(again_s) < 20 and publish_s < 2 else 1
 
 
 def _pipeline(words: list[str]) -> float:

@@ -59,10 +59,12 @@ def judge_batch(rows_file: Path, out: Path, gym: dict[str, str]) -> int:
 
 def _report(evaluation: Evaluation, gym: dict[str, str]) -> dict[str, Any]:
     """The report of a verdict; by KernelBench's rules also as its evaluator writes it."""
-    from kernel_core.gym.kernelbench import result_of
-
     report = judge_report(evaluation)
-    return report | ({"kernelbench": result_of(evaluation)} if gym["rules"] == "kernelbench" else {})
+    if gym["rules"] == "kernelbench":
+        from kernel_core.gym.kernelbench import result_of  # with torch, which takes seconds
+
+        report["kernelbench"] = result_of(evaluation)
+    return report
 
 
 def _judge(
