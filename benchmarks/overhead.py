@@ -1,8 +1,10 @@
 """Claim: orchestration costs a 10-minute pipeline under 3 %, a finished one under 20 s, 1,000 rows under 2 s.
 
 Starts a server with a new database and with one that is there, runs a pipeline (`dojo pipeline`) and the same
-command a few times more, then publishes tables. What is not inside a stage is counted as overhead: starting Python and the server, opening
-runs, reports, and results. A new database is made once on a machine, so it has a row of its own.
+command a few times more, then publishes tables. What is not inside a stage is counted as overhead: starting
+Python and the server, opening runs, reports, and results. A new database is made once on a machine, so it has
+a row of its own. Python compiles what it imports once, unless PYTHONDONTWRITEBYTECODE is set: then each start
+of ours takes seconds longer, and `python -m compileall` of the environment mends that.
 
     python benchmarks/overhead.py train.minutes=7 train.steps=1000 --write
 """
