@@ -21,6 +21,7 @@ from kernel_core.gym.capture import Recorder
 _WATCHER = ctypes.CFUNCTYPE(
     None, ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint), ctypes.POINTER(ctypes.c_ubyte), ctypes.c_ulong
 )
+_NAME = "torch.utils.cpp_extension"
 _MAX_NAME_CHARS = 200
 Built = tuple[str, bytes]
 """The build's name, and the library."""
@@ -45,9 +46,9 @@ class Extensions:
         self._watches: list[tuple[Any, Any]] = []
         """How to set each library's callback, and the callback, which must stay alive."""
         # In the place of torch's module, which takes most of a second to import.
-        module: Any = types.ModuleType("torch.utils.cpp_extension")
-        module.load_inline, module.load = self._load_inline, _refuse_files
-        sys.modules[module.__name__] = module
+        module: Any = types.ModuleType(_NAME)
+        module.load_inline, module.load, module.__getattr__ = self._load_inline, _refuse_files, _of_torch
+        sys.modules[_NAME] = module
         utils: Any = torch.utils
         utils.cpp_extension = module
 
@@ -126,6 +127,22 @@ class Extensions:
         watch.argtypes = [ctypes.c_void_p]
         watch(ctypes.cast(callback, ctypes.c_void_p))
         self._watches.append((watch, callback))
+
+
+def _of_torch(name: str) -> Any:
+    """What else torch's own module has: its compiler wants some of it."""
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return getattr(_torchs_own(), name)
+
+
+@functools.cache
+def _torchs_own() -> Any:
+    spec = importlib.machinery.PathFinder.find_spec(_NAME, torch.utils.__path__)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def line_in(source: str, text: str, line: int) -> int:

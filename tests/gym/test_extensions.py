@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import socket
+import sys
 import tempfile
+import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +22,7 @@ from kernel_core.gym.capture import Recorder
 from kernel_core.gym.claims import Sources
 from kernel_core.gym.cuda_toolkit import toolkit
 from kernel_core.gym.extension_build import build
-from kernel_core.gym.extensions import line_in
+from kernel_core.gym.extensions import Extensions, NvccError, line_in
 from kernel_core.gym.judge_process import _fork_zygote
 from kernel_core.gym.native_launch import find_addresses, put_addresses
 from kernel_core.gym.zygote import Zygote
@@ -73,6 +76,18 @@ def test_an_error_is_told_at_the_candidates_own_line() -> None:
     source = 'import torch\n\nCUDA = r"""\nint a;\nint b\n"""\n'
     assert line_in(source, "\nint a;\nint b\n", 3) == 5
     assert line_in(source, "int c;", 1) == 0
+
+
+def test_without_a_gpu_it_says_so_and_torchs_other_functions_are_still_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = "torch.utils.cpp_extension"
+    monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    monkeypatch.setattr(torch.utils, "cpp_extension", None, raising=False)
+    Extensions(Recorder(lambda launch: None), None, "", [])
+    with pytest.raises(NvccError, match=r"gym\.device=cuda"):
+        importlib.import_module(name).load_inline("softmax", "", "")
+    assert importlib.import_module(name).include_paths()
 
 
 @pytest.fixture
