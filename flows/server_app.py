@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 from typing import Any
 
+_SQLITE_WAITS_MS = 10_000
+
 
 def create_app() -> Any:
     """The app, made with the garbage collector off.
@@ -15,7 +17,25 @@ def create_app() -> Any:
     gc.disable()
     from prefect.server.api.server import create_app as create_prefects_app
 
+    _wait_less_for_sqlite()
     app = create_prefects_app()
     gc.freeze()
     gc.enable()
     return app
+
+
+def _wait_less_for_sqlite() -> None:
+    """Have a writer give up on a locked database after seconds; the server then answers "later", and clients
+    ask again. Prefect has it wait for a minute, and now and then (one command in some fifty) all writers do.
+    """
+    from prefect.server.database.configurations import AioSqliteConfiguration
+
+    set_up = AioSqliteConfiguration.setup_sqlite
+
+    def set_up_and_wait_less(self: Any, connection: Any, record: Any) -> None:
+        set_up(self, connection, record)
+        cursor = connection.cursor()
+        cursor.execute(f"PRAGMA busy_timeout = {_SQLITE_WAITS_MS}")
+        cursor.close()
+
+    AioSqliteConfiguration.setup_sqlite = set_up_and_wait_less  # type: ignore[method-assign]
