@@ -1,7 +1,9 @@
-"""A judge that tests of several modules share: starting one costs more than most tests."""
+"""What all tests share: a judge, because starting one costs more than most tests, and compiled modules."""
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +13,15 @@ from kernel_core.gym import open_gym
 from kernel_core.gym.protocol import Gym
 
 QUICK = GymConfig(workers=1, trials=1, compile_gate=False)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Where the environment forbids bytecode, each of the many processes that tests start would compile all
+    that it imports: they keep it in a folder that goes with the tests."""
+    if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
+        folder = tempfile.TemporaryDirectory(prefix="bytecode-")
+        os.environ["PYTHONPYCACHEPREFIX"] = folder.name
+        config.add_cleanup(folder.cleanup)
 
 
 @pytest.fixture(scope="session")
