@@ -43,9 +43,15 @@ def main() -> int:
         return 3
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch) / "runs"
+        began = time.monotonic()
         watched_run(root)
+        print(f"a run to evaluate: {time.monotonic() - began:.0f} s", flush=True)
         with stack(Path(scratch)) as here:
-            rows = [_night(here, root, 1, kill=False), _night(here, root, 2, kill=True)]
+            print(f"server and workers: {time.monotonic() - began:.0f} s", flush=True)
+            rows = []
+            for number, kill in ((1, False), (2, True)):
+                rows.append(_night(here, root, number, kill=kill))
+                print(rows[-1], flush=True)
     lines = ["| night | parent | children: pool, state | seconds |", "|---|---|---|---|"]
     for row in rows:
         children = "; ".join(f"{pool}, {state}" for pool, state in row["children"])

@@ -30,7 +30,7 @@ NO_END = -1
 
 
 def main() -> None:
-    """Print a row for each batch size and way; with --write also a JSON file."""
+    """Print a row for each batch size and way; with --write also a JSON file, anew after each batch size."""
     arguments = _arguments()
     policy = new_policy(
         PolicyConfig(
@@ -50,9 +50,9 @@ def main() -> None:
             seconds = _timed(act, arguments.repeat, arguments.device)
             rows.append({"batch": batch, "way": name, "tokens_per_s": round(batch * arguments.new / seconds)})
             print(json.dumps(rows[-1]), flush=True)
-    if arguments.write:
-        result = {"machine": describe_machine(), "parameters": policy.num_parameters, "rows": rows}
-        (RESULTS / "sampling_speed.json").write_text(json.dumps(result, indent=2) + "\n")
+        if arguments.write:
+            result = {"machine": describe_machine(), "parameters": policy.num_parameters, "rows": rows}
+            (RESULTS / "sampling_speed.json").write_text(json.dumps(result, indent=2) + "\n")
 
 
 def _ways(policy: Any, batch: int, num_prompt: int, num_new: int) -> dict[str, Callable[[], Any]]:
