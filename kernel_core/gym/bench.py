@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from kernel_core.config import GymConfig
-from kernel_core.gym.limits import Cage
-from kernel_core.gym.runs import Conversation, cage_folder
+from kernel_core.gym.runs import Conversation, converse_caged
 from kernel_core.gym.zygote import Zygote
 
 
@@ -44,19 +43,16 @@ class HostBench:
     @contextlib.contextmanager
     def converse(self, job: str) -> Iterator[Conversation]:
         """See `Bench`."""
-        with cage_folder(self._base) as (folder, user_id):
-            cage = Cage(
-                folder=folder,
-                user_id=user_id,
-                memory_bytes=self._config.memory_mb << 20,
-                cpu_seconds=int(self._config.deadline_s) + 2,
-                max_processes=1,
-            )
-            talk = Conversation(self._runners.spawn(job, cage), self._config.deadline_s)
-            try:
-                yield talk
-            finally:
-                talk.end()
+        with converse_caged(
+            self._runners,
+            job,
+            self._base,
+            self._config.deadline_s,
+            memory_bytes=self._config.memory_mb << 20,
+            cpu_seconds=int(self._config.deadline_s) + 2,
+            max_processes=1,
+        ) as talk:
+            yield talk
 
     def share(self) -> contextlib.AbstractContextManager[None]:
         """See `Bench`."""

@@ -6,13 +6,12 @@ import os
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Any
 
 from kernel_core.errors import GymUnavailable
 from kernel_core.gym.claims import BuildFailed, Built, CompilerFault, Sources
 from kernel_core.gym.cuda_toolkit import toolkit
-from kernel_core.gym.limits import Cage
-from kernel_core.gym.runs import Answer, Conversation, Died, cage_folder
+from kernel_core.gym.gate import compiler_unavailable
+from kernel_core.gym.runs import Answer, Died, converse_caged
 from kernel_core.gym.zygote import Zygote
 from kernel_core.store import digest_of
 
@@ -35,28 +34,19 @@ class Extension:
     """Device code alone, for the replay."""
 
 
-@dataclass(frozen=True, slots=True)
-class NotBuilt:
-    """What the compiler said of which line of which `part` (`cpp` or `cuda`; empty if unknown)."""
-
-    reason: str
-    part: str = ""
-    line: int = 0
-
-
 class Builder:
     """Threads may ask at once; the same sources are built once."""
 
     def __init__(self, zygote: Zygote, base: str, architecture: str) -> None:
         """`architecture` is a GPU's, as in `90`."""
         self._zygote, self._base, self._architecture = zygote, base, architecture
-        self._known: OrderedDict[str, Extension | NotBuilt] = OrderedDict()
+        self._known: OrderedDict[str, Extension | BuildFailed] = OrderedDict()
         # Three compilers a build: candidates' own deadlines run on while others' are at work.
         self._turns = threading.Semaphore(max(1, len(os.sched_getaffinity(0)) // _CORES_BY_BUILD))
         self._locks: dict[str, threading.Lock] = {}
         self._lock = threading.Lock()
 
-    def build(self, sources: Sources) -> Extension | NotBuilt:
+    def build(self, sources: Sources) -> Extension | BuildFailed:
         """Raises `GymUnavailable` when the compilers cannot work."""
         name = f"extension_{digest_of([sources.model_dump(), self._architecture])[:16]}"
         with self._lock:
@@ -68,39 +58,44 @@ class Builder:
                 self._keep(name, outcome)
             return self._known[name]
 
-    def _keep(self, name: str, outcome: Extension | NotBuilt) -> None:
+    def _keep(self, name: str, outcome: Extension | BuildFailed) -> None:
         with self._lock:
             self._known[name] = outcome
             while len(self._known) > _KEPT:
                 forgotten, _ = self._known.popitem(last=False)
                 self._locks.pop(forgotten, None)
 
-    def _build(self, name: str, sources: Sources) -> Extension | NotBuilt:
-        if toolkit() is None:
+    def _build(self, name: str, sources: Sources) -> Extension | BuildFailed:
+        cuda_home = toolkit()
+        if cuda_home is None:
             raise GymUnavailable(
                 "a candidate in CUDA C++ needs the CUDA toolkit, and there is none; install it, or set "
                 "CUDA_HOME to its folder"
             )
-        with cage_folder(self._base) as (folder, user_id):
-            cage = Cage(folder, user_id, _MEMORY_BYTES, int(_DEADLINE_S), _MAX_PROCESSES, _FILE_BYTES)
-            talk = Conversation(self._zygote.spawn("build", cage), _DEADLINE_S)
-            try:
-                request: dict[str, Any] = {
-                    "sources": sources.model_dump() | {"name": name},
-                    "architecture": self._architecture,
-                }
-                answer = talk.ask(request, (Built, BuildFailed, CompilerFault))
-            finally:
-                talk.end()
+        with converse_caged(
+            self._zygote,
+            "build",
+            self._base,
+            _DEADLINE_S,
+            memory_bytes=_MEMORY_BYTES,
+            cpu_seconds=int(_DEADLINE_S),
+            max_processes=_MAX_PROCESSES,
+            file_bytes=_FILE_BYTES,
+        ) as talk:
+            request = {
+                "name": name,
+                "sources": sources.model_dump(),
+                "architecture": self._architecture,
+                "cuda_home": str(cuda_home),
+            }
+            answer = talk.ask(request, (Built, BuildFailed, CompilerFault))
         match answer:
             case Died():
-                return NotBuilt(f"the compiler gave up: {answer.reason}")
+                return BuildFailed(failed=f"the compiler gave up: {answer.reason}", part="", line=0)
             case Answer(claim=CompilerFault() as fault):
-                raise GymUnavailable(
-                    f"the compiler could not work: {fault.fault}; free disk space or memory, then run again"
-                )
+                raise compiler_unavailable(fault)
             case Answer(claim=BuildFailed() as failed):
-                return NotBuilt(failed.failed, failed.part, failed.line)
+                return failed
             case Answer(claim=Built() as built, blob=blob):
                 whole = bytes(blob)
                 return Extension(name, whole[: built.library_bytes], whole[built.library_bytes :])

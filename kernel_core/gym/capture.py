@@ -148,10 +148,7 @@ class Recorder(LightDispatchMode):
             sizes = grid(values) if callable(grid) else grid
             sizes = (sizes,) if isinstance(sizes, int) else tuple(int(size) for size in sizes)
             self.before_work()
-            if self._graph is not None:
-                self._graph.append(lambda: self._record_launch(function, bound, sizes, options))
-            else:
-                self._record_launch(function, bound, sizes, options)
+            self._now_or_in_graph(lambda: self._record_launch(function, bound, sizes, options))
             return sizes
 
         self._paused = self._is_launching = True

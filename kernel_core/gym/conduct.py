@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
@@ -12,7 +12,7 @@ import torch
 
 from kernel_core.gym import meter as metering
 from kernel_core.gym.clock import FLUSH_BYTES
-from kernel_core.gym.kernel_use import Resources, resources_of
+from kernel_core.gym.kernel_use import Resources
 from kernel_core.gym.structure import same_bytes
 from kernel_core.gym.work import OperatorCounter, Work
 
@@ -38,8 +38,8 @@ class Conduct(Protocol):
         """Around a launch of the candidate's kernel; `tensors` are its arguments."""
         ...
 
-    def launched(self, compiled: Any) -> None:
-        """What the launch gave that is under way."""
+    def launched(self, look: Callable[[], Resources | None]) -> None:
+        """A kernel was launched; `look` tells what it takes of the device."""
         ...
 
     def options(self, recorded: dict[str, int]) -> dict[str, int]:
@@ -90,8 +90,8 @@ class Counted:
             )
         )
 
-    def launched(self, compiled: Any) -> None:
-        """The interpreter compiles nothing."""
+    def launched(self, look: Callable[[], Resources | None]) -> None:
+        """The interpreter takes nothing."""
 
     def options(self, recorded: dict[str, int]) -> dict[str, int]:
         """The interpreter knows none."""
@@ -159,10 +159,10 @@ class Timed:
         yield from self._between(name, own=True)
         self._copies.append(copies_only(before, tensors))
 
-    def launched(self, compiled: Any) -> None:
+    def launched(self, look: Callable[[], Resources | None]) -> None:
         """Looked at once; it does not change between passes."""
         if self._is_first:
-            self._resources.append(resources_of(compiled))
+            self._resources.append(look())
 
     def _between(self, name: str, own: bool) -> Iterator[None]:
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)

@@ -21,9 +21,9 @@ from kernel_core.config import GymConfig
 from kernel_core.errors import GymUnavailable, NotAProblem
 from kernel_core.gym.baselines import Baseline, Baselines
 from kernel_core.gym.bench import Bench
-from kernel_core.gym.builds import Builder, NotBuilt
+from kernel_core.gym.builds import Builder
 from kernel_core.gym.case import Case
-from kernel_core.gym.claims import DeviceWork, Failure, Loaded, NotLoaded, Sources
+from kernel_core.gym.claims import BuildFailed, DeviceWork, Failure, Loaded, NotLoaded, Sources
 from kernel_core.gym.clock import Clocked, contradicts, summarize
 from kernel_core.gym.device_memory import ArenaPool
 from kernel_core.gym.gpu import Gpu, describe_platform
@@ -170,11 +170,13 @@ class CudaJudge(Judge):
     def _build(self, case: Case, sources: Sources) -> tuple[dict[str, Any], bytes]:
         """What a candidate's process is told of a build that it asked for."""
         if len(case.images) >= _MOST_BUILDS:
-            return {"failed": f"more than {_MOST_BUILDS} extensions", "part": "", "line": 0}, b""
+            return BuildFailed(
+                failed=f"more than {_MOST_BUILDS} extensions", part="", line=0
+            ).model_dump(), b""
         with case.phase("build"):
             outcome = self._builder.build(sources)
-        if isinstance(outcome, NotBuilt):
-            return {"failed": outcome.reason, "part": outcome.part, "line": outcome.line}, b""
+        if isinstance(outcome, BuildFailed):
+            return outcome.model_dump(), b""
         case.images[outcome.name] = outcome.image
         return {"built": outcome.name}, outcome.library
 

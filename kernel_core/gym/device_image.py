@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from dataclasses import dataclass
-from types import SimpleNamespace
-from typing import Any
 
 import torch
 
 from kernel_core.gym.cuda_driver import call_driver
+from kernel_core.gym.kernel_use import Resources, resources_on_device
 
-_LANES, _WORD_BYTES = 32, 4
 _SHARED_BYTES, _LOCAL_BYTES, _REGISTERS, _MAX_DYNAMIC_SHARED = 1, 3, 4, 8
 _BUFFER, _BUFFER_SIZE, _END = 1, 2, 0
 _STATIC_ROOM = 48 << 10
@@ -39,8 +38,8 @@ class ImageKernel:
     name: str
     function: ctypes.c_void_p
 
-    def launch(self, grid: list[int], options: dict[str, int], parameters: bytes) -> Any:
-        """Queue it on the current stream; gives what `kernel_use.resources_of` looks at."""
+    def launch(self, grid: list[int], options: dict[str, int], parameters: bytes) -> None:
+        """Queue it on the current stream."""
         shared, size = options["shared"], ctypes.c_size_t(len(parameters))
         if shared > _STATIC_ROOM:
             call_driver("cuFuncSetAttribute", self.function, _MAX_DYNAMIC_SHARED, shared)
@@ -48,24 +47,26 @@ class ImageKernel:
         extra = (ctypes.c_void_p * 5)(
             _BUFFER, ctypes.addressof(buffer), _BUFFER_SIZE, ctypes.addressof(size), _END
         )
-        block = [options[name] for name in ("block_x", "block_y", "block_z")]
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-        sizes = [ctypes.c_uint(one) for one in (*grid, *block, shared)]
+        sizes = [ctypes.c_uint(one) for one in (*grid, *_block(options), shared)]
         call_driver("cuLaunchKernel", self.function, *sizes, stream, None, extra)
-        return self._compiled(block, shared)
 
-    def _compiled(self, block: list[int], shared: int) -> Any:
-        threads = block[0] * block[1] * block[2]
-        return SimpleNamespace(
-            metadata=SimpleNamespace(
-                num_warps=-(-threads // _LANES), shared=shared, static_shared=self._attribute(_SHARED_BYTES)
-            ),
-            n_regs=self._attribute(_REGISTERS),
-            n_spills=self._attribute(_LOCAL_BYTES) // _WORD_BYTES,
-            function=self.function.value,
+    def resources(self, options: dict[str, int]) -> Resources:
+        """What such a launch takes of a multiprocessor."""
+        return resources_on_device(
+            self.function,
+            num_threads=math.prod(_block(options)),
+            dynamic_bytes=options["shared"],
+            static_bytes=self._attribute(_SHARED_BYTES),
+            registers=self._attribute(_REGISTERS),
+            spilled_bytes=self._attribute(_LOCAL_BYTES),
         )
 
     def _attribute(self, which: int) -> int:
         value = ctypes.c_int()
         call_driver("cuFuncGetAttribute", ctypes.byref(value), which, self.function)
         return value.value
+
+
+def _block(options: dict[str, int]) -> list[int]:
+    return [options[name] for name in ("block_x", "block_y", "block_z")]

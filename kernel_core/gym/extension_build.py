@@ -18,7 +18,6 @@ from typing import Any
 import torch
 
 from kernel_core.gym import wire
-from kernel_core.gym.cuda_toolkit import toolkit
 
 _LAUNCHES = (Path(__file__).parent / "launches.cpp").read_text()
 _WRAPPED = ("cudaLaunchKernel", "__cudaLaunchKernel")
@@ -27,12 +26,19 @@ _STANDARD = "-std=c++20"
 _CPP_HEADERS = "#include <torch/extension.h>\n"
 _CUDA_HEADERS = "#include <torch/types.h>\n#include <cuda.h>\n#include <cuda_runtime.h>\n"
 _ERROR = re.compile(r"(?P<file>cpp|cuda)_sources[(:](?P<line>\d+)[^:]*?: (?:fatal )?error[^:]*: (?P<text>.*)")
+_OPTION = re.compile(
+    r"-O(\d|s|fast)?|-[gvw]|--?lineinfo|-std=[\w+]+|-[DU]\w+(=[\w.+-]*)?|-f[a-z\d-]+|-m[\w=-]+|-W[a-z\d-]*"
+    r"|--?use_fast_math|--expt-[\w-]+|--extra-device-vectorization|-arch=sm_\w+|-gencode=arch=\w+,code=\w+"
+    r"|--?(fmad|ftz|prec-div|prec-sqrt|maxrregcount)=\w+|-Xptxas(=[\w=-]+)?|--ptxas-options=[\w=-]+"
+)
+"""No option may start a program or name a file: what else ran before the device code is made could put other
+code in its place."""
 _MAX_MESSAGE_CHARS = 600
 _NICENESS = 10
 """Candidates that are timed come first."""
 
 
-class BuildFailed(Exception):
+class _Refused(Exception):
     """A compiler refused the text; `line` counts from the start of `part`, which is `cpp` or `cuda`."""
 
     def __init__(self, reason: str, part: str = "", line: int = 0) -> None:
@@ -45,9 +51,9 @@ def build(channel: socket.socket, cage: dict[str, Any]) -> None:
     header = wire.receive(channel).header
     os.nice(_NICENESS)
     try:
-        library, image = _build(Path.cwd(), header["sources"], header["architecture"])
-    except BuildFailed as failure:
-        wire.send(channel, {"failed": failure.reason, "part": failure.part, "line": failure.line})
+        library, image = _build(Path.cwd(), header)
+    except _Refused as refused:
+        wire.send(channel, {"failed": refused.reason, "part": refused.part, "line": refused.line})
     except OSError as error:
         # Files and processes are ours: a full disk is no fault of a candidate's.
         wire.send(channel, {"fault": str(error)})
@@ -55,11 +61,9 @@ def build(channel: socket.socket, cage: dict[str, Any]) -> None:
         wire.send(channel, {"library_bytes": len(library), "image_bytes": len(image)}, library + image)
 
 
-def _build(folder: Path, sources: dict[str, Any], architecture: str) -> tuple[bytes, bytes]:
-    cuda_home = toolkit()
-    if cuda_home is None:
-        raise FileNotFoundError("there is no CUDA toolkit; install one, or set CUDA_HOME to its folder")
-    jobs = _commands(folder, sources, architecture, cuda_home)
+def _build(folder: Path, header: dict[str, Any]) -> tuple[bytes, bytes]:
+    cuda_home = Path(header["cuda_home"])
+    jobs = compiler_calls(folder, header, cuda_home)
     with concurrent.futures.ThreadPoolExecutor() as pool:
         for _ in pool.map(_run, jobs):
             pass
@@ -81,8 +85,12 @@ def _has(folder: Path, name: str) -> bool:
     return (folder / f"{name}.o").exists()
 
 
-def _commands(folder: Path, sources: dict[str, Any], architecture: str, cuda_home: Path) -> list[list[str]]:
-    """The compilers' calls, which need not wait for each other."""
+def compiler_calls(folder: Path, header: dict[str, Any], cuda_home: Path) -> list[list[str]]:
+    """The compilers' calls, which need not wait for each other; what they read lies in `folder` then."""
+    sources, architecture = header["sources"], header["architecture"]
+    for option in (*sources["cflags"], *sources["cuda_cflags"]):
+        if not _OPTION.fullmatch(option):
+            raise _Refused(f"the compiler option {option} is not allowed")
     implicit = bool(sources["implicit_headers"])
     bindings = _bindings(sources["functions"])
     cpp = "\n".join(sources["cpp"])
@@ -93,7 +101,7 @@ def _commands(folder: Path, sources: dict[str, Any], architecture: str, cuda_hom
     torch_headers = (_TORCH / "include", _TORCH / "include" / "torch" / "csrc" / "api" / "include")
     places = (*torch_headers, sysconfig.get_paths()["include"], cuda_home / "include")
     headers = [part for place in places for part in ("-isystem", str(place))]
-    names = [f"-DTORCH_EXTENSION_NAME={sources['name']}", "-DTORCH_API_INCLUDE_EXTENSION_H"]
+    names = [f"-DTORCH_EXTENSION_NAME={header['name']}", "-DTORCH_API_INCLUDE_EXTENSION_H"]
     host = ["g++", "-c", "-fPIC", _STANDARD, *headers, *names]
     jobs = [
         [*host, "-O2", *sources["cflags"], "main.cpp", "-o", "main.o"],
@@ -126,8 +134,8 @@ def _run(command: list[str]) -> None:
     said = f"{done.stderr}\n{done.stdout}"
     found = _ERROR.search(said)
     if found is not None:
-        raise BuildFailed(found["text"][:_MAX_MESSAGE_CHARS], found["file"], int(found["line"]))
+        raise _Refused(found["text"][:_MAX_MESSAGE_CHARS], found["file"], int(found["line"]))
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     telling = [line for line in lines if "error" in line.lower() or "undefined" in line] or lines[-1:]
     reason = telling[0] if telling else f"{Path(command[0]).name} ended with {done.returncode}"
-    raise BuildFailed(reason[-_MAX_MESSAGE_CHARS:])
+    raise _Refused(reason[-_MAX_MESSAGE_CHARS:])

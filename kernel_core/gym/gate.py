@@ -8,9 +8,8 @@ from typing import Any
 from kernel_core.errors import GymUnavailable
 from kernel_core.gym.case import Case
 from kernel_core.gym.claims import Compiled, CompilerFault, Launch, NotCompiled
-from kernel_core.gym.limits import Cage
 from kernel_core.gym.runner import CANDIDATE_FILE
-from kernel_core.gym.runs import Answer, Conversation, Died, cage_folder
+from kernel_core.gym.runs import Answer, Died, converse_caged
 from kernel_core.gym.zygote import Zygote
 from kernel_core.records import Verdict
 from kernel_core.store import digest_of
@@ -53,30 +52,38 @@ class CompileGate:
     def _compile(
         self, source: str, kernels: list[dict[str, Any]], launches: list[dict[str, Any]]
     ) -> tuple[str, int] | None:
-        with cage_folder(self._base) as (folder, user_id):
-            cage = Cage(folder, user_id, _MEMORY_BYTES, int(_DEADLINE_S) + 1, _MAX_PROCESSES)
-            talk = Conversation(self._compilers.spawn("compile", cage), _DEADLINE_S)
-            try:
-                request = {
-                    "filename": CANDIDATE_FILE,
-                    "source": source,
-                    "kernels": kernels,
-                    "launches": launches,
-                    "gpu": self._gpu,
-                }
-                answer = talk.ask(request, (Compiled, NotCompiled, CompilerFault))
-            finally:
-                talk.end()
+        with converse_caged(
+            self._compilers,
+            "compile",
+            self._base,
+            _DEADLINE_S,
+            memory_bytes=_MEMORY_BYTES,
+            cpu_seconds=int(_DEADLINE_S) + 1,
+            max_processes=_MAX_PROCESSES,
+        ) as talk:
+            request = {
+                "filename": CANDIDATE_FILE,
+                "source": source,
+                "kernels": kernels,
+                "launches": launches,
+                "gpu": self._gpu,
+            }
+            answer = talk.ask(request, (Compiled, NotCompiled, CompilerFault))
         match answer:
             case Died():
                 return f"the compiler gave up: {answer.reason}", 0
             case Answer(claim=CompilerFault() as fault):
-                raise GymUnavailable(
-                    f"the compiler could not work: {fault.fault}; free disk space or memory, then run again"
-                )
+                raise compiler_unavailable(fault)
             case Answer(claim=NotCompiled() as refused):
                 return refused.failed, refused.line
         return None
+
+
+def compiler_unavailable(fault: CompilerFault) -> GymUnavailable:
+    """What to raise when a compiler could not work for a reason of ours."""
+    return GymUnavailable(
+        f"the compiler could not work: {fault.fault}; free disk space or memory, then run again"
+    )
 
 
 def _without_values(launch: Launch) -> dict[str, Any]:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+FILE_BYTES = 64 << 20
+"""The largest file of a usual cage."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cage:
@@ -19,7 +22,7 @@ class Cage:
     memory_bytes: int
     cpu_seconds: int
     max_processes: int
-    file_bytes: int = 64 << 20
+    file_bytes: int = FILE_BYTES
     device: str = "cpu"
     """`cuda` brings the GPU's context up before the cage closes, and counts data instead of addresses."""
 

@@ -10,6 +10,7 @@ operators of torch's work too, the launches must be needed for what they make of
 from __future__ import annotations
 
 import base64
+import functools
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +27,7 @@ from kernel_core.gym.codec import Decode, decode
 from kernel_core.gym.conduct import Conduct, Counted, Timed, median_times
 from kernel_core.gym.device_image import DeviceImage, ImageKernel
 from kernel_core.gym.echo import Launch, library_works, outputs_need_kernels
+from kernel_core.gym.kernel_use import resources_of
 from kernel_core.gym.kernels import build_kernels
 from kernel_core.gym.launchers import make_launcher
 from kernel_core.gym.native_launch import put_addresses
@@ -308,7 +310,7 @@ class _Player:
             compiled = kernel[tuple(operation["grid"])](
                 **values, **self._conduct.options(operation["options"])
             )
-            self._conduct.launched(compiled)
+            self._conduct.launched(functools.partial(resources_of, compiled))
 
     def _launch_image(self, kernel: ImageKernel, operation: dict[str, Any]) -> None:
         """Launch a kernel of CUDA C++ with this pass's addresses in the place of those that were recorded."""
@@ -323,4 +325,5 @@ class _Player:
             {place: tensor.data_ptr() for place, tensor in memory.items()},
         )
         with self._conduct.launch(kernel.name, list(self._storages.values()), list(memory.values())):
-            self._conduct.launched(kernel.launch(operation["grid"], operation["options"], parameters))
+            kernel.launch(operation["grid"], operation["options"], parameters)
+            self._conduct.launched(functools.partial(kernel.resources, operation["options"]))

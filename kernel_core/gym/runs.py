@@ -20,10 +20,11 @@ from kernel_core.errors import NotAProblem
 from kernel_core.gym import wire
 from kernel_core.gym.arena import DTYPES, Slot, arena_kind, dtype_name, lay_out
 from kernel_core.gym.claims import BuildRequest, Claim, Failure, Sources
+from kernel_core.gym.limits import FILE_BYTES, Cage
 from kernel_core.gym.problem_module import own_seeds
 from kernel_core.gym.reference import Reference, Trial
 from kernel_core.gym.structure import fingerprint
-from kernel_core.gym.zygote import Caged, Ended
+from kernel_core.gym.zygote import Caged, Ended, Zygote
 
 _log = logging.getLogger(__name__)
 _MAX_ANSWER_BYTES = 16 << 20
@@ -207,6 +208,28 @@ class Conversation:
         if ended.signal_number is not None:
             return Died(timed_out=False, reason=f"the process was ended by signal {ended.signal_number}")
         return Died(timed_out=False, reason=f"the process left with exit code {ended.exit_code}")
+
+
+@contextlib.contextmanager
+def converse_caged(
+    zygote: Zygote,
+    job: str,
+    base: str,
+    deadline_s: float,
+    *,
+    memory_bytes: int,
+    cpu_seconds: int,
+    max_processes: int,
+    file_bytes: int = FILE_BYTES,
+) -> Iterator[Conversation]:
+    """A fresh child in a cage and a folder of its own; it has ended when the context has."""
+    with cage_folder(base) as (folder, user_id):
+        cage = Cage(folder, user_id, memory_bytes, cpu_seconds, max_processes, file_bytes)
+        talk = Conversation(zygote.spawn(job, cage), deadline_s)
+        try:
+            yield talk
+        finally:
+            talk.end()
 
 
 def _read_claim(header: dict[str, Any], claims: Sequence[type[Claim]]) -> Claim:

@@ -17,9 +17,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel_core.gym.builds import Builder, Extension, NotBuilt
+from kernel_core.gym.builds import Builder, Extension
 from kernel_core.gym.capture import Recorder
-from kernel_core.gym.claims import Sources
+from kernel_core.gym.claims import BuildFailed, Sources
 from kernel_core.gym.cuda_toolkit import toolkit
 from kernel_core.gym.extension_build import build
 from kernel_core.gym.extensions import Extensions, NvccError, line_in
@@ -122,4 +122,13 @@ def test_a_library_and_its_device_code_are_built_once(builder: Builder) -> None:
 @pytest.mark.slow
 def test_what_does_not_compile_is_told_with_its_line(builder: Builder) -> None:
     refused = builder.build(_sources("wrong_cuda_cpp_type"))
-    assert refused == NotBuilt('identifier "total" is undefined', "cuda", 3)
+    assert refused == BuildFailed(failed='identifier "total" is undefined', part="cuda", line=3)
+
+
+@pytest.mark.parametrize(
+    "option", ["-wrapper", "-Xcompiler", "-Wa,-I/x", "-fplugin=x.so", "-include", "@file", "x.o"]
+)
+def test_options_that_start_programs_or_name_files_are_refused(builder: Builder, option: str) -> None:
+    for place in ("cflags", "cuda_cflags"):
+        refused = builder.build(_sources("honest_cuda_cpp", **{place: ("-O3", "--use_fast_math", option)}))
+        assert refused == BuildFailed(failed=f"the compiler option {option} is not allowed", part="", line=0)
