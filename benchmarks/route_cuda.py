@@ -74,6 +74,11 @@ def _night(here: Stack, root: Path, number: int, *, kill: bool) -> dict[str, Any
         child = trial.until_child_works()
         os.kill(here.process_of(child["id"]), signal.SIGKILL)
     parent = here.wait(trial.parent, 900)
+    for run in (parent, *trial.children()):
+        if run["state_name"] != "Completed":
+            print(
+                run["name"], run["state_name"], run["state"]["message"], here.last_words(run["id"]), sep="\n"
+            )
     children = [(child["work_pool_name"], child["state_name"]) for child in trial.children()]
     return {
         "name": "its child killed" if kill else "calm",

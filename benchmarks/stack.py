@@ -78,6 +78,12 @@ class Stack:
         )
         return sorted(runs, key=lambda run: run["created"])
 
+    def last_words(self, run_id: str) -> str:
+        """The last lines that a flow run logged."""
+        logs = {"flow_run_id": {"any_": [run_id]}}
+        lines = self.ask("POST", "/logs/filter", logs=logs, sort="TIMESTAMP_DESC", limit=20)
+        return "\n".join(line["message"] for line in reversed(lines))
+
     def processes(self, *words: str) -> list[int]:
         """Processes below this stack whose command has all these words."""
         found = []

@@ -16,8 +16,9 @@ class Bench(Protocol):
 
     device: str
 
-    def converse(self, job: str) -> contextlib.AbstractContextManager[Conversation]:
-        """A caged process that does one job (`runner` or `replay`); it has ended when the context has."""
+    def converse(self, job: str, *, fresh: bool = True) -> contextlib.AbstractContextManager[Conversation]:
+        """A caged process that does one job (`runner` or `replay`). It has ended when the context has, unless
+        it `is_as_new` then; who gets one of those need not be `fresh`."""
         ...
 
     def share(self) -> contextlib.AbstractContextManager[None]:
@@ -41,7 +42,7 @@ class HostBench:
         self._base = base
 
     @contextlib.contextmanager
-    def converse(self, job: str) -> Iterator[Conversation]:
+    def converse(self, job: str, *, fresh: bool = True) -> Iterator[Conversation]:
         """See `Bench`."""
         with converse_caged(
             self._runners,

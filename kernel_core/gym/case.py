@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -79,6 +79,11 @@ class Case:
         """The first failure names the verdict."""
         if self.verdict is None:
             self.verdict, self.detail, self.line = verdict, detail, line
+
+    def take_back(self, findings: Sequence[Finding]) -> None:
+        """No failure, and no findings but these."""
+        self.verdict, self.detail, self.line, self.ran_out_of_memory = None, "", 0, False
+        self.findings = list(findings)
 
     def note(self, rule: str, detail: str) -> None:
         """Keep a finding."""

@@ -21,7 +21,8 @@ _Line = Annotated[StrictInt, Field(ge=0, le=10_000_000)]
 _Count = Annotated[StrictInt, Field(ge=0, le=1 << 62)]
 _Source = Annotated[StrictStr, Field(max_length=1 << 20)]
 _Flag = Annotated[StrictStr, Field(max_length=1000)]
-_OUT_OF_MEMORY = "OutOfMemoryError"
+_OUT_OF_MEMORY, _ASKED_FOR_USAGE = "OutOfMemoryError", "nvmlInit_v2_() INTERNAL ASSERT FAILED"
+"""What torch raises when a GPU is full; the second where it first asks NVML, which no cage has, who fills it."""
 
 
 class Claim(BaseModel):
@@ -43,7 +44,7 @@ class Failure(Claim):
     @property
     def ran_out_of_memory(self) -> bool:
         """Of a GPU's."""
-        return self.error == _OUT_OF_MEMORY
+        return self.error == _OUT_OF_MEMORY or _ASKED_FOR_USAGE in self.message
 
 
 class Loaded(Claim):
@@ -223,6 +224,12 @@ class Muted(Claim):
     """The trace ran to its end without its launches."""
 
     muted: StrictBool
+
+
+class Rested(Claim):
+    """Nothing is left of the trace; the next one may come."""
+
+    rested: StrictBool
 
 
 class Echoed(Claim):

@@ -4,7 +4,8 @@ A kernel that clears a flag, adds zeros or copies what the library computed is l
 outputs break where it is left out. So the trace is played on other inputs first, and what each launch writes
 there is kept. In a second pass, on the first inputs, torch's operators work as before, and each launch only
 writes what it wrote for the others. If the outputs come out right all the same, or an operator of torch's
-makes them, then nothing that the kernels found out about the inputs was needed.
+makes them, then nothing that the kernels found out about the inputs was needed. This is done with more than
+one draw of other inputs: what is needed is needed each time, and a decoy now and then.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from kernel_core.gym.compare import all_pass
 from kernel_core.gym.reference import Expected
 
 Launch = Callable[[dict[str, Any]], None]
+ECHOES = 2
+"""Draws of other inputs that a trace is played on."""
 
 
 class Player(Protocol):

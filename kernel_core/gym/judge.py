@@ -13,7 +13,7 @@ import functools
 import threading
 import time
 from collections import OrderedDict
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from kernel_core.config import GymConfig
 from kernel_core.errors import GymUnavailable
@@ -209,12 +209,10 @@ class Judge:
             with case.phase("expected"):
                 return self._trial(reference, seed, label, draw)
 
-        others = self._number(seed, "others", draw)
-        return Unseen(
-            make_trial,
-            functools.partial(reference.draw, others, draw),
-            functools.partial(self._fault_on, reference, case),
-        )
+        def draw_others(number: int) -> list[Any]:
+            return reference.draw(self._number(seed, f"others {number}", draw), draw)
+
+        return Unseen(make_trial, draw_others, functools.partial(self._fault_on, reference, case))
 
     def _fault_on(self, reference: Reference, case: Case, trial: Trial) -> str | None:
         """What is wrong with the candidate's own outputs for a trial, in another life; None if nothing is."""

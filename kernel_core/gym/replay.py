@@ -10,7 +10,11 @@ operators of torch's work too, the launches must be needed for what they make of
 from __future__ import annotations
 
 import base64
+import contextlib
+import ctypes
 import functools
+import gc
+import linecache
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -25,8 +29,9 @@ from kernel_core.gym import wire
 from kernel_core.gym.arena import DTYPES, Slot, arena_kind, lay_out
 from kernel_core.gym.codec import Decode, decode
 from kernel_core.gym.conduct import Conduct, Counted, Timed, median_times
+from kernel_core.gym.cuda_driver import call_driver
 from kernel_core.gym.device_image import DeviceImage, ImageKernel
-from kernel_core.gym.echo import Launch, library_works, outputs_need_kernels
+from kernel_core.gym.echo import ECHOES, Launch, library_works, outputs_need_kernels
 from kernel_core.gym.kernel_use import resources_of
 from kernel_core.gym.kernels import build_kernels
 from kernel_core.gym.launchers import make_launcher
@@ -41,16 +46,36 @@ _TIMED_PASSES = 3
 
 
 def replay(channel: socket.socket, cage: dict[str, Any]) -> None:
-    """One request: the trace, and on a GPU an arena with what it takes from outside. When all is compiled,
-    an arena with inputs and output slots is asked for; one answer. Then the same without the launches. Where
-    the library works too, a question follows with other inputs in the place of the first; and on a GPU the
-    same work is to be timed, maybe more than once."""
-    request = wire.receive(channel, take_descriptors=True)
-    header, device = request.header, cage["device"]
+    """Traces, one after the other, each as in `_replay_one`. Between them nothing is kept but the context."""
+    device = cage["device"]
+    counted = Counted() if device == "cpu" else None
+    while True:
+        request = wire.receive(channel, take_descriptors=True)
+        with contextlib.ExitStack() as arenas:
+            if not _replay_one(channel, request, device, counted or Timed(), arenas):
+                return
+            gc.collect()
+        if device == "cuda":
+            _wipe_memory()
+        wire.send(channel, {"rested": True})
+
+
+def _replay_one(
+    channel: socket.socket,
+    request: wire.Message,
+    device: str,
+    conduct: Conduct,
+    arenas: contextlib.ExitStack,
+) -> bool:
+    """The trace, and on a GPU an arena with what it takes from outside. When all is compiled, an arena with
+    inputs and output slots is asked for; one answer. Then the same without the launches. Where the library
+    works too, questions follow with other inputs in the place of the first; and on a GPU the same work is to
+    be timed, maybe more than once. False after a failure; True when the next trace is to come."""
+    header = request.header
     memory = arena_kind(device)
     path = Path.cwd() / CANDIDATE_FILE
     path.write_text(header["source"])
-    conduct: Conduct = Timed() if device == "cuda" else Counted()
+    linecache.clearcache()
     trace = header["trace"]
     try:
         kernels = _all_kernels(header, path)
@@ -60,8 +85,9 @@ def replay(channel: socket.socket, cage: dict[str, Any]) -> None:
         wire.send(channel, {"ready": True})
         work = wire.receive(channel, take_descriptors=True)
         arena = memory.open(work.descriptors[0], work.header["arena_bytes"])
+        arenas.callback(arena.close)
         inputs = [arena.tensor(Slot.from_json(value)) for value in work.header["tensors"]]
-        constants = _constants(trace["constants"], request, memory)
+        constants = _constants(trace["constants"], request, memory, arenas)
         player = _Player(trace, constants, kernels, inputs, conduct)
         works = player.play(player.launch)
         player.check_guards()
@@ -80,14 +106,28 @@ def replay(channel: socket.socket, cage: dict[str, Any]) -> None:
             return _Player(trace, constants, kernels, tensors, conduct)
 
         if library_works(trace):
-            _tell_whether_needed(channel, play_on, inputs, right)
-        while device == "cuda":
-            _wait_for_turn(channel)
+            first = [tensor.clone() for tensor in inputs]
+            for _ in range(ECHOES):
+                _wait_for_turn(channel)
+                wire.send(channel, {"needed": outputs_need_kernels(play_on, first, inputs, right)})
+        while "time" in _wait_for_turn(channel):
             wire.send(channel, {"works": [work.to_json() for work in _time(play_on(inputs), works)]})
+        return True
     except wire.ChannelClosed:
         raise
     except Exception as error:
         wire.send(channel, {"failed": "replay", **describe_error(error, path)})
+        return False
+
+
+def _wipe_memory() -> None:
+    """What one trace left in the GPU's memory is not the next one's to find."""
+    torch.cuda.synchronize()
+    for segment in torch.cuda.memory_snapshot():
+        address, size = ctypes.c_uint64(segment["address"]), ctypes.c_size_t(segment["total_size"])
+        call_driver("cuMemsetD8_v2", address, ctypes.c_ubyte(0), size)
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
 
 
 def _all_kernels(header: dict[str, Any], path: Path) -> list[Any]:
@@ -101,23 +141,13 @@ def _all_kernels(header: dict[str, Any], path: Path) -> list[Any]:
     ]
 
 
-def _wait_for_turn(channel: socket.socket) -> None:
-    """Before each question after the first."""
-    wire.receive(channel)
+def _wait_for_turn(channel: socket.socket) -> dict[str, Any]:
+    """Before each question after the first, which is returned; what it is about (other inputs, poisoned
+    outputs) is laid out after this process says that it is ready."""
+    question = wire.receive(channel).header
     wire.send(channel, {"ready": True})
     wire.receive(channel)
-
-
-def _tell_whether_needed(
-    channel: socket.socket,
-    play_on: Callable[[list[torch.Tensor]], _Player],
-    inputs: list[torch.Tensor],
-    outputs: list[torch.Tensor],
-) -> None:
-    """One question; other inputs are laid over `inputs` after this process says that it is ready."""
-    first = [tensor.clone() for tensor in inputs]
-    _wait_for_turn(channel)
-    wire.send(channel, {"needed": outputs_need_kernels(play_on, first, inputs, outputs)})
+    return question
 
 
 def _time(player: _Player, works: list[Any]) -> list[Any]:
@@ -170,12 +200,16 @@ def argument(value: Any, kernels: list[Any], tensor: Decode) -> Any:
     return decode(value, tensor)
 
 
-def _constants(described: list[Any], request: wire.Message, memory: Any) -> list[torch.Tensor]:
+def _constants(
+    described: list[Any], request: wire.Message, memory: Any, arenas: contextlib.ExitStack
+) -> list[torch.Tensor]:
     """The bytes of each storage that the pass took from outside: host memory's from the blob, a GPU's from
     the second arena."""
     sizes = [((size,), torch.uint8) for _, size, device in described if device == "cuda"]
     slots, num_bytes = lay_out(sizes)
     on_device = memory.open(request.descriptors[0], num_bytes) if request.descriptors else None
+    if on_device is not None:
+        arenas.callback(on_device.close)
     waiting, start, constants = iter(slots), 0, []
     for _, size, device in described:
         if device == "cuda":

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from kernel_core.errors import NotAProblem
 from kernel_core.gym import wire
 from kernel_core.gym.arena import DTYPES, Slot, arena_kind, dtype_name, lay_out
-from kernel_core.gym.claims import BuildRequest, Claim, Failure, Sources
+from kernel_core.gym.claims import BuildRequest, Claim, Failure, Rested, Sources
 from kernel_core.gym.limits import FILE_BYTES, Cage
 from kernel_core.gym.problem_module import own_seeds
 from kernel_core.gym.reference import Reference, Trial
@@ -102,12 +102,16 @@ def describe(outcome: Answer | Died | Failure | str) -> str:
 class Conversation:
     """A caged child that is asked and answers, under one deadline for its whole life."""
 
-    def __init__(self, caged: Caged, deadline_s: float) -> None:
+    def __init__(self, caged: Caged, deadline_s: float, *, is_fresh: bool = True) -> None:
         self._caged = caged
         self._deadline = time.monotonic() + deadline_s
         self._deadline_s = deadline_s
         self._ended: Ended | None = None
         self._builder: Builder | None = None
+        self.is_fresh = is_fresh
+        """Nobody had this child before."""
+        self.is_as_new = False
+        """It did what it was asked, and forgot it: somebody else may have it."""
 
     def build_with(self, builder: Builder) -> None:
         """From now on the child may ask for builds, at whose time its deadline does not run."""
@@ -161,6 +165,11 @@ class Conversation:
         """Send what needs no answer; a dead child is found out at the next question."""
         with contextlib.suppress(wire.ChannelClosed):
             self._send(header)
+
+    def rest(self, turn: Callable[[], contextlib.AbstractContextManager[None]]) -> None:
+        """Have a child that is done forget what it did, so that it can be used again."""
+        answer = self.ask({"rest": True}, (Rested,), turn=turn)
+        self.is_as_new = isinstance(answer, Answer)
 
     def pause(self, seconds: float) -> None:
         """Time that the child is not to be blamed for."""

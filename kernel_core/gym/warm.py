@@ -1,4 +1,7 @@
-"""Processes that wait beside a GPU with its context up, caged, for one job each."""
+"""Processes that wait beside a GPU with its context up, caged, for one job each.
+
+One that replayed a trace, in which no host code of a candidate runs, and that forgot it, waits for another.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,13 @@ import importlib
 import itertools
 import os
 import queue
+import resource
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -32,6 +38,8 @@ _MAX_PROCESSES = 256
 """A GPU's context has threads; Triton starts an assembler and a C compiler."""
 _FILE_BYTES = 1 << 30
 _JOBS = {"runner": runner.run, "replay": replay.replay}
+_USES, _RESTING = 16, 4
+"""How many traces one process replays, and how many such processes wait for more."""
 
 
 def bring_up() -> None:
@@ -58,10 +66,20 @@ def load_triton_driver() -> None:
 
 
 def wait_for_job(channel: socket.socket, cage: dict[str, Any]) -> None:
-    """Say that the context is up, then do what is asked."""
+    """Say that the context is up, then do what is asked; a job that is done once gets no time for more."""
     wire.send(channel, {"warm": True})
-    job = wire.receive(channel).header["job"]
-    _JOBS[job](channel, cage)
+    header = wire.receive(channel).header
+    resource.setrlimit(resource.RLIMIT_CPU, (header["cpu_seconds"], header["cpu_seconds"]))
+    _JOBS[header["job"]](channel, cage)
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A process whose context is up, its folder, and how many jobs it did."""
+
+    stack: contextlib.ExitStack
+    caged: Caged
+    uses: int = 0
 
 
 class CudaBench:
@@ -74,23 +92,30 @@ class CudaBench:
         self._base = base
         self._turns = Turns()
         self._zygotes = itertools.cycle(zygotes)
-        self._warm: queue.Queue[tuple[contextlib.ExitStack, Caged] | str] = queue.Queue()
+        self._warm: queue.Queue[_Waiting | str] = queue.Queue()
+        self._resting: deque[_Waiting] = deque()
         self._wanted = threading.Semaphore(0)
         self._births = threading.Lock()
         threading.Thread(target=self._replenish, daemon=True).start()
 
     @contextlib.contextmanager
-    def converse(self, job: str) -> Iterator[Conversation]:
-        """See `bench.Bench`."""
-        stack, caged = self._take()
-        with stack:
-            talk = Conversation(caged, self._config.deadline_s)
-            try:
-                talk.tell({"job": job})
-                yield talk
-            finally:
+    def converse(self, job: str, *, fresh: bool = True) -> Iterator[Conversation]:
+        """See `bench.Bench`. Only replays may be used again."""
+        waiting = None if fresh else self._take_resting()
+        if waiting is None:
+            waiting = self._take()
+            seconds = self._cpu_seconds * (_USES if job == "replay" else 1)
+            wire.send(waiting.caged.channel, {"job": job, "cpu_seconds": seconds})
+        talk = Conversation(waiting.caged, self._config.deadline_s, is_fresh=waiting.uses == 0)
+        waiting.uses += 1
+        try:
+            yield talk
+        finally:
+            if talk.is_as_new and waiting.uses < _USES and len(self._resting) < _RESTING:
+                self._resting.append(waiting)
+            else:
                 # Much memory is given back with the process.
-                with self._turns.share():
+                with waiting.stack, self._turns.share():
                     talk.end()
 
     @contextlib.contextmanager
@@ -123,28 +148,38 @@ class CudaBench:
                 except wire.ChannelClosed:
                     # Without its zygotes a judge cannot work: its pool sees it end, and starts another.
                     os._exit(1)
-                for stack, caged in started:
-                    self._warm.put(_wait_until_warm(stack, caged))
+                for waiting in started:
+                    self._warm.put(_wait_until_warm(waiting))
             count = 1
             self._wanted.acquire()
             while count < _STARTED_TOGETHER and self._wanted.acquire(blocking=False):
                 count += 1
 
-    def _start(self) -> tuple[contextlib.ExitStack, Caged]:
+    @property
+    def _cpu_seconds(self) -> int:
+        """For one job, and for coming up."""
+        return 4 * int(self._config.deadline_s) + 20
+
+    def _start(self) -> _Waiting:
         stack = contextlib.ExitStack()
         folder, user_id = stack.enter_context(cage_folder(self._base))
         cage = Cage(
             folder=folder,
             user_id=user_id,
             memory_bytes=self._config.memory_mb << 20,
-            cpu_seconds=4 * int(self._config.deadline_s) + 20,
+            cpu_seconds=_USES * self._cpu_seconds,
             max_processes=_MAX_PROCESSES,
             file_bytes=_FILE_BYTES,
             device="cuda",
         )
-        return stack, next(self._zygotes).spawn("warm", cage)
+        return _Waiting(stack, next(self._zygotes).spawn("warm", cage))
 
-    def _take(self) -> tuple[contextlib.ExitStack, Caged]:
+    def _take_resting(self) -> _Waiting | None:
+        with contextlib.suppress(IndexError):
+            return self._resting.pop()
+        return None
+
+    def _take(self) -> _Waiting:
         """A process whose context is up. Raises `GymUnavailable`."""
         reason = ""
         for _ in range(3):
@@ -159,12 +194,12 @@ class CudaBench:
         )
 
 
-def _wait_until_warm(stack: contextlib.ExitStack, caged: Caged) -> tuple[contextlib.ExitStack, Caged] | str:
+def _wait_until_warm(waiting: _Waiting) -> _Waiting | str:
     """The process, or why it is not there."""
     try:
-        wire.receive(caged.channel, deadline=time.monotonic() + _START_TIMEOUT_S)
+        wire.receive(waiting.caged.channel, deadline=time.monotonic() + _START_TIMEOUT_S)
     except (wire.ChannelClosed, wire.ChannelTimeout) as error:
-        ended = caged.end()
-        stack.close()
+        ended = waiting.caged.end()
+        waiting.stack.close()
         return f"{error}; exit code {ended.exit_code}, signal {ended.signal_number}"
-    return stack, caged
+    return waiting

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from kernel_core.gym.case import Case
 from kernel_core.gym.claims import Claim, DeviceWork, Echoed, Failure, Muted, Replayed, ReplayedOnDevice
 from kernel_core.gym.compare import all_pass
-from kernel_core.gym.echo import library_works
+from kernel_core.gym.echo import ECHOES, library_works
 from kernel_core.gym.kernel_use import slowest_kernel
 from kernel_core.gym.reference import Reference, Trial
 from kernel_core.gym.runs import (
@@ -38,8 +39,8 @@ class Unseen:
     there is room for it."""
 
     make_trial: Callable[[], Trial]
-    draw_others: Callable[[], list[Any]]
-    """Other inputs of the same family."""
+    draw_others: Callable[[int], list[Any]]
+    """Other inputs of the same family, by their number."""
     fault_on: Callable[[Trial], str | None]
     """What is wrong with the candidate's own outputs for a trial."""
 
@@ -107,9 +108,9 @@ def _replay(
             yield
 
     @contextlib.contextmanager
-    def deliver_others() -> Iterator[None]:
+    def deliver_others(number: int) -> Iterator[None]:
         with share():
-            refill(delivery, unseen.draw_others, reference.device)
+            refill(delivery, functools.partial(unseen.draw_others, number), reference.device)
             yield
 
     try:
@@ -131,9 +132,9 @@ def _replay(
             case.note("decoy", "the outputs are right without the candidate's kernels")
             case.fail(Verdict.HACKED, "the outputs do not depend on its kernels")
             return None
-        if case.trace is not None and library_works(case.trace):
-            needed = talk.ask({"needed": True}, (Echoed, Failure), turn=deliver_others)
-            if not _kernels_are_needed(case, needed):
+        for number in range(ECHOES if case.trace is not None and library_works(case.trace) else 0):
+            turn = functools.partial(deliver_others, number)
+            if not _kernels_are_needed(case, talk.ask({"needed": True}, (Echoed, Failure), turn=turn)):
                 return None
         return answer.claim
     finally:
