@@ -22,7 +22,7 @@ _Count = Annotated[StrictInt, Field(ge=0, le=1 << 62)]
 _Source = Annotated[StrictStr, Field(max_length=1 << 20)]
 _Flag = Annotated[StrictStr, Field(max_length=1000)]
 _OUT_OF_MEMORY, _ASKED_FOR_USAGE = "OutOfMemoryError", "nvmlInit_v2_() INTERNAL ASSERT FAILED"
-"""What torch raises when a GPU is full; the second where it first asks NVML, which no cage has, who fills it."""
+"""Raised by torch when a GPU is full; the second where it first asks NVML, which no cage has, by whom."""
 
 
 class Claim(BaseModel):
