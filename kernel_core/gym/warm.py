@@ -26,6 +26,7 @@ from kernel_core.config import GymConfig
 from kernel_core.errors import GymUnavailable
 from kernel_core.gym import replay, runner, wire
 from kernel_core.gym.limits import Cage
+from kernel_core.gym.quiet import MemoryProbe
 from kernel_core.gym.runs import Conversation, cage_folder
 from kernel_core.gym.turns import Turns
 from kernel_core.gym.zygote import Caged, Zygote
@@ -96,6 +97,7 @@ class CudaBench:
         self._resting: deque[_Waiting] = deque()
         self._wanted = threading.Semaphore(0)
         self._births = threading.Lock()
+        self._probe = MemoryProbe()
         threading.Thread(target=self._replenish, daemon=True).start()
 
     @contextlib.contextmanager
@@ -132,8 +134,9 @@ class CudaBench:
 
     @contextlib.contextmanager
     def alone(self, *, still: bool = False) -> Iterator[None]:
-        """See `bench.Bench`."""
+        """See `bench.Bench`. It begins when memory that others gave back is cleared."""
         with self._births if still else contextlib.nullcontext(), self._turns.alone():
+            self._probe.wait()
             yield
 
     def _replenish(self) -> None:
