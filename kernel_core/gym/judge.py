@@ -212,7 +212,10 @@ class Judge:
         def draw_others(number: int) -> list[Any]:
             return reference.draw(self._number(seed, f"others {number}", draw), draw)
 
-        return Unseen(make_trial, draw_others, functools.partial(self._fault_on, reference, case))
+        def draw_own() -> list[Any]:
+            return reference.draw(self._number(seed, "as timed", "own"), "own")
+
+        return Unseen(make_trial, draw_others, draw_own, functools.partial(self._fault_on, reference, case))
 
     def _fault_on(self, reference: Reference, case: Case, trial: Trial) -> str | None:
         """What is wrong with the candidate's own outputs for a trial, in another life; None if nothing is."""

@@ -7,10 +7,10 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from kernel_core.gym.case import Case
-from kernel_core.gym.claims import Claim, DeviceWork, Echoed, Failure, Muted, Replayed, ReplayedOnDevice
+from kernel_core.gym.claims import DeviceWork, Echoed, Failure, Muted, Replayed, ReplayedOnDevice
 from kernel_core.gym.compare import all_pass
 from kernel_core.gym.echo import ECHOES, library_works
 from kernel_core.gym.kernel_use import slowest_kernel
@@ -41,10 +41,13 @@ class Unseen:
     make_trial: Callable[[], Trial]
     draw_others: Callable[[int], list[Any]]
     """Other inputs of the same family, by their number."""
+    draw_own: Callable[[], list[Any]]
+    """Inputs like those that it was timed on: how long a kernel takes may depend on what it reads."""
     fault_on: Callable[[Trial], str | None]
     """What is wrong with the candidate's own outputs for a trial."""
 
 
+_Works = TypeVar("_Works", Replayed, ReplayedOnDevice)
 Turn = Callable[[], contextlib.AbstractContextManager[None]]
 Doubt = Callable[[Sequence[DeviceWork]], bool]
 
@@ -52,9 +55,7 @@ Doubt = Callable[[Sequence[DeviceWork]], bool]
 def replay_counts(case: Case, reference: Reference, unseen: Unseen, talk: Conversation) -> list[Work] | None:
     """The counted works of the trace on inputs the candidate never saw; None when it is not honest."""
     replayed = _replay(case, reference, unseen, talk, Replayed, contextlib.nullcontext)
-    return (
-        None if not isinstance(replayed, Replayed) else [Work(**one.model_dump()) for one in replayed.works]
-    )
+    return None if replayed is None else [Work(**one.model_dump()) for one in replayed[0].works]
 
 
 def replay_times(
@@ -68,10 +69,19 @@ def replay_times(
     """The same on a GPU, with device times. `turns` are on the device beside others, who can only make times
     longer, and alone: that is waited for where the times are `in_doubt`."""
     share, alone = turns
-    if _replay(case, reference, unseen, talk, ReplayedOnDevice, share) is None:
+    replayed = _replay(case, reference, unseen, talk, ReplayedOnDevice, share)
+    if replayed is None:
         return None
+
+    @contextlib.contextmanager
+    def deliver_own(turn: Turn) -> Iterator[None]:
+        with turn():
+            refill(replayed[1], unseen.draw_own, reference.device)
+            yield
+
     for turn in (share, alone):
-        answer = talk.ask({"time": True}, (ReplayedOnDevice, Failure), turn=turn)
+        asked = functools.partial(deliver_own, turn)
+        answer = talk.ask({"time": True}, (ReplayedOnDevice, Failure), turn=asked)
         if not isinstance(answer, Answer) or not isinstance(answer.claim, ReplayedOnDevice):
             _fail_to_reproduce(case, answer)
             return None
@@ -82,9 +92,10 @@ def replay_times(
 
 
 def _replay(
-    case: Case, reference: Reference, unseen: Unseen, talk: Conversation, kind: type[Claim], share: Turn
-) -> Claim | None:
-    """Ask for the replay with and without the launches, and look at what each gave."""
+    case: Case, reference: Reference, unseen: Unseen, talk: Conversation, kind: type[_Works], share: Turn
+) -> tuple[_Works, Delivery] | None:
+    """Ask for the replay with and without the launches, and look at what each gave: its works, and what it
+    was delivered, which can be refilled where the arena was lent."""
     header = {
         "source": case.source,
         "kernels": [kernel.model_dump() for kernel in case.kernels],
@@ -92,6 +103,7 @@ def _replay(
         "images": {name: base64.b64encode(image).decode() for name, image in case.images.items()},
     }
     laid: list[tuple[Delivery, Trial]] = []
+    delivery: Delivery
 
     @contextlib.contextmanager
     def deliver_in_turn() -> Iterator[Delivery]:
@@ -120,7 +132,7 @@ def _replay(
         if not isinstance(answer, Answer) or not isinstance(answer.claim, kind) or not laid:
             _fail_to_reproduce(case, answer)
             return None
-        [(delivery, trial)] = laid
+        delivery, trial = laid[0]
         if not _gives_expected(delivery, trial, share):
             _blame(case, unseen.fault_on(trial))
             return None
@@ -136,7 +148,7 @@ def _replay(
             turn = functools.partial(deliver_others, number)
             if not _kernels_are_needed(case, talk.ask({"needed": True}, (Echoed, Failure), turn=turn)):
                 return None
-        return answer.claim
+        return answer.claim, delivery
     finally:
         for delivery, _ in laid:
             delivery.close()

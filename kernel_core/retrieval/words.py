@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import itertools
 import json
 import re
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
+from types import ModuleType
 
-import bm25s
 import numpy as np
 import numpy.typing as npt
-from bm25s.tokenization import Tokenized
 
 from kernel_core.corpus.normalise import NotPython, fingerprint
 from kernel_core.corpus.operators import operator_name
 from kernel_core.errors import Corrupt
+
+
+@contextlib.contextmanager
+def _without(name: str) -> Iterator[None]:
+    """Imports behave as if a module were not installed."""
+    modules: dict[str, ModuleType | None] = sys.modules  # type: ignore[assignment]
+    kept = modules.get(name)
+    modules[name] = None
+    try:
+        yield
+    finally:
+        del modules[name]
+        if kept is not None:
+            modules[name] = kept
+
+
+# Where JAX is installed, bm25s has it do something at once, and JAX takes three quarters of a GPU's memory.
+with _without("jax"):
+    import bm25s
+    from bm25s.tokenization import Tokenized
 
 _MAX_CHARS = 8_000
 _COMMON_SHARE = 0.3
