@@ -51,20 +51,24 @@ def main() -> int:
             rows = []
             for number, kill in ((1, False), (2, True)):
                 rows.append(_night(here, root, number, kill=kill))
-                print(rows[-1], flush=True)
+                report = _page(rows)
+                print(report, flush=True)
+                if arguments.write:
+                    RESULTS.write_text(report)
+    held = all(
+        row["parent"] == "Completed" and {pool for pool, _ in row["children"]} == {"cuda"} for row in rows
+    )
+    return 0 if held else 1
+
+
+def _page(rows: list[dict[str, Any]]) -> str:
+    """The nights so far."""
     lines = ["| night | parent | children: pool, state | seconds |", "|---|---|---|---|"]
     for row in rows:
         children = "; ".join(f"{pool}, {state}" for pool, state in row["children"])
         lines.append(f"| {row['name']} | {row['parent']} | {children} | {row['seconds']:.0f} |")
     head = ["# Routing on CUDA", "", "    python benchmarks/route_cuda.py --write", ""]
-    report = "\n".join([*head, f"Machine: {describe_machine()}.", "", *lines, ""])
-    print(report)
-    if arguments.write:
-        RESULTS.write_text(report)
-    held = all(
-        row["parent"] == "Completed" and {pool for pool, _ in row["children"]} == {"cuda"} for row in rows
-    )
-    return 0 if held else 1
+    return "\n".join([*head, f"Machine: {describe_machine()}.", "", *lines, ""])
 
 
 def _night(here: Stack, root: Path, number: int, *, kill: bool) -> dict[str, Any]:

@@ -37,14 +37,15 @@ class MemoryProbe:
             if seconds > _PATIENCE_S or (is_calm and seconds > _WAKING_S):
                 return
 
-    def _is_calm(self) -> bool:
-        now_ms = statistics.median(self._read_ms() for _ in range(_READS))
-        self.calm_ms = min(self.calm_ms, now_ms)
-        return now_ms <= _SLOWER * self.calm_ms
-
-    def _read_ms(self) -> float:
+    def read_ms(self) -> float:
+        """How long the read takes now."""
         self._start.record()
         self._memory.add_(1)
         self._end.record()
         torch.cuda.synchronize()
         return float(self._start.elapsed_time(self._end))
+
+    def _is_calm(self) -> bool:
+        now_ms = statistics.median(self.read_ms() for _ in range(_READS))
+        self.calm_ms = min(self.calm_ms, now_ms)
+        return now_ms <= _SLOWER * self.calm_ms

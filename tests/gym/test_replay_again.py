@@ -1,0 +1,84 @@
+"""One process replays several candidates' traces, as beside a GPU: nothing of one shows in the next."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[2]
+SCRIPT = """
+import contextlib, json, os, sys, tempfile
+from pathlib import Path
+
+os.environ["TRITON_INTERPRET"] = "1"
+from kernel_core.config import GymConfig
+from kernel_core.gym import judge_process, replay, runner
+from kernel_core.gym.bench import HostBench
+from kernel_core.gym.cpu_judge import CpuJudge
+from kernel_core.gym.protocol import JudgeRequest
+from kernel_core.gym.zygote import Zygote
+from kernel_core.problems.load import load_file
+from kernel_core.records import Candidate
+
+
+class OneReplay(HostBench):
+    talk, stack, count = None, contextlib.ExitStack(), 0
+
+    @contextlib.contextmanager
+    def converse(self, job, *, fresh=True):
+        if job == "runner":
+            with super().converse(job) as talk:
+                yield talk
+            return
+        if self.talk is None:
+            self.talk, self.count = self.stack.enter_context(super().converse(job)), self.count + 1
+        yield self.talk
+
+    def end(self, is_done):
+        if is_done:
+            self.talk.rest(self.share)
+        if not is_done or not self.talk.is_as_new:
+            self.stack.close()
+            self.talk = None
+
+
+judge_process.warm_up()
+zygote = Zygote(judge_process._fork_zygote({"runner": runner.run, "replay": replay.replay}, ()))
+exploits = Path("tests/exploits")
+with tempfile.TemporaryDirectory() as base:
+    Path(base).chmod(0o711)
+    config = GymConfig(workers=1, deadline_s=120.0, compile_gate=False)
+    bench = OneReplay(config, zygote, base)
+    judge = CpuJudge(config, bench, zygote, base)
+    problem = load_file(exploits / "problems" / "softmax_rows.py")
+    for name in sys.argv[1:]:
+        candidate = Candidate.from_source((exploits / f"{name}.py").read_text())
+        request = JudgeRequest(problem=problem, candidate=candidate, sizes=problem.cpu_constants)
+        evaluation = judge.evaluate(request, 7)
+        bench.end(evaluation.correct)
+        traffic = evaluation.traffic.model_dump() if evaluation.traffic else None
+        share = evaluation.provenance.own_kernel_share if evaluation.provenance else None
+        print(json.dumps([evaluation.verdict, traffic, share, bench.count]), flush=True)
+    bench.stack.close()
+"""
+
+
+def test_a_process_that_replayed_others_replays_as_a_fresh_one() -> None:
+    names = ["honest_softmax", "honest_workspace", "honest_softmax", "decoy_overwritten", "honest_softmax"]
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, *names],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [verdict for verdict, *_ in rows] == ["correct", "correct", "correct", "hacked", "correct"]
+    first, _, again, _, last = rows
+    assert first[:3] == again[:3] == last[:3]
+    processes = [row[3] for row in rows]
+    assert processes == [1, 1, 1, 1, 2], "only after a refusal another process replays"
