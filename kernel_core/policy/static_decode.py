@@ -32,6 +32,7 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 from kernel_core.policy.decode import Ids, Row, draw
 from kernel_core.policy.joined import JoinedLinears
 from kernel_core.policy.norms import FusedNorms
+from kernel_core.policy.rotary import FusedRotary
 
 ROW_SIZES = (8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 SLOT_STEP = 128
@@ -144,6 +145,7 @@ class StaticDecoder:
         self._model = model
         self._norms = FusedNorms(model)
         self._linears = JoinedLinears(model)
+        self._rotary = FusedRotary(model)
         self._shape = (0, 0, 0)
         """Rows, slots and new tokens that there is room for."""
         self._state: _State | None = None
@@ -324,16 +326,18 @@ class StaticDecoder:
         assert self._state is not None
         state = self._state.first(rows)
         slot_S = torch.arange(width, device=ends.device)
-        mask_B_1_1_S = (slot_S[None] <= state.position_B[:, None])[:, None, None]
+        # Added to the scores: torch would make this of a mask of booleans in every layer.
+        mask_B_S = torch.zeros(rows, width, dtype=self._dtype(), device=ends.device)
+        mask_B_S.masked_fill_(slot_S[None] > state.position_B[:, None], -torch.inf)
         cache = DynamicCache()
         cache.layers = [
             _SlotLayer(keys[:rows, :, :width], values[:rows, :, :width], state.position_B)
             for keys, values in self._slots
         ]
-        with _attending(self._model), self._norms.fused(), self._linears.joined():
+        with _attending(self._model), self._norms.fused(), self._linears.joined(), self._rotary.fused():
             output = self._model(
                 input_ids=state.token_B[:, None],
-                attention_mask=mask_B_1_1_S,
+                attention_mask=mask_B_S[:, None, None],
                 position_ids=state.position_B[:, None],
                 past_key_values=cache,
                 use_cache=True,

@@ -4,13 +4,21 @@ import numpy as np
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from transformers import AutoModelForCausalLM, GemmaConfig, GPT2Config, LlamaConfig, MistralConfig
+from transformers import (
+    AutoModelForCausalLM,
+    CohereConfig,
+    GemmaConfig,
+    GPT2Config,
+    LlamaConfig,
+    MistralConfig,
+)
 
 from kernel_core.config import PolicyConfig
 from kernel_core.policy import decode
 from kernel_core.policy.joined import JoinedLinears, joinable_linears
 from kernel_core.policy.new import new_policy
 from kernel_core.policy.norms import fusible_norms
+from kernel_core.policy.rotary import FusedRotary, rotary_modules
 from kernel_core.policy.static_decode import StaticDecoder, decodes
 from kernel_core.policy.torch_policy import TorchPolicy
 
@@ -61,6 +69,29 @@ def test_norms_are_fused_where_that_is_the_same(policy):
     assert fusible_norms(shifted) == []
     norms[0].forward = lambda hidden: 2 * type(norms[0]).forward(norms[0], hidden)
     assert norms[0] not in [module for module, _ in fusible_norms(policy.model)]
+
+
+def test_positions_take_fewer_kernels_where_they_are_the_usual_ones(policy):
+    [module] = rotary_modules(policy.model)
+    assert module.__name__.endswith("modeling_qwen3")
+    gpt2 = AutoModelForCausalLM.from_config(GPT2Config(n_embd=32, n_layer=2, n_head=4, vocab_size=330))
+    assert rotary_modules(gpt2) == []
+    pairs = AutoModelForCausalLM.from_config(CohereConfig(**SMALL, num_key_value_heads=2, vocab_size=330))
+    assert rotary_modules(pairs) == [], "neighbours are rotated there, not halves"
+    usual = module.apply_rotary_pos_emb
+    q, k, angle = torch.randn(3, 4, 5, 16), torch.randn(3, 2, 5, 16), torch.rand(3, 5, 16)
+    half = torch.cat((angle[..., :4], angle[..., :4]), dim=-1)
+    with FusedRotary(policy.model).fused():
+        assert module.apply_rotary_pos_emb is not usual
+        for ours, theirs in zip(
+            module.apply_rotary_pos_emb(q, k, angle.cos(), angle.sin()),
+            usual(q, k, angle.cos(), angle.sin()),
+            strict=True,
+        ):
+            torch.testing.assert_close(ours, theirs)
+        with pytest.raises(RuntimeError):  # a part only: left to theirs, which cannot do it either
+            module.apply_rotary_pos_emb(q, k, half.cos(), half.sin())
+    assert module.apply_rotary_pos_emb is usual
 
 
 def test_linear_layers_of_one_input_are_joined_where_they_are_plain(policy):
