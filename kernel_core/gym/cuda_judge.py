@@ -26,6 +26,7 @@ from kernel_core.gym.case import Case
 from kernel_core.gym.claims import BuildFailed, DeviceWork, Failure, Loaded, NotLoaded, Sources
 from kernel_core.gym.clock import Clocked, contradicts, summarize
 from kernel_core.gym.device_memory import ArenaPool
+from kernel_core.gym.echo import library_works
 from kernel_core.gym.gpu import Gpu, describe_platform
 from kernel_core.gym.inputs import Draw
 from kernel_core.gym.judge import KEPT_PROBLEMS, Judge, keep, shrink
@@ -48,9 +49,10 @@ expected of them, and makes one trial at a time. The rest is for everybody's con
 _KEPT_SHARE, _REFERENCES_SHARE = 0.08, 0.5
 """What this process keeps, and how much of that for references; trials have the rest."""
 _TORCH_SHARE_ALONE = 0.9
-_FOOTPRINT, _FOOTPRINT_OF_REPLAYS, _FOOTPRINT_OF_REFERENCES = 0.6, 1.0, 1.5
-"""Memory that a pass may need beside its arena and its weights, in units of inputs and outputs. Who needs
-more and does not find it is judged again with nobody beside it."""
+_FOOTPRINT, _FOOTPRINT_OF_ECHOES, _FOOTPRINT_OF_REFERENCES = 0.6, 1.6, 1.5
+"""Memory that a pass may need beside its arena and its weights, in units of inputs and outputs; where the
+library works too, a replay keeps inputs and outputs to compare with. Who needs more and does not find it is
+judged again with nobody beside it."""
 _HEAVY_BYTES = 1 << 29
 """Larger weights are promised room before they are handed over, and as long as there is a copy of them."""
 _GROUP = 16
@@ -140,7 +142,8 @@ class CudaJudge(Judge):
         if not is_heavy:
             # While the trace is compiled again, others may have the memory.
             self._clear_away(case)
-        case.needs_bytes = self._needed_bytes(reference, like, _FOOTPRINT_OF_REPLAYS)
+        if case.trace is not None and library_works(case.trace):
+            case.needs_bytes = self._needed_bytes(reference, like, _FOOTPRINT_OF_ECHOES)
         if case.verdict is not None or clocked is None:
             return
         replayed_ms: float | None = None

@@ -17,7 +17,7 @@ import torch
 _PROBE_BYTES = 1 << 29
 _READS = 3
 _SLOWER = 1.08
-_WAKING_S, _PATIENCE_S = 0.015, 0.15
+_WAKING_S, _STIRRING_S, _PATIENCE_S = 0.015, 0.008, 0.15
 
 
 class MemoryProbe:
@@ -36,6 +36,12 @@ class MemoryProbe:
             is_calm, seconds = self._is_calm(), time.monotonic() - begun
             if seconds > _PATIENCE_S or (is_calm and seconds > _WAKING_S):
                 return
+
+    def stir(self) -> None:
+        """Read for a moment, so that a GPU that rested for a moment is awake again."""
+        until = time.monotonic() + _STIRRING_S
+        while time.monotonic() < until:
+            self.read_ms()
 
     def read_ms(self) -> float:
         """How long the read takes now."""

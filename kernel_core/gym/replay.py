@@ -226,7 +226,7 @@ def _constants(
 
 
 class _Player:
-    """One pass over a trace, with its own copies of all memory."""
+    """One pass over a trace, with memory of its own but for the inputs: who writes to those was refused."""
 
     def __init__(
         self,
@@ -245,7 +245,7 @@ class _Player:
         self._shifts: dict[int, int] = {}
         self.made: list[Callable[[torch.Tensor], None]] = []
         for number, tensor in zip(trace["inputs"], inputs, strict=True):
-            self._storages[number] = tensor.clone().untyped_storage()
+            self._storages[number] = tensor.untyped_storage()
         for (number, _, _), raw in zip(trace["constants"], constants, strict=True):
             self._storages[number] = raw.clone().untyped_storage()
 

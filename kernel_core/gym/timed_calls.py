@@ -29,11 +29,10 @@ from kernel_core.gym.runs import Answer, Conversation, Died, fill, pack, settle_
 
 _WARM_UP_CALLS = 2
 """A process does some things once: these calls are thrown away, and tell how many to make."""
-_CALLS, _FEW_CALLS, _FEWEST_CALLS = 50, 10, 8
-_LONG_CALL_MS, _BUDGET_MS = 1.0, 1500.0
-_INTERRUPTED_MS = 4.0
-"""A GPU divides its time by a few milliseconds among the processes that have work: a shorter call is mostly
-over before it is another's turn."""
+_CALLS, _FEW_CALLS = 50, 8
+_LONG_CALL_MS = 1.0
+"""A longer call is made less often, and while no process comes up: a GPU divides its time by a few
+milliseconds among those that have work."""
 _BED_BYTES = 4 << 30
 """Places for calls are made as long as they fit in this; there is always one."""
 _RANDOM = random.SystemRandom()
@@ -48,6 +47,10 @@ class GpuTurns(Protocol):
 
     def alone(self, talk: Conversation, *, still: bool) -> contextlib.AbstractContextManager[None]:
         """With nobody beside; `still`, and nobody who comes up."""
+        ...
+
+    def stir(self) -> None:
+        """Have it awake, after a moment without work."""
         ...
 
     def clocks(self) -> Clocks:
@@ -73,7 +76,7 @@ def clock_calls(
     call_ms = min(warm_up.times_ms)
     wanted = _enough(call_ms)
     places = _RANDOM.sample(range(wanted), min(wanted, len(trials)))
-    rounds = _Rounds(talk, reference, bed, turns, alone=True, still=call_ms >= _INTERRUPTED_MS)
+    rounds = _Rounds(talk, reference, bed, turns, alone=True, still=call_ms >= _LONG_CALL_MS)
     fault = rounds.go(wanted, dict(zip(places, trials, strict=False)))
     if fault is not None:
         return fault
@@ -92,8 +95,7 @@ def arena_bytes(like: Trial) -> int:
 
 def _enough(call_ms: float) -> int:
     """How many calls give a good median: fewer when they are long, because long calls vary less."""
-    calls = _CALLS if call_ms < _LONG_CALL_MS else _FEW_CALLS
-    return max(_FEWEST_CALLS, min(calls, int(_BUDGET_MS / call_ms)))
+    return _CALLS if call_ms < _LONG_CALL_MS else _FEW_CALLS
 
 
 class _Rounds:
@@ -135,6 +137,7 @@ class _Rounds:
                     answer = self._prepare(num_calls, here[number])
                     if isinstance(answer, Died):
                         return answer
+                    self._turns.stir()
                 fault: str | Died | Failure | None = self._call(num_calls)
                 if fault is None and number + 1 < len(rounds):
                     fault = self._compare_all(here[number])
