@@ -1,11 +1,15 @@
-"""The update on several GPUs of one host: weights, gradients and moments sharded by FSDP2.
+"""The update on several GPUs of one host.
 
 The trainer's own process is the first of the team; it rolls out, judges and writes, and starts the others,
-which only update. Rows go to all of them, each does its share of the batches, and the new weights come back
-whole into the trainer's policy, from which sampling, checkpoints and everything else go on as with one GPU.
-So a checkpoint does not know how many GPUs wrote it, and any number resumes from it.
+which only update. Rows go to all of them, and each does its share of the batches. Afterwards the trainer's
+policy has the new weights, and sampling, checkpoints and everything else go on as with one GPU. So a
+checkpoint does not know how many GPUs wrote it, and any number resumes from it.
 
     trainer ──rows──▶ process 0 … process n−1 ──whole weights──▶ trainer
+
+A small model is whole in each process: gradients are averaged once, and each makes the same step, the
+first with the trainer's own weights and moments. Of a larger one each has a shard (FSDP2), and the trainer a
+copy of the weights.
 
 On a CPU the same runs over gloo, which is how it is tested. A process that dies ends the others: collective
 operations fail, and the step is repeated from the last checkpoint like after any fault.
@@ -46,25 +50,33 @@ from kernel_core.policy.torch_policy import TorchPolicy
 PATIENCE = datetime.timedelta(minutes=10)
 """Longer than any update: after it a silent process counts as dead."""
 SPARE_SHARE = 0.1
-"""Of a GPU's memory, what may be spent on not gathering weights anew."""
+"""Of a GPU's memory, what may be spent on having everything in each process."""
 WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
 SPREAD = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
 
 
 class Member:
-    """One process of the team: its shard of the model, and its share of each update."""
+    """One process of the team: its copy or shard of the model, and its share of each update."""
 
-    def __init__(self, config: TrainConfig, policy: TorchPolicy, share: Share) -> None:
+    def __init__(
+        self,
+        config: TrainConfig,
+        policy: TorchPolicy,
+        share: Share,
+        optimiser: torch.optim.Optimizer | None = None,
+    ) -> None:
         self._config, self._policy, self._share = config, policy, share
         keep_master_weights(policy)
-        shard(policy.model, share.whole)
-        self._optimiser = new_optimiser(policy.model, config.lr)
+        if not share.has_copy:
+            shard(policy.model)
+        self._optimiser = optimiser or new_optimiser(policy.model, config.lr)
         self._reference: Any = None
 
     def hold(self, folder: str) -> None:
-        """Take the policy in a folder for the KL term; it is sharded like the one that learns."""
+        """Take the policy in a folder for the KL term; it is sharded if the one that learns is."""
         reference = TorchPolicy.load(folder, self._config.policy).model.requires_grad_(False).eval()
-        shard(reference, self._share.whole)
+        if not self._share.has_copy:
+            shard(reference)
         self._reference = reference
 
     def update(self, rows: Sequence[Row]) -> UpdateReport:
@@ -72,8 +84,8 @@ class Member:
         return update(self._policy, self._optimiser, rows, self._config, self._reference, share=self._share)
 
     def give(self, model: Any | None) -> None:
-        """Copy the weights that train, whole, into the trainer's model; processes without it help to gather
-        them."""
+        """Copy the weights that train, gathered from their shards, into the trainer's model; processes
+        without it help to gather them."""
         wanted = dict(model.named_parameters()) if model is not None else {}
         with torch.no_grad():
             for name, parameter in self._policy.model.named_parameters():
@@ -83,14 +95,14 @@ class Member:
                         wanted[name].copy_(weights)
 
     def moments(self) -> dict[str, Any]:
-        """The optimiser's state, whole; empty in every process but the first."""
+        """The optimiser's state, gathered from its shards; empty in every process but the first."""
         return dict(get_optimizer_state_dict(self._policy.model, self._optimiser, options=WHOLE))
 
     def take(self, weights: dict[str, Any], moments: dict[str, Any] | None) -> None:
         """Spread what the first process has; others hand in anything. No moments: as after no step."""
         set_model_state_dict(self._policy.model, weights, options=SPREAD)
         if moments is None:
-            self._optimiser = new_optimiser(self._policy.model, self._config.lr)
+            self._optimiser.state.clear()
         else:
             set_optimizer_state_dict(self._policy.model, self._optimiser, moments, options=SPREAD)
 
@@ -98,8 +110,7 @@ class Member:
 class ShardedUpdate:
     """The team, as the trainer sees it. `policy` and `optimiser` are the trainer's own and stay whole.
 
-    Small models are gathered once a pass rather than for each batch; `whole` says which, and by default
-    their size does.
+    `has_copy` says whether each process has all weights; by default their size does.
     """
 
     def __init__(
@@ -107,12 +118,12 @@ class ShardedUpdate:
         config: TrainConfig,
         policy: TorchPolicy,
         optimiser: torch.optim.Optimizer,
-        whole: bool | None = None,
+        has_copy: bool | None = None,
     ) -> None:
         if dist.is_initialized():
             raise ConfigError("this process is in a team of learners already; close the other trainer first")
         self._policy, self._optimiser = policy, optimiser
-        share = Share(0, config.learners, is_small(policy) if whole is None else whole)
+        self._share = share = Share(0, config.learners, is_small(policy) if has_copy is None else has_copy)
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
@@ -123,26 +134,26 @@ class ShardedUpdate:
         self._others = [
             subprocess.Popen(
                 [sys.executable, "-m", "kernel_core.learn.sharded", str(start), str(rank), str(port)]
-                + ["whole"] * share.whole
+                + ["copy"] * share.has_copy
             )
             for rank in range(1, config.learners)
         ]
         _join(share, port, config.policy.device)
-        mine = TorchPolicy(
-            copy.deepcopy(policy.model),
-            policy.tokenizer,
-            policy.config,
-            version=policy.version,
-            base=policy.base,
-        )
-        self._member = Member(config, mine, share)
+        if share.has_copy:
+            self._member = Member(config, policy, share, optimiser)
+        else:
+            model = copy.deepcopy(policy.model)
+            mine = TorchPolicy(
+                model, policy.tokenizer, policy.config, version=policy.version, base=policy.base
+            )
+            self._member = Member(config, mine, share)
         self.take()
 
     def update(self, rows: Sequence[Row]) -> UpdateReport:
         """One update by the whole team; the trainer's policy has the new weights afterwards."""
         _tell(("update", list(rows)))
         report = self._member.update(rows)
-        if report.num_optimiser_steps:
+        if report.num_optimiser_steps and not self._share.has_copy:
             self._has_moments = True
             _tell(("give", None))
             self._member.give(self._policy.model)
@@ -158,7 +169,7 @@ class ShardedUpdate:
         self._member.hold(folder)
 
     def give_moments(self) -> None:
-        """Put the team's moments, where it has any, into the trainer's optimiser, for a checkpoint."""
+        """Put what shards there are of moments into the trainer's optimiser, for a checkpoint."""
         if not self._has_moments:
             return
         _tell(("moments", None))
@@ -169,7 +180,7 @@ class ShardedUpdate:
         moments = None
         if self._optimiser.state:
             moments = dict(get_optimizer_state_dict(self._policy.model, self._optimiser, options=WHOLE))
-        self._has_moments = moments is not None
+        self._has_moments = moments is not None and not self._share.has_copy
         _tell(("take", moments is not None))
         self._member.take(get_model_state_dict(self._policy.model, options=WHOLE), moments)
 
@@ -183,19 +194,18 @@ class ShardedUpdate:
 
 
 def is_small(policy: TorchPolicy) -> bool:
-    """Whether there is memory to spare for all weights and gradients in float32."""
+    """Whether there is memory to spare for weights, two copies of gradients and two moments in float32."""
     if policy.device.type != "cuda":
         return True
     total_bytes = torch.cuda.get_device_properties(policy.device).total_memory
-    return 2 * 4 * policy.num_parameters < SPARE_SHARE * total_bytes
+    return 5 * 4 * policy.num_parameters < SPARE_SHARE * total_bytes
 
 
-def shard(model: Any, whole: bool) -> None:
-    """Shard every decoder layer, and what is left, over all processes; `whole` layers stay gathered after
-    the forward pass."""
+def shard(model: Any) -> None:
+    """Shard every decoder layer, and what is left, over all processes."""
     for layer in decoder_layers(model):
-        fully_shard(layer, reshard_after_forward=not whole)
-    fully_shard(model, reshard_after_forward=not whole)
+        fully_shard(layer)
+    fully_shard(model)
 
 
 def _join(share: Share, port: int, device: str) -> None:
@@ -213,10 +223,10 @@ def _tell(command: tuple[str, Any]) -> None:
     dist.broadcast_object_list([command], src=0, device=torch.device("cpu"))
 
 
-def _follow(folder: Path, rank: int, port: int, whole: bool) -> None:
+def _follow(folder: Path, rank: int, port: int, has_copy: bool) -> None:
     """Do what the first process says, until it says that it is over."""
     config = TrainConfig.model_validate_json((folder / "config.json").read_text())
-    share = Share(rank, config.learners, whole)
+    share = Share(rank, config.learners, has_copy)
     _join(share, port, config.policy.device)
     member = Member(config, TorchPolicy.load(str(folder / "policy"), config.policy), share)
     while True:
@@ -240,4 +250,4 @@ def _follow(folder: Path, rank: int, port: int, whole: bool) -> None:
 
 
 if __name__ == "__main__":
-    _follow(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), whole="whole" in sys.argv)
+    _follow(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), has_copy="copy" in sys.argv)

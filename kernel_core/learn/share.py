@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch.distributed.fsdp import FSDPModule
 
 from kernel_core.learn.batch import plan_batches
 
@@ -21,14 +20,14 @@ class Share:
 
     rank: int = 0
     size: int = 1
-    whole: bool = False
-    """Whether weights stay gathered, and gradients unreduced, from the first batch of a pass to its last."""
+    has_copy: bool = False
+    """Whether each process has all weights, gradients and moments, rather than a shard of them."""
 
     def of(self, lengths: Sequence[int], token_budget: int) -> list[tuple[list[int], bool]]:
         """This process's batches of rows, and whether each counts.
 
         Rows are dealt out by length, so that everyone has about as many tokens. Every process gets as many
-        batches, because weights are gathered by all of them together: one that is short of a batch reads its
+        batches, because shards are gathered by all of them together: one that is short of a batch reads its
         shortest row again, which then counts nothing.
         """
         order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
@@ -38,11 +37,17 @@ class Share:
         most = max(map(len, plans))
         return [(batch, True) for batch in mine] + [(order[-1:], False)] * (most - len(mine))
 
-    def prepare(self, model: Any, last: bool) -> None:
-        """Say before a batch whether it is the last before the optimiser's step."""
-        if self.whole and isinstance(model, FSDPModule):
-            model.set_requires_gradient_sync(last)
-            model.set_reshard_after_backward(last)
+    def average_gradients(self, model: Any) -> None:
+        """Where each process has a copy: the mean of all gradients in every one of them, in one go. Those of
+        shards are averaged as they are made."""
+        if not self.has_copy or self.size == 1:
+            return
+        gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+        together = torch.cat([gradient.flatten() for gradient in gradients])
+        dist.all_reduce(together)
+        parts = (together / self.size).split([gradient.numel() for gradient in gradients])
+        for gradient, part in zip(gradients, parts, strict=True):
+            gradient.copy_(part.view_as(gradient))
 
     def gathered(self, mine: dict[int, T]) -> dict[int, T]:
         """What all processes found, by row."""

@@ -159,7 +159,6 @@ def update(
     policy.model.eval()  # no dropout: log-probabilities are those of the policy that sampled
     for turn in range(config.updates_per_step if learnable else 0):
         for index, (members, counts) in enumerate(plan):
-            share.prepare(policy.model, last=index + 1 == len(plan))
             batch = _collated(
                 policy,
                 [learnable[i][0] for i in members],
@@ -181,6 +180,7 @@ def update(
             if counts:
                 totals.add(batch, loss / share.size, clipped, entropy, old, kl)
             progress("update", done=turn * len(plan) + index + 1, total=config.updates_per_step * len(plan))
+        share.average_gradients(policy.model)
         totals.stepped(*clip_and_step(policy.model, optimiser, config.max_grad_norm))
     totals.gather(share)
     return totals.report(len(rows), config.updates_per_step)

@@ -54,14 +54,14 @@ def test_no_share_is_larger_than_another_by_more_than_the_longest_row(lengths, s
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kl", "whole"), [(0.0, True), (0.5, True), (0.0, False)])
-def test_two_processes_update_as_one_does_and_one_goes_on_from_their_checkpoint(tmp_path, kl, whole):
+@pytest.mark.parametrize(("kl", "has_copy"), [(0.0, True), (0.5, True), (0.0, False)])
+def test_two_processes_update_as_one_does_and_one_goes_on_from_their_checkpoint(tmp_path, kl, has_copy):
     alone, team = (new_policy(POLICY, TEXTS, seed=1) for _ in range(2))
     reference = new_policy(POLICY, TEXTS, seed=3)
     first, second = rows_for(alone, 5), rows_for(alone, 6)
     optimisers = [new_optimiser(policy.model, 1e-3) for policy in (alone, team)]
     config = config_of(learners=2, kl_coefficient=kl, mismatch=CORRECTED)
-    sharded = ShardedUpdate(config, team, optimisers[1], whole)
+    sharded = ShardedUpdate(config, team, optimisers[1], has_copy)
     try:
         sharded.hold(reference)
         for rows in (first, second):
