@@ -103,14 +103,13 @@ class CudaBench:
     @contextlib.contextmanager
     def converse(self, job: str, *, fresh: bool = True) -> Iterator[Conversation]:
         """See `bench.Bench`. Only replays may be used again."""
-        waiting = None if fresh else self._take_resting()
-        if waiting is None:
-            waiting = self._take()
-            seconds = self._cpu_seconds * (_USES if job == "replay" else 1)
-            wire.send(waiting.caged.channel, {"job": job, "cpu_seconds": seconds})
+        waiting = (None if fresh else self._take_resting()) or self._take()
         talk = Conversation(waiting.caged, self._config.deadline_s, is_fresh=waiting.uses == 0)
         waiting.uses += 1
         try:
+            if talk.is_fresh:
+                seconds = self._cpu_seconds * (_USES if job == "replay" else 1)
+                talk.tell({"job": job, "cpu_seconds": seconds})
             yield talk
         finally:
             if talk.is_as_new and waiting.uses < _USES and len(self._resting) < _RESTING:
