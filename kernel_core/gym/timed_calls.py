@@ -31,8 +31,9 @@ _WARM_UP_CALLS = 2
 """A process does some things once: these calls are thrown away, and tell how many to make."""
 _CALLS, _FEW_CALLS = 50, 8
 _LONG_CALL_MS = 1.0
-"""A longer call is made less often, and while no process comes up: a GPU divides its time by a few
-milliseconds among those that have work."""
+_INTERRUPTED_MS = 4.0
+"""A GPU divides its time by a few milliseconds among the processes that have work: a shorter call is mostly
+over before it is another's turn."""
 _BED_BYTES = 4 << 30
 """Places for calls are made as long as they fit in this; there is always one."""
 _RANDOM = random.SystemRandom()
@@ -76,7 +77,7 @@ def clock_calls(
     call_ms = min(warm_up.times_ms)
     wanted = _enough(call_ms)
     places = _RANDOM.sample(range(wanted), min(wanted, len(trials)))
-    rounds = _Rounds(talk, reference, bed, turns, alone=True, still=call_ms >= _LONG_CALL_MS)
+    rounds = _Rounds(talk, reference, bed, turns, alone=True, still=call_ms >= _INTERRUPTED_MS)
     fault = rounds.go(wanted, dict(zip(places, trials, strict=False)))
     if fault is not None:
         return fault
