@@ -15,9 +15,8 @@ import threading
 from collections.abc import Callable
 
 import torch
+from device_timer import DeviceTimer
 from machine import describe_machine
-
-from kernel_core.gym.clock import FLUSH_BYTES
 
 ROUNDS = 12
 CHILD = "import sys, torch; torch.zeros(1, device='cuda'); print('up', flush=True); sys.stdin.readline()"
@@ -64,18 +63,8 @@ def _show(beside: str, operations: dict[str, tuple[Callable[[], object], int]]) 
 
 
 def _round(operation: Callable[[], object], calls: int) -> float:
-    flush = torch.empty(FLUSH_BYTES // 4, dtype=torch.int32, device="cuda")
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    times = []
-    for _ in range(calls):
-        torch.cuda.synchronize()
-        flush.zero_()
-        start.record()
-        operation()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(start.elapsed_time(end))
-    return statistics.median(times)
+    timer = DeviceTimer()
+    return statistics.median(timer.call_ms(operation) for _ in range(calls))
 
 
 def _start() -> subprocess.Popen[str]:

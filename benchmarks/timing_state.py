@@ -13,14 +13,13 @@ import argparse
 import os
 import statistics
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from device_timer import DeviceTimer
 from machine import describe_machine
 
 from kernel_core.gym.arena import lay_out
-from kernel_core.gym.clock import FLUSH_BYTES
 from kernel_core.gym.device_memory import DeviceArena
 from kernel_core.gym.quiet import MemoryProbe
 
@@ -30,37 +29,12 @@ SHAPE = (128, 4096, 4095)
 REPEATS, CALLS = 6, 8
 
 
-class Timer:
-    """Times calls on the device."""
-
-    def __init__(self) -> None:
-        self._flush = torch.empty(FLUSH_BYTES // 4, dtype=torch.int32, device="cuda")
-        self._start, self._end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-
-    def call_ms(self, operation: Callable[[], object]) -> float:
-        """One call."""
-        torch.cuda.synchronize()
-        self._flush.zero_()
-        self._start.record()
-        operation()
-        self._end.record()
-        torch.cuda.synchronize()
-        return float(self._start.elapsed_time(self._end))
-
-    def spin(self, milliseconds: float) -> None:
-        """Keep the GPU busy for so long."""
-        until = time.monotonic() + milliseconds / 1e3
-        while time.monotonic() < until:
-            self._flush.zero_()
-            torch.cuda.synchronize()
-
-
 def main() -> None:
     """Print the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--write", action="store_true", help="write the page to docs/results")
     arguments = parser.parse_args()
-    timer = Timer()
+    timer = DeviceTimer()
     lines = ["# What a timed call finds", "", "    python benchmarks/timing_state.py --write", ""]
     lines += [f"Machine: {describe_machine()}. Times are medians of {REPEATS}, in milliseconds.", ""]
     for part in (_after_pauses, _after_frees, _at_new_addresses):
@@ -70,7 +44,7 @@ def main() -> None:
         RESULTS.write_text("\n".join(lines))
 
 
-def _after_pauses(timer: Timer) -> list[str]:
+def _after_pauses(timer: DeviceTimer) -> list[str]:
     """The first call after a pause and some activity."""
     wide, square = torch.rand(SHAPE, device="cuda"), torch.randn(4096, 4096, device="cuda")
     operations = {"sum": lambda: wide.sum(1), "product": lambda: square @ square}
@@ -90,7 +64,7 @@ def _after_pauses(timer: Timer) -> list[str]:
     return lines
 
 
-def _after_frees(timer: Timer) -> list[str]:
+def _after_frees(timer: DeviceTimer) -> list[str]:
     """A read of memory of its own, by the time since 8.6 GB were given back."""
     probe = MemoryProbe()
     for _ in range(20):
@@ -111,7 +85,7 @@ def _after_frees(timer: Timer) -> list[str]:
     return lines
 
 
-def _at_new_addresses(timer: Timer) -> list[str]:
+def _at_new_addresses(timer: DeviceTimer) -> list[str]:
     """Calls on memory that is mapped afresh, or also written afresh, each time."""
     slots, num_bytes = lay_out([(SHAPE, torch.float32)])
     arena = DeviceArena.create(num_bytes)

@@ -23,7 +23,7 @@ from machine import describe_machine
 
 from kernel_core.config import PolicyConfig, TrainConfig
 from kernel_core.learn.batch import Row
-from kernel_core.learn.sharded import ShardedUpdate
+from kernel_core.learn.team import Team
 from kernel_core.learn.update import keep_master_weights, new_optimiser, update
 from kernel_core.policy.new import new_policy
 from kernel_core.policy.torch_policy import TorchPolicy
@@ -56,7 +56,7 @@ def _measure(arguments: argparse.Namespace, learners: int) -> dict[str, float]:
     config = TrainConfig(policy=policy.config, learners=learners, minibatch_tokens=arguments.batch_tokens)
     optimiser = new_optimiser(policy.model, config.lr)
     rows = benchmark_rows(arguments.rows, policy.model.config.vocab_size)
-    team = ShardedUpdate(config, policy, optimiser) if learners > 1 else None
+    team = Team(config, policy, optimiser) if learners > 1 else None
     seconds, tokens = [], 0
     for _ in range(arguments.repeat + 1):
         begun = time.monotonic()

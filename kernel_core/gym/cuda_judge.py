@@ -25,6 +25,7 @@ from kernel_core.gym.builds import Builder
 from kernel_core.gym.case import Case
 from kernel_core.gym.claims import BuildFailed, DeviceWork, Failure, Loaded, NotLoaded, Sources
 from kernel_core.gym.clock import Clocked, contradicts, summarize
+from kernel_core.gym.delivery import load_header
 from kernel_core.gym.device_memory import ArenaPool
 from kernel_core.gym.echo import library_works
 from kernel_core.gym.gpu import Gpu, describe_platform
@@ -32,7 +33,7 @@ from kernel_core.gym.inputs import Draw
 from kernel_core.gym.judge import KEPT_PROBLEMS, Judge, keep, shrink
 from kernel_core.gym.protocol import JudgeRequest
 from kernel_core.gym.reference import Reference, Trial, outline
-from kernel_core.gym.runs import Answer, Conversation, Died, describe, load_header
+from kernel_core.gym.runs import Answer, Conversation, Died, describe
 from kernel_core.gym.stopwatch import Stopwatch
 from kernel_core.gym.timed_calls import arena_bytes
 from kernel_core.gym.turns import Room
@@ -142,7 +143,7 @@ class CudaJudge(Judge):
         if not is_heavy:
             # While the trace is compiled again, others may have the memory.
             self._clear_away(case)
-        if case.trace is not None and library_works(case.trace):
+        if library_works(case.trace):
             case.needs_bytes = self._needed_bytes(reference, like, _FOOTPRINT_OF_ECHOES)
         if case.verdict is not None or clocked is None:
             return

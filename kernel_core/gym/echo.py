@@ -46,9 +46,10 @@ class Player(Protocol):
         ...
 
 
-def library_works(trace: dict[str, Any]) -> bool:
-    """Whether the trace has operators of torch's, beyond views and allocation, which are not recorded."""
-    return any("op" in operation for operation in trace["operations"])
+def library_works(trace: dict[str, Any] | None) -> bool:
+    """Whether there is a trace, and it has operators of torch's beyond views and allocation, which are not
+    recorded."""
+    return trace is not None and any("op" in operation for operation in trace["operations"])
 
 
 def outputs_need_kernels(

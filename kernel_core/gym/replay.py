@@ -12,36 +12,27 @@ from __future__ import annotations
 import base64
 import contextlib
 import ctypes
-import functools
 import gc
 import linecache
 import socket
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 import triton
-import triton.language as tl
 from triton.runtime.jit import MockTensor
 
 from kernel_core.gym import wire
 from kernel_core.gym.arena import DTYPES, Slot, arena_kind, lay_out
-from kernel_core.gym.codec import Decode, decode
 from kernel_core.gym.conduct import Conduct, Counted, Timed, median_times
 from kernel_core.gym.cuda_driver import call_driver
 from kernel_core.gym.device_image import DeviceImage, ImageKernel
-from kernel_core.gym.echo import ECHOES, Launch, library_works, outputs_need_kernels
-from kernel_core.gym.kernel_use import resources_of
+from kernel_core.gym.echo import ECHOES, library_works, outputs_need_kernels
 from kernel_core.gym.kernels import build_kernels
 from kernel_core.gym.launchers import make_launcher
-from kernel_core.gym.native_launch import put_addresses
+from kernel_core.gym.player import Player, argument
 from kernel_core.gym.runner import CANDIDATE_FILE, describe_error
 
-_MAX_ALLOCATION_BYTES = 32 << 30
-_GUARD_BYTES, _GUARD = 4096, 0xA5
-_POISON = 0x7F
-"""Not what a runner poisons with: what is the neutral element of one reduction is not that of another."""
 _TIMED_PASSES = 3
 
 
@@ -88,7 +79,7 @@ def _replay_one(
         arenas.callback(arena.close)
         inputs = [arena.tensor(Slot.from_json(value)) for value in work.header["tensors"]]
         constants = _constants(trace["constants"], request, memory, arenas)
-        player = _Player(trace, constants, kernels, inputs, conduct)
+        player = Player(trace, constants, kernels, inputs, conduct)
         works = player.play(player.launch)
         player.check_guards()
         slots = [Slot.from_json(value) for value in work.header["outputs"]]
@@ -102,8 +93,8 @@ def _replay_one(
         wire.send(channel, {"muted": True})
         del mute, player  # others need their memory
 
-        def play_on(tensors: list[torch.Tensor]) -> _Player:
-            return _Player(trace, constants, kernels, tensors, conduct)
+        def play_on(tensors: list[torch.Tensor]) -> Player:
+            return Player(trace, constants, kernels, tensors, conduct)
 
         if library_works(trace):
             first = [tensor.clone() for tensor in inputs]
@@ -150,7 +141,7 @@ def _wait_for_turn(channel: socket.socket) -> dict[str, Any]:
     return question
 
 
-def _time(player: _Player, works: list[Any]) -> list[Any]:
+def _time(player: Player, works: list[Any]) -> list[Any]:
     passes = []
     for _ in range(_TIMED_PASSES):
         player = player.restart()
@@ -191,15 +182,6 @@ def _pointer(view: list[Any]) -> Any:
     return _Pointer(view)
 
 
-def argument(value: Any, kernels: list[Any], tensor: Decode) -> Any:
-    """A launch argument from a trace."""
-    if isinstance(value, dict) and "jit" in value:
-        return kernels[value["jit"]]
-    if isinstance(value, dict) and "tl" in value:
-        return getattr(tl, value["tl"])
-    return decode(value, tensor)
-
-
 def _constants(
     described: list[Any], request: wire.Message, memory: Any, arenas: contextlib.ExitStack
 ) -> list[torch.Tensor]:
@@ -223,141 +205,3 @@ def _constants(
         start += size
         constants.append(raw)
     return constants
-
-
-class _Player:
-    """One pass over a trace, with memory of its own but for the inputs: who writes to those was refused."""
-
-    def __init__(
-        self,
-        trace: dict[str, Any],
-        constants: list[torch.Tensor],
-        kernels: list[Any],
-        inputs: list[torch.Tensor],
-        conduct: Conduct,
-    ) -> None:
-        self._trace = trace
-        self._constants = constants
-        self._kernels = kernels
-        self._inputs = inputs
-        self._conduct = conduct
-        self._storages: dict[int, torch.UntypedStorage] = {}
-        self._shifts: dict[int, int] = {}
-        self.made: list[Callable[[torch.Tensor], None]] = []
-        for number, tensor in zip(trace["inputs"], inputs, strict=True):
-            self._storages[number] = tensor.untyped_storage()
-        for (number, _, _), raw in zip(trace["constants"], constants, strict=True):
-            self._storages[number] = raw.clone().untyped_storage()
-
-    def restart(self) -> _Player:
-        """Another pass, from the beginning."""
-        self._storages.clear()
-        return _Player(self._trace, self._constants, self._kernels, self._inputs, self._conduct)
-
-    def play(self, launch: Launch) -> list[Any]:
-        """Do every operation in order, launches by `launch`; gives the work of each."""
-        self._conduct.begin(self._trace["operations"])
-        for operation in self._trace["operations"]:
-            if "alloc" in operation:
-                self._allocate(operation)
-            elif "launch" in operation:
-                launch(operation)
-            else:
-                self._operate(operation)
-        return self._conduct.finish()
-
-    def _allocate(self, operation: dict[str, Any]) -> None:
-        """Poisoned memory; on a GPU between guards, because there no bounds are checked."""
-        size = min(int(operation["bytes"]), _MAX_ALLOCATION_BYTES)
-        guard = _GUARD_BYTES if operation["device"] == "cuda" else 0
-        raw = torch.full((size + 2 * guard,), _POISON, dtype=torch.uint8, device=operation["device"])
-        if guard:
-            self._shifts[operation["alloc"]] = guard
-            raw[:guard] = raw[guard + size :] = _GUARD
-        self._storages[operation["alloc"]] = raw.untyped_storage()
-
-    def check_guards(self) -> None:
-        """Raises when something was written beside an allocation."""
-        for number, guard in self._shifts.items():
-            raw = torch.empty(0, dtype=torch.uint8, device="cuda").set_(self._storages[number])
-            if not bool((raw[:guard] == _GUARD).all() & (raw[-guard:] == _GUARD).all()):
-                raise MemoryError("out-of-bounds store: memory beside a tensor was written")
-
-    def write_outputs(self, slots: list[Slot], arena: Any) -> None:
-        """Copy the outputs that have the shape and type of their slots."""
-        for tensor, slot in zip(self.outputs(), slots, strict=False):
-            if tuple(tensor.shape) == slot.shape and tensor.dtype == DTYPES[slot.dtype]:
-                arena.tensor(slot).copy_(tensor)
-
-    def outputs(self) -> list[torch.Tensor]:
-        """What the pass gave; nothing stands for what is no tensor."""
-        nothing = torch.empty(0)
-        return [
-            self._tensor(value["t"]) if isinstance(value, dict) and "t" in value else nothing
-            for value in self._trace["outputs"]
-        ]
-
-    def memory_of(self, operation: dict[str, Any]) -> list[torch.Tensor]:
-        """The bytes of each storage among a launch's arguments."""
-        views = (
-            value["t"] for value in operation["args"].values() if isinstance(value, dict) and "t" in value
-        )
-        storages = [self._storages[number] for number in dict.fromkeys(view[0] for view in views)]
-        return [torch.empty(0, dtype=torch.uint8, device=one.device).set_(one) for one in storages]
-
-    def _tensor(self, view: list[Any]) -> torch.Tensor:
-        number, dtype, offset, shape, strides = view
-        storage = self._storages[number]
-        offset += self._shifts.get(number, 0) // DTYPES[dtype].itemsize
-        return torch.empty(0, dtype=DTYPES[dtype], device=storage.device).set_(
-            storage, offset, shape, strides
-        )
-
-    def _operate(self, operation: dict[str, Any]) -> None:
-        namespace, _, name = operation["op"].partition("::")
-        if namespace != "aten":
-            raise ValueError(f"operator {operation['op']} cannot be replayed")
-        packet = getattr(torch.ops.aten, name)
-        function = getattr(packet, operation["overload"] or "default")
-        args = [decode(value, self._tensor) for value in operation["args"]]
-        kwargs = {key: decode(value, self._tensor) for key, value in operation["kwargs"].items()}
-        with torch.no_grad(), self._conduct.operator(operation["op"]):
-            result = function(*args, **kwargs)
-        made = result if isinstance(result, list | tuple) else [result]
-        tensors = [tensor for tensor in made if isinstance(tensor, torch.Tensor)]
-        for tensor, view in zip(tensors, operation["outputs"], strict=True):
-            self._storages.setdefault(view[0], tensor.untyped_storage())
-            for look in self.made:
-                look(tensor)
-
-    def launch(self, operation: dict[str, Any]) -> None:
-        """Launch a rebuilt kernel."""
-        kernel = self._kernels[operation["launch"]]
-        if isinstance(kernel, ImageKernel):
-            self._launch_image(kernel, operation)
-            return
-        values = {
-            name: argument(value, self._kernels, self._tensor) for name, value in operation["args"].items()
-        }
-        tensors = [value for value in values.values() if isinstance(value, torch.Tensor)]
-        with self._conduct.launch(kernel.fn.__name__, list(self._storages.values()), tensors):
-            compiled = kernel[tuple(operation["grid"])](
-                **values, **self._conduct.options(operation["options"])
-            )
-            self._conduct.launched(functools.partial(resources_of, compiled))
-
-    def _launch_image(self, kernel: ImageKernel, operation: dict[str, Any]) -> None:
-        """Launch a kernel of CUDA C++ with this pass's addresses in the place of those that were recorded."""
-        arguments = operation["args"]
-        memory = {
-            int(place): self._tensor(value["t"])
-            for place, value in arguments.items()
-            if isinstance(value, dict)
-        }
-        parameters = put_addresses(
-            bytes.fromhex(arguments["parameters"]),
-            {place: tensor.data_ptr() for place, tensor in memory.items()},
-        )
-        with self._conduct.launch(kernel.name, list(self._storages.values()), list(memory.values())):
-            kernel.launch(operation["grid"], operation["options"], parameters)
-            self._conduct.launched(functools.partial(kernel.resources, operation["options"]))

@@ -22,10 +22,11 @@ from kernel_core.gym.arena import DTYPES, lay_out
 from kernel_core.gym.claims import Failure, Mapped, Timed
 from kernel_core.gym.clock import Clocked, Clocks
 from kernel_core.gym.compare import compare_values
+from kernel_core.gym.delivery import fill, pack, settle_device
 from kernel_core.gym.device_memory import DeviceArena
 from kernel_core.gym.problem_module import own_seeds
 from kernel_core.gym.reference import Reference, Trial
-from kernel_core.gym.runs import Answer, Conversation, Died, fill, pack, settle_device
+from kernel_core.gym.runs import Answer, Conversation, Died
 
 _WARM_UP_CALLS = 2
 """A process does some things once: these calls are thrown away, and tell how many to make."""
@@ -115,6 +116,7 @@ class _Rounds:
         self._reference = reference
         self._bed = bed
         self._turns = turns
+        self._alone = alone
         self._turn = functools.partial(turns.alone, talk, still=still) if alone else self._share
         self.times_ms: list[float] = []
         self.wall_ms = 0.0
@@ -138,7 +140,8 @@ class _Rounds:
                     answer = self._prepare(num_calls, here[number])
                     if isinstance(answer, Died):
                         return answer
-                    self._turns.stir()
+                    if self._alone:
+                        self._turns.stir()
                 fault: str | Died | Failure | None = self._call(num_calls)
                 if fault is None and number + 1 < len(rounds):
                     fault = self._compare_all(here[number])

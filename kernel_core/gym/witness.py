@@ -12,19 +12,11 @@ from typing import Any, TypeVar
 from kernel_core.gym.case import Case
 from kernel_core.gym.claims import DeviceWork, Echoed, Failure, Muted, Replayed, ReplayedOnDevice
 from kernel_core.gym.compare import all_pass
+from kernel_core.gym.delivery import Delivery, deliver, refill, settle_device
 from kernel_core.gym.echo import ECHOES, library_works
 from kernel_core.gym.kernel_use import slowest_kernel
 from kernel_core.gym.reference import Reference, Trial
-from kernel_core.gym.runs import (
-    Answer,
-    Conversation,
-    Delivery,
-    Died,
-    deliver,
-    describe,
-    refill,
-    settle_device,
-)
+from kernel_core.gym.runs import Answer, Conversation, Died, describe
 from kernel_core.gym.traffic import EagerTraffic, own_work_share, predict, scaled
 from kernel_core.gym.work import Work
 from kernel_core.records import Verdict
@@ -144,7 +136,7 @@ def _replay(
             case.note("decoy", "the outputs are right without the candidate's kernels")
             case.fail(Verdict.HACKED, "the outputs do not depend on its kernels")
             return None
-        for number in range(ECHOES if case.trace is not None and library_works(case.trace) else 0):
+        for number in range(ECHOES if library_works(case.trace) else 0):
             turn = functools.partial(deliver_others, number)
             if not _kernels_are_needed(case, talk.ask({"needed": True}, (Echoed, Failure), turn=turn)):
                 return None

@@ -34,8 +34,8 @@ from kernel_core.learn.grade import rows_of
 from kernel_core.learn.journal import Journal
 from kernel_core.learn.measure import Metrics, measure, probe_of
 from kernel_core.learn.practice import Practice
-from kernel_core.learn.sharded import ShardedUpdate
 from kernel_core.learn.step_report import StepReport
+from kernel_core.learn.team import Team
 from kernel_core.learn.update import UpdateReport, keep_master_weights, new_optimiser, update
 from kernel_core.policy.publish import Publisher
 from kernel_core.policy.sampler import open_sampler
@@ -80,7 +80,7 @@ class Trainer:
         self._name = digest_of([config.model_dump(mode="json"), policy.version])[:8]
         keep_master_weights(policy)
         self._optimiser = new_optimiser(policy.model, config.lr)
-        self._team = ShardedUpdate(config, policy, self._optimiser) if config.learners > 1 else None
+        self._team = Team(config, policy, self._optimiser) if config.learners > 1 else None
         self._sampler = open_sampler(config, policy, store)
         self._publisher = Publisher(self._sampler, policy, config.sampler.max_gap)
         self._reference: Any = None

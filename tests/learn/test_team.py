@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from kernel_core.config import MismatchConfig, PolicyConfig, RolloutConfig, SamplingConfig, TrainConfig
 from kernel_core.learn import checkpoint
 from kernel_core.learn.batch import Row
-from kernel_core.learn.sharded import ShardedUpdate
 from kernel_core.learn.share import Share
+from kernel_core.learn.team import Team
 from kernel_core.learn.update import new_optimiser, update
 from kernel_core.policy.new import new_policy
 from kernel_core.store import Store
@@ -56,33 +56,33 @@ def test_no_share_is_larger_than_another_by_more_than_the_longest_row(lengths, s
 @pytest.mark.slow
 @pytest.mark.parametrize(("kl", "has_copy"), [(0.0, True), (0.5, True), (0.0, False)])
 def test_two_processes_update_as_one_does_and_one_goes_on_from_their_checkpoint(tmp_path, kl, has_copy):
-    alone, team = (new_policy(POLICY, TEXTS, seed=1) for _ in range(2))
+    alone, shared = (new_policy(POLICY, TEXTS, seed=1) for _ in range(2))
     reference = new_policy(POLICY, TEXTS, seed=3)
     first, second = rows_for(alone, 5), rows_for(alone, 6)
-    optimisers = [new_optimiser(policy.model, 1e-3) for policy in (alone, team)]
+    optimisers = [new_optimiser(policy.model, 1e-3) for policy in (alone, shared)]
     config = config_of(learners=2, kl_coefficient=kl, mismatch=CORRECTED)
-    sharded = ShardedUpdate(config, team, optimisers[1], has_copy)
+    team = Team(config, shared, optimisers[1], has_copy)
     try:
-        sharded.hold(reference)
+        team.hold(reference)
         for rows in (first, second):
             expected = update(
                 alone, optimisers[0], rows, config_of(kl_coefficient=kl, mismatch=CORRECTED), reference.model
             )
-            report = sharded.update(rows)
-            torch.testing.assert_close(weights_of(team), weights_of(alone), atol=2e-5, rtol=1e-4)
+            report = team.update(rows)
+            torch.testing.assert_close(weights_of(shared), weights_of(alone), atol=2e-5, rtol=1e-4)
             for name in ("num_rows", "num_answer_tokens", "num_optimiser_steps"):
                 assert getattr(report, name) == getattr(expected, name)
             assert (report.reference_kl > 0) == (kl > 0)
             for name in ("loss", "grad_norm", "entropy", "sampler_kl", "ratio_mean", "reference_kl"):
                 assert getattr(report, name) == pytest.approx(getattr(expected, name), rel=1e-3, abs=1e-6)
-        sharded.give_moments()
-        checkpoint.save(Store(tmp_path), 2, team, optimisers[1], {}, keep=1)
+        team.give_moments()
+        checkpoint.save(Store(tmp_path), 2, shared, optimisers[1], {}, keep=1)
     finally:
-        sharded.close()
+        team.close()
     resumed = new_policy(POLICY, TEXTS, seed=2)
     optimiser = new_optimiser(resumed.model, 1e-3)
     checkpoint.restore(Store(tmp_path).child(checkpoint.folder_of(2)), resumed, optimiser)
-    assert torch.equal(weights_of(resumed), weights_of(team))
+    assert torch.equal(weights_of(resumed), weights_of(shared))
     for policy, opt in ((resumed, optimiser), (alone, optimisers[0])):
         update(policy, opt, first, config_of())
     torch.testing.assert_close(weights_of(resumed), weights_of(alone), atol=5e-5, rtol=1e-3)

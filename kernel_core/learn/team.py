@@ -107,7 +107,7 @@ class Member:
             set_optimizer_state_dict(self._policy.model, self._optimiser, moments, options=SPREAD)
 
 
-class ShardedUpdate:
+class Team:
     """The team, as the trainer sees it. `policy` and `optimiser` are the trainer's own and stay whole.
 
     `has_copy` says whether each process has all weights; by default their size does.
@@ -133,7 +133,7 @@ class ShardedUpdate:
         policy.save(str(start / "policy"))
         self._others = [
             subprocess.Popen(
-                [sys.executable, "-m", "kernel_core.learn.sharded", str(start), str(rank), str(port)]
+                [sys.executable, "-m", "kernel_core.learn.team", str(start), str(rank), str(port)]
                 + ["copy"] * share.has_copy
             )
             for rank in range(1, config.learners)
