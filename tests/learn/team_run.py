@@ -1,4 +1,4 @@
-"""Trains with two learners over gloo: FOLDER TAUGHT CONFIG.json."""
+"""Trains with a team of learners: FOLDER TAUGHT CONFIG.json."""
 
 import sys
 from pathlib import Path

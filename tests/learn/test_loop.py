@@ -245,9 +245,26 @@ def test_a_process_killed_with_sigkill_goes_on_bit_for_bit(undisturbed, train_co
 
 
 @pytest.mark.slow
-def test_a_checkpoint_of_two_learners_goes_on_with_one(train_config, taught, gym, tmp_path):
-    """The first two steps on two processes, the third alone: the policy of three steps on one."""
-    team = train_config.model_copy(update={"learners": 2, "steps": 2})
+@pytest.mark.parametrize(
+    ("learners", "device"),
+    [
+        (2, "cpu"),
+        pytest.param(
+            *(4, "cuda"),
+            marks=[
+                pytest.mark.gpu,
+                pytest.mark.skipif(torch.cuda.device_count() < 4, reason="needs four CUDA devices"),
+            ],
+        ),
+    ],
+)
+def test_a_checkpoint_of_many_learners_goes_on_with_one(
+    train_config, taught, gym, tmp_path, learners, device
+):
+    """The first two steps on several processes, the third alone: the policy of three steps on one."""
+    policy = train_config.policy.model_copy(update={"device": device})
+    alone = train_config.model_copy(update={"policy": policy})
+    team = alone.model_copy(update={"learners": learners, "steps": 2})
     config_file = tmp_path / "config.json"
     config_file.write_text(team.model_dump_json())
     script = Path(__file__).with_name("team_run.py")
@@ -256,7 +273,7 @@ def test_a_checkpoint_of_two_learners_goes_on_with_one(train_config, taught, gym
         [sys.executable, str(script), str(tmp_path / "run"), str(taught), str(config_file)], check=True
     )
     assert [row["step"] for row in store.lines("checkpoints.jsonl")] == [0, 1, 2]
-    trainer, reports = run(train_config, store, taught, gym)
+    trainer, reports = run(alone, store, taught, gym)
     assert [report.step for report in reports] == [3]
     assert trainer.done
 
