@@ -50,10 +50,12 @@ expected of them, and makes one trial at a time. The rest is for everybody's con
 _KEPT_SHARE, _REFERENCES_SHARE = 0.08, 0.5
 """What this process keeps, and how much of that for references; trials have the rest."""
 _TORCH_SHARE_ALONE = 0.9
-_FOOTPRINT, _FOOTPRINT_OF_ECHOES, _FOOTPRINT_OF_REFERENCES = 0.6, 1.6, 1.5
+_FOOTPRINT, _FOOTPRINT_OF_ECHOES = 0.6, 1.6
 """Memory that a pass may need beside its arena and its weights, in units of inputs and outputs; where the
 library works too, a replay keeps inputs and outputs to compare with. Who needs more and does not find it is
 judged again with nobody beside it."""
+_SLACK = 1.1
+"""What a reference takes in a process of its own, to what it takes here."""
 _HEAVY_BYTES = 1 << 29
 """Larger weights are promised room before they are handed over, and as long as there is a copy of them."""
 _GROUP = 16
@@ -186,7 +188,8 @@ class CudaJudge(Judge):
 
     def _take_room(self, case: Case) -> None:
         """Memory to work in, until `_clear_away`."""
-        case.room.enter_context(self._room.take(case.needs_bytes))
+        with case.phase("room"):
+            case.room.enter_context(self._room.take(case.needs_bytes))
         self._arenas.shrink(self._room.free_bytes)
 
     def _lay_table(self, case: Case) -> None:
@@ -244,7 +247,8 @@ class CudaJudge(Judge):
         with contextlib.nullcontext() if self._room.is_all_mine() else lock:
             known = self._baselines.get(reference)
             if known is None:
-                with self._room.take(self._needed_bytes(reference, like, _FOOTPRINT_OF_REFERENCES)):
+                work_bytes = int(_SLACK * reference.work_bytes) + 3 * reference.weight_bytes
+                with self._room.take(self._all_but_one(arena_bytes(like) + work_bytes)):
                     self._arenas.shrink(self._room.free_bytes)
                     known = self._measure_baseline(reference, like)
                 self._baselines.put(reference, known)
@@ -252,10 +256,14 @@ class CudaJudge(Judge):
 
     def _needed_bytes(self, reference: Reference, like: Trial, footprint: float) -> int:
         """Memory for a candidate at work: arena, what it makes itself, what is expected of it, and weights
-        (handed over, its own, a trace's). All that there is belongs to those who are judged again."""
+        (handed over, its own, a trace's)."""
         expected = sum(one.value.numel() * one.value.element_size() for one in like.expected)
         wanted = arena_bytes(like) + int(footprint * like.num_bytes) + expected + 3 * reference.weight_bytes
-        return min(wanted, self._room.num_bytes - 1)
+        return self._all_but_one(wanted)
+
+    def _all_but_one(self, num_bytes: int) -> int:
+        """So much at most: all that there is belongs to those who are judged again."""
+        return min(num_bytes, self._room.num_bytes - 1)
 
     def _measure_baseline(self, reference: Reference, like: Trial) -> Baseline:
         with contextlib.ExitStack() as stack:
@@ -266,7 +274,7 @@ class CudaJudge(Judge):
                 source = reference.source + _AS_CANDIDATE[self._config.baseline]
                 header, arena = load_header(reference, source)
             if self._config.baseline == "compile":
-                talk.pause(_COMPILE_DEADLINE_S)
+                talk.allow(_COMPILE_DEADLINE_S)
             descriptors = (arena.descriptor,)
             answer = talk.ask(header, (Loaded, NotLoaded), descriptors=descriptors, turn=self._bench.share)
             arena.close()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import hashlib
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -90,6 +91,9 @@ class Reference:
             name: value.detach().clone()
             for name, value in (*self.module.named_parameters(), *self.module.named_buffers())
         }
+        self.work_bytes = 0
+        """On a GPU: the most memory that a pass took beside its inputs and weights, outputs included; more if
+        other threads took some meanwhile."""
         self._can_widen = True
         self._has_products = device == "cuda"
 
@@ -259,7 +263,7 @@ class Reference:
     def _forward(self, module: Any, inputs: list[Any], seed: int) -> Any:
         torch.manual_seed(seed)
         try:
-            with torch.no_grad():
+            with torch.no_grad(), self._weighing(module):
                 return module(*inputs)
         except torch.cuda.OutOfMemoryError:
             raise
@@ -267,6 +271,16 @@ class Reference:
             raise NotAProblem(
                 f"the reference of {self.problem.id} fails on its own inputs: {type(error).__name__}: {error}"
             ) from error
+
+    @contextlib.contextmanager
+    def _weighing(self, module: Any) -> Iterator[None]:
+        if self.device != "cuda" or module is not self.module:
+            yield
+            return
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        yield
+        self.work_bytes = max(self.work_bytes, torch.cuda.max_memory_allocated() - before)
 
     def _double(self) -> Any:
         """A copy of the module as it is now."""

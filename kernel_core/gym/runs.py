@@ -76,12 +76,17 @@ def describe(outcome: Answer | Died | Failure | str) -> str:
 
 
 class Conversation:
-    """A caged child that is asked and answers, under one deadline for its whole life."""
+    """A caged child that is asked and answers, under one deadline for its whole life.
+
+    Its time runs from each question to the answer: not while the judge, or others, keep it waiting.
+    """
 
     def __init__(self, caged: Caged, deadline_s: float, *, is_fresh: bool = True) -> None:
         self._caged = caged
-        self._deadline = time.monotonic() + deadline_s
         self._deadline_s = deadline_s
+        self._since = time.monotonic()
+        """When its time stopped running."""
+        self._deadline = self._since + deadline_s
         self._ended: Ended | None = None
         self._builder: Builder | None = None
         self.is_fresh = is_fresh
@@ -90,7 +95,7 @@ class Conversation:
         """It did what it was asked, and forgot it: somebody else may have it."""
 
     def build_with(self, builder: Builder) -> None:
-        """From now on the child may ask for builds, at whose time its deadline does not run."""
+        """From now on the child may ask for builds, which take none of its time."""
         self._builder = builder
 
     def ask(
@@ -106,10 +111,10 @@ class Conversation:
         """Send a request and wait for an answer that is one of `claims`.
 
         With a `turn`, the child may say that it is ready to use the device: a turn is then entered, and left
-        with the answer, or when the child says that it steps aside for a while, to compile; its deadline does
-        not run while it waits for its turn. A turn may bring what the child is to work on.
+        with the answer, or when the child says that it steps aside for a while, to compile; its time does not
+        run while it waits for its turn. A turn may bring what the child is to work on.
         """
-        with contextlib.ExitStack() as stack:
+        with contextlib.ExitStack() as stack, self._its_time():
             try:
                 self._send(header, blob, descriptors)
                 answer, has_turn = self._receive(take_descriptors), False
@@ -122,7 +127,7 @@ class Conversation:
                         stack.close()
                         has_turn = False
                     else:
-                        with self.excused():
+                        with self._excused():
                             brought = stack.enter_context(turn())
                         go = {"go": True} | (brought.header if brought else {})
                         self._send(go, descriptors=(brought.arena.descriptor,) if brought else ())
@@ -139,7 +144,7 @@ class Conversation:
 
     def tell(self, header: dict[str, Any]) -> None:
         """Send what needs no answer; a dead child is found out at the next question."""
-        with contextlib.suppress(wire.ChannelClosed):
+        with contextlib.suppress(wire.ChannelClosed), self._its_time():
             self._send(header)
 
     def rest(self, turn: Callable[[], contextlib.AbstractContextManager[None]]) -> None:
@@ -147,18 +152,9 @@ class Conversation:
         answer = self.ask({"rest": True}, (Rested,), turn=turn)
         self.is_as_new = isinstance(answer, Answer)
 
-    def pause(self, seconds: float) -> None:
-        """Time that the child is not to be blamed for."""
+    def allow(self, seconds: float) -> None:
+        """More time than the deadline."""
         self._deadline += seconds
-
-    @contextlib.contextmanager
-    def excused(self) -> Iterator[None]:
-        """What happens here takes none of the child's time."""
-        started = time.monotonic()
-        try:
-            yield
-        finally:
-            self.pause(time.monotonic() - started)
 
     def end(self) -> Ended:
         """Kill what still lives."""
@@ -166,10 +162,28 @@ class Conversation:
             self._ended = self._caged.end()
         return self._ended
 
+    @contextlib.contextmanager
+    def _its_time(self) -> Iterator[None]:
+        """Here its time runs."""
+        self._deadline += time.monotonic() - self._since
+        try:
+            yield
+        finally:
+            self._since = time.monotonic()
+
+    @contextlib.contextmanager
+    def _excused(self) -> Iterator[None]:
+        """And here, within, it does not."""
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            self._deadline += time.monotonic() - started
+
     def _answer_build(self, builder: Builder, header: dict[str, Any]) -> None:
         claim = _read_claim(header, (BuildRequest,))
         assert isinstance(claim, BuildRequest)
-        with self.excused():
+        with self._excused():
             reply, library = builder(claim.build)
         self._send(reply, library)
 

@@ -168,18 +168,12 @@ class _Turns:
         self._gpu = gpu
         self._case = case
 
-    @contextlib.contextmanager
-    def share(self, talk: Conversation) -> Iterator[None]:
-        with contextlib.ExitStack() as stack:
-            with talk.excused():
-                stack.enter_context(self._bench.share())
-            yield
+    def share(self) -> contextlib.AbstractContextManager[None]:
+        return self._bench.share()
 
     @contextlib.contextmanager
-    def alone(self, talk: Conversation, *, still: bool) -> Iterator[None]:
-        with contextlib.ExitStack() as stack:
-            with talk.excused():
-                stack.enter_context(self._bench.alone(still=still))
+    def alone(self, *, still: bool) -> Iterator[None]:
+        with self._bench.alone(still=still), contextlib.ExitStack() as stack:
             if self._case is not None:
                 stack.enter_context(self._case.phase("timed alone"))
             yield

@@ -41,13 +41,13 @@ _RANDOM = random.SystemRandom()
 
 
 class GpuTurns(Protocol):
-    """The GPU, shared or alone; waiting for it takes none of the candidate's time."""
+    """The GPU, shared or alone."""
 
-    def share(self, talk: Conversation) -> contextlib.AbstractContextManager[None]:
+    def share(self) -> contextlib.AbstractContextManager[None]:
         """Beside others."""
         ...
 
-    def alone(self, talk: Conversation, *, still: bool) -> contextlib.AbstractContextManager[None]:
+    def alone(self, *, still: bool) -> contextlib.AbstractContextManager[None]:
         """With nobody beside; `still`, and nobody who comes up."""
         ...
 
@@ -117,7 +117,7 @@ class _Rounds:
         self._bed = bed
         self._turns = turns
         self._alone = alone
-        self._turn = functools.partial(turns.alone, talk, still=still) if alone else self._share
+        self._turn = functools.partial(turns.alone, still=still) if alone else turns.share
         self.times_ms: list[float] = []
         self.wall_ms = 0.0
         self.state = Clocks()
@@ -130,7 +130,7 @@ class _Rounds:
             {place - start: trial for place, trial in hidden.items() if start <= place < start + num_calls}
             for start, num_calls in rounds
         ]
-        with self._share():
+        with self._turns.share():
             answer = self._prepare(rounds[0][1], here[0])
         if isinstance(answer, Died):
             return answer
@@ -147,11 +147,8 @@ class _Rounds:
                     fault = self._compare_all(here[number])
                 if fault is not None:
                     return fault
-        with self._share():
+        with self._turns.share():
             return self._compare_all(here[-1])
-
-    def _share(self) -> contextlib.AbstractContextManager[None]:
-        return self._turns.share(self._talk)
 
     def _call(self, count: int) -> Died | Failure | None:
         started = time.perf_counter()
@@ -169,9 +166,8 @@ class _Rounds:
         return None
 
     def _compare_all(self, hidden: dict[int, Trial]) -> str | None:
-        with self._talk.excused():
-            faults = (self._compare(place, trial) for place, trial in hidden.items())
-            return next((fault for fault in faults if fault is not None), None)
+        faults = (self._compare(place, trial) for place, trial in hidden.items())
+        return next((fault for fault in faults if fault is not None), None)
 
     def _compare(self, place: int, trial: Trial) -> str | None:
         """What is wrong with one call's outputs. Where another trial's errors would not excuse them, those of
@@ -184,11 +180,10 @@ class _Rounds:
     def _prepare(self, count: int, hidden: dict[int, Trial]) -> Answer | Died:
         """Have the memory mapped afresh, and lay out contents that nobody knows yet."""
         mapped = self._talk.ask(self._bed.mapping(), (Mapped,), descriptors=(self._bed.arena.descriptor,))
-        with self._talk.excused():
-            for place in range(count if isinstance(mapped, Answer) else 0):
-                with own_seeds("cuda"):
-                    self._bed.lay(place, self._contents(hidden.get(place)))
-            settle_device("cuda")
+        for place in range(count if isinstance(mapped, Answer) else 0):
+            with own_seeds("cuda"):
+                self._bed.lay(place, self._contents(hidden.get(place)))
+        settle_device("cuda")
         return mapped
 
     def _contents(self, trial: Trial | None) -> list[Any]:

@@ -12,6 +12,8 @@ import torch.distributed as dist
 from kernel_core.learn.batch import plan_batches
 
 T = TypeVar("T")
+_SLACKS = (1.005, 1.01, 1.02, 1.05, 1.1, 1.2, 1.5, 2.0)
+"""How much larger than their mean batches have to be, tried from the best to the worst."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,16 +28,30 @@ class Share:
     def of(self, lengths: Sequence[int], token_budget: int) -> list[tuple[list[int], bool]]:
         """This process's batches of rows, and whether each counts.
 
-        Rows are dealt out by length, so that everyone has about as many tokens. Every process gets as many
-        batches, because shards are gathered by all of them together: one that is short of a batch reads its
-        shortest row again, which then counts nothing.
+        All batches together are as many as everyone has an equal number of, and about equally large. Shards
+        are gathered by all processes together, so one that is short of a batch, because there are few rows,
+        reads the shortest row again, which then counts nothing.
         """
-        order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
-        hands = [order[rank :: self.size] for rank in range(self.size)]
-        plans = [plan_batches([lengths[i] for i in hand], token_budget) for hand in hands]
-        mine = [[hands[self.rank][at] for at in batch] for batch in plans[self.rank]]
-        most = max(map(len, plans))
-        return [(batch, True) for batch in mine] + [(order[-1:], False)] * (most - len(mine))
+        if not lengths:
+            return []
+        plan = self._plan(lengths, token_budget)
+        shortest = plan[-1][-1:]
+        places = range(0, len(plan), self.size)
+        # Longer rows cost more a token: who has the longest batch of one round has the shortest of the next.
+        turns = [self.rank if number % 2 == 0 else self.size - 1 - self.rank for number in range(len(places))]
+        mine = [plan[place + turn : place + turn + 1] for place, turn in zip(places, turns, strict=True)]
+        return [(batch[0], True) if batch else (shortest, False) for batch in mine]
+
+    def _plan(self, lengths: Sequence[int], token_budget: int) -> list[list[int]]:
+        """Everybody's batches: as few rounds as the budget needs, and as small as these rounds allow."""
+        plan = plan_batches(lengths, token_budget)
+        wanted = -(-len(plan) // self.size) * self.size
+        smallest = -(-sum(lengths) // wanted)
+        for slack in _SLACKS if self.size > 1 else ():
+            smaller = plan_batches(lengths, min(token_budget, int(slack * smallest)))
+            if len(smaller) <= wanted:
+                return smaller
+        return plan
 
     def average_gradients(self, model: Any) -> None:
         """Where each process has a copy: the mean of all gradients in every one of them, in one go. Those of

@@ -43,6 +43,7 @@ from kernel_core.config import TrainConfig
 from kernel_core.errors import ConfigError
 from kernel_core.learn.batch import Row
 from kernel_core.learn.layers import decoder_layers
+from kernel_core.learn.parcel import Parcel
 from kernel_core.learn.share import Share
 from kernel_core.learn.update import UpdateReport, keep_master_weights, new_optimiser, update
 from kernel_core.policy.torch_policy import TorchPolicy
@@ -151,7 +152,7 @@ class Team:
 
     def update(self, rows: Sequence[Row]) -> UpdateReport:
         """One update by the whole team; the trainer's policy has the new weights afterwards."""
-        _tell(("update", list(rows)))
+        _tell(("update", Parcel.wrap(rows)))
         report = self._member.update(rows)
         if report.num_optimiser_steps and not self._share.has_copy:
             self._has_moments = True
@@ -237,7 +238,7 @@ def _follow(folder: Path, rank: int, port: int, has_copy: bool) -> None:
             case "hold":
                 member.hold(with_it)
             case "update":
-                member.update(with_it)
+                member.update(with_it.unwrap())
             case "give":
                 member.give(None)
             case "moments":

@@ -1,5 +1,8 @@
 """Two processes over gloo: the same update as one alone, and state that any number goes on from."""
 
+import pickle
+from dataclasses import fields
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +12,7 @@ from hypothesis import strategies as st
 from kernel_core.config import MismatchConfig, PolicyConfig, RolloutConfig, SamplingConfig, TrainConfig
 from kernel_core.learn import checkpoint
 from kernel_core.learn.batch import Row
+from kernel_core.learn.parcel import Parcel
 from kernel_core.learn.share import Share
 from kernel_core.learn.team import Team
 from kernel_core.learn.update import new_optimiser, update
@@ -46,11 +50,47 @@ def test_shares_hold_every_row_once_and_are_equally_many(lengths, size):
     assert counted == list(range(len(lengths)))
 
 
-@given(st.lists(st.integers(1, 60), min_size=1, max_size=40), st.integers(1, 8))
-def test_no_share_is_larger_than_another_by_more_than_the_longest_row(lengths, size):
-    shares = [Share(rank, size).of(lengths, 128) for rank in range(size)]
-    tokens = [sum(lengths[row] for members, counts in share if counts for row in members) for share in shares]
-    assert max(tokens) - min(tokens) <= max(lengths)
+@st.composite
+def row(draw):
+    prompt, answer = draw(st.integers(0, 5)), draw(st.integers(0, 5))
+    numbers = st.none() | st.just(np.linspace(-1, 0, answer, dtype=np.float32))
+    return Row(
+        np.arange(prompt, dtype=np.int32),
+        np.arange(10, 10 + answer, dtype=np.int32),
+        draw(st.floats(-2, 2)),
+        draw(numbers),
+        conversation=draw(st.integers(0, 9)),
+        kept=draw(st.booleans()),
+        importance=draw(numbers),
+    )
+
+
+@given(st.lists(row(), max_size=6))
+def test_rows_arrive_as_they_were_sent(rows):
+    arrived = pickle.loads(pickle.dumps(Parcel.wrap(rows))).unwrap()
+    assert len(arrived) == len(rows)
+    for one, other in zip(arrived, rows, strict=True):
+        for field in fields(Row):
+            sent, got = getattr(other, field.name), getattr(one, field.name)
+            assert type(got) is type(sent)
+            if isinstance(sent, np.ndarray):
+                assert got.dtype == sent.dtype
+                assert got.tolist() == sent.tolist()
+            else:
+                assert got == sent
+
+
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=300), st.integers(1, 8))
+def test_shares_cost_about_the_same_padding_included(lengths, size):
+    def cost(share):
+        return [len(members) * max(lengths[row] for row in members) for members, _ in share]
+
+    alone = cost(Share().of(lengths, 512))
+    shares = [cost(Share(rank, size).of(lengths, 512)) for rank in range(size)]
+    assert all(tokens <= 512 for share in shares for tokens in share)
+    rounds = max(1, -(-len(alone) // size))
+    assert {len(share) for share in shares} == {rounds}
+    assert max(map(sum, shares)) <= 1.25 * sum(alone) / size + rounds * max(lengths)
 
 
 @pytest.mark.slow

@@ -1,0 +1,62 @@
+"""A caged process has so much time to answer; a judge that is busy, or waits for others, is not its fault."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[2]
+SCRIPT = """
+import json, os, sys, tempfile, time
+from pathlib import Path
+
+os.environ["TRITON_INTERPRET"] = "1"
+from kernel_core.config import GymConfig
+from kernel_core.gym import judge_process, runner
+from kernel_core.gym.bench import HostBench
+from kernel_core.gym.claims import Loaded, NotLoaded
+from kernel_core.gym.delivery import load_header
+from kernel_core.gym.reference import Reference
+from kernel_core.gym.runs import Died
+from kernel_core.gym.zygote import Zygote
+from kernel_core.problems.load import load_file
+
+DEADLINE_S = 2.0
+zygote = Zygote(judge_process._fork_zygote({"runner": runner.run}, ()))
+problem = load_file(Path("tests/exploits/problems/softmax_rows.py"))
+reference = Reference(problem, problem.cpu_constants)
+with tempfile.TemporaryDirectory() as base:
+    Path(base).chmod(0o711)
+    bench = HostBench(GymConfig(workers=1, deadline_s=DEADLINE_S), zygote, base)
+    for seconds_before, source in json.loads(sys.argv[1]):
+        with bench.converse("runner") as talk:
+            time.sleep(seconds_before)
+            header, arena = load_header(reference, source)
+            begun = time.monotonic()
+            answer = talk.ask(header, (Loaded, NotLoaded), descriptors=(arena.descriptor,))
+            arena.close()
+            said = answer.reason if isinstance(answer, Died) else type(answer.claim).__name__
+            print(json.dumps([said, time.monotonic() - begun]), flush=True)
+"""
+QUICK = "class ModelNew:\n    def to(self, device): return self\n    def __call__(self, x): return x\n"
+ENDLESS = "while True:\n    pass\n"
+
+
+def test_time_runs_only_while_the_process_is_asked() -> None:
+    asked = [[2.5, QUICK], [0.0, ENDLESS], [2.5, ENDLESS]]
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, json.dumps(asked)],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    late, endless, late_and_endless = (json.loads(line) for line in done.stdout.splitlines())
+    assert late[0] == "Loaded"
+    for said, seconds in (endless, late_and_endless):
+        assert said == "no result within 2 s"
+        assert seconds > 1.9
