@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 from typing import Any
 
 _SQLITE_WAITS_MS = 10_000
@@ -12,13 +13,16 @@ def create_app() -> Any:
     """The app, made with the garbage collector off.
 
     A `dojo` command waits for its server, whose start is mostly imports: what they make stays, and looking
-    through it for garbage again and again takes a second.
+    through it for garbage again and again takes a second. Nor does a command with a mistake wait for it:
+    uvicorn heeds a signal once it has started, but up to here nothing was begun that would need an end.
     """
     gc.disable()
+    heeded = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     from prefect.server.api.server import create_app as create_prefects_app
 
     _wait_less_for_sqlite()
     app = create_prefects_app()
+    signal.signal(signal.SIGTERM, heeded)
     gc.freeze()
     gc.enable()
     return app

@@ -1,10 +1,11 @@
-"""What all tests share: a judge, because starting one costs more than most tests, and compiled modules."""
+"""What all tests share: a judge, because starting one costs more than most tests, compiled modules, and how
+they are spread over processes."""
 
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -16,12 +17,26 @@ QUICK = GymConfig(workers=1, trials=1, compile_gate=False)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Where the environment forbids bytecode, each of the many processes that tests start would compile all
-    that it imports: they keep it in a folder that goes with the tests."""
+    """Where the environment forbids bytecode beside the sources, each of the many processes that tests start
+    would compile all that it imports: they keep it in pytest's own cache, for the next time too."""
     if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
-        folder = tempfile.TemporaryDirectory(prefix="bytecode-")
-        os.environ["PYTHONPYCACHEPREFIX"] = folder.name
-        config.add_cleanup(folder.cleanup)
+        os.environ["PYTHONPYCACHEPREFIX"] = str(config.cache.mkdir("bytecode"))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """`--dist loadfile` gives a process whole folders: the server or the judges that the files of a folder
+    share are started once. Large folders come first, files outside of them level the end."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByFolder(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            folder, _, _ = nodeid.partition("::")[0].removeprefix("tests/").rpartition("/")
+            return folder or super()._split_scope(nodeid)
+
+    return ByFolder(config, log)
 
 
 @pytest.fixture(scope="session")

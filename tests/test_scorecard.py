@@ -30,7 +30,8 @@ CONFIG = EvaluateConfig(
     samples_per_problem=NUM_SAMPLES,
     # A batch of two conversations makes every problem a part of its own.
     rollout=RolloutConfig(turns=NUM_TURNS, exemplars=0, sampling=SamplingConfig(batch_size=NUM_SAMPLES)),
-    gym=GymConfig(workers=1, trials=1),
+    # As the judge that all tests share.
+    gym=GymConfig(workers=1, trials=1, compile_gate=False),
 )
 
 
@@ -57,9 +58,8 @@ def assert_equal_but_for_the_wall_clock(folder, other):
 
 
 @pytest.fixture(scope="module")
-def gym():
-    with open_gym(CONFIG.gym) as opened:
-        yield opened
+def gym(quick_gym):
+    return quick_gym
 
 
 @pytest.fixture(scope="module")

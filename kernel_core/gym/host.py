@@ -154,7 +154,6 @@ class _Nursery:
             "OMP_NUM_THREADS": "1",
             "MKL_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
-            "PYTHONDONTWRITEBYTECODE": "1",
         }
         if device == "cpu":
             environment["CUDA_VISIBLE_DEVICES"] = ""

@@ -82,6 +82,7 @@ class HostJudges:
         from kernel_core.gym import judge_process
 
         judge_process.warm_up()
+        _keep_no_more_bytecode()
         self._live = judge_process.live
 
     def seat(self, to_pool: int, place: int) -> None:
@@ -115,6 +116,7 @@ class GpuJudges:
 
         compile_gate.warm_up()
         warm.load_triton_driver()
+        _keep_no_more_bytecode()
         self._pool = pool
         self._live = judge_process.live_on_gpu
         self._lives: dict[int, _Life] = {}
@@ -145,6 +147,13 @@ class GpuJudges:
         if place in self._channels:
             self._channels.pop(place).close()
             self._lives.pop(place).end()
+
+
+def _keep_no_more_bytecode() -> None:
+    """What was imported so far is compiled once for every nursery to come; from here on candidates' modules
+    are imported too."""
+    sys.dont_write_bytecode = True
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
 
 
 @contextlib.contextmanager
@@ -179,6 +188,7 @@ def _serve_compilers(control: socket.socket) -> None:
     from kernel_core.gym import compile_gate
 
     compile_gate.warm_up()
+    _keep_no_more_bytecode()
     while True:
         try:
             message = wire.receive(control, take_descriptors=True)

@@ -1,6 +1,7 @@
 """Our own server: Prefect's, set up for one person at a terminal."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -8,11 +9,13 @@ from pathlib import Path
 import pytest
 
 CONNECTED = """
-import asyncio, sys
+import asyncio, signal, sys
 import sqlalchemy
 from flows.server_app import create_app
 
+signal.signal(signal.SIGTERM, print)
 create_app()
+assert signal.getsignal(signal.SIGTERM) is print, "once it is made, who serves it ends it in order"
 from prefect.server.database.configurations import AioSqliteConfiguration
 
 async def ask():
@@ -22,6 +25,16 @@ async def ask():
             print((await connection.execute(sqlalchemy.text(f"PRAGMA {name}"))).scalar())
 
 asyncio.run(ask())
+"""
+
+UNWANTED = """
+import os, signal, threading
+from flows.server_app import create_app
+
+signal.signal(signal.SIGTERM, print)
+threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM)).start()
+create_app()
+print("made")
 """
 
 
@@ -42,3 +55,10 @@ def test_a_locked_database_is_waited_for_by_seconds_not_a_minute(
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["10000", "wal"], "and all else is as Prefect sets it up"
+
+
+def test_a_server_that_nobody_wants_any_more_ends_before_it_is_made(environment: dict[str, str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", UNWANTED], env=environment, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (-signal.SIGTERM, ""), done.stderr

@@ -18,7 +18,7 @@ REPOSITORY = Path(__file__).parents[2]
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["ingest", "generator_rows=0", "run=empty"], ["generator_rows"]),
+        (["ingest", "generator_rows=0", "decontaminate_against=[]", "run=empty"], ["generator_rows"]),
         (["index", "run=none"], ["no complete snapshot"]),
         (["evaluate", "policy.model=./nowhere", "problems.limit=1"], ["nowhere"]),
         (["evaluate", "checkpoint=nobody"], ["no run 'nobody'"]),
@@ -34,7 +34,8 @@ def test_a_mistake_inside_a_flow_is_one_line(prefect_api, tmp_path, monkeypatch,
 
 
 def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(prefect_api, tmp_path):
-    command = [sys.executable, "-m", "flows.cli", "ingest", "generator_rows=400", "run=cut"]
+    command = [sys.executable, "-m", "flows.cli", "ingest", "generator_rows=100", "run=cut"]
+    command.append("decontaminate_against=[dojo]")
     environment = os.environ | {"PYTHONPATH": str(REPOSITORY), "PREFECT_API_URL": prefect_api}
     process = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True)
     cut = Run(str(tmp_path / "runs"), "cut")

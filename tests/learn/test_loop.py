@@ -3,6 +3,7 @@
 import io
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -160,12 +161,11 @@ def test_a_run_killed_in_any_phase_goes_on_as_if_nothing_had_happened(
 def test_a_kill_between_the_tables_and_the_checkpoint_leaves_no_trace(
     undisturbed, train_config, taught, gym, tmp_path
 ):
-    store = Store(tmp_path)
-    run(train_config, store, taught, gym)
+    expected_store, expected, _ = undisturbed
+    store = Store(shutil.copytree(expected_store.root, tmp_path / "run"))
     last = store.child(checkpoint.folder_of(3))
     last.remove("manifest.json")  # the metrics and tables of step 3 are there, its checkpoint is not
     trainer, reports = run(train_config, store, taught, gym)
-    expected_store, expected, _ = undisturbed
     assert [report.step for report in reports] == [3]
     assert everything(store, trainer.policy) == everything(expected_store, expected.policy)
 
