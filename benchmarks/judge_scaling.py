@@ -37,9 +37,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--work", type=Path, required=True, help="where results are kept")
     parser.add_argument("--gpus", type=int, nargs="*", default=[torch.cuda.device_count(), 1])
-    parser.add_argument(
-        "--warps", type=int, nargs="*", default=[2, 8, 16], help="of the groups' further kernels"
-    )
+    parser.add_argument("--warps", type=int, nargs="*", default=[2, 8], help="of the groups' further kernels")
     parser.add_argument("--write", action="store_true", help="write the table to docs/results")
     arguments = parser.parse_args()
     root = kernelbench_root()
@@ -74,9 +72,16 @@ def _judge(pairs: list[Pair], gpus: int, kept: Path) -> dict[str, Any]:
         "verdicts": {
             pair.name: str(evaluation.verdict) for pair, evaluation in zip(pairs, evaluations, strict=True)
         },
+        "phases_s": _means([evaluation.phases_s for evaluation in evaluations]),
     }
     kept.write_text(json.dumps(found, indent=1))
     return found
+
+
+def _means(phases: list[dict[str, float]]) -> dict[str, float]:
+    """Seconds a candidate."""
+    names = sorted({name for one in phases for name in one})
+    return {name: sum(one.get(name, 0.0) for one in phases) / len(phases) for name in names}
 
 
 def _page(runs: dict[int, dict[str, Any]]) -> list[str]:
@@ -103,6 +108,13 @@ def _page(runs: dict[int, dict[str, Any]]) -> list[str]:
         "",
         f"{most} GPUs judge {ratio:.2f} times as many an hour as {fewest} "
         f"(bar: {BAR:g} for 4). Verdicts are the same for {len(same)} of {count}.",
+        "",
+        f"| phase | seconds a candidate, waiting included, on {fewest} | on {most} |",
+        "|---|---|---|",
+        *(
+            f"| {name} | {seconds:.2f} | {runs[most]['phases_s'].get(name, 0.0):.2f} |"
+            for name, seconds in runs[fewest]["phases_s"].items()
+        ),
     ]
 
 
