@@ -9,9 +9,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import secrets
-import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
@@ -36,7 +36,7 @@ from kernel_core.gym.reference import Reference, Trial, outline
 from kernel_core.gym.runs import Answer, Conversation, Died, describe
 from kernel_core.gym.stopwatch import Stopwatch
 from kernel_core.gym.timed_calls import arena_bytes
-from kernel_core.gym.turns import Room
+from kernel_core.gym.turns import Room, Ticket
 from kernel_core.gym.witness import replay_times, weigh_times
 from kernel_core.records import Evaluation
 from kernel_core.store import Store
@@ -90,7 +90,6 @@ class CudaJudge(Judge):
         self._arenas = ArenaPool()
         self._kept_bytes = int(_KEPT_SHARE * total_bytes)
         self._outlines: dict[str, Trial] = {}
-        self._baseline_locks: dict[str, threading.Lock] = {}
         self._draws: OrderedDict[str, list[tuple[str, Draw]]] = OrderedDict()
         self._groups: OrderedDict[str, list[int]] = OrderedDict()
 
@@ -123,10 +122,9 @@ class CudaJudge(Judge):
             if request.seed is None:
                 seed = self._group_seed(reference.key)
             like = self._outline(reference, seed)
-        with case.phase("baseline"):
-            baseline = self._baseline(reference, like)
+            coming = self._coming_baseline(reference, like)
         try:
-            self._decide_in_room(reference, like, baseline, seed, case)
+            self._decide_in_room(reference, like, coming, seed, case)
         finally:
             self._clear_away(case)
             case.keep_memory(())
@@ -134,14 +132,14 @@ class CudaJudge(Judge):
             raise _TooLittleMemory(case.detail)
 
     def _decide_in_room(
-        self, reference: Reference, like: Trial, baseline: Baseline, seed: int, case: Case
+        self, reference: Reference, like: Trial, coming: Future[Baseline], seed: int, case: Case
     ) -> None:
         case.arena_bytes = arena_bytes(like)
         case.needs_bytes = self._needed_bytes(reference, like, _FOOTPRINT)
         is_heavy = reference.weight_bytes > _HEAVY_BYTES
         if is_heavy:
             self._take_room(case)
-        clocked = self._try_and_clock(reference, like, baseline, seed, case)
+        clocked = self._try_and_clock(reference, like, coming, seed, case)
         if not is_heavy:
             # While the trace is compiled again, others may have the memory.
             self._clear_away(case)
@@ -155,15 +153,17 @@ class CudaJudge(Judge):
                 replayed_ms = self._replay(reference, clocked, seed, case)
             if replayed_ms is None:
                 return
-        self._stopwatch.conclude(clocked, baseline, reference, like, replayed_ms, case)
+        self._stopwatch.conclude(clocked, coming.result(), reference, like, replayed_ms, case)
 
     def _try_and_clock(
-        self, reference: Reference, like: Trial, baseline: Baseline, seed: int, case: Case
+        self, reference: Reference, like: Trial, coming: Future[Baseline], seed: int, case: Case
     ) -> Clocked | None:
         with self._runner(case) as talk:
             if not self._try_all(talk, reference, seed, case):
                 return None
             hidden = self._hidden_trials(reference, like, seed, case)
+            with case.phase("baseline"):
+                baseline = coming.result()
             return self._stopwatch.clock(talk, reference, like, hidden, case, baseline)
 
     @contextlib.contextmanager
@@ -236,23 +236,31 @@ class CudaJudge(Judge):
 
     # The reference's time -------------------------------------------------------------------------
 
-    def _baseline(self, reference: Reference, like: Trial) -> Baseline:
-        """Measured once, the way a candidate is: in a process of its own, by both clocks."""
+    def _coming_baseline(self, reference: Reference, like: Trial) -> Future[Baseline]:
+        """Measured once, the way a candidate is, in a process of its own by both clocks, while candidates of
+        the problem begin. Its place in the queue for memory is before theirs, so none that has memory waits
+        for one that has not."""
+
+        def begin() -> Callable[[], Baseline]:
+            work_bytes = int(_SLACK * reference.work_bytes) + 3 * reference.weight_bytes
+            ticket = self._room.queue(self._all_but_one(arena_bytes(like) + work_bytes))
+            return functools.partial(self._measure_in_room, ticket, reference, like)
+
+        if not self._room.is_all_mine():
+            return self._baselines.coming(reference, begin)
+        # Who has all the room waits for nobody who wants some.
         known = self._baselines.get(reference)
-        if known is not None:
-            return known
-        with self._lock:
-            lock = self._baseline_locks.setdefault(reference.key, threading.Lock())
-        # Who has all the room does not wait for somebody who wants some.
-        with contextlib.nullcontext() if self._room.is_all_mine() else lock:
-            known = self._baselines.get(reference)
-            if known is None:
-                work_bytes = int(_SLACK * reference.work_bytes) + 3 * reference.weight_bytes
-                with self._room.take(self._all_but_one(arena_bytes(like) + work_bytes)):
-                    self._arenas.shrink(self._room.free_bytes)
-                    known = self._measure_baseline(reference, like)
-                self._baselines.put(reference, known)
-            return known
+        if known is None:
+            known = self._measure_baseline(reference, like)
+            self._baselines.put(reference, known)
+        done: Future[Baseline] = Future()
+        done.set_result(known)
+        return done
+
+    def _measure_in_room(self, ticket: Ticket, reference: Reference, like: Trial) -> Baseline:
+        with self._room.enter(ticket):
+            self._arenas.shrink(self._room.free_bytes)
+            return self._measure_baseline(reference, like)
 
     def _needed_bytes(self, reference: Reference, like: Trial, footprint: float) -> int:
         """Memory for a candidate at work: arena, what it makes itself, what is expected of it, and weights

@@ -137,3 +137,42 @@ def test_a_thread_that_has_room_does_not_wait_for_itself() -> None:
         pass
     with room.take(10):
         assert room.is_all_mine()
+
+
+def test_a_place_in_the_queue_is_kept_for_who_comes_later() -> None:
+    room = Room(10)
+    first = _Holder(lambda: room.take(6))
+    first.wait()
+    ticket = room.queue(8)
+    behind = _Holder(lambda: room.take(1))
+    first.end()
+    assert not behind.has_it.wait(0.1)
+    owner = _Holder(lambda: room.enter(ticket))
+    owner.wait()
+    behind.wait()
+    owner.end()
+    behind.end()
+    assert room.free_bytes == 10
+
+
+def test_who_has_room_and_waits_for_one_queued_before_him_never_waits_for_ever() -> None:
+    """As candidates do for their reference's time, with any number of problems and candidates."""
+    room, done = Room(10), []
+
+    def judge(problem: int) -> None:
+        ticket = room.queue(1 + problem % 10)
+        measured = threading.Event()
+
+        def measure() -> None:
+            with room.enter(ticket):
+                time.sleep(0.001)
+            measured.set()
+
+        threading.Thread(target=measure, daemon=True).start()
+        with room.take(1 + (7 * problem) % 10):
+            assert measured.wait(WAIT_S)
+        done.append(problem)
+
+    with ThreadPoolExecutor(12) as pool:
+        list(pool.map(judge, range(200)))
+    assert sorted(done) == list(range(200))
