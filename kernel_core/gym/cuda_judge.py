@@ -10,7 +10,7 @@ import contextlib
 import functools
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
@@ -18,25 +18,25 @@ from typing import Any
 import torch
 
 from kernel_core.config import GymConfig
-from kernel_core.errors import GymUnavailable, NotAProblem
+from kernel_core.errors import GymUnavailable
 from kernel_core.gym.baselines import Baseline, Baselines
 from kernel_core.gym.bench import Bench
 from kernel_core.gym.builds import Builder
 from kernel_core.gym.case import Case
-from kernel_core.gym.claims import BuildFailed, DeviceWork, Failure, Loaded, NotLoaded, Sources
-from kernel_core.gym.clock import Clocked, contradicts, summarize
-from kernel_core.gym.delivery import load_header
-from kernel_core.gym.device_memory import ArenaPool
+from kernel_core.gym.claims import BuildFailed, DeviceWork, Sources
+from kernel_core.gym.clock import Clocked, contradicts
+from kernel_core.gym.device_memory import ArenaPool, TooLittleMemory
 from kernel_core.gym.echo import library_works
 from kernel_core.gym.gpu import Gpu, describe_platform
 from kernel_core.gym.inputs import Draw
 from kernel_core.gym.judge import KEPT_PROBLEMS, Judge, keep, shrink
 from kernel_core.gym.protocol import JudgeRequest
 from kernel_core.gym.reference import Reference, Trial, outline
-from kernel_core.gym.runs import Answer, Conversation, Died, describe
+from kernel_core.gym.reference_clock import ReferenceClock
+from kernel_core.gym.runs import Conversation
 from kernel_core.gym.stopwatch import Stopwatch
 from kernel_core.gym.timed_calls import arena_bytes
-from kernel_core.gym.turns import Room, Ticket
+from kernel_core.gym.turns import Room
 from kernel_core.gym.witness import replay_times, weigh_times
 from kernel_core.records import Evaluation
 from kernel_core.store import Store
@@ -54,23 +54,11 @@ _FOOTPRINT, _FOOTPRINT_OF_ECHOES = 0.6, 1.6
 """Memory that a pass may need beside its arena and its weights, in units of inputs and outputs; where the
 library works too, a replay keeps inputs and outputs to compare with. Who needs more and does not find it is
 judged again with nobody beside it."""
-_SLACK = 1.1
-"""What a reference takes in a process of its own, to what it takes here."""
 _HEAVY_BYTES = 1 << 29
 """Larger weights are promised room before they are handed over, and as long as there is a copy of them."""
 _GROUP = 16
 """Candidates of one problem that share secret inputs."""
-_AS_CANDIDATE = {
-    "eager": "\n\nModelNew = Model\n",
-    "compile": "\n\ndef ModelNew(*arguments):\n    return torch.compile(Model(*arguments))\n",
-}
 _MOST_BUILDS = 8
-_COMPILE_DEADLINE_S = 120.0
-"""Beyond the usual one, for `torch.compile`."""
-
-
-class _TooLittleMemory(Exception):
-    """A process found the GPU's memory full, maybe of others' work."""
 
 
 class CudaJudge(Judge):
@@ -82,12 +70,15 @@ class CudaJudge(Judge):
         self._gpu = Gpu()
         self.platform = describe_platform(self._gpu)
         self._stopwatch = Stopwatch(config, bench, self._gpu)
-        self._baselines = Baselines(store, self.platform, config.baseline)
         total_bytes = self._gpu.total_bytes
         # What torch holds back for itself would be missing to the candidates.
         torch.cuda.set_per_process_memory_fraction(_TORCH_SHARE)
         self._room = Room(int(_ROOM_SHARE * total_bytes))
         self._arenas = ArenaPool()
+        baselines = Baselines(store, self.platform, config.baseline)
+        self._reference_clock = ReferenceClock(
+            config, bench, self._stopwatch, baselines, self._room, self._arenas
+        )
         self._kept_bytes = int(_KEPT_SHARE * total_bytes)
         self._outlines: dict[str, Trial] = {}
         self._draws: OrderedDict[str, list[tuple[str, Draw]]] = OrderedDict()
@@ -98,7 +89,7 @@ class CudaJudge(Judge):
 
         Candidates without a seed of their own share their problem's for a while.
         """
-        with contextlib.suppress(torch.cuda.OutOfMemoryError, _TooLittleMemory):
+        with contextlib.suppress(torch.cuda.OutOfMemoryError, TooLittleMemory):
             return super().evaluate(request, seed)
         torch.cuda.empty_cache()
         with self._room.take(self._room.num_bytes):
@@ -107,7 +98,7 @@ class CudaJudge(Judge):
             torch.cuda.set_per_process_memory_fraction(_TORCH_SHARE_ALONE)
             try:
                 return super().evaluate(request, seed)
-            except (torch.cuda.OutOfMemoryError, _TooLittleMemory) as error:
+            except (torch.cuda.OutOfMemoryError, TooLittleMemory) as error:
                 raise GymUnavailable(
                     f"the GPU has too little memory for {request.problem.id} ({error}); use one with more, "
                     "or smaller sizes (--set)"
@@ -122,14 +113,14 @@ class CudaJudge(Judge):
             if request.seed is None:
                 seed = self._group_seed(reference.key)
             like = self._outline(reference, seed)
-            coming = self._coming_baseline(reference, like)
+            coming = self._reference_clock.coming(reference, like)
         try:
             self._decide_in_room(reference, like, coming, seed, case)
         finally:
             self._clear_away(case)
             case.keep_memory(())
         if case.ran_out_of_memory and not self._room.is_all_mine():
-            raise _TooLittleMemory(case.detail)
+            raise TooLittleMemory(case.detail)
 
     def _decide_in_room(
         self, reference: Reference, like: Trial, coming: Future[Baseline], seed: int, case: Case
@@ -234,64 +225,12 @@ class CudaJudge(Judge):
         with case.phase("expected"):
             return [self._trial(reference, seed, f"timed {i}", "own") for i in range(count)]
 
-    # The reference's time -------------------------------------------------------------------------
-
-    def _coming_baseline(self, reference: Reference, like: Trial) -> Future[Baseline]:
-        """Measured once, the way a candidate is, in a process of its own by both clocks, while candidates of
-        the problem begin. Its place in the queue for memory is before theirs, so none that has memory waits
-        for one that has not."""
-
-        def begin() -> Callable[[], Baseline]:
-            work_bytes = int(_SLACK * reference.work_bytes) + 3 * reference.weight_bytes
-            ticket = self._room.queue(self._all_but_one(arena_bytes(like) + work_bytes))
-            return functools.partial(self._measure_in_room, ticket, reference, like)
-
-        if not self._room.is_all_mine():
-            return self._baselines.coming(reference, begin)
-        # Who has all the room waits for nobody who wants some.
-        known = self._baselines.get(reference)
-        if known is None:
-            known = self._measure_baseline(reference, like)
-            self._baselines.put(reference, known)
-        done: Future[Baseline] = Future()
-        done.set_result(known)
-        return done
-
-    def _measure_in_room(self, ticket: Ticket, reference: Reference, like: Trial) -> Baseline:
-        with self._room.enter(ticket):
-            self._arenas.shrink(self._room.free_bytes)
-            return self._measure_baseline(reference, like)
-
     def _needed_bytes(self, reference: Reference, like: Trial, footprint: float) -> int:
         """Memory for a candidate at work: arena, what it makes itself, what is expected of it, and weights
         (handed over, its own, a trace's)."""
         expected = sum(one.value.numel() * one.value.element_size() for one in like.expected)
         wanted = arena_bytes(like) + int(footprint * like.num_bytes) + expected + 3 * reference.weight_bytes
-        return self._all_but_one(wanted)
-
-    def _all_but_one(self, num_bytes: int) -> int:
-        """So much at most: all that there is belongs to those who are judged again."""
-        return min(num_bytes, self._room.num_bytes - 1)
-
-    def _measure_baseline(self, reference: Reference, like: Trial) -> Baseline:
-        with contextlib.ExitStack() as stack:
-            with self._bench.share():
-                bed = stack.enter_context(self._arenas.lend(arena_bytes(like)))
-            talk = stack.enter_context(self._bench.converse("runner"))
-            with self._bench.share():
-                source = reference.source + _AS_CANDIDATE[self._config.baseline]
-                header, arena = load_header(reference, source)
-            if self._config.baseline == "compile":
-                talk.allow(_COMPILE_DEADLINE_S)
-            descriptors = (arena.descriptor,)
-            answer = talk.ask(header, (Loaded, NotLoaded), descriptors=descriptors, turn=self._bench.share)
-            arena.close()
-            if not (isinstance(answer, Answer) and isinstance(answer.claim, Loaded)):
-                raise _cannot_time(reference, answer)
-            clocked = self._stopwatch.calls(talk, reference, like, [], bed)
-        if not isinstance(clocked, Clocked):
-            raise _cannot_time(reference, clocked)
-        return Baseline(timing=summarize(clocked), overhead_ms=clocked.overhead_ms)
+        return self._room.below_all(wanted)
 
     # What is kept ---------------------------------------------------------------------------------
 
@@ -355,10 +294,3 @@ def _in_doubt(clocked: Clocked, works: Sequence[DeviceWork]) -> bool:
     between its kernels and the library's, or against what its process claims, is measured alone."""
     shared = any(not work.own for work in works)
     return shared or contradicts(clocked, sum(work.device_ms for work in works))
-
-
-def _cannot_time(reference: Reference, outcome: Answer | Died | Failure | str) -> Exception:
-    claim = outcome.claim if isinstance(outcome, Answer) else outcome
-    if isinstance(claim, Failure) and claim.ran_out_of_memory:
-        return _TooLittleMemory(describe(outcome))
-    return NotAProblem(f"the reference of {reference.problem.id} cannot be timed: {describe(outcome)}")

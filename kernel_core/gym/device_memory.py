@@ -41,6 +41,10 @@ class _Access(ctypes.Structure):
     _fields_ = (("location", _Location), ("flags", ctypes.c_int))
 
 
+class TooLittleMemory(Exception):
+    """A process found the GPU's memory full, maybe of others' work."""
+
+
 class DeviceArena:
     """Memory of the current GPU. Made by the judge, or opened by a runner from a descriptor."""
 

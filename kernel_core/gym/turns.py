@@ -100,6 +100,10 @@ class Room:
                 self._taken -= ticket.num_bytes
                 self._changed.notify_all()
 
+    def below_all(self, num_bytes: int) -> int:
+        """So much at most; everything is for those who are to be alone."""
+        return min(num_bytes, self.num_bytes - 1)
+
     @property
     def free_bytes(self) -> int:
         """Promised to nobody."""

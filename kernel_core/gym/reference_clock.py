@@ -1,0 +1,101 @@
+"""How long a problem's reference takes: measured as a candidate is, while the problem's candidates begin."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from kernel_core.config import GymConfig
+from kernel_core.errors import NotAProblem
+from kernel_core.gym.baselines import Baseline, Baselines
+from kernel_core.gym.bench import Bench
+from kernel_core.gym.claims import Failure, Loaded, NotLoaded
+from kernel_core.gym.clock import Clocked, summarize
+from kernel_core.gym.delivery import load_header
+from kernel_core.gym.device_memory import ArenaPool, TooLittleMemory
+from kernel_core.gym.reference import Reference, Trial
+from kernel_core.gym.runs import Answer, Died, describe
+from kernel_core.gym.stopwatch import Stopwatch
+from kernel_core.gym.timed_calls import arena_bytes
+from kernel_core.gym.turns import Room, Ticket
+
+_AS_CANDIDATE = {
+    "eager": "\n\nModelNew = Model\n",
+    "compile": "\n\ndef ModelNew(*arguments):\n    return torch.compile(Model(*arguments))\n",
+}
+_COMPILE_DEADLINE_S = 120.0
+"""Beyond the usual one, for `torch.compile`."""
+_SLACK = 1.1
+"""What a reference takes in a process of its own, to what it takes in its judge's."""
+
+
+class ReferenceClock:
+    """Each reference is measured once, by both clocks, in a process of its own."""
+
+    def __init__(
+        self,
+        config: GymConfig,
+        bench: Bench,
+        stopwatch: Stopwatch,
+        baselines: Baselines,
+        room: Room,
+        arenas: ArenaPool,
+    ) -> None:
+        self._how = config.baseline
+        self._bench = bench
+        self._stopwatch = stopwatch
+        self._baselines = baselines
+        self._room = room
+        self._arenas = arenas
+
+    def coming(self, reference: Reference, like: Trial) -> Future[Baseline]:
+        """Its baseline, maybe later. Its place in the queue for memory is before that of who asks, so none
+        that has memory waits for one that has not; who has all of it waits for nobody."""
+
+        def begin() -> Callable[[], Baseline]:
+            work_bytes = int(_SLACK * reference.work_bytes) + 3 * reference.weight_bytes
+            ticket = self._room.queue(self._room.below_all(arena_bytes(like) + work_bytes))
+            return functools.partial(self._measure_in_room, ticket, reference, like)
+
+        if not self._room.is_all_mine():
+            return self._baselines.coming(reference, begin)
+        known = self._baselines.get(reference)
+        if known is None:
+            known = self._measure(reference, like)
+            self._baselines.put(reference, known)
+        done: Future[Baseline] = Future()
+        done.set_result(known)
+        return done
+
+    def _measure_in_room(self, ticket: Ticket, reference: Reference, like: Trial) -> Baseline:
+        with self._room.enter(ticket):
+            self._arenas.shrink(self._room.free_bytes)
+            return self._measure(reference, like)
+
+    def _measure(self, reference: Reference, like: Trial) -> Baseline:
+        with contextlib.ExitStack() as stack:
+            with self._bench.share():
+                bed = stack.enter_context(self._arenas.lend(arena_bytes(like)))
+            talk = stack.enter_context(self._bench.converse("runner"))
+            with self._bench.share():
+                header, arena = load_header(reference, reference.source + _AS_CANDIDATE[self._how])
+            if self._how == "compile":
+                talk.allow(_COMPILE_DEADLINE_S)
+            descriptors = (arena.descriptor,)
+            answer = talk.ask(header, (Loaded, NotLoaded), descriptors=descriptors, turn=self._bench.share)
+            arena.close()
+            if not (isinstance(answer, Answer) and isinstance(answer.claim, Loaded)):
+                raise _cannot_time(reference, answer)
+            clocked = self._stopwatch.calls(talk, reference, like, [], bed)
+        if not isinstance(clocked, Clocked):
+            raise _cannot_time(reference, clocked)
+        return Baseline(timing=summarize(clocked), overhead_ms=clocked.overhead_ms)
+
+
+def _cannot_time(reference: Reference, outcome: Answer | Died | Failure | str) -> Exception:
+    claim = outcome.claim if isinstance(outcome, Answer) else outcome
+    if isinstance(claim, Failure) and claim.ran_out_of_memory:
+        return TooLittleMemory(describe(outcome))
+    return NotAProblem(f"the reference of {reference.problem.id} cannot be timed: {describe(outcome)}")
