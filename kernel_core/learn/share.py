@@ -12,7 +12,7 @@ import torch.distributed as dist
 from kernel_core.learn.batch import plan_batches
 
 T = TypeVar("T")
-_SLACKS = (1.005, 1.01, 1.02, 1.05, 1.1, 1.2, 1.5, 2.0)
+_SLACKS = (1.005, 1.01, 1.02, 1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0)
 """How much larger than their mean batches have to be, tried from the best to the worst."""
 
 
