@@ -80,17 +80,26 @@ def test_rows_arrive_as_they_were_sent(rows):
                 assert got == sent
 
 
-@given(st.lists(st.integers(20, 60), min_size=1, max_size=300), st.integers(1, 8))
-def test_shares_cost_about_the_same_padding_included(lengths, size):
-    shares = [
+def costs_of(lengths, size, budget):
+    """Of each process's batches, the tokens, padding included."""
+    return [
         [len(members) * max(lengths[row] for row in members) for members, _ in share]
-        for share in (Share(rank, size).of(lengths, 512) for rank in range(size))
+        for share in (Share(rank, size).of(lengths, budget) for rank in range(size))
     ]
-    assert all(tokens <= 512 for share in shares for tokens in share)
-    rounds = len(shares[0])
-    alone = len(Share().of(lengths, 512))
-    assert rounds == -(-alone // size), "no more batches than the budget needs"
-    assert max(map(sum, shares)) <= 1.2 * sum(lengths) / size + 2 * rounds * max(lengths)
+
+
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=100), st.integers(1, 8))
+def test_shares_keep_the_budget_and_need_no_more_rounds_than_it_does(lengths, size):
+    costs = costs_of(lengths, size, 128)
+    assert all(tokens <= 128 for share in costs for tokens in share)
+    assert len(costs[0]) == -(-len(costs_of(lengths, 1, 128)[0]) // size)
+
+
+@pytest.mark.parametrize("size", [2, 4, 8])
+def test_shares_of_a_step_cost_about_the_same(size):
+    lengths = np.random.default_rng(0).integers(500, 850, 1024).tolist()
+    costs = [sum(share) for share in costs_of(lengths, size, 65_536)]
+    assert max(costs) <= 1.06 * sum(lengths) / size, costs
 
 
 @pytest.mark.slow
