@@ -39,6 +39,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return ByFolder(config, log)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    """The tensors here are too small to share among threads, and other tests have the other cores."""
+    import torch
+
+    torch.set_num_threads(1)
+
+
 @pytest.fixture(scope="session")
 def quick_gym() -> Iterator[Gym]:
     """One judge that tries a candidate once and compiles nothing for a GPU."""

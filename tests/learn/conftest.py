@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
 
 from kernel_core.config import (
     ColdStartConfig,
@@ -36,15 +35,6 @@ ROLLOUT = RolloutConfig(
     prompt_budget=700,
     sampling=SamplingConfig(temperature=0.7, max_new_tokens=200, batch_size=16),
 )
-
-
-@pytest.fixture(scope="session", autouse=True)
-def one_thread():
-    """The models here are too small to share among threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")
