@@ -6,10 +6,7 @@ A kept baseline counts only for the machine it was measured on, and its interval
 from __future__ import annotations
 
 import logging
-import threading
 from collections import OrderedDict
-from collections.abc import Callable
-from concurrent.futures import Future
 
 from pydantic import ValidationError
 
@@ -48,44 +45,6 @@ class Baselines:
         self._platform = platform
         self._how = how
         self._known: OrderedDict[str, Baseline] = OrderedDict()
-        self._coming: dict[str, Future[Baseline]] = {}
-        self._lock = threading.Lock()
-
-    def coming(self, reference: Reference, begin: Callable[[], Callable[[], Baseline]]) -> Future[Baseline]:
-        """A baseline, or what it will be when it is measured, or why it cannot be.
-
-        Where nobody is at it, `begin` is called now, and what it gives measures in a thread of its own. What
-        failed is tried again for whoever asks afterwards.
-        """
-        with self._lock:
-            coming = self._coming.get(reference.key)
-            if coming is not None:
-                return coming
-            coming, known = Future(), self.get(reference)
-            if known is not None:
-                coming.set_result(known)
-                return coming
-            self._coming[reference.key] = coming
-            job = (reference, begin(), coming)
-            threading.Thread(target=self._measure, args=job, daemon=True).start()
-            return coming
-
-    def _measure(
-        self, reference: Reference, measure: Callable[[], Baseline], coming: Future[Baseline]
-    ) -> None:
-        try:
-            baseline = measure()
-            self.put(reference, baseline)
-        except BaseException as error:
-            self._forget(reference)
-            coming.set_exception(error)
-        else:
-            self._forget(reference)
-            coming.set_result(baseline)
-
-    def _forget(self, reference: Reference) -> None:
-        with self._lock:
-            del self._coming[reference.key]
 
     def get(self, reference: Reference) -> Baseline | None:
         """What is known of a reference's time; a file that cannot be read is measured again."""

@@ -11,7 +11,6 @@ import functools
 import secrets
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
@@ -113,9 +112,10 @@ class CudaJudge(Judge):
             if request.seed is None:
                 seed = self._group_seed(reference.key)
             like = self._outline(reference, seed)
-            coming = self._reference_clock.coming(reference, like)
+        with case.phase("baseline"):
+            baseline = self._reference_clock.baseline(reference, like)
         try:
-            self._decide_in_room(reference, like, coming, seed, case)
+            self._decide_in_room(reference, like, baseline, seed, case)
         finally:
             self._clear_away(case)
             case.keep_memory(())
@@ -123,14 +123,14 @@ class CudaJudge(Judge):
             raise TooLittleMemory(case.detail)
 
     def _decide_in_room(
-        self, reference: Reference, like: Trial, coming: Future[Baseline], seed: int, case: Case
+        self, reference: Reference, like: Trial, baseline: Baseline, seed: int, case: Case
     ) -> None:
         case.arena_bytes = arena_bytes(like)
         case.needs_bytes = self._needed_bytes(reference, like, _FOOTPRINT)
         is_heavy = reference.weight_bytes > _HEAVY_BYTES
         if is_heavy:
             self._take_room(case)
-        clocked = self._try_and_clock(reference, like, coming, seed, case)
+        clocked = self._try_and_clock(reference, like, baseline, seed, case)
         if not is_heavy:
             # While the trace is compiled again, others may have the memory.
             self._clear_away(case)
@@ -144,17 +144,15 @@ class CudaJudge(Judge):
                 replayed_ms = self._replay(reference, clocked, seed, case)
             if replayed_ms is None:
                 return
-        self._stopwatch.conclude(clocked, coming.result(), reference, like, replayed_ms, case)
+        self._stopwatch.conclude(clocked, baseline, reference, like, replayed_ms, case)
 
     def _try_and_clock(
-        self, reference: Reference, like: Trial, coming: Future[Baseline], seed: int, case: Case
+        self, reference: Reference, like: Trial, baseline: Baseline, seed: int, case: Case
     ) -> Clocked | None:
         with self._runner(case) as talk:
             if not self._try_all(talk, reference, seed, case):
                 return None
             hidden = self._hidden_trials(reference, like, seed, case)
-            with case.phase("baseline"):
-                baseline = coming.result()
             return self._stopwatch.clock(talk, reference, like, hidden, case, baseline)
 
     @contextlib.contextmanager

@@ -1,11 +1,9 @@
-"""How long a problem's reference takes: measured as a candidate is, while the problem's candidates begin."""
+"""How long a problem's reference takes: measured as a candidate is, for all candidates of the problem."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
-from collections.abc import Callable
-from concurrent.futures import Future
+import threading
 
 from kernel_core.config import GymConfig
 from kernel_core.errors import NotAProblem
@@ -19,7 +17,7 @@ from kernel_core.gym.reference import Reference, Trial
 from kernel_core.gym.runs import Answer, Died, describe
 from kernel_core.gym.stopwatch import Stopwatch
 from kernel_core.gym.timed_calls import arena_bytes
-from kernel_core.gym.turns import Room, Ticket
+from kernel_core.gym.turns import Room
 
 _AS_CANDIDATE = {
     "eager": "\n\nModelNew = Model\n",
@@ -49,30 +47,27 @@ class ReferenceClock:
         self._baselines = baselines
         self._room = room
         self._arenas = arenas
+        self._locks: dict[str, threading.Lock] = {}
+        self._lock = threading.Lock()
 
-    def coming(self, reference: Reference, like: Trial) -> Future[Baseline]:
-        """Its baseline, maybe later. Its place in the queue for memory is before that of who asks, so none
-        that has memory waits for one that has not; who has all of it waits for nobody."""
-
-        def begin() -> Callable[[], Baseline]:
-            work_bytes = int(_SLACK * reference.work_bytes) + 3 * reference.weight_bytes
-            ticket = self._room.queue(self._room.below_all(arena_bytes(like) + work_bytes))
-            return functools.partial(self._measure_in_room, ticket, reference, like)
-
-        if not self._room.is_all_mine():
-            return self._baselines.coming(reference, begin)
+    def baseline(self, reference: Reference, like: Trial) -> Baseline:
+        """What is known, or is found out now: before any candidate of the problem lives, lest one keep the
+        GPU busy behind the reference's back."""
         known = self._baselines.get(reference)
-        if known is None:
-            known = self._measure(reference, like)
-            self._baselines.put(reference, known)
-        done: Future[Baseline] = Future()
-        done.set_result(known)
-        return done
-
-    def _measure_in_room(self, ticket: Ticket, reference: Reference, like: Trial) -> Baseline:
-        with self._room.enter(ticket):
-            self._arenas.shrink(self._room.free_bytes)
-            return self._measure(reference, like)
+        if known is not None:
+            return known
+        with self._lock:
+            lock = self._locks.setdefault(reference.key, threading.Lock())
+        # Who has all the room does not wait for somebody who wants some.
+        with contextlib.nullcontext() if self._room.is_all_mine() else lock:
+            known = self._baselines.get(reference)
+            if known is None:
+                work_bytes = int(_SLACK * reference.work_bytes) + 3 * reference.weight_bytes
+                with self._room.take(self._room.below_all(arena_bytes(like) + work_bytes)):
+                    self._arenas.shrink(self._room.free_bytes)
+                    known = self._measure(reference, like)
+                self._baselines.put(reference, known)
+            return known
 
     def _measure(self, reference: Reference, like: Trial) -> Baseline:
         with contextlib.ExitStack() as stack:

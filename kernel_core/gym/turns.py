@@ -46,58 +46,39 @@ class Turns:
                 self._changed.notify_all()
 
 
-class Ticket:
-    """A place in the queue for some memory."""
-
-    def __init__(self, num_bytes: int) -> None:
-        self.num_bytes = num_bytes
-
-
 class Room:
-    """Memory that is promised before it is taken, to one after the other: who needs much would wait for ever
-    if others overtook it."""
+    """Memory that is promised before it is taken."""
 
     def __init__(self, num_bytes: int) -> None:
         self.num_bytes = num_bytes
         self._changed = threading.Condition()
         self._taken = 0
-        self._queue: deque[Ticket] = deque()
+        self._queue: deque[object] = deque()
         self._mine = threading.local()
 
     @contextlib.contextmanager
     def take(self, num_bytes: int) -> Iterator[None]:
-        """Wait until so much is free; what is larger than everything is let in when it is the only one. A
-        thread that has room takes no second one."""
+        """Wait until so much is free; what is larger than everything is let in when it is the only one.
+
+        Nobody is overtaken: who needs much would wait for ever. A thread that has room takes no second one.
+        """
         if getattr(self._mine, "has_room", False):
             yield
             return
-        with self.enter(self.queue(num_bytes)):
-            yield
-
-    def queue(self, num_bytes: int) -> Ticket:
-        """A place for somebody who will come at once: all behind it wait for him."""
-        ticket = Ticket(min(num_bytes, self.num_bytes))
+        num_bytes, me = min(num_bytes, self.num_bytes), object()
         with self._changed:
-            self._queue.append(ticket)
-        return ticket
-
-    @contextlib.contextmanager
-    def enter(self, ticket: Ticket) -> Iterator[None]:
-        """Wait until it is this one's turn, and so much is free."""
-        with self._changed:
-            self._changed.wait_for(
-                lambda: self._queue[0] is ticket and self._taken + ticket.num_bytes <= self.num_bytes
-            )
+            self._queue.append(me)
+            self._changed.wait_for(lambda: self._queue[0] is me and self._taken + num_bytes <= self.num_bytes)
             self._queue.popleft()
-            self._taken += ticket.num_bytes
+            self._taken += num_bytes
             self._changed.notify_all()
-        self._mine.has_room, self._mine.num_bytes = True, ticket.num_bytes
+        self._mine.has_room, self._mine.num_bytes = True, num_bytes
         try:
             yield
         finally:
             self._mine.has_room, self._mine.num_bytes = False, 0
             with self._changed:
-                self._taken -= ticket.num_bytes
+                self._taken -= num_bytes
                 self._changed.notify_all()
 
     def below_all(self, num_bytes: int) -> int:

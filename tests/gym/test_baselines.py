@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -60,36 +58,3 @@ def test_a_damaged_file_is_measured_again(
     with caplog.at_level(logging.WARNING):
         assert Baselines(Store(tmp_path), describe_platform(), "eager").get(reference) is None
     assert "measuring again" in caplog.text
-
-
-def test_one_measures_for_all_who_ask_meanwhile(tmp_path: Path, reference: Reference) -> None:
-    baselines, go, begun = Baselines(Store(tmp_path), describe_platform(), "eager"), threading.Event(), []
-
-    def measure() -> Baseline:
-        assert go.wait(10.0)
-        return BASELINE
-
-    def begin() -> Callable[[], Baseline]:
-        begun.append(threading.current_thread())
-        return measure
-
-    asked = [baselines.coming(reference, begin) for _ in range(3)]
-    assert begun == [threading.current_thread()], "whoever asks first begins, at once"
-    assert not any(one.done() for one in asked)
-    go.set()
-    assert [one.result(10.0) for one in asked] == [BASELINE] * 3
-    assert baselines.coming(reference, begin).result(0.0) == BASELINE
-    later = Baselines(Store(tmp_path), describe_platform(), "eager")
-    assert later.coming(reference, begin).result(0.0) == BASELINE
-    assert len(begun) == 1
-
-
-def test_what_failed_is_measured_again_for_who_asks_afterwards(reference: Reference) -> None:
-    baselines = Baselines(None, describe_platform(), "eager")
-
-    def fail() -> Baseline:
-        raise MemoryError("the GPU is full")
-
-    with pytest.raises(MemoryError, match="full"):
-        baselines.coming(reference, lambda: fail).result(10.0)
-    assert baselines.coming(reference, lambda: lambda: BASELINE).result(10.0) == BASELINE
