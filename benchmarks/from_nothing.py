@@ -56,8 +56,8 @@ The preset `train {preset}`, seed {seed}: {parameters:.1f} M weights, cold start
 on it. Before and after RL the policy answers the same {problems} held-out problems, {samples} conversations
 each. Speed-ups are {kind}.
 
-    python benchmarks/from_nothing.py --work WORK --seed {seed} --stop-after 8.5
-    python benchmarks/from_nothing.py --work WORK --seed {seed} --report --write
+    python benchmarks/from_nothing.py --work WORK {options} --stop-after 8.5   # until it says "done"
+    python benchmarks/from_nothing.py --work WORK {options} --report --write
 
 Machine: {machine}.
 
@@ -179,6 +179,7 @@ def _report(arguments: argparse.Namespace) -> None:
     page = PAGE.format(
         preset=PRESET,
         seed=arguments.seed,
+        options=f"--seed {arguments.seed} --rl-minutes {arguments.rl_minutes:g} --problems {arguments.problems}",
         parameters=json.loads(work.read("parameters.json")) / 1e6,
         problems=before.last.num_problems,
         samples=arguments.samples,
