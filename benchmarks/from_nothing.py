@@ -179,7 +179,10 @@ def _report(arguments: argparse.Namespace) -> None:
     page = PAGE.format(
         preset=PRESET,
         seed=arguments.seed,
-        options=f"--seed {arguments.seed} --rl-minutes {arguments.rl_minutes:g} --problems {arguments.problems}",
+        options=" ".join(
+            f"--{name.replace('_', '-')} {getattr(arguments, name):g}"
+            for name in ("seed", "rl_minutes", "problems")
+        ),
         parameters=json.loads(work.read("parameters.json")) / 1e6,
         problems=before.last.num_problems,
         samples=arguments.samples,
