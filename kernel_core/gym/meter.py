@@ -19,8 +19,10 @@ import torch
 from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpreterBuilder
 
-_SLOW_DOTS = ("float64", "fp64", "ieee", "fp32")
-"""Slowest first; `fp32` are products in TF32."""
+_DOTS = ("ieee", "fp64", "fp32", "fp16", "bf16")
+"""Slowest first; `fp32` are products in TF32. Anything else may be slower still."""
+_PASSES = {"X3": 3, "X6": 6}
+"""Of products whose precision is put together from several."""
 
 
 class OutOfBounds(Exception):
@@ -86,8 +88,8 @@ class Meter:
 
     def saw_dot(self, dtype: str) -> None:
         """All products of a launch count as the slowest of them, lest a small fast one speak for the rest."""
-        slower = [one for one in _SLOW_DOTS if one in (dtype, self.dot_dtype)]
-        self.dot_dtype = slower[0] if slower else dtype
+        seen = [one for one in (self.dot_dtype, dtype) if one]
+        self.dot_dtype = min(seen, key=lambda one: _DOTS.index(one) if one in _DOTS else -1)
 
     def access(
         self, addresses: npt.NDArray[np.uint64], mask: npt.NDArray[np.bool_], item_bytes: int, store: bool
@@ -175,7 +177,8 @@ def _item_bytes(pointers: Any) -> int:
 def _counting_elements(method: Callable[..., Any], meter: Meter) -> Callable[..., Any]:
     def counted(self: Any, *args: Any) -> Any:
         result = method(self, *args)
-        if result.data.dtype.kind == "f":
+        # Numbers in bfloat16 are kept as integers.
+        if result.data.dtype.kind == "f" or result.dtype.scalar.is_floating():
             meter.flops += result.data.size
         return result
 
@@ -188,20 +191,31 @@ def _wrap_dot(builder: Any, meter: Meter) -> None:
     def counted(self: Any, left: Any, right: Any, accumulator: Any, precision: Any, *rest: Any) -> Any:
         *batch, rows, inner = left.data.shape
         work = 2 * int(np.prod(batch, dtype=np.int64)) * rows * inner * right.data.shape[-1]
-        meter.dot_flops += work
-        element = str(left.dtype.scalar)
-        exact = element == "fp32" and "IEEE" in str(precision).upper()
+        element, manner = str(left.dtype.scalar), str(precision).upper()
+        meter.dot_flops += work * next((times for end, times in _PASSES.items() if manner.endswith(end)), 1)
+        exact = element == "fp32" and "IEEE" in manner
         meter.saw_dot("ieee" if exact else element)
         return dot(self, left, right, accumulator, precision, *rest)
 
-    builder.create_dot = counted
+    scaled = builder.create_dot_scaled
+
+    def counted_scaled(self: Any, left: Any, left_scale: Any, kind: Any, right: Any, *rest: Any) -> Any:
+        # Two numbers of four bits share a byte, on either side.
+        inner = 2 * max(left.data.shape[-1], right.data.shape[-2])
+        meter.dot_flops += 2 * left.data.shape[-2] * inner * right.data.shape[-1]
+        meter.saw_dot("bf16")
+        return scaled(self, left, left_scale, kind, right, *rest)
+
+    builder.create_dot, builder.create_dot_scaled = counted, counted_scaled
 
 
 def _counting_reduction(method: Callable[..., Any], meter: Meter) -> Callable[..., Any]:
     def counted(self: Any, values: Any) -> Any:
         before = meter.flops
         result = method(self, values)
-        meter.flops = before + sum(value.handle.data.size for value in values)
+        elements = sum(value.handle.data.size for value in values)
+        # What combines two elements may do more than one operation.
+        meter.flops = max(before + elements, meter.flops)
         return result
 
     return counted

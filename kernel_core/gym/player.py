@@ -16,6 +16,7 @@ from kernel_core.gym.device_image import ImageKernel
 from kernel_core.gym.echo import Launch
 from kernel_core.gym.kernel_use import resources_of
 from kernel_core.gym.native_launch import put_addresses
+from kernel_core.gym.work import written_by
 
 _MAX_ALLOCATION_BYTES = 32 << 30
 _GUARD_BYTES, _GUARD = 4096, 0xA5
@@ -134,6 +135,7 @@ class Player:
         tensors = [tensor for tensor in made if isinstance(tensor, torch.Tensor)]
         for tensor, view in zip(tensors, operation["outputs"], strict=True):
             self._storages.setdefault(view[0], tensor.untyped_storage())
+        for tensor in tensors or written_by(function._schema, args, kwargs):
             for look in self.made:
                 look(tensor)
 

@@ -59,6 +59,10 @@ GPUS = {
 }
 
 
+_RATES = dict.fromkeys(("float16", "bfloat16", "fp16", "bf16"), "half") | {"fp64": "float64"}
+"""What torch and Triton call the types of products, by the names of their rates."""
+
+
 @dataclass(frozen=True, slots=True)
 class EagerTraffic:
     """The reference's works at its own sizes, how much larger they are, and what nobody can avoid."""
@@ -147,7 +151,9 @@ def launch_time_ms(work: Work, gpu: Gpu) -> float:
         work.bytes_distinct / gpu.dram_bytes_per_s,
         work.bytes_accessed / (gpu.dram_bytes_per_s * gpu.l2_over_dram),
     )
-    peak = gpu.dot_flops_per_s.get(work.dot_dtype, gpu.dot_flops_per_s["half"])
+    rates = gpu.dot_flops_per_s
+    # What no rate is known of is as slow as the slowest.
+    peak = rates.get(_RATES.get(work.dot_dtype, work.dot_dtype), min(rates.values()))
     arithmetic_s = work.flops / gpu.flops_per_s + work.dot_flops / peak
     return gpu.launch_ms + 1e3 * max(memory_s, arithmetic_s)
 

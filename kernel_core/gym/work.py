@@ -11,17 +11,19 @@ from torch.utils.flop_counter import flop_registry
 
 from kernel_core.gym.dispatch import LightDispatchMode
 
-_FREE = (
-    "aten::empty",
-    "aten::new_empty",
-    "aten::_local_scalar_dense",
-    "aten::lift",
-    "aten::_unsafe_view",
-    "aten::_reshape_alias",
+_FREE = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"),
+        *("_local_scalar_dense", "lift", "lift_fresh", "_unsafe_view", "_reshape_alias"),
+    )
 )
 
 GATHERS = ("aten::embedding", "aten::gather", "aten::index", "aten::index_select", "aten::take")
 """Operators that read as much of their first input as they write."""
+
+
+_PRODUCTS_OF_COMPLEX = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +67,14 @@ class OperatorCounter(LightDispatchMode):
 def operator_work(function: Any, args: Any, kwargs: dict[str, Any], result: Any) -> Work | None:
     """The work of one operator from the shapes of what goes in and out; None for views and allocation.
 
-    Each input is read once and each output written once. Products and convolutions take their operations
-    from torch's own table of formulas; anything else does one an output element.
+    Each input is read once and each output written once, returned or not. Products and convolutions take
+    their operations from torch's own table of formulas; anything else does one an output element.
     """
     schema = function._schema
-    given, made = _tensors([*args, *kwargs.values()]), _tensors(result)
+    given = _tensors([*args, *kwargs.values()])
+    made = _tensors(result) or written_by(schema, args, kwargs)
     is_view = not schema.is_mutable and any(value.alias_info is not None for value in schema.returns)
-    if schema.name.startswith(_FREE) or not made or is_view:
+    if schema.name in _FREE or not made or is_view:
         return None
     out_bytes = sum(_num_bytes(tensor) for tensor in made)
     if schema.name in GATHERS and given:
@@ -80,6 +83,8 @@ def operator_work(function: Any, args: Any, kwargs: dict[str, Any], result: Any)
         in_bytes = sum(_num_bytes(tensor) for tensor in given)
     formula = flop_registry.get(function._overloadpacket)
     products = int(formula(*args, **kwargs, out_val=result)) if formula is not None else 0
+    if made[0].is_complex():
+        products *= _PRODUCTS_OF_COMPLEX
     elements = 0 if products else sum(tensor.numel() for tensor in (*made, *given[:1])) // 2
     moved = in_bytes + out_bytes
     dtype = str(made[0].dtype).removeprefix("torch.")
@@ -92,6 +97,18 @@ def operator_work(function: Any, args: Any, kwargs: dict[str, Any], result: Any)
         dot_flops=products,
         dot_dtype=dtype if products else "",
     )
+
+
+def written_by(schema: Any, args: Any, kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    """The tensors among an operator's arguments that it writes to: some operators return nothing."""
+    names = (argument.name for argument in schema.arguments)
+    given = dict(zip(names, args, strict=False)) | kwargs
+    return [
+        tensor
+        for argument in schema.arguments
+        if argument.alias_info is not None and argument.alias_info.is_write
+        for tensor in _tensors(given.get(argument.name))
+    ]
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:
