@@ -87,6 +87,7 @@ def _replay_one(
         right = [arena.tensor(slot).clone() for slot in slots] if library_works(trace) else []
         wire.send(channel, {"works": [work.to_json() for work in works]})
         _wait_for_turn(channel)
+        first = [tensor.clone() for tensor in inputs] if library_works(trace) else []
         mute = player.restart()
         mute.play(lambda operation: None)
         mute.write_outputs(slots, arena)
@@ -96,11 +97,10 @@ def _replay_one(
         def play_on(tensors: list[torch.Tensor]) -> Player:
             return Player(trace, constants, kernels, tensors, conduct)
 
-        if library_works(trace):
-            first = [tensor.clone() for tensor in inputs]
-            for _ in range(ECHOES):
-                _wait_for_turn(channel)
-                wire.send(channel, {"needed": outputs_need_kernels(play_on, first, inputs, right)})
+        for _ in range(ECHOES if library_works(trace) else 0):
+            _wait_for_turn(channel)
+            again = [tensor.clone() for tensor in first]  # a pass may write to them
+            wire.send(channel, {"needed": outputs_need_kernels(play_on, again, inputs, right)})
         while "time" in _wait_for_turn(channel):
             wire.send(channel, {"works": [work.to_json() for work in _time(play_on(inputs), works)]})
         return True
@@ -133,8 +133,8 @@ def _all_kernels(header: dict[str, Any], path: Path) -> list[Any]:
 
 
 def _wait_for_turn(channel: socket.socket) -> dict[str, Any]:
-    """Before each question after the first, which is returned; what it is about (other inputs, poisoned
-    outputs) is laid out after this process says that it is ready."""
+    """Before each question after the first, which is returned; what it is about (the same inputs once more,
+    or others, and poisoned outputs) is laid out after this process says that it is ready."""
     question = wire.receive(channel).header
     wire.send(channel, {"ready": True})
     wire.receive(channel)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from kernel_core.gym.case import Case
 from kernel_core.gym.claims import DeviceWork, Echoed, Failure, Muted, Replayed, ReplayedOnDevice
 from kernel_core.gym.compare import all_pass
-from kernel_core.gym.delivery import Delivery, deliver, refill, settle_device
+from kernel_core.gym.delivery import Delivery, deliver, input_was_changed, refill, settle_device
 from kernel_core.gym.echo import ECHOES, library_works
 from kernel_core.gym.kernel_use import slowest_kernel
 from kernel_core.gym.reference import Reference, Trial
@@ -107,6 +107,8 @@ def _replay(
     @contextlib.contextmanager
     def poison_in_turn() -> Iterator[None]:
         with share():
+            # The first pass may have written to the inputs.
+            refill(delivery, functools.partial(reference.inputs_of, laid[0][1]), reference.device)
             delivery.arena.poison(delivery.output_slots)
             settle_device(reference.device)
             yield
@@ -127,6 +129,10 @@ def _replay(
         delivery, trial = laid[0]
         if not _gives_expected(delivery, trial, share):
             _blame(case, unseen.fault_on(trial))
+            return None
+        if not trial.changes_inputs and _changes_inputs(delivery, share):
+            case.note("input_changed", "replayed, its recorded work writes to the inputs")
+            case.fail(Verdict.HACKED, "its recorded work writes to its inputs, where the candidate did not")
             return None
         muted = talk.ask({"mute": True}, (Muted, Failure), turn=poison_in_turn)
         if not isinstance(muted, Answer) or not isinstance(muted.claim, Muted):
@@ -179,6 +185,11 @@ def _gives_expected(delivery: Delivery, trial: Trial, share: Turn) -> bool:
     with share():
         values = [delivery.arena.tensor(slot) for slot in delivery.output_slots]
         return all(all_pass(*one) for one in zip(values, trial.expected, strict=True))
+
+
+def _changes_inputs(delivery: Delivery, share: Turn) -> bool:
+    with share():
+        return input_was_changed(delivery) is not None
 
 
 def weigh_times(case: Case, works: Sequence[DeviceWork]) -> float:
