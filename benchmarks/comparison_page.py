@@ -102,17 +102,21 @@ def _fidelity(groups: list[Pair], both: list[Pair], runs: Runs) -> list[str]:
     times = pd.DataFrame([_times(pair, runs) for pair in both]).dropna()
     if len(times) < 2:
         return lines
+    return [*lines, "", agreement(times)]
+
+
+def agreement(times: pd.DataFrame) -> str:
+    """How near medians (`ours`) are to means (`theirs`, both in milliseconds), and how alike two columns of
+    speed-ups (`our_speedup`, `their_speedup`) are in order; a row a kernel."""
     long = times[times["theirs"] >= _LONG_MS]
     error = (long["ours"] / long["theirs"] - 1).abs()
     ranks = times[["our_speedup", "their_speedup"]].rank()
-    return [
-        *lines,
-        "",
+    return (
         f"Our median against KernelBench's mean, {len(long)} kernels above {_LONG_MS} ms: within "
         f"{100 * _CLOSE:.0f} % for {int((error <= _CLOSE).sum())}, {100 * error.max():.1f} % at most. "
         f"Rank correlation of the {len(times)} speed-ups: "
-        f"{ranks['our_speedup'].corr(ranks['their_speedup']):.3f}.",
-    ]
+        f"{ranks['our_speedup'].corr(ranks['their_speedup']):.3f}."
+    )
 
 
 def _times(pair: Pair, runs: Runs) -> dict[str, Any]:
@@ -128,13 +132,16 @@ def _times(pair: Pair, runs: Runs) -> dict[str, Any]:
     }
 
 
+def mean_phases(phases: list[dict[str, float]]) -> dict[str, float]:
+    """Seconds a candidate, of the seconds by phase of each."""
+    names = dict.fromkeys(name for one in phases for name in one)
+    return {name: sum(one.get(name, 0.0) for one in phases) / len(phases) for name in names}
+
+
 def _phases(candidates: dict[str, Any]) -> list[str]:
-    totals: dict[str, float] = {}
-    for one in candidates.values():
-        for phase, seconds in one["phases_s"].items():
-            totals[phase] = totals.get(phase, 0.0) + seconds
+    means = mean_phases([one["phases_s"] for one in candidates.values()])
     lines = ["| phase | seconds a candidate, waiting included |", "|---|---|"]
-    return lines + [f"| {name} | {seconds / len(candidates):.2f} |" for name, seconds in totals.items()]
+    return lines + [f"| {name} | {seconds:.2f} |" for name, seconds in means.items()]
 
 
 def _table(pairs: list[Pair], runs: Runs) -> list[str]:

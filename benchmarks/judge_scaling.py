@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from comparison_page import mean_phases
 from kernelbench_pairs import Pair, kernelbench_pairs, kernelbench_root
 from machine import describe_machine
 
@@ -72,16 +73,10 @@ def _judge(pairs: list[Pair], gpus: int, kept: Path) -> dict[str, Any]:
         "verdicts": {
             pair.name: str(evaluation.verdict) for pair, evaluation in zip(pairs, evaluations, strict=True)
         },
-        "phases_s": _means([evaluation.phases_s for evaluation in evaluations]),
+        "phases_s": mean_phases([evaluation.phases_s for evaluation in evaluations]),
     }
     kept.write_text(json.dumps(found, indent=1))
     return found
-
-
-def _means(phases: list[dict[str, float]]) -> dict[str, float]:
-    """Seconds a candidate."""
-    names = sorted({name for one in phases for name in one})
-    return {name: sum(one.get(name, 0.0) for one in phases) / len(phases) for name in names}
 
 
 def _page(runs: dict[int, dict[str, Any]]) -> list[str]:

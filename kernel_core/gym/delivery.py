@@ -63,7 +63,7 @@ def deliver(reference: Reference, trial: Trial, arena: Any = None) -> Delivery:
 
 
 def refill(delivery: Delivery, draw: Callable[[], Sequence[Any]], device: str) -> None:
-    """Lay other inputs of the same forms over those that were delivered."""
+    """Lay inputs of the same forms over those that were delivered: others, or the same once more."""
     tensors: list[torch.Tensor] = []
     with own_seeds(device):
         pack(draw(), tensors)
