@@ -1,19 +1,22 @@
-"""The judge's side of CUDA C++: each text is built once in the judge's life, in a cage of its own."""
+"""The judge's side of CUDA C++: each text is built once, in a cage of its own, and kept by content."""
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from kernel_core.errors import GymUnavailable
+from kernel_core.errors import GymUnavailable, NotFound, StoreFault
 from kernel_core.gym.claims import BuildFailed, Built, CompilerFault, Sources
 from kernel_core.gym.cuda_toolkit import toolkit
 from kernel_core.gym.gate import compiler_unavailable
 from kernel_core.gym.runs import Answer, Died, converse_caged
 from kernel_core.gym.zygote import Zygote
-from kernel_core.store import digest_of
+from kernel_core.store import Store, digest_of
+
+_log = logging.getLogger(__name__)
 
 _DEADLINE_S = 180.0
 _MEMORY_BYTES = 12 << 30
@@ -37,9 +40,11 @@ class Extension:
 class Builder:
     """Threads may ask at once; the same sources are built once."""
 
-    def __init__(self, zygote: Zygote, base: str, architecture: str) -> None:
-        """`architecture` is a GPU's, as in `90`."""
+    def __init__(self, zygote: Zygote, base: str, architecture: str, shelf: Store) -> None:
+        """`architecture` is a GPU's, as in `90`. What is built is laid on the `shelf`, which outlives a judge
+        and which nobody else may write to."""
         self._zygote, self._base, self._architecture = zygote, base, architecture
+        self.shelf = shelf
         self._known: OrderedDict[str, Extension | BuildFailed] = OrderedDict()
         # Three compilers a build: candidates' own deadlines run on while others' are at work.
         self._turns = threading.Semaphore(max(1, len(os.sched_getaffinity(0)) // _CORES_BY_BUILD))
@@ -53,10 +58,34 @@ class Builder:
             lock = self._locks.setdefault(name, threading.Lock())
         with lock:
             if name not in self._known:
-                with self._turns:
-                    outcome = self._build(name, sources)
-                self._keep(name, outcome)
+                self._keep(name, self._find(name) or self._build_in_turn(name, sources))
             return self._known[name]
+
+    def _build_in_turn(self, name: str, sources: Sources) -> Extension | BuildFailed:
+        with self._turns:
+            outcome = self._build(name, sources)
+        if isinstance(outcome, Extension):
+            self._lay_down(outcome)
+        return outcome
+
+    def _find(self, name: str) -> Extension | None:
+        """What a judge before this one built."""
+        try:
+            library, image = self.shelf.read(f"{name}/library"), self.shelf.read(f"{name}/image")
+        except (NotFound, StoreFault):
+            return None
+        return Extension(name, library, image)
+
+    def _lay_down(self, built: Extension) -> None:
+        """A full disk costs a build one day, and nobody a verdict today. Which ones go when there are too
+        many is chance."""
+        try:
+            self.shelf.write(f"{built.name}/image", built.image)
+            self.shelf.write(f"{built.name}/library", built.library)
+            for name in self.shelf.names()[:-_KEPT]:
+                self.shelf.remove(name)
+        except StoreFault as error:
+            _log.warning("a build is not kept: %s", error)
 
     def _keep(self, name: str, outcome: Extension | BuildFailed) -> None:
         with self._lock:

@@ -29,12 +29,14 @@ from kernel_core.gym.interpret import prepare_interpreter
 from kernel_core.gym.judge import Judge
 from kernel_core.gym.protocol import JudgeRequest
 from kernel_core.gym.warm import CudaBench, bring_up, wait_for_job
-from kernel_core.gym.zygote import Zygote
+from kernel_core.gym.zygote import Zygote, ZygoteGone
 from kernel_core.store import Store
 
 _log = logging.getLogger(__name__)
 _ZYGOTES_BY_GPU = 3
 """Each waits while a process of its own goes, which takes a GPU's context a while."""
+_BUILDS = "builds"
+"""Where builds are kept as long as the gym: judges may die meanwhile."""
 
 
 def warm_up() -> None:
@@ -87,7 +89,8 @@ def live_on_gpu(channels: socket.socket, index: int) -> None:
                 config = GymConfig.model_validate(hello["config"])
                 folder = stack.enter_context(_folder(hello["base"]))
                 bench = CudaBench(config, [Zygote(one) for one in zygotes], folder)
-                builder = Builder(builders, folder, gpu_architecture())
+                shelf = Store(f"{hello['base']}/{_BUILDS}")
+                builder = Builder(builders, folder, gpu_architecture(), shelf)
                 judge = CudaJudge(config, bench, builder, Store(hello["store"]) if hello["store"] else None)
             threading.Thread(target=_answer_all, args=(channel, judge), daemon=True).start()
 
@@ -128,6 +131,9 @@ def _answer(judge: Judge, header: dict[str, Any]) -> dict[str, Any]:
         evaluation = judge.evaluate(request, int(header["seed"]))
     except DojoError as error:
         return {"error": type(error).__name__, "message": str(error)}
+    except ZygoteGone:
+        # Its pool sees it end, and starts another.
+        os._exit(1)
     except Exception as error:
         _log.exception("judging %s", request.problem.id)
         message = f"the judge failed on {request.problem.id}: {type(error).__name__}: {error}"

@@ -29,7 +29,7 @@ from kernel_core.gym.limits import Cage
 from kernel_core.gym.quiet import MemoryProbe
 from kernel_core.gym.runs import Conversation, cage_folder
 from kernel_core.gym.turns import Turns
-from kernel_core.gym.zygote import Caged, Zygote
+from kernel_core.gym.zygote import Caged, Zygote, ZygoteGone
 
 _START_TIMEOUT_S = 60.0
 _STARTED_TOGETHER = 4
@@ -151,7 +151,7 @@ class CudaBench:
             with self._births:
                 try:
                     started = [self._start() for _ in range(count)]
-                except wire.ChannelClosed:
+                except ZygoteGone:
                     # Without its zygotes a judge cannot work: its pool sees it end, and starts another.
                     os._exit(1)
                 for waiting in started:

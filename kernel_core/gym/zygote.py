@@ -28,6 +28,11 @@ Job = Callable[[socket.socket, dict[str, Any]], None]
 _END_GRACE_S = 10.0
 
 
+class ZygoteGone(Exception):
+    """A zygote died under its judge, and all its children with it: that says nothing about any candidate, and
+    the judge cannot go on."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ended:
     """How a child went: its exit code, or the signal that ended it."""
@@ -125,7 +130,7 @@ def children() -> list[int]:
 
 
 class Zygote:
-    """A zygote as its master sees it; threads of the master may share it."""
+    """A zygote as its master sees it; threads of the master may share it. Raises `ZygoteGone`."""
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control
@@ -134,19 +139,23 @@ class Zygote:
     def spawn(self, job: str, cage: Cage) -> Caged:
         """Fork a caged child."""
         ours, theirs = socket.socketpair()
-        with self._lock:
+        with theirs:
             header = {"do": "spawn", "job": job, "cage": cage.to_json()}
-            wire.send(self._control, header, descriptors=(theirs.fileno(),))
-            theirs.close()
-            pid = int(wire.receive(self._control).header["pid"])
-        return Caged(self, ours, pid)
+            answer = self._ask(header, (theirs.fileno(),))
+        return Caged(self, ours, int(answer["pid"]))
 
     def end(self, pid: int) -> Ended:
         """Kill a child that still lives; say how it went. A natural exit that came first is what counts."""
-        with self._lock:
-            wire.send(self._control, {"do": "end", "pid": pid})
-            header = wire.receive(self._control).header
-        return Ended(exit_code=header["exit"], signal_number=header["signal"])
+        answer = self._ask({"do": "end", "pid": pid})
+        return Ended(exit_code=answer["exit"], signal_number=answer["signal"])
+
+    def _ask(self, header: dict[str, Any], descriptors: tuple[int, ...] = ()) -> dict[str, Any]:
+        try:
+            with self._lock:
+                wire.send(self._control, header, descriptors=descriptors)
+                return wire.receive(self._control).header
+        except wire.ChannelClosed as error:
+            raise ZygoteGone("a zygote of this judge has died") from error
 
 
 class Caged:

@@ -17,15 +17,18 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kernel_core.gym import wire
 from kernel_core.gym.builds import Builder, Extension
 from kernel_core.gym.capture import Recorder
-from kernel_core.gym.claims import BuildFailed, Sources
+from kernel_core.gym.claims import BuildFailed, Loaded, Sources
 from kernel_core.gym.cuda_toolkit import toolkit
 from kernel_core.gym.extension_build import build
 from kernel_core.gym.extensions import Extensions, NvccError, line_in
 from kernel_core.gym.judge_process import _fork_zygote
 from kernel_core.gym.native_launch import find_addresses, put_addresses
-from kernel_core.gym.zygote import Zygote
+from kernel_core.gym.runs import converse_caged
+from kernel_core.gym.zygote import Zygote, ZygoteGone
+from kernel_core.store import Store
 
 EXPLOITS = Path(__file__).parents[1] / "exploits"
 KERNEL = {"name": "add", "line": 3, "globals": {}, "extension": "one", "symbol": "_Z3addPfS_i"}
@@ -98,7 +101,7 @@ def builder() -> Iterator[Builder]:
     channel: socket.socket = _fork_zygote({"build": build}, ())
     with channel, tempfile.TemporaryDirectory() as base:
         Path(base).chmod(0o711)
-        yield Builder(Zygote(channel), base, "90")
+        yield Builder(Zygote(channel), base, "90", Store(f"{base}/builds"))
 
 
 def _sources(file: str, **changed: Any) -> Sources:
@@ -117,6 +120,38 @@ def test_a_library_and_its_device_code_are_built_once(builder: Builder) -> None:
     assert b"dojo_watch" in built.library and built.library.startswith(b"\x7fELF")
     assert b"softmax_rows" in built.image
     assert builder.build(_sources("honest_cuda_cpp")) is built
+
+
+@pytest.mark.slow
+def test_what_a_judge_built_is_there_for_the_next_one(builder: Builder, tmp_path: Path) -> None:
+    built = builder.build(_sources("honest_cuda_cpp"))
+    next_one = Builder(_dead_zygote(), str(tmp_path), "90", builder.shelf)
+    assert next_one.build(_sources("honest_cuda_cpp")) == built
+    with pytest.raises(ZygoteGone):
+        next_one.build(_sources("wrong_cuda_cpp_type"))
+
+
+def test_a_candidate_is_not_blamed_for_a_compiler_that_was_killed() -> None:
+    wanted = {"build": _sources("honest_cuda_cpp").model_dump()}
+
+    def ask_for_a_build(channel: socket.socket, _: dict[str, Any]) -> None:
+        wire.receive(channel)
+        wire.send(channel, wanted)
+        wire.receive(channel)
+
+    dead = _dead_zygote()
+    alive = Zygote(_fork_zygote({"ask": ask_for_a_build}, ()))
+    cage = {"memory_bytes": 1 << 34, "cpu_seconds": 10, "max_processes": 1}
+    with converse_caged(alive, "ask", tempfile.gettempdir(), 10.0, **cage) as talk:
+        talk.build_with(lambda _: ({"exit": dead.end(1)}, b""))
+        with pytest.raises(ZygoteGone):
+            talk.ask({"source": ""}, (Loaded,))
+
+
+def _dead_zygote() -> Zygote:
+    ours, theirs = socket.socketpair()
+    theirs.close()
+    return Zygote(ours)
 
 
 @pytest.mark.slow
