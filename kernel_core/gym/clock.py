@@ -1,7 +1,9 @@
 """How long a forward pass takes on a GPU: many calls, two clocks.
 
 In the candidate's process device events time each call, after the L2 cache was flushed; every call has
-contents and addresses of its own, and its outputs are kept for the judge. What the events say is a claim.
+contents and addresses of its own, and its outputs are kept for the judge. The host has a head start, so that
+the time is the device's: Python that runs once in a while needs up to 0.3 ms to launch a kernel, which
+would be most of the time of a small one. What the events say is a claim.
 It must agree with the judge's own clock over the same calls (less what the same calls cost beside the
 reference's forward), and with the device time of the replayed trace, where no host code of the candidate
 runs. Where a witness says more, the witness counts.
@@ -25,10 +27,15 @@ FLUSH_BYTES = 256 << 20
 """Several times the L2 cache; what KernelBench writes between calls."""
 _SPINS = 30
 """Of about 0.06 ms each."""
+HEAD_START_S = 5e-4
+"""Of the host, in each timed call."""
+_CYCLES_PER_S = 2e9
 _DISAGREEMENT = 0.25
 _SLACK_MS, _KEPT_BYTES_PER_MS = 0.1, 5e8
 """By call, and for keeping its outputs, which takes longer when they are strided: what the judge's clock may
 see beyond the events. No candidate gains by it what the replay would not show."""
+_STEADY, _STEADY_MS = 0.02, 1e-3
+"""How wide an interval may be, relative to the median or at all."""
 _REPLAY_SHARE = 0.75
 """Between the replayed operations there are events, which cost a little."""
 
@@ -46,6 +53,7 @@ def time_calls(
         for inputs, slots in calls:
             torch.cuda.synchronize()
             flush.zero_()
+            keep_busy(HEAD_START_S)
             start.record()
             output = model(*inputs)
             end.record()
@@ -63,6 +71,11 @@ def spin(flush: torch.Tensor) -> None:
     for _ in range(_SPINS):
         flush.zero_()
     torch.cuda.synchronize()
+
+
+def keep_busy(seconds: float) -> None:
+    """Have the GPU wait about so long, while the host queues what comes next."""
+    torch.cuda._sleep(int(seconds * _CYCLES_PER_S))
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +145,21 @@ def straddled(timing: Timing, reference: Timing, thresholds: Sequence[float]) ->
     """The first of some speed-ups that the interval of this one contains, if any."""
     low, high = reference.ci_low_ms / timing.ci_high_ms, reference.ci_high_ms / timing.ci_low_ms
     return next((one for one in thresholds if low < one < high), None)
+
+
+def is_steady(clocked: Clocked) -> bool:
+    """Whether the calls took much the same time, so that nothing came between them."""
+    timing = summarize(clocked)
+    return _spread_ms(timing) <= max(_STEADY * timing.median_ms, _STEADY_MS)
+
+
+def steadier(one: Clocked, other: Clocked) -> Clocked:
+    """Of two clockings of the same calls, the one with the narrower interval."""
+    return min(one, other, key=lambda clocked: _spread_ms(summarize(clocked)))
+
+
+def _spread_ms(timing: Timing) -> float:
+    return timing.ci_high_ms - timing.ci_low_ms
 
 
 def _seen_ms(clocked: Clocked, overhead_ms: float) -> float:

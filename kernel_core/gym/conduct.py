@@ -11,14 +11,13 @@ from typing import Any, Protocol
 import torch
 
 from kernel_core.gym import meter as metering
-from kernel_core.gym.clock import FLUSH_BYTES
+from kernel_core.gym.clock import FLUSH_BYTES, keep_busy
 from kernel_core.gym.kernel_use import Resources
 from kernel_core.gym.structure import same_bytes
 from kernel_core.gym.work import OperatorCounter, Work
 
 _HEAD_START_S, _HOST_S_BY_OPERATION, _MAX_HEAD_START_S = 5e-4, 1e-4, 0.1
 """How long the GPU is kept busy before a timed pass."""
-_CYCLES_PER_S = 2e9
 
 
 class Conduct(Protocol):
@@ -140,7 +139,7 @@ class Timed:
         if not self._is_first:
             torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda").zero_()
             head_start_s = min(_HEAD_START_S + len(operations) * _HOST_S_BY_OPERATION, _MAX_HEAD_START_S)
-            torch.cuda._sleep(int(head_start_s * _CYCLES_PER_S))
+            keep_busy(head_start_s)
 
     @contextlib.contextmanager
     def operator(self, name: str) -> Iterator[None]:

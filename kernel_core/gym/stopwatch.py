@@ -12,7 +12,17 @@ from kernel_core.gym.baselines import Baseline
 from kernel_core.gym.bench import Bench
 from kernel_core.gym.case import Case
 from kernel_core.gym.claims import Failure
-from kernel_core.gym.clock import Clocked, Clocks, as_wall, clocks_agree, settle, straddled, summarize
+from kernel_core.gym.clock import (
+    Clocked,
+    Clocks,
+    as_wall,
+    clocks_agree,
+    is_steady,
+    settle,
+    steadier,
+    straddled,
+    summarize,
+)
 from kernel_core.gym.device_memory import DeviceArena
 from kernel_core.gym.gpu import Gpu
 from kernel_core.gym.reference import Reference, Trial
@@ -44,9 +54,14 @@ class Stopwatch:
         bed: DeviceArena,
         case: Case | None = None,
     ) -> Clocked | str | Died | Failure:
-        """See `timed_calls.clock_calls`. The reference itself has no case."""
+        """See `timed_calls.clock_calls`: once more, with nobody coming up, where something came between. The
+        reference itself has no case."""
         turns = _Turns(self._bench, self._gpu, case)
-        return clock_calls(talk, reference, like, hidden, bed, turns)
+        clocked = clock_calls(talk, reference, like, hidden, bed, turns, still=False)
+        if isinstance(clocked, Clocked) and not is_steady(clocked):
+            again = clock_calls(talk, reference, like, hidden, bed, turns, still=True)
+            clocked = steadier(clocked, again) if isinstance(again, Clocked) else again
+        return clocked
 
     def clock(
         self,

@@ -67,9 +67,11 @@ def clock_calls(
     trials: Sequence[Trial],
     arena: DeviceArena,
     turns: GpuTurns,
+    still: bool,
 ) -> Clocked | str | Died | Failure:
     """Calls until there are enough. `like` says what inputs and outputs look like, `trials` lie hidden
-    among the calls. A text is what is wrong with an output."""
+    among the calls. `still` calls, and all long ones, are made while no process comes up. A text is what is
+    wrong with an output."""
     bed = _Bed(like, arena)
     warm_up = _Rounds(talk, reference, bed, turns, alone=False)
     fault = warm_up.go(_WARM_UP_CALLS, {})
@@ -78,7 +80,7 @@ def clock_calls(
     call_ms = min(warm_up.times_ms)
     wanted = _enough(call_ms)
     places = _RANDOM.sample(range(wanted), min(wanted, len(trials)))
-    rounds = _Rounds(talk, reference, bed, turns, alone=True, still=call_ms >= _INTERRUPTED_MS)
+    rounds = _Rounds(talk, reference, bed, turns, alone=True, still=still or call_ms >= _INTERRUPTED_MS)
     fault = rounds.go(wanted, dict(zip(places, trials, strict=False)))
     if fault is not None:
         return fault
