@@ -30,10 +30,6 @@ class Bench(Protocol):
         coming up meanwhile."""
         ...
 
-    def stir(self) -> None:
-        """Have a device that rested for a moment awake again; the caller has it alone."""
-        ...
-
 
 class HostBench:
     """Each job is a fresh child; processors need no turns."""
@@ -66,6 +62,3 @@ class HostBench:
     def alone(self, *, still: bool = False) -> contextlib.AbstractContextManager[None]:
         """See `Bench`."""
         return contextlib.nullcontext()
-
-    def stir(self) -> None:
-        """See `Bench`; processors are always awake."""

@@ -1,9 +1,8 @@
-"""A GPU in the state that kernels are timed in: awake, and with its memory at rest.
+"""A GPU whose memory is at rest, as kernels should find it that are timed.
 
-Measured on an H200 (docs/decisions/0013-what-a-timed-call-finds.md): after a pause of 20 ms kernels take up
-to a twentieth longer, for 10 to 15 ms. And memory that was given back, by whomever, is cleared in the
-background, at about 3 ms a gigabyte, during which kernels that read memory take up to an eighth longer.
-Nothing tells when that is over, so a read of known size is timed until it is as fast as ever.
+Memory that was given back, by whomever, is cleared in the background, at about 2.3 ms a gigabyte, during
+which kernels that read memory take an eighth longer (docs/results/timing_state.md). Nothing tells when that
+is over, so a read of known size is timed until it is as fast as ever.
 """
 
 from __future__ import annotations
@@ -14,10 +13,13 @@ import time
 
 import torch
 
+from kernel_core.gym.clock import keep_busy
+
 _PROBE_BYTES = 1 << 29
 _READS = 3
-_SLOWER = 1.08
-_WAKING_S, _STIRRING_S, _PATIENCE_S = 0.015, 0.008, 0.15
+_SLOWER = 1.06
+_HEAD_START_S = 1e-4
+_PATIENCE_S = 0.15
 
 
 class MemoryProbe:
@@ -29,22 +31,15 @@ class MemoryProbe:
         self.calm_ms = math.inf
 
     def wait(self) -> None:
-        """Read until the GPU is awake and memory as fast as ever, or as long as clearing much of it may take.
-        The caller has the GPU alone."""
-        begun = time.monotonic()
-        while True:
-            is_calm, seconds = self._is_calm(), time.monotonic() - begun
-            if seconds > _PATIENCE_S or (is_calm and seconds > _WAKING_S):
-                return
-
-    def stir(self) -> None:
-        """Read for a moment, so that a GPU that rested for a moment is awake again."""
-        until = time.monotonic() + _STIRRING_S
-        while time.monotonic() < until:
-            self.read_ms()
+        """Read until memory is as fast as ever, or as long as clearing much of it may take. The caller has
+        the GPU alone."""
+        give_up = time.monotonic() + _PATIENCE_S
+        while not self._is_calm() and time.monotonic() < give_up:
+            pass
 
     def read_ms(self) -> float:
         """How long the read takes now."""
+        keep_busy(_HEAD_START_S)
         self._start.record()
         self._memory.add_(1)
         self._end.record()

@@ -193,8 +193,5 @@ class _Turns:
                 stack.enter_context(self._case.phase("timed alone"))
             yield
 
-    def stir(self) -> None:
-        self._bench.stir()
-
     def clocks(self) -> Clocks:
         return self._gpu.clocks()

@@ -51,10 +51,6 @@ class GpuTurns(Protocol):
         """With nobody beside; `still`, and nobody who comes up."""
         ...
 
-    def stir(self) -> None:
-        """Have it awake, after a moment without work."""
-        ...
-
     def clocks(self) -> Clocks:
         """The state of the GPU now."""
         ...
@@ -118,7 +114,6 @@ class _Rounds:
         self._reference = reference
         self._bed = bed
         self._turns = turns
-        self._alone = alone
         self._turn = functools.partial(turns.alone, still=still) if alone else turns.share
         self.times_ms: list[float] = []
         self.wall_ms = 0.0
@@ -142,8 +137,6 @@ class _Rounds:
                     answer = self._prepare(num_calls, here[number])
                     if isinstance(answer, Died):
                         return answer
-                    if self._alone:
-                        self._turns.stir()
                 fault: str | Died | Failure | None = self._call(num_calls)
                 if fault is None and number + 1 < len(rounds):
                     fault = self._compare_all(here[number])

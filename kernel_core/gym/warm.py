@@ -138,10 +138,6 @@ class CudaBench:
             self._probe.wait()
             yield
 
-    def stir(self) -> None:
-        """See `bench.Bench`."""
-        self._probe.stir()
-
     def _replenish(self) -> None:
         """Bring up as many as are missing, a few together. It needs no turn: contexts that come up beside a
         kernel that is timed do not change its time (benchmarks/contexts_beside.py), unless it is a long one,
