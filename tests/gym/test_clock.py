@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import statistics
+import time
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel_core.gym.clock import Clocked, Clocks, clocks_agree, settle, straddled, summarize
+from kernel_core.gym.clock import (
+    Clocked,
+    Clocks,
+    clocks_agree,
+    is_steady,
+    settle,
+    steadier,
+    straddled,
+    summarize,
+    time_calls,
+)
 from kernel_core.records import Timing
 
 TIMES = tuple(1.0 + 0.001 * (i % 7) for i in range(50))
@@ -66,6 +78,27 @@ def test_the_interval_narrows_with_calls() -> None:
         return timing.ci_high_ms - timing.ci_low_ms
 
     assert width(400) < width(100) < width(25)
+
+
+def test_calls_that_something_came_between_are_not_steady() -> None:
+    steady = Clocked((3.02, 3.03, 3.02, 3.01, 3.02, 3.03, 3.02, 3.02), 30.0)
+    disturbed = Clocked((3.02, 3.40, 3.38, 3.41, 3.02, 3.03, 3.39, 3.02), 30.0)
+    short = Clocked((0.0046, 0.0050) * 25, 30.0)
+    assert is_steady(steady) and is_steady(short)
+    assert not is_steady(disturbed)
+    assert steadier(disturbed, steady) is steadier(steady, disturbed) is steady
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine")
+def test_what_the_host_needs_to_launch_a_kernel_is_not_the_kernels_time() -> None:
+    def slow_to_launch(x: torch.Tensor) -> torch.Tensor:
+        time.sleep(2e-4)
+        return x + 1
+
+    x = torch.ones(1 << 20, device="cuda")
+    times = time_calls(slow_to_launch, [([x], [])] * 20, lambda leaves, slots: None)
+    assert statistics.median(times) < 0.05
 
 
 def _timing(low_ms: float, median_ms: float, high_ms: float) -> Timing:
