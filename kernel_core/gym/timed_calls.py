@@ -35,7 +35,7 @@ _LONG_CALL_MS = 1.0
 _INTERRUPTED_MS = 4.0
 """A GPU divides its time by a few milliseconds among the processes that have work: a shorter call is mostly
 over before it is another's turn."""
-_BED_BYTES = 4 << 30
+_BED_BYTES = 1 << 30
 """Places for calls are made as long as they fit in this; there is always one."""
 _RANDOM = random.SystemRandom()
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
-from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 
 class Turns:
@@ -46,6 +47,16 @@ class Turns:
                 self._changed.notify_all()
 
 
+_OVERTAKEN = 8
+"""How often somebody who waits for room is passed by who needs less: then it is his turn."""
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    num_bytes: int
+    overtaken: int = 0
+
+
 class Room:
     """Memory that is promised before it is taken."""
 
@@ -53,23 +64,27 @@ class Room:
         self.num_bytes = num_bytes
         self._changed = threading.Condition()
         self._taken = 0
-        self._queue: deque[object] = deque()
+        self._queue: list[_Waiting] = []
         self._mine = threading.local()
 
     @contextlib.contextmanager
     def take(self, num_bytes: int) -> Iterator[None]:
         """Wait until so much is free; what is larger than everything is let in when it is the only one.
 
-        Nobody is overtaken: who needs much would wait for ever. A thread that has room takes no second one.
+        Who needs little passes those who wait for more, a few times: then they go first, lest they wait for
+        ever. A thread that has room takes no second one.
         """
         if getattr(self._mine, "has_room", False):
             yield
             return
-        num_bytes, me = min(num_bytes, self.num_bytes), object()
+        num_bytes = min(num_bytes, self.num_bytes)
+        me = _Waiting(num_bytes)
         with self._changed:
             self._queue.append(me)
-            self._changed.wait_for(lambda: self._queue[0] is me and self._taken + num_bytes <= self.num_bytes)
-            self._queue.popleft()
+            self._changed.wait_for(lambda: self._may_enter(me))
+            for passed in self._ahead_of(me):
+                passed.overtaken += 1
+            self._queue.remove(me)
             self._taken += num_bytes
             self._changed.notify_all()
         self._mine.has_room, self._mine.num_bytes = True, num_bytes
@@ -80,6 +95,13 @@ class Room:
             with self._changed:
                 self._taken -= num_bytes
                 self._changed.notify_all()
+
+    def _may_enter(self, one: _Waiting) -> bool:
+        fits = self._taken + one.num_bytes <= self.num_bytes
+        return fits and all(other.overtaken < _OVERTAKEN for other in self._ahead_of(one))
+
+    def _ahead_of(self, one: _Waiting) -> list[_Waiting]:
+        return list(itertools.takewhile(lambda other: other is not one, self._queue))
 
     def below_all(self, num_bytes: int) -> int:
         """So much at most; everything is for those who are to be alone."""

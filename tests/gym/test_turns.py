@@ -9,6 +9,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kernel_core.gym.turns import Room, Turns
 
@@ -104,20 +106,62 @@ def test_room_is_promised_before_it_is_taken(wanted: int, fits: bool) -> None:
     second.end()
 
 
-def test_who_needs_much_room_is_not_overtaken_by_those_who_need_little() -> None:
+def test_who_needs_little_passes_who_waits_for_much() -> None:
     room = Room(10)
     first = _Holder(lambda: room.take(6))
     first.wait()
     large = _Holder(lambda: room.take(10))
     time.sleep(0.05)
     small = _Holder(lambda: room.take(1))
-    assert not small.has_it.wait(0.1)
-    first.end()
-    large.wait()
-    assert not small.has_it.is_set()
-    large.end()
     small.wait()
+    first.end()
+    assert not large.has_it.wait(0.1)
     small.end()
+    large.wait()
+    large.end()
+
+
+def test_who_needs_much_room_is_not_passed_for_ever() -> None:
+    """Somebody always has some room, and yet the one who wants all of it gets it."""
+    room, over = Room(10), threading.Event()
+
+    def come_again_and_again() -> None:
+        while not over.is_set():
+            with room.take(1):
+                time.sleep(0.003)
+
+    crowd = [threading.Thread(target=come_again_and_again, daemon=True) for _ in range(6)]
+    for one in crowd:
+        one.start()
+    large = _Holder(lambda: room.take(10))
+    large.wait()
+    large.end()
+    over.set()
+    for one in crowd:
+        one.join(WAIT_S)
+    with room.take(10):
+        assert room.is_all_mine()
+
+
+@given(st.lists(st.integers(1, 12), min_size=1, max_size=30))
+@settings(max_examples=20, deadline=None)
+def test_no_more_room_is_promised_than_there_is_and_everybody_gets_some(wanted: list[int]) -> None:
+    room, guard = Room(10), threading.Lock()
+    taken, most = [0], [0]
+
+    def visit(num_bytes: int) -> None:
+        with room.take(num_bytes):
+            with guard:
+                taken[0] += min(num_bytes, 10)
+                most[0] = max(most[0], taken[0])
+            time.sleep(0.0003)
+            with guard:
+                taken[0] -= min(num_bytes, 10)
+
+    with ThreadPoolExecutor(8) as pool:
+        for done in [pool.submit(visit, one) for one in wanted]:
+            done.result(WAIT_S)
+    assert taken == [0] and most[0] <= 10
 
 
 def test_what_is_larger_than_all_room_has_it_alone() -> None:
