@@ -36,7 +36,8 @@ from kernel_core.learn.measure import Metrics, measure, probe_of
 from kernel_core.learn.practice import Practice
 from kernel_core.learn.step_report import StepReport
 from kernel_core.learn.team import Team
-from kernel_core.learn.update import UpdateReport, keep_master_weights, new_optimiser, update
+from kernel_core.learn.update import keep_master_weights, new_optimiser, update
+from kernel_core.learn.update_report import UpdateReport
 from kernel_core.policy.publish import Publisher
 from kernel_core.policy.sampler import open_sampler
 from kernel_core.policy.torch_policy import TorchPolicy

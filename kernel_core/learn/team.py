@@ -45,7 +45,8 @@ from kernel_core.learn.batch import Row
 from kernel_core.learn.layers import decoder_layers
 from kernel_core.learn.parcel import Parcel
 from kernel_core.learn.share import Share
-from kernel_core.learn.update import UpdateReport, keep_master_weights, new_optimiser, update
+from kernel_core.learn.update import keep_master_weights, new_optimiser, update
+from kernel_core.learn.update_report import UpdateReport
 from kernel_core.policy.torch_policy import TorchPolicy
 
 PATIENCE = datetime.timedelta(minutes=10)

@@ -19,7 +19,6 @@ from kernel_core.learn.head import by_token
 from kernel_core.learn.layers import computed_again
 from kernel_core.learn.loss import (
     LossSettings,
-    Surrogate,
     k3,
     row_weights,
     summed_loss,
@@ -28,47 +27,13 @@ from kernel_core.learn.loss import (
 )
 from kernel_core.learn.mismatch import Corrected, correct
 from kernel_core.learn.share import ALONE, Share
+from kernel_core.learn.update_report import Totals, UpdateReport
 from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.progress import Progress, silent
-from kernel_core.records import Record
 
 log = logging.getLogger(__name__)
 
 BETAS = (0.9, 0.95)
-_SUMMED = ("loss", "ratio", "clipped", "entropy", "sampler_kl", "reference_kl", "importance")
-
-
-class UpdateReport(Record):
-    """What one update did. Means are over the answer tokens that were trained on."""
-
-    num_rows: int
-    num_skipped_rows: int
-    """Turns whose advantage is 0: they have nothing to say and cost no forward pass."""
-    num_rejected_rows: int = 0
-    """Turns taken out of the loss: by profile, by mismatch, or both."""
-    num_mismatched_rows: int = 0
-    """Those of them that sampler and trainer disagree on."""
-    num_tokens: int
-    """Of prompts and answers, read by the trainer (all passes)."""
-    num_answer_tokens: int
-    loss: float = 0.0
-    grad_norm: float = 0.0
-    """Before clipping, of the last optimiser step."""
-    entropy: float = 0.0
-    ratio_mean: float = 1.0
-    ratio_max: float = 1.0
-    clip_share: float = 0.0
-    sampler_kl: float = 0.0
-    """k3 estimate of KL(sampler ‖ trainer): how far apart the two are on the same tokens."""
-    sampler_logprob_gap: float = 0.0
-    """Largest |Δ log-probability| between sampler and trainer."""
-    importance_mean: float = 1.0
-    mismatch_worst: float = 0.0
-    """Largest |log of the geometric mean ratio| of a conversation; 0 unless mismatch is corrected."""
-    reference_kl: float = 0.0
-    num_optimiser_steps: int = 0
-    num_refused_steps: int = 0
-    """Optimiser steps left out because the gradient was not finite."""
 
 
 def new_optimiser(model: Any, lr: float, weight_decay: float = 0.0) -> torch.optim.AdamW:
@@ -153,7 +118,7 @@ def update(
         for row, weight in zip(in_loss, weights, strict=True)
         if row.advantage != 0.0 or regularised
     ]
-    totals = _Totals(corrected, len(in_loss) - len(learnable))
+    totals = Totals(corrected, len(in_loss) - len(learnable))
     plan = share.of([len(row) for row, _ in learnable], config.minibatch_tokens)
     old_logprobs: dict[int, torch.Tensor] = {}
     policy.model.eval()  # no dropout: log-probabilities are those of the policy that sampled
@@ -226,86 +191,3 @@ def _reference_kl(
             reference, batch, functools.partial(token_logprobs, temperature=temperature)
         )
     return k3(logprobs_B_C, reference_logprobs)
-
-
-class _Totals:
-    """Sums over batches, kept on the device until the end: reading them out would stop a GPU each time."""
-
-    def __init__(self, corrected: Corrected, num_skipped: int) -> None:
-        self.corrected = corrected
-        self.num_skipped = num_skipped
-        self.sums: dict[str, Any] = dict.fromkeys(_SUMMED, 0.0)
-        self.peaks: dict[str, Any] = {"ratio": 0.0, "gap": 0.0}
-        self.grad_norm = 0.0
-        self.tokens = self.answers = self.taken = self.refused = 0
-
-    def add(
-        self,
-        batch: Batch,
-        loss: torch.Tensor,
-        clipped: Surrogate,
-        entropy_B_C: torch.Tensor,
-        old_B_C: torch.Tensor,
-        kl_B_C: torch.Tensor | None,
-    ) -> None:
-        """Count one batch in."""
-        mask = batch.mask_B_C
-        gap_B_C = (old_B_C - batch.sampler_logprobs_B_C) * mask
-        parts = {
-            "ratio": clipped.ratio_B_C,
-            "clipped": clipped.clipped_B_C,
-            "entropy": entropy_B_C.detach(),
-            "sampler_kl": gap_B_C.exp() - gap_B_C - 1.0,
-            "reference_kl": kl_B_C.detach() if kl_B_C is not None else torch.zeros_like(mask),
-        }
-        for name, value in parts.items():
-            self.sums[name] += (value * mask).sum(dtype=torch.float64)
-        self.sums["loss"] += loss.detach().double()
-        self.peaks["ratio"] = (clipped.ratio_B_C * mask).max().clamp_min(self.peaks["ratio"])
-        self.peaks["gap"] = gap_B_C.abs().max().clamp_min(self.peaks["gap"])
-        self.sums["importance"] += (batch.importance_B_C * mask).sum(dtype=torch.float64)
-        self.tokens += batch.ids_B_T.numel()
-        self.answers += batch.num_answer_tokens
-
-    def gather(self, share: Share) -> None:
-        """Put the whole team's numbers in place of this process's."""
-        *sums, tokens, answers = share.total([*map(float, self.sums.values()), self.tokens, self.answers])
-        self.sums = dict(zip(self.sums, sums, strict=True))
-        self.tokens, self.answers = int(tokens), int(answers)
-        self.peaks = dict(zip(self.peaks, share.largest([*map(float, self.peaks.values())]), strict=True))
-
-    def stepped(self, grad_norm: float, taken: bool) -> None:
-        """Count one optimiser step in."""
-        self.grad_norm = grad_norm
-        self.taken += taken
-        self.refused += not taken
-
-    def report(self, num_rows: int, num_passes: int) -> UpdateReport:
-        """Means over the answer tokens of all passes."""
-        counts = {
-            "num_rows": num_rows,
-            "num_skipped_rows": self.num_skipped,
-            "num_rejected_rows": sum(not row.kept for row in self.corrected.rows),
-            "num_mismatched_rows": self.corrected.num_rejected,
-            "num_tokens": self.tokens,
-            "num_answer_tokens": self.answers // num_passes,
-        }
-        if not self.answers:
-            return UpdateReport(**counts, mismatch_worst=self.corrected.worst_mean)
-        mean = {name: float(value) / self.answers for name, value in self.sums.items()}
-        return UpdateReport(
-            **counts,
-            loss=float(self.sums["loss"]) / num_passes,
-            grad_norm=self.grad_norm,
-            entropy=mean["entropy"],
-            ratio_mean=mean["ratio"],
-            ratio_max=float(self.peaks["ratio"]),
-            clip_share=mean["clipped"],
-            sampler_kl=mean["sampler_kl"],
-            sampler_logprob_gap=float(self.peaks["gap"]),
-            importance_mean=mean["importance"],
-            mismatch_worst=self.corrected.worst_mean,
-            reference_kl=mean["reference_kl"],
-            num_optimiser_steps=self.taken,
-            num_refused_steps=self.refused,
-        )
