@@ -250,8 +250,10 @@ def _memory_mb() -> float:
 
 
 def _gpu_memory_mb() -> float:
-    """In use on all GPUs of this host, by whomever."""
+    """In use on all GPUs that are visible here, by whomever."""
     command = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    if visible := os.environ.get("CUDA_VISIBLE_DEVICES"):
+        command.append(f"--id={visible}")
     return sum(map(float, subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()))
 
 
