@@ -207,11 +207,10 @@ class CountedWork(Claim):
     own: StrictBool
     bytes_accessed: _Count
     bytes_distinct: _Count
-    flops: _Count
-    dot_flops: _Count
-    dot_dtype: _Name
-    padded_flops: _Count
+    operations: dict[_Name, _Count] = Field(max_length=100)
+    padded: dict[_Name, _Count] = Field(max_length=100)
     copies_only: StrictBool
+    is_unknown: StrictBool
 
 
 class Replayed(Claim):
