@@ -56,6 +56,7 @@ class HostBench:
             memory_bytes=self._config.memory_mb << 20,
             cpu_seconds=int(self._config.deadline_s) + 2,
             max_processes=1,
+            gpu=self._config.predict_gpu,
         ) as talk:
             yield talk
 

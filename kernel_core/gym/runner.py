@@ -27,6 +27,7 @@ from kernel_core.gym.clock import time_calls
 from kernel_core.gym.device_memory import DeviceArena
 from kernel_core.gym.extensions import Built, Extensions, NvccError, line_in
 from kernel_core.gym.structure import describe_leaf, flatten
+from kernel_core.gym.target import answer_for
 
 CANDIDATE_FILE = "candidate.py"
 CONSTRUCTION_SEED = 42
@@ -48,6 +49,8 @@ def run(channel: socket.socket, cage: dict[str, Any]) -> None:
     path = Path.cwd() / CANDIDATE_FILE
     source = load.header["source"]
     path.write_text(source)
+    if device == "cpu":
+        answer_for(cage["gpu"])
     watched = _watch(may_compile=device == "cuda")
     launches: list[dict[str, Any]] = []
     gate = _Gate(channel) if device == "cuda" else None
