@@ -38,7 +38,7 @@ _LIGHT = {
         trace dist cumsum cumprod _cummax_helper _cummin_helper _logcumsumexp logcumsumexp topk sort
         searchsorted bucketize bincount histc unique_consecutive _unique2 scatter_add scatter_reduce
         cummax cummin unique_dim _unique histogram _is_all_true _is_any_true index_add index_reduce
-        _embedding_bag _embedding_bag_forward_only isin
+        isin
     """,
     "a vector's products take as long as reading what goes in": """
         dot vdot mv addmv addr linalg_cross
