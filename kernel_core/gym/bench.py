@@ -17,8 +17,8 @@ class Bench(Protocol):
     device: str
 
     def converse(self, job: str, *, fresh: bool = True) -> contextlib.AbstractContextManager[Conversation]:
-        """A caged process that does one job (`runner` or `replay`). It has ended when the context has, unless
-        it `is_as_new` then; who gets one of those need not be `fresh`."""
+        """A caged process that does one job (`runner` or `replay`; on a CPU also `rehearse`). It has ended
+        when the context has, unless it `is_as_new` then; who gets one of those need not be `fresh`."""
         ...
 
     def share(self) -> contextlib.AbstractContextManager[None]:

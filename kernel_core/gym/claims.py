@@ -211,12 +211,26 @@ class CountedWork(Claim):
     padded: dict[_Name, _Count] = Field(max_length=100)
     copies_only: StrictBool
     is_unknown: StrictBool
+    programs: _Count
 
 
 class Replayed(Claim):
     """The trace ran to its end."""
 
     works: tuple[CountedWork, ...] = Field(max_length=100_000)
+
+
+class RehearsedPass(Claim):
+    """A pass without data: each launch's kernel and the number of its programs, and the library's works."""
+
+    launches: tuple[tuple[_Name, _Count], ...] = Field(max_length=20_000)
+    works: tuple[CountedWork, ...] = Field(max_length=20_000)
+
+
+class Rehearsed(Claim):
+    """Host code ran at the run sizes, and at the problem's own."""
+
+    passes: tuple[RehearsedPass, RehearsedPass]
 
 
 class Muted(Claim):

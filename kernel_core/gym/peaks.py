@@ -11,6 +11,9 @@ class Gpu:
 
     dram_bytes_per_s: float
     operations_per_s: dict[str, float]
+    num_processors: int
+    processor_bytes_per_s: float
+    """What one multiprocessor can load."""
     launch_ms: float = 0.004
     l2_over_dram: float = 2.5
     """L2 bandwidth over that of DRAM, as microbenchmarks of Hopper and Ampere find it."""
@@ -27,10 +30,11 @@ _RATES = dict.fromkeys(("float16", "bfloat16", "fp16", "bf16"), "half") | {"fp64
 # Peaks: NVIDIA's data sheets (dense, without sparsity). Reachable shares: 0.9 of DRAM bandwidth (4.3 of
 # 4.8 TB/s measured on an H200 with a streaming ReLU), 0.75 of arithmetic peaks. Integers: a multiprocessor
 # gives 64 results of 32 bits a clock, where it gives 128 of fp32 on capability 8.9 and 9.0, and 64 on 8.0
-# (CUDA C++ Programming Guide, "Arithmetic Instructions"). Matrix products of fp32
-# run on fp32 cores in torch's default, and as TF32 in Triton's (`tl.dot` without `input_precision`). Triton's
-# IEEE products reach about half of a library's: 13 to 43 TFLOPS on an H200, by nine kernels of
-# benchmarks/judge_against_kernelbench.py, of which 24 is the geometric mean.
+# (CUDA C++ Programming Guide, "Arithmetic Instructions"). Each loads 64 bytes a clock from L2 (NVIDIA's
+# whitepapers on the A100 and H100). Matrix products of fp32 run on fp32 cores in torch's default, and as TF32
+# in Triton's (`tl.dot` without `input_precision`). Triton's IEEE products reach about half of a library's: 13
+# to 43 TFLOPS on an H200, by nine kernels of benchmarks/judge_against_kernelbench.py, of which 24 is the
+# geometric mean.
 _HOPPER = {
     "float": 50e12,
     "integer": 25e12,
@@ -41,8 +45,8 @@ _HOPPER = {
     "float64": 50e12,
 }
 GPUS = {
-    "H200": Gpu(4.3e12, _HOPPER),
-    "H100": Gpu(3.0e12, _HOPPER),
+    "H200": Gpu(4.3e12, _HOPPER, 132, 127e9),
+    "H100": Gpu(3.0e12, _HOPPER, 132, 127e9),
     "A100": Gpu(
         1.8e12,
         {
@@ -54,6 +58,8 @@ GPUS = {
             "half": 234e12,
             "float64": 14.6e12,
         },
+        108,
+        90e9,
     ),
     "L4": Gpu(
         0.27e12,
@@ -66,5 +72,7 @@ GPUS = {
             "half": 90e12,
             "float64": 0.35e12,
         },
+        58,
+        130e9,
     ),
 }

@@ -79,22 +79,27 @@ def _count(problem: Problem, source: str, needed: Sequence[int], device: str) ->
 
 
 def scaled(works: Sequence[Work], eager: EagerTraffic) -> list[Work]:
-    """Works counted at the run sizes, as they would be at the problem's own. What nobody knows the work of
-    may be all that the reference does, and counts so."""
-    whole: Counter[str] = Counter()
-    for work in eager.works:
-        whole.update(work.operations)
-    return [
+    """Works counted at the run sizes, as they would be at the problem's own."""
+    larger = (
         replace(
             work,
             bytes_accessed=round(work.bytes_accessed * eager.bytes_ratio),
             bytes_distinct=round(work.bytes_distinct * eager.bytes_ratio),
-            operations=dict(whole)
-            if work.is_unknown
-            else {kind: round(count * eager.operations_ratio) for kind, count in work.operations.items()},
+            operations={kind: round(n * eager.operations_ratio) for kind, n in work.operations.items()},
         )
         for work in _with_least_operations(works, eager.run_operations)
-    ]
+    )
+    return [as_much_as_all(work, eager) for work in larger]
+
+
+def as_much_as_all(work: Work, eager: EagerTraffic) -> Work:
+    """What nobody knows the work of may be all that the reference does, and counts so."""
+    if not work.is_unknown:
+        return work
+    whole: Counter[str] = Counter()
+    for one in eager.works:
+        whole.update(one.operations)
+    return replace(work, operations=dict(whole))
 
 
 def _with_least_operations(works: Sequence[Work], least: int) -> list[Work]:
@@ -116,12 +121,15 @@ def _with_least_operations(works: Sequence[Work], least: int) -> list[Work]:
 
 
 def launch_time_ms(work: Work, gpu: Gpu) -> float:
-    """The roofline of one launch plus its cost, in milliseconds."""
+    """The roofline of one launch plus its cost, in milliseconds. Few programs use few multiprocessors."""
+    busy = min(work.programs or gpu.num_processors, gpu.num_processors)
     memory_s = max(
         work.bytes_distinct / gpu.dram_bytes_per_s,
         work.bytes_accessed / (gpu.dram_bytes_per_s * gpu.l2_over_dram),
+        work.bytes_accessed / (busy * gpu.processor_bytes_per_s),
     )
     arithmetic_s = math.fsum(count / gpu.rate_of(kind) for kind, count in work.operations.items())
+    arithmetic_s *= gpu.num_processors / busy
     return gpu.launch_ms + 1e3 * max(memory_s, arithmetic_s)
 
 

@@ -34,6 +34,8 @@ class Work:
     copies_only: bool = False
     is_unknown: bool = False
     """Nobody knows how many operations it takes."""
+    programs: int = 0
+    """Of the launch's grid, each of which a multiprocessor runs; 0 where there are enough for all."""
 
     @property
     def num_operations(self) -> int:
