@@ -72,6 +72,25 @@ _LIGHT = {
 _LIGHT_NAMES = frozenset(name for names in _LIGHT.values() for name in names.split())
 
 
+def read_again(name: str, given: list[torch.Tensor], made: list[torch.Tensor]) -> int:
+    """Bytes that an operator reads more than once. To normalise a layer, a row is read twice, and the weights
+    for each row."""
+    if name != "aten::native_layer_norm":
+        return 0
+    values, *weights = given
+    return values.nbytes + (made[1].numel() - 1) * sum(weight.nbytes for weight in weights)
+
+
+def num_programs(name: str, args: Any, made: list[torch.Tensor]) -> int:
+    """Of those that torch's CUDA kernels run for an operator; 0 where there are always enough. A row is one
+    block's in `layer_norm_kernel.cu`, and in `SoftMax.cu` where rows lie together."""
+    if name == "aten::native_layer_norm":
+        return made[1].numel()
+    if name in ("aten::_softmax", "aten::_log_softmax") and made[0].numel():
+        return made[0].numel() // made[0].shape[args[1]]
+    return 0
+
+
 def formula_of(function: Any) -> Callable[..., int] | None:
     """Torch's own formula for the operations of a product or a convolution."""
     packet = function._overloadpacket

@@ -76,7 +76,7 @@ def works_at_own_sizes(
         parts = [(own, [programs for _, programs in rehearsal.launches])]
     rehearsed = [work for part in parts for work in _spread(*part)]
     rehearsed += [as_much_as_all(work, eager) for work in rehearsal.works]
-    return max(counted, rehearsed, key=lambda some: predict(some, gpu)[0].predicted_ms)
+    return max(rehearsed, counted, key=lambda some: predict(some, gpu)[0].predicted_ms)
 
 
 def _spread(works: Sequence[Work], programs: Sequence[int]) -> list[Work]:

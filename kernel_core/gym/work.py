@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from kernel_core.gym.dispatch import LightDispatchMode
-from kernel_core.gym.operators import FREE, GATHERS, formula_of, is_light
+from kernel_core.gym.operators import FREE, GATHERS, formula_of, is_light, num_programs, read_again
 
 ELEMENTWISE = ("float", "integer")
 """Kinds of operations that are no products of matrices."""
@@ -91,10 +91,11 @@ def operator_work(function: Any, args: Any, kwargs: dict[str, Any], result: Any)
     return Work(
         name=schema.name,
         own=False,
-        bytes_accessed=moved,
+        bytes_accessed=moved + read_again(schema.name, given, made),
         bytes_distinct=moved,
         operations=operations,
         is_unknown=formula is None and bool(given) and not is_light(function),
+        programs=num_programs(schema.name, args, made),
     )
 
 

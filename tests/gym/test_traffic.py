@@ -67,6 +67,15 @@ def test_eager_products_grow_faster_than_their_bytes() -> None:
     assert large.operations == {"integer": 2 * 64**3}
 
 
+def test_eager_normalises_a_layer_row_by_row() -> None:
+    reference = Reference(
+        _problem("return torch.nn.functional.layer_norm(args[0], args[0].shape[1:])"), {"N": 16}
+    )
+    [work] = count_eager(reference).works
+    assert work.programs == 1024
+    assert work.bytes_accessed - work.bytes_distinct == 4 * 1024**2
+
+
 def test_inputs_that_do_not_matter_are_not_compulsory() -> None:
     problem = _problem("return args[0] + 0 * args[1]", "[torch.rand(N), torch.rand(N)]")
     assert count_eager(Reference(problem, {"N": 16})).compulsory_bytes == 2 * 4 * 1024
