@@ -38,7 +38,8 @@ class CpuJudge(Judge):
             works = replay_counts(case, reference, unseen, talk)
         if works is not None:
             eager, gpu = self._eager_traffic(reference), self._config.predict_gpu
-            rehearsal = rehearse(case, reference, self._bench) if eager.at_own_sizes else None
+            with case.phase("rehearsal"):
+                rehearsal = rehearse(case, reference, self._bench) if eager.at_own_sizes else None
             weigh(case, works, works_at_own_sizes(works, eager, rehearsal, gpu), eager, gpu)
 
     def _eager_traffic(self, reference: Reference) -> EagerTraffic:
