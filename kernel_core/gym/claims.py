@@ -212,6 +212,7 @@ class CountedWork(Claim):
     copies_only: StrictBool
     is_unknown: StrictBool
     programs: _Count
+    balance: Annotated[StrictFloat, Field(ge=0, le=1)]
 
 
 class Replayed(Claim):

@@ -84,6 +84,7 @@ class Counted:
                 bytes_distinct=self._meter.bytes_distinct,
                 operations=self._meter.useful_operations,
                 padded=dict(self._meter.operations),
+                balance=min(1.0, self._meter.balance),
                 copies_only=copies_only(before, tensors),
             )
         )

@@ -49,12 +49,16 @@ class Meter:
     """By their kinds (`work.Work`), one for each element of a block, as the hardware executes them."""
     lanes: dict[bool, list[int]] = field(default_factory=lambda: {False: [0, 0], True: [0, 0]})
     """Active and all lanes of loads (False) and of stores (True)."""
+    num_programs: int = 0
+    _done: int = 0
+    _heaviest: int = 0
+    """What was counted before this program, and of the one that did most."""
     regions: list[Region] = field(default_factory=list)
     _starts: list[int] = field(default_factory=list)
 
     def begin(self, storages: list[torch.UntypedStorage]) -> None:
         """Forget the last launch; from now on memory is these storages."""
-        self.bytes_accessed = 0
+        self.bytes_accessed = self.num_programs = self._done = self._heaviest = 0
         self.operations.clear()
         self.lanes = {False: [0, 0], True: [0, 0]}
         spans = sorted({(storage.data_ptr(), storage.nbytes()) for storage in storages if storage.nbytes()})
@@ -80,6 +84,22 @@ class Meter:
             kind: round(count * (elements if kind in ELEMENTWISE else products))
             for kind, count in self.operations.items()
         }
+
+    @property
+    def balance(self) -> float:
+        """What a program does on average, over what the one does that does most."""
+        self._end_program()
+        return self._done / self.num_programs / self._heaviest if self._heaviest else 1.0
+
+    def next_program(self) -> None:
+        """Another program of the grid begins."""
+        self._end_program()
+        self.num_programs += 1
+
+    def _end_program(self) -> None:
+        total = self.bytes_accessed + self.operations.total()
+        self._heaviest = max(self._heaviest, total - self._done)
+        self._done = total
 
     def _active_share(self, store: bool) -> float:
         active, total = self.lanes[store]
@@ -129,6 +149,13 @@ def install(meter: Meter) -> None:
     if not meter.counting:
         return
     arithmetic.install(meter.operations)
+    place = builder.set_grid_idx
+
+    def set_grid_idx(self: Any, *index: int) -> None:
+        meter.next_program()
+        place(self, *index)
+
+    builder.set_grid_idx = set_grid_idx
 
 
 def _wrap_memory(builder: Any, meter: Meter) -> None:

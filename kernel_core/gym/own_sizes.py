@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -95,6 +96,7 @@ def _spread(works: Sequence[Work], programs: Sequence[int]) -> list[Work]:
             bytes_distinct=sum(work.bytes_distinct for work in works) // len(programs),
             operations={kind: total // len(programs) for kind, total in operations.items()},
             programs=count,
+            balance=statistics.fmean(work.balance for work in works),
         )
         for count in programs
     ]

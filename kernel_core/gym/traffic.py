@@ -121,8 +121,11 @@ def _with_least_operations(works: Sequence[Work], least: int) -> list[Work]:
 
 
 def launch_time_ms(work: Work, gpu: Gpu) -> float:
-    """The roofline of one launch plus its cost, in milliseconds. Few programs use few multiprocessors."""
-    busy = min(work.programs or gpu.num_processors, gpu.num_processors)
+    """The roofline of one launch plus its cost, in milliseconds. Few programs use few multiprocessors,
+    and many do where few of them work."""
+    busy = gpu.num_processors
+    if work.programs:
+        busy = min(busy, max(1, round(work.programs * work.balance)))
     memory_s = max(
         work.bytes_distinct / gpu.dram_bytes_per_s,
         work.bytes_accessed / (gpu.dram_bytes_per_s * gpu.l2_over_dram),

@@ -36,6 +36,8 @@ class Work:
     """Nobody knows how many operations it takes."""
     programs: int = 0
     """Of the launch's grid, each of which a multiprocessor runs; 0 where there are enough for all."""
+    balance: float = 1.0
+    """What a program does on average, over what the one does that does most."""
 
     @property
     def num_operations(self) -> int:

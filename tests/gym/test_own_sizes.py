@@ -97,6 +97,14 @@ def test_few_programs_use_few_multiprocessors() -> None:
     assert time_ms(132) == time_ms(10_000) == time_ms(0)
 
 
+def test_many_programs_of_which_one_works_are_one() -> None:
+    def time_ms(programs: int, balance: float) -> float:
+        work = _kernel(bytes_accessed=10**9, bytes_distinct=10**9, programs=programs, balance=balance)
+        return launch_time_ms(work, GPUS["H200"])
+
+    assert time_ms(500, 1 / 500) == time_ms(1, 1.0) > 30 * time_ms(500, 0.5)
+
+
 def _judged(judge_text: Callable[..., Evaluation], choice: str) -> tuple[Evaluation, set[str]]:
     evaluation = judge_text(_PROBLEM, _KERNELS.replace("CHOICE", choice), N=64)
     return evaluation, {finding.rule for finding in evaluation.findings}
