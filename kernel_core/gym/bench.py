@@ -17,8 +17,8 @@ class Bench(Protocol):
     device: str
 
     def converse(self, job: str, *, fresh: bool = True) -> contextlib.AbstractContextManager[Conversation]:
-        """A caged process that does one job (`runner` or `replay`). It has ended when the context has, unless
-        it `is_as_new` then; who gets one of those need not be `fresh`."""
+        """A caged process that does one job (`runner` or `replay`; on a CPU also `rehearse`). It has ended
+        when the context has, unless it `is_as_new` then; who gets one of those need not be `fresh`."""
         ...
 
     def share(self) -> contextlib.AbstractContextManager[None]:
@@ -52,6 +52,7 @@ class HostBench:
             memory_bytes=self._config.memory_mb << 20,
             cpu_seconds=int(self._config.deadline_s) + 2,
             max_processes=1,
+            gpu=self._config.predict_gpu,
         ) as talk:
             yield talk
 

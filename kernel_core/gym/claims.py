@@ -207,17 +207,31 @@ class CountedWork(Claim):
     own: StrictBool
     bytes_accessed: _Count
     bytes_distinct: _Count
-    flops: _Count
-    dot_flops: _Count
-    dot_dtype: _Name
-    padded_flops: _Count
+    operations: dict[_Name, _Count] = Field(max_length=100)
+    padded: dict[_Name, _Count] = Field(max_length=100)
     copies_only: StrictBool
+    is_unknown: StrictBool
+    programs: _Count
+    balance: Annotated[StrictFloat, Field(ge=0, le=1)]
 
 
 class Replayed(Claim):
     """The trace ran to its end."""
 
     works: tuple[CountedWork, ...] = Field(max_length=100_000)
+
+
+class RehearsedPass(Claim):
+    """A pass without data: each launch's kernel and the number of its programs, and the library's works."""
+
+    launches: tuple[tuple[_Name, _Count], ...] = Field(max_length=20_000)
+    works: tuple[CountedWork, ...] = Field(max_length=20_000)
+
+
+class Rehearsed(Claim):
+    """Host code ran at the run sizes, and at the problem's own."""
+
+    passes: tuple[RehearsedPass, RehearsedPass]
 
 
 class Muted(Claim):

@@ -19,9 +19,8 @@ from triton.compiler import ASTSource
 
 from kernel_core.gym import wire
 from kernel_core.gym.kernels import KernelRefused, build_kernels
+from kernel_core.gym.target import answer_for, target_of
 
-TARGETS = {"H200": 90, "H100": 90, "A100": 80, "L4": 89}
-"""Compute capability of each GPU that times can be predicted for."""
 _TYPES = {
     "float64": "fp64",
     "float32": "fp32",
@@ -43,10 +42,11 @@ def compile_launches(channel: socket.socket, cage: dict[str, Any]) -> None:
     path = Path.cwd() / header["filename"]
     path.write_text(header["source"])
     kernels: list[Any] = []
+    answer_for(header["gpu"])
     try:
         kernels = build_kernels(header["source"], str(path), header["kernels"])
         for launch in header["launches"]:
-            _compile(kernels, launch, GPUTarget("cuda", TARGETS[header["gpu"]], 32))
+            _compile(kernels, launch, target_of(header["gpu"]))
     except KernelRefused as refusal:
         wire.send(channel, {"failed": refusal.reason, "line": refusal.line})
     except OSError as error:
@@ -70,7 +70,7 @@ def warm_up() -> None:
     with tempfile.TemporaryDirectory() as folder:
         # A kernel that lies compiled in the user's own cache would warm nothing.
         os.environ["TRITON_CACHE_DIR"] = folder
-        triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4})
+        triton.compile(source, target=target_of("H200"), options={"num_warps": 4})
 
 
 def _compile(kernels: list[Any], launch: dict[str, Any], target: GPUTarget) -> None:

@@ -81,10 +81,9 @@ class Counted:
                 own=True,
                 bytes_accessed=self._meter.bytes_accessed,
                 bytes_distinct=self._meter.bytes_distinct,
-                flops=self._meter.useful_flops,
-                dot_flops=self._meter.useful_dot_flops,
-                dot_dtype=self._meter.dot_dtype,
-                padded_flops=self._meter.flops + self._meter.dot_flops,
+                operations=self._meter.useful_operations,
+                padded=dict(self._meter.operations),
+                balance=min(1.0, self._meter.balance),
                 copies_only=copies_only(before, tensors),
             )
         )

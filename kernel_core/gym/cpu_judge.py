@@ -9,6 +9,7 @@ from kernel_core.gym.bench import Bench
 from kernel_core.gym.case import Case
 from kernel_core.gym.gate import CompileGate
 from kernel_core.gym.judge import KEPT_PROBLEMS, Judge, keep
+from kernel_core.gym.own_sizes import rehearse, works_at_own_sizes
 from kernel_core.gym.protocol import JudgeRequest
 from kernel_core.gym.reference import Reference
 from kernel_core.gym.traffic import EagerTraffic, count_eager
@@ -36,7 +37,10 @@ class CpuJudge(Judge):
         with self._bench.converse("replay") as talk:
             works = replay_counts(case, reference, unseen, talk)
         if works is not None:
-            weigh(case, works, self._eager_traffic(reference), self._config.predict_gpu)
+            eager, gpu = self._eager_traffic(reference), self._config.predict_gpu
+            with case.phase("rehearsal"):
+                rehearsal = rehearse(case, reference, self._bench) if eager.at_own_sizes else None
+            weigh(case, works, works_at_own_sizes(works, eager, rehearsal, gpu), eager, gpu)
 
     def _eager_traffic(self, reference: Reference) -> EagerTraffic:
         if reference.key not in self._eager:

@@ -3,12 +3,14 @@
 Quick: the interpreter patches `triton.language` anew for every call of a device function, which is half
 its time; here it is patched once. Complete: `libdevice` functions, which the interpreter lacks, are given
 NumPy bodies; kernels may close over constants and call the language by any name; and an autotuner takes
-its first configuration, because timings of an interpreter would say nothing about a GPU.
+its first configuration, because timings of an interpreter would say nothing about a GPU. And programs of a
+grid run in an order that no kernel may rely on.
 """
 
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any
@@ -90,6 +92,9 @@ _TWO_ARGUMENTS: dict[str, Callable[[Array, Array], Array]] = {
 _TESTS: dict[str, Callable[[Array], Array]] = {"isnan": np.isnan, "isinf": np.isinf, "isfinited": np.isfinite}
 
 
+_GOLDEN = (5**0.5 - 1) / 2
+
+
 class _Permanent:
     """What stands for the interpreter's patch scope: nothing is undone after a launch."""
 
@@ -117,8 +122,24 @@ def prepare_interpreter() -> None:
         for name, test in _TESTS.items():
             _install(module, name, _elementwise(test, tl.int32))
     _repair_rewriter()
+    _mix_programs()
     compute_bfloat16()
     Autotuner.do_bench = property(lambda self: lambda call, quantiles: [0.0, 0.0, 0.0])
+
+
+def _mix_programs() -> None:
+    """Begin with the last program of a grid, and go on by a step that meets all, but no two neighbours in
+    turn: a GPU promises no order, and what needs a neighbour's result would not show in the natural one."""
+    builder: Any = interpreter.InterpreterBuilder
+    place = builder.set_grid_idx
+
+    def set_grid_idx(self: Any, *index: int) -> None:
+        count = math.prod(self.grid_dim)
+        step = next(s for s in range(max(1, round(count * _GOLDEN)), count + 1) if math.gcd(s, count) == 1)
+        number = count - 1 - int(np.ravel_multi_index(index, self.grid_dim)) * step % count
+        place(self, *(int(one) for one in np.unravel_index(number, self.grid_dim)))
+
+    builder.set_grid_idx = set_grid_idx
 
 
 def _repair_rewriter() -> None:

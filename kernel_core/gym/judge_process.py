@@ -19,7 +19,7 @@ import triton.language as tl
 
 from kernel_core.config import GymConfig
 from kernel_core.errors import DojoError, GymUnavailable
-from kernel_core.gym import extension_build, replay, runner, wire, zygote
+from kernel_core.gym import extension_build, rehearsal, replay, runner, wire, zygote
 from kernel_core.gym.bench import HostBench
 from kernel_core.gym.builds import Builder
 from kernel_core.gym.cpu_judge import CpuJudge
@@ -33,6 +33,7 @@ from kernel_core.gym.zygote import Zygote, ZygoteGone
 from kernel_core.store import Store
 
 _log = logging.getLogger(__name__)
+_JOBS: dict[str, zygote.Job] = {"runner": runner.run, "replay": replay.replay, "rehearse": rehearsal.rehearse}
 _ZYGOTES_BY_GPU = 3
 """Each waits while a process of its own goes, which takes a GPU's context a while."""
 _BUILDS = "builds"
@@ -59,7 +60,7 @@ def warm_up() -> None:
 
 def live(pool: socket.socket, compilers: socket.socket) -> None:
     """First fork its own zygote, then answer requests until the pool goes away."""
-    runners = _fork_zygote({"runner": runner.run, "replay": replay.replay}, (pool, compilers))
+    runners = _fork_zygote(_JOBS, (pool, compilers))
     gc.freeze()
     hello = wire.receive(pool).header
     config = GymConfig.model_validate(hello["config"])

@@ -25,6 +25,8 @@ class Cage:
     file_bytes: int = FILE_BYTES
     device: str = "cpu"
     """`cuda` brings the GPU's context up before the cage closes, and counts data instead of addresses."""
+    gpu: str = ""
+    """Of `cpu`: which GPU kernels are told that they run on."""
 
     def to_json(self) -> dict[str, Any]:
         """As it travels in a header."""

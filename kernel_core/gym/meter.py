@@ -1,28 +1,25 @@
 """Watch what interpreted kernels do: that they stay inside their memory, and how much work it is.
 
-Counted are bytes loaded and stored, the distinct bytes behind them, and FLOPs. Masked lanes move nothing;
-arithmetic counts one operation an element of the block, as the hardware executes it. Counts are taken in
-the replaying process, where no host code of a candidate runs; a runner only has the bounds checked, so
-that a stray access is an error with a line number and not whatever the heap happened to hold.
+Counted are bytes loaded and stored, the distinct bytes behind them, and operations (`arithmetic.py`). Masked
+lanes move nothing. Counts are taken in the replaying process, where no host code of a candidate runs; a
+runner only has the bounds checked, so that a stray access is an error with a line number and not whatever
+the heap happened to hold.
 """
 
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpreterBuilder
 
-_DOTS = ("ieee", "fp64", "fp32", "fp16", "bf16")
-"""Slowest first; `fp32` are products in TF32. Anything else may be slower still."""
-_PASSES = {"X3": 3, "X6": 6}
-"""Of products whose precision is put together from several."""
+from kernel_core.gym import arithmetic
+from kernel_core.gym.work import ELEMENTWISE
 
 
 class OutOfBounds(Exception):
@@ -48,18 +45,21 @@ class Meter:
 
     counting: bool = True
     bytes_accessed: int = 0
-    flops: int = 0
-    dot_flops: int = 0
-    dot_dtype: str = ""
+    operations: Counter[str] = field(default_factory=Counter)
+    """By their kinds (`work.Work`), one for each element of a block, as the hardware executes them."""
     lanes: dict[bool, list[int]] = field(default_factory=lambda: {False: [0, 0], True: [0, 0]})
     """Active and all lanes of loads (False) and of stores (True)."""
+    num_programs: int = 0
+    _done: int = 0
+    _heaviest: int = 0
+    """What was counted before this program, and of the one that did most."""
     regions: list[Region] = field(default_factory=list)
     _starts: list[int] = field(default_factory=list)
 
     def begin(self, storages: list[torch.UntypedStorage]) -> None:
         """Forget the last launch; from now on memory is these storages."""
-        self.bytes_accessed = self.flops = self.dot_flops = 0
-        self.dot_dtype = ""
+        self.bytes_accessed = self.num_programs = self._done = self._heaviest = 0
+        self.operations.clear()
         self.lanes = {False: [0, 0], True: [0, 0]}
         spans = sorted({(storage.data_ptr(), storage.nbytes()) for storage in storages if storage.nbytes()})
         self.regions = [Region(start, size) for start, size in spans]
@@ -72,24 +72,38 @@ class Meter:
         return sum(int(np.count_nonzero(flags)) for flags in touched)
 
     @property
-    def useful_flops(self) -> int:
-        """Arithmetic on lanes that were loaded: blocks are padded at small sizes, hardly at full ones."""
-        return round(self.flops * self._active_share(store=False))
+    def useful_operations(self) -> dict[str, int]:
+        """Operations without padding: blocks are padded at small sizes, hardly at full ones.
+
+        Of elements, those on lanes that were loaded. Of an (M, K)·(K, N) product, loads are active in the
+        shares m·k and k·n and stores in m·n, so that m·k·n is about the share of loads times the root of that
+        of stores."""
+        elements = self._active_share(store=False)
+        products = elements * self._active_share(store=True) ** 0.5
+        return {
+            kind: round(count * (elements if kind in ELEMENTWISE else products))
+            for kind, count in self.operations.items()
+        }
 
     @property
-    def useful_dot_flops(self) -> int:
-        """Products without padding. Of an (M, K)·(K, N) block, loads are active in the shares m·k and k·n
-        and stores in m·n, so that m·k·n is about the share of loads times the root of that of stores."""
-        return round(self.dot_flops * self._active_share(store=False) * self._active_share(store=True) ** 0.5)
+    def balance(self) -> float:
+        """What a program does on average, over what the one does that does most."""
+        self._end_program()
+        return self._done / self.num_programs / self._heaviest if self._heaviest else 1.0
+
+    def next_program(self) -> None:
+        """Another program of the grid begins."""
+        self._end_program()
+        self.num_programs += 1
+
+    def _end_program(self) -> None:
+        total = self.bytes_accessed + self.operations.total()
+        self._heaviest = max(self._heaviest, total - self._done)
+        self._done = total
 
     def _active_share(self, store: bool) -> float:
         active, total = self.lanes[store]
         return active / total if active else 1.0
-
-    def saw_dot(self, dtype: str) -> None:
-        """All products of a launch count as the slowest of them, lest a small fast one speak for the rest."""
-        seen = [one for one in (self.dot_dtype, dtype) if one]
-        self.dot_dtype = min(seen, key=lambda one: _DOTS.index(one) if one in _DOTS else -1)
 
     def access(
         self, addresses: npt.NDArray[np.uint64], mask: npt.NDArray[np.bool_], item_bytes: int, store: bool
@@ -134,12 +148,14 @@ def install(meter: Meter) -> None:
     _wrap_memory(builder, meter)
     if not meter.counting:
         return
-    for name in ("binary_op", "unary_op", "ternary_op", "create_fma", "create_idiv", "create_rsqrt"):
-        if hasattr(builder, name):
-            setattr(builder, name, _counting_elements(getattr(builder, name), meter))
-    _wrap_dot(builder, meter)
-    for interface in (interpreter.ReduceOps, interpreter.ScanOps):
-        interface.apply_impl = _counting_reduction(interface.apply_impl, meter)
+    arithmetic.install(meter.operations)
+    place = builder.set_grid_idx
+
+    def set_grid_idx(self: Any, *index: int) -> None:
+        meter.next_program()
+        place(self, *index)
+
+    builder.set_grid_idx = set_grid_idx
 
 
 def _wrap_memory(builder: Any, meter: Meter) -> None:
@@ -157,7 +173,6 @@ def _wrap_memory(builder: Any, meter: Meter) -> None:
     def atomic_rmw(self: Any, kind: Any, pointers: Any, value: Any, mask: Any, *rest: Any) -> Any:
         for storing in (False, True):
             meter.access(pointers.data, mask.data, _item_bytes(pointers), store=storing)
-        meter.flops += value.data.size
         return atomic(self, kind, pointers, value, mask, *rest)
 
     def atomic_cas(self: Any, pointers: Any, *rest: Any) -> Any:
@@ -172,50 +187,3 @@ def _wrap_memory(builder: Any, meter: Meter) -> None:
 
 def _item_bytes(pointers: Any) -> int:
     return max(1, pointers.get_element_ty().primitive_bitwidth // 8)
-
-
-def _counting_elements(method: Callable[..., Any], meter: Meter) -> Callable[..., Any]:
-    def counted(self: Any, *args: Any) -> Any:
-        result = method(self, *args)
-        # Numbers in bfloat16 are kept as integers.
-        if result.data.dtype.kind == "f" or result.dtype.scalar.is_floating():
-            meter.flops += result.data.size
-        return result
-
-    return counted
-
-
-def _wrap_dot(builder: Any, meter: Meter) -> None:
-    dot = builder.create_dot
-
-    def counted(self: Any, left: Any, right: Any, accumulator: Any, precision: Any, *rest: Any) -> Any:
-        *batch, rows, inner = left.data.shape
-        work = 2 * int(np.prod(batch, dtype=np.int64)) * rows * inner * right.data.shape[-1]
-        element, manner = str(left.dtype.scalar), str(precision).upper()
-        meter.dot_flops += work * next((times for end, times in _PASSES.items() if manner.endswith(end)), 1)
-        exact = element == "fp32" and "IEEE" in manner
-        meter.saw_dot("ieee" if exact else element)
-        return dot(self, left, right, accumulator, precision, *rest)
-
-    scaled = builder.create_dot_scaled
-
-    def counted_scaled(self: Any, left: Any, left_scale: Any, kind: Any, right: Any, *rest: Any) -> Any:
-        # Two numbers of four bits share a byte, on either side.
-        inner = 2 * max(left.data.shape[-1], right.data.shape[-2])
-        meter.dot_flops += 2 * left.data.shape[-2] * inner * right.data.shape[-1]
-        meter.saw_dot("bf16")
-        return scaled(self, left, left_scale, kind, right, *rest)
-
-    builder.create_dot, builder.create_dot_scaled = counted, counted_scaled
-
-
-def _counting_reduction(method: Callable[..., Any], meter: Meter) -> Callable[..., Any]:
-    def counted(self: Any, values: Any) -> Any:
-        before = meter.flops
-        result = method(self, values)
-        elements = sum(value.handle.data.size for value in values)
-        # What combines two elements may do more than one operation.
-        meter.flops = max(before + elements, meter.flops)
-        return result
-
-    return counted

@@ -32,6 +32,7 @@ from kernel_core.gym.kernels import build_kernels
 from kernel_core.gym.launchers import make_launcher
 from kernel_core.gym.player import Player, argument
 from kernel_core.gym.runner import CANDIDATE_FILE, describe_error
+from kernel_core.gym.target import answer_for
 
 _TIMED_PASSES = 3
 
@@ -39,6 +40,8 @@ _TIMED_PASSES = 3
 def replay(channel: socket.socket, cage: dict[str, Any]) -> None:
     """Traces, one after the other, each as in `_replay_one`. Between them nothing is kept but the context."""
     device = cage["device"]
+    if device == "cpu":
+        answer_for(cage["gpu"])
     counted = Counted() if device == "cpu" else None
     while True:
         request = wire.receive(channel, take_descriptors=True)

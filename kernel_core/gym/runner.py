@@ -27,6 +27,7 @@ from kernel_core.gym.clock import time_calls
 from kernel_core.gym.device_memory import DeviceArena
 from kernel_core.gym.extensions import Built, Extensions, NvccError, line_in
 from kernel_core.gym.structure import describe_leaf, flatten
+from kernel_core.gym.target import answer_for
 
 CANDIDATE_FILE = "candidate.py"
 CONSTRUCTION_SEED = 42
@@ -48,6 +49,8 @@ def run(channel: socket.socket, cage: dict[str, Any]) -> None:
     path = Path.cwd() / CANDIDATE_FILE
     source = load.header["source"]
     path.write_text(source)
+    if device == "cpu":
+        answer_for(cage["gpu"])
     watched = _watch(may_compile=device == "cuda")
     launches: list[dict[str, Any]] = []
     gate = _Gate(channel) if device == "cuda" else None
@@ -60,15 +63,11 @@ def run(channel: socket.socket, cage: dict[str, Any]) -> None:
     builds = None if gate is None else functools.partial(_build, channel, gate, source)
     extensions = Extensions(recorder, builds, source, watched)
     weights = memory.open(load.descriptors[0], load.header["arena_bytes"])
-    values = _unpack(load.header["arguments"], weights)
+    values = unpack(load.header["arguments"], weights)
     state = {name: values.pop() for name in reversed(load.header["state"])}
     stage = "import"
     try:
-        module = types.ModuleType("candidate")
-        module.__file__ = str(path)
-        sys.modules["candidate"] = module
-        linecache.lazycache(str(path), module.__dict__)
-        exec(compile(source, str(path), "exec", dont_inherit=True), module.__dict__)
+        module = import_candidate(source, path)
         stage = "construct"
         if gate is not None:
             gate.pass_through()
@@ -76,7 +75,7 @@ def run(channel: socket.socket, cage: dict[str, Any]) -> None:
         with torch.device(device):
             model = module.ModelNew(*values)
         if isinstance(model, torch.nn.Module):
-            model = _place(model, device, load.header["precision"])
+            model = place(model, device, load.header["precision"])
         unmatched = _copy_state(model, state)
     except BaseException as error:
         wire.send(channel, {"failed": stage, "features": cage["features"], **describe_error(error, path)})
@@ -106,6 +105,16 @@ def run(channel: socket.socket, cage: dict[str, Any]) -> None:
             if gate is not None:
                 gate.close()
             wire.send(channel, answer, blob, descriptors)
+
+
+def import_candidate(source: str, path: Path) -> Any:
+    """The candidate's text, which lies at `path` too, as a module."""
+    module = types.ModuleType("candidate")
+    module.__file__ = str(path)
+    sys.modules["candidate"] = module
+    linecache.lazycache(str(path), module.__dict__)
+    exec(compile(source, str(path), "exec", dont_inherit=True), module.__dict__)
+    return module
 
 
 def _build(channel: socket.socket, gate: _Gate, source: str, sources: dict[str, Any]) -> Built:
@@ -165,7 +174,7 @@ def _run_trial(
     arena: Any,
 ) -> tuple[dict[str, Any], bytes, tuple[int, ...]]:
     header = trial.header
-    inputs = _unpack(header["inputs"], arena)
+    inputs = unpack(header["inputs"], arena)
     slots = [Slot.from_json(value) for value in header["outputs"]]
     recorder.begin([value for value in inputs if isinstance(value, torch.Tensor)])
     answer: dict[str, Any] = {"kernels": recorder.kernels, "launches": launches, "watched": watched}
@@ -186,7 +195,7 @@ def _run_trial(
 def _time(model: Any, described: list[Any], arena: Any, path: Path) -> dict[str, Any]:
     """Call after call, each on contents of its own at addresses of its own; see `clock.py`."""
     calls = [
-        (_unpack(inputs, arena), [Slot.from_json(slot) for slot in outputs]) for inputs, outputs in described
+        (unpack(inputs, arena), [Slot.from_json(slot) for slot in outputs]) for inputs, outputs in described
     ]
     try:
         times = time_calls(model, calls, lambda leaves, slots: _write_outputs(leaves, slots, arena))
@@ -231,7 +240,7 @@ def _trace(recorder: capture.Recorder, leaves: list[Any]) -> tuple[dict[str, Any
     return trace, blob.getvalue(), descriptors
 
 
-def _unpack(values: list[Any], arena: Any) -> list[Any]:
+def unpack(values: list[Any], arena: Any) -> list[Any]:
     """Arguments from a header: `{"slot": …}` lies in the arena, a list is a list, the rest is itself."""
     unpacked: list[Any] = []
     for value in values:
@@ -240,17 +249,17 @@ def _unpack(values: list[Any], arena: Any) -> list[Any]:
         elif isinstance(value, dict) and "float" in value:
             unpacked.append(float(value["float"]))
         elif isinstance(value, dict) and "tuple" in value:
-            unpacked.append(tuple(_unpack(value["tuple"], arena)))
+            unpacked.append(tuple(unpack(value["tuple"], arena)))
         elif isinstance(value, dict) and "dtype" in value:
             unpacked.append(getattr(torch, value["dtype"]))
         elif isinstance(value, list):
-            unpacked.append(_unpack(value, arena))
+            unpacked.append(unpack(value, arena))
         else:
             unpacked.append(value)
     return unpacked
 
 
-def _place(model: torch.nn.Module, device: str, precision: str) -> torch.nn.Module:
+def place(model: torch.nn.Module, device: str, precision: str) -> torch.nn.Module:
     """On the device and at the problem's precision, as KernelBench's evaluator does with both modules."""
     if device != "cpu":
         model = model.to(device)

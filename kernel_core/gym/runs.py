@@ -220,10 +220,11 @@ def converse_caged(
     cpu_seconds: int,
     max_processes: int,
     file_bytes: int = FILE_BYTES,
+    gpu: str = "",
 ) -> Iterator[Conversation]:
     """A fresh child in a cage and a folder of its own; it has ended when the context has."""
     with cage_folder(base) as (folder, user_id):
-        cage = Cage(folder, user_id, memory_bytes, cpu_seconds, max_processes, file_bytes)
+        cage = Cage(folder, user_id, memory_bytes, cpu_seconds, max_processes, file_bytes, gpu=gpu)
         talk = Conversation(zygote.spawn(job, cage), deadline_s)
         try:
             yield talk

@@ -1,6 +1,6 @@
 """Predicted times: the roofline of each launch on a named GPU, plus the cost of launching it.
 
-    time = Σ over launches of  launch + max(distinct / DRAM, accessed / L2, flops / peak + dots / dot peak)
+    time = Σ over launches of  launch + max(distinct / DRAM, accessed / L2, Σ over kinds of operations / peak)
 
 after S. Williams, A. Waterman and D. Patterson, "Roofline" (CACM 52(4), 2009), with one level of cache.
 A candidate is counted at small sizes; its counts are scaled to the problem's own sizes by how the
@@ -10,57 +10,22 @@ reference's counts grow (bytes with bytes, operations with operations), both tak
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 
+from kernel_core.gym.operators import GATHERS
+from kernel_core.gym.peaks import GPUS, Gpu
 from kernel_core.gym.problem_module import ProblemModule, own_seeds
 from kernel_core.gym.reference import Reference
 from kernel_core.gym.structure import flatten
-from kernel_core.gym.work import GATHERS, OperatorCounter, Work
+from kernel_core.gym.work import OperatorCounter, Work
 from kernel_core.records import Problem, Traffic
 
-
-@dataclass(frozen=True, slots=True)
-class Gpu:
-    """What one GPU can do in practice. Rates are a second; `dot_flops_per_s` by the operands' type."""
-
-    dram_bytes_per_s: float
-    flops_per_s: float
-    dot_flops_per_s: dict[str, float]
-    launch_ms: float = 0.004
-    l2_over_dram: float = 2.5
-    """L2 bandwidth over that of DRAM, as microbenchmarks of Hopper and Ampere find it."""
-
-
-# Peaks: NVIDIA's data sheets (dense, without sparsity). Reachable shares: 0.9 of DRAM bandwidth (4.3 of
-# 4.8 TB/s measured on an H200 with a streaming ReLU), 0.75 of arithmetic peaks. Matrix products of fp32
-# run on fp32 cores in torch's default, and as TF32 in Triton's (`tl.dot` without `input_precision`). Triton's
-# IEEE products reach about half of a library's: 13 to 43 TFLOPS on an H200, by nine kernels of
-# benchmarks/judge_against_kernelbench.py, of which 24 is the geometric mean.
-GPUS = {
-    "H200": Gpu(
-        4.3e12, 50e12, {"float32": 50e12, "ieee": 24e12, "fp32": 370e12, "half": 740e12, "float64": 50e12}
-    ),
-    "H100": Gpu(
-        3.0e12, 50e12, {"float32": 50e12, "ieee": 24e12, "fp32": 370e12, "half": 740e12, "float64": 50e12}
-    ),
-    "A100": Gpu(
-        1.8e12,
-        14.6e12,
-        {"float32": 14.6e12, "ieee": 7e12, "fp32": 117e12, "half": 234e12, "float64": 14.6e12},
-    ),
-    "L4": Gpu(
-        0.27e12,
-        22.7e12,
-        {"float32": 22.7e12, "ieee": 11e12, "fp32": 45e12, "half": 90e12, "float64": 0.35e12},
-    ),
-}
-
-
-_RATES = dict.fromkeys(("float16", "bfloat16", "fp16", "bf16"), "half") | {"fp64": "float64"}
-"""What torch and Triton call the types of products, by the names of their rates."""
+_SLOWEST_FIRST = GPUS["H200"].rate_of
+"""The order of the kinds of operations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +34,10 @@ class EagerTraffic:
 
     works: tuple[Work, ...]
     bytes_ratio: float
-    flops_ratio: float
+    operations_ratio: float
     compulsory_bytes: int
     at_own_sizes: bool
-    run_flops: int = 0
-    """Operations at the run sizes."""
+    run_operations: int = 0
 
 
 def count_eager(reference: Reference) -> EagerTraffic:
@@ -87,12 +51,13 @@ def count_eager(reference: Reference) -> EagerTraffic:
         full, compulsory = _count(problem, reference.source, needed, reference.device)
         small, own_sizes = full, False
     bytes_ratio = _ratio(sum(w.bytes_distinct for w in full), sum(w.bytes_distinct for w in small))
-    flops_ratio = _ratio(_flops(full), _flops(small))
-    return EagerTraffic(tuple(full), bytes_ratio, flops_ratio, compulsory, own_sizes, _flops(small))
+    run_operations = _num_operations(small)
+    operations_ratio = _ratio(_num_operations(full), run_operations)
+    return EagerTraffic(tuple(full), bytes_ratio, operations_ratio, compulsory, own_sizes, run_operations)
 
 
-def _flops(works: Sequence[Work]) -> int:
-    return sum(work.flops + work.dot_flops for work in works)
+def _num_operations(works: Sequence[Work]) -> int:
+    return sum(work.num_operations for work in works)
 
 
 def _ratio(large: int, small: int) -> float:
@@ -115,46 +80,59 @@ def _count(problem: Problem, source: str, needed: Sequence[int], device: str) ->
 
 def scaled(works: Sequence[Work], eager: EagerTraffic) -> list[Work]:
     """Works counted at the run sizes, as they would be at the problem's own."""
-    return [
+    larger = (
         replace(
             work,
             bytes_accessed=round(work.bytes_accessed * eager.bytes_ratio),
             bytes_distinct=round(work.bytes_distinct * eager.bytes_ratio),
-            flops=round(work.flops * eager.flops_ratio),
-            dot_flops=round(work.dot_flops * eager.flops_ratio),
+            operations={kind: round(n * eager.operations_ratio) for kind, n in work.operations.items()},
         )
-        for work in _with_least_flops(works, eager.run_flops)
-    ]
+        for work in _with_least_operations(works, eager.run_operations)
+    )
+    return [as_much_as_all(work, eager) for work in larger]
 
 
-def _with_least_flops(works: Sequence[Work], least: int) -> list[Work]:
+def as_much_as_all(work: Work, eager: EagerTraffic) -> Work:
+    """What nobody knows the work of may be all that the reference does, and counts so."""
+    if not work.is_unknown:
+        return work
+    whole: Counter[str] = Counter()
+    for one in eager.works:
+        whole.update(one.operations)
+    return replace(work, operations=dict(whole))
+
+
+def _with_least_operations(works: Sequence[Work], least: int) -> list[Work]:
     """Leaving out the padding of blocks excuses only operations beyond the reference's own `least`: what is
-    padding is told from masks, and a candidate may load with any masks it likes."""
-    padded = sum(work.padded_flops for work in works)
-    missing = min(least, sum(max(work.padded_flops, work.flops + work.dot_flops) for work in works))
-    missing = max(0, missing - _flops(works))
-    return [
-        _more_flops(work, missing * work.padded_flops // padded) if work.padded_flops else work
-        for work in works
+    padding is told from masks, and a candidate may load with any masks it likes. Which of its operations
+    those masks belong to is not told, so the slowest are given back first."""
+    counts = [Counter(work.operations) for work in works]
+    missing = max(0, least - sum(count.total() for count in counts))
+    padding = [
+        (_SLOWEST_FIRST(kind), index, kind, padded - counts[index][kind])
+        for index, work in enumerate(works)
+        for kind, padded in work.padded.items()
     ]
-
-
-def _more_flops(work: Work, count: int) -> Work:
-    if work.dot_dtype:
-        return replace(work, dot_flops=work.dot_flops + count)
-    return replace(work, flops=work.flops + count)
+    for _, index, kind, lost in sorted(padding):
+        given = min(missing, max(0, lost))
+        counts[index][kind] += given
+        missing -= given
+    return [replace(work, operations=dict(count)) for work, count in zip(works, counts, strict=True)]
 
 
 def launch_time_ms(work: Work, gpu: Gpu) -> float:
-    """The roofline of one launch plus its cost, in milliseconds."""
+    """The roofline of one launch plus its cost, in milliseconds. Few programs use few multiprocessors,
+    and many do where few of them work."""
+    busy = gpu.num_processors
+    if work.programs:
+        busy = min(busy, max(1, round(work.programs * work.balance)))
     memory_s = max(
         work.bytes_distinct / gpu.dram_bytes_per_s,
         work.bytes_accessed / (gpu.dram_bytes_per_s * gpu.l2_over_dram),
+        work.bytes_accessed / (busy * gpu.processor_bytes_per_s),
     )
-    rates = gpu.dot_flops_per_s
-    # What no rate is known of is as slow as the slowest.
-    peak = rates.get(_RATES.get(work.dot_dtype, work.dot_dtype), min(rates.values()))
-    arithmetic_s = work.flops / gpu.flops_per_s + work.dot_flops / peak
+    arithmetic_s = math.fsum(count / gpu.rate_of(kind) for kind, count in work.operations.items())
+    arithmetic_s *= gpu.num_processors / busy
     return gpu.launch_ms + 1e3 * max(memory_s, arithmetic_s)
 
 
@@ -180,7 +158,7 @@ def predict(works: Sequence[Work], gpu_name: str, least_bytes: int = 0) -> tuple
     traffic = Traffic(
         bytes_accessed=sum(work.bytes_accessed for work in works),
         bytes_distinct=sum(work.bytes_distinct for work in works),
-        flops=sum(work.flops + work.dot_flops for work in works),
+        flops=_num_operations(works),
         num_launches=len(works),
         own_share=own_ms / total_ms if total_ms else None,
         gpu=gpu_name,

@@ -17,7 +17,7 @@ from kernel_core.gym.echo import ECHOES, library_works
 from kernel_core.gym.kernel_use import slowest_kernel
 from kernel_core.gym.reference import Reference, Trial
 from kernel_core.gym.runs import Answer, Conversation, Died, describe
-from kernel_core.gym.traffic import EagerTraffic, own_work_share, predict, scaled
+from kernel_core.gym.traffic import EagerTraffic, own_work_share, predict
 from kernel_core.gym.work import Work
 from kernel_core.records import Verdict
 
@@ -203,10 +203,11 @@ def weigh_times(case: Case, works: Sequence[DeviceWork]) -> float:
     return total_ms
 
 
-def weigh(case: Case, works: Sequence[Work], eager: EagerTraffic, gpu: str) -> None:
+def weigh(
+    case: Case, works: Sequence[Work], at_own_sizes: Sequence[Work], eager: EagerTraffic, gpu: str
+) -> None:
     """Predict both times; own kernels that do next to nothing, or only copy, are a decoy."""
     case.reference_traffic, _ = predict(eager.works, gpu)
-    at_own_sizes = scaled(works, eager)
     case.traffic, raised = predict(at_own_sizes, gpu, eager.compulsory_bytes)
     if raised:
         case.note("below_compulsory_traffic", "fewer bytes were counted than any program must move")

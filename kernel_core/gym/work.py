@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
-from torch.utils.flop_counter import flop_registry
 
 from kernel_core.gym.dispatch import LightDispatchMode
+from kernel_core.gym.operators import FREE, GATHERS, formula_of, is_light, num_programs, read_again
 
-_FREE = frozenset(
-    f"aten::{name}"
-    for name in (
-        *("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"),
-        *("_local_scalar_dense", "lift", "lift_fresh", "_unsafe_view", "_reshape_alias"),
-    )
-)
-
-GATHERS = ("aten::embedding", "aten::gather", "aten::index", "aten::index_select", "aten::take")
-"""Operators that read as much of their first input as they write."""
-
-
+ELEMENTWISE = ("float", "integer")
+"""Kinds of operations that are no products of matrices."""
 _PRODUCTS_OF_COMPLEX = 4
 
 
@@ -30,19 +20,29 @@ _PRODUCTS_OF_COMPLEX = 4
 class Work:
     """One launch, of a candidate's kernel (`own`) or of a library's.
 
-    `dot_flops` are those of matrix products, whose peak depends on `dot_dtype`; `flops` all others.
+    `operations` are counted by kind: `float`, `integer`, or a matrix product's type, as torch or Triton calls
+    it; each kind has a peak of its own.
     """
 
     name: str
     own: bool
     bytes_accessed: int
     bytes_distinct: int
-    flops: int
-    dot_flops: int = 0
-    dot_dtype: str = ""
-    padded_flops: int = 0
-    """All operations with the padding of blocks, where that is known; the others are without."""
+    operations: dict[str, int] = field(default_factory=dict)
+    padded: dict[str, int] = field(default_factory=dict)
+    """The same with the padding of blocks, where that is known; the others are without."""
     copies_only: bool = False
+    is_unknown: bool = False
+    """Nobody knows how many operations it takes."""
+    programs: int = 0
+    """Of the launch's grid, each of which a multiprocessor runs; 0 where there are enough for all."""
+    balance: float = 1.0
+    """What a program does on average, over what the one does that does most."""
+
+    @property
+    def num_operations(self) -> int:
+        """Of all kinds."""
+        return sum(self.operations.values())
 
     def to_json(self) -> dict[str, Any]:
         """As it travels in a header."""
@@ -68,34 +68,36 @@ def operator_work(function: Any, args: Any, kwargs: dict[str, Any], result: Any)
     """The work of one operator from the shapes of what goes in and out; None for views and allocation.
 
     Each input is read once and each output written once, returned or not. Products and convolutions take
-    their operations from torch's own table of formulas; anything else does one an output element.
+    their operations from torch's own table of formulas; what is known to be light does one an output element.
+    Of any other, which may be a product that the table lacks, it is said that its work is unknown.
     """
     schema = function._schema
     given = _tensors([*args, *kwargs.values()])
     made = _tensors(result) or written_by(schema, args, kwargs)
     is_view = not schema.is_mutable and any(value.alias_info is not None for value in schema.returns)
-    if schema.name in _FREE or not made or is_view:
+    if schema.name in FREE or not made or is_view:
         return None
     out_bytes = sum(_num_bytes(tensor) for tensor in made)
     if schema.name in GATHERS and given:
         in_bytes = out_bytes + sum(_num_bytes(tensor) for tensor in given[1:])
     else:
         in_bytes = sum(_num_bytes(tensor) for tensor in given)
-    formula = flop_registry.get(function._overloadpacket)
-    products = int(formula(*args, **kwargs, out_val=result)) if formula is not None else 0
-    if made[0].is_complex():
-        products *= _PRODUCTS_OF_COMPLEX
-    elements = 0 if products else sum(tensor.numel() for tensor in (*made, *given[:1])) // 2
     moved = in_bytes + out_bytes
-    dtype = str(made[0].dtype).removeprefix("torch.")
+    formula = formula_of(function)
+    if formula is not None:
+        products = int(formula(*args, **kwargs, out_val=result))
+        products *= _PRODUCTS_OF_COMPLEX if made[0].is_complex() else 1
+        operations = {str(made[0].dtype).removeprefix("torch."): products}
+    else:
+        operations = {"float": sum(tensor.numel() for tensor in (*made, *given[:1])) // 2}
     return Work(
         name=schema.name,
         own=False,
-        bytes_accessed=moved,
+        bytes_accessed=moved + read_again(schema.name, given, made),
         bytes_distinct=moved,
-        flops=elements,
-        dot_flops=products,
-        dot_dtype=dtype if products else "",
+        operations=operations,
+        is_unknown=formula is None and bool(given) and not is_light(function),
+        programs=num_programs(schema.name, args, made),
     )
 
 

@@ -87,7 +87,7 @@ def _live_once(
         tempfile.tempdir = cage.folder
         os.chdir(cage.folder)
         features = sandbox.confine(cage, inherited, keep=(descriptor,), prepare=prepare)
-        job(socket.socket(fileno=descriptor), {"features": features, "device": cage.device})
+        job(socket.socket(fileno=descriptor), {"features": features, "device": cage.device, "gpu": cage.gpu})
         code = 0
     except wire.ChannelClosed:
         code = 71

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
+from kernel_core.gym.peaks import GPUS
 from kernel_core.gym.pool import PooledGym
 from kernel_core.gym.protocol import JudgeRequest
-from kernel_core.gym.traffic import GPUS, launch_time_ms
+from kernel_core.gym.traffic import launch_time_ms
 from kernel_core.gym.work import OperatorCounter, Work
 from kernel_core.problems.load import load_file
 from kernel_core.records import Candidate
@@ -47,14 +49,67 @@ def test_a_complex_product_is_four() -> None:
     with OperatorCounter() as counter:
         _ = torch.ones(8, 8, dtype=torch.complex64) @ torch.ones(8, 8, dtype=torch.complex64)
         _ = torch.ones(8, 8) @ torch.ones(8, 8)
-    complex_work, real_work = (work for work in counter.works if work.dot_flops)
-    assert complex_work.dot_flops == 4 * real_work.dot_flops
+    complex_work, real_work = (work.operations for work in counter.works if "float" not in work.operations)
+    assert complex_work["complex64"] == 4 * real_work["float32"]
 
 
 @pytest.mark.parametrize("kind", ["fp64", "float64", "int64", "complex64", "nobody's"])
 def test_products_of_any_other_type_are_no_faster_than_float32(kind: str) -> None:
     def time_ms(dtype: str) -> float:
-        work = Work("dot", True, 0, 0, 0, dot_flops=10**13, dot_dtype=dtype)
+        work = Work("dot", True, 0, 0, {dtype: 10**13})
         return launch_time_ms(work, GPUS["H200"])
 
     assert time_ms(kind) >= time_ms("float32") > time_ms("fp32") > time_ms("bfloat16")
+
+
+def _works_of(function: Callable[[], object]) -> list[Work]:
+    with OperatorCounter() as counter:
+        function()
+    return counter.works
+
+
+def test_a_product_in_place_takes_as_many_operations_as_any_other() -> None:
+    square, sums = torch.ones(8, 8), torch.ones(8, 8)
+    works = [
+        *_works_of(lambda: torch.addmm(sums, square, square)),
+        *_works_of(lambda: sums.addmm_(square, square)),
+    ]
+    assert [work.operations for work in works] == [{"float32": 2 * 8**3}] * 2
+
+
+@pytest.mark.parametrize(
+    "multiply",
+    [
+        lambda: torch.addbmm(torch.zeros(8, 8), _BATCH, _BATCH),
+        lambda: torch.cdist(_BATCH, _BATCH),
+        lambda: torch.ops.aten._trilinear(_BATCH, _BATCH, _BATCH, [], [], [], [1]),
+        lambda: torch.ops.aten.slow_conv_dilated2d(_BATCH[None], torch.ones(2, 1, 3, 3), [3, 3]),
+        lambda: torch.ops.aten._foreach_mm([_BATCH[0]], [_BATCH[0]]),
+        lambda: torch.matrix_exp(_BATCH),
+    ],
+)
+def test_the_work_of_a_product_without_a_formula_is_unknown(multiply: Callable[[], object]) -> None:
+    assert any(work.is_unknown for work in _works_of(multiply))
+
+
+@pytest.mark.parametrize(
+    "compute",
+    [
+        lambda: torch.zeros(3, 3).normal_(),
+        lambda: torch.softmax(_BATCH.mul_(2).add(1).clamp(0, 1), -1).cumsum(0),
+        lambda: torch.nn.functional.gelu(_BATCH) * torch.arange(8).eq(3),
+        lambda: torch._foreach_exp_([_BATCH]),
+        lambda: torch.nn.functional.max_pool2d(_BATCH[None], 2),
+        lambda: torch.nn.functional.layer_norm(torch.cat([_BATCH, _BATCH]).roll(1), (8,)),
+        lambda: _BATCH.gather(0, torch.zeros(1, 8, 8, dtype=torch.int64)).var(-1).sort(),
+        lambda: torch.nn.functional.batch_norm(_BATCH[None], None, None, training=True),
+        lambda: torch.nn.functional.cross_entropy(_BATCH[0], torch.zeros(8, dtype=torch.int64)),
+        lambda: torch.nn.functional.pad(_BATCH, (1, 1)).permute(2, 0, 1).contiguous().to(torch.float16),
+        lambda: torch.nn.functional.interpolate(_BATCH[None], scale_factor=2, mode="bilinear"),
+    ],
+)
+def test_the_work_of_light_operators_is_known(compute: Callable[[], object]) -> None:
+    assert not [work.name for work in _works_of(compute) if work.is_unknown]
+
+
+_BATCH = torch.ones(1, 8, 8)

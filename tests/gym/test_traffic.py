@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from kernel_core.gym.peaks import GPUS
 from kernel_core.gym.reference import Reference
-from kernel_core.gym.traffic import GPUS, count_eager, launch_time_ms, own_work_share, predict, scaled
+from kernel_core.gym.traffic import count_eager, launch_time_ms, own_work_share, predict, scaled
 from kernel_core.gym.work import Work
 from kernel_core.problems.source import parse_problem
 from kernel_core.records import Problem
@@ -25,7 +26,7 @@ def _problem(forward: str, inputs: str = "[torch.rand(N, N)]") -> Problem:
 
 
 def _work(**counts: Any) -> Work:
-    fields: dict[str, Any] = {"bytes_accessed": 0, "bytes_distinct": 0, "flops": 0} | counts
+    fields: dict[str, Any] = {"bytes_accessed": 0, "bytes_distinct": 0} | counts
     return Work(name="kernel", own=True, **fields)
 
 
@@ -42,7 +43,9 @@ def test_bytes_read_again_cost_the_cache_not_the_memory() -> None:
 
 
 def test_an_arithmetic_bound_launch_takes_its_operations_over_the_peak() -> None:
-    time_ms = launch_time_ms(_work(flops=50_000_000_000, bytes_accessed=8, bytes_distinct=8), H200)
+    time_ms = launch_time_ms(
+        _work(operations={"float": 50_000_000_000}, bytes_accessed=8, bytes_distinct=8), H200
+    )
     assert time_ms == pytest.approx(1.0 + H200.launch_ms)
 
 
@@ -57,10 +60,20 @@ def test_eager_counts_each_operator_and_no_view() -> None:
 
 def test_eager_products_grow_faster_than_their_bytes() -> None:
     eager = count_eager(Reference(_problem("return args[0] @ args[0]"), {"N": 16}))
-    assert eager.works[0].dot_flops == 2 * 1024**3
-    assert eager.flops_ratio == 64**3
-    [large] = scaled([_work(bytes_accessed=6, bytes_distinct=4, flops=2)], eager)
-    assert (large.bytes_accessed, large.bytes_distinct, large.flops) == (6 * 64**2, 4 * 64**2, 2 * 64**3)
+    assert eager.works[0].operations == {"float32": 2 * 1024**3}
+    assert eager.operations_ratio == 64**3
+    [large] = scaled([_work(bytes_accessed=6, bytes_distinct=4, operations={"integer": 2})], eager)
+    assert (large.bytes_accessed, large.bytes_distinct) == (6 * 64**2, 4 * 64**2)
+    assert large.operations == {"integer": 2 * 64**3}
+
+
+def test_eager_normalises_a_layer_row_by_row() -> None:
+    reference = Reference(
+        _problem("return torch.nn.functional.layer_norm(args[0], args[0].shape[1:])"), {"N": 16}
+    )
+    [work] = count_eager(reference).works
+    assert work.programs == 1024
+    assert work.bytes_accessed - work.bytes_distinct == 4 * 1024**2
 
 
 def test_inputs_that_do_not_matter_are_not_compulsory() -> None:
@@ -79,23 +92,43 @@ def test_no_count_goes_below_what_must_move() -> None:
 def test_padding_excuses_only_operations_beyond_the_references_own() -> None:
     eager = count_eager(Reference(_problem("return args[0] @ args[0]"), {"N": 16}))
     needed = 2 * 16**3
-    assert eager.run_flops == needed
-    tile = {"dot_flops": needed, "dot_dtype": "fp32", "padded_flops": 8 * needed}
+    assert eager.run_operations == needed
+    tile = {"operations": {"fp32": needed}, "padded": {"fp32": 8 * needed}}
     [padded] = scaled([_work(**tile)], eager)
-    [hidden] = scaled([_work(**tile | {"dot_flops": 1})], eager)
-    [clever] = scaled([_work(**tile | {"dot_flops": 1, "padded_flops": needed // 4})], eager)
-    assert padded.dot_flops == hidden.dot_flops == 2 * 1024**3
-    assert clever.dot_flops == padded.dot_flops / 4
+    [hidden] = scaled([_work(**tile | {"operations": {"fp32": 1}})], eager)
+    [clever] = scaled([_work(operations={"fp32": 1}, padded={"fp32": needed // 4})], eager)
+    assert padded.operations == hidden.operations == {"fp32": 2 * 1024**3}
+    assert clever.operations["fp32"] == padded.operations["fp32"] / 4
+
+
+def test_what_masks_excused_is_given_back_to_the_slowest_kind_first() -> None:
+    eager = count_eager(Reference(_problem("return args[0] @ args[0]"), {"N": 16}))
+    needed = eager.run_operations
+    [hidden] = scaled(
+        [_work(operations={"float": 0, "fp16": 0}, padded={"fp16": 9 * needed, "float": needed})], eager
+    )
+    [shared] = scaled(
+        [_work(operations={"float": 0, "fp16": 0}, padded={"fp16": needed, "float": needed // 2})], eager
+    )
+    assert hidden.operations == {"float": 2 * 1024**3, "fp16": 0}
+    assert shared.operations == {"float": 1024**3, "fp16": 1024**3}
+
+
+def test_what_nobody_knows_the_work_of_may_be_all_that_the_reference_does() -> None:
+    eager = count_eager(Reference(_problem("return torch.relu(args[0] @ args[0])"), {"N": 16}))
+    unknown = Work("aten::addbmm", False, 4, 4, {"float": 7}, is_unknown=True)
+    [large] = scaled([unknown], eager)
+    assert large.operations == {"float32": 2 * 1024**3, "float": 1024**2}
 
 
 def test_own_work_is_what_takes_longer_than_a_launch() -> None:
-    library = Work(name="aten::mm", own=False, bytes_accessed=10**8, bytes_distinct=10**8, flops=0)
+    library = Work(name="aten::mm", own=False, bytes_accessed=10**8, bytes_distinct=10**8)
     assert own_work_share([_work(bytes_accessed=4, bytes_distinct=4), library], "H200") < 1e-6
     assert own_work_share([_work(bytes_accessed=10**8, bytes_distinct=10**8), library], "H200") == 0.5
 
 
 def test_own_share_is_of_time_not_of_launches() -> None:
-    library = Work(name="aten::mm", own=False, bytes_accessed=10**10, bytes_distinct=10**10, flops=0)
+    library = Work(name="aten::mm", own=False, bytes_accessed=10**10, bytes_distinct=10**10)
     traffic, _ = predict([_work(bytes_accessed=10**9, bytes_distinct=10**9), library], "H200")
     assert traffic.own_share == pytest.approx(0.1, abs=0.01)
     assert traffic.num_launches == 2

@@ -162,9 +162,11 @@ _WORK = {
     "own": True,
     "bytes_accessed": 1,
     "bytes_distinct": 1,
-    "flops": 0,
-    "dot_flops": 0,
-    "padded_flops": 0,
+    "operations": {"float": 1},
+    "padded": {},
+    "is_unknown": False,
+    "programs": 0,
+    "balance": 0.5,
 }
 _RESOURCES = {"registers": 32, "spilled_bytes": 0, "shared_bytes": 16, "occupancy": 0.5}
 _VALID: list[tuple[type[Claim], dict[str, object]]] = [
@@ -176,7 +178,10 @@ _VALID: list[tuple[type[Claim], dict[str, object]]] = [
     (Timed, {"times_ms": [0.5, 1.5]}),
     (Resources, _RESOURCES),
     (DeviceWork, {"name": "k", "own": True, "device_ms": 0.5, "copies_only": False, "resources": _RESOURCES}),
-    (Replayed, {"works": [_WORK | {"dot_dtype": "", "copies_only": False}]}),
+    (
+        Replayed,
+        {"works": [_WORK | {"copies_only": False}]},
+    ),
 ]
 _NAN = float("nan")
 _ODD = [None, True, 1, -1, 0.0, 1e400, _NAN, "1", "x" * 5000, [], [[]], {}, 1 << 70, [True], [_NAN], [-1.0]]

@@ -1,0 +1,117 @@
+"""What is known about the cost of torch's operators."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import flop_registry
+
+FREE = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"),
+        *("_local_scalar_dense", "lift", "lift_fresh", "_unsafe_view", "_reshape_alias"),
+    )
+)
+"""These move nothing."""
+
+GATHERS = ("aten::embedding", "aten::gather", "aten::index", "aten::index_select", "aten::take")
+"""Operators that read as much of their first input as they write."""
+
+_LIGHT = {
+    "filled, copied, put together, moved": """
+        fill zero zeros_like ones_like full_like new_zeros new_ones new_full clone contiguous copy
+        _to_copy cat stack repeat repeat_interleave flip roll rot90 constant_pad_nd tril triu
+        diag_embed pixel_shuffle channel_shuffle pixel_unshuffle block_diag masked_select
+        masked_scatter index_fill index_copy scatter put index_put _index_put_impl _unsafe_index
+        _unsafe_index_put nonzero reflection_pad1d reflection_pad2d reflection_pad3d im2col col2im
+        _stack replication_pad1d replication_pad2d replication_pad3d resize set _pin_memory
+        slice_scatter select_scatter diagonal_scatter as_strided_scatter _chunk_cat
+        _unsafe_masked_index embedding_renorm nonzero_static resize_as
+    """,
+    "reduced, scanned, sorted": """
+        sum mean prod var var_mean std std_mean amax amin aminmax _aminmax max min argmax argmin any
+        all norm linalg_vector_norm logsumexp nansum count_nonzero median nanmedian mode kthvalue
+        trace dist cumsum cumprod _cummax_helper _cummin_helper _logcumsumexp logcumsumexp topk sort
+        searchsorted bucketize bincount histc unique_consecutive _unique2 scatter_add scatter_reduce
+        cummax cummin unique_dim _unique histogram _is_all_true _is_any_true index_add index_reduce
+        isin
+    """,
+    "a vector's products take as long as reading what goes in": """
+        dot vdot mv addmv addr linalg_cross
+    """,
+    "normalised, pooled, sampled anew": """
+        _softmax _log_softmax _safe_softmax _masked_softmax native_layer_norm renorm native_batch_norm
+        _native_batch_norm_legit _native_batch_norm_legit_no_training
+        _native_batch_norm_legit_functional _batch_norm_with_update _batch_norm_no_update
+        native_group_norm _fused_rms_norm cudnn_batch_norm batch_norm_stats batch_norm_elemt
+        avg_pool1d avg_pool2d avg_pool3d max_pool2d_with_indices max_pool3d_with_indices
+        adaptive_max_pool2d adaptive_max_pool3d _adaptive_avg_pool2d _adaptive_avg_pool3d
+        mkldnn_max_pool2d mkldnn_max_pool3d max_unpool2d max_unpool3d fractional_max_pool2d
+        fractional_max_pool3d upsample_nearest1d upsample_nearest2d upsample_nearest3d
+        upsample_linear1d upsample_bilinear2d upsample_bicubic2d upsample_trilinear3d grid_sampler_2d
+        grid_sampler_3d affine_grid_generator _upsample_nearest_exact1d _upsample_nearest_exact2d
+        _upsample_nearest_exact3d _upsample_bilinear2d_aa _upsample_bicubic2d_aa
+        _weight_norm_interface
+    """,
+    "losses, gates, and numbers at random": """
+        mse_loss smooth_l1_loss huber_loss binary_cross_entropy nll_loss_forward nll_loss2d_forward
+        multi_margin_loss multilabel_margin_loss_forward soft_margin_loss
+        binary_cross_entropy_with_logits glu log_sigmoid_forward _prelu_kernel rrelu_with_noise
+        native_dropout _fused_dropout bernoulli uniform normal random exponential rand_like randn_like
+        randint_like multinomial complex polar log_normal geometric cauchy poisson _assert_async
+    """,
+    "pointwise, and not tagged so": """
+        __and__ __or__ __xor__ __lshift__ __rshift__ hardswish floor_divide
+    """,
+}
+"""Beside those that torch tags as pointwise: a few operations an element of what goes in and out."""
+_LIGHT_NAMES = frozenset(name for names in _LIGHT.values() for name in names.split())
+
+
+def read_again(name: str, given: list[torch.Tensor], made: list[torch.Tensor]) -> int:
+    """Bytes that an operator reads more than once. To normalise a layer, a row is read twice, and the weights
+    for each row."""
+    if name != "aten::native_layer_norm":
+        return 0
+    values, *weights = given
+    return values.nbytes + (made[1].numel() - 1) * sum(weight.nbytes for weight in weights)
+
+
+def num_programs(name: str, args: Any, made: list[torch.Tensor]) -> int:
+    """Of those that torch's CUDA kernels run for an operator; 0 where there are always enough. A row is one
+    block's in `layer_norm_kernel.cu`, and in `SoftMax.cu` where rows lie together."""
+    if name == "aten::native_layer_norm":
+        return made[1].numel()
+    if name in ("aten::_softmax", "aten::_log_softmax") and made[0].numel():
+        return made[0].numel() // made[0].shape[args[1]]
+    return 0
+
+
+def formula_of(function: Any) -> Callable[..., int] | None:
+    """Torch's own formula for the operations of a product or a convolution."""
+    packet = function._overloadpacket
+    for one in (packet, getattr(torch.ops.aten, packet.__name__.removesuffix("_"), None)):
+        if one in flop_registry:
+            return flop_registry[one]
+    return None
+
+
+def is_light(function: Any) -> bool:
+    """Whether an operator is known to do a few operations an element: in place, or with many tensors one by
+    one, as otherwise."""
+    home, _, name = function._schema.name.partition("::")
+    return home == "aten" and _is_light(name.removeprefix("_foreach_").removesuffix("_"))
+
+
+@functools.cache
+def _is_light(name: str) -> bool:
+    if name in _LIGHT_NAMES or f"aten::{name}" in GATHERS:
+        return True
+    packet = getattr(torch.ops.aten, name, None)
+    forms = [getattr(packet, form) for form in packet.overloads()] if packet is not None else []
+    # Not every form of an operator has the tag that it deserves.
+    return any({torch.Tag.pointwise, torch.Tag.view_copy} & set(form.tags) for form in forms)

@@ -1,0 +1,152 @@
+"""What a candidate's host code does at its problem's own sizes shows in the prediction, or is said not to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kernel_core.gym.own_sizes import Rehearsal, works_at_own_sizes
+from kernel_core.gym.peaks import GPUS
+from kernel_core.gym.traffic import EagerTraffic, launch_time_ms, predict
+from kernel_core.gym.work import Work
+from kernel_core.records import Evaluation, Verdict
+
+_EAGER = EagerTraffic((), bytes_ratio=10.0, operations_ratio=100.0, compulsory_bytes=0, at_own_sizes=True)
+_PROBLEM = """
+N = 4096
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.relu(x)
+
+def get_inputs():
+    return [torch.randn(N, N)]
+
+def get_init_inputs():
+    return []
+"""
+_KERNELS = """
+@triton.jit
+def relu(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    index = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + index, tl.maximum(tl.load(x_ptr + index, mask=index < n), 0.0), mask=index < n)
+
+
+@triton.jit
+def relu_of_many(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    index = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + index, tl.maximum(tl.load(x_ptr + index, mask=index < n), 0.0), mask=index < n)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        out = torch.empty_like(x)
+        n = x.numel()
+        CHOICE
+        kernel[(triton.cdiv(n, 256),)](x, out, n, BLOCK=256)
+        return out
+"""
+
+
+def _kernel(name: str = "k", **counts: Any) -> Work:
+    return Work(name, True, **{"bytes_accessed": 0, "bytes_distinct": 0} | counts)
+
+
+def test_kernels_are_spread_over_the_launches_at_own_sizes() -> None:
+    works = [_kernel(bytes_accessed=8, bytes_distinct=4, operations={"float": 2})]
+    large = works_at_own_sizes(works, _EAGER, Rehearsal((("k", 7), ("k", 9)), ()), "H200")
+    assert [(work.bytes_accessed, work.bytes_distinct, work.programs) for work in large] == [
+        (40, 20, 7),
+        (40, 20, 9),
+    ]
+    assert [work.operations for work in large] == [{"float": 100}] * 2
+
+
+def test_each_kernel_keeps_its_own_launches() -> None:
+    works = [_kernel("first", bytes_accessed=8, bytes_distinct=8), _kernel("second")]
+    rehearsal = Rehearsal((("first", 200), ("second", 1)), ())
+    first, second = works_at_own_sizes(works, _EAGER, rehearsal, "H200")
+    assert (first.bytes_accessed, first.programs) == (80, 200)
+    assert (second.bytes_accessed, second.programs) == (0, 1)
+
+
+def test_library_operators_are_counted_as_they_are_there() -> None:
+    works = [_kernel(), Work("aten::sum", False, 8, 8)]
+    rehearsal = Rehearsal((("k", 500),), (Work("aten::mm", False, 10**9, 10**9),))
+    large = works_at_own_sizes(works, _EAGER, rehearsal, "H200")
+    assert [work.name for work in large] == ["k", "aten::mm"]
+    assert large[1].bytes_distinct == 10**9
+
+
+def test_a_rehearsal_makes_nobody_faster() -> None:
+    works = [_kernel(bytes_accessed=10**9, bytes_distinct=10**9), Work("aten::mm", False, 10**9, 10**9)]
+    before = works_at_own_sizes(works, _EAGER, None, "H200")
+    told = works_at_own_sizes(works, _EAGER, Rehearsal((("k", 5000),), ()), "H200")
+    assert predict(told, "H200") == predict(before, "H200")
+
+
+def test_few_programs_use_few_multiprocessors() -> None:
+    gpu = GPUS["H200"]
+
+    def time_ms(programs: int) -> float:
+        return launch_time_ms(_kernel(operations={"float": 10**10}, programs=programs), gpu) - gpu.launch_ms
+
+    assert time_ms(1) == pytest.approx(132 * time_ms(132))
+    assert time_ms(132) == time_ms(10_000) == time_ms(0)
+
+
+def test_many_programs_of_which_one_works_are_one() -> None:
+    def time_ms(programs: int, balance: float) -> float:
+        work = _kernel(bytes_accessed=10**9, bytes_distinct=10**9, programs=programs, balance=balance)
+        return launch_time_ms(work, GPUS["H200"])
+
+    assert time_ms(500, 1 / 500) == time_ms(1, 1.0) > 30 * time_ms(500, 0.5)
+
+
+def _judged(judge_text: Callable[..., Evaluation], choice: str) -> tuple[Evaluation, set[str]]:
+    evaluation = judge_text(_PROBLEM, _KERNELS.replace("CHOICE", choice), N=64)
+    return evaluation, {finding.rule for finding in evaluation.findings}
+
+
+def test_who_chooses_a_kernel_by_size_is_told_that_one_was_not_judged(
+    judge_text: Callable[..., Evaluation],
+) -> None:
+    plain, rules = _judged(judge_text, "kernel = relu")
+    assert not rules
+    chosen, rules = _judged(judge_text, "kernel = relu_of_many if n > 10**6 else relu")
+    assert rules == {"other_kernels_at_own_sizes"}
+    assert plain.predicted_speedup == chosen.predicted_speedup is not None
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        "kernel = relu if float(x[0, 0]) < 1000 else relu_of_many",
+        "kernel = relu if not x.is_meta else relu_of_many",
+        "assert n < 10**6; kernel = relu",
+    ],
+)
+def test_host_code_that_cannot_be_rehearsed_is_predicted_as_it_was_counted(
+    choice: str, judge_text: Callable[..., Evaluation]
+) -> None:
+    plain, _ = _judged(judge_text, "kernel = relu")
+    evaluation, rules = _judged(judge_text, choice)
+    assert "not_rehearsed" in rules
+    assert evaluation.predicted_speedup == plain.predicted_speedup
+
+
+def test_who_falls_back_on_the_library_at_own_sizes_is_refused(
+    judge_text: Callable[..., Evaluation],
+) -> None:
+    evaluation, rules = _judged(judge_text, "kernel = relu\n        if n > 10**6: return torch.relu(x)")
+    assert evaluation.verdict is Verdict.HACKED
+    assert "no_own_kernel" in rules
+
+
+def test_the_library_beside_a_kernel_at_own_sizes_counts(judge_text: Callable[..., Evaluation]) -> None:
+    plain, _ = _judged(judge_text, "kernel = relu")
+    beside, _ = _judged(judge_text, "kernel = relu\n        if n > 10**6: x = torch.relu(x)")
+    assert plain.predicted_speedup is not None and beside.predicted_speedup is not None
+    assert beside.predicted_speedup < 0.6 * plain.predicted_speedup
