@@ -175,8 +175,6 @@ def _run_trial(
         nesting, leaves = flatten(output)
         _write_outputs(leaves, slots, arena)
         given = {"nesting": nesting, "leaves": [describe_leaf(leaf) for leaf in leaves]}
-        if not header["trace"]:
-            return answer | given, b"", ()
         trace, blob, descriptors = _trace(recorder, leaves)
         return answer | given | {"trace": trace}, blob, descriptors
     except BaseException as error:
