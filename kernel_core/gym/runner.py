@@ -200,9 +200,15 @@ def _write_outputs(leaves: list[Any], slots: list[Slot], arena: Any) -> None:
             arena.tensor(slot).copy_(leaf.detach())
 
 
-def _trace(recorder: capture.Recorder, leaves: list[Any]) -> tuple[dict[str, Any], bytes, tuple[int, ...]]:
-    """The record of the pass, and what it takes from outside: host memory as bytes, a GPU's in an arena."""
-    outputs = recorder.outputs(leaves)
+def _trace(
+    recorder: capture.Recorder, leaves: list[Any]
+) -> tuple[dict[str, Any] | None, bytes, tuple[int, ...]]:
+    """The record of the pass, and what it takes from outside: host memory as bytes, a GPU's in an arena. None
+    where the outputs are nothing that a record can hold: what is wrong with them is the judge's to say."""
+    try:
+        outputs = recorder.outputs(leaves)
+    except Exception:
+        return None, b"", ()
     blob, constants, on_device = io.BytesIO(), [], []
     for number, raw in recorder.constants:
         constants.append([number, raw.numel(), raw.device.type])
