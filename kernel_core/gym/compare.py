@@ -81,25 +81,14 @@ def all_pass(got: torch.Tensor, wanted: Expected) -> bool:
     return not any(bool(comparison.look(start)[0].any()) for start in comparison.starts)
 
 
-def fails_at(got: torch.Tensor, wanted: Expected) -> torch.Tensor:
-    """Which elements fail, in a row."""
-    comparison = _Comparison(got, wanted)
-    bad = torch.zeros(wanted.value.numel(), dtype=torch.bool, device=wanted.value.device)
+def num_failing(got: torch.Tensor, wanted: Expected, enough: float = math.inf) -> int:
+    """How many elements fail; it is not counted much further than `enough`."""
+    comparison, failing = _Comparison(got, wanted), 0
     for start in comparison.starts:
-        found, _ = comparison.look(start)
-        bad[start : start + found.numel()] = found
-    return bad
-
-
-def as_many_fail(got: torch.Tensor, wanted: Expected, among: torch.Tensor, count: int) -> bool:
-    """Whether at least so many of the elements `among` all fail."""
-    comparison, failed = _Comparison(got, wanted), 0
-    for start in comparison.starts:
-        bad, _ = comparison.look(start)
-        failed += int((bad & among[start : start + bad.numel()]).sum())
-        if failed >= count:
-            return True
-    return False
+        failing += int(comparison.look(start)[0].sum())
+        if failing >= enough:
+            break
+    return failing
 
 
 class _Comparison:

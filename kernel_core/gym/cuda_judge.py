@@ -51,11 +51,10 @@ expected of them, and makes one trial at a time. The rest is for everybody's con
 _KEPT_SHARE, _REFERENCES_SHARE = 0.08, 0.5
 """What this process keeps, and how much of that for references; trials have the rest."""
 _TORCH_SHARE_ALONE = 0.9
-_FOOTPRINT, _FOOTPRINT_OF_ECHOES = 0.6, 2.4
+_FOOTPRINT, _FOOTPRINT_OF_ECHOES = 0.6, 2.1
 """Memory that a pass may need beside its arena and its weights, in units of inputs and outputs; where the
-library works too, a replay keeps inputs, twice, outputs to compare with and which of their elements tell
-something, and, earlier, each launch's arguments twice. Who needs more and does not find it is judged again
-with nobody beside it."""
+library works too, a replay keeps inputs, twice, and outputs to compare with (and, before, each launch's
+arguments, twice). Who needs more and does not find it is judged again with nobody beside it."""
 _HEAVY_BYTES = 1 << 29
 """Larger weights are promised room before they are handed over, and as long as there is a copy of them."""
 _GROUP = 16

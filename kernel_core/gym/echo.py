@@ -8,9 +8,10 @@ makes them, then nothing that the kernels found out about the inputs was needed.
 one draw of other inputs: what is needed is needed each time, and a decoy now and then. Launches that only
 move data work as torch's operators do (`moving.py`).
 
-Right is what is right but for a hundredth: a kernel that looks after one row of a hundred and one, or clamps
-the one number in a thousand that is too large, does almost none of the work, however long it takes. That
-refuses honest kernels too whose effect is that sparse, on these inputs, and which leave all else to torch.
+Right is what is right but for less than a hundredth of what differs from the outputs for others: a kernel
+that looks after one row of many, or clamps the one number in a thousand that is too large, does almost none
+of the work, however long it takes. That refuses honest kernels too whose effect is as sparse on these inputs,
+and who leave all else to torch.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any, Protocol
 
 import torch
 
-from kernel_core.gym.compare import as_many_fail, fails_at
+from kernel_core.gym.compare import num_failing
 from kernel_core.gym.reference import Expected
 
 Launch = Callable[[dict[str, Any]], None]
@@ -70,25 +71,25 @@ def outputs_need_kernels(
     """Whether the right `outputs` for `inputs` depend on what the launches make of these, not of `others`;
     `moving` are the ids of those that only move data.
 
-    Elements that are the same for both tell nothing, nor do outputs that are an input; where that are all,
-    the answer is yes.
+    Outputs that are the same for both, or are an input, tell nothing; where all are, the answer is yes.
     """
     written, for_others = _play_and_keep(play_on(others), moving)
     wanted = [
         Expected(str(value.dtype).removeprefix("torch."), tuple(value.shape), value, 0.0) for value in outputs
     ]
-    telling: dict[int, torch.Tensor] = {}
+    telling: dict[int, int] = {}
+    """How many elements must fail before an output is another."""
     for index, want in enumerate(wanted):
-        differ = _fails_at(for_others[index], want)
-        if bool(differ.any()) and all(bool(_fails_at(tensor, want).any()) for tensor in inputs):
-            telling[index] = differ
+        differing = _num_failing(for_others[index], want)
+        if differing and all(_num_failing(tensor, want, 1) for tensor in inputs):
+            telling[index] = math.ceil(NEGLIGIBLE_SHARE * differing)
     found: set[int] = set()
 
     def look(tensor: torch.Tensor) -> None:
         found.update(
             index
-            for index, differ in telling.items()
-            if index not in found and _is(tensor, wanted[index], differ)
+            for index in telling.keys() - found
+            if _num_failing(tensor, wanted[index], telling[index]) < telling[index]
         )
 
     echo = play_on(inputs)
@@ -98,9 +99,10 @@ def outputs_need_kernels(
             echo.launch(operation) if id(operation) in moving else written.write(echo, operation)
         )
     )
-    for index, differ in telling.items():
-        if _is(echo.outputs()[index], wanted[index], differ):
-            found.add(index)
+    given = echo.outputs()
+    found.update(
+        index for index, least in telling.items() if _num_failing(given[index], wanted[index], least) < least
+    )
     return not telling or found != telling.keys()
 
 
@@ -114,24 +116,11 @@ def _play_and_keep(player: Player, moving: Collection[int]) -> tuple[_Written, l
     return written, player.outputs()
 
 
-def _is(tensor: torch.Tensor, want: Expected, among: torch.Tensor) -> bool:
-    """Whether it has the right values but for a negligible share of the elements `among` all."""
-    if not _is_comparable(tensor, want):
-        return False
-    least = max(1, math.ceil(NEGLIGIBLE_SHARE * int(among.sum())))
-    return not as_many_fail(tensor.reshape(want.shape).to(want.value.dtype), want, among, least)
-
-
-def _fails_at(tensor: torch.Tensor, want: Expected) -> torch.Tensor:
-    if not _is_comparable(tensor, want):
-        return torch.ones(want.value.numel(), dtype=torch.bool, device=want.value.device)
-    return fails_at(tensor.reshape(want.shape).to(want.value.dtype), want)
-
-
-def _is_comparable(tensor: torch.Tensor, want: Expected) -> bool:
-    return (
-        tensor.numel() == want.value.numel() and tensor.is_floating_point() == want.value.is_floating_point()
-    )
+def _num_failing(tensor: torch.Tensor, want: Expected, enough: float = math.inf) -> int:
+    """How many elements are not as wanted, counted to `enough`; all of a tensor of another size or kind."""
+    if tensor.numel() != want.value.numel() or tensor.is_floating_point() != want.value.is_floating_point():
+        return want.value.numel()
+    return num_failing(tensor.reshape(want.shape).to(want.value.dtype), want, enough)
 
 
 class _Written:

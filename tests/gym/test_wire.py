@@ -21,6 +21,8 @@ from kernel_core.gym.claims import (
     Kernel,
     Launch,
     Loaded,
+    Muted,
+    Played,
     Ran,
     Replayed,
     Resources,
@@ -176,6 +178,8 @@ _VALID: list[tuple[type[Claim], dict[str, object]]] = [
     (Timed, {"times_ms": [0.5, 1.5]}),
     (Resources, _RESOURCES),
     (DeviceWork, {"name": "k", "own": True, "device_ms": 0.5, "copies_only": False, "resources": _RESOURCES}),
+    (Played, {"played": True}),
+    (Muted, {"muted": True, "moving": 2}),
     (Replayed, {"works": [_WORK | {"dot_dtype": "", "copies_only": False}]}),
 ]
 _NAN = float("nan")
