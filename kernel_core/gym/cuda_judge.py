@@ -123,7 +123,6 @@ class CudaJudge(Judge):
             self._decide_in_room(reference, like, baseline, seed, case)
         finally:
             self._clear_away(case)
-            case.forget_recorded()
         if case.ran_out_of_memory and not self._room.is_all_mine():
             raise TooLittleMemory(case.detail)
 
@@ -212,6 +211,8 @@ class CudaJudge(Judge):
                 return None
             if case.is_measured(recorded):
                 replayed_ms = weigh_times(case, works)
+            if case.verdict is not None:
+                return None
         return replayed_ms
 
     def _replay(

@@ -66,7 +66,10 @@ class Judge:
             case.fail(Verdict.MALFORMED, request.candidate.reason)
         elif (tree := _parse(case)) is not None:
             case.findings.extend(inspect_source(tree))
-            self._decide(request, seed, case)
+            try:
+                self._decide(request, seed, case)
+            finally:
+                case.forget_recorded()
         return case.evaluation(self._bench.device, self.platform, time.monotonic() - started)
 
     def _decide(self, request: JudgeRequest, seed: int, case: Case) -> None:
