@@ -1,10 +1,12 @@
 """Which launches of a trace only move data: copies, slices, transposes, paddings, in chains too.
 
 Such a launch does nothing with a value but put it elsewhere, and where to does not depend on the values: what
-it does on other values tells (`other_values.py`). Integers stay as they are: a launch that is told by the
-inputs' integers what goes where does not count as a copy, one that has them from elsewhere may. Launches that
-write integers, and those of CUDA C++, which do not say what types they have, count as a copy where they copy
-another argument whole.
+it does on other values tells (`other_values.py`). Only launches that are given what operators of torch's made
+of the inputs are looked at: to move the inputs themselves, or weights, may be all there is to do.
+
+Integers stay as they are: a launch that is told by the inputs' integers what goes where does not count as a
+copy, one that has them from elsewhere may. Launches that write integers, and those of CUDA C++, which do not
+say what types they have, count as a copy where they copy another argument whole.
 """
 
 from __future__ import annotations
@@ -57,6 +59,8 @@ class Movers:
         self._outputs = list(views_in(trace["outputs"]))
         self._reached: set[int] = set(trace["inputs"])
         """Storages whose contents may depend on the inputs."""
+        self._computed: set[int] = set()
+        """Those of them that operators of torch's had a part in."""
 
     def launch(self, player: Player, operation: dict[str, Any]) -> None:
         """Do a launch of a pass, and look whether it only moves."""
@@ -65,13 +69,15 @@ class Movers:
         before = {number: raw.clone() for number, raw in memory.items()}
         player.launch(operation)
         changed = {number for number, raw in memory.items() if not same_bytes(raw, before[number])}
-        if changed:
+        moves = bool(self._computed & memory.keys())
+        if changed and moves:
             others = self._other_values(player, operation, memory, before, changed)
             moves = others.find_a_move() if others else _copies_whole(player, operation, memory, before)
-        if not changed or moves:
+        if moves:
             self.found.add(id(operation))
-        if self._reached & memory.keys():
-            self._reached |= changed
+        for known in (self._reached, self._computed):
+            if known & memory.keys():
+                known |= changed
 
     def _follow_until(self, launch: dict[str, Any]) -> None:
         """Where the inputs came to through operators of torch's."""
@@ -82,7 +88,9 @@ class Movers:
                 given = {view[0] for view in views_in([operation["args"], operation["kwargs"]])}
                 if given & self._reached:
                     # Who returns nothing writes to what it is given.
-                    self._reached |= {view[0] for view in operation["outputs"]} or given
+                    made = {view[0] for view in operation["outputs"]} or given
+                    self._reached |= made
+                    self._computed |= made
 
     def _other_values(
         self,

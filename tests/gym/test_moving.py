@@ -37,10 +37,21 @@ def _view(number: int, tensor: torch.Tensor) -> list[Any]:
     return [number, dtype_name(tensor.dtype), 0, list(tensor.shape), list(tensor.stride())]
 
 
-def _moves(kernel: Kernel, *tensors: torch.Tensor, outputs: tuple[int, ...] = ()) -> bool:
+def _moves(
+    kernel: Kernel, *tensors: torch.Tensor, outputs: tuple[int, ...] = (), computed: tuple[int, ...] = (0,)
+) -> bool:
+    """Whether a launch only moves; before it, operators of torch's changed what is `computed`."""
     views = [_view(number, tensor) for number, tensor in enumerate(tensors)]
     operation = {"launch": 0, "args": {str(view[0]): {"t": view} for view in views}}
-    trace = {"inputs": [0], "operations": [operation], "outputs": [{"t": views[index]} for index in outputs]}
+    before = [
+        {"op": "aten::exp_", "args": [{"t": views[0]}], "kwargs": {}, "outputs": [views[index]]}
+        for index in computed
+    ]
+    trace = {
+        "inputs": [0],
+        "operations": [*before, operation],
+        "outputs": [{"t": views[index]} for index in outputs],
+    }
     once = [tensor.clone() for tensor in tensors]
     kernel(once)
     movers = Movers(trace)
@@ -83,6 +94,10 @@ def test_a_copy_of_nothing_but_one_number_moves(value: float) -> None:
 
 def test_a_copy_of_one_element_moves() -> None:
     assert _moves(lambda tensors: tensors[1].copy_(tensors[0][3]), torch.rand(100), torch.zeros(()))
+
+
+def test_to_move_what_no_operator_made_is_work() -> None:
+    assert not _moves(_transpose, torch.rand(40, 30), torch.zeros(30, 40), computed=())
 
 
 def test_nothing_is_not_work() -> None:
@@ -155,7 +170,7 @@ def test_what_the_inputs_integers_choose_does_not_move_and_what_a_table_does_mov
     def gather_by_second(tensors: list[torch.Tensor]) -> None:
         tensors[2].copy_(tensors[0][tensors[1]])
 
-    assert not _moves(gather_by_first, rows, x, torch.zeros(20, 8))
+    assert not _moves(gather_by_first, rows, x, torch.zeros(20, 8), computed=(1,))
     assert _moves(gather_by_second, x, rows, torch.zeros(20, 8))
 
 
