@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kernel_core.feedback import describe
 from kernel_core.gym.claims import Kernel, Launch
+from kernel_core.gym.inputs import Draw
 from kernel_core.gym.protocol import JudgeRequest
+from kernel_core.gym.recorded import Recorded, joined
 from kernel_core.gym.version import GYM_VERSION
 from kernel_core.records import (
     Evaluation,
@@ -44,12 +45,10 @@ class Case:
     unmatched: tuple[str, ...] = ()
     kernels: tuple[Kernel, ...] = ()
     launches: tuple[Launch, ...] = ()
-    trace: dict[str, Any] | None = None
-    constants: bytes = b""
+    recorded: list[Recorded] = field(default_factory=list)
+    """What it did in its passes; those that did the same are one."""
     images: dict[str, bytes] = field(default_factory=dict)
     """Device code of what was built for this candidate, by its name."""
-    memory: tuple[int, ...] = ()
-    """Descriptors of a GPU's memory that the traced pass took from outside."""
     arena: DeviceArena | None = None
     """Lent to this candidate for all its inputs and outputs; None where each delivery makes its own."""
     room: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
@@ -98,11 +97,30 @@ class Case:
         finally:
             self.phases_s[name] = self.phases_s.get(name, 0.0) + time.monotonic() - started
 
-    def keep_memory(self, descriptors: tuple[int, ...]) -> None:
-        """Take descriptors over, in place of those that were kept."""
-        for descriptor in self.memory:
-            os.close(descriptor)
-        self.memory = descriptors
+    def keep_recorded(self, recorded: Recorded) -> None:
+        """Take over what a pass recorded, with its memory."""
+        self.recorded = joined(self.recorded, recorded)
+
+    def forget_recorded(self) -> None:
+        """Give back the memory of all."""
+        for recorded in self.recorded:
+            recorded.close()
+        self.recorded = []
+
+    def to_replay(self) -> list[Recorded]:
+        """What was recorded; last what it did in the last trial of the problem's own draws, which counts."""
+        return sorted(self.recorded, key=lambda one: max(one.trials_of("own"), default=-1))
+
+    def is_measured(self, recorded: Recorded) -> bool:
+        """Whether this is what it did last on inputs of some family. What came before may have prepared for
+        all passes to come, and need only be right."""
+        trials = sorted(trial for one in self.recorded for trial in one.trials.items())
+        last = {draw: number for number, draw in trials}
+        return any(last[draw] == number for number, draw in recorded.trials.items())
+
+    def measured_draw(self, recorded: Recorded) -> Draw:
+        """The family of inputs to measure it on: the problem's own, if it was recorded on those."""
+        return "own" if recorded.trials_of("own") else recorded.last_draw
 
     def evaluation(self, device: str, platform: Platform | None, seconds: float) -> Evaluation:
         """The record of it."""

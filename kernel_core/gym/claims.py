@@ -195,7 +195,7 @@ class DeviceWork(Claim):
 
 
 class ReplayedOnDevice(Claim):
-    """The trace ran to its end on a GPU."""
+    """The trace ran to its end, several times, and was timed."""
 
     works: tuple[DeviceWork, ...] = Field(max_length=100_000)
 
@@ -215,8 +215,14 @@ class CountedWork(Claim):
     balance: Annotated[StrictFloat, Field(ge=0, le=1)]
 
 
-class Replayed(Claim):
+class Played(Claim):
     """The trace ran to its end."""
+
+    played: StrictBool
+
+
+class Replayed(Claim):
+    """The trace ran to its end, and was counted."""
 
     works: tuple[CountedWork, ...] = Field(max_length=100_000)
 
@@ -235,9 +241,10 @@ class Rehearsed(Claim):
 
 
 class Muted(Claim):
-    """The trace ran to its end without its launches."""
+    """The trace ran to its end without its launches but for those that only move data, `moving` in number."""
 
     muted: StrictBool
+    moving: _Count
 
 
 class Rested(Claim):

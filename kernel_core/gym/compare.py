@@ -81,6 +81,16 @@ def all_pass(got: torch.Tensor, wanted: Expected) -> bool:
     return not any(bool(comparison.look(start)[0].any()) for start in comparison.starts)
 
 
+def num_failing(got: torch.Tensor, wanted: Expected, enough: float = math.inf) -> int:
+    """How many elements fail; it is not counted much further than `enough`."""
+    comparison, failing = _Comparison(got, wanted), 0
+    for start in comparison.starts:
+        failing += int(comparison.look(start)[0].sum())
+        if failing >= enough:
+            break
+    return failing
+
+
 class _Comparison:
     """An output and what is expected, chunk by chunk; there are none where all is plainly well."""
 

@@ -13,7 +13,6 @@ import torch
 from kernel_core.gym import meter as metering
 from kernel_core.gym.clock import FLUSH_BYTES, keep_busy
 from kernel_core.gym.kernel_use import Resources
-from kernel_core.gym.structure import same_bytes
 from kernel_core.gym.work import OperatorCounter, Work
 
 _HEAD_START_S, _HOST_S_BY_OPERATION, _MAX_HEAD_START_S = 5e-4, 1e-4, 0.1
@@ -23,7 +22,10 @@ _HEAD_START_S, _HOST_S_BY_OPERATION, _MAX_HEAD_START_S = 5e-4, 1e-4, 0.1
 class Conduct(Protocol):
     """Wraps each operation of a pass."""
 
-    def begin(self, operations: Sequence[dict[str, Any]]) -> None:
+    num_passes: int
+    """How many measured passes make a good figure."""
+
+    def begin(self, operations: Sequence[dict[str, Any]], *, measured: bool) -> None:
         """A pass over these begins."""
         ...
 
@@ -31,10 +33,8 @@ class Conduct(Protocol):
         """Around an operator of torch's."""
         ...
 
-    def launch(
-        self, name: str, storages: list[Any], tensors: list[torch.Tensor]
-    ) -> contextlib.AbstractContextManager[None]:
-        """Around a launch of the candidate's kernel; `tensors` are its arguments."""
+    def launch(self, name: str, storages: list[Any]) -> contextlib.AbstractContextManager[None]:
+        """Around a launch of the candidate's kernel, which may touch these."""
         ...
 
     def launched(self, look: Callable[[], Resources | None]) -> None:
@@ -46,46 +46,57 @@ class Conduct(Protocol):
         ...
 
     def finish(self) -> list[Any]:
-        """The works of the pass."""
+        """The works of the pass; none of one that was not measured."""
+        ...
+
+    def summary(self, passes: Sequence[list[Any]]) -> list[Any]:
+        """The works of several measured passes over the same operations."""
         ...
 
 
 class Counted:
     """Bytes and operations of each launch, by the interpreter's meter."""
 
+    num_passes = 1
+
     def __init__(self) -> None:
         self._meter = metering.Meter()
         metering.install(self._meter)
         self._works: list[Work] = []
+        self._is_measured = False
 
-    def begin(self, operations: Sequence[dict[str, Any]]) -> None:
-        """Forget the last pass."""
+    def begin(self, operations: Sequence[dict[str, Any]], *, measured: bool) -> None:
+        """Forget the last pass. Where nothing is measured, the meter still looks after bounds."""
         self._works = []
+        self._is_measured = self._meter.counting = measured
 
     @contextlib.contextmanager
     def operator(self, name: str) -> Iterator[None]:
         """Counted by its shapes."""
+        if not self._is_measured:
+            yield
+            return
         with OperatorCounter() as counter:
             yield
         self._works += counter.works
 
     @contextlib.contextmanager
-    def launch(self, name: str, storages: list[Any], tensors: list[torch.Tensor]) -> Iterator[None]:
+    def launch(self, name: str, storages: list[Any]) -> Iterator[None]:
         """Counted access by access."""
-        before = [tensor.clone() for tensor in tensors]
         self._meter.begin(storages)
         yield
-        self._works.append(
-            Work(
-                name=name,
-                own=True,
-                bytes_accessed=self._meter.bytes_accessed,
-                bytes_distinct=self._meter.bytes_distinct,
-                operations=self._meter.useful_operations,
-                padded=dict(self._meter.operations),
-                balance=min(1.0, self._meter.balance),
-                copies_only=copies_only(before, tensors),
-            )
+        if self._is_measured:
+            self._works.append(self._work(name))
+
+    def _work(self, name: str) -> Work:
+        return Work(
+            name=name,
+            own=True,
+            bytes_accessed=self._meter.bytes_accessed,
+            bytes_distinct=self._meter.bytes_distinct,
+            operations=self._meter.useful_operations,
+            padded=dict(self._meter.operations),
+            balance=min(1.0, self._meter.balance),
         )
 
     def launched(self, look: Callable[[], Resources | None]) -> None:
@@ -98,6 +109,10 @@ class Counted:
     def finish(self) -> list[Work]:
         """The works of the pass."""
         return self._works
+
+    def summary(self, passes: Sequence[list[Work]]) -> list[Work]:
+        """Counts are the same in each."""
+        return passes[-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,23 +134,22 @@ class DeviceWork:
 class Timed:
     """Device time of each operation, by events around it.
 
-    The first pass only looks whether launches merely copy. Later passes begin with the GPU kept busy until
-    the host has queued everything, so that no time between events is the host's.
+    Measured passes begin with the GPU kept busy until the host has queued everything, so that no time
+    between events is the host's.
     """
 
+    num_passes = 3
+
     def __init__(self) -> None:
-        self._is_first = True
-        self._library_works = False
-        self._copies: list[bool] = []
+        self._is_measured = False
         self._resources: list[Resources | None] = []
         self._marks: list[tuple[str, bool, Any, Any]] = []
 
-    def begin(self, operations: Sequence[dict[str, Any]]) -> None:
+    def begin(self, operations: Sequence[dict[str, Any]], *, measured: bool) -> None:
         """A new pass."""
-        self._marks = []
-        self._library_works = any("op" in operation for operation in operations)
+        self._marks, self._resources, self._is_measured = [], [], measured
         torch.cuda.synchronize()
-        if not self._is_first:
+        if measured:
             torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda").zero_()
             head_start_s = min(_HEAD_START_S + len(operations) * _HOST_S_BY_OPERATION, _MAX_HEAD_START_S)
             keep_busy(head_start_s)
@@ -146,23 +160,19 @@ class Timed:
         yield from self._between(name, own=False)
 
     @contextlib.contextmanager
-    def launch(self, name: str, storages: list[Any], tensors: list[torch.Tensor]) -> Iterator[None]:
-        """Between events; the first time, where torch's operators work too, its arguments before and after
-        are compared as well."""
-        if not self._is_first or not self._library_works:
-            yield from self._between(name, own=True)
-            self._copies.append(False)
-            return
-        before = [tensor.clone() for tensor in tensors]
+    def launch(self, name: str, storages: list[Any]) -> Iterator[None]:
+        """Between events."""
         yield from self._between(name, own=True)
-        self._copies.append(copies_only(before, tensors))
 
     def launched(self, look: Callable[[], Resources | None]) -> None:
-        """Looked at once; it does not change between passes."""
-        if self._is_first:
+        """Looked at in each measured pass: it takes the host some microseconds, and the GPU nothing."""
+        if self._is_measured:
             self._resources.append(look())
 
     def _between(self, name: str, own: bool) -> Iterator[None]:
+        if not self._is_measured:
+            yield
+            return
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         start.record()
         yield
@@ -176,39 +186,20 @@ class Timed:
     def finish(self) -> list[DeviceWork]:
         """The works of the pass."""
         torch.cuda.synchronize()
-        self._is_first = False
-        copies, resources = iter(self._copies), iter(self._resources)
+        resources = iter(self._resources)
         return [
             DeviceWork(
                 name,
                 own,
                 start.elapsed_time(end),
-                copies_only=own and next(copies, False),
                 resources=next(resources, None) if own else None,
             )
             for name, own, start, end in self._marks
         ]
 
-
-def median_times(passes: Sequence[list[DeviceWork]], first: Sequence[DeviceWork]) -> list[DeviceWork]:
-    """The works of the first pass with the median of the later passes' times."""
-    return [
-        replace(work, device_ms=statistics.median(one[index].device_ms for one in passes))
-        for index, work in enumerate(first)
-    ]
-
-
-def copies_only(before: list[torch.Tensor], after: list[torch.Tensor]) -> bool:
-    """Whether every tensor that changed now equals another argument as it was: the launch only copied."""
-    changed = [(index, tensor) for index, tensor in enumerate(after) if not same_bytes(tensor, before[index])]
-    return bool(changed) and all(
-        any(
-            other != index and _looks_like(before[other], tensor) and same_bytes(before[other], tensor)
-            for other in range(len(before))
-        )
-        for index, tensor in changed
-    )
-
-
-def _looks_like(left: torch.Tensor, right: torch.Tensor) -> bool:
-    return left.dtype == right.dtype and left.numel() == right.numel()
+    def summary(self, passes: Sequence[list[DeviceWork]]) -> list[DeviceWork]:
+        """With the median of their times."""
+        return [
+            replace(work, device_ms=statistics.median(one[index].device_ms for one in passes))
+            for index, work in enumerate(passes[-1])
+        ]

@@ -7,13 +7,17 @@ from collections import OrderedDict
 from kernel_core.config import GymConfig
 from kernel_core.gym.bench import Bench
 from kernel_core.gym.case import Case
+from kernel_core.gym.claims import Replayed
 from kernel_core.gym.gate import CompileGate
 from kernel_core.gym.judge import KEPT_PROBLEMS, Judge, keep
 from kernel_core.gym.own_sizes import rehearse, works_at_own_sizes
 from kernel_core.gym.protocol import JudgeRequest
+from kernel_core.gym.recorded import Recorded
 from kernel_core.gym.reference import Reference
 from kernel_core.gym.traffic import EagerTraffic, count_eager
-from kernel_core.gym.witness import replay_counts, weigh
+from kernel_core.gym.weighing import weigh
+from kernel_core.gym.witness import Witness
+from kernel_core.gym.work import Work
 from kernel_core.gym.zygote import Zygote
 
 
@@ -29,18 +33,31 @@ class CpuJudge(Judge):
         reference = self._reference(request)
         with self._runner(case) as talk:
             self._try_all(talk, reference, seed, case)
-        if self._config.compile_gate and case.launches:
+        if self._config.compile_gate:
             self._gate.check(case)
-        if case.verdict is not None or self._strict or not self._has_trace(case):
+        if case.verdict is not None or self._strict or not self._has_traces(case):
             return
-        unseen = self._unseen(reference, seed, "replay", case)
-        with self._bench.converse("replay") as talk:
-            works = replay_counts(case, reference, unseen, talk)
-        if works is not None:
+        for recorded in case.to_replay():
+            if not self._replay(recorded, reference, seed, case):
+                return
+
+    def _replay(self, recorded: Recorded, reference: Reference, seed: int, case: Case) -> bool:
+        """Whether what was recorded is honest work; what counts is weighed."""
+        unseen = self._unseen(reference, seed, recorded, case)
+        with (
+            self._bench.converse("replay") as talk,
+            Witness(case, recorded, reference, unseen, talk) as witness,
+        ):
+            if not witness.is_convinced():
+                return False
+            counted = witness.measure(Replayed, self._bench.share) if case.is_measured(recorded) else None
+        if counted is not None:
+            works = [Work(**one.model_dump()) for one in counted.works]
             eager, gpu = self._eager_traffic(reference), self._config.predict_gpu
             with case.phase("rehearsal"):
                 rehearsal = rehearse(case, reference, self._bench) if eager.at_own_sizes else None
-            weigh(case, works, works_at_own_sizes(works, eager, rehearsal, gpu), eager, gpu)
+            weigh(case, works_at_own_sizes(works, eager, rehearsal, gpu), eager, gpu)
+        return case.verdict is None
 
     def _eager_traffic(self, reference: Reference) -> EagerTraffic:
         if reference.key not in self._eager:

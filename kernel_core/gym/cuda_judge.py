@@ -10,7 +10,7 @@ import contextlib
 import functools
 import secrets
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +22,7 @@ from kernel_core.gym.baselines import Baseline, Baselines
 from kernel_core.gym.bench import Bench
 from kernel_core.gym.builds import Builder
 from kernel_core.gym.case import Case
-from kernel_core.gym.claims import BuildFailed, DeviceWork, Sources
+from kernel_core.gym.claims import BuildFailed, DeviceWork, ReplayedOnDevice, Sources
 from kernel_core.gym.clock import Clocked, contradicts
 from kernel_core.gym.device_memory import ArenaPool, TooLittleMemory
 from kernel_core.gym.echo import library_works
@@ -30,13 +30,15 @@ from kernel_core.gym.gpu import Gpu, describe_platform
 from kernel_core.gym.inputs import Draw
 from kernel_core.gym.judge import KEPT_PROBLEMS, Judge, keep, shrink
 from kernel_core.gym.protocol import JudgeRequest
+from kernel_core.gym.recorded import Recorded
 from kernel_core.gym.reference import Reference, Trial, outline
 from kernel_core.gym.reference_clock import ReferenceClock
 from kernel_core.gym.runs import Conversation
 from kernel_core.gym.stopwatch import Stopwatch
 from kernel_core.gym.timed_calls import arena_bytes
 from kernel_core.gym.turns import Room
-from kernel_core.gym.witness import replay_times, weigh_times
+from kernel_core.gym.weighing import weigh_times
+from kernel_core.gym.witness import Turn, Witness
 from kernel_core.records import Evaluation
 from kernel_core.store import Store
 
@@ -51,8 +53,8 @@ _KEPT_SHARE, _REFERENCES_SHARE = 0.08, 0.5
 _TORCH_SHARE_ALONE = 0.9
 _FOOTPRINT, _FOOTPRINT_OF_ECHOES = 0.6, 2.1
 """Memory that a pass may need beside its arena and its weights, in units of inputs and outputs; where the
-library works too, a replay keeps inputs, twice, and outputs to compare with. Who needs more and does not
-find it is judged again with nobody beside it."""
+library works too, a replay keeps inputs, twice, and outputs to compare with (and, before, each launch's
+arguments, twice). Who needs more and does not find it is judged again with nobody beside it."""
 _HEAVY_BYTES = 1 << 29
 """Larger weights are promised room before they are handed over, and as long as there is a copy of them."""
 _GROUP = 16
@@ -62,6 +64,9 @@ _MOST_BUILDS = 8
 
 class CudaJudge(Judge):
     """Threads may evaluate at once; each candidate still meets one judge, one GPU and one clock."""
+
+    _measured_label = "timed 0"
+    """Of own draws it lies hidden among the timed calls, which came after what is replayed was recorded."""
 
     def __init__(self, config: GymConfig, bench: Bench, builder: Builder, store: Store | None) -> None:
         super().__init__(config, bench)
@@ -118,7 +123,6 @@ class CudaJudge(Judge):
             self._decide_in_room(reference, like, baseline, seed, case)
         finally:
             self._clear_away(case)
-            case.keep_memory(())
         if case.ran_out_of_memory and not self._room.is_all_mine():
             raise TooLittleMemory(case.detail)
 
@@ -134,14 +138,14 @@ class CudaJudge(Judge):
         if not is_heavy:
             # While the trace is compiled again, others may have the memory.
             self._clear_away(case)
-        if library_works(case.trace):
+        if any(library_works(recorded.trace) for recorded in case.recorded):
             case.needs_bytes = self._needed_bytes(reference, like, _FOOTPRINT_OF_ECHOES)
         if case.verdict is not None or clocked is None:
             return
         replayed_ms: float | None = None
         if not self._strict:
             with case.phase("replay"):
-                replayed_ms = self._replay(reference, clocked, seed, case)
+                replayed_ms = self._replay_all(reference, clocked, seed, case)
             if replayed_ms is None:
                 return
         self._stopwatch.conclude(clocked, baseline, reference, like, replayed_ms, case)
@@ -197,25 +201,63 @@ class CudaJudge(Judge):
         with self._bench.alone(), case.phase("replay alone"):
             yield
 
-    def _replay(self, reference: Reference, clocked: Clocked, seed: int, case: Case) -> float | None:
-        """Device time of the replayed trace, in milliseconds; None when the work is not the candidate's."""
-        if not self._has_trace(case):
-            return None
-        unseen, findings = self._unseen(reference, seed, "replay", case), tuple(case.findings)
-        turns = self._bench.share, functools.partial(self._alone, case)
-        in_doubt = functools.partial(_in_doubt, clocked)
+    def _replay_all(self, reference: Reference, clocked: Clocked, seed: int, case: Case) -> float | None:
+        """Device time of what it does on the problem's own draws, in milliseconds; None when the work is not
+        the candidate's."""
+        replayed_ms: float | None = None
+        for recorded in case.to_replay() if self._has_traces(case) else ():
+            works = self._replay(recorded, reference, clocked, seed, case)
+            if works is None:
+                return None
+            if case.is_measured(recorded):
+                replayed_ms = weigh_times(case, works)
+            if case.verdict is not None:
+                return None
+        return replayed_ms
+
+    def _replay(
+        self, recorded: Recorded, reference: Reference, clocked: Clocked, seed: int, case: Case
+    ) -> Sequence[DeviceWork] | None:
+        """The works with their device times, where they are measured; None when they are not the
+        candidate's."""
+        unseen, findings = self._unseen(reference, seed, recorded, case), tuple(case.findings)
+        in_doubt = functools.partial(_in_doubt, clocked if recorded.trials_of("own") else None)
         for fresh in (False, True):
             with self._bench.converse("replay", fresh=fresh) as talk:
-                works = replay_times(case, reference, unseen, talk, turns, in_doubt)
+                with Witness(case, recorded, reference, unseen, talk, self._bench.share) as witness:
+                    works: Sequence[DeviceWork] | None = None
+                    if witness.is_convinced():
+                        works = self._measure(witness, in_doubt, case) if case.is_measured(recorded) else ()
                 if works is not None and not case.images:  # libraries stay in a process
                     talk.rest(self._bench.share)
             if works is not None:
-                return weigh_times(case, works)
+                return works
             if talk.is_fresh:
                 break
             # Nobody is blamed for what another candidate's kernels may have left.
             case.take_back(findings)
         return None
+
+    def _measure(
+        self, witness: Witness, in_doubt: Callable[[Sequence[DeviceWork]], bool], case: Case
+    ) -> Sequence[DeviceWork] | None:
+        """Beside others, who can only make times longer, and alone: that is waited for where the times are
+        `in_doubt`."""
+        turns: tuple[Turn, Turn] = self._bench.share, functools.partial(self._alone, case)
+        works: Sequence[DeviceWork] = ()
+        for turn in turns:
+            claim = witness.measure(ReplayedOnDevice, turn)
+            if claim is None:
+                return None
+            works = claim.works
+            if not in_doubt(works):
+                break
+        return works
+
+    def _exactly(self, reference: Reference, trial: Trial) -> Trial:
+        """See `Unseen`: of own draws only the first trial was computed so."""
+        with self._bench.share():
+            return reference.trial(trial.seed, trial.draw)
 
     def _hidden_trials(self, reference: Reference, like: Trial, seed: int, case: Case) -> list[Trial]:
         """Those whose outputs are compared among the timed calls, and which look like all others there."""
@@ -225,9 +267,9 @@ class CudaJudge(Judge):
 
     def _needed_bytes(self, reference: Reference, like: Trial, footprint: float) -> int:
         """Memory for a candidate at work: arena, what it makes itself, what is expected of it, and weights
-        (handed over, its own, a trace's)."""
+        (handed over, its own, those of what was recorded in this trial and in the one before)."""
         expected = sum(one.value.numel() * one.value.element_size() for one in like.expected)
-        wanted = arena_bytes(like) + int(footprint * like.num_bytes) + expected + 3 * reference.weight_bytes
+        wanted = arena_bytes(like) + int(footprint * like.num_bytes) + expected + 4 * reference.weight_bytes
         return self._room.below_all(wanted)
 
     # What is kept ---------------------------------------------------------------------------------
@@ -287,8 +329,8 @@ class CudaJudge(Judge):
         return self._draws[key]
 
 
-def _in_doubt(clocked: Clocked, works: Sequence[DeviceWork]) -> bool:
+def _in_doubt(clocked: Clocked | None, works: Sequence[DeviceWork]) -> bool:
     """Whether times that others may have lengthened could do the candidate wrong, or right: what decides
     between its kernels and the library's, or against what its process claims, is measured alone."""
     shared = any(not work.own for work in works)
-    return shared or contradicts(clocked, sum(work.device_ms for work in works))
+    return shared or (clocked is not None and contradicts(clocked, sum(work.device_ms for work in works)))

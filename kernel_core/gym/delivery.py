@@ -24,7 +24,7 @@ class Delivery:
     input_slots: list[Slot]
     output_slots: list[Slot]
     fingerprints: list[tuple[torch.Tensor, ...]]
-    """Of the inputs, as they were laid out."""
+    """Of the inputs, as they were laid out last."""
     is_lent: bool
     """The arena is somebody else's, who will use it again."""
 
@@ -69,6 +69,7 @@ def refill(delivery: Delivery, draw: Callable[[], Sequence[Any]], device: str) -
         pack(draw(), tensors)
         for tensor, slot in zip(tensors, delivery.input_slots, strict=True):
             delivery.arena.tensor(slot).copy_(tensor)
+        delivery.fingerprints[:] = [fingerprint(delivery.arena.tensor(slot)) for slot in delivery.input_slots]
         settle_device(device)
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Any
 
 from kernel_core.errors import GymUnavailable
 from kernel_core.gym.case import Case
-from kernel_core.gym.claims import Compiled, CompilerFault, Launch, NotCompiled
+from kernel_core.gym.claims import Compiled, CompilerFault, Kernel, Launch, NotCompiled
 from kernel_core.gym.runner import CANDIDATE_FILE
 from kernel_core.gym.runs import Answer, Died, converse_caged
 from kernel_core.gym.zygote import Zygote
@@ -32,22 +33,32 @@ class CompileGate:
 
     def check(self, case: Case) -> None:
         """A launch that does not compile comes before whatever happened while running."""
-        kernels = [kernel.model_dump() for kernel in case.kernels]
+        passes = [(one.kernels, one.launches) for one in case.recorded]
+        if (case.kernels, case.launches) not in passes:
+            passes.append((case.kernels, case.launches))  # of one that raised
+        for kernels, launches in passes:
+            fault = self._fault_of(case.source, kernels, launches)
+            if fault is not None:
+                case.verdict = None
+                case.fail(Verdict.NOT_COMPILED, *fault)
+                return
+
+    def _fault_of(
+        self, source: str, described: Sequence[Kernel], launches: Sequence[Launch]
+    ) -> tuple[str, int] | None:
+        kernels = [kernel.model_dump() for kernel in described]
         distinct: dict[str, dict[str, Any]] = {}
-        for launch in case.launches:
+        for launch in launches:
             seen = _without_values(launch)
-            distinct[digest_of([case.source, kernels, seen])] = seen
+            distinct[digest_of([source, kernels, seen])] = seen
         missing = [launch for key, launch in distinct.items() if key not in self._known]
         if missing:
-            fault = self._compile(case.source, kernels, missing)
+            fault = self._compile(source, kernels, missing)
             for key in distinct:
                 self._known.setdefault(key, fault)
             while len(self._known) > _KEPT_ANSWERS:
                 self._known.popitem(last=False)
-        faults = [fault for key in distinct if (fault := self._known.get(key)) is not None]
-        if faults:
-            case.verdict = None
-            case.fail(Verdict.NOT_COMPILED, *faults[0])
+        return next((fault for key in distinct if (fault := self._known.get(key)) is not None), None)
 
     def _compile(
         self, source: str, kernels: list[dict[str, Any]], launches: list[dict[str, Any]]

@@ -27,6 +27,7 @@ from kernel_core.gym.gpu import describe_platform
 from kernel_core.gym.guard import inspect_source
 from kernel_core.gym.inputs import Draw
 from kernel_core.gym.protocol import JudgeRequest
+from kernel_core.gym.recorded import Recorded, close_all
 from kernel_core.gym.reference import Reference, Trial, derive_seed, reference_key
 from kernel_core.gym.runs import Answer, Conversation, Died
 from kernel_core.gym.witness import Unseen
@@ -43,6 +44,9 @@ _S = TypeVar("_S", bound="_Sized")
 
 class Judge:
     """Judges one request after another; problems, trials and compiled kernels are paid once."""
+
+    _measured_label = "measured"
+    """Of the trial on which recorded work is measured."""
 
     def __init__(self, config: GymConfig, bench: Bench) -> None:
         self._config = config
@@ -62,7 +66,10 @@ class Judge:
             case.fail(Verdict.MALFORMED, request.candidate.reason)
         elif (tree := _parse(case)) is not None:
             case.findings.extend(inspect_source(tree))
-            self._decide(request, seed, case)
+            try:
+                self._decide(request, seed, case)
+            finally:
+                case.forget_recorded()
         return case.evaluation(self._bench.device, self.platform, time.monotonic() - started)
 
     def _decide(self, request: JudgeRequest, seed: int, case: Case) -> None:
@@ -80,7 +87,7 @@ class Judge:
             with case.phase("expected"):
                 trial = self._trial(reference, seed, label, draw)
             with case.phase("runs" if case.trials_passed else "first run"):
-                if not self._try(talk, reference, trial, case.trials_passed + 1 == len(draws), case):
+                if not self._try(talk, reference, trial, case):
                     return False
             case.trials_passed += 1
         return loaded
@@ -108,19 +115,18 @@ class Judge:
                 return True
         raise AssertionError(answer)
 
-    def _try(self, talk: Conversation, reference: Reference, trial: Trial, last: bool, case: Case) -> bool:
+    def _try(self, talk: Conversation, reference: Reference, trial: Trial, case: Case) -> bool:
         with self._bench.share():
             delivery = deliver(reference, trial, arena=case.arena)
         try:
             answer = talk.ask(
-                delivery.header | {"trace": last},
+                delivery.header,
                 (Ran, Raised),
                 descriptors=(delivery.arena.descriptor,),
                 turn=self._bench.share,
                 take_descriptors=True,
             )
             if isinstance(answer, Answer):
-                case.keep_memory(answer.descriptors)
                 return self._hear(answer, delivery, trial, case)
         finally:
             delivery.close()
@@ -132,6 +138,7 @@ class Judge:
         if not isinstance(claim, Ran | Raised) or any(
             launch.launch >= len(claim.kernels) for launch in claim.launches
         ):
+            close_all(answer.descriptors)
             _fail_dead(case, Died(timed_out=False, reason="it wrote to a channel that is not its own"))
             return False
         case.kernels, case.launches = claim.kernels, claim.launches
@@ -139,13 +146,23 @@ class Judge:
             for event in claim.watched:
                 case.note("audit", event)
         if isinstance(claim, Raised):
+            close_all(answer.descriptors)
             # On a CPU nothing compiles here; the compile gate says so of each launch.
             refused = claim.by_compiler and self._bench.device == "cuda"
             stage = Verdict.NOT_COMPILED if refused else Verdict.CRASHED
             case.ran_out_of_memory = claim.ran_out_of_memory
             case.fail(stage, _last_line(claim.error, claim.message), claim.line)
             return False
-        case.trace, case.constants = claim.trace, bytes(answer.blob)
+        case.keep_recorded(
+            Recorded(
+                trials={case.trials_passed: trial.draw},
+                kernels=claim.kernels,
+                launches=claim.launches,
+                trace=claim.trace,
+                constants=bytes(answer.blob),
+                memory=answer.descriptors,
+            )
+        )
         with self._bench.share():
             return self._accept(claim, delivery, trial, case)
 
@@ -184,20 +201,22 @@ class Judge:
             return f"{kernelbench.SEEDS[0]}"
         return "trial 0" if draw == "own" else f"trial {self._num_own}"
 
-    def _has_trace(self, case: Case) -> bool:
-        """Whether kernels of its own were launched in a pass that can be replayed; if not, it is a hack."""
-        if not case.launches:
-            case.note("no_own_kernel", "no JIT function of the candidate's was launched")
-            case.fail(Verdict.HACKED, "no kernel of its own was launched")
-        elif case.trace is None:
-            case.fail(Verdict.HACKED, "its work could not be traced")
+    def _has_traces(self, case: Case) -> bool:
+        """Whether in each pass kernels of its own were launched, and it can be replayed; if not, it is a
+        hack."""
+        for recorded in case.recorded:
+            if not recorded.launches:
+                case.note("no_own_kernel", "no JIT function of the candidate's was launched")
+                case.fail(Verdict.HACKED, "no kernel of its own was launched")
+            elif recorded.trace is None:
+                case.fail(Verdict.HACKED, "its work could not be traced")
         return case.verdict is None
 
-    def _unseen(self, reference: Reference, seed: int, label: str, case: Case) -> Unseen:
-        """What to replay a trace on: inputs of the last family that the candidate was tried with."""
-        _, draw = self._choose_draws(reference, seed)[-1]
+    def _unseen(self, reference: Reference, seed: int, recorded: Recorded, case: Case) -> Unseen:
+        """What to replay a recorded pass on."""
+        draw = recorded.last_draw
 
-        def make_trial() -> Trial:
+        def make_trial(label: str, draw: Draw) -> Trial:
             self._lay_table(case)
             with case.phase("expected"):
                 return self._trial(reference, seed, label, draw)
@@ -205,18 +224,25 @@ class Judge:
         def draw_others(number: int) -> list[Any]:
             return reference.draw(self._number(seed, f"others {number}", draw), draw)
 
-        def draw_own() -> list[Any]:
-            return reference.draw(self._number(seed, "as timed", "own"), "own")
+        return Unseen(
+            make_trial=functools.partial(make_trial, "replay", draw),
+            draw_others=draw_others,
+            make_measured=functools.partial(make_trial, self._measured_label, case.measured_draw(recorded)),
+            exactly=functools.partial(self._exactly, reference),
+            fault_on=functools.partial(self._fault_on, reference, case),
+        )
 
-        return Unseen(make_trial, draw_others, draw_own, functools.partial(self._fault_on, reference, case))
+    def _exactly(self, reference: Reference, trial: Trial) -> Trial:
+        """See `Unseen`."""
+        return trial
 
     def _fault_on(self, reference: Reference, case: Case, trial: Trial) -> str | None:
         """What is wrong with the candidate's own outputs for a trial, in another life; None if nothing is."""
         again = Case(case.request, arena=case.arena)
         with self._runner(again) as talk:
             if self._load(talk, reference, again):
-                self._try(talk, reference, trial, False, again)
-        again.keep_memory(())
+                self._try(talk, reference, trial, again)
+        again.forget_recorded()
         return again.detail if again.verdict is Verdict.WRONG else None
 
     def _runner(self, case: Case) -> contextlib.AbstractContextManager[Conversation]:

@@ -97,6 +97,7 @@ def _spread(works: Sequence[Work], programs: Sequence[int]) -> list[Work]:
             operations={kind: total // len(programs) for kind, total in operations.items()},
             programs=count,
             balance=statistics.fmean(work.balance for work in works),
+            copies_only=all(work.copies_only for work in works),
         )
         for count in programs
     ]

@@ -15,6 +15,7 @@ from kernel_core.gym.conduct import Conduct
 from kernel_core.gym.device_image import ImageKernel
 from kernel_core.gym.echo import Launch
 from kernel_core.gym.kernel_use import resources_of
+from kernel_core.gym.moving import views_in
 from kernel_core.gym.native_launch import put_addresses
 from kernel_core.gym.work import written_by
 
@@ -62,9 +63,9 @@ class Player:
         self._storages.clear()
         return Player(self._trace, self._constants, self._kernels, self._inputs, self._conduct)
 
-    def play(self, launch: Launch) -> list[Any]:
-        """Do every operation in order, launches by `launch`; gives the work of each."""
-        self._conduct.begin(self._trace["operations"])
+    def play(self, launch: Launch, *, measured: bool = False) -> list[Any]:
+        """Do every operation in order, launches by `launch`; gives the work of each where it is measured."""
+        self._conduct.begin(self._trace["operations"], measured=measured)
         for operation in self._trace["operations"]:
             if "alloc" in operation:
                 self._allocate(operation)
@@ -105,17 +106,23 @@ class Player:
             for value in self._trace["outputs"]
         ]
 
-    def memory_of(self, operation: dict[str, Any]) -> list[torch.Tensor]:
-        """The bytes of each storage among a launch's arguments."""
-        views = (
-            value["t"] for value in operation["args"].values() if isinstance(value, dict) and "t" in value
-        )
-        storages = [self._storages[number] for number in dict.fromkeys(view[0] for view in views)]
-        return [torch.empty(0, dtype=torch.uint8, device=one.device).set_(one) for one in storages]
+    def memory_of(self, operation: dict[str, Any]) -> dict[int, torch.Tensor]:
+        """The bytes of each storage among a launch's arguments, by its number."""
+        storages = {view[0]: self._storages[view[0]] for view in views_in(operation["args"])}
+        return {
+            number: torch.empty(0, dtype=torch.uint8, device=one.device).set_(one)
+            for number, one in storages.items()
+        }
+
+    def view_of(self, view: list[Any], memory: torch.Tensor) -> torch.Tensor:
+        """A view of a storage, as its argument, in other bytes of that storage."""
+        return self._view(view, memory.untyped_storage())
 
     def _tensor(self, view: list[Any]) -> torch.Tensor:
+        return self._view(view, self._storages[view[0]])
+
+    def _view(self, view: list[Any], storage: torch.UntypedStorage) -> torch.Tensor:
         number, dtype, offset, shape, strides = view
-        storage = self._storages[number]
         offset += self._shifts.get(number, 0) // DTYPES[dtype].itemsize
         return torch.empty(0, dtype=DTYPES[dtype], device=storage.device).set_(
             storage, offset, shape, strides
@@ -148,12 +155,11 @@ class Player:
         values = {
             name: argument(value, self._kernels, self._tensor) for name, value in operation["args"].items()
         }
-        tensors = [value for value in values.values() if isinstance(value, torch.Tensor)]
-        with self._conduct.launch(kernel.fn.__name__, list(self._storages.values()), tensors):
+        with self._conduct.launch(kernel.fn.__name__, list(self._storages.values())):
             compiled = kernel[tuple(operation["grid"])](
                 **values, **self._conduct.options(operation["options"])
             )
-            self._conduct.launched(functools.partial(resources_of, compiled))
+        self._conduct.launched(functools.partial(resources_of, compiled))
 
     def _launch_image(self, kernel: ImageKernel, operation: dict[str, Any]) -> None:
         """Launch a kernel of CUDA C++ with this pass's addresses in the place of those that were recorded."""
@@ -167,6 +173,6 @@ class Player:
             bytes.fromhex(arguments["parameters"]),
             {place: tensor.data_ptr() for place, tensor in memory.items()},
         )
-        with self._conduct.launch(kernel.name, list(self._storages.values()), list(memory.values())):
+        with self._conduct.launch(kernel.name, list(self._storages.values())):
             kernel.launch(operation["grid"], operation["options"], parameters)
-            self._conduct.launched(functools.partial(kernel.resources, operation["options"]))
+        self._conduct.launched(functools.partial(kernel.resources, operation["options"]))

@@ -4,7 +4,9 @@ This is the independent witness to what a candidate says about itself. Its host 
 only its JIT functions, rebuilt from its text, and torch's operators by name. If the trace gives the right
 outputs for fresh inputs, then these kernels and operators are what did the work, and the counts taken
 here are the counts of that work. Replayed a second time without the launches, the outputs must break; where
-operators of torch's work too, the launches must be needed for what they make of the inputs (`echo.py`).
+operators of torch's work too, launches that only move data are none of its (`moving.py`), and the others must
+be needed for what they make of the inputs (`echo.py`). What is counted or timed is looked at as well: it is
+done on inputs of another family, and its outputs must be right too.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import ctypes
 import gc
 import linecache
 import socket
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +27,16 @@ from triton.runtime.jit import MockTensor
 
 from kernel_core.gym import wire
 from kernel_core.gym.arena import DTYPES, Slot, arena_kind, lay_out
-from kernel_core.gym.conduct import Conduct, Counted, Timed, median_times
+from kernel_core.gym.conduct import Conduct, Counted, Timed
 from kernel_core.gym.cuda_driver import call_driver
 from kernel_core.gym.device_image import DeviceImage, ImageKernel
 from kernel_core.gym.echo import ECHOES, library_works, outputs_need_kernels
 from kernel_core.gym.kernels import build_kernels
 from kernel_core.gym.launchers import make_launcher
+from kernel_core.gym.moving import Movers
 from kernel_core.gym.player import Player, argument
 from kernel_core.gym.runner import CANDIDATE_FILE, describe_error
 from kernel_core.gym.target import answer_for
-
-_TIMED_PASSES = 3
 
 
 def replay(channel: socket.socket, cage: dict[str, Any]) -> None:
@@ -63,8 +65,8 @@ def _replay_one(
 ) -> bool:
     """The trace, and on a GPU an arena with what it takes from outside. When all is compiled, an arena with
     inputs and output slots is asked for; one answer. Then the same without the launches. Where the library
-    works too, questions follow with other inputs in the place of the first; and on a GPU the same work is to
-    be timed, maybe more than once. False after a failure; True when the next trace is to come."""
+    works too, questions follow with other inputs in the place of the first; and maybe the same work is to be
+    measured, more than once. False after a failure; True when the next trace is to come."""
     header = request.header
     memory = arena_kind(device)
     path = Path.cwd() / CANDIDATE_FILE
@@ -83,19 +85,19 @@ def _replay_one(
         inputs = [arena.tensor(Slot.from_json(value)) for value in work.header["tensors"]]
         constants = _constants(trace["constants"], request, memory, arenas)
         player = Player(trace, constants, kernels, inputs, conduct)
-        works = player.play(player.launch)
+        moving = _play_and_look(player, trace)
         player.check_guards()
         slots = [Slot.from_json(value) for value in work.header["outputs"]]
         player.write_outputs(slots, arena)
         right = [arena.tensor(slot).clone() for slot in slots] if library_works(trace) else []
-        wire.send(channel, {"works": [work.to_json() for work in works]})
+        wire.send(channel, {"played": True})
         _wait_for_turn(channel)
         first = [tensor.clone() for tensor in inputs] if library_works(trace) else []
-        mute = player.restart()
-        mute.play(lambda operation: None)
-        mute.write_outputs(slots, arena)
-        wire.send(channel, {"muted": True})
-        del mute, player  # others need their memory
+        player = player.restart()
+        _play_mute(player, moving)
+        player.write_outputs(slots, arena)
+        wire.send(channel, {"muted": True, "moving": len(moving)})
+        del player  # others need its memory
 
         def play_on(tensors: list[torch.Tensor]) -> Player:
             return Player(trace, constants, kernels, tensors, conduct)
@@ -103,9 +105,14 @@ def _replay_one(
         for _ in range(ECHOES if library_works(trace) else 0):
             _wait_for_turn(channel)
             again = [tensor.clone() for tensor in first]  # a pass may write to them
-            wire.send(channel, {"needed": outputs_need_kernels(play_on, again, inputs, right)})
-        while "time" in _wait_for_turn(channel):
-            wire.send(channel, {"works": [work.to_json() for work in _time(play_on(inputs), works)]})
+            needed = outputs_need_kernels(play_on, again, inputs, right, moving)
+            wire.send(channel, {"needed": needed})
+        del first, right
+        while "measure" in (question := _wait_for_turn(channel)):
+            player, works = _measure(play_on(inputs), conduct, once=question["once"])
+            player.write_outputs(slots, arena)
+            del player
+            wire.send(channel, {"works": [work.to_json() for work in _marked(works, trace, moving)]})
         return True
     except wire.ChannelClosed:
         raise
@@ -144,12 +151,35 @@ def _wait_for_turn(channel: socket.socket) -> dict[str, Any]:
     return question
 
 
-def _time(player: Player, works: list[Any]) -> list[Any]:
-    passes = []
-    for _ in range(_TIMED_PASSES):
+def _play_and_look(player: Player, trace: dict[str, Any]) -> set[int]:
+    """The first pass; gives the ids of the launches that only move data, which are of no account where there
+    is nothing but launches."""
+    if not library_works(trace):
+        player.play(player.launch)
+        return set()
+    movers = Movers(trace)
+    player.play(lambda operation: movers.launch(player, operation))
+    return movers.found
+
+
+def _play_mute(player: Player, moving: set[int]) -> None:
+    """A pass without the launches but for those that only move data."""
+    player.play(lambda operation: player.launch(operation) if id(operation) in moving else None)
+
+
+def _measure(player: Player, conduct: Conduct, *, once: bool) -> tuple[Player, list[Any]]:
+    """The last pass and the works of all; only `once` where a pass leaves other inputs to the next."""
+    passes = [player.play(player.launch, measured=True)]
+    for _ in range(0 if once else conduct.num_passes - 1):
         player = player.restart()
-        passes.append(player.play(player.launch))
-    return median_times(passes, works)
+        passes.append(player.play(player.launch, measured=True))
+    return player, conduct.summary(passes)
+
+
+def _marked(works: list[Any], trace: dict[str, Any], moving: set[int]) -> list[Any]:
+    """The works, with what only moved data marked."""
+    launches = iter([id(one) in moving for one in trace["operations"] if "launch" in one])
+    return [replace(work, copies_only=next(launches)) if work.own else work for work in works]
 
 
 def _allocate(size: int, alignment: int, stream: int | None) -> torch.Tensor:

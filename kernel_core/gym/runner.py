@@ -101,10 +101,12 @@ def run(channel: socket.socket, cage: dict[str, Any]) -> None:
             with recorder.paused(), extensions.unwatched():
                 wire.send(channel, _time(model, request.header["calls"], arena, path))
         else:
-            answer, blob, descriptors = _run_trial(model, request, recorder, launches, path, watched, arena)
+            answer, blob, taken = _run_trial(model, request, recorder, launches, path, watched, arena)
             if gate is not None:
                 gate.close()
-            wire.send(channel, answer, blob, descriptors)
+            wire.send(channel, answer, blob, () if taken is None else (taken.descriptor,))
+            if taken is not None:
+                taken.close(reuse_address=False)  # the judge has it now
 
 
 def import_candidate(source: str, path: Path) -> Any:
@@ -172,7 +174,7 @@ def _run_trial(
     path: Path,
     watched: list[str],
     arena: Any,
-) -> tuple[dict[str, Any], bytes, tuple[int, ...]]:
+) -> tuple[dict[str, Any], bytes, DeviceArena | None]:
     header = trial.header
     inputs = unpack(header["inputs"], arena)
     slots = [Slot.from_json(value) for value in header["outputs"]]
@@ -184,12 +186,10 @@ def _run_trial(
         nesting, leaves = flatten(output)
         _write_outputs(leaves, slots, arena)
         given = {"nesting": nesting, "leaves": [describe_leaf(leaf) for leaf in leaves]}
-        if not header["trace"]:
-            return answer | given, b"", ()
-        trace, blob, descriptors = _trace(recorder, leaves)
-        return answer | given | {"trace": trace}, blob, descriptors
+        trace, blob, taken = _trace(recorder, leaves)
+        return answer | given | {"trace": trace}, blob, taken
     except BaseException as error:
-        return answer | {"failed": "forward", **describe_error(error, path)}, b"", ()
+        return answer | {"failed": "forward", **describe_error(error, path)}, b"", None
 
 
 def _time(model: Any, described: list[Any], arena: Any, path: Path) -> dict[str, Any]:
@@ -211,9 +211,15 @@ def _write_outputs(leaves: list[Any], slots: list[Slot], arena: Any) -> None:
             arena.tensor(slot).copy_(leaf.detach())
 
 
-def _trace(recorder: capture.Recorder, leaves: list[Any]) -> tuple[dict[str, Any], bytes, tuple[int, ...]]:
-    """The record of the pass, and what it takes from outside: host memory as bytes, a GPU's in an arena."""
-    outputs = recorder.outputs(leaves)
+def _trace(
+    recorder: capture.Recorder, leaves: list[Any]
+) -> tuple[dict[str, Any] | None, bytes, DeviceArena | None]:
+    """The record of the pass, and what it takes from outside: host memory as bytes, a GPU's in an arena. None
+    where the outputs are nothing that a record can hold: what is wrong with them is the judge's to say."""
+    try:
+        outputs = recorder.outputs(leaves)
+    except Exception:
+        return None, b"", None
     blob, constants, on_device = io.BytesIO(), [], []
     for number, raw in recorder.constants:
         constants.append([number, raw.numel(), raw.device.type])
@@ -221,14 +227,13 @@ def _trace(recorder: capture.Recorder, leaves: list[Any]) -> tuple[dict[str, Any
             blob.write(raw.numpy().tobytes())
         else:
             on_device.append(raw)
-    descriptors: tuple[int, ...] = ()
+    taken: DeviceArena | None = None
     if on_device:
         slots, num_bytes = lay_out([((raw.numel(),), torch.uint8) for raw in on_device])
-        arena = DeviceArena.create(num_bytes)
+        taken = DeviceArena.create(num_bytes)
         for raw, slot in zip(on_device, slots, strict=True):
-            arena.tensor(slot).copy_(raw)
+            taken.tensor(slot).copy_(raw)
         torch.cuda.synchronize()
-        descriptors = (arena.descriptor,)
     trace = {
         "inputs": recorder.inputs,
         "constants": constants,
@@ -237,7 +242,7 @@ def _trace(recorder: capture.Recorder, leaves: list[Any]) -> tuple[dict[str, Any
         "reads_data": recorder.reads_data,
         "problem": recorder.problem,
     }
-    return trace, blob.getvalue(), descriptors
+    return trace, blob.getvalue(), taken
 
 
 def unpack(values: list[Any], arena: Any) -> list[Any]:

@@ -137,12 +137,14 @@ def launch_time_ms(work: Work, gpu: Gpu) -> float:
 
 
 def own_work_share(works: Sequence[Work], gpu_name: str) -> float:
-    """The own kernels' share of what takes longer than a launch does."""
+    """The share, of what takes longer than a launch does, of own kernels that do more than copy."""
     gpu = GPUS[gpu_name]
     times = [launch_time_ms(work, gpu) - gpu.launch_ms for work in works]
     total_ms = math.fsum(times)
-    own_ms = math.fsum(time for time, work in zip(times, works, strict=True) if work.own)
-    return own_ms / total_ms if total_ms else 0.0
+    working_ms = math.fsum(
+        time for time, work in zip(times, works, strict=True) if work.own and not work.copies_only
+    )
+    return working_ms / total_ms if total_ms else 0.0
 
 
 def predict(works: Sequence[Work], gpu_name: str, least_bytes: int = 0) -> tuple[Traffic, bool]:

@@ -24,7 +24,7 @@ from kernel_core.records import Candidate
 
 
 class OneReplay(HostBench):
-    talk, stack, count = None, contextlib.ExitStack(), 0
+    talk, stack, count, is_used = None, contextlib.ExitStack(), 0, False
 
     @contextlib.contextmanager
     def converse(self, job, *, fresh=True):
@@ -32,11 +32,15 @@ class OneReplay(HostBench):
             with super().converse(job) as talk:
                 yield talk
             return
+        if self.is_used:  # for another pass of the same candidate
+            self.talk.rest(self.share)
         if self.talk is None:
             self.talk, self.count = self.stack.enter_context(super().converse(job)), self.count + 1
+        self.is_used = True
         yield self.talk
 
     def end(self, is_done):
+        self.is_used = False
         if is_done:
             self.talk.rest(self.share)
         if not is_done or not self.talk.is_as_new:

@@ -21,6 +21,8 @@ from kernel_core.gym.claims import (
     Kernel,
     Launch,
     Loaded,
+    Muted,
+    Played,
     Ran,
     Replayed,
     Resources,
@@ -178,10 +180,9 @@ _VALID: list[tuple[type[Claim], dict[str, object]]] = [
     (Timed, {"times_ms": [0.5, 1.5]}),
     (Resources, _RESOURCES),
     (DeviceWork, {"name": "k", "own": True, "device_ms": 0.5, "copies_only": False, "resources": _RESOURCES}),
-    (
-        Replayed,
-        {"works": [_WORK | {"copies_only": False}]},
-    ),
+    (Played, {"played": True}),
+    (Muted, {"muted": True, "moving": 2}),
+    (Replayed, {"works": [_WORK | {"copies_only": False}]}),
 ]
 _NAN = float("nan")
 _ODD = [None, True, 1, -1, 0.0, 1e400, _NAN, "1", "x" * 5000, [], [[]], {}, 1 << 70, [True], [_NAN], [-1.0]]

@@ -1,0 +1,43 @@
+"""How much of the work a candidate's own kernels do, and how long it takes, by what a replay measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kernel_core.gym.case import Case
+from kernel_core.gym.claims import DeviceWork
+from kernel_core.gym.echo import NEGLIGIBLE_SHARE
+from kernel_core.gym.kernel_use import slowest_kernel
+from kernel_core.gym.traffic import EagerTraffic, own_work_share, predict
+from kernel_core.gym.work import Work
+from kernel_core.records import Verdict
+
+
+def weigh_times(case: Case, works: Sequence[DeviceWork]) -> float:
+    """Own kernels that take next to none of the time, beside copying, are a decoy; gives all works' time in
+    milliseconds."""
+    total_ms = sum(work.device_ms for work in works)
+    own_ms = sum(work.device_ms for work in works if work.own)
+    working_ms = sum(work.device_ms for work in works if work.own and not work.copies_only)
+    case.own_kernel_share = own_ms / total_ms if total_ms else None
+    case.slowest = slowest_kernel(works)
+    _refuse_decoys(case, working_ms / total_ms if total_ms else 0.0, "device time")
+    return total_ms
+
+
+def weigh(case: Case, at_own_sizes: Sequence[Work], eager: EagerTraffic, gpu: str) -> None:
+    """Predict both times; own kernels that do next to nothing, beside copying, are a decoy."""
+    case.reference_traffic, _ = predict(eager.works, gpu)
+    case.traffic, raised = predict(at_own_sizes, gpu, eager.compulsory_bytes)
+    if raised:
+        case.note("below_compulsory_traffic", "fewer bytes were counted than any program must move")
+    if not eager.at_own_sizes:
+        case.note("predicted_at_run_sizes", "the reference cannot be counted at its own sizes")
+    case.own_kernel_share = case.traffic.own_share
+    _refuse_decoys(case, own_work_share(at_own_sizes, gpu), "predicted work")
+
+
+def _refuse_decoys(case: Case, share: float, of_what: str) -> None:
+    if share < NEGLIGIBLE_SHARE:
+        case.note("decoy", f"own kernels do {100 * share:.2f} % of the {of_what}")
+        case.fail(Verdict.HACKED, "its own kernels do almost none of the work")
