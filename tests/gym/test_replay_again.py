@@ -14,7 +14,7 @@ from pathlib import Path
 
 os.environ["TRITON_INTERPRET"] = "1"
 from kernel_core.config import GymConfig
-from kernel_core.gym import judge_process, replay, runner
+from kernel_core.gym import judge_process, rehearsal, replay, runner
 from kernel_core.gym.bench import HostBench
 from kernel_core.gym.cpu_judge import CpuJudge
 from kernel_core.gym.protocol import JudgeRequest
@@ -28,7 +28,7 @@ class OneReplay(HostBench):
 
     @contextlib.contextmanager
     def converse(self, job, *, fresh=True):
-        if job == "runner":
+        if job != "replay":
             with super().converse(job) as talk:
                 yield talk
             return
@@ -48,8 +48,9 @@ class OneReplay(HostBench):
             self.talk = None
 
 
+JOBS = {"runner": runner.run, "replay": replay.replay, "rehearse": rehearsal.rehearse}
 judge_process.warm_up()
-zygote = Zygote(judge_process._fork_zygote({"runner": runner.run, "replay": replay.replay}, ()))
+zygote = Zygote(judge_process._fork_zygote(JOBS, ()))
 exploits = Path("tests/exploits")
 with tempfile.TemporaryDirectory() as base:
     Path(base).chmod(0o711)
