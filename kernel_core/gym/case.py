@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kernel_core.feedback import describe
 from kernel_core.gym.claims import Kernel, Launch
-from kernel_core.gym.inputs import Draw
+from kernel_core.gym.draws import Draw
 from kernel_core.gym.protocol import JudgeRequest
 from kernel_core.gym.recorded import Recorded, joined
 from kernel_core.gym.version import GYM_VERSION

@@ -25,9 +25,9 @@ from kernel_core.gym.case import Case
 from kernel_core.gym.claims import BuildFailed, DeviceWork, ReplayedOnDevice, Sources
 from kernel_core.gym.clock import Clocked, contradicts
 from kernel_core.gym.device_memory import ArenaPool, TooLittleMemory
+from kernel_core.gym.draws import Draw
 from kernel_core.gym.echo import library_works
 from kernel_core.gym.gpu import Gpu, describe_platform
-from kernel_core.gym.inputs import Draw
 from kernel_core.gym.judge import KEPT_PROBLEMS, Judge, keep, shrink
 from kernel_core.gym.protocol import JudgeRequest
 from kernel_core.gym.recorded import Recorded

@@ -8,12 +8,11 @@ Integers and booleans stay the problem's own draws, because they index and selec
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
-Draw = Literal["own", "normal", "mixed", "wide", "integers", "edges"]
-DRAWS: tuple[Draw, ...] = ("own", "normal", "mixed", "wide", "integers", "edges")
+from kernel_core.gym.draws import Draw
 
 _WIDE_EXPONENTS = 8.0
 _EDGE_SHARE = 0.1

@@ -23,9 +23,9 @@ from kernel_core.gym.case import Case
 from kernel_core.gym.claims import Loaded, NotLoaded, Raised, Ran
 from kernel_core.gym.compare import compare_outputs
 from kernel_core.gym.delivery import Delivery, deliver, input_was_changed, load_header
+from kernel_core.gym.draws import Draw
 from kernel_core.gym.gpu import describe_platform
 from kernel_core.gym.guard import inspect_source
-from kernel_core.gym.inputs import Draw
 from kernel_core.gym.protocol import JudgeRequest
 from kernel_core.gym.recorded import Recorded, close_all
 from kernel_core.gym.reference import Reference, Trial, derive_seed, reference_key

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernel_core.gym.claims import Kernel, Launch
-from kernel_core.gym.inputs import Draw
+from kernel_core.gym.draws import Draw
 
 _WORK = ("inputs", "constants", "operations", "outputs")
 

@@ -14,7 +14,8 @@ import numpy
 import torch
 
 from kernel_core.errors import NotAProblem
-from kernel_core.gym.inputs import Draw, redraw
+from kernel_core.gym.draws import Draw
+from kernel_core.gym.inputs import redraw
 from kernel_core.gym.precision import allowed_table, tf32_products
 from kernel_core.gym.problem_module import ProblemModule, own_seeds
 from kernel_core.gym.runner import CONSTRUCTION_SEED

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from kernel_core.gym.compare import compare_values
-from kernel_core.gym.inputs import Draw, redraw
+from kernel_core.gym.draws import Draw
+from kernel_core.gym.inputs import redraw
 from kernel_core.gym.precision import allowed_error, allowed_table, error_by_size
 from kernel_core.gym.reference import Expected, Reference
 from kernel_core.records import Problem

@@ -9,7 +9,7 @@ import pytest
 
 from kernel_core.gym.case import Case
 from kernel_core.gym.claims import Kernel, Launch
-from kernel_core.gym.inputs import Draw
+from kernel_core.gym.draws import Draw
 from kernel_core.gym.protocol import JudgeRequest
 from kernel_core.gym.recorded import Recorded
 from kernel_core.records import Candidate, Problem

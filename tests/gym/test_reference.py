@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from kernel_core.gym import reference as references
-from kernel_core.gym.inputs import DRAWS, Draw
+from kernel_core.gym.draws import DRAWS, Draw
 from kernel_core.gym.reference import Reference
 from kernel_core.problems.source import parse_problem
 

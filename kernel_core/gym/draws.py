@@ -1,0 +1,8 @@
+"""The families of inputs by their names; `inputs` makes them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Draw = Literal["own", "normal", "mixed", "wide", "integers", "edges"]
+DRAWS: tuple[Draw, ...] = ("own", "normal", "mixed", "wide", "integers", "edges")
