@@ -24,7 +24,7 @@ from kernel_core.progress import Progress, silent
 from kernel_core.records import Evaluation, Verdict
 
 _log = logging.getLogger(__name__)
-_DEATHS = 4
+_DEATHS = 6
 """Judges that may die on a candidate before it has to answer for it."""
 _REFUSALS = 3
 """Healthy judges that may say that they cannot judge a candidate."""
