@@ -113,7 +113,7 @@ def test_a_candidate_that_kills_its_judges_answers_for_it(
             requests = [softmax_request(candidate=candidate, seed=None)]
             killer, *others = gym.judge(requests + [softmax_request(number) for number in range(400, 404)])
         assert gym.taken_out == ()
-    assert len(killed) == 4
+    assert len(killed) == 6
     assert killer.verdict is Verdict.CRASHED
     assert [finding.rule for finding in killer.findings if finding.rule == "judge_died"] == ["judge_died"]
     assert all(one.correct for one in others)
