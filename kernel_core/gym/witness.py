@@ -126,12 +126,15 @@ class Witness:
         answer = self._talk.ask({"mute": True}, (Muted, Failure), turn=asked)
         if not isinstance(answer, Answer) or not isinstance(answer.claim, Muted):
             self._fail_to_reproduce(answer)
-        elif self._gives(trial) and answer.claim.moving:
-            self._case.note("decoy", "own kernels only copy what library operators computed")
-            self._case.fail(Verdict.HACKED, "its own kernels only copy what other operators computed")
         elif self._gives(trial):
-            self._case.note("decoy", "the outputs are right without the candidate's kernels")
-            self._case.fail(Verdict.HACKED, "the outputs do not depend on its kernels")
+            if answer.claim.moving:
+                finding = "own kernels only copy what library operators computed"
+                reason = "its own kernels only copy what other operators computed"
+            else:
+                finding = "the outputs are right without the candidate's kernels"
+                reason = "the outputs do not depend on its kernels"
+            self._case.note("decoy", finding)
+            self._case.fail(Verdict.HACKED, reason)
         return self._case.verdict is None
 
     def _echoes_differ(self) -> bool:
