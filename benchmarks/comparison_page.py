@@ -105,14 +105,14 @@ def _fidelity(groups: list[Pair], both: list[Pair], runs: Runs) -> list[str]:
     return [*lines, "", agreement(times)]
 
 
-def agreement(times: pd.DataFrame) -> str:
-    """How near medians (`ours`) are to means (`theirs`, both in milliseconds), and how alike two columns of
-    speed-ups (`our_speedup`, `their_speedup`) are in order; a row a kernel."""
+def agreement(times: pd.DataFrame, what: str = "mean") -> str:
+    """How near medians (`ours`) are to what the others say (`theirs`, both in milliseconds), and how alike
+    two columns of speed-ups (`our_speedup`, `their_speedup`) are in order; a row a kernel."""
     long = times[times["theirs"] >= _LONG_MS]
     error = (long["ours"] / long["theirs"] - 1).abs()
     ranks = times[["our_speedup", "their_speedup"]].rank()
     return (
-        f"Our median against KernelBench's mean, {len(long)} kernels above {_LONG_MS} ms: within "
+        f"Our median against KernelBench's {what}, {len(long)} kernels above {_LONG_MS} ms: within "
         f"{100 * _CLOSE:.0f} % for {int((error <= _CLOSE).sum())}, {100 * error.max():.1f} % at most. "
         f"Rank correlation of the {len(times)} speed-ups: "
         f"{ranks['our_speedup'].corr(ranks['their_speedup']):.3f}."

@@ -45,6 +45,8 @@ EXPLOITS = ROOT / "tests" / "exploits"
 RESULTS = ROOT / "docs" / "results"
 ROUND = 100
 """Candidates handed over at once."""
+TOLD_EVERY = 20
+"""Where nobody sees the bar."""
 NODE_EVERY_S = 120.0
 MAY_GROW = 1.3
 """Memory after the last round over that after the first."""
@@ -103,11 +105,18 @@ def main() -> int:
             killer = _Killer(rng, arguments, tally)
             for start in range(0, len(requests), ROUND):
                 part = requests[start : start + ROUND]
-                for file, request, evaluation in zip(order[start:], part, gym.judge(part), strict=False):
+
+                def tell(_: str, done: int, __: int, start: int = start) -> None:
+                    bar.update(shown, completed=start + done)
+                    if not bar.console.is_terminal and done % TOLD_EVERY == 0:
+                        after_s = time.monotonic() - begun
+                        print(f"{start + done} judged after {after_s:.0f} s; {dict(tally.kills)}", flush=True)
+
+                found = gym.judge(part, tell)
+                for file, request, evaluation in zip(order[start:], part, found, strict=False):
                     _compare(file, headers[file]["expect"], request, evaluation, tally)
                 tally.memory_mb.append(_memory_mb())
                 tally.gpu_memory_mb.append(_gpu_memory_mb() if arguments.device == "cuda" else 0.0)
-                bar.update(shown, completed=start + len(part))
                 refill()
             killer.stop()
             tally.taken_out = [f"{one.place}: {one.reason}" for one in gym.taken_out]

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from kernel_core.config import GymConfig
 from kernel_core.gym.runs import Conversation, converse_caged
+from kernel_core.gym.turns import Drawn, nothing_drawn
 from kernel_core.gym.zygote import Zygote
 
 
@@ -25,7 +26,11 @@ class Bench(Protocol):
         """A turn on the device beside others' turns."""
         ...
 
-    def alone(self, *, still: bool = False) -> contextlib.AbstractContextManager[None]:
+    def draw(self) -> contextlib.AbstractContextManager[Drawn]:
+        """A turn beside others', of whom nobody draws inputs meanwhile."""
+        ...
+
+    def alone(self, *, still: bool = False) -> contextlib.AbstractContextManager[Drawn]:
         """A turn on the device that nobody shares, to measure in; `still` also keeps new processes from
         coming up meanwhile."""
         ...
@@ -60,6 +65,10 @@ class HostBench:
         """See `Bench`."""
         return contextlib.nullcontext()
 
-    def alone(self, *, still: bool = False) -> contextlib.AbstractContextManager[None]:
+    def draw(self) -> contextlib.AbstractContextManager[Drawn]:
         """See `Bench`."""
-        return contextlib.nullcontext()
+        return contextlib.nullcontext(nothing_drawn)
+
+    def alone(self, *, still: bool = False) -> contextlib.AbstractContextManager[Drawn]:
+        """See `Bench`."""
+        return contextlib.nullcontext(nothing_drawn)

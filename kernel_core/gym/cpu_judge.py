@@ -46,11 +46,11 @@ class CpuJudge(Judge):
         unseen = self._unseen(reference, seed, recorded, case)
         with (
             self._bench.converse("replay") as talk,
-            Witness(case, recorded, reference, unseen, talk) as witness,
+            Witness(case, recorded, reference, unseen, talk, self._bench) as witness,
         ):
             if not witness.is_convinced():
                 return False
-            counted = witness.measure(Replayed, self._bench.share) if case.is_measured(recorded) else None
+            counted = witness.measure(Replayed, self._bench.draw) if case.is_measured(recorded) else None
         if counted is not None:
             works = [Work(**one.model_dump()) for one in counted.works]
             eager, gpu = self._eager_traffic(reference), self._config.predict_gpu

@@ -36,18 +36,18 @@ from kernel_core.gym.reference_clock import ReferenceClock
 from kernel_core.gym.runs import Conversation
 from kernel_core.gym.stopwatch import Stopwatch
 from kernel_core.gym.timed_calls import arena_bytes
-from kernel_core.gym.turns import Room
+from kernel_core.gym.turns import Drawn, Room
 from kernel_core.gym.weighing import weigh_times
 from kernel_core.gym.witness import Turn, Witness
 from kernel_core.records import Evaluation
 from kernel_core.store import Store
 
 _SMALL_BYTES, _LARGE_BYTES = 64 << 20, 1 << 30
-"""Inputs of large trials are not kept but drawn again; of small ones more timed calls are verified."""
+"""Large trials are not kept but made again; of small ones more timed calls are verified."""
 _VERIFIED_OF_SMALL = 6
-_ROOM_SHARE, _TORCH_SHARE = 0.55, 0.42
-"""Of the GPU's memory: for candidates and what they are lent; and for this process, which has what is
-expected of them, and makes one trial at a time. The rest is for everybody's contexts."""
+_ROOM_SHARE, _TORCH_SHARE = 0.58, 0.36
+"""Of the GPU's memory: for candidates and what they are lent; and for this process, which makes one trial
+at a time. The rest is for everybody's contexts."""
 _KEPT_SHARE, _REFERENCES_SHARE = 0.08, 0.5
 """What this process keeps, and how much of that for references; trials have the rest."""
 _TORCH_SHARE_ALONE = 0.9
@@ -197,9 +197,9 @@ class CudaJudge(Judge):
         case.room.close()
 
     @contextlib.contextmanager
-    def _alone(self, case: Case) -> Iterator[None]:
-        with self._bench.alone(), case.phase("replay alone"):
-            yield
+    def _alone(self, case: Case, *, still: bool) -> Iterator[Drawn]:
+        with self._bench.alone(still=still) as drawn, case.phase("replay alone"):
+            yield drawn
 
     def _replay_all(self, reference: Reference, clocked: Clocked, seed: int, case: Case) -> float | None:
         """Device time of what it does on the problem's own draws, in milliseconds; None when the work is not
@@ -221,13 +221,13 @@ class CudaJudge(Judge):
         """The works with their device times, where they are measured; None when they are not the
         candidate's."""
         unseen, findings = self._unseen(reference, seed, recorded, case), tuple(case.findings)
-        in_doubt = functools.partial(_in_doubt, clocked if recorded.trials_of("own") else None)
+        claim = clocked if recorded.trials_of("own") else None
         for fresh in (False, True):
             with self._bench.converse("replay", fresh=fresh) as talk:
-                with Witness(case, recorded, reference, unseen, talk, self._bench.share) as witness:
+                with Witness(case, recorded, reference, unseen, talk, self._bench) as witness:
                     works: Sequence[DeviceWork] | None = None
                     if witness.is_convinced():
-                        works = self._measure(witness, in_doubt, case) if case.is_measured(recorded) else ()
+                        works = self._measure(witness, claim, case) if case.is_measured(recorded) else ()
                 if works is not None and not case.images:  # libraries stay in a process
                     talk.rest(self._bench.share)
             if works is not None:
@@ -238,25 +238,28 @@ class CudaJudge(Judge):
             case.take_back(findings)
         return None
 
-    def _measure(
-        self, witness: Witness, in_doubt: Callable[[Sequence[DeviceWork]], bool], case: Case
-    ) -> Sequence[DeviceWork] | None:
-        """Beside others, who can only make times longer, and alone: that is waited for where the times are
-        `in_doubt`."""
-        turns: tuple[Turn, Turn] = self._bench.share, functools.partial(self._alone, case)
+    def _measure(self, witness: Witness, clocked: Clocked | None, case: Case) -> Sequence[DeviceWork] | None:
+        """Beside others, who can only make times longer; alone, where that could do the candidate wrong, or
+        right; and with nobody coming up, where its times still contradict what its process claims."""
+        alone = functools.partial(self._alone, case)
+        turns: tuple[tuple[Turn, _Doubt], ...] = (
+            (self._bench.draw, _others_matter),
+            (functools.partial(alone, still=False), _contradicted),
+            (functools.partial(alone, still=True), _contradicted),
+        )
         works: Sequence[DeviceWork] = ()
-        for turn in turns:
-            claim = witness.measure(ReplayedOnDevice, turn)
-            if claim is None:
+        for turn, is_in_doubt in turns:
+            answer = witness.measure(ReplayedOnDevice, turn)
+            if answer is None:
                 return None
-            works = claim.works
-            if not in_doubt(works):
+            works = answer.works
+            if not is_in_doubt(clocked, works):
                 break
         return works
 
     def _exactly(self, reference: Reference, trial: Trial) -> Trial:
         """See `Unseen`: of own draws only the first trial was computed so."""
-        with self._bench.share():
+        with self._bench.draw():
             return reference.trial(trial.seed, trial.draw)
 
     def _hidden_trials(self, reference: Reference, like: Trial, seed: int, case: Case) -> list[Trial]:
@@ -266,10 +269,9 @@ class CudaJudge(Judge):
             return [self._trial(reference, seed, f"timed {i}", "own") for i in range(count)]
 
     def _needed_bytes(self, reference: Reference, like: Trial, footprint: float) -> int:
-        """Memory for a candidate at work: arena, what it makes itself, what is expected of it, and weights
-        (handed over, its own, those of what was recorded in this trial and in the one before)."""
-        expected = sum(one.value.numel() * one.value.element_size() for one in like.expected)
-        wanted = arena_bytes(like) + int(footprint * like.num_bytes) + expected + 4 * reference.weight_bytes
+        """Memory for a candidate at work: arena, what it makes itself, and weights (handed over, its own,
+        those of what was recorded in this trial and in the one before)."""
+        wanted = arena_bytes(like) + int(footprint * like.num_bytes) + 4 * reference.weight_bytes
         return self._room.below_all(wanted)
 
     # What is kept ---------------------------------------------------------------------------------
@@ -297,29 +299,52 @@ class CudaJudge(Judge):
         return self._outlines[reference.key]
 
     def _trial(self, reference: Reference, seed: int, label: str, draw: Draw) -> Trial:
-        """Trials are kept while they fit; of large ones only what is expected. How far honest arithmetic
-        strays from the problem's own draws is measured by the first of them."""
-        key = (reference.key, seed, f"{label}:{draw}")
-        first, alike = self._first_label(draw), None
-        if not self._strict and draw == "own" and label != first and key not in self._trials:
-            alike = self._trial(reference, seed, first, draw)
-        with self._bench.share(), self._lock:
-            trial = self._trials.get(key)
-            if trial is not None:
-                self._trials.move_to_end(key)
-            if trial is None:
-                number = self._number(seed, label, draw)
-                trial = (
-                    reference.trial(number, draw, exact=not self._strict)
-                    if alike is None
-                    else reference.trial_like(alike, number)
-                )
-                self._outlines.setdefault(reference.key, outline(trial))
-                if trial.num_bytes > _LARGE_BYTES:
-                    trial = replace(trial, inputs=[])
+        """Trials are kept while they fit; of large ones, once one was made, neither inputs nor what is
+        expected, which are made when they are needed: everybody would wait for their memory. How far honest
+        arithmetic strays from the problem's own draws is measured by the first of them."""
+        number, key = self._number(seed, label, draw), (reference.key, seed, f"{label}:{draw}")
+        is_first = self._strict or draw != "own" or label == self._first_label(draw)
+        alike = None if is_first else self._outline(reference, seed)
+        known = self._known_trial(reference, number, draw, key)
+        if known is not None:
+            return known
+        with self._bench.draw():
+            known = self._known_trial(reference, number, draw, key)
+            if known is not None:
+                return known
+            trial = (
+                reference.trial(number, draw, exact=not self._strict)
+                if alike is None
+                else reference.trial_like(alike, number)
+            )
+            self._outlines.setdefault(reference.key, outline(trial))
+            if trial.num_bytes > _LARGE_BYTES:
+                return replace(outline(trial), inputs=[])
+            with self._lock:
                 self._trials[key] = trial
                 shrink(self._trials, int((1 - _REFERENCES_SHARE) * self._kept_bytes))
             return trial
+
+    def _known_trial(
+        self, reference: Reference, number: int, draw: Draw, key: tuple[str, int, str]
+    ) -> Trial | None:
+        """One that need not be made: who only looks waits for nobody's turn."""
+        like = self._outlines.get(reference.key)
+        if like is not None and like.num_bytes > _LARGE_BYTES:
+            return replace(like, seed=number, draw=draw, inputs=[])
+        with self._lock:
+            trial = self._trials.get(key)
+            if trial is not None:
+                self._trials.move_to_end(key)
+            return trial
+
+    def _is_finite(self, reference: Reference, seed: int, label: str, draw: Draw) -> bool:
+        """See `Judge`."""
+        trial = self._trial(reference, seed, label, draw)
+        if trial.has_values:
+            return trial.is_finite
+        with self._bench.draw():
+            return reference.trial(trial.seed, draw).is_finite
 
     def _choose_draws(self, reference: Reference, seed: int) -> list[tuple[str, Draw]]:
         """As `Judge`, but whether a problem takes normal numbers is found out once."""
@@ -329,8 +354,14 @@ class CudaJudge(Judge):
         return self._draws[key]
 
 
-def _in_doubt(clocked: Clocked | None, works: Sequence[DeviceWork]) -> bool:
-    """Whether times that others may have lengthened could do the candidate wrong, or right: what decides
-    between its kernels and the library's, or against what its process claims, is measured alone."""
-    shared = any(not work.own for work in works)
-    return shared or (clocked is not None and contradicts(clocked, sum(work.device_ms for work in works)))
+_Doubt = Callable[[Clocked | None, Sequence[DeviceWork]], bool]
+
+
+def _others_matter(clocked: Clocked | None, works: Sequence[DeviceWork]) -> bool:
+    """Whether times that others may have lengthened decide between its kernels and the library's, or against
+    what its process claims."""
+    return any(not work.own for work in works) or _contradicted(clocked, works)
+
+
+def _contradicted(clocked: Clocked | None, works: Sequence[DeviceWork]) -> bool:
+    return clocked is not None and contradicts(clocked, sum(work.device_ms for work in works))

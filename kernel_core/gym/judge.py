@@ -13,6 +13,7 @@ import functools
 import threading
 import time
 from collections import OrderedDict
+from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from kernel_core.config import GymConfig
@@ -116,7 +117,7 @@ class Judge:
         raise AssertionError(answer)
 
     def _try(self, talk: Conversation, reference: Reference, trial: Trial, case: Case) -> bool:
-        with self._bench.share():
+        with self._bench.draw():
             delivery = deliver(reference, trial, arena=case.arena)
         try:
             answer = talk.ask(
@@ -127,13 +128,15 @@ class Judge:
                 take_descriptors=True,
             )
             if isinstance(answer, Answer):
-                return self._hear(answer, delivery, trial, case)
+                return self._hear(answer, delivery, reference, trial, case)
         finally:
             delivery.close()
         _fail_dead(case, answer)
         return False
 
-    def _hear(self, answer: Answer, delivery: Delivery, trial: Trial, case: Case) -> bool:
+    def _hear(
+        self, answer: Answer, delivery: Delivery, reference: Reference, trial: Trial, case: Case
+    ) -> bool:
         claim = answer.claim
         if not isinstance(claim, Ran | Raised) or any(
             launch.launch >= len(claim.kernels) for launch in claim.launches
@@ -163,8 +166,9 @@ class Judge:
                 memory=answer.descriptors,
             )
         )
-        with self._bench.share():
-            return self._accept(claim, delivery, trial, case)
+        with self._bench.draw():
+            wanted = replace(trial, expected=reference.expected_of(trial))
+            return self._accept(claim, delivery, wanted, case)
 
     def _accept(self, claim: Ran, delivery: Delivery, trial: Trial, case: Case) -> bool:
         """Compare the outputs that lie in the judge's own memory, and the inputs with what was delivered."""
@@ -191,9 +195,13 @@ class Judge:
         if self._strict:
             return [(f"{number}", "own") for number in kernelbench.SEEDS]
         last = self._first_label(_HOSTILE[0])
-        finite = (draw for draw in _HOSTILE if self._trial(reference, seed, last, draw).is_finite)
+        finite = (draw for draw in _HOSTILE if self._is_finite(reference, seed, last, draw))
         own: list[tuple[str, Draw]] = [(f"trial {i}", "own") for i in range(self._num_own)]
         return [*own, (last, next(finite, "own"))]
+
+    def _is_finite(self, reference: Reference, seed: int, label: str, draw: Draw) -> bool:
+        """Whether what the reference makes of a draw is."""
+        return self._trial(reference, seed, label, draw).is_finite
 
     def _first_label(self, draw: Draw) -> str:
         """Of the first trial with inputs of a family."""
@@ -263,7 +271,11 @@ class Judge:
     def _reference(self, request: JudgeRequest) -> Reference:
         sizes = request.run_sizes(self._bench.device)
         key = reference_key(request.problem, sizes)
-        with self._bench.share(), self._lock:
+        with self._lock:
+            known = self._references.get(key)
+        if known is not None:
+            return known
+        with self._bench.draw(), self._lock:
             if key not in self._references:
                 found = Reference(request.problem, sizes, self._bench.device)
                 keep(self._references, key, found, KEPT_PROBLEMS)
@@ -271,7 +283,7 @@ class Judge:
 
     def _trial(self, reference: Reference, seed: int, label: str, draw: Draw) -> Trial:
         key = (reference.key, seed, f"{label}:{draw}")
-        with self._bench.share(), self._lock:
+        with self._bench.draw(), self._lock:
             if key not in self._trials:
                 trial = reference.trial(self._number(seed, label, draw), draw, exact=not self._strict)
                 keep(self._trials, key, trial, _KEPT_TRIALS)

@@ -26,6 +26,8 @@ from kernel_core.records import Evaluation, Verdict
 _log = logging.getLogger(__name__)
 _DEATHS = 6
 """Judges that may die on a candidate before it has to answer for it."""
+_SUSPECTED = 2
+"""Judges that may die on a candidate before it has one to itself: a judge of a GPU has many at once."""
 _REFUSALS = 3
 """Healthy judges that may say that they cannot judge a candidate."""
 
@@ -217,7 +219,7 @@ class PooledGym:
     def _judge(self, place: Place, lease: Lease) -> Outcome | None:
         """None when somebody has to try again."""
         try:
-            return place.judge(lease.request, lease.seed, alone=bool(lease.failures))
+            return place.judge(lease.request, lease.seed, alone=len(lease.failures) >= _SUSPECTED)
         except PlaceClosed:
             return None
         except (JudgeLost, GymUnavailable) as error:

@@ -40,6 +40,7 @@ class Expected:
     dtype: str
     shape: tuple[int, ...]
     value: torch.Tensor
+    """Without data where it is made again rather than kept: see `Reference.expected_of`."""
     allowance: torch.Tensor | float
     """Beyond the tolerance, by size: see `precision.allowed_table`."""
 
@@ -63,6 +64,11 @@ class Trial:
     def num_bytes(self) -> int:
         """Bytes of the tensors that are kept."""
         return _num_bytes([*self.inputs, *(one.value for one in self.expected)])
+
+    @property
+    def has_values(self) -> bool:
+        """Whether the expected outputs were kept."""
+        return not any(one.value.is_meta for one in self.expected)
 
 
 def outline(trial: Trial) -> Trial:
@@ -101,6 +107,14 @@ class Reference:
     def inputs_of(self, trial: Trial) -> list[Any]:
         """The trial's inputs, drawn again if they were not kept."""
         return trial.inputs or self.draw(trial.seed, trial.draw)
+
+    def expected_of(self, trial: Trial) -> tuple[Expected, ...]:
+        """The trial's expected outputs, made again if they were not kept."""
+        if trial.has_values:
+            return trial.expected
+        if trial.draw == "own":
+            return self.trial_like(trial, trial.seed).expected
+        return self.trial(trial.seed, trial.draw).expected
 
     def draw(self, seed: int, draw: Draw) -> list[Any]:
         """Inputs under a seed, on the reference's device."""

@@ -29,6 +29,7 @@ from kernel_core.gym.reference import Reference, Trial
 from kernel_core.gym.runs import Conversation, Died
 from kernel_core.gym.timed_calls import clock_calls
 from kernel_core.gym.traffic import count_eager
+from kernel_core.gym.turns import Drawn
 from kernel_core.records import Timing, Verdict
 
 _CLOCKINGS, _RETIMINGS = 3, 2
@@ -167,7 +168,7 @@ class Stopwatch:
         return as_wall(timing, floor_ms)
 
     def _compulsory_bytes(self, reference: Reference) -> int:
-        with self._bench.share(), self._lock:
+        with self._bench.draw(), self._lock:
             if reference.key not in self._compulsory:
                 self._compulsory[reference.key] = count_eager(reference).compulsory_bytes
                 while len(self._compulsory) > _KEPT_FLOORS:
@@ -183,8 +184,8 @@ class _Turns:
         self._gpu = gpu
         self._case = case
 
-    def share(self) -> contextlib.AbstractContextManager[None]:
-        return self._bench.share()
+    def draw(self) -> contextlib.AbstractContextManager[Drawn]:
+        return self._bench.draw()
 
     @contextlib.contextmanager
     def alone(self, *, still: bool) -> Iterator[None]:

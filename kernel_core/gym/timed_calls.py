@@ -9,7 +9,6 @@ whose outputs the judge knows, and are compared; contents of the others are draw
 from __future__ import annotations
 
 import contextlib
-import functools
 import random
 import secrets
 import time
@@ -25,8 +24,9 @@ from kernel_core.gym.compare import compare_values
 from kernel_core.gym.delivery import fill, pack, settle_device
 from kernel_core.gym.device_memory import DeviceArena
 from kernel_core.gym.problem_module import own_seeds
-from kernel_core.gym.reference import Reference, Trial
+from kernel_core.gym.reference import Expected, Reference, Trial
 from kernel_core.gym.runs import Answer, Conversation, Died
+from kernel_core.gym.turns import Drawn
 
 _WARM_UP_CALLS = 2
 """A process does some things once: these calls are thrown away, and tell how many to make."""
@@ -43,8 +43,8 @@ _RANDOM = random.SystemRandom()
 class GpuTurns(Protocol):
     """The GPU, shared or alone."""
 
-    def share(self) -> contextlib.AbstractContextManager[None]:
-        """Beside others."""
+    def draw(self) -> contextlib.AbstractContextManager[Drawn]:
+        """Beside others, of whom nobody draws."""
         ...
 
     def alone(self, *, still: bool) -> contextlib.AbstractContextManager[None]:
@@ -69,15 +69,16 @@ def clock_calls(
     among the calls. `still` calls, and all long ones, are made while no process comes up. A text is what is
     wrong with an output."""
     bed = _Bed(like, arena)
-    warm_up = _Rounds(talk, reference, bed, turns, alone=False)
-    fault = warm_up.go(_WARM_UP_CALLS, {})
+    warm_up = _Rounds(talk, reference, bed, turns)
+    fault: str | Died | Failure | None = warm_up.go_beside_others(_WARM_UP_CALLS)
     if fault is not None:
         return fault
     call_ms = min(warm_up.times_ms)
     wanted = _enough(call_ms)
     places = _RANDOM.sample(range(wanted), min(wanted, len(trials)))
-    rounds = _Rounds(talk, reference, bed, turns, alone=True, still=still or call_ms >= _INTERRUPTED_MS)
-    fault = rounds.go(wanted, dict(zip(places, trials, strict=False)))
+    rounds = _Rounds(talk, reference, bed, turns)
+    hidden = dict(zip(places, trials, strict=False))
+    fault = rounds.go_alone(wanted, hidden, still=still or call_ms >= _INTERRUPTED_MS)
     if fault is not None:
         return fault
     return Clocked(tuple(rounds.times_ms), rounds.wall_ms, rounds.state)
@@ -107,31 +108,38 @@ class _Rounds:
         reference: Reference,
         bed: _Bed,
         turns: GpuTurns,
-        alone: bool,
-        still: bool = False,
     ) -> None:
         self._talk = talk
         self._reference = reference
         self._bed = bed
         self._turns = turns
-        self._turn = functools.partial(turns.alone, still=still) if alone else turns.share
         self.times_ms: list[float] = []
         self.wall_ms = 0.0
         self.state = Clocks()
 
-    def go(self, count: int, hidden: dict[int, Trial]) -> str | Died | Failure | None:
+    def go_beside_others(self, count: int) -> Died | Failure | None:
+        """Make so many calls; nobody looks at their outputs."""
+        for _, num_calls in self._rounds(count):
+            with self._turns.draw() as drawn:
+                answer = self._prepare(num_calls, {})
+                drawn()
+                fault = answer if isinstance(answer, Died) else self._call(num_calls)
+            if fault is not None:
+                return fault
+        return None
+
+    def go_alone(self, count: int, hidden: dict[int, Trial], *, still: bool) -> str | Died | Failure | None:
         """Make so many calls; `hidden` are trials by their place among them."""
-        starts = range(0, count, self._bed.num_places)
-        rounds = [(start, min(self._bed.num_places, count - start)) for start in starts]
+        rounds = self._rounds(count)
         here = [
             {place - start: trial for place, trial in hidden.items() if start <= place < start + num_calls}
             for start, num_calls in rounds
         ]
-        with self._turns.share():
+        with self._turns.draw():
             answer = self._prepare(rounds[0][1], here[0])
         if isinstance(answer, Died):
             return answer
-        with self._turn():
+        with self._turns.alone(still=still):
             for number, (_, num_calls) in enumerate(rounds):
                 if number > 0:
                     answer = self._prepare(num_calls, here[number])
@@ -142,8 +150,13 @@ class _Rounds:
                     fault = self._compare_all(here[number])
                 if fault is not None:
                     return fault
-        with self._turns.share():
+        with self._turns.draw():
             return self._compare_all(here[-1])
+
+    def _rounds(self, count: int) -> list[tuple[int, int]]:
+        """The first call of each, and how many there are."""
+        starts = range(0, count, self._bed.num_places)
+        return [(start, min(self._bed.num_places, count - start)) for start in starts]
 
     def _call(self, count: int) -> Died | Failure | None:
         started = time.perf_counter()
@@ -167,10 +180,10 @@ class _Rounds:
     def _compare(self, place: int, trial: Trial) -> str | None:
         """What is wrong with one call's outputs. Where another trial's errors would not excuse them, those of
         this one's own inputs may: a sum that happens to cancel."""
-        fault = self._bed.compare(place, trial)
+        fault = self._bed.compare(place, self._reference.expected_of(trial))
         if fault is None:
             return None
-        return self._bed.compare(place, self._reference.trial(trial.seed, trial.draw))
+        return self._bed.compare(place, self._reference.trial(trial.seed, trial.draw).expected)
 
     def _prepare(self, count: int, hidden: dict[int, Trial]) -> Answer | Died:
         """Have the memory mapped afresh, and lay out contents that nobody knows yet."""
@@ -227,9 +240,9 @@ class _Bed:
             ]
         }
 
-    def compare(self, place: int, trial: Trial) -> str | None:
+    def compare(self, place: int, expected: Sequence[Expected]) -> str | None:
         """What is wrong with one call's outputs."""
-        for slot, wanted in zip(self._outputs[place], trial.expected, strict=True):
+        for slot, wanted in zip(self._outputs[place], expected, strict=True):
             fault = compare_values(self.arena.tensor(slot), wanted)
             if fault is not None:
                 return fault

@@ -5,28 +5,64 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+
+Drawn = Callable[[], None]
+"""Says that somebody is done with drawing inputs, before the end of the turn."""
+
+
+def nothing_drawn() -> None:
+    """Where nobody waits to draw."""
 
 
 class Turns:
-    """A lock that is shared or exclusive; who wants to be alone goes before newcomers."""
+    """A lock that is shared or exclusive; who wants to be alone goes before newcomers.
+
+    Of those who share, one at a time draws inputs, because the seeds of a process are everybody's. Who waits
+    to draw has no turn yet, so that nobody who wants to be alone waits for him.
+    """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._sharing = 0
         self._wanting_alone = 0
         self._is_alone = False
+        self._is_drawing = False
 
     @contextlib.contextmanager
     def share(self) -> Iterator[None]:
         """Wait until nobody is or wants to be alone."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._is_alone and not self._wanting_alone)
+            self._changed.wait_for(self._is_open)
             self._sharing += 1
         try:
             yield
         finally:
+            with self._changed:
+                self._sharing -= 1
+                self._changed.notify_all()
+
+    @contextlib.contextmanager
+    def draw(self) -> Iterator[Drawn]:
+        """Share as the one who draws, for the whole turn or until that is said to be done."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_open() and not self._is_drawing)
+            self._sharing += 1
+            self._is_drawing = True
+        has_drawn = False
+
+        def end_drawing() -> None:
+            nonlocal has_drawn
+            with self._changed:
+                if not has_drawn:
+                    self._is_drawing, has_drawn = False, True
+                    self._changed.notify_all()
+
+        try:
+            yield end_drawing
+        finally:
+            end_drawing()
             with self._changed:
                 self._sharing -= 1
                 self._changed.notify_all()
@@ -45,6 +81,9 @@ class Turns:
             with self._changed:
                 self._is_alone = False
                 self._changed.notify_all()
+
+    def _is_open(self) -> bool:
+        return not self._is_alone and not self._wanting_alone
 
 
 _OVERTAKEN = 8

@@ -28,7 +28,7 @@ from kernel_core.gym import replay, runner, wire
 from kernel_core.gym.limits import Cage
 from kernel_core.gym.quiet import MemoryProbe
 from kernel_core.gym.runs import Conversation, cage_folder
-from kernel_core.gym.turns import Turns
+from kernel_core.gym.turns import Drawn, Turns, nothing_drawn
 from kernel_core.gym.zygote import Caged, Zygote, ZygoteGone
 
 _START_TIMEOUT_S = 60.0
@@ -96,7 +96,7 @@ class CudaBench:
         self._warm: queue.Queue[_Waiting | str] = queue.Queue()
         self._resting: deque[_Waiting] = deque()
         self._wanted = threading.Semaphore(0)
-        self._births = threading.Lock()
+        self._births = Turns()
         self._probe = MemoryProbe()
         threading.Thread(target=self._replenish, daemon=True).start()
 
@@ -121,22 +121,22 @@ class CudaBench:
 
     @contextlib.contextmanager
     def share(self) -> Iterator[None]:
-        """See `bench.Bench`. What is still queued when a turn ends would run beside what is timed; what torch
-        holds back would be missing to candidates."""
-        with self._turns.share():
-            try:
-                yield
-            finally:
-                torch.cuda.synchronize()
-            if torch.cuda.memory_reserved() - torch.cuda.memory_allocated() > _HELD_BACK_BYTES:
-                torch.cuda.empty_cache()
+        """See `bench.Bench`."""
+        with self._turns.share(), _left_tidy():
+            yield
 
     @contextlib.contextmanager
-    def alone(self, *, still: bool = False) -> Iterator[None]:
+    def draw(self) -> Iterator[Drawn]:
+        """See `bench.Bench`."""
+        with self._turns.draw() as drawn, _left_tidy():
+            yield drawn
+
+    @contextlib.contextmanager
+    def alone(self, *, still: bool = False) -> Iterator[Drawn]:
         """See `bench.Bench`. It begins when memory that others gave back is cleared."""
-        with self._births if still else contextlib.nullcontext(), self._turns.alone():
+        with self._births.alone() if still else contextlib.nullcontext(), self._turns.alone():
             self._probe.wait()
-            yield
+            yield nothing_drawn
 
     def _replenish(self) -> None:
         """Bring up as many as are missing, a few together. It needs no turn: contexts that come up beside a
@@ -144,7 +144,7 @@ class CudaBench:
         which the work of others interrupts."""
         count = self._config.warm_runners
         while True:
-            with self._births:
+            with self._births.share():
                 try:
                     started = [self._start() for _ in range(count)]
                 except ZygoteGone:
@@ -194,6 +194,18 @@ class CudaBench:
             f"no process with a GPU context could be started ({reason}); look at nvidia-smi for a GPU that "
             "has failed or is full, then run again"
         )
+
+
+@contextlib.contextmanager
+def _left_tidy() -> Iterator[None]:
+    """What is still queued when a turn ends would run beside what is timed; what torch holds back would be
+    missing to candidates."""
+    try:
+        yield
+    finally:
+        torch.cuda.synchronize()
+    if torch.cuda.memory_reserved() - torch.cuda.memory_allocated() > _HELD_BACK_BYTES:
+        torch.cuda.empty_cache()
 
 
 def _wait_until_warm(waiting: _Waiting) -> _Waiting | str:

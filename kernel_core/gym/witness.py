@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from kernel_core.gym.bench import Bench
 from kernel_core.gym.case import Case
 from kernel_core.gym.claims import Echoed, Failure, Muted, Played, Replayed, ReplayedOnDevice
 from kernel_core.gym.compare import all_pass
@@ -18,10 +19,11 @@ from kernel_core.gym.echo import ECHOES, library_works
 from kernel_core.gym.recorded import Recorded
 from kernel_core.gym.reference import Reference, Trial
 from kernel_core.gym.runs import Answer, Conversation, Died, describe
+from kernel_core.gym.turns import Drawn
 from kernel_core.records import Verdict
 
 _Measured = TypeVar("_Measured", Replayed, ReplayedOnDevice)
-Turn = Callable[[], contextlib.AbstractContextManager[None]]
+Turn = Callable[[], contextlib.AbstractContextManager[Drawn]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ class Unseen:
 
 
 class Witness:
-    """The replay of one recorded pass in another process. `share` is a turn on the device beside others."""
+    """The replay of one recorded pass in another process."""
 
     def __init__(
         self,
@@ -51,14 +53,14 @@ class Witness:
         reference: Reference,
         unseen: Unseen,
         talk: Conversation,
-        share: Turn = contextlib.nullcontext,
+        bench: Bench,
     ) -> None:
         self._case = case
         self._recorded = recorded
         self._reference = reference
         self._unseen = unseen
         self._talk = talk
-        self._share = share
+        self._bench = bench
         self._delivery: Delivery | None = None
 
     def __enter__(self) -> Self:
@@ -105,8 +107,9 @@ class Witness:
         @contextlib.contextmanager
         def deliver_in_turn() -> Iterator[Delivery]:
             laid.append(self._unseen.make_trial())
-            with self._share():
+            with self._bench.draw() as drawn:
                 self._delivery = deliver(self._reference, laid[0], arena=case.arena)
+                drawn()
                 yield self._delivery
 
         answer = self._talk.ask(
@@ -122,7 +125,7 @@ class Witness:
         return laid[0] if self._is_right_on(laid[0]) else None
 
     def _kernels_do_something(self, trial: Trial) -> bool:
-        asked = functools.partial(self._lay_trial, trial, self._share)
+        asked = functools.partial(self._lay_trial, trial, self._bench.draw)
         answer = self._talk.ask({"mute": True}, (Muted, Failure), turn=asked)
         if not isinstance(answer, Answer) or not isinstance(answer.claim, Muted):
             self._fail_to_reproduce(answer)
@@ -160,18 +163,20 @@ class Witness:
     def _lay_trial(self, trial: Trial, turn: Turn) -> Iterator[None]:
         """The trial's inputs, to which an earlier pass may have written, and poison where its outputs will
         be."""
-        with turn():
+        with turn() as drawn:
             delivery = self._laid_out
             refill(delivery, functools.partial(self._reference.inputs_of, trial), self._reference.device)
+            drawn()
             delivery.arena.poison(delivery.output_slots)
             settle_device(self._reference.device)
             yield
 
     @contextlib.contextmanager
     def _lay_others(self, number: int) -> Iterator[None]:
-        with self._share():
+        with self._bench.draw() as drawn:
             others = functools.partial(self._unseen.draw_others, number)
             refill(self._laid_out, others, self._reference.device)
+            drawn()
             yield
 
     @property
@@ -192,13 +197,14 @@ class Witness:
         return self._case.verdict is None
 
     def _gives(self, trial: Trial) -> bool:
-        with self._share():
+        with self._bench.draw():
             delivery = self._laid_out
             values = [delivery.arena.tensor(slot) for slot in delivery.output_slots]
-            return all(all_pass(*one) for one in zip(values, trial.expected, strict=True))
+            expected = self._reference.expected_of(trial)
+            return all(all_pass(*one) for one in zip(values, expected, strict=True))
 
     def _changed_inputs(self) -> bool:
-        with self._share():
+        with self._bench.share():
             return input_was_changed(self._laid_out) is not None
 
     def _blame(self, trial: Trial) -> None:

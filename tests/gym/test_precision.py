@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -9,7 +11,7 @@ from kernel_core.gym.compare import compare_values
 from kernel_core.gym.draws import Draw
 from kernel_core.gym.inputs import redraw
 from kernel_core.gym.precision import allowed_error, allowed_table, error_by_size
-from kernel_core.gym.reference import Expected, Reference
+from kernel_core.gym.reference import Expected, Reference, outline
 from kernel_core.records import Problem
 
 MANTISSA_BITS = {"tf32": 10, "bfloat16": 7}
@@ -99,3 +101,17 @@ def test_a_cheaper_trial_has_the_same_inputs_and_nearly_the_same_expectations(
     assert compare_values(first.value.float(), mine) is not None
     assert isinstance(mine.allowance, torch.Tensor) and isinstance(first.allowance, torch.Tensor)
     assert (mine.allowance >= first.allowance).all()
+
+
+@pytest.mark.parametrize("draw", ["own", "normal"])
+def test_what_is_expected_and_was_not_kept_is_made_again(problems: dict[str, Problem], draw: Draw) -> None:
+    reference = Reference(problems["linear_gelu"], problems["linear_gelu"].cpu_constants)
+    kept = reference.trial(3, draw)
+    assert kept.has_values and reference.expected_of(kept) is kept.expected
+    blank = replace(outline(kept), inputs=[])
+    assert not blank.has_values
+    [again], [known] = reference.expected_of(blank), kept.expected
+    assert compare_values(known.value.float(), again) is None
+    other = replace(blank, seed=4)
+    [another] = reference.expected_of(other)
+    assert compare_values(known.value.float(), another) is not None

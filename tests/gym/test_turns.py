@@ -20,13 +20,13 @@ WAIT_S = 10.0
 class _Holder:
     """A thread that holds something until told to let go."""
 
-    def __init__(self, take: Callable[[], contextlib.AbstractContextManager[None]]) -> None:
+    def __init__(self, take: Callable[[], contextlib.AbstractContextManager[object]]) -> None:
         self._let_go = threading.Event()
         self.has_it = threading.Event()
         self._thread = threading.Thread(target=self._hold, args=(take,), daemon=True)
         self._thread.start()
 
-    def _hold(self, take: Callable[[], contextlib.AbstractContextManager[None]]) -> None:
+    def _hold(self, take: Callable[[], contextlib.AbstractContextManager[object]]) -> None:
         with take():
             self.has_it.set()
             self._let_go.wait(WAIT_S)
@@ -76,22 +76,53 @@ def test_who_waits_to_be_alone_goes_before_newcomers() -> None:
 
 def test_nobody_meets_one_who_is_alone_however_many_try() -> None:
     turns, guard = Turns(), threading.Lock()
-    state = {"sharing": 0, "alone": 0, "clashes": 0}
+    state = {"sharing": 0, "drawing": 0, "alone": 0, "clashes": 0}
 
     def visit(number: int) -> None:
-        kind = "alone" if number % 5 == 0 else "sharing"
-        with turns.alone() if kind == "alone" else turns.share():
+        kind = ("alone", "drawing", "drawing", "sharing", "sharing")[number % 5]
+        kinds = {"alone": turns.alone, "drawing": turns.draw, "sharing": turns.share}
+        with kinds[kind]():
             with guard:
                 state[kind] += 1
-                clash = state["alone"] > 1 or (state["alone"] == 1 and state["sharing"] > 0)
-                state["clashes"] += int(clash)
+                company = state["alone"] + state["sharing"] + state["drawing"]
+                state["clashes"] += int(state["drawing"] > 1 or (state["alone"] > 0 and company > 1))
             time.sleep(0.0005)
             with guard:
                 state[kind] -= 1
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(visit, range(400)))
-    assert state == {"sharing": 0, "alone": 0, "clashes": 0}
+    assert state == {"sharing": 0, "drawing": 0, "alone": 0, "clashes": 0}
+
+
+def test_who_waits_to_draw_keeps_nobody_from_being_alone() -> None:
+    turns = Turns()
+    first = _Holder(turns.draw)
+    first.wait()
+    second = _Holder(turns.draw)
+    assert not second.has_it.wait(0.1)
+    alone = _Holder(turns.alone)
+    time.sleep(0.05)
+    first.end()
+    alone.wait()
+    assert not second.has_it.is_set()
+    alone.end()
+    second.wait()
+    second.end()
+
+
+def test_who_has_drawn_lets_others_draw_and_still_shares() -> None:
+    turns = Turns()
+    with turns.draw() as drawn:
+        waiting = _Holder(turns.draw)
+        assert not waiting.has_it.wait(0.1)
+        drawn()
+        waiting.wait()
+        waiting.end()
+        alone = _Holder(turns.alone)
+        assert not alone.has_it.wait(0.1)
+    alone.wait()
+    alone.end()
 
 
 @pytest.mark.parametrize(("wanted", "fits"), [(4, True), (5, False)])
