@@ -84,7 +84,7 @@ class CudaJudge(Judge):
             config, bench, self._stopwatch, baselines, self._room, self._arenas
         )
         self._kept_bytes = int(_KEPT_SHARE * total_bytes)
-        self._outlines: dict[str, Trial] = {}
+        self._outlines: dict[tuple[str, Draw], Trial] = {}
         self._draws: OrderedDict[str, list[tuple[str, Draw]]] = OrderedDict()
         self._groups: OrderedDict[str, list[int]] = OrderedDict()
 
@@ -294,9 +294,9 @@ class CudaJudge(Judge):
 
     def _outline(self, reference: Reference, seed: int) -> Trial:
         """What all trials of a problem look like."""
-        if reference.key not in self._outlines:
+        if (reference.key, "own") not in self._outlines:
             self._trial(reference, seed, self._first_label("own"), "own")
-        return self._outlines[reference.key]
+        return self._outlines[reference.key, "own"]
 
     def _trial(self, reference: Reference, seed: int, label: str, draw: Draw) -> Trial:
         """Trials are kept while they fit; of large ones, once one was made, neither inputs nor what is
@@ -317,7 +317,7 @@ class CudaJudge(Judge):
                 if alike is None
                 else reference.trial_like(alike, number)
             )
-            self._outlines.setdefault(reference.key, outline(trial))
+            self._outlines.setdefault((reference.key, draw), outline(trial))
             if trial.num_bytes > _LARGE_BYTES:
                 return replace(outline(trial), inputs=[])
             with self._lock:
@@ -329,22 +329,14 @@ class CudaJudge(Judge):
         self, reference: Reference, number: int, draw: Draw, key: tuple[str, int, str]
     ) -> Trial | None:
         """One that need not be made: who only looks waits for nobody's turn."""
-        like = self._outlines.get(reference.key)
+        like = self._outlines.get((reference.key, draw))
         if like is not None and like.num_bytes > _LARGE_BYTES:
-            return replace(like, seed=number, draw=draw, inputs=[])
+            return replace(like, seed=number, inputs=[])
         with self._lock:
             trial = self._trials.get(key)
             if trial is not None:
                 self._trials.move_to_end(key)
             return trial
-
-    def _is_finite(self, reference: Reference, seed: int, label: str, draw: Draw) -> bool:
-        """See `Judge`."""
-        trial = self._trial(reference, seed, label, draw)
-        if trial.has_values:
-            return trial.is_finite
-        with self._bench.draw():
-            return reference.trial(trial.seed, draw).is_finite
 
     def _choose_draws(self, reference: Reference, seed: int) -> list[tuple[str, Draw]]:
         """As `Judge`, but whether a problem takes normal numbers is found out once."""

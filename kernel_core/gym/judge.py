@@ -168,24 +168,27 @@ class Judge:
         )
         with self._bench.draw():
             wanted = replace(trial, expected=reference.expected_of(trial))
-            return self._accept(claim, delivery, wanted, case)
+            fault = self._fault(claim, delivery, wanted)
+            if fault is not None and trial.draw != "own" and not trial.has_values:
+                # How far honest arithmetic strays was measured on another draw of the family.
+                fault = self._fault(claim, delivery, reference.trial(trial.seed, trial.draw))
+        if fault is not None:
+            case.fail(Verdict.WRONG, fault + ("" if trial.draw == "own" else f" ({trial.draw} inputs)"))
+        return fault is None
 
-    def _accept(self, claim: Ran, delivery: Delivery, trial: Trial, case: Case) -> bool:
+    def _fault(self, claim: Ran, delivery: Delivery, trial: Trial) -> str | None:
         """Compare the outputs that lie in the judge's own memory, and the inputs with what was delivered."""
         values = [delivery.arena.tensor(slot) for slot in delivery.output_slots]
         if self._bench.device == "cpu":
             # A comparison on the GPU reads its memory once; here the owner could change it between reads.
             values = [value.clone() for value in values]
         if self._strict:
-            fault = kernelbench.accepts(claim.nesting, claim.leaves, values, trial)
-        else:
-            fault = compare_outputs(claim.nesting, claim.leaves, values, trial.nesting, trial.expected)
-            if fault is None and not trial.changes_inputs:
-                changed = input_was_changed(delivery)
-                fault = None if changed is None else f"input {changed} was changed in place"
-        if fault is not None:
-            case.fail(Verdict.WRONG, fault + ("" if trial.draw == "own" else f" ({trial.draw} inputs)"))
-        return fault is None
+            return kernelbench.accepts(claim.nesting, claim.leaves, values, trial)
+        fault = compare_outputs(claim.nesting, claim.leaves, values, trial.nesting, trial.expected)
+        if fault is None and not trial.changes_inputs:
+            changed = input_was_changed(delivery)
+            fault = None if changed is None else f"input {changed} was changed in place"
+        return fault
 
     def _lay_table(self, case: Case) -> None:
         """Whatever a candidate needs to be there before its first pass; nothing, usually."""
@@ -195,13 +198,9 @@ class Judge:
         if self._strict:
             return [(f"{number}", "own") for number in kernelbench.SEEDS]
         last = self._first_label(_HOSTILE[0])
-        finite = (draw for draw in _HOSTILE if self._is_finite(reference, seed, last, draw))
+        finite = (draw for draw in _HOSTILE if self._trial(reference, seed, last, draw).is_finite)
         own: list[tuple[str, Draw]] = [(f"trial {i}", "own") for i in range(self._num_own)]
         return [*own, (last, next(finite, "own"))]
-
-    def _is_finite(self, reference: Reference, seed: int, label: str, draw: Draw) -> bool:
-        """Whether what the reference makes of a draw is."""
-        return self._trial(reference, seed, label, draw).is_finite
 
     def _first_label(self, draw: Draw) -> str:
         """Of the first trial with inputs of a family."""

@@ -12,6 +12,7 @@ from kernel_core.gym.draws import Draw
 from kernel_core.gym.inputs import redraw
 from kernel_core.gym.precision import allowed_error, allowed_table, error_by_size
 from kernel_core.gym.reference import Expected, Reference, outline
+from kernel_core.problems.source import parse_problem
 from kernel_core.records import Problem
 
 MANTISSA_BITS = {"tf32": 10, "bfloat16": 7}
@@ -115,3 +116,35 @@ def test_what_is_expected_and_was_not_kept_is_made_again(problems: dict[str, Pro
     other = replace(blank, seed=4)
     [another] = reference.expected_of(other)
     assert compare_values(known.value.float(), another) is not None
+
+
+OWN_BUFFER = """
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("kept", torch.zeros(8))
+
+    def forward(self, x):
+        return self.kept.copy_(x * 2)
+
+
+def get_inputs():
+    return [torch.rand(8)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+def test_what_is_expected_stays_when_the_reference_writes_to_what_it_gave() -> None:
+    reference = Reference(parse_problem(OWN_BUFFER, id="kept", suite="test"), {})
+    first = reference.trial(1, "own", exact=False)
+    known = first.expected[0].value.clone()
+    second = reference.trial_like(first, 2)
+    assert torch.equal(first.expected[0].value, known)
+    assert not torch.equal(second.expected[0].value, known)
