@@ -148,6 +148,9 @@ def _judge(gym: PooledGym, pair: Pair) -> dict[str, Any]:
     return {
         **{key: report[key] for key in ("verdict", "speedup", "runtime_ms", "reference_ms", "seconds")},
         "interval_ms": [timing.ci_low_ms, timing.ci_high_ms] if timing else None,
+        "clocks": [
+            [one.sm_mhz, *one.throttled] for one in (timing, evaluation.reference_timing) if one is not None
+        ],
         "feedback": evaluation.feedback,
         "phases_s": evaluation.phases_s,
     }
