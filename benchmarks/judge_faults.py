@@ -108,7 +108,7 @@ def main() -> int:
 
                 def tell(_: str, done: int, __: int, start: int = start) -> None:
                     bar.update(shown, completed=start + done)
-                    if not bar.console.is_terminal and done % TOLD_EVERY == 0:
+                    if not bar.console.is_terminal and done and done % TOLD_EVERY == 0:
                         after_s = time.monotonic() - begun
                         print(f"{start + done} judged after {after_s:.0f} s; {dict(tally.kills)}", flush=True)
 

@@ -26,7 +26,7 @@ from kernel_core.records import Evaluation, Verdict
 _log = logging.getLogger(__name__)
 _DEATHS = 6
 """Judges that may die on a candidate before it has to answer for it."""
-_SUSPECTED = 2
+_SUSPECTED = 3
 """Judges that may die on a candidate before it has one to itself: a judge of a GPU has many at once."""
 _REFUSALS = 3
 """Healthy judges that may say that they cannot judge a candidate."""
