@@ -65,10 +65,8 @@ def _mixed(shape: torch.Size) -> torch.Tensor:
     large = torch.randint(0, max(1, flat.numel()), (int(_LARGE_SHARE * flat.numel()),))
     flat[large] = torch.copysign(torch.tensor(_LARGE), flat[large])
     for dim in long:
-        is_negative = torch.randperm(shape[dim]) % len(_SCALES) == 0
-        along = [-1 if other == dim else 1 for other in range(len(shape))]
-        signs = torch.where(is_negative, -1.0, 1.0).reshape(along)
-        torch.minimum(values, values * signs, out=values)
+        negative = (torch.randperm(shape[dim]) % len(_SCALES) == 0).nonzero().flatten()
+        values.index_copy_(dim, negative, values.index_select(dim, negative).copysign_(-1.0))
     return values
 
 
