@@ -60,6 +60,8 @@ _HEAVY_BYTES = 1 << 29
 _GROUP = 16
 """Candidates of one problem that share secret inputs."""
 _MOST_BUILDS = 8
+_Doubt = Callable[[Clocked | None, Sequence[DeviceWork]], bool]
+"""Whether times of a replay are to be taken again, by what the process claims."""
 
 
 class CudaJudge(Judge):
@@ -344,9 +346,6 @@ class CudaJudge(Judge):
         if key not in self._draws:
             keep(self._draws, key, super()._choose_draws(reference, seed), 1024)
         return self._draws[key]
-
-
-_Doubt = Callable[[Clocked | None, Sequence[DeviceWork]], bool]
 
 
 def _others_matter(clocked: Clocked | None, works: Sequence[DeviceWork]) -> bool:
