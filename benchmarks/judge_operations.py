@@ -2,7 +2,7 @@
 
 For some of KernelBench's problems, mostly of several gigabytes: drawing inputs, making what is expected,
 handing it over, comparing. Candidates wait for these one after the other, because draws use torch's global
-generators. Each is done twice or more; the first time torch also takes its memory from the driver.
+generators. Each is done three times; the first time torch also takes its memory from the driver.
 
     KERNELBENCH_ROOT=../KernelBench python benchmarks/judge_operations.py --write
 """

@@ -319,9 +319,10 @@ class CudaJudge(Judge):
                 if alike is None
                 else reference.trial_like(alike, number)
             )
-            self._outlines.setdefault((reference.key, draw), outline(trial))
-            if trial.num_bytes > _LARGE_BYTES:
-                return replace(outline(trial), inputs=[])
+            like = outline(trial)
+            self._outlines.setdefault((reference.key, draw), like)
+            if like.num_bytes > _LARGE_BYTES:
+                return replace(like, inputs=[])
             with self._lock:
                 self._trials[key] = trial
                 shrink(self._trials, int((1 - _REFERENCES_SHARE) * self._kept_bytes))

@@ -56,7 +56,6 @@ class Movers:
     def __init__(self, trace: dict[str, Any]) -> None:
         self.found: set[int] = set()
         self._operations = iter(trace["operations"])
-        self._operators_to_come = sum("op" in operation for operation in trace["operations"])
         self._outputs = list(views_in(trace["outputs"]))
         self._reached: set[int] = set(trace["inputs"])
         """Storages whose contents may depend on the inputs."""
@@ -64,12 +63,8 @@ class Movers:
         """Those of them that operators of torch's had a part in."""
 
     def launch(self, player: Player, operation: dict[str, Any]) -> None:
-        """Do a launch of a pass, and look whether it only moves: not where no operator of torch's has a part
-        in anything, because to look takes twice the memory."""
+        """Do a launch of a pass, and look whether it only moves."""
         self._follow_until(operation)
-        if not self._computed and not self._operators_to_come:
-            player.launch(operation)
-            return
         memory = player.memory_of(operation)
         before = {number: raw.clone() for number, raw in memory.items()}
         player.launch(operation)
@@ -90,7 +85,6 @@ class Movers:
             if operation is launch:
                 return
             if "op" in operation:
-                self._operators_to_come -= 1
                 given = {view[0] for view in views_in([operation["args"], operation["kwargs"]])}
                 if given & self._reached:
                     # Who returns nothing writes to what it is given.

@@ -39,9 +39,7 @@ class Turns:
         try:
             yield
         finally:
-            with self._changed:
-                self._sharing -= 1
-                self._changed.notify_all()
+            self._end_sharing()
 
     @contextlib.contextmanager
     def draw(self) -> Iterator[Drawn]:
@@ -50,22 +48,10 @@ class Turns:
             self._changed.wait_for(lambda: self._is_open() and not self._is_drawing)
             self._sharing += 1
             self._is_drawing = True
-        has_drawn = False
-
-        def end_drawing() -> None:
-            nonlocal has_drawn
-            with self._changed:
-                if not has_drawn:
-                    self._is_drawing, has_drawn = False, True
-                    self._changed.notify_all()
-
-        try:
-            yield end_drawing
-        finally:
-            end_drawing()
-            with self._changed:
-                self._sharing -= 1
-                self._changed.notify_all()
+        with contextlib.ExitStack() as turn, contextlib.ExitStack() as drawing:
+            turn.callback(self._end_sharing)
+            drawing.callback(self._end_drawing)
+            yield drawing.close  # twice is as good as once
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
@@ -81,6 +67,16 @@ class Turns:
             with self._changed:
                 self._is_alone = False
                 self._changed.notify_all()
+
+    def _end_sharing(self) -> None:
+        with self._changed:
+            self._sharing -= 1
+            self._changed.notify_all()
+
+    def _end_drawing(self) -> None:
+        with self._changed:
+            self._is_drawing = False
+            self._changed.notify_all()
 
     def _is_open(self) -> bool:
         return not self._is_alone and not self._wanting_alone

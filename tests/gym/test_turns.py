@@ -111,6 +111,19 @@ def test_who_waits_to_draw_keeps_nobody_from_being_alone() -> None:
     second.end()
 
 
+def test_who_has_drawn_and_leaves_does_not_end_the_drawing_of_the_next() -> None:
+    turns = Turns()
+    with turns.draw() as drawn:
+        drawn()
+        second = _Holder(turns.draw)
+        second.wait()
+    third = _Holder(turns.draw)
+    assert not third.has_it.wait(0.1)
+    second.end()
+    third.wait()
+    third.end()
+
+
 def test_who_has_drawn_lets_others_draw_and_still_shares() -> None:
     turns = Turns()
     with turns.draw() as drawn:
