@@ -5,6 +5,7 @@
 As a judge's processes do: forked from one that imported torch and can open one GPU, and killed once they are
 up; some at a time on each GPU. `all` may open every GPU of the host, as processes do by default; only root
 can keep others from a process. `context` is the least that uses a GPU, `warm` what a judge's processes do.
+`8 and 8` are the queues for kernels and for copies that CUDA makes by itself.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import torch
 from machine import describe_machine
 
 from kernel_core.gym.gpu import keep_to_gpu
-from kernel_core.gym.warm import bring_up
+from kernel_core.gym.warm import QUEUES, bring_up
 
 
 def main() -> int:
@@ -31,33 +32,41 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=4.0, help="of each row")
     parser.add_argument("--gpu", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--all", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--queues", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.gpu is not None:
-        _serve(arguments.gpu, arguments.all, arguments.seconds)
+        _serve(arguments.gpu, arguments.all, arguments.queues, arguments.seconds)
         return 0
     print(f"Machine: {describe_machine()}.\n")
-    print("| may open | does | GPUs | at once on each | lives a second | seconds to come up | to go |")
-    print("|---|---|---|---|---|---|---|")
+    print("| may open | queues | does | GPUs | at once on each | lives a second | s to come up | to go |")
+    print("|---|---|---|---|---|---|---|---|")
     count = torch.cuda.device_count()
-    numbers = ((1, 1), (1, 4), *(((count, 1), (count, 4)) if count > 1 else ()))
-    for may_open, works in (("one", ("warm", "context")), ("all", ("warm",))):
-        servers = [_server(gpu, may_open == "all", arguments.seconds) for gpu in range(count)]
-        for work in works:
-            for gpus, each in numbers:
-                lives = _ask(servers[:gpus], work, each)
-                ups, goings = zip(*lives, strict=True)
-                print(
-                    f"| {may_open} | {work} | {gpus} | {each} | {len(lives) / arguments.seconds:.1f} | "
-                    f"{statistics.median(ups):.2f} | {statistics.median(goings):.2f} |",
-                    flush=True,
-                )
+    numbers = ((1, 1), (1, 4), (1, 8), *(((count, 1), (count, 4)) if count > 1 else ()))
+    few = list(QUEUES.values())
+    for may_open, queues, work in (
+        ("one", few, "context"),
+        ("one", few, "warm"),
+        ("one", ["8", "8"], "warm"),
+        ("all", few, "warm"),
+    ):
+        servers = [_server(gpu, may_open == "all", queues, arguments.seconds) for gpu in range(count)]
+        for gpus, each in numbers:
+            lives = _ask(servers[:gpus], work, each)
+            ups, goings = zip(*lives, strict=True)
+            print(
+                f"| {may_open} | {' and '.join(queues)} | {work} | {gpus} | {each} "
+                f"| {len(lives) / arguments.seconds:.1f} "
+                f"| {statistics.median(ups):.2f} | {statistics.median(goings):.2f} |",
+                flush=True,
+            )
         for server in servers:
             server.communicate()
     return 0
 
 
-def _server(gpu: int, can_open_all: bool, seconds: float) -> subprocess.Popen[str]:
-    command = [sys.executable, __file__, f"--seconds={seconds}", f"--gpu={gpu}", *["--all"] * can_open_all]
+def _server(gpu: int, can_open_all: bool, queues: list[str], seconds: float) -> subprocess.Popen[str]:
+    command = [sys.executable, __file__, f"--seconds={seconds}", f"--gpu={gpu}", "--queues", *queues]
+    command += ["--all"] * can_open_all
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
@@ -74,9 +83,10 @@ def _ask(servers: list[subprocess.Popen[str]], work: str, each: int) -> list[tup
     return [(float(up), float(gone)) for up, _, gone in (word.partition("/") for word in words)]
 
 
-def _serve(gpu: int, can_open_all: bool, seconds: float) -> None:
+def _serve(gpu: int, can_open_all: bool, queues: list[str], seconds: float) -> None:
     """Answer with `up/gone` of each life, in seconds. This process itself never uses the GPU."""
-    os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = "2"
+    QUEUES.update(zip(QUEUES, queues, strict=True))
+    os.environ.update(QUEUES)
     if can_open_all:
         os.environ["CUDA_VISIBLE_DEVICES"] = str(gpu)
     else:

@@ -29,7 +29,7 @@ from kernel_core.problems.load import load_file
 from kernel_core.records import Candidate
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
-COMMAND = "KERNELBENCH_ROOT=../KernelBench python benchmarks/judge_scaling.py --work DIR --write"
+COMMAND = "KERNELBENCH_ROOT=../KernelBench python benchmarks/judge_scaling.py --work DIR{options} --write"
 BAR = 3.6
 
 
@@ -47,7 +47,9 @@ def main() -> int:
         replace(pair, warps=warps) for pair in kernelbench_pairs(root) for warps in (0, *arguments.warps)
     ]
     runs = {gpus: _judge(pairs, gpus, arguments.work / f"gpus_{gpus}.json") for gpus in arguments.gpus}
-    lines = _page(runs)
+    lists = {"--warps": arguments.warps, "--gpus": arguments.gpus}
+    options = "".join(f" {name} {' '.join(map(str, values))}" for name, values in lists.items())
+    lines = _page(runs, COMMAND.format(options=options))
     print("\n".join(lines))
     if arguments.write:
         (RESULTS / "judge_scaling.md").write_text("\n".join(lines) + "\n")
@@ -79,7 +81,7 @@ def _judge(pairs: list[Pair], gpus: int, kept: Path) -> dict[str, Any]:
     return found
 
 
-def _page(runs: dict[int, dict[str, Any]]) -> list[str]:
+def _page(runs: dict[int, dict[str, Any]], command: str) -> list[str]:
     rates = {gpus: 3600 * run["candidates"] / run["seconds"] for gpus, run in runs.items()}
     fewest, most = min(rates), max(rates)
     same = {
@@ -90,7 +92,7 @@ def _page(runs: dict[int, dict[str, Any]]) -> list[str]:
     return [
         "# The judge on several GPUs of one host",
         "",
-        f"    {COMMAND}",
+        f"    {command}",
         "",
         f"Machine: {runs[most]['machine']}.",
         "",

@@ -6,7 +6,8 @@ the time is the device's: Python that runs once in a while needs up to 0.3 ms to
 would be most of the time of a small one. What the events say is a claim.
 It must agree with the judge's own clock over the same calls (less what the same calls cost beside the
 reference's forward), and with the device time of the replayed trace, where no host code of the candidate
-runs. Where a witness says more, the witness counts.
+runs: nearly, where a timed call and the replay give other bits for the same inputs, because then other work
+may have been timed. Where a witness says more, the witness counts.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from __future__ import annotations
 import gc
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from kernel_core.gym.structure import flatten
+from kernel_core.gym.structure import Fingerprint, flatten
 from kernel_core.records import Timing
 
 FLUSH_BYTES = 256 << 20
@@ -36,7 +37,9 @@ _SLACK_MS, _KEPT_BYTES_PER_MS = 0.1, 5e8
 see beyond the events. No candidate gains by it what the replay would not show."""
 _STEADY, _STEADY_MS = 0.02, 1e-3
 """How wide an interval may be, relative to the median or at all."""
-_REPLAY_SHARE = 0.75
+_REPLAY_SHARE, _OTHER_SHARE = 0.75, 0.95
+"""Of a replay's time, what a process may claim: where its outputs are those of the replay, and where not."""
+_EVENTS_MS = 3e-3
 """Between the replayed operations there are events, which cost a little."""
 
 
@@ -96,6 +99,8 @@ class Clocked:
     """Of all calls together, by the judge."""
     state: Clocks = field(default_factory=Clocks)
     """Of the GPU, right after the last call."""
+    outputs: Mapping[int, Sequence[Fingerprint]] = field(default_factory=dict)
+    """Of the calls on hidden trials, by the trials' seeds."""
 
     @property
     def claimed_ms(self) -> float:
@@ -104,12 +109,30 @@ class Clocked:
 
     def joined(self, more: Clocked) -> Clocked:
         """These calls and further ones of the same process."""
-        return Clocked(self.times_ms + more.times_ms, self.wall_ms + more.wall_ms, more.state)
+        times_ms, outputs = self.times_ms + more.times_ms, {**self.outputs, **more.outputs}
+        return Clocked(times_ms, self.wall_ms + more.wall_ms, more.state, outputs)
 
     @property
     def overhead_ms(self) -> float:
         """By call: what the judge's clock saw beside the forward passes."""
         return self.wall_ms / len(self.times_ms) - self.claimed_ms
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayTime:
+    """What a candidate's recorded work takes where none of its host code runs."""
+
+    device_ms: float
+    num_works: int
+    is_same: bool
+    """Its outputs are, bit for bit, those of a timed call on the same inputs."""
+
+    @property
+    def least_ms(self) -> float:
+        """A call that did this work took no less."""
+        if self.is_same:
+            return _REPLAY_SHARE * self.device_ms
+        return _OTHER_SHARE * (self.device_ms - _EVENTS_MS * (self.num_works - 1))
 
 
 def clocks_agree(clocked: Clocked, overhead_ms: float, num_bytes: int) -> bool:
@@ -120,25 +143,27 @@ def clocks_agree(clocked: Clocked, overhead_ms: float, num_bytes: int) -> bool:
 
 
 def settle(
-    clocked: Clocked, overhead_ms: float, num_bytes: int, replayed_ms: float | None
+    clocked: Clocked, overhead_ms: float, num_bytes: int, replayed: ReplayTime | None
 ) -> tuple[Timing, str]:
     """The time that counts, and what was wrong with the claim (nothing, usually).
 
-    `overhead_ms` is the reference's; `replayed_ms` the device time of the replayed trace, if known.
+    `overhead_ms` is the reference's; `replayed` what is known of the replayed trace.
     """
     timing, seen_ms = summarize(clocked), _seen_ms(clocked, overhead_ms)
     if not clocks_agree(clocked, overhead_ms, num_bytes):
         fault = f"its events say {clocked.claimed_ms:.4g} ms a call, the judge's clock {seen_ms:.4g} ms"
         return as_wall(timing, seen_ms), fault
-    if replayed_ms is not None and contradicts(clocked, replayed_ms):
-        fault = f"its events say {timing.median_ms:.4g} ms, its kernels alone need {replayed_ms:.4g} ms"
-        return as_wall(timing, max(seen_ms, replayed_ms)), fault
+    if replayed is not None and contradicts(clocked, replayed):
+        other = "" if replayed.is_same else ", and its timed calls gave other bits"
+        needed_ms = replayed.device_ms
+        fault = f"its events say {timing.median_ms:.4g} ms, its kernels alone need {needed_ms:.4g} ms{other}"
+        return as_wall(timing, max(seen_ms, needed_ms) if replayed.is_same else needed_ms), fault
     return timing, ""
 
 
-def contradicts(clocked: Clocked, replayed_ms: float) -> bool:
+def contradicts(clocked: Clocked, replayed: ReplayTime) -> bool:
     """Whether the replayed trace needs more time than the process claims for the calls."""
-    return statistics.median(clocked.times_ms) < _REPLAY_SHARE * replayed_ms
+    return statistics.median(clocked.times_ms) < replayed.least_ms
 
 
 def straddled(timing: Timing, reference: Timing, thresholds: Sequence[float]) -> float | None:

@@ -11,7 +11,7 @@ import functools
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -23,7 +23,7 @@ from kernel_core.gym.bench import Bench
 from kernel_core.gym.builds import Builder
 from kernel_core.gym.case import Case
 from kernel_core.gym.claims import BuildFailed, DeviceWork, ReplayedOnDevice, Sources
-from kernel_core.gym.clock import Clocked, contradicts
+from kernel_core.gym.clock import Clocked, ReplayTime, contradicts
 from kernel_core.gym.device_memory import ArenaPool, TooLittleMemory
 from kernel_core.gym.draws import Draw
 from kernel_core.gym.echo import library_works
@@ -60,8 +60,6 @@ _HEAVY_BYTES = 1 << 29
 _GROUP = 16
 """Candidates of one problem that share secret inputs."""
 _MOST_BUILDS = 8
-_Doubt = Callable[[Clocked | None, Sequence[DeviceWork]], bool]
-"""Whether times of a replay are to be taken again, by what the process claims."""
 
 
 class CudaJudge(Judge):
@@ -144,13 +142,13 @@ class CudaJudge(Judge):
             case.needs_bytes = self._needed_bytes(reference, like, _FOOTPRINT_OF_ECHOES)
         if case.verdict is not None or clocked is None:
             return
-        replayed_ms: float | None = None
+        replayed: ReplayTime | None = None
         if not self._strict:
             with case.phase("replay"):
-                replayed_ms = self._replay_all(reference, clocked, seed, case)
-            if replayed_ms is None:
+                replayed = self._replay_all(reference, clocked, seed, case)
+            if replayed is None:
                 return
-        self._stopwatch.conclude(clocked, baseline, reference, like, replayed_ms, case)
+        self._stopwatch.conclude(clocked, baseline, reference, like, replayed, case)
 
     def _try_and_clock(
         self, reference: Reference, like: Trial, baseline: Baseline, seed: int, case: Case
@@ -203,23 +201,23 @@ class CudaJudge(Judge):
         with self._bench.alone(still=still) as drawn, case.phase("replay alone"):
             yield drawn
 
-    def _replay_all(self, reference: Reference, clocked: Clocked, seed: int, case: Case) -> float | None:
-        """Device time of what it does on the problem's own draws, in milliseconds; None when the work is not
-        the candidate's."""
-        replayed_ms: float | None = None
+    def _replay_all(self, reference: Reference, clocked: Clocked, seed: int, case: Case) -> ReplayTime | None:
+        """What it takes on the problem's own draws; None when the work is not the candidate's."""
+        time: ReplayTime | None = None
         for recorded in case.to_replay() if self._has_traces(case) else ():
-            works = self._replay(recorded, reference, clocked, seed, case)
-            if works is None:
+            replayed = self._replay(recorded, reference, clocked, seed, case)
+            if replayed is None:
                 return None
             if case.is_measured(recorded):
-                replayed_ms = weigh_times(case, works)
+                weigh_times(case, replayed.works)
+                time = replayed.time
             if case.verdict is not None:
                 return None
-        return replayed_ms
+        return time
 
     def _replay(
         self, recorded: Recorded, reference: Reference, clocked: Clocked, seed: int, case: Case
-    ) -> Sequence[DeviceWork] | None:
+    ) -> _Replayed | None:
         """The works with their device times, where they are measured; None when they are not the
         candidate's."""
         unseen, findings = self._unseen(reference, seed, recorded, case), tuple(case.findings)
@@ -227,37 +225,39 @@ class CudaJudge(Judge):
         for fresh in (False, True):
             with self._bench.converse("replay", fresh=fresh) as talk:
                 with Witness(case, recorded, reference, unseen, talk, self._bench) as witness:
-                    works: Sequence[DeviceWork] | None = None
+                    found: _Replayed | None = None
                     if witness.is_convinced():
-                        works = self._measure(witness, claim, case) if case.is_measured(recorded) else ()
-                if works is not None and not case.images:  # libraries stay in a process
+                        found = (
+                            self._measure(witness, claim, case) if case.is_measured(recorded) else _Replayed()
+                        )
+                if found is not None and not case.images:  # libraries stay in a process
                     talk.rest(self._bench.share)
-            if works is not None:
-                return works
+            if found is not None:
+                return found
             if talk.is_fresh:
                 break
             # Nobody is blamed for what another candidate's kernels may have left.
             case.take_back(findings)
         return None
 
-    def _measure(self, witness: Witness, clocked: Clocked | None, case: Case) -> Sequence[DeviceWork] | None:
+    def _measure(self, witness: Witness, clocked: Clocked | None, case: Case) -> _Replayed | None:
         """Beside others, who can only make times longer; alone, where that could do the candidate wrong, or
         right; and with nobody coming up, where its times still contradict what its process claims."""
         alone = functools.partial(self._alone, case)
-        turns: tuple[tuple[Turn, _Doubt], ...] = (
+        turns: tuple[tuple[Turn, Callable[[Clocked | None, _Replayed], bool]], ...] = (
             (self._bench.draw, _others_matter),
             (functools.partial(alone, still=False), _contradicted),
             (functools.partial(alone, still=True), _contradicted),
         )
-        works: Sequence[DeviceWork] = ()
+        found = _Replayed()
         for turn, is_in_doubt in turns:
             answer = witness.measure(ReplayedOnDevice, turn)
             if answer is None:
                 return None
-            works = answer.works
-            if not is_in_doubt(clocked, works):
+            found = _Replayed(answer.works, is_same=clocked is None or witness.gave(clocked.outputs))
+            if not is_in_doubt(clocked, found):
                 break
-        return works
+        return found
 
     def _exactly(self, reference: Reference, trial: Trial) -> Trial:
         """See `Unseen`: of own draws only the first trial was computed so."""
@@ -349,11 +349,25 @@ class CudaJudge(Judge):
         return self._draws[key]
 
 
-def _others_matter(clocked: Clocked | None, works: Sequence[DeviceWork]) -> bool:
+@dataclass(frozen=True, slots=True)
+class _Replayed:
+    """What a replay did; nothing, where it was not measured."""
+
+    works: Sequence[DeviceWork] = ()
+    is_same: bool = True
+    """See `ReplayTime`."""
+
+    @property
+    def time(self) -> ReplayTime:
+        """Of all works."""
+        return ReplayTime(sum(work.device_ms for work in self.works), len(self.works), self.is_same)
+
+
+def _others_matter(clocked: Clocked | None, replayed: _Replayed) -> bool:
     """Whether times that others may have lengthened decide between its kernels and the library's, or against
     what its process claims."""
-    return any(not work.own for work in works) or _contradicted(clocked, works)
+    return any(not work.own for work in replayed.works) or _contradicted(clocked, replayed)
 
 
-def _contradicted(clocked: Clocked | None, works: Sequence[DeviceWork]) -> bool:
-    return clocked is not None and contradicts(clocked, sum(work.device_ms for work in works))
+def _contradicted(clocked: Clocked | None, replayed: _Replayed) -> bool:
+    return clocked is not None and contradicts(clocked, replayed.time)

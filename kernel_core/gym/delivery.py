@@ -12,7 +12,7 @@ from kernel_core.errors import NotAProblem
 from kernel_core.gym.arena import DTYPES, Slot, arena_kind, dtype_name, lay_out
 from kernel_core.gym.problem_module import own_seeds
 from kernel_core.gym.reference import Reference, Trial
-from kernel_core.gym.structure import fingerprint
+from kernel_core.gym.structure import Fingerprint, fingerprint, is_same
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Delivery:
     header: dict[str, Any]
     input_slots: list[Slot]
     output_slots: list[Slot]
-    fingerprints: list[tuple[torch.Tensor, ...]]
+    fingerprints: list[Fingerprint]
     """Of the inputs, as they were laid out last."""
     is_lent: bool
     """The arena is somebody else's, who will use it again."""
@@ -76,10 +76,15 @@ def refill(delivery: Delivery, draw: Callable[[], Sequence[Any]], device: str) -
 def input_was_changed(delivery: Delivery) -> int | None:
     """The position among the tensors of the first input whose bytes are not what was delivered."""
     for index, (before, slot) in enumerate(zip(delivery.fingerprints, delivery.input_slots, strict=True)):
-        now = fingerprint(delivery.arena.tensor(slot))
-        if not all(torch.equal(one, other) for one, other in zip(before, now, strict=True)):
+        if not is_same(before, fingerprint(delivery.arena.tensor(slot))):
             return index
     return None
+
+
+def gave(delivery: Delivery, outputs: Sequence[Fingerprint]) -> bool:
+    """Whether the outputs that lie there are, bit for bit, these."""
+    now = [fingerprint(delivery.arena.tensor(slot)) for slot in delivery.output_slots]
+    return all(is_same(one, other) for one, other in zip(outputs, now, strict=True))
 
 
 def settle_device(device: str) -> None:

@@ -15,6 +15,7 @@ from kernel_core.gym.claims import Failure
 from kernel_core.gym.clock import (
     Clocked,
     Clocks,
+    ReplayTime,
     as_wall,
     clocks_agree,
     is_steady,
@@ -94,11 +95,11 @@ class Stopwatch:
         baseline: Baseline,
         reference: Reference,
         like: Trial,
-        replayed_ms: float | None,
+        replayed: ReplayTime | None,
         case: Case,
     ) -> None:
         """Set the times that count, and note what was odd about the claimed ones."""
-        timing, fault = settle(clocked, baseline.overhead_ms, like.num_bytes, replayed_ms)
+        timing, fault = settle(clocked, baseline.overhead_ms, like.num_bytes, replayed)
         if fault:
             case.note("clock_disagrees", fault)
         timing = self._above_floor(reference, like, timing, case)

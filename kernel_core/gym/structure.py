@@ -40,7 +40,10 @@ def same_bytes(left: torch.Tensor, right: torch.Tensor) -> bool:
     return torch.equal(one, other)
 
 
-def fingerprint(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+Fingerprint = tuple[torch.Tensor, ...]
+
+
+def fingerprint(tensor: torch.Tensor) -> Fingerprint:
     """Sums of a tensor's bytes, taken as integers, by rows and by columns of a table, and the few that fill
     no row. It is read twice, and what is read needs no memory beside itself."""
     raw = tensor.contiguous().reshape(-1).view(torch.uint8)
@@ -48,3 +51,8 @@ def fingerprint(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
     body, rest = raw[: num_rows * 8 * _COLUMNS], raw[num_rows * 8 * _COLUMNS :]
     table = body.view(torch.int64).view(num_rows, _COLUMNS)
     return table.sum(0), table.sum(1), rest.clone()
+
+
+def is_same(one: Fingerprint, other: Fingerprint) -> bool:
+    """Whether two fingerprints of tensors of one form are equal."""
+    return all(torch.equal(left, right) for left, right in zip(one, other, strict=True))

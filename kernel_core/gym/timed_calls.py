@@ -26,6 +26,7 @@ from kernel_core.gym.device_memory import DeviceArena
 from kernel_core.gym.problem_module import own_seeds
 from kernel_core.gym.reference import Expected, Reference, Trial
 from kernel_core.gym.runs import Answer, Conversation, Died
+from kernel_core.gym.structure import Fingerprint, fingerprint
 from kernel_core.gym.turns import Drawn
 
 _WARM_UP_CALLS = 2
@@ -81,7 +82,7 @@ def clock_calls(
     fault = rounds.go_alone(wanted, hidden, still=still or call_ms >= _INTERRUPTED_MS)
     if fault is not None:
         return fault
-    return Clocked(tuple(rounds.times_ms), rounds.wall_ms, rounds.state)
+    return Clocked(tuple(rounds.times_ms), rounds.wall_ms, rounds.state, rounds.outputs)
 
 
 def arena_bytes(like: Trial) -> int:
@@ -116,6 +117,7 @@ class _Rounds:
         self.times_ms: list[float] = []
         self.wall_ms = 0.0
         self.state = Clocks()
+        self.outputs: dict[int, list[Fingerprint]] = {}
 
     def go_beside_others(self, count: int) -> Died | Failure | None:
         """Make so many calls; nobody looks at their outputs."""
@@ -180,6 +182,7 @@ class _Rounds:
     def _compare(self, place: int, trial: Trial) -> str | None:
         """What is wrong with one call's outputs. Where another trial's errors would not excuse them, those of
         this one's own inputs may: a sum that happens to cancel."""
+        self.outputs[trial.seed] = self._bed.outputs(place)
         fault = self._bed.compare(place, self._reference.expected_of(trial))
         if fault is None:
             return None
@@ -239,6 +242,10 @@ class _Bed:
                 for described, slots, outputs in rows
             ]
         }
+
+    def outputs(self, place: int) -> list[Fingerprint]:
+        """What one call left."""
+        return [fingerprint(self.arena.tensor(slot)) for slot in self._outputs[place]]
 
     def compare(self, place: int, expected: Sequence[Expected]) -> str | None:
         """What is wrong with one call's outputs."""

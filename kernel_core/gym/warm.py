@@ -33,7 +33,8 @@ from kernel_core.gym.zygote import Caged, Zygote, ZygoteGone
 
 _START_TIMEOUT_S = 60.0
 _STARTED_TOGETHER = 4
-_QUEUES = "2"
+QUEUES = {"CUDA_DEVICE_MAX_CONNECTIONS": "2", "CUDA_DEVICE_MAX_COPY_CONNECTIONS": "1"}
+"""Of a process's context."""
 _HELD_BACK_BYTES = 16 << 30
 _MAX_PROCESSES = 256
 """A GPU's context has threads; Triton starts an assembler and a C compiler."""
@@ -46,8 +47,8 @@ _USES, _RESTING = 16, 4
 def bring_up() -> None:
     """What each warm process does before its cage closes: what nearly every candidate would pay for, and what
     jobs themselves do on the device, because the first use of each operator loads its code."""
-    # With the usual eight queues a context takes nearly twice as long to come and to go.
-    os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = _QUEUES
+    # With the usual eight queues of each kind a context takes more than twice as long to come and to go.
+    os.environ.update(QUEUES)
     torch.set_num_threads(1)
     square = torch.ones(16, 16, device="cuda")
     (square @ square).fill_(0).copy_(square)

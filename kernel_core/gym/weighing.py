@@ -13,16 +13,14 @@ from kernel_core.gym.work import Work
 from kernel_core.records import Verdict
 
 
-def weigh_times(case: Case, works: Sequence[DeviceWork]) -> float:
-    """Own kernels that take next to none of the time, beside copying, are a decoy; gives all works' time in
-    milliseconds."""
+def weigh_times(case: Case, works: Sequence[DeviceWork]) -> None:
+    """Own kernels that take next to none of the time, beside copying, are a decoy."""
     total_ms = sum(work.device_ms for work in works)
     own_ms = sum(work.device_ms for work in works if work.own)
     working_ms = sum(work.device_ms for work in works if work.own and not work.copies_only)
     case.own_kernel_share = own_ms / total_ms if total_ms else None
     case.slowest = slowest_kernel(works)
     _refuse_decoys(case, working_ms / total_ms if total_ms else 0.0, "device time")
-    return total_ms
 
 
 def weigh(case: Case, at_own_sizes: Sequence[Work], eager: EagerTraffic, gpu: str) -> None:

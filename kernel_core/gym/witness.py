@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -14,11 +14,12 @@ from kernel_core.gym.bench import Bench
 from kernel_core.gym.case import Case
 from kernel_core.gym.claims import Echoed, Failure, Muted, Played, Replayed, ReplayedOnDevice
 from kernel_core.gym.compare import all_pass
-from kernel_core.gym.delivery import Delivery, deliver, input_was_changed, refill, settle_device
+from kernel_core.gym.delivery import Delivery, deliver, gave, input_was_changed, refill, settle_device
 from kernel_core.gym.echo import ECHOES, library_works
 from kernel_core.gym.recorded import Recorded
 from kernel_core.gym.reference import Reference, Trial
 from kernel_core.gym.runs import Answer, Conversation, Died, describe
+from kernel_core.gym.structure import Fingerprint
 from kernel_core.gym.turns import Drawn
 from kernel_core.records import Verdict
 
@@ -62,6 +63,7 @@ class Witness:
         self._talk = talk
         self._bench = bench
         self._delivery: Delivery | None = None
+        self._measured_seed = -1
 
     def __enter__(self) -> Self:
         return self
@@ -83,6 +85,7 @@ class Witness:
         """What the same work costs on inputs of the kind that the candidate is timed on; None, and a verdict,
         when its outputs are not right there."""
         trial = self._unseen.make_measured()
+        self._measured_seed = trial.seed
         question = {"measure": True, "once": trial.changes_inputs}
         asked = functools.partial(self._lay_trial, trial, turn)
         answer = self._talk.ask(question, (kind, Failure), turn=asked)
@@ -90,6 +93,15 @@ class Witness:
             self._fail_to_reproduce(answer)
             return None
         return answer.claim if self._is_right_on(trial) else None
+
+    def gave(self, outputs: Mapping[int, Sequence[Fingerprint]]) -> bool:
+        """Whether what was measured last gave, bit for bit, the outputs that are known of its trial, by the
+        trials' seeds; true where none are."""
+        known = outputs.get(self._measured_seed)
+        if known is None:
+            return True
+        with self._bench.share():
+            return gave(self._laid_out, known)
 
     # Questions --------------------------------------------------------------------------------------
 

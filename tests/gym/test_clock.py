@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from kernel_core.gym.clock import (
     Clocked,
     Clocks,
+    ReplayTime,
     clocks_agree,
     is_steady,
     settle,
@@ -30,8 +31,12 @@ def _clocked(times: tuple[float, ...] = TIMES, extra_ms: float = 0.2) -> Clocked
     return Clocked(times, sum(times) + len(times) * extra_ms)
 
 
+def _replayed(device_ms: float, num_works: int = 1, *, is_same: bool = True) -> ReplayTime:
+    return ReplayTime(device_ms, num_works, is_same)
+
+
 def test_an_honest_claim_is_the_time() -> None:
-    timing, fault = settle(_clocked(), overhead_ms=0.2, num_bytes=1000, replayed_ms=0.95)
+    timing, fault = settle(_clocked(), overhead_ms=0.2, num_bytes=1000, replayed=_replayed(0.95))
     assert fault == ""
     assert timing.median_ms == statistics.median(TIMES)
     assert timing.clock == "device_events"
@@ -39,7 +44,7 @@ def test_an_honest_claim_is_the_time() -> None:
 
 def test_events_that_say_less_than_the_judges_clock_do_not_count() -> None:
     lying = Clocked(tuple(t / 10 for t in TIMES), sum(TIMES) + len(TIMES) * 0.2)
-    timing, fault = settle(lying, overhead_ms=0.2, num_bytes=1000, replayed_ms=None)
+    timing, fault = settle(lying, overhead_ms=0.2, num_bytes=1000, replayed=None)
     assert "the judge's clock" in fault
     assert timing.median_ms == pytest.approx(statistics.fmean(TIMES))
     assert timing.clock == "wall"
@@ -48,9 +53,25 @@ def test_events_that_say_less_than_the_judges_clock_do_not_count() -> None:
 def test_events_that_say_less_than_the_replayed_kernels_need_do_not_count() -> None:
     # So short that the judge's own clock cannot tell.
     claimed = Clocked((0.001,) * 50, 50 * 0.2)
-    timing, fault = settle(claimed, overhead_ms=0.18, num_bytes=1000, replayed_ms=0.03)
+    timing, fault = settle(claimed, overhead_ms=0.18, num_bytes=1000, replayed=_replayed(0.03))
     assert "its kernels alone need" in fault
     assert timing.median_ms == pytest.approx(0.03)
+
+
+def test_a_call_that_gave_other_bits_than_the_replay_took_as_long_as_the_replay() -> None:
+    claim = {"overhead_ms": 0.2, "num_bytes": 1000}
+    timing, fault = settle(_clocked(), **claim, replayed=_replayed(1.2))
+    assert (fault, timing.median_ms) == ("", statistics.median(TIMES))
+    timing, fault = settle(_clocked(), **claim, replayed=_replayed(1.2, is_same=False))
+    assert "other bits" in fault
+    assert timing.median_ms == pytest.approx(1.2)
+
+
+def test_events_between_replayed_operations_are_nobodys_time() -> None:
+    claimed = _clocked((0.020,) * 50)
+    for num_works, agrees in ((1, False), (4, True)):
+        _, fault = settle(claimed, 0.2, 1000, _replayed(0.029, num_works, is_same=False))
+        assert (fault == "") is agrees
 
 
 def test_keeping_large_outputs_takes_time_that_is_nobodys() -> None:

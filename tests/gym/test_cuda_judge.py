@@ -95,3 +95,51 @@ def test_candidates_that_fill_the_gpu_together_are_judged_as_if_alone(
     evaluations = cuda_gym.judge(requests)
     assert [evaluation.correct for evaluation in evaluations] == [True, False] * 5
     assert {evaluation.verdict for evaluation in evaluations} == {Verdict.CORRECT, Verdict.WRONG}
+
+
+_GELU_WITH_MORE_TO_READ = """
+import torch
+import torch.nn.functional as F
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def gelu_kernel(x_ptr, y_ptr, num_elements, num_more, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offsets, mask=offsets < num_elements)
+    more = tl.load(x_ptr + (offsets + num_elements // 2) % num_elements, mask=offsets < num_more, other=0.0)
+    inner = 1.5957691216057308 * (x + 0.044715 * x * x * x)
+    tl.store(y_ptr + offsets, x * tl.sigmoid(inner) + 0.0 * more, mask=offsets < num_elements)
+
+
+class ModelNew(torch.nn.Module):
+    calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        if self.calls > OWN_CALLS:
+            return F.gelu(x, approximate="tanh")
+        y = torch.empty_like(x)
+        gelu_kernel[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), x.numel() // 3, BLOCK=1024)
+        return y
+"""
+
+
+def test_the_library_in_timed_calls_is_not_faster_than_what_was_recorded(
+    cuda_gym: PooledGym, problems: dict[str, Problem]
+) -> None:
+    """Its outputs differ in a few bits from the own kernel's, which reads a third of its inputs twice."""
+    texts = [_GELU_WITH_MORE_TO_READ.replace("OWN_CALLS", number) for number in ("1_000_000", "3")]
+    beyond_the_cache: dict[str, Constant] = {"M": 16_384, "N": 4_096}
+    requests = [
+        JudgeRequest(
+            problem=problems["gelu_tanh"], candidate=Candidate.from_source(text), sizes=beyond_the_cache
+        )
+        for text in texts
+    ]
+    always, in_trials_only = cuda_gym.judge(requests)
+    assert always.correct and in_trials_only.correct, (always.feedback, in_trials_only.feedback)
+    assert always.timing and always.reference_timing and in_trials_only.timing
+    assert always.reference_timing.median_ms < 0.93 * always.timing.median_ms, "the library is no faster"
+    assert in_trials_only.timing.median_ms > 0.93 * always.timing.median_ms
