@@ -46,7 +46,7 @@ def main() -> int:
         PAGE.write_text(
             "# Which answers without work our problems accept\n\n"
             "Counts of problems that accept an answer without work, by family of inputs (`docs/judge.md`).\n"
-            "`usable`: the reference runs and gives finite numbers only.\n\n"
+            "`usable`: the reference runs and gives finite numbers wherever it does for its own.\n\n"
             f"    {COMMAND}\n\n{text}\nMachine: {describe_machine()}; {seconds:.0f} s.\n"
         )
     return 1 if num_weak else 0

@@ -58,7 +58,7 @@ def _audit_draw(reference: Reference, seed: int, draw: Draw) -> DrawAudit:
         if draw == "own":
             raise
         return DrawAudit(draw=draw, usable=False)
-    if not trial.is_finite and draw != "own":
+    if not trial.is_usual and draw != "own":
         return DrawAudit(draw=draw, usable=False)
     accepted = tuple(name for name, cheat in CHEATS.items() if _passes(cheat(trial, other), trial))
     return DrawAudit(draw=draw, usable=True, accepted=accepted)

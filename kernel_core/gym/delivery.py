@@ -73,12 +73,14 @@ def refill(delivery: Delivery, draw: Callable[[], Sequence[Any]], device: str) -
         settle_device(device)
 
 
-def input_was_changed(delivery: Delivery) -> int | None:
-    """The position among the tensors of the first input whose bytes are not what was delivered."""
-    for index, (before, slot) in enumerate(zip(delivery.fingerprints, delivery.input_slots, strict=True)):
-        if not is_same(before, fingerprint(delivery.arena.tensor(slot))):
-            return index
-    return None
+def changed_inputs(delivery: Delivery) -> list[int]:
+    """The positions among the tensors of the inputs whose bytes are not what was delivered."""
+    known = enumerate(zip(delivery.fingerprints, delivery.input_slots, strict=True))
+    return [
+        index
+        for index, (before, slot) in known
+        if not is_same(before, fingerprint(delivery.arena.tensor(slot)))
+    ]
 
 
 def gave(delivery: Delivery, outputs: Sequence[Fingerprint]) -> bool:

@@ -4,5 +4,5 @@ from __future__ import annotations
 
 from typing import Literal
 
-Draw = Literal["own", "normal", "mixed", "wide", "integers", "edges"]
-DRAWS: tuple[Draw, ...] = ("own", "normal", "mixed", "wide", "integers", "edges")
+Draw = Literal["own", "normal", "mixed", "positive", "wide", "integers", "edges"]
+DRAWS: tuple[Draw, ...] = ("own", "normal", "mixed", "positive", "wide", "integers", "edges")

@@ -14,7 +14,7 @@ import torch
 
 from kernel_core.gym.draws import Draw
 
-_WIDE_EXPONENTS = 8.0
+_WIDE_EXPONENTS, _POSITIVE_EXPONENTS = 8.0, 4.0
 _EDGE_SHARE = 0.1
 _SCALES = (1.0, 2.0**-6, 8.0, 0.25)
 _LARGE, _LARGE_SHARE = 100.0, 1 / 128
@@ -74,6 +74,11 @@ def _halves(values: torch.Tensor) -> torch.Tensor:
     return values.mul_(2).round_().div_(2).clamp_(-_LARGEST_TIE, _LARGEST_TIE)
 
 
+def _positive(shape: torch.Size) -> torch.Tensor:
+    """Sizes from 2⁻⁴ to 2⁴, on both sides of one: for functions that have no value below zero."""
+    return torch.exp2((2 * torch.rand(shape) - 1) * _POSITIVE_EXPONENTS)
+
+
 def _wide(shape: torch.Size) -> torch.Tensor:
     """Sizes from 2⁻⁸ to 2⁸ beside one another: sums lose small terms, exponentials overflow or vanish."""
     return torch.randn(shape) * torch.exp2((2 * torch.rand(shape) - 1) * _WIDE_EXPONENTS)
@@ -93,6 +98,7 @@ def _edges(shape: torch.Size) -> torch.Tensor:
 _FAMILIES: dict[str, Callable[[torch.Size], torch.Tensor]] = {
     "normal": _normal,
     "mixed": _mixed,
+    "positive": _positive,
     "wide": _wide,
     "integers": _integers,
     "edges": _edges,

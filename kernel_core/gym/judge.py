@@ -13,17 +13,19 @@ import functools
 import threading
 import time
 from collections import OrderedDict
-from dataclasses import replace
 from typing import Any, Protocol, TypeVar
+
+import torch
 
 from kernel_core.config import GymConfig
 from kernel_core.errors import GymUnavailable
 from kernel_core.gym import kernelbench, sandbox
+from kernel_core.gym.arena import Slot
 from kernel_core.gym.bench import Bench
 from kernel_core.gym.case import Case
 from kernel_core.gym.claims import Loaded, NotLoaded, Raised, Ran
-from kernel_core.gym.compare import compare_outputs
-from kernel_core.gym.delivery import Delivery, deliver, input_was_changed, load_header
+from kernel_core.gym.compare import compare_outputs, compare_values
+from kernel_core.gym.delivery import Delivery, changed_inputs, deliver, load_header
 from kernel_core.gym.draws import Draw
 from kernel_core.gym.gpu import describe_platform
 from kernel_core.gym.guard import inspect_source
@@ -36,7 +38,7 @@ from kernel_core.records import Evaluation, NoCandidate, Verdict
 
 KEPT_PROBLEMS = 8
 _KEPT_TRIALS = 32
-_HOSTILE: tuple[Draw, ...] = ("mixed", "normal")
+_HOSTILE: tuple[Draw, ...] = ("mixed", "normal", "positive")
 """Families for the last trial; the first that leaves the reference finite is taken."""
 _K = TypeVar("_K")
 _V = TypeVar("_V")
@@ -167,8 +169,7 @@ class Judge:
             )
         )
         with self._bench.draw():
-            wanted = replace(trial, expected=reference.expected_of(trial))
-            fault = self._fault(claim, delivery, wanted)
+            fault = self._fault(claim, delivery, reference.with_values(trial))
             if fault is not None and trial.draw != "own" and not trial.has_values:
                 # How far honest arithmetic strays was measured on another draw of the family.
                 fault = self._fault(claim, delivery, reference.trial(trial.seed, trial.draw))
@@ -177,18 +178,27 @@ class Judge:
         return fault is None
 
     def _fault(self, claim: Ran, delivery: Delivery, trial: Trial) -> str | None:
-        """Compare the outputs that lie in the judge's own memory, and the inputs with what was delivered."""
-        values = [delivery.arena.tensor(slot) for slot in delivery.output_slots]
-        if self._bench.device == "cpu":
-            # A comparison on the GPU reads its memory once; here the owner could change it between reads.
-            values = [value.clone() for value in values]
+        """Compare the outputs that lie in the judge's own memory, and the inputs with what was delivered:
+        what was changed must be what the reference leaves there."""
+        values = self._values(delivery, delivery.output_slots)
         if self._strict:
             return kernelbench.accepts(claim.nesting, claim.leaves, values, trial)
         fault = compare_outputs(claim.nesting, claim.leaves, values, trial.nesting, trial.expected)
-        if fault is None and not trial.changes_inputs:
-            changed = input_was_changed(delivery)
-            fault = None if changed is None else f"input {changed} was changed in place"
-        return fault
+        if fault is not None:
+            return fault
+        for index in changed_inputs(delivery):
+            if not trial.changes_inputs:
+                return f"input {index} was changed in place"
+            [value] = self._values(delivery, [delivery.input_slots[index]])
+            fault = compare_values(value, trial.left[index])
+            if fault is not None:
+                return f"{fault} (input {index}, changed in place)"
+        return None
+
+    def _values(self, delivery: Delivery, slots: list[Slot]) -> list[torch.Tensor]:
+        values = [delivery.arena.tensor(slot) for slot in slots]
+        # A comparison on the GPU reads its memory once; here the owner could change it between reads.
+        return [value.clone() for value in values] if self._bench.device == "cpu" else values
 
     def _lay_table(self, case: Case) -> None:
         """Whatever a candidate needs to be there before its first pass; nothing, usually."""
@@ -198,9 +208,9 @@ class Judge:
         if self._strict:
             return [(f"{number}", "own") for number in kernelbench.SEEDS]
         last = self._first_label(_HOSTILE[0])
-        finite = (draw for draw in _HOSTILE if self._trial(reference, seed, last, draw).is_finite)
+        usable = (draw for draw in _HOSTILE if self._trial(reference, seed, last, draw).is_usual)
         own: list[tuple[str, Draw]] = [(f"trial {i}", "own") for i in range(self._num_own)]
-        return [*own, (last, next(finite, "own"))]
+        return [*own, (last, next(usable, "own"))]
 
     def _first_label(self, draw: Draw) -> str:
         """Of the first trial with inputs of a family."""

@@ -56,15 +56,22 @@ class Trial:
     """Empty where they are drawn again rather than kept: see `Reference.inputs_of`."""
     nesting: Any
     expected: tuple[Expected, ...]
-    changes_inputs: bool
-    """The reference itself writes to its inputs, so a candidate may."""
-    is_finite: bool
-    """All outputs, in the reference's own arithmetic and in float64; of own draws it is not asked."""
+    left: tuple[Expected, ...]
+    """What the reference leaves in its inputs' tensors, where it writes to them: a candidate leaves that, or
+    does not touch them."""
+    is_usual: bool
+    """Outputs, in the reference's own arithmetic and in float64, are finite but where those of own draws are
+    not; of own draws it is not asked."""
+
+    @property
+    def changes_inputs(self) -> bool:
+        """Whether the reference itself writes to its inputs."""
+        return bool(self.left)
 
     @property
     def num_bytes(self) -> int:
         """Bytes of the tensors that are kept."""
-        return _num_bytes([*self.inputs, *(one.value for one in self.expected)])
+        return _num_bytes([*self.inputs, *(one.value for one in (*self.expected, *self.left))])
 
     @property
     def has_values(self) -> bool:
@@ -74,8 +81,12 @@ class Trial:
 
 def outline(trial: Trial) -> Trial:
     """The trial without its numbers: what shapes and types there are, and how large it is."""
-    expected = tuple(replace(one, value=one.value.to("meta")) for one in trial.expected)
-    return replace(trial, inputs=[_to(value, "meta") for value in trial.inputs], expected=expected)
+    expected, left = (
+        tuple(replace(one, value=one.value.to("meta")) for one in part)
+        for part in (trial.expected, trial.left)
+    )
+    inputs = [_to(value, "meta") for value in trial.inputs]
+    return replace(trial, inputs=inputs, expected=expected, left=left)
 
 
 class Reference:
@@ -103,15 +114,21 @@ class Reference:
         """On a GPU: the most memory that a pass took beside its inputs and weights, outputs included; more if
         other threads took some meanwhile."""
         self._can_widen = True
+        self._gaps: list[torch.Tensor | None] | None = None
         self._has_products = device == "cuda"
 
     def inputs_of(self, trial: Trial) -> list[Any]:
         """The trial's inputs, drawn again if they were not kept."""
         return trial.inputs or self.draw(trial.seed, trial.draw)
 
+    def with_values(self, trial: Trial) -> Trial:
+        """The trial with what is expected of it; if that was not kept, made again as in `trial_like`, and
+        without inputs."""
+        return trial if trial.has_values else replace(self.trial_like(trial, trial.seed), inputs=[])
+
     def expected_of(self, trial: Trial) -> tuple[Expected, ...]:
-        """The trial's expected outputs; if they were not kept, made again as in `trial_like`."""
-        return trial.expected if trial.has_values else self.trial_like(trial, trial.seed).expected
+        """The trial's expected outputs, kept or made again."""
+        return self.with_values(trial).expected
 
     def draw(self, seed: int, draw: Draw) -> list[Any]:
         """Inputs under a seed, on the reference's device."""
@@ -150,6 +167,7 @@ class Reference:
                 )
             else:
                 changed = before != [tensor._version for tensor in _tensors(inputs)]
+            left = self._plainly_expected(_tensors(inputs)) if changed else ()
             pristine = known or (self.draw(seed, draw) if changed else inputs)
             del inputs, known
             is_large = _num_bytes([*pristine, *plain]) > _LARGE_BYTES
@@ -162,8 +180,8 @@ class Reference:
                 true = self._exact_leaves(wide_module, pristine, seed, plain)
                 expected = self._all_expected(plain, true, self._tf32_leaves(pristine, seed, plain))
             del wide_module
-        finite = draw == "own" or all(_is_finite(leaf) for leaf in (*plain, *true))
-        return Trial(draw, seed, pristine, nesting, expected, changed, finite)
+            is_usual = draw == "own" or (self._is_usual(plain) and self._is_usual(true))
+        return Trial(draw, seed, pristine, nesting, expected, left, is_usual)
 
     def trial_like(self, known: Trial, seed: int) -> Trial:
         """Inputs of the same family under another seed, and expected outputs in the reference's own
@@ -173,13 +191,14 @@ class Reference:
             inputs = self.draw(seed, known.draw)
             with tf32_products(False):
                 nesting, plain = flatten(self._forward(self.module, inputs, seed))
+            left = self._plainly_expected(_tensors(inputs)) if known.changes_inputs else ()
             if known.changes_inputs:
                 inputs = self.draw(seed, known.draw)
         expected = tuple(
             replace(one, allowance=_BOTH_STRAY * other.allowance)
             for one, other in zip(self._plainly_expected(plain), known.expected, strict=True)
         )
-        return Trial(known.draw, seed, inputs, nesting, expected, known.changes_inputs, known.is_finite)
+        return Trial(known.draw, seed, inputs, nesting, expected, left, known.is_usual)
 
     def inputs_that_matter(self) -> tuple[int, ...]:
         """Positions of the tensor inputs without which the output would be another."""
@@ -197,6 +216,19 @@ class Reference:
                 if any(not torch.equal(a, b) for a, b in zip(base, leaves, strict=False)):
                     found.append(index)
         return tuple(found)
+
+    def _is_usual(self, leaves: list[Any]) -> bool:
+        """See `Trial`. A mask makes infinities of its own, whatever the inputs are."""
+        if all(map(_is_finite, leaves)):
+            return True
+        if self._gaps is None:
+            inputs = self.draw(CONSTRUCTION_SEED, "own")
+            _, own = flatten(self._forward(copy.deepcopy(self.module), inputs, CONSTRUCTION_SEED))
+            self._gaps = [None if _is_finite(leaf) else ~leaf.isfinite() for leaf in own]
+        return all(
+            _is_finite(leaf) or (gap is not None and torch.equal(~leaf.isfinite(), gap))
+            for leaf, gap in zip(leaves, self._gaps, strict=True)
+        )
 
     def _exact_leaves(self, module: Any, inputs: list[Any], seed: int, plain: list[Any]) -> list[Any]:
         if module is None:

@@ -14,7 +14,7 @@ from kernel_core.gym.bench import Bench
 from kernel_core.gym.case import Case
 from kernel_core.gym.claims import Echoed, Failure, Muted, Played, Replayed, ReplayedOnDevice
 from kernel_core.gym.compare import all_pass
-from kernel_core.gym.delivery import Delivery, deliver, gave, input_was_changed, refill, settle_device
+from kernel_core.gym.delivery import Delivery, changed_inputs, deliver, gave, refill, settle_device
 from kernel_core.gym.echo import ECHOES, library_works
 from kernel_core.gym.recorded import Recorded
 from kernel_core.gym.reference import Reference, Trial
@@ -217,7 +217,7 @@ class Witness:
 
     def _changed_inputs(self) -> bool:
         with self._bench.share():
-            return input_was_changed(self._laid_out) is not None
+            return bool(changed_inputs(self._laid_out))
 
     def _blame(self, trial: Trial) -> None:
         """Its recorded work is wrong on new inputs: so is the candidate, or it does not do what it showed."""
