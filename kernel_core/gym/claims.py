@@ -228,16 +228,30 @@ class Replayed(Claim):
 
 
 class RehearsedPass(Claim):
-    """A pass without data: each launch's kernel and the number of its programs, and the library's works."""
+    """A pass without data: its launches, by their places among those that differ, and the library's works."""
 
-    launches: tuple[tuple[_Name, _Count], ...] = Field(max_length=20_000)
+    distinct: tuple[Launch, ...] = Field(max_length=20_000)
+    launches: tuple[_Count, ...] = Field(max_length=20_000)
     works: tuple[CountedWork, ...] = Field(max_length=20_000)
+
+    @model_validator(mode="after")
+    def _launches_are_there(self) -> Self:
+        if any(place >= len(self.distinct) for place in self.launches):
+            raise ValueError("a launch that is not there")
+        return self
 
 
 class Rehearsed(Claim):
     """Host code ran at the run sizes, and at the problem's own."""
 
+    kernels: tuple[Kernel, ...] = Field(max_length=1000)
     passes: tuple[RehearsedPass, RehearsedPass]
+
+    @model_validator(mode="after")
+    def _kernels_are_there(self) -> Self:
+        if any(one.launch >= len(self.kernels) for some in self.passes for one in some.distinct):
+            raise ValueError("a launch of a kernel that is not there")
+        return self
 
 
 class Muted(Claim):

@@ -6,6 +6,7 @@ assembler, so a cubin really comes out.
 
 from __future__ import annotations
 
+import ast
 import os
 import socket
 import tempfile
@@ -15,25 +16,18 @@ from typing import Any
 import triton
 import triton.language as tl
 from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
+from triton.compiler import ASTSource, make_backend
+from triton.runtime.jit import JITFunction, create_function_from_signature
 
 from kernel_core.gym import wire
-from kernel_core.gym.kernels import KernelRefused, build_kernels
+from kernel_core.gym.kernels import KernelRefused, build_kernels, find_function
+from kernel_core.gym.launch_limits import excess_of
 from kernel_core.gym.target import answer_for, target_of
 
-_TYPES = {
-    "float64": "fp64",
-    "float32": "fp32",
-    "float16": "fp16",
-    "bfloat16": "bf16",
-    "int64": "i64",
-    "int32": "i32",
-    "int16": "i16",
-    "int8": "i8",
-    "uint8": "u8",
-    "bool": "i1",
-}
 _MAX_MESSAGE_CHARS = 600
+_UNSPECIALISED = ("do_not_specialize", "do_not_specialize_on_alignment")
+_ADDRESS = 1 << 20
+"""Where a tensor's memory might begin: allocators align it better than Triton asks for."""
 
 
 def compile_launches(channel: socket.socket, cage: dict[str, Any]) -> None:
@@ -45,8 +39,11 @@ def compile_launches(channel: socket.socket, cage: dict[str, Any]) -> None:
     answer_for(header["gpu"])
     try:
         kernels = build_kernels(header["source"], str(path), header["kernels"])
+        tree = ast.parse(header["source"])
         for launch in header["launches"]:
-            _compile(kernels, launch, target_of(header["gpu"]))
+            described = header["kernels"][launch["launch"]]
+            definition = find_function(tree, described["name"], described["line"])
+            _compile(kernels, launch, definition, target_of(header["gpu"]))
     except KernelRefused as refusal:
         wire.send(channel, {"failed": refusal.reason, "line": refusal.line})
     except OSError as error:
@@ -73,32 +70,65 @@ def warm_up() -> None:
         triton.compile(source, target=target_of("H200"), options={"num_warps": 4})
 
 
-def _compile(kernels: list[Any], launch: dict[str, Any], target: GPUTarget) -> None:
-    kernel = kernels[launch["launch"]]
-    constant_names = {parameter.name for parameter in kernel.params if parameter.is_constexpr}
-    signature, constants = {}, {}
-    for parameter in kernel.params:
-        name = parameter.name
-        value = launch["args"].get(name, parameter.default)
-        if name in constant_names or value is None:
-            signature[name], constants[name] = "constexpr", _constant(value, kernels)
-        else:
-            signature[name] = argument_type(value)
-    source = ASTSource(kernel, signature, constants)
-    triton.compile(source, target=target, options=launch["options"])
+def _compile(
+    kernels: list[Any], launch: dict[str, Any], definition: ast.FunctionDef, target: GPUTarget
+) -> None:
+    """As Triton compiles for a launch with these arguments: what it makes constants of is left to it."""
+    built = kernels[launch["launch"]]
+    kernel: Any = JITFunction(built.fn, **_unspecialised(definition))
+    backend = make_backend(target)
+    bind = create_function_from_signature(kernel.signature, kernel.params, backend)
+    names_of_constants = {parameter.name for parameter in kernel.params if parameter.is_constexpr}
+    args = {
+        name: _constant(value, kernels) if name in names_of_constants else _argument(value, kernels)
+        for name, value in launch["args"].items()
+    }
+    bound, specialisation, options = bind(**args, **launch["options"])
+    _, signature, constants, attributes = kernel._pack_args(
+        backend, launch["options"], bound, specialisation, options
+    )
+    source = ASTSource(kernel, signature, constants, attributes)
+    metadata = triton.compile(source, target=target, options=launch["options"]).metadata
+    excess = excess_of(metadata.shared, metadata.num_warps * target.warp_size, int(target.arch))
+    if excess is not None:
+        raise KernelRefused(definition.lineno, excess)
 
 
-def argument_type(value: Any) -> str:
-    """Triton's name for the type of a launch argument, without specialisation on its value."""
-    if isinstance(value, bool):
-        return "i1"
-    if isinstance(value, int):
-        return "i32" if -(2**31) <= value < 2**31 else "i64" if value < 2**63 else "u64"
-    if isinstance(value, float) or (isinstance(value, dict) and "float" in value):
-        return "fp32"
+def _unspecialised(definition: ast.FunctionDef) -> dict[str, Any]:
+    """The parameters that a decorator says to make no constants of. Where that is no literal, all of them."""
+    found: dict[str, Any] = {}
+    parameters = definition.args
+    everything = [one.arg for one in (*parameters.posonlyargs, *parameters.args, *parameters.kwonlyargs)]
+    for decorator in definition.decorator_list:
+        for keyword in decorator.keywords if isinstance(decorator, ast.Call) else ():
+            if keyword.arg in _UNSPECIALISED:
+                try:
+                    value = ast.literal_eval(keyword.value)
+                except ValueError:
+                    value = everything
+                found[keyword.arg] = value if isinstance(value, list | tuple) else everything
+    return found
+
+
+class _Tensor:
+    """As much of a tensor as Triton specialises on."""
+
+    def __init__(self, dtype: str, num_bytes_before: int) -> None:
+        self.dtype = dtype
+        self._address = _ADDRESS + num_bytes_before
+
+    def data_ptr(self) -> int:
+        """Where it begins."""
+        return self._address
+
+
+def _argument(value: Any, kernels: list[Any]) -> Any:
+    """What stands for an argument of a launch that is no `tl.constexpr`."""
     if isinstance(value, dict) and "t" in value:
-        return "*" + _TYPES[value["t"][1]]
-    raise TypeError(f"a launch argument of this kind is not supported: {str(value)[:80]}")
+        return _Tensor(value["t"][1], value["t"][2])
+    if isinstance(value, dict) and "l" in value:
+        return tuple(_argument(item, kernels) for item in value["l"])
+    return _constant(value, kernels)
 
 
 def _constant(value: Any, kernels: list[Any]) -> Any:

@@ -8,9 +8,9 @@ from kernel_core.config import GymConfig
 from kernel_core.gym.bench import Bench
 from kernel_core.gym.case import Case
 from kernel_core.gym.claims import Replayed
-from kernel_core.gym.gate import CompileGate
+from kernel_core.gym.gate import CompileGate, refuse_grids
 from kernel_core.gym.judge import KEPT_PROBLEMS, Judge, keep
-from kernel_core.gym.own_sizes import rehearse, works_at_own_sizes
+from kernel_core.gym.own_sizes import Rehearsal, check_at_own_sizes, ran_as, rehearse, works_at_own_sizes
 from kernel_core.gym.protocol import JudgeRequest
 from kernel_core.gym.recorded import Recorded
 from kernel_core.gym.reference import Reference
@@ -37,11 +37,33 @@ class CpuJudge(Judge):
             self._gate.check(case)
         if case.verdict is not None or self._strict or not self._has_traces(case):
             return
+        self._replay_all(self._rehearse(reference, case), reference, seed, case)
+
+    def _rehearse(self, reference: Reference, case: Case) -> Rehearsal | None:
+        """Its host code at the problem's own sizes, where each launch must be one that the GPU takes."""
+        if not self._eager_traffic(reference).at_own_sizes:
+            return None
+        with case.phase("rehearsal"):
+            rehearsal = rehearse(case, reference, self._bench)
+        if rehearsal is not None:
+            refuse_grids(case, rehearsal.distinct, "at the problem's own sizes: ")
+            if self._config.compile_gate and case.verdict is None:
+                self._gate.check_unseen(case, rehearsal.kernels, rehearsal.distinct)
+        return rehearsal
+
+    def _replay_all(self, rehearsal: Rehearsal | None, reference: Reference, seed: int, case: Case) -> None:
         for recorded in case.to_replay():
-            if not self._replay(recorded, reference, seed, case):
+            if case.verdict is not None or not self._replay(recorded, rehearsal, reference, seed, case):
                 return
 
-    def _replay(self, recorded: Recorded, reference: Reference, seed: int, case: Case) -> bool:
+    def _replay(
+        self,
+        recorded: Recorded,
+        rehearsal: Rehearsal | None,
+        reference: Reference,
+        seed: int,
+        case: Case,
+    ) -> bool:
         """Whether what was recorded is honest work; what counts is weighed."""
         unseen = self._unseen(reference, seed, recorded, case)
         with (
@@ -54,9 +76,9 @@ class CpuJudge(Judge):
         if counted is not None:
             works = [Work(**one.model_dump()) for one in counted.works]
             eager, gpu = self._eager_traffic(reference), self._config.predict_gpu
-            with case.phase("rehearsal"):
-                rehearsal = rehearse(case, reference, self._bench) if eager.at_own_sizes else None
-            weigh(case, works_at_own_sizes(works, eager, rehearsal, gpu), eager, gpu)
+            if rehearsal is not None:
+                check_at_own_sizes(case, rehearsal, eager, gpu)
+            weigh(case, works_at_own_sizes(works, eager, rehearsal, gpu, ran_as(case)), eager, gpu)
         return case.verdict is None
 
     def _eager_traffic(self, reference: Reference) -> EagerTraffic:

@@ -21,8 +21,9 @@ FREE = frozenset(
 GATHERS = ("aten::embedding", "aten::gather", "aten::index", "aten::index_select", "aten::take")
 """Operators that read as much of their first input as they write."""
 
+_MOVES = "filled, copied, put together, moved"
 _LIGHT = {
-    "filled, copied, put together, moved": """
+    _MOVES: """
         fill zero zeros_like ones_like full_like new_zeros new_ones new_full clone contiguous copy
         _to_copy cat stack repeat repeat_interleave flip roll rot90 constant_pad_nd tril triu
         diag_embed pixel_shuffle channel_shuffle pixel_unshuffle block_diag masked_select
@@ -70,6 +71,12 @@ _LIGHT = {
 }
 """Beside those that torch tags as pointwise: a few operations an element of what goes in and out."""
 _LIGHT_NAMES = frozenset(name for names in _LIGHT.values() for name in names.split())
+_MOVING_NAMES = frozenset(f"aten::{name}" for name in _LIGHT[_MOVES].split()) | {*GATHERS}
+
+
+def only_moves(name: str) -> bool:
+    """Whether an operator computes nothing."""
+    return name.removesuffix("_") in _MOVING_NAMES
 
 
 def read_again(name: str, given: list[torch.Tensor], made: list[torch.Tensor]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,14 +14,28 @@ import torch
 from kernel_core.gym.arena import lay_out
 from kernel_core.gym.bench import Bench
 from kernel_core.gym.case import Case
-from kernel_core.gym.claims import Failure, Rehearsed
+from kernel_core.gym.claims import Failure, Kernel, Launch, Rehearsed, RehearsedPass
 from kernel_core.gym.delivery import fill, pack
+from kernel_core.gym.operators import only_moves
 from kernel_core.gym.problem_module import ProblemModule, own_seeds
 from kernel_core.gym.reference import Reference
 from kernel_core.gym.runs import Answer, describe
-from kernel_core.gym.traffic import EagerTraffic, as_much_as_all, predict, scaled
+from kernel_core.gym.traffic import (
+    EagerTraffic,
+    as_much_as_all,
+    least_time_ms,
+    predict,
+    scaled,
+    work_time_ms,
+)
 from kernel_core.gym.work import Work
 from kernel_core.records import Verdict
+
+_NO_DOUBT = "predicted with no more programs than ran"
+_USUAL_GROWTH = 16
+"""How much faster than the reference's works an honest candidate's use of one operator may grow: parts of a
+reference grow by different powers of its sizes."""
+_SMALL_PART = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +45,12 @@ class Rehearsal:
 
     launches: tuple[tuple[str, int], ...]
     works: tuple[Work, ...]
+    works_at_run_sizes: tuple[Work, ...] = ()
+    other_kernels: tuple[str, ...] = ()
+    """Launched there only."""
+    kernels: tuple[Kernel, ...] = ()
+    distinct: tuple[Launch, ...] = ()
+    """The launches that differ."""
 
 
 def rehearse(case: Case, reference: Reference, bench: Bench) -> Rehearsal | None:
@@ -44,40 +64,91 @@ def rehearse(case: Case, reference: Reference, bench: Bench) -> Rehearsal | None
     with bench.converse("rehearse") as talk:
         answer = talk.ask(header, (Rehearsed, Failure))
     if not isinstance(answer, Answer) or not isinstance(answer.claim, Rehearsed):
-        case.note("not_rehearsed", describe(answer)[:200])
+        case.note("not_rehearsed", f"{describe(answer)[:150]}; {_NO_DOUBT}")
         return None
-    control, own = answer.claim.passes
-    if Counter(control.launches) != _launched(case):
-        case.note("not_rehearsed", "without data, its host code launches other kernels or grids")
+    kernels, (control, own) = answer.claim.kernels, answer.claim.passes
+    if Counter(_launches(kernels, control)) != _launched(case):
+        case.note("not_rehearsed", f"without data, its host code launches otherwise; {_NO_DOUBT}")
         return None
-    if not own.launches:
+    known = {kernels[one.launch].name for one in control.distinct}
+    launches = [(name, math.prod(grid)) for name, grid in _launches(kernels, own)]
+    return Rehearsal(
+        launches=tuple(launches),
+        works=_works(own),
+        works_at_run_sizes=_works(control),
+        other_kernels=tuple(sorted({name for name, _ in launches} - known)),
+        kernels=kernels,
+        distinct=own.distinct,
+    )
+
+
+def check_at_own_sizes(case: Case, rehearsal: Rehearsal, eager: EagerTraffic, gpu: str) -> None:
+    """At the problem's own sizes own kernels are launched, and the library does no work in their place."""
+    if not rehearsal.launches:
         case.note("no_own_kernel", "at the problem's own sizes, no JIT function of its own is launched")
         case.fail(Verdict.HACKED, "at the problem's own sizes, no kernel of its own is launched")
-    elif missing := sorted({name for name, _ in own.launches} - {name for name, _ in control.launches}):
-        case.note("other_kernels_at_own_sizes", f"not judged: {', '.join(missing)[:200]}")
-    return Rehearsal(own.launches, tuple(Work(**work.model_dump()) for work in own.works))
+    elif rehearsal.other_kernels:
+        names = ", ".join(rehearsal.other_kernels)
+        case.note("other_kernels_at_own_sizes", f"not judged: {names[:200]}")
+    if operators := taken_over(rehearsal, eager, gpu):
+        case.note("library_at_own_sizes", f"not at the sizes that were judged: {', '.join(operators)[:200]}")
+        case.fail(Verdict.HACKED, f"at the problem's own sizes, the library does the work: {operators[0]}")
+
+
+def taken_over(rehearsal: Rehearsal, eager: EagerTraffic, gpu: str) -> list[str]:
+    """Library operators that compute at the problem's own sizes, and not, or next to nothing, where the
+    candidate was judged. A small part may be anyone's: what takes less than half of the time that nobody can
+    do without is no replacement for a kernel."""
+    usual: defaultdict[str, float] = defaultdict(float)
+    for work in scaled(rehearsal.works_at_run_sizes, eager):
+        usual[work.name] += work_time_ms(work, gpu)
+    times: defaultdict[str, float] = defaultdict(float)
+    for work in rehearsal.works:
+        if not only_moves(work.name):
+            times[work.name] += work_time_ms(as_much_as_all(work, eager), gpu)
+    new = {name: time for name, time in times.items() if time > _USUAL_GROWTH * usual[name]}
+    return sorted(new) if sum(new.values()) > _SMALL_PART * least_time_ms(eager, gpu) else []
 
 
 def works_at_own_sizes(
-    works: Sequence[Work], eager: EagerTraffic, rehearsal: Rehearsal | None, gpu: str
+    works: Sequence[Work],
+    eager: EagerTraffic,
+    rehearsal: Rehearsal | None,
+    gpu: str,
+    ran: Sequence[tuple[str, int]] = (),
 ) -> list[Work]:
     """Works counted at the run sizes, as they would be at the problem's own: own kernels' scaled and spread
     over the launches there, and the library's as they are there. They are not believed to be less than what
-    was counted and scaled."""
+    was counted and scaled. Without a rehearsal nobody knows of launches but those that `ran`."""
     counted = scaled(works, eager)
-    if rehearsal is None:
-        return counted
     own = [work for work in counted if work.own]
+    if rehearsal is None:
+        is_known = bool(ran) and eager.at_own_sizes
+        return [*_spread_by_kernel(own, ran), *_of_library(counted)] if is_known else counted
+    rehearsed = _spread_by_kernel(own, rehearsal.launches)
+    rehearsed += [as_much_as_all(work, eager) for work in rehearsal.works]
+    return max(rehearsed, counted, key=lambda some: predict(some, gpu)[0].predicted_ms)
+
+
+def ran_as(case: Case) -> list[tuple[str, int]]:
+    """Each launch's kernel and number of programs at the run sizes."""
+    return [(case.kernels[one.launch].name, math.prod(one.grid)) for one in case.launches]
+
+
+def _of_library(works: Sequence[Work]) -> list[Work]:
+    return [work for work in works if not work.own]
+
+
+def _spread_by_kernel(own: Sequence[Work], launches: Sequence[tuple[str, int]]) -> list[Work]:
+    """Each kernel's works over its own launches, where names tell which they are."""
     by_kernel: dict[str, list[int]] = {}
-    for name, programs in rehearsal.launches:
+    for name, programs in launches:
         by_kernel.setdefault(name, []).append(programs)
     if by_kernel.keys() == {work.name for work in own}:
         parts = [([work for work in own if work.name == name], grids) for name, grids in by_kernel.items()]
     else:
-        parts = [(own, [programs for _, programs in rehearsal.launches])]
-    rehearsed = [work for part in parts for work in _spread(*part)]
-    rehearsed += [as_much_as_all(work, eager) for work in rehearsal.works]
-    return max(rehearsed, counted, key=lambda some: predict(some, gpu)[0].predicted_ms)
+        parts = [(list(own), [programs for _, programs in launches])]
+    return [work for part in parts for work in _spread(*part)]
 
 
 def _spread(works: Sequence[Work], programs: Sequence[int]) -> list[Work]:
@@ -117,5 +188,14 @@ def _describe_size(reference: Reference, source: str) -> dict[str, Any]:
     return described
 
 
-def _launched(case: Case) -> Counter[tuple[str, int]]:
-    return Counter((case.kernels[one.launch].name, math.prod(one.grid)) for one in case.launches)
+def _launched(case: Case) -> Counter[tuple[str, tuple[int, ...]]]:
+    return Counter((case.kernels[one.launch].name, one.grid) for one in case.launches)
+
+
+def _launches(kernels: Sequence[Kernel], some: RehearsedPass) -> list[tuple[str, tuple[int, ...]]]:
+    named = [(kernels[one.launch].name, one.grid) for one in some.distinct]
+    return [named[place] for place in some.launches]
+
+
+def _works(some: RehearsedPass) -> tuple[Work, ...]:
+    return tuple(Work(**work.model_dump()) for work in some.works)

@@ -1,4 +1,4 @@
-"""A candidate's host code where nothing is computed: which kernels it launches, on how many programs.
+"""A candidate's host code where nothing is computed: which kernels it launches, on which grids, with what.
 
 Runs in a caged process of its own, on the meta device. What it says is the candidate's word: unlike in a
 replay, its host code runs here (docs/decisions/0014).
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import math
+import json
 import socket
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,19 @@ import triton.language as tl
 from triton.runtime.interpreter import InterpretedFunction
 
 from kernel_core.gym import wire
-from kernel_core.gym.arena import DTYPES, Slot
+from kernel_core.gym.arena import DTYPES, Slot, dtype_name
 from kernel_core.gym.capture import MAX_OPERATIONS
+from kernel_core.gym.codec import encode
+from kernel_core.gym.dispatch import LightDispatchMode
+from kernel_core.gym.kernel_globals import JitFunction, describe_globals
 from kernel_core.gym.runner import CANDIDATE_FILE, describe_error, import_candidate, place, unpack
 from kernel_core.gym.target import answer_for
 from kernel_core.gym.work import OperatorCounter
 
 _DEVICE = "meta"
+_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+_READ = 0.5
+"""What host code reads where there is nothing to read; what it then does at the run sizes is compared."""
 
 
 class _Enough(BaseException):
@@ -37,13 +43,13 @@ def rehearse(channel: socket.socket, cage: dict[str, Any]) -> None:
     header = wire.receive(channel).header
     path = Path.cwd() / CANDIDATE_FILE
     path.write_text(header["source"])
-    launches: list[list[Any]] = []
+    launches = _Launches()
     _write_launches_down(launches)
     passes = []
     try:
         module = import_candidate(header["source"], path)
         for size in header["sizes"]:
-            launches.clear()
+            launches.begin()
             arguments, inputs = (unpack(size[part], _Nothing()) for part in ("arguments", "inputs"))
             with torch.device(_DEVICE), torch.no_grad():
                 model = module.ModelNew(*arguments)
@@ -53,14 +59,74 @@ def rehearse(channel: socket.socket, cage: dict[str, Any]) -> None:
     except BaseException as error:
         wire.send(channel, {"failed": "rehearsal", **describe_error(error, path)})
         return
-    wire.send(channel, {"passes": passes})
+    wire.send(channel, {"kernels": launches.kernels, "passes": passes})
 
 
-def _pass(model: Any, inputs: list[Any], launches: list[list[Any]]) -> dict[str, Any]:
-    with OperatorCounter() as counter, contextlib.suppress(_Enough):
+def _pass(model: Any, inputs: list[Any], launches: _Launches) -> dict[str, Any]:
+    with OperatorCounter() as counter, _Numbers(), contextlib.suppress(_Enough):
         model(*inputs)
     works = [work.to_json() for work in counter.works[:MAX_OPERATIONS]]
-    return {"launches": list(launches), "works": works}
+    return {"distinct": launches.distinct, "launches": launches.order, "works": works}
+
+
+class _Numbers(LightDispatchMode):
+    """While active, host code that asks for a number gets one."""
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = function._schema.name
+        if name in ("aten::is_nonzero", "aten::equal"):
+            return True
+        if name == "aten::_local_scalar_dense" and args[0].is_meta:
+            dtype = args[0].dtype
+            # Most who ask whether something is so ask for what should not be: a NaN, an index out of range.
+            return False if dtype == torch.bool else _READ if dtype.is_floating_point else 1
+        return function(*args, **(kwargs or {}))
+
+
+class _Launches:
+    """The launches of a pass; those that are the same in all are kept once."""
+
+    def __init__(self) -> None:
+        self.kernels: list[dict[str, Any]] = []
+        self._kernel_indices: dict[Any, int] = {}
+        self.begin()
+
+    def begin(self) -> None:
+        """A pass begins."""
+        self.distinct: list[dict[str, Any]] = []
+        self.order: list[int] = []
+        self._places: dict[str, int] = {}
+
+    def append(self, function: JitFunction, bound: dict[str, Any], grid: Any, options: Any) -> None:
+        """One more."""
+        if len(self.order) >= MAX_OPERATIONS:
+            raise _Enough
+        launch = {
+            "launch": self._describe(function),
+            "grid": list(grid),
+            "args": {name: self._argument(value) for name, value in bound.items()},
+            "options": {name: options[name] for name in _OPTIONS if isinstance(options.get(name), int)},
+        }
+        place = self._places.setdefault(json.dumps(launch, sort_keys=True), len(self.distinct))
+        if place == len(self.distinct):
+            self.distinct.append(launch)
+        self.order.append(place)
+
+    def _argument(self, value: Any) -> Any:
+        if isinstance(value, tl.dtype):
+            return {"tl": str(value)}
+        if isinstance(value, JitFunction):
+            return {"jit": self._describe(value)}
+        return encode(value, lambda one: [0, dtype_name(one.dtype), one.storage_offset(), [], []])
+
+    def _describe(self, function: JitFunction) -> int:
+        """Its number; what it uses comes before it."""
+        if function not in self._kernel_indices:
+            names = describe_globals(function.fn, self._describe)
+            self._kernel_indices[function] = len(self.kernels)
+            line = function.fn.__code__.co_firstlineno
+            self.kernels.append({"name": function.fn.__name__, "line": line, "globals": names})
+        return self._kernel_indices[function]
 
 
 class _Nothing:
@@ -71,17 +137,17 @@ class _Nothing:
         return torch.empty(slot.shape, dtype=DTYPES[slot.dtype], device=_DEVICE)
 
 
-def _write_launches_down(launches: list[list[Any]]) -> None:
-    """Instead of doing them: each kernel's name, and the number of its programs."""
+def _write_launches_down(launches: _Launches) -> None:
+    """Instead of doing them."""
 
     def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
         if warmup:
             return
-        if len(launches) >= MAX_OPERATIONS:
-            raise _Enough
-        sizes = grid(_bound(self, args, kwargs)) if callable(grid) else grid
+        bound = _bound(self, args, kwargs)
+        sizes = grid(bound) if callable(grid) else grid
         sizes = (sizes,) if isinstance(sizes, int) else tuple(int(size) for size in sizes)
-        launches.append([self.fn.__name__, math.prod(sizes)])
+        given = {name: bound[name] for name in self.arg_names if name in bound}
+        launches.append(self, given, sizes, kwargs)
 
     function: Any = InterpretedFunction
     function.run = run

@@ -21,7 +21,7 @@ from kernel_core.gym.peaks import GPUS, Gpu
 from kernel_core.gym.problem_module import ProblemModule, own_seeds
 from kernel_core.gym.reference import Reference
 from kernel_core.gym.structure import flatten
-from kernel_core.gym.work import OperatorCounter, Work
+from kernel_core.gym.work import ELEMENTWISE, OperatorCounter, Work
 from kernel_core.records import Problem, Traffic
 
 _SLOWEST_FIRST = GPUS["H200"].rate_of
@@ -134,6 +134,23 @@ def launch_time_ms(work: Work, gpu: Gpu) -> float:
     arithmetic_s = math.fsum(count / gpu.rate_of(kind) for kind, count in work.operations.items())
     arithmetic_s *= gpu.num_processors / busy
     return gpu.launch_ms + 1e3 * max(memory_s, arithmetic_s)
+
+
+def work_time_ms(work: Work, gpu_name: str) -> float:
+    """The roofline of one launch, without the cost of launching it."""
+    gpu = GPUS[gpu_name]
+    return launch_time_ms(work, gpu) - gpu.launch_ms
+
+
+def least_time_ms(eager: EagerTraffic, gpu_name: str) -> float:
+    """What the problem takes whoever solves it: to move the bytes that any program moves, or to do the
+    reference's products, whichever takes longer."""
+    gpu = GPUS[gpu_name]
+    products: Counter[str] = Counter()
+    for work in eager.works:
+        products.update({kind: n for kind, n in work.operations.items() if kind not in ELEMENTWISE})
+    arithmetic_s = math.fsum(count / gpu.rate_of(kind) for kind, count in products.items())
+    return 1e3 * max(eager.compulsory_bytes / gpu.dram_bytes_per_s, arithmetic_s)
 
 
 def own_work_share(works: Sequence[Work], gpu_name: str) -> float:

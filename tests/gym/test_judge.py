@@ -136,7 +136,7 @@ class ModelNew(nn.Module):
 
 def test_sizes_replace_the_problems_constants(judge_text: JudgeText) -> None:
     problem = """
-N = 1099511627776
+N = 68719476736
 
 class Model(nn.Module):
     def forward(self, x):
@@ -159,7 +159,7 @@ class ModelNew(nn.Module):
     evaluation = judge_text(problem, candidate, N=100)
     assert evaluation.correct
     assert evaluation.traffic is not None
-    assert evaluation.traffic.bytes_distinct == pytest.approx(8 * 2**40, rel=1e-6)
+    assert evaluation.traffic.bytes_distinct == pytest.approx(8 * 2**36, rel=1e-6)
     with pytest.raises(ConfigError, match="M"):
         judge_text(problem, candidate, M=100)
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from kernel_core.gym.own_sizes import Rehearsal, works_at_own_sizes
+from kernel_core.gym.launch_limits import grid_fault
+from kernel_core.gym.own_sizes import Rehearsal, taken_over, works_at_own_sizes
 from kernel_core.gym.peaks import GPUS
 from kernel_core.gym.traffic import EagerTraffic, launch_time_ms, predict
 from kernel_core.gym.work import Work
@@ -123,18 +124,60 @@ def test_who_chooses_a_kernel_by_size_is_told_that_one_was_not_judged(
 @pytest.mark.parametrize(
     "choice",
     [
-        "kernel = relu if float(x[0, 0]) < 1000 else relu_of_many",
         "kernel = relu if not x.is_meta else relu_of_many",
         "assert n < 10**6; kernel = relu",
     ],
 )
-def test_host_code_that_cannot_be_rehearsed_is_predicted_as_it_was_counted(
+def test_host_code_that_cannot_be_rehearsed_is_predicted_on_the_grid_that_ran(
     choice: str, judge_text: Callable[..., Evaluation]
 ) -> None:
     plain, _ = _judged(judge_text, "kernel = relu")
     evaluation, rules = _judged(judge_text, choice)
     assert "not_rehearsed" in rules
-    assert evaluation.predicted_speedup == plain.predicted_speedup
+    assert evaluation.verdict is Verdict.CORRECT
+    assert evaluation.predicted_speedup is not None and plain.predicted_speedup is not None
+    assert evaluation.predicted_speedup < 0.6 * plain.predicted_speedup  # 16 programs
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        "kernel = relu if float(x[0, 0]) < 1000 else relu_of_many",
+        "kernel = relu_of_many if torch.isnan(x).any().item() else relu",
+    ],
+)
+def test_host_code_that_reads_a_number_is_rehearsed(
+    choice: str, judge_text: Callable[..., Evaluation]
+) -> None:
+    _, rules = _judged(judge_text, choice)
+    assert not rules & {"not_rehearsed", "other_kernels_at_own_sizes"}
+
+
+def test_one_program_is_one_whatever_host_code_reads(judge_text: Callable[..., Evaluation]) -> None:
+    text = """
+@triton.jit
+def relu(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    for start in range(0, n, BLOCK):
+        index = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + index, mask=index < n, other=0.0)
+        tl.store(out_ptr + index, tl.maximum(x, 0.0), mask=index < n)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        out = torch.empty_like(x)
+        assert x[0, 0].item() != 12345.0
+        relu[(1,)](x, out, x.numel(), BLOCK=256)
+        return out
+"""
+    evaluation = judge_text(_PROBLEM, text, N=64)
+    assert evaluation.predicted_speedup is not None and evaluation.predicted_speedup < 0.2
+
+
+def test_nobody_knows_of_more_programs_than_ran() -> None:
+    works = [_kernel(operations={"float": 10**10}), Work("aten::sum", False, 8, 8)]
+    assert [work.programs for work in works_at_own_sizes(works, _EAGER, None, "H200", [("k", 2)])] == [2, 0]
+    assert [work.programs for work in works_at_own_sizes(works, _EAGER, None, "H200")] == [0, 0]
 
 
 def test_who_falls_back_on_the_library_at_own_sizes_is_refused(
@@ -145,8 +188,57 @@ def test_who_falls_back_on_the_library_at_own_sizes_is_refused(
     assert "no_own_kernel" in rules
 
 
-def test_the_library_beside_a_kernel_at_own_sizes_counts(judge_text: Callable[..., Evaluation]) -> None:
+def test_copies_beside_a_kernel_at_own_sizes_count(judge_text: Callable[..., Evaluation]) -> None:
     plain, _ = _judged(judge_text, "kernel = relu")
-    beside, _ = _judged(judge_text, "kernel = relu\n        if n > 10**6: x = torch.relu(x)")
+    beside, _ = _judged(judge_text, "kernel = relu\n        if n > 10**6: x = x.clone()")
     assert plain.predicted_speedup is not None and beside.predicted_speedup is not None
     assert beside.predicted_speedup < 0.6 * plain.predicted_speedup
+
+
+@pytest.mark.parametrize("at_run_sizes", ["", "\n        else: torch.relu(x[:1])"])
+def test_the_library_does_no_work_at_own_sizes_that_it_did_not_do_where_it_was_judged(
+    at_run_sizes: str, judge_text: Callable[..., Evaluation]
+) -> None:
+    choice = f"kernel = relu\n        if n > 10**6: x = torch.relu(x){at_run_sizes}"
+    evaluation, rules = _judged(judge_text, choice)
+    assert evaluation.verdict is Verdict.HACKED
+    assert "library_at_own_sizes" in rules
+
+
+def _library(name: str, num_bytes: int) -> Work:
+    return Work(name, False, num_bytes, num_bytes)
+
+
+@pytest.mark.parametrize(
+    ("works", "expected"),
+    [
+        ([_library("aten::sum", 1 << 20)], []),
+        ([_library("aten::sum", 3 << 28)], ["aten::sum"]),
+        ([_library("aten::clone", 1 << 30)], []),
+        ([_library("aten::mul", 1 << 30)], []),
+        ([_library("aten::mul", 1 << 34)], ["aten::mul"]),
+    ],
+)
+def test_a_small_part_or_a_usual_one_may_be_the_librarys(works: list[Work], expected: list[str]) -> None:
+    eager = EagerTraffic(
+        (), bytes_ratio=10.0, operations_ratio=10.0, compulsory_bytes=1 << 30, at_own_sizes=True
+    )
+    rehearsal = Rehearsal((("k", 7),), tuple(works), (_library("aten::mul", 1 << 26),))
+    assert taken_over(rehearsal, eager, "H200") == expected
+
+
+@pytest.mark.parametrize(
+    ("grid", "is_refused"),
+    [
+        ((2**31 - 1,), False),
+        ((2**31,), True),
+        ((1, 65535, 1), False),
+        ((1, 65536), True),
+        ((1, 1, 65536), True),
+        ((65536, 65535), True),
+        ((0, 70000), False),
+        ((-1, -1), True),
+    ],
+)
+def test_grids_that_no_gpu_takes_are_refused(grid: tuple[int, ...], is_refused: bool) -> None:
+    assert (grid_fault(grid) is not None) == is_refused
