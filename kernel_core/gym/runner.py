@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from kernel_core.gym import capture, hooks, wire
-from kernel_core.gym.arena import Slot, arena_kind, lay_out
+from kernel_core.gym.arena import Slot, arena_kind, as_bytes, lay_out
 from kernel_core.gym.clock import time_calls
 from kernel_core.gym.device_memory import DeviceArena
 from kernel_core.gym.extensions import Built, Extensions, NvccError, line_in
@@ -208,7 +208,7 @@ def _write_outputs(leaves: list[Any], slots: list[Slot], arena: Any) -> None:
     for leaf, slot in zip(leaves, slots, strict=False):
         kind = describe_leaf(leaf)
         if kind == ["tensor", slot.dtype, list(slot.shape)]:
-            arena.tensor(slot).copy_(leaf.detach())
+            as_bytes(arena.tensor(slot)).copy_(as_bytes(leaf.detach()))
 
 
 def _trace(
