@@ -67,12 +67,6 @@ class Slot:
         return cls(offset=int(value[0]), shape=tuple(int(n) for n in value[1]), dtype=str(value[2]))
 
 
-def as_bytes(values: torch.Tensor) -> torch.Tensor:
-    """Booleans as they lie in memory: torch takes all bytes but 0 for true, poison too, and copies them as 1;
-    other types as they are."""
-    return values.view(torch.uint8) if values.dtype is torch.bool else values
-
-
 def lay_out(tensors: Sequence[tuple[tuple[int, ...], torch.dtype]]) -> tuple[list[Slot], int]:
     """Slots for tensors of these shapes and types, and the bytes of the arena that holds them."""
     slots, end = [], 0

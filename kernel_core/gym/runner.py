@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from kernel_core.gym import capture, hooks, wire
-from kernel_core.gym.arena import Slot, arena_kind, as_bytes, lay_out
+from kernel_core.gym.arena import Slot, arena_kind, lay_out
 from kernel_core.gym.clock import time_calls
 from kernel_core.gym.device_memory import DeviceArena
 from kernel_core.gym.extensions import Built, Extensions, NvccError, line_in
@@ -184,6 +184,7 @@ def _run_trial(
         with torch.no_grad(), recorder:
             output = model(*inputs)
         nesting, leaves = flatten(output)
+        _check_booleans(leaves)
         _write_outputs(leaves, slots, arena)
         given = {"nesting": nesting, "leaves": [describe_leaf(leaf) for leaf in leaves]}
         trace, blob, taken = _trace(recorder, leaves)
@@ -204,11 +205,19 @@ def _time(model: Any, described: list[Any], arena: Any, path: Path) -> dict[str,
     return {"times_ms": times}
 
 
+def _check_booleans(leaves: list[Any]) -> None:
+    """Fresh memory is poisoned with bytes that torch takes for true, and copies as such, but nobody writes."""
+    for leaf in leaves:
+        if isinstance(leaf, torch.Tensor) and leaf.dtype is torch.bool and leaf.numel():
+            if int(leaf.detach().view(torch.uint8).max()) > 1:
+                raise ValueError("an output of booleans holds bytes that are neither 0 nor 1: not all is written")
+
+
 def _write_outputs(leaves: list[Any], slots: list[Slot], arena: Any) -> None:
     for leaf, slot in zip(leaves, slots, strict=False):
         kind = describe_leaf(leaf)
         if kind == ["tensor", slot.dtype, list(slot.shape)]:
-            as_bytes(arena.tensor(slot)).copy_(as_bytes(leaf.detach()))
+            arena.tensor(slot).copy_(leaf.detach())
 
 
 def _trace(
