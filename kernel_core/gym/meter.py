@@ -1,4 +1,4 @@
-"""Watch what interpreted kernels do: whether they stay in bounds, whether they race, and how much work it is.
+"""Watch what interpreted kernels do: whether they stay in bounds, whether they race, how much work it is.
 
 Counted are bytes loaded and stored, the distinct bytes behind them, and operations (`arithmetic.py`). Masked
 lanes move nothing. Counts are taken in the replaying process, where no host code of a candidate runs; a

@@ -208,9 +208,9 @@ def _time(model: Any, described: list[Any], arena: Any, path: Path) -> dict[str,
 def _check_booleans(leaves: list[Any]) -> None:
     """Fresh memory is poisoned with bytes that torch takes for true, and copies as such, but nobody writes."""
     for leaf in leaves:
-        if isinstance(leaf, torch.Tensor) and leaf.dtype is torch.bool and leaf.numel():
-            if int(leaf.detach().view(torch.uint8).max()) > 1:
-                raise ValueError("an output of booleans holds bytes that are neither 0 nor 1: not all is written")
+        is_boolean = isinstance(leaf, torch.Tensor) and leaf.dtype is torch.bool and leaf.numel()
+        if is_boolean and int(leaf.detach().view(torch.uint8).max()) > 1:
+            raise ValueError("an output of booleans holds bytes that nobody stores: not all is written")
 
 
 def _write_outputs(leaves: list[Any], slots: list[Slot], arena: Any) -> None:
