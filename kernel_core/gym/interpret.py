@@ -24,6 +24,7 @@ from triton.runtime import interpreter
 from triton.runtime.autotuner import Autotuner
 
 from kernel_core.gym.bfloat16 import compute_bfloat16
+from kernel_core.gym.meaning import mean_as_compiled
 
 Array = Any
 
@@ -122,6 +123,7 @@ def prepare_interpreter() -> None:
         for name, test in _TESTS.items():
             _install(module, name, _elementwise(test, tl.int32))
     _repair_rewriter()
+    mean_as_compiled()
     _mix_programs()
     compute_bfloat16()
     Autotuner.do_bench = property(lambda self: lambda call, quantiles: [0.0, 0.0, 0.0])

@@ -1,24 +1,28 @@
-"""Watch what interpreted kernels do: that they stay inside their memory, and how much work it is.
+"""Watch what interpreted kernels do: whether they stay in bounds, whether they race, how much work it is.
 
 Counted are bytes loaded and stored, the distinct bytes behind them, and operations (`arithmetic.py`). Masked
 lanes move nothing. Counts are taken in the replaying process, where no host code of a candidate runs; a
-runner only has the bounds checked, so that a stray access is an error with a line number and not whatever
-the heap happened to hold.
+runner only has bounds and races (`races.py`) checked, so that a stray access is an error with a line number
+and not whatever the heap happened to hold.
 """
 
 from __future__ import annotations
 
 import bisect
+import ctypes
+import math
 from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from triton._C.libtriton import ir
 from triton.runtime.interpreter import InterpreterBuilder
 
-from kernel_core.gym import arithmetic
+from kernel_core.gym import arithmetic, races
 from kernel_core.gym.work import ELEMENTWISE
 
 
@@ -37,6 +41,36 @@ class Region:
     start: int
     num_bytes: int
     touched: npt.NDArray[np.bool_] | None = None
+    past: races.Past | None = None
+
+    def cells(self, flat: npt.NDArray[np.uint64], item_bytes: int) -> tuple[races.Past, races.Cells]:
+        """Who touched these addresses, and where that stands; a slice where they follow each other."""
+        first, last = int(flat[0]) - self.start, int(flat[-1]) - self.start
+        if self.past is None:
+            self.past = races.Past.of(self.num_bytes, math.gcd(first, item_bytes))
+        past = self.past
+        if last - first == (flat.size - 1) * item_bytes and (flat[1:] - flat[:-1] == item_bytes).all():
+            unit = math.gcd(past.unit, item_bytes, first)
+            if unit < past.unit:
+                past.refine(unit)
+            return past, slice(first // unit, (last + item_bytes) // unit)
+        offsets = (flat - np.uint64(self.start)).astype(np.int64)
+        unit = math.gcd(past.unit, item_bytes, int(np.bitwise_or.reduce(offsets)))
+        if unit < past.unit:
+            past.refine(unit)
+        cells = offsets // unit
+        if unit < item_bytes:
+            cells = (cells[:, None] + np.arange(item_bytes // unit)).ravel()
+        return past, cells
+
+    def memory(self, cells: races.Cells, unit: int) -> npt.NDArray[np.uint8]:
+        """What the elements hold now, each a row of bytes."""
+        raw = (ctypes.c_uint8 * (self.num_bytes // unit * unit)).from_address(self.start)
+        return np.array(np.ctypeslib.as_array(raw).reshape(-1, unit)[cells])
+
+
+Parts = list[tuple[Region, npt.NDArray[np.uint64]]]
+"""Addresses, by the storages that they lie in."""
 
 
 @dataclass(slots=True)
@@ -55,10 +89,14 @@ class Meter:
     """What was counted before this program, and of the one that did most."""
     regions: list[Region] = field(default_factory=list)
     _starts: list[int] = field(default_factory=list)
+    _order: races.Order = field(default_factory=races.Order)
+    is_atomic: bool = False
+    """Whether loads and stores are parts of an atomic one."""
 
     def begin(self, storages: list[torch.UntypedStorage]) -> None:
         """Forget the last launch; from now on memory is these storages."""
         self.bytes_accessed = self.num_programs = self._done = self._heaviest = 0
+        self._order = races.Order()
         self.operations.clear()
         self.lanes = {False: [0, 0], True: [0, 0]}
         spans = sorted({(storage.data_ptr(), storage.nbytes()) for storage in storages if storage.nbytes()})
@@ -93,8 +131,10 @@ class Meter:
 
     def next_program(self) -> None:
         """Another program of the grid begins."""
-        self._end_program()
-        self.num_programs += 1
+        self._order.begin_program()
+        if self.counting:
+            self._end_program()
+            self.num_programs += 1
 
     def _end_program(self) -> None:
         total = self.bytes_accessed + self.operations.total()
@@ -107,30 +147,71 @@ class Meter:
 
     def access(
         self, addresses: npt.NDArray[np.uint64], mask: npt.NDArray[np.bool_], item_bytes: int, store: bool
-    ) -> None:
-        """Count one load or store of a block of addresses. Raises `OutOfBounds`."""
+    ) -> Parts:
+        """Count one load or store of a block of addresses; these, by their storages. Raises `OutOfBounds`."""
         addresses, mask = np.broadcast_arrays(addresses, mask)
         flat = addresses[mask]
         self.lanes[store][0] += flat.size
         self.lanes[store][1] += mask.size
         if flat.size == 0:
-            return
+            return []
         self.bytes_accessed += flat.size * item_bytes
+        parts = list(self._parts(flat, item_bytes, store))
+        for region, part in parts:
+            self._touch(region, part, item_bytes)
+        return parts
+
+    def _parts(
+        self, flat: npt.NDArray[np.uint64], item_bytes: int, store: bool
+    ) -> Iterator[tuple[Region, npt.NDArray[np.uint64]]]:
         low, high = int(flat.min()), int(flat.max()) + item_bytes
         index = bisect.bisect_right(self._starts, low) - 1
-        if index < 0 or high > self.regions[index].start + self.regions[index].num_bytes:
-            self._access_scattered(flat, item_bytes, store)
+        if index >= 0 and high <= self.regions[index].start + self.regions[index].num_bytes:
+            yield self.regions[index], flat
             return
-        self._touch(self.regions[index], flat, item_bytes)
-
-    def _access_scattered(self, flat: npt.NDArray[np.uint64], item_bytes: int, store: bool) -> None:
         owner = np.searchsorted(np.array(self._starts, dtype=np.uint64), flat, side="right") - 1
         for index in np.unique(owner):
             part = flat[owner == index]
             region = self.regions[index] if index >= 0 else None
             if region is None or int(part.max()) + item_bytes > region.start + region.num_bytes:
                 raise OutOfBounds(store)
-            self._touch(region, part, item_bytes)
+            yield region, part
+
+    def loads(self, parts: Parts, item_bytes: int) -> None:
+        """Raises `races.Race` where what is loaded depends on the order of programs."""
+        for region, part in parts:
+            races.load(*region.cells(part, item_bytes), self._order)
+
+    def stores(self, parts: Parts, item_bytes: int) -> Callable[[], None]:
+        """Before a store; to be called after it. Raises `races.Race` like `loads`."""
+        places = [(region, *region.cells(part, item_bytes)) for region, part in parts]
+        contested = [races.contested(past, cells, self._order) for _, past, cells in places]
+        before = [
+            None if doubt is None else region.memory(cells, past.unit)
+            for (region, past, cells), doubt in zip(places, contested, strict=True)
+        ]
+
+        def finish() -> None:
+            for (region, past, cells), doubt, old in zip(places, contested, before, strict=True):
+                if doubt is None or old is None:
+                    races.stored(past, cells, self._order)
+                    continue
+                changed = (region.memory(cells, past.unit) != old).any(axis=1)
+                if (changed & doubt).any():
+                    raise races.Race(
+                        "it stores over what another program of the same launch loads or stores, in no order"
+                    )
+                races.stored(past, cells, self._order, doubt)
+
+        return finish
+
+    def exchanges(self, parts: Parts, item_bytes: int, *, ordering: bool) -> None:
+        """An atomic. One at a single address brings order: locks and counters are such."""
+        stretch = self._order.stretch
+        if ordering and len(parts) == 1 and parts[0][1].size == 1:
+            self._order.meet(int(parts[0][1][0]))
+        for region, part in parts:
+            races.exchange(*region.cells(part, item_bytes), self._order, stretch)
 
     def _touch(self, region: Region, flat: npt.NDArray[np.uint64], item_bytes: int) -> None:
         if not self.counting:
@@ -146,9 +227,8 @@ def install(meter: Meter) -> None:
     """Make the interpreter of this process report to the meter, for good."""
     builder: Any = InterpreterBuilder
     _wrap_memory(builder, meter)
-    if not meter.counting:
-        return
-    arithmetic.install(meter.operations)
+    if meter.counting:
+        arithmetic.install(meter.operations)
     place = builder.set_grid_idx
 
     def set_grid_idx(self: Any, *index: int) -> None:
@@ -163,26 +243,65 @@ def _wrap_memory(builder: Any, meter: Meter) -> None:
     atomic, exchange = builder.create_atomic_rmw, builder.create_atomic_cas
 
     def masked_load(self: Any, pointers: Any, mask: Any, *rest: Any, **named: Any) -> Any:
-        meter.access(pointers.data, mask.data, _item_bytes(pointers), store=False)
+        size = _item_bytes(pointers)
+        parts = meter.access(pointers.data, mask.data, size, store=False)
+        if meter.is_atomic:
+            meter.exchanges(parts, size, ordering=True)
+        else:
+            meter.loads(parts, size)
         return load(self, pointers, mask, *rest, **named)
 
     def masked_store(self: Any, pointers: Any, value: Any, mask: Any, *rest: Any, **named: Any) -> Any:
-        meter.access(pointers.data, mask.data, _item_bytes(pointers), store=True)
-        return store(self, pointers, value, mask, *rest, **named)
+        size = _item_bytes(pointers)
+        parts = meter.access(pointers.data, mask.data, size, store=True)
+        if meter.is_atomic:
+            meter.exchanges(parts, size, ordering=True)
+            return store(self, pointers, value, mask, *rest, **named)
+        _check_lanes(pointers.data, value.data, mask.data)
+        finish = meter.stores(parts, size)
+        result = store(self, pointers, value, mask, *rest, **named)
+        finish()
+        return result
 
-    def atomic_rmw(self: Any, kind: Any, pointers: Any, value: Any, mask: Any, *rest: Any) -> Any:
-        for storing in (False, True):
-            meter.access(pointers.data, mask.data, _item_bytes(pointers), store=storing)
-        return atomic(self, kind, pointers, value, mask, *rest)
+    def atomic_rmw(self: Any, kind: Any, pointers: Any, value: Any, mask: Any, sem: Any, *rest: Any) -> Any:
+        size = _item_bytes(pointers)
+        meter.access(pointers.data, mask.data, size, store=False)
+        parts = meter.access(pointers.data, mask.data, size, store=True)
+        meter.exchanges(parts, size, ordering=sem != ir.MEM_SEMANTIC.RELAXED)
+        return atomic(self, kind, pointers, value, mask, sem, *rest)
 
-    def atomic_cas(self: Any, pointers: Any, *rest: Any) -> Any:
-        everywhere = np.ones_like(pointers.data, dtype=np.bool_)
-        for storing in (False, True):
-            meter.access(pointers.data, everywhere, _item_bytes(pointers), store=storing)
-        return exchange(self, pointers, *rest)
+    def atomic_cas(self: Any, pointers: Any, compared: Any, value: Any, sem: Any, *rest: Any) -> Any:
+        everywhere, size = np.ones_like(pointers.data, dtype=np.bool_), _item_bytes(pointers)
+        meter.access(pointers.data, everywhere, size, store=False)
+        parts = meter.access(pointers.data, everywhere, size, store=True)
+        meter.exchanges(parts, size, ordering=sem != ir.MEM_SEMANTIC.RELAXED)
+        return exchange(self, pointers, compared, value, sem, *rest)
 
     builder.create_masked_load, builder.create_masked_store = masked_load, masked_store
     builder.create_atomic_rmw, builder.create_atomic_cas = atomic_rmw, atomic_cas
+    for name in ("create_atomic_load", "create_atomic_store", "create_atomic_poll"):
+        if hasattr(builder, name):
+            setattr(builder, name, _atomically(getattr(builder, name), meter))
+
+
+def _atomically(method: Callable[..., Any], meter: Meter) -> Callable[..., Any]:
+    def run(self: Any, *args: Any) -> Any:
+        meter.is_atomic = True
+        try:
+            return method(self, *args)
+        finally:
+            meter.is_atomic = False
+
+    return run
+
+
+def _check_lanes(
+    addresses: npt.NDArray[np.uint64], values: npt.NDArray[Any], mask: npt.NDArray[np.bool_]
+) -> None:
+    addresses, values, mask = np.broadcast_arrays(addresses, values, mask)
+    flat = addresses[mask]
+    if flat.size > 1 and not (flat[1:] > flat[:-1]).all():
+        races.check_lanes(flat, values[mask])
 
 
 def _item_bytes(pointers: Any) -> int:

@@ -1,0 +1,160 @@
+"""Programs of one launch that touch the same memory in no order, and lanes that store over each other.
+
+The interpreter runs programs one after the other, so that what depends on their order would be right here
+and wrong on a GPU. Of every element this knows who wrote it last and who read it since: not a program but a
+stretch of one, which ends at each of its atomics. A stretch comes before another program's if that program
+did an atomic at an address after the first one did, having ended the stretch: so do locks and counters.
+A store of what is there already is none, for nobody can tell.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Cells = npt.NDArray[np.int64] | slice
+_MANY = -1
+"""Several programs have read it."""
+
+
+class Race(Exception):
+    """What this kernel does depends on the order of its programs or lanes, and there is none."""
+
+
+@dataclass(slots=True)
+class Past:
+    """Who touched the elements of one storage: 0 for nobody, else a stretch."""
+
+    unit: int
+    """Bytes of an element: the largest that all accesses so far are made of."""
+    writers: npt.NDArray[np.int32]
+    readers: npt.NDArray[np.int32]
+    atomic: npt.NDArray[np.bool_]
+    """Whether the last store was one."""
+    same: dict[int, set[int]] = field(default_factory=dict)
+    """Programs, by their first stretches, that stored what another had stored there."""
+
+    @classmethod
+    def of(cls, num_bytes: int, unit: int) -> Past:
+        """Nobody yet."""
+        count = -(-num_bytes // unit)
+        writers, readers = np.zeros(count, dtype=np.int32), np.zeros(count, dtype=np.int32)
+        return cls(unit, writers, readers, np.zeros(count, dtype=np.bool_))
+
+    def refine(self, unit: int) -> None:
+        """Look at smaller elements from now on."""
+        times = self.unit // unit
+        self.writers, self.readers = np.repeat(self.writers, times), np.repeat(self.readers, times)
+        self.atomic = np.repeat(self.atomic, times)
+        self.same = {
+            cell * times + part: set(programs)
+            for cell, programs in self.same.items()
+            for part in range(times)
+        }
+        self.unit = unit
+
+
+@dataclass(slots=True)
+class Order:
+    """Which stretches came before the one that runs, for sure. Sets of stretches are bits of an integer."""
+
+    stretch: int = 0
+    first: int = 0
+    """Of the program that runs."""
+    _before: int = 0
+    _firsts: int = 0
+    _released: dict[int, int] = field(default_factory=dict)
+    """By the address of an atomic: what its next user comes after."""
+
+    def begin_program(self) -> None:
+        """Nothing comes before it."""
+        self._firsts |= 1 << self.first
+        self.stretch += 1
+        self.first, self._before = self.stretch, 0
+
+    def meet(self, address: int) -> None:
+        """The program did an atomic here."""
+        self._before |= self._released.get(address, 0)
+        own = (1 << (self.stretch + 1)) - (1 << self.first)
+        self._released[address] = self._before | own
+        self.stretch += 1
+
+    def has_before(self, stretch: int) -> bool:
+        """Whether a stretch of another program came first."""
+        if stretch == _MANY:
+            return self._before & self._firsts | 1 == self._firsts | 1
+        return bool(self._before >> stretch & 1)
+
+    def unordered(self, stretches: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
+        """Which of these are another program's and came neither before nor after."""
+        foreign = (stretches != 0) & (stretches < self.first)
+        if foreign.any():
+            for one in np.unique(stretches[foreign]):
+                if self.has_before(int(one)):
+                    foreign &= stretches != one
+        return foreign
+
+
+def load(past: Past, cells: Cells, order: Order) -> None:
+    """Raises `Race` where another program of the launch stored what is read."""
+    writers = past.writers[cells]
+    if writers.any():
+        unordered = order.unordered(writers)
+        if unordered.any() and not _stored_too(past, cells, unordered, order):
+            raise Race("it loads what another program of the same launch stores, in no order")
+    readers = past.readers[cells]
+    if readers.any():
+        past.readers[cells] = np.where(
+            (readers == 0) | (readers >= order.first) | _ordered(readers, order), order.stretch, _MANY
+        )
+    else:
+        past.readers[cells] = order.stretch
+
+
+def _ordered(readers: npt.NDArray[np.int32], order: Order) -> npt.NDArray[np.bool_]:
+    return ~order.unordered(readers)
+
+
+def _stored_too(past: Past, cells: Cells, chosen: npt.NDArray[np.bool_], order: Order) -> bool:
+    return all(order.first in past.same.get(int(cell), ()) for cell in _numbers(cells)[chosen])
+
+
+def contested(past: Past, cells: Cells, order: Order) -> npt.NDArray[np.bool_] | None:
+    """Before a store: which elements another program has touched in no order, if any."""
+    unordered = order.unordered(past.writers[cells]) | order.unordered(past.readers[cells])
+    return unordered if unordered.any() else None
+
+
+def stored(past: Past, cells: Cells, order: Order, kept: npt.NDArray[np.bool_] | None = None) -> None:
+    """After a store: its elements are this program's, but those where what was there was `kept`."""
+    if kept is None:
+        past.writers[cells], past.readers[cells], past.atomic[cells] = order.stretch, 0, False
+        return
+    numbers = _numbers(cells)
+    changed = numbers[~kept]
+    past.writers[changed], past.readers[changed], past.atomic[changed] = order.stretch, 0, False
+    for cell in numbers[kept]:
+        past.same.setdefault(int(cell), set()).add(order.first)
+
+
+def exchange(past: Past, cells: Cells, order: Order, stretch: int) -> None:
+    """An atomic, which counts as done in `stretch`. Atomics need no order among themselves."""
+    plain = order.unordered(past.writers[cells]) & ~past.atomic[cells]
+    if (plain | order.unordered(past.readers[cells])).any():
+        raise Race("its atomics touch what another program of the same launch loads or stores, in no order")
+    past.writers[cells], past.readers[cells], past.atomic[cells] = stretch, 0, True
+
+
+def _numbers(cells: Cells) -> npt.NDArray[np.int64]:
+    return np.arange(cells.start, cells.stop) if isinstance(cells, slice) else cells
+
+
+def check_lanes(addresses: npt.NDArray[np.uint64], values: npt.NDArray[Any]) -> None:
+    """Raises `Race` where lanes of one store give one address different values."""
+    order = np.argsort(addresses, kind="stable")
+    placed, bits = addresses[order], values[order].view(f"u{values.itemsize}")
+    if bool(((placed[1:] == placed[:-1]) & (bits[1:] != bits[:-1])).any()):
+        raise Race("lanes of one store give one address different values: any of them may stay")
