@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import dis
 import inspect
 import types
 from collections.abc import Callable
@@ -10,25 +12,45 @@ from typing import Any, TypeAlias
 
 import triton.language as tl
 from triton.runtime.interpreter import InterpretedFunction
-from triton.runtime.jit import JITFunction
+from triton.runtime.jit import ConstexprFunction, JITFunction
 
 JitFunction: TypeAlias = InterpretedFunction | JITFunction
 """A kernel on the CPU, where Triton interprets it, or on a GPU."""
 
 
+_under_way: set[Any] = set()
+"""Functions whose names are being described; one that comes back to itself is left out."""
+
+
 def describe_globals(function: Any, describe: Callable[[JitFunction], int]) -> dict[str, Any]:
     """The names that a kernel takes from its module or its closure, each as a reference or a constant."""
-    closure = inspect.getclosurevars(function)
-    visible = {**closure.globals, **closure.nonlocals}
-    for name in _names_in_signature(function):
-        if name in function.__globals__:
-            visible[name] = function.__globals__[name]
+    taken = _names_taken(function.__code__) | _names_in_text(function)
+    visible = {name: function.__globals__[name] for name in taken if name in function.__globals__}
+    visible |= _closed_over(function)
     described = {}
-    for name, value in visible.items():
-        reference = _reference(value, describe)
-        if reference is not _UNKNOWN:
-            described[name] = reference
+    _under_way.add(function)
+    try:
+        for name, value in sorted(visible.items()):
+            reference = _reference(value, describe)
+            if reference is not _UNKNOWN:
+                described[name] = reference
+    finally:
+        _under_way.discard(function)
     return described
+
+
+def _closed_over(function: Any) -> dict[str, Any]:
+    values = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):  # nothing is in it yet
+            values[name] = cell.cell_contents
+    return values
+
+
+def _names_taken(code: types.CodeType) -> set[str]:
+    """Those that are looked up, and not those of attributes, as `inspect.getclosurevars` has it."""
+    names = {one.argval for one in dis.get_instructions(code) if one.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+    return names.union(*(_names_taken(one) for one in code.co_consts if isinstance(one, types.CodeType)))
 
 
 _UNKNOWN = object()
@@ -51,19 +73,25 @@ def _reference(value: Any, describe: Callable[[JitFunction], int]) -> Any:
         return {"tuple": [_reference(item, describe) for item in value]}
     if isinstance(value, tl.dtype):
         return {"member": ["triton.language", str(value)]}
-    function = value.fn if isinstance(value, JitFunction) else value
+    function = value.fn if isinstance(value, JitFunction | ConstexprFunction) else value
     home, member = getattr(function, "__module__", None), getattr(function, "__name__", None)
     if isinstance(home, str) and isinstance(member, str) and home.startswith("triton."):
         return {"member": ["triton.language" if hasattr(tl, member) else home, member]}
-    return {"jit": describe(value)} if isinstance(value, JitFunction) else _UNKNOWN
+    if function in _under_way or not isinstance(value, JitFunction | ConstexprFunction):
+        return _UNKNOWN
+    return {"jit" if isinstance(value, JitFunction) else "constexpr_function": describe(value)}
 
 
-def _names_in_signature(function: Any) -> list[str]:
+def _names_in_text(function: Any) -> set[str]:
+    """Of annotations and defaults too, and where Python has left out what never runs."""
     try:
         tree = ast.parse(inspect.cleandoc(inspect.getsource(function)))
     except (OSError, SyntaxError):
-        return []
+        return set()
     definition = next((node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)), None)
     if definition is None:
-        return []
-    return [node.id for node in ast.walk(definition.args) if isinstance(node, ast.Name)]
+        return set()
+    parts = [part for root in (definition.args, *definition.body) for part in ast.walk(root)]
+    names = [part for part in parts if isinstance(part, ast.Name)]
+    stored = {name.id for name in names if isinstance(name.ctx, ast.Store)}
+    return {name.id for name in names} - stored - {part.arg for part in parts if isinstance(part, ast.arg)}

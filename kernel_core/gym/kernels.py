@@ -2,20 +2,30 @@
 
 The compile gate and the replay use only what this module makes: the function's own syntax tree, checked
 against the little Python that Triton can compile, and the names it uses, resolved to constants, other
-JIT functions or members of `triton.language`. Nothing else of the candidate's comes with it.
+JIT functions or members of `triton.language`. Nothing else of the candidate's comes with it. What is run and
+what is compiled is that tree itself: its text is not read again, as Triton does by itself, because a file may
+be read otherwise than it was checked (by an encoding that it names, or from another line).
 """
 
 from __future__ import annotations
 
 import ast
+import copy
 import functools
 import importlib
+import io
+import linecache
 import math
-from collections.abc import Sequence
+import symtable
+import textwrap
+import tokenize
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import triton
 import triton.language as tl
+from triton.runtime import interpreter
 
 _BUILTINS: dict[str, Any] = {
     function.__name__: function
@@ -25,16 +35,12 @@ _BUILTINS |= {"enumerate": enumerate, "AssertionError": AssertionError}
 _MODULES: dict[str, Any] = {"triton": triton, "triton.language": tl, "math": math}
 _TRITON_MEMBERS = ("cdiv", "next_power_of_2", "language", "jit", "constexpr")
 _VALUES = (tl.tensor, tl.tensor_descriptor, tl.constexpr, tl.tuple, tl.block_type, tl.pointer_type)
-_VALUE_ATTRIBUTES = frozenset(name for kind in _VALUES for name in dir(kind) if not name.startswith("_")) | {
-    "shape",
-    "strides",
-    "block_shape",
-    "dtype",
-    "type",
-    "value",
-    "values",
-    "element_ty",
-}
+_TYPES = (tl.float32, tl.int32)
+_VALUE_ATTRIBUTES = (
+    frozenset(name for kind in _VALUES for name in dir(kind) if not name.startswith("_"))
+    | frozenset(name for one in _TYPES for name in vars(one) if not name.startswith("_"))
+    | {"shape", "strides", "block_shape", "dtype", "type", "value", "values", "element_ty"}
+)
 """What a value in a kernel can be asked for; instances have some that their types do not show."""
 _COMPILABLE = (
     ast.arguments, ast.arg, ast.keyword, ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop,
@@ -68,24 +74,44 @@ def find_function(tree: ast.Module, name: str, line: int) -> ast.FunctionDef:
 def build_kernels(source: str, filename: str, described: Sequence[dict[str, Any]]) -> list[Any]:
     """JIT functions for descriptions `{name, line, globals}`, in order; later ones may use earlier ones.
 
-    One of CUDA C++ has its place, but nothing is built for it here. `filename` must hold `source`, because
-    Triton reads a function's text from its file. Raises `KernelRefused`.
+    One of CUDA C++ has its place, but nothing is built for it here. Errors in what is built name lines of
+    `filename`, which is not read. Raises `KernelRefused`.
     """
+    _check_encoding(source)
     tree = ast.parse(source)
-    built: list[Any] = []
+    built: list[_Rebuilt | None] = []
     for description in described:
         if description.get("extension"):
             built.append(None)
             continue
         name, line = str(description["name"]), int(description["line"])
-        node = find_function(tree, name, line)
-        names = {key: _resolve(value, built, line) for key, value in description["globals"].items()}
-        _check(node, names)
-        built.append(_compile(node, names, filename))
-    return built
+        node = _bare(find_function(tree, name, line))
+        names = {
+            key: _resolve(value, built, line)
+            for key, value in description["globals"].items()
+            if not key.startswith("__")
+        }
+        _forget_foreign_annotations(node, names)
+        text = _text_of(node, source)
+        _check(node, names, text)
+        built.append(_Rebuilt(node, text, names, filename))
+    return [one and one.kernel for one in built]
 
 
-def _compile(node: ast.FunctionDef, names: dict[str, Any], filename: str) -> Any:
+def _check_encoding(source: str) -> None:
+    """A file of this text must say the same to everybody who reads it, whatever encoding it names."""
+    try:
+        data = source.encode()
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+        is_same = data.decode(encoding) == source.removeprefix("\ufeff")
+    except (SyntaxError, LookupError, ValueError):
+        is_same = False
+    if not is_same:
+        raise KernelRefused(1, "the file names an encoding in which it is another text")
+
+
+def _bare(node: ast.FunctionDef) -> ast.FunctionDef:
+    """The function without its decorators and what it says that it returns, at its own lines."""
     function = ast.FunctionDef(
         name=node.name,
         args=node.args,
@@ -100,19 +126,116 @@ def _compile(node: ast.FunctionDef, names: dict[str, Any], filename: str) -> Any
     )
     if "type_params" in ast.FunctionDef._fields:
         function.type_params = []  # type: ignore[attr-defined, unused-ignore]
-    module = ast.Module(body=[function], type_ignores=[])
-    namespace: dict[str, Any] = {"__builtins__": _BUILTINS, "__name__": "candidate", **names}
-    namespace.setdefault("tl", tl)
-    exec(compile(module, filename, "exec", dont_inherit=True), namespace)
-    return triton.jit(namespace[node.name])
+    return function
 
 
-def _resolve(value: Any, built: Sequence[Any], line: int) -> Any:
+def _same(one: ast.Module, other: ast.Module) -> bool:
+    return ast.dump(one) == ast.dump(other)
+
+
+def _text_of(node: ast.FunctionDef, source: str) -> str:
+    """A text of which it is certain that it says just this: the candidate's lines, if they alone do."""
+    module = ast.Module(body=[node], type_ignores=[])
+    own = textwrap.dedent("\n".join(source.split("\n")[node.lineno - 1 : node.end_lineno]))
+    try:
+        for text in (own, ast.unparse(module)):
+            try:
+                if _same(ast.parse(text), module):
+                    return text
+            except SyntaxError:
+                continue
+    except (ValueError, RecursionError) as error:
+        raise KernelRefused(node.lineno, f"{node.name} cannot be written down: {error}") from error
+    raise KernelRefused(node.lineno, f"{node.name} cannot be written down as it was read")
+
+
+@dataclass(frozen=True)
+class _Rebuilt:
+    """A function that was checked; whoever runs or compiles it is handed its tree."""
+
+    node: ast.FunctionDef
+    text: str
+    names: dict[str, Any]
+    filename: str
+
+    @functools.cached_property
+    def kernel(self) -> Any:
+        """As a JIT function, interpreted where Triton interprets."""
+        return self._made_by(triton.jit)
+
+    @functools.cached_property
+    def constexpr_function(self) -> Any:
+        """As a function that is evaluated while a kernel is compiled."""
+        return self._made_by(triton.constexpr_function)
+
+    def _made_by(self, wrap: Callable[[Any], Any]) -> Any:
+        # Triton's constructors read a function's text: they find this, and are told the tree afterwards.
+        lines = [*["\n"] * (self.node.lineno - 1), *ast.unparse(self.node).splitlines(keepends=True)]
+        linecache.cache[self.filename] = (len(lines), None, lines, self.filename)
+        try:
+            made = wrap(self.run(self._module()))
+        finally:
+            linecache.cache.pop(self.filename, None)
+        if isinstance(made, interpreter.InterpretedFunction):
+            made.rewriter = _Rewriter(self)
+            return made
+        made._unsafe_update_src(self.text)
+        made.parse = self._from_line_one
+        if not (_same(ast.parse(made.src), self._module()) and _same(made.parse(), self._module())):
+            raise KernelRefused(self.node.lineno, f"{self.node.name} is not what was checked")
+        return made
+
+    def run(self, module: ast.Module, **added: Any) -> Any:
+        """The function that a module defines, with the names that were resolved for it and these."""
+        namespace: dict[str, Any] = {"tl": tl, **self.names, **added}
+        namespace |= {"__builtins__": _BUILTINS, "__name__": "candidate"}
+        exec(compile(module, self.filename, "exec", dont_inherit=True), namespace)
+        return namespace[self.node.name]
+
+    def _module(self) -> ast.Module:
+        return ast.Module(body=[copy.deepcopy(self.node)], type_ignores=[])
+
+    def _from_line_one(self) -> ast.Module:
+        """As Triton numbers lines: from the function's own first one."""
+        module = self._module()
+        ast.increment_lineno(module, 1 - self.node.lineno)
+        return module
+
+    def rewritten(self) -> Any:
+        """As the interpreter runs it: with the few names that it writes into a function, and no others."""
+        before, module = _names_in(self.node), self._module()
+        module = ast.fix_missing_locations(interpreter.FunctionRewriter.ast_transformer.visit(module))
+        added = _names_in(module) - before
+        if added & self.names.keys():
+            raise KernelRefused(self.node.lineno, f"names of the interpreter's: {', '.join(sorted(added))}")
+        known = vars(interpreter)
+        return self.run(module, **{name: known[name] for name in added if name in known})
+
+
+@dataclass(frozen=True)
+class _Rewriter:
+    """In the place of the interpreter's, which would read the text of a file."""
+
+    rebuilt: _Rebuilt
+
+    def rewrite_ast(self) -> Any:
+        """The name that the interpreter calls."""
+        return self.rebuilt.rewritten()
+
+
+def _names_in(tree: ast.AST) -> set[str]:
+    return {part.id for part in ast.walk(tree) if isinstance(part, ast.Name)}
+
+
+def _resolve(value: Any, built: Sequence[_Rebuilt | None], line: int) -> Any:
     """A described global: a constant, or a reference to something that both sides have."""
     if not isinstance(value, dict):
         return value
-    if "jit" in value and int(value["jit"]) < len(built):
-        return built[int(value["jit"])]
+    for kind in ("jit", "constexpr_function"):
+        if kind in value and 0 <= int(value[kind]) < len(built):
+            rebuilt = built[int(value[kind])]
+            if rebuilt is not None:
+                return rebuilt.kernel if kind == "jit" else rebuilt.constexpr_function
     if "float" in value:
         return float(value["float"])
     if "constexpr" in value:
@@ -147,15 +270,49 @@ def _belongs_to_triton(value: Any) -> bool:
     return home.startswith(("triton.language", "triton.runtime.interpreter"))
 
 
-def _check(node: ast.FunctionDef, names: dict[str, Any]) -> None:
+def _forget_foreign_annotations(node: ast.FunctionDef, names: dict[str, Any]) -> None:
+    """`x: torch.Tensor` says nothing to Triton; what might stays, and is checked."""
+    arguments = node.args
+    for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
+        if argument.annotation is None or "constexpr" in ast.unparse(argument.annotation):
+            continue
+        try:
+            for part in ast.walk(argument.annotation):
+                _check_node(part, set(), names, node.lineno)
+        except KernelRefused:
+            argument.annotation = None
+
+
+def _check(node: ast.FunctionDef, names: dict[str, Any], text: str) -> None:
     """Refuse whatever could reach outside a kernel; Triton's own compiler refuses the rest."""
-    local = {argument.arg for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)}
-    for part in ast.walk(node):
-        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
-            local.add(part.id)
-    for part in [*node.body, node.args]:
+    for inner in ast.walk(node.args):
+        _check_node(inner, set(), names, node.lineno)
+    for part in node.body:
+        for inner in ast.walk(part):
+            if not isinstance(inner, _COMPILABLE):
+                _check_node(inner, set(), names, node.lineno)
+    local = _local_names(node, text)
+    for part in node.body:
         for inner in ast.walk(part):
             _check_node(inner, local, names, node.lineno)
+
+
+def _local_names(node: ast.FunctionDef, text: str) -> set[str]:
+    """The names that are the function's own wherever it uses them: a comprehension's are so in it alone."""
+    try:
+        waiting = symtable.symtable(text, node.name, "exec").get_children()
+    except (SyntaxError, ValueError, RecursionError) as error:
+        raise KernelRefused(node.lineno, f"{node.name} cannot be understood: {error}") from error
+    own: set[str] = set()
+    outer: set[str] = set()
+    while waiting:
+        scope = waiting.pop()
+        waiting.extend(scope.get_children())
+        for symbol in scope.get_symbols():
+            (outer if symbol.is_global() else own).add(symbol.get_name())
+    if own & outer:
+        raise KernelRefused(node.lineno, f"names that mean two things: {', '.join(sorted(own & outer))}")
+    return own
 
 
 def _check_node(node: ast.AST, local: set[str], names: dict[str, Any], first_line: int) -> None:

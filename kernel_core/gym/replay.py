@@ -15,7 +15,6 @@ import base64
 import contextlib
 import ctypes
 import gc
-import linecache
 import socket
 from dataclasses import replace
 from pathlib import Path
@@ -70,8 +69,6 @@ def _replay_one(
     header = request.header
     memory = arena_kind(device)
     path = Path.cwd() / CANDIDATE_FILE
-    path.write_text(header["source"])
-    linecache.clearcache()
     trace = header["trace"]
     try:
         kernels = _all_kernels(header, path)

@@ -48,7 +48,7 @@ def run(channel: socket.socket, cage: dict[str, Any]) -> None:
     load = wire.receive(channel, take_descriptors=True)
     path = Path.cwd() / CANDIDATE_FILE
     source = load.header["source"]
-    path.write_text(source)
+    path.write_text(source, encoding="utf-8")
     if device == "cpu":
         answer_for(cage["gpu"])
     watched = _watch(may_compile=device == "cuda")
@@ -114,7 +114,9 @@ def import_candidate(source: str, path: Path) -> Any:
     module = types.ModuleType("candidate")
     module.__file__ = str(path)
     sys.modules["candidate"] = module
-    linecache.lazycache(str(path), module.__dict__)
+    # Triton reads kernels there: the same text, whatever encoding the file names.
+    lines = io.StringIO(source, newline=None).readlines()
+    linecache.cache[str(path)] = (len(source), None, lines, str(path))
     exec(compile(source, str(path), "exec", dont_inherit=True), module.__dict__)
     return module
 

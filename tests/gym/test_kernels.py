@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import pytest
+import triton.language as tl
+from triton.runtime.jit import JITFunction
 
 from kernel_core.gym.kernels import KernelRefused, build_kernels
 
@@ -61,6 +64,8 @@ def test_kernels_are_rebuilt(body: str, tmp_path: Path) -> None:
         ("    f = tl.multiple_of\n    f.keywords\n", 7),
         ("    tl.load(x_ptr).fn\n", 6),
         ("    '{0}'.format(x_ptr)\n", 6),
+        ("    a = [np for np in (1, 2)]\n    np.load(out_ptr)\n", 5),
+        ("    a = [FunctionRewriter for FunctionRewriter in (1, 2)]\n    FunctionRewriter(out_ptr)\n", 5),
     ],
 )
 def test_host_code_is_refused_wherever_it_stands(body: str, line: int, tmp_path: Path) -> None:
@@ -82,3 +87,62 @@ def test_globals_outside_the_language_are_refused(value: object, tmp_path: Path)
 def test_a_function_that_is_not_in_the_text_is_refused() -> None:
     with pytest.raises(KernelRefused, match="no function ghost"):
         build_kernels(HEAD, "candidate.py", [{"name": "ghost", "line": 1, "globals": {}}])
+
+
+def test_what_is_compiled_is_the_text_that_was_checked_and_not_a_file(tmp_path: Path) -> None:
+    text = HEAD + "@triton.jit\ndef kernel(x_ptr):\n    tl.store(x_ptr, 1)\n"
+    path = tmp_path / "candidate.py"
+    path.write_text(text.replace("1)", "2)"))
+    [kernel] = build_kernels(text, str(path), [{"name": "kernel", "line": 4, "globals": GLOBALS}])
+    assert kernel.fn.__code__.co_firstlineno == 5
+    if isinstance(kernel, JITFunction):
+        body = "def kernel(x_ptr):\n    tl.store(x_ptr, 1)"
+        assert kernel.src == body
+        assert ast.unparse(kernel.parse()) == body
+        assert kernel.def_file_line_number == 5
+    else:
+        assert 2 not in kernel.rewrite().__code__.co_consts
+
+
+_DEFINITIONS = {
+    "continued": "def\\\n kernel(x_ptr):\n    tl.store(x_ptr, 1)\n",
+    "in a string": (
+        "def kernel(x_ptr):\n    tl.store(x_ptr, 1)\n    '''\n    def kernel(x_ptr):\n    evil\n    # '''\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("definition", _DEFINITIONS.values(), ids=_DEFINITIONS)
+def test_nothing_but_the_checked_tree_is_run_or_compiled(definition: str) -> None:
+    text = HEAD + "NOTE = '''\ndef kernel(x_ptr):\n    evil\n'''\n" + definition
+    [made] = build_kernels(text, "candidate.py", [{"name": "kernel", "line": 8, "globals": GLOBALS}])
+    if isinstance(made, JITFunction):
+        checked = ast.dump(ast.parse(definition))
+        assert ast.dump(ast.parse(made.src)) == ast.dump(made.parse()) == checked
+    else:
+        rewritten = made.rewrite()
+        assert rewritten.__code__.co_firstlineno == 8
+        assert "evil" not in rewritten.__code__.co_names
+        assert {"np", "inspect"}.isdisjoint(rewritten.__globals__)
+
+
+@pytest.mark.parametrize("cookie", ["utf-7", "latin-1", "no-such-encoding"])
+def test_a_file_that_is_another_text_by_the_encoding_it_names_is_refused(cookie: str) -> None:
+    text = f"# coding: {cookie}\n# \u00e9+AAo-evil\n{HEAD}@triton.jit\ndef kernel(x_ptr):\n    pass\n"
+    with pytest.raises(KernelRefused, match="encoding"):
+        build_kernels(text, "candidate.py", [{"name": "kernel", "line": 6, "globals": GLOBALS}])
+
+
+@pytest.mark.parametrize("cookie", ["utf-8", "ascii", "latin-1"])
+def test_an_encoding_that_changes_nothing_may_be_named(cookie: str) -> None:
+    text = f"# coding: {cookie}\n{HEAD}@triton.jit\ndef kernel(x_ptr):\n    pass\n"
+    assert build_kernels(text, "candidate.py", [{"name": "kernel", "line": 5, "globals": GLOBALS}])
+
+
+def test_an_annotation_from_elsewhere_is_left_out_but_a_constant_stays_one() -> None:
+    text = HEAD + "def kernel(x: torch.Tensor, n: tl.int64, B: tl.constexpr):\n    pass\n"
+    described = [{"name": "kernel", "line": 4, "globals": GLOBALS}]
+    [made] = build_kernels(text, "candidate.py", described)
+    assert made.fn.__annotations__ == {"n": tl.int64, "B": tl.constexpr}
+    with pytest.raises(KernelRefused):
+        build_kernels(text.replace("tl.constexpr", "torch.constexpr"), "candidate.py", described)
