@@ -12,12 +12,9 @@ from torch.utils.flop_counter import flop_registry
 
 FREE = frozenset(
     f"aten::{name}"
-    for name in (
-        *("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"),
-        *("_local_scalar_dense", "lift", "lift_fresh", "_unsafe_view", "_reshape_alias"),
-    )
+    for name in ("_local_scalar_dense", "lift", "lift_fresh", "_unsafe_view", "_reshape_alias")
 )
-"""These move nothing."""
+"""These move nothing, and neither does what leaves memory unwritten."""
 
 _UNWRITTEN_NAME = re.compile(r"(^|_)(empty|resize)(_|$)")
 _OUTSIDE = frozenset(["aten::from_file"])
