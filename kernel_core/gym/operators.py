@@ -94,7 +94,7 @@ def operator_by_name(name: Any, overload: Any) -> torch._ops.OpOverload[Any, Any
         raise ValueError("an operator is called by words")
     home, _, own_name = name.partition("::")
     full_name = f"{name}.{overload}" if overload not in ("", "default") else name
-    if home != "aten" or full_name not in _names_of_all():
+    if home != "aten" or "." in own_name or full_name not in _names_of_all():
         raise ValueError(f"operator {full_name[:80]} cannot be replayed")
     packet = getattr(torch.ops.aten, own_name)
     function = getattr(packet, overload or "default") if type(packet) is torch._ops.OpOverloadPacket else None
