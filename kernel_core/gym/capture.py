@@ -7,6 +7,7 @@ list produces when it is replayed elsewhere, on inputs that the candidate never 
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,18 +20,12 @@ from kernel_core.gym.codec import NotEncodable, encode
 from kernel_core.gym.dispatch import LightDispatchMode
 from kernel_core.gym.kernel_globals import JitFunction, describe_globals
 from kernel_core.gym.native_launch import find_addresses
+from kernel_core.gym.operators import leaves_unwritten, tensors_in
 
 MAX_OPERATIONS = 20_000
 _HOST_READS = ("aten::_local_scalar_dense", "aten::is_nonzero", "aten::equal")
 _NO_WORK = ("aten::record_stream",)
 """Only tells the allocator who uses memory."""
-_ALLOCATIONS = (
-    "aten::empty",
-    "aten::empty_strided",
-    "aten::empty_like",
-    "aten::new_empty",
-    "aten::new_empty_strided",
-)
 
 
 class Recorder(LightDispatchMode):
@@ -87,13 +82,8 @@ class Recorder(LightDispatchMode):
             self.reads_data = True
             return function(*args, **kwargs)
         self.before_work()
-        if name in _ALLOCATIONS:
-            result = function(*args, **kwargs)
-            if self._graph is not None:
-                self._graph.append(lambda: self._record_allocation(result, poison=False))
-            else:
-                self._record_allocation(result, poison=True)
-            return result
+        if leaves_unwritten(function):
+            return self._allocate(function, args, kwargs)
         if self._graph is not None:
             result = function(*args, **kwargs)
             self._graph.append(lambda: self._record_operator(function, args, kwargs)(result))
@@ -114,21 +104,49 @@ class Recorder(LightDispatchMode):
             self.problem = self.problem or f"{name}: {error}"
 
         def finish(result: Any) -> None:
-            made = any(t.untyped_storage().data_ptr() not in self._storages for t in _tensors_in(result))
+            made = any(t.untyped_storage().data_ptr() not in self._storages for t in tensors_in(result))
             if made or function._schema.is_mutable:
-                record["outputs"] = [self._fresh(tensor) for tensor in _tensors_in(result)]
+                record["outputs"] = [self._fresh(tensor) for tensor in tensors_in(result)]
                 self.operations.append(record)
 
         return finish
 
-    def _record_allocation(self, tensor: torch.Tensor, poison: bool) -> None:
-        """Fresh memory is poisoned (NaN as a float): what a kernel leaves unwritten must show."""
-        storage = tensor.untyped_storage()
-        if poison:
-            _bytes_of(storage).fill_(0xFF)
+    def _allocate(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Fresh memory is poisoned (NaN as a float), and so is what is added to memory that was there: what a
+        kernel leaves unwritten must show."""
+        known = {one._cdata: (one, one.data_ptr(), one.nbytes()) for one in _storages_in([args, kwargs])}
+        result = function(*args, **kwargs)
+        fresh = [
+            one for one in _storages_in(result) if one._cdata not in known and not _only_looks_anew(function)
+        ]
+        grown = [one for one in known.values() if one[0].nbytes() > one[2]]
+        if self._graph is None:
+            for storage, start in (*((one, 0) for one in fresh), *((one, size) for one, _, size in grown)):
+                _bytes_of(storage)[start:].fill_(0xFF)
+        for storage in fresh:
+            self._now_or_in_graph(functools.partial(self._record_allocation, storage))
+        for storage, address, size in grown:
+            self._now_or_in_graph(functools.partial(self._record_growth, storage, address, size))
+        return result
+
+    def _record_allocation(self, storage: torch.UntypedStorage) -> None:
         self.operations.append(
             {"alloc": self._number(storage), "bytes": storage.nbytes(), "device": storage.device.type}
         )
+
+    def _record_growth(self, storage: torch.UntypedStorage, address: int, size: int) -> None:
+        """Memory that was made larger is other memory, which begins with what was in the first."""
+        if address not in self._storages:
+            return  # it came from outside
+        old = self._storages[address] if not size else self._storages.pop(address)
+        self._alive[old] = torch.UntypedStorage(0)
+        self._record_allocation(storage)
+        if size:
+            views = [[one, "uint8", 0, [size], [1]] for one in (self._number(storage), old)]
+            args = [{"t": view} for view in views]
+            self.operations.append(
+                {"op": "aten::copy_", "overload": "", "args": args, "kwargs": {}, "outputs": views[:1]}
+            )
 
     # Launches of the candidate's kernels ----------------------------------------------------------
 
@@ -184,7 +202,7 @@ class Recorder(LightDispatchMode):
 
     def meet(self, values: list[Any]) -> None:
         """Native code is about to be given these: what it may read is kept as it is now."""
-        tensors = _tensors_in(values)
+        tensors = tensors_in(values)
         if self._paused or not tensors:
             return
         self.before_work()
@@ -315,9 +333,16 @@ def _bytes_of(storage: torch.UntypedStorage) -> torch.Tensor:
     return empty.set_(storage)
 
 
-def _tensors_in(value: Any) -> list[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
+def _storages_in(value: Any) -> list[torch.UntypedStorage]:
+    if isinstance(value, torch.UntypedStorage):
         return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
     if isinstance(value, list | tuple):
-        return [tensor for item in value for tensor in _tensors_in(item)]
-    return []
+        return [storage for item in value for storage in _storages_in(item)]
+    return [tensor.untyped_storage() for tensor in tensors_in(value)]
+
+
+def _only_looks_anew(function: Any) -> bool:
+    """Whether an operator makes no tensor, but says where in memory one lies."""
+    return torch.Tag.inplace_view in function.tags

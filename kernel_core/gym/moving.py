@@ -1,8 +1,9 @@
 """Which launches of a trace only move data: copies, slices, transposes, paddings, in chains too.
 
 Such a launch does nothing with a value but put it elsewhere, and where to does not depend on the values: what
-it does on other values tells (`other_values.py`). Only launches that are given what operators of torch's made
-of the inputs are looked at: to move the inputs themselves, or weights, may be all there is to do.
+it does on other values tells (`other_values.py`). It is of no account in a pass in which operators of torch's
+are given anything that depends on the inputs, be it the inputs, weights or what operators made that it moves.
+Where they are not, to move may be all there is to do.
 
 Integers stay as they are: a launch that is told by the inputs' integers what goes where does not count as a
 copy, one that has them from elsewhere may. Launches that write integers, and those of CUDA C++, which do not
@@ -51,16 +52,22 @@ def views_in(value: Any) -> Iterator[list[Any]]:
 
 
 class Movers:
-    """Launches of one pass, each looked at as it is done; `found` are the ids of those that only move."""
+    """Launches of one pass, each looked at as it is done."""
 
     def __init__(self, trace: dict[str, Any]) -> None:
-        self.found: set[int] = set()
+        self._found: set[int] = set()
         self._operations = iter(trace["operations"])
         self._outputs = list(views_in(trace["outputs"]))
         self._reached: set[int] = set(trace["inputs"])
         """Storages whose contents may depend on the inputs."""
-        self._computed: set[int] = set()
-        """Those of them that operators of torch's had a part in."""
+        self._library_works = False
+        """Whether an operator of torch's was given such a storage."""
+
+    @property
+    def found(self) -> set[int]:
+        """When the pass is over, the ids of the launches that only move, where that is no work."""
+        self._follow_until(None)
+        return self._found if self._library_works else set()
 
     def launch(self, player: Player, operation: dict[str, Any]) -> None:
         """Do a launch of a pass, and look whether it only moves."""
@@ -69,17 +76,16 @@ class Movers:
         before = {number: raw.clone() for number, raw in memory.items()}
         player.launch(operation)
         changed = {number for number, raw in memory.items() if not same_bytes(raw, before[number])}
-        moves = bool(self._computed & memory.keys())
-        if changed and moves:
+        moves = True
+        if changed:
             others = self._other_values(player, operation, memory, before, changed)
             moves = others.find_a_move() if others else _copies_whole(player, operation, memory, before)
         if moves:
-            self.found.add(id(operation))
-        for known in (self._reached, self._computed):
-            if known & memory.keys():
-                known |= changed
+            self._found.add(id(operation))
+        if self._reached & memory.keys():
+            self._reached |= changed
 
-    def _follow_until(self, launch: dict[str, Any]) -> None:
+    def _follow_until(self, launch: dict[str, Any] | None) -> None:
         """Where the inputs came to through operators of torch's."""
         for operation in self._operations:
             if operation is launch:
@@ -88,9 +94,8 @@ class Movers:
                 given = {view[0] for view in views_in([operation["args"], operation["kwargs"]])}
                 if given & self._reached:
                     # Who returns nothing writes to what it is given.
-                    made = {view[0] for view in operation["outputs"]} or given
-                    self._reached |= made
-                    self._computed |= made
+                    self._reached |= {view[0] for view in operation["outputs"]} or given
+                    self._library_works = True
 
     def _other_values(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -11,12 +12,13 @@ from torch.utils.flop_counter import flop_registry
 
 FREE = frozenset(
     f"aten::{name}"
-    for name in (
-        *("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"),
-        *("_local_scalar_dense", "lift", "lift_fresh", "_unsafe_view", "_reshape_alias"),
-    )
+    for name in ("_local_scalar_dense", "lift", "lift_fresh", "_unsafe_view", "_reshape_alias")
 )
-"""These move nothing."""
+"""These move nothing, and neither does what leaves memory unwritten."""
+
+_UNWRITTEN_NAME = re.compile(r"(^|_)(empty|resize)(_|$)")
+_OUTSIDE = frozenset(["aten::from_file"])
+"""These take memory that lives on after them."""
 
 GATHERS = ("aten::embedding", "aten::gather", "aten::index", "aten::index_select", "aten::take")
 """Operators that read as much of their first input as they write."""
@@ -77,6 +79,49 @@ _MOVING_NAMES = frozenset(f"aten::{name}" for name in _LIGHT[_MOVES].split()) | 
 def only_moves(name: str) -> bool:
     """Whether an operator computes nothing."""
     return name.removesuffix("_") in _MOVING_NAMES
+
+
+@functools.cache
+def leaves_unwritten(function: Any) -> bool:
+    """Whether an operator does nothing but make memory, or make it larger, that it does not write to, or say
+    anew where in memory a tensor lies. Torch tags the latter, and names the others alike."""
+    name = function._schema.name.partition("::")[2]
+    return torch.Tag.inplace_view in function.tags or _UNWRITTEN_NAME.search(name) is not None
+
+
+@functools.cache
+def _names_of_all() -> frozenset[str]:
+    return frozenset(torch._C._dispatch_get_all_op_names())
+
+
+def operator_by_name(name: Any, overload: Any) -> torch._ops.OpOverload[Any, Any]:
+    """One of torch's own operators, by what a trace calls it. Raises `ValueError` for anything else, and for
+    what no trace has: operators that keep something outside of it, or give memory that nobody wrote to."""
+    if not isinstance(name, str) or not isinstance(overload, str):
+        raise ValueError("an operator is called by words")
+    home, _, own_name = name.partition("::")
+    full_name = f"{name}.{overload}" if overload not in ("", "default") else name
+    if home != "aten" or "." in own_name or full_name not in _names_of_all():
+        raise ValueError(f"operator {full_name[:80]} cannot be replayed")
+    packet = getattr(torch.ops.aten, own_name)
+    function = getattr(packet, overload or "default") if type(packet) is torch._ops.OpOverloadPacket else None
+    if (
+        type(function) is not torch._ops.OpOverload
+        or (function._schema.name, function._schema.overload_name) != (name, full_name[len(name) + 1 :])
+        or name in _OUTSIDE
+        or leaves_unwritten(function)
+    ):
+        raise ValueError(f"operator {full_name[:80]} cannot be replayed")
+    return function
+
+
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """The tensors among arguments or results of an operator."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, list | tuple):
+        return [tensor for item in value for tensor in tensors_in(item)]
+    return []
 
 
 def read_again(name: str, given: list[torch.Tensor], made: list[torch.Tensor]) -> int:

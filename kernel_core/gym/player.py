@@ -17,10 +17,14 @@ from kernel_core.gym.echo import Launch
 from kernel_core.gym.kernel_use import resources_of
 from kernel_core.gym.moving import views_in
 from kernel_core.gym.native_launch import put_addresses
+from kernel_core.gym.operators import operator_by_name, tensors_in
+from kernel_core.gym.structure import fingerprint, is_same
 from kernel_core.gym.work import written_by
 
 _MAX_ALLOCATION_BYTES = 32 << 30
 _GUARD_BYTES, _GUARD = 4096, 0xA5
+_SEED = 0
+"""Of torch's generators at the beginning of each pass, so that no pass can tell how many there were."""
 _POISON = 0x7F
 """Not what a runner poisons with: what is the neutral element of one reduction is not that of another."""
 
@@ -65,6 +69,7 @@ class Player:
 
     def play(self, launch: Launch, *, measured: bool = False) -> list[Any]:
         """Do every operation in order, launches by `launch`; gives the work of each where it is measured."""
+        torch.manual_seed(_SEED)
         self._conduct.begin(self._trace["operations"], measured=measured)
         for operation in self._trace["operations"]:
             if "alloc" in operation:
@@ -109,10 +114,7 @@ class Player:
     def memory_of(self, operation: dict[str, Any]) -> dict[int, torch.Tensor]:
         """The bytes of each storage among a launch's arguments, by its number."""
         storages = {view[0]: self._storages[view[0]] for view in views_in(operation["args"])}
-        return {
-            number: torch.empty(0, dtype=torch.uint8, device=one.device).set_(one)
-            for number, one in storages.items()
-        }
+        return {number: _bytes_of(one) for number, one in storages.items()}
 
     def view_of(self, view: list[Any], memory: torch.Tensor) -> torch.Tensor:
         """A view of a storage, as its argument, in other bytes of that storage."""
@@ -123,26 +125,37 @@ class Player:
 
     def _view(self, view: list[Any], storage: torch.UntypedStorage) -> torch.Tensor:
         number, dtype, offset, shape, strides = view
+        end = 1 + offset + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+        room = storage.nbytes() - 2 * self._shifts.get(number, 0)
+        if 0 not in shape and end * DTYPES[dtype].itemsize > room:
+            # Torch would make the storage larger, by memory that an earlier pass may have written to.
+            raise ValueError("a tensor of the trace is larger than its memory")
         offset += self._shifts.get(number, 0) // DTYPES[dtype].itemsize
         return torch.empty(0, dtype=DTYPES[dtype], device=storage.device).set_(
             storage, offset, shape, strides
         )
 
     def _operate(self, operation: dict[str, Any]) -> None:
-        namespace, _, name = operation["op"].partition("::")
-        if namespace != "aten":
-            raise ValueError(f"operator {operation['op']} cannot be replayed")
-        packet = getattr(torch.ops.aten, name)
-        function = getattr(packet, operation["overload"] or "default")
+        function = operator_by_name(operation["op"], operation["overload"])
         args = [decode(value, self._tensor) for value in operation["args"]]
         kwargs = {key: decode(value, self._tensor) for key, value in operation["kwargs"].items()}
+        given = tensors_in([*args, *kwargs.values()]) if self.made else []
+        before = [fingerprint(_bytes_of(tensor.untyped_storage())) for tensor in given]
         with torch.no_grad(), self._conduct.operator(operation["op"]):
             result = function(*args, **kwargs)
         made = result if isinstance(result, list | tuple) else [result]
         tensors = [tensor for tensor in made if isinstance(tensor, torch.Tensor)]
         for tensor, view in zip(tensors, operation["outputs"], strict=True):
             self._storages.setdefault(view[0], tensor.untyped_storage())
-        for tensor in tensors or written_by(function._schema, args, kwargs):
+        if not self.made:
+            return
+        # Not every operator says in its schema what it writes to.
+        changed = [
+            tensor
+            for tensor, was in zip(given, before, strict=True)
+            if not is_same(fingerprint(_bytes_of(tensor.untyped_storage())), was)
+        ]
+        for tensor in (*tensors, *written_by(function._schema, args, kwargs), *changed):
             for look in self.made:
                 look(tensor)
 
@@ -176,3 +189,7 @@ class Player:
         with self._conduct.launch(kernel.name, list(self._storages.values())):
             kernel.launch(operation["grid"], operation["options"], parameters)
         self._conduct.launched(functools.partial(kernel.resources, operation["options"]))
+
+
+def _bytes_of(storage: torch.UntypedStorage) -> torch.Tensor:
+    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)

@@ -143,8 +143,8 @@ class Witness:
             self._fail_to_reproduce(answer)
         elif self._gives(trial):
             if answer.claim.moving:
-                finding = "own kernels only copy what library operators computed"
-                reason = "its own kernels only copy what other operators computed"
+                finding = "own kernels only move data beside library operators"
+                reason = "its own kernels only move data that other operators compute with"
             else:
                 finding = "the outputs are right without the candidate's kernels"
                 reason = "the outputs do not depend on its kernels"

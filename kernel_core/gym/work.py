@@ -9,7 +9,16 @@ from typing import Any
 import torch
 
 from kernel_core.gym.dispatch import LightDispatchMode
-from kernel_core.gym.operators import FREE, GATHERS, formula_of, is_light, num_programs, read_again
+from kernel_core.gym.operators import (
+    FREE,
+    GATHERS,
+    formula_of,
+    is_light,
+    leaves_unwritten,
+    num_programs,
+    read_again,
+    tensors_in,
+)
 
 ELEMENTWISE = ("float", "integer")
 """Kinds of operations that are no products of matrices."""
@@ -72,10 +81,10 @@ def operator_work(function: Any, args: Any, kwargs: dict[str, Any], result: Any)
     Of any other, which may be a product that the table lacks, it is said that its work is unknown.
     """
     schema = function._schema
-    given = _tensors([*args, *kwargs.values()])
-    made = _tensors(result) or written_by(schema, args, kwargs)
+    given = tensors_in([*args, *kwargs.values()])
+    made = tensors_in(result) or written_by(schema, args, kwargs)
     is_view = not schema.is_mutable and any(value.alias_info is not None for value in schema.returns)
-    if schema.name in FREE or not made or is_view:
+    if schema.name in FREE or leaves_unwritten(function) or not made or is_view:
         return None
     out_bytes = sum(_num_bytes(tensor) for tensor in made)
     if schema.name in GATHERS and given:
@@ -109,16 +118,8 @@ def written_by(schema: Any, args: Any, kwargs: dict[str, Any]) -> list[torch.Ten
         tensor
         for argument in schema.arguments
         if argument.alias_info is not None and argument.alias_info.is_write
-        for tensor in _tensors(given.get(argument.name))
+        for tensor in tensors_in(given.get(argument.name))
     ]
-
-
-def _tensors(value: Any) -> list[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, list | tuple):
-        return [tensor for item in value for tensor in _tensors(item)]
-    return []
 
 
 def _num_bytes(tensor: torch.Tensor) -> int:

@@ -182,3 +182,18 @@ def test_a_kernel_that_cannot_take_other_values_does_not_move() -> None:
         tensors[1][0] = 1.0
 
     assert not _moves(picky, torch.arange(9.0), torch.zeros(9))
+
+
+def test_to_move_what_an_operator_is_given_later_is_no_work() -> None:
+    x, out = torch.rand(40, 30), torch.zeros(30, 40)
+    views = [_view(number, tensor) for number, tensor in enumerate((x, out))]
+    launch = {"launch": 0, "args": {str(view[0]): {"t": view} for view in views}}
+
+    def found_before(name: str, *args: Any) -> set[int]:
+        after = {"op": name, "args": list(args), "kwargs": {}, "outputs": [[2, *views[1][1:]]]}
+        movers = Movers({"inputs": [0], "operations": [launch, after], "outputs": []})
+        movers.launch(Memory([x.clone(), out.clone()], _transpose), launch)
+        return movers.found
+
+    assert found_before("aten::exp", {"t": views[1]}) == {id(launch)}
+    assert found_before("aten::zeros", {"l": [30, 40]}) == set()
