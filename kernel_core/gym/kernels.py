@@ -309,7 +309,9 @@ def _local_names(node: ast.FunctionDef, text: str) -> set[str]:
         scope = waiting.pop()
         waiting.extend(scope.get_children())
         for symbol in scope.get_symbols():
-            (outer if symbol.is_global() else own).add(symbol.get_name())
+            # Not `is_global`, which takes a function of the name "top" for a module.
+            is_own = symbol.is_local() or symbol.is_free()
+            (own if is_own else outer).add(symbol.get_name())
     if own & outer:
         raise KernelRefused(node.lineno, f"names that mean two things: {', '.join(sorted(own & outer))}")
     return own

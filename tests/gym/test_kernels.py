@@ -146,3 +146,8 @@ def test_an_annotation_from_elsewhere_is_left_out_but_a_constant_stays_one() -> 
     assert made.fn.__annotations__ == {"n": tl.int64, "B": tl.constexpr}
     with pytest.raises(KernelRefused):
         build_kernels(text.replace("tl.constexpr", "torch.constexpr"), "candidate.py", described)
+
+
+def test_a_kernel_may_be_named_top() -> None:
+    text = HEAD + "def top(x_ptr, n):\n    tl.store(x_ptr, [i + n for i in range(2)][0])\n"
+    assert build_kernels(text, "candidate.py", [{"name": "top", "line": 4, "globals": GLOBALS}])
