@@ -6,26 +6,23 @@ assembler, so a cubin really comes out.
 
 from __future__ import annotations
 
-import ast
 import os
 import socket
 import tempfile
-from pathlib import Path
 from typing import Any
 
 import triton
 import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
-from triton.runtime.jit import JITFunction, create_function_from_signature
+from triton.runtime.jit import create_function_from_signature
 
 from kernel_core.gym import wire
-from kernel_core.gym.kernels import KernelRefused, build_kernels, find_function
+from kernel_core.gym.kernels import KernelRefused, build_kernels
 from kernel_core.gym.launch_limits import excess_of
 from kernel_core.gym.target import answer_for, target_of
 
 _MAX_MESSAGE_CHARS = 600
-_UNSPECIALISED = ("do_not_specialize", "do_not_specialize_on_alignment")
 _ADDRESS = 1 << 20
 """Where a tensor's memory might begin: allocators align it better than Triton asks for."""
 
@@ -33,17 +30,12 @@ _ADDRESS = 1 << 20
 def compile_launches(channel: socket.socket, cage: dict[str, Any]) -> None:
     """One request: the text, its kernels and distinct launches; the answer names the first failure."""
     header = wire.receive(channel).header
-    path = Path.cwd() / header["filename"]
-    path.write_text(header["source"])
     kernels: list[Any] = []
     answer_for(header["gpu"])
     try:
-        kernels = build_kernels(header["source"], str(path), header["kernels"])
-        tree = ast.parse(header["source"])
+        kernels = build_kernels(header["source"], header["filename"], header["kernels"])
         for launch in header["launches"]:
-            described = header["kernels"][launch["launch"]]
-            definition = find_function(tree, described["name"], described["line"])
-            _compile(kernels, launch, definition, target_of(header["gpu"]))
+            _compile(kernels, launch, target_of(header["gpu"]))
     except KernelRefused as refusal:
         wire.send(channel, {"failed": refusal.reason, "line": refusal.line})
     except OSError as error:
@@ -70,12 +62,9 @@ def warm_up() -> None:
         triton.compile(source, target=target_of("H200"), options={"num_warps": 4})
 
 
-def _compile(
-    kernels: list[Any], launch: dict[str, Any], definition: ast.FunctionDef, target: GPUTarget
-) -> None:
+def _compile(kernels: list[Any], launch: dict[str, Any], target: GPUTarget) -> None:
     """As Triton compiles for a launch with these arguments: what it makes constants of is left to it."""
-    built = kernels[launch["launch"]]
-    kernel: Any = JITFunction(built.fn, **_unspecialised(definition))
+    kernel = kernels[launch["launch"]]
     backend = make_backend(target)
     bind = create_function_from_signature(kernel.signature, kernel.params, backend)
     names_of_constants = {parameter.name for parameter in kernel.params if parameter.is_constexpr}
@@ -91,23 +80,7 @@ def _compile(
     metadata = triton.compile(source, target=target, options=launch["options"]).metadata
     excess = excess_of(metadata.shared, metadata.num_warps * target.warp_size, int(target.arch))
     if excess is not None:
-        raise KernelRefused(definition.lineno, excess)
-
-
-def _unspecialised(definition: ast.FunctionDef) -> dict[str, Any]:
-    """The parameters that a decorator says to make no constants of. Where that is no literal, all of them."""
-    found: dict[str, Any] = {}
-    parameters = definition.args
-    everything = [one.arg for one in (*parameters.posonlyargs, *parameters.args, *parameters.kwonlyargs)]
-    for decorator in definition.decorator_list:
-        for keyword in decorator.keywords if isinstance(decorator, ast.Call) else ():
-            if keyword.arg in _UNSPECIALISED:
-                try:
-                    value = ast.literal_eval(keyword.value)
-                except ValueError:
-                    value = everything
-                found[keyword.arg] = value if isinstance(value, list | tuple) else everything
-    return found
+        raise KernelRefused(kernel.fn.__code__.co_firstlineno, excess)
 
 
 class _Tensor:

@@ -27,6 +27,8 @@ import triton
 import triton.language as tl
 from triton.runtime import interpreter
 
+from kernel_core.gym.meaning import HELPERS, as_compiled
+
 _BUILTINS: dict[str, Any] = {
     function.__name__: function
     for function in (range, len, min, max, abs, int, float, bool, isinstance, tuple, list, print, sum, zip)
@@ -34,6 +36,7 @@ _BUILTINS: dict[str, Any] = {
 _BUILTINS |= {"enumerate": enumerate, "AssertionError": AssertionError}
 _MODULES: dict[str, Any] = {"triton": triton, "triton.language": tl, "math": math}
 _TRITON_MEMBERS = ("cdiv", "next_power_of_2", "language", "jit", "constexpr")
+_UNSPECIALISED = ("do_not_specialize", "do_not_specialize_on_alignment")
 _VALUES = (tl.tensor, tl.tensor_descriptor, tl.constexpr, tl.tuple, tl.block_type, tl.pointer_type)
 _TYPES = (tl.float32, tl.int32)
 _VALUE_ATTRIBUTES = (
@@ -85,7 +88,8 @@ def build_kernels(source: str, filename: str, described: Sequence[dict[str, Any]
             built.append(None)
             continue
         name, line = str(description["name"]), int(description["line"])
-        node = _bare(find_function(tree, name, line))
+        definition = find_function(tree, name, line)
+        node = _bare(definition)
         names = {
             key: _resolve(value, built, line)
             for key, value in description["globals"].items()
@@ -94,7 +98,7 @@ def build_kernels(source: str, filename: str, described: Sequence[dict[str, Any]
         _forget_foreign_annotations(node, names)
         text = _text_of(node, source)
         _check(node, names, text)
-        built.append(_Rebuilt(node, text, names, filename))
+        built.append(_Rebuilt(node, text, names, filename, _unspecialised(definition)))
     return [one and one.kernel for one in built]
 
 
@@ -129,6 +133,22 @@ def _bare(node: ast.FunctionDef) -> ast.FunctionDef:
     return function
 
 
+def _unspecialised(definition: ast.FunctionDef) -> dict[str, Any]:
+    """The parameters that a decorator says to make no constants of. Where that is no literal, all of them."""
+    found: dict[str, Any] = {}
+    parameters = definition.args
+    everything = [one.arg for one in (*parameters.posonlyargs, *parameters.args, *parameters.kwonlyargs)]
+    for decorator in definition.decorator_list:
+        for keyword in decorator.keywords if isinstance(decorator, ast.Call) else ():
+            if keyword.arg in _UNSPECIALISED:
+                try:
+                    value = ast.literal_eval(keyword.value)
+                except ValueError:
+                    value = everything
+                found[keyword.arg] = value if isinstance(value, list | tuple) else everything
+    return found
+
+
 def _same(one: ast.Module, other: ast.Module) -> bool:
     return ast.dump(one) == ast.dump(other)
 
@@ -157,11 +177,12 @@ class _Rebuilt:
     text: str
     names: dict[str, Any]
     filename: str
+    unspecialised: dict[str, Any]
 
     @functools.cached_property
     def kernel(self) -> Any:
         """As a JIT function, interpreted where Triton interprets."""
-        return self._made_by(triton.jit)
+        return self._made_by(functools.partial(triton.jit, **self.unspecialised))
 
     @functools.cached_property
     def constexpr_function(self) -> Any:
@@ -204,12 +225,12 @@ class _Rebuilt:
     def rewritten(self) -> Any:
         """As the interpreter runs it: with the few names that it writes into a function, and no others."""
         before, module = _names_in(self.node), self._module()
-        module = ast.fix_missing_locations(interpreter.FunctionRewriter.ast_transformer.visit(module))
+        module = ast.fix_missing_locations(as_compiled({"tl", *self.names}).visit(module))
         added = _names_in(module) - before
         if added & self.names.keys():
             raise KernelRefused(self.node.lineno, f"names of the interpreter's: {', '.join(sorted(added))}")
         known = vars(interpreter)
-        return self.run(module, **{name: known[name] for name in added if name in known})
+        return self.run(module, **HELPERS, **{name: known[name] for name in added if name in known})
 
 
 @dataclass(frozen=True)

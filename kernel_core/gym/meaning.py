@@ -32,11 +32,11 @@ def mean_as_compiled() -> None:
     transform, run = kind._transform_ast, kind._compile_and_exec
 
     def transform_ast(self: Any, source: str) -> Any:
-        self.ast_transformer = _Compiled({*self.fn.__globals__, *self.fn.__code__.co_freevars})
+        self.ast_transformer = as_compiled({*self.fn.__globals__, *self.fn.__code__.co_freevars})
         return transform(self, source)
 
     def compile_and_exec(self: Any, tree: Any) -> Any:
-        self.fn.__globals__.update(_HELPERS)
+        self.fn.__globals__.update(HELPERS)
         return run(self, tree)
 
     kind._transform_ast, kind._compile_and_exec = transform_ast, compile_and_exec
@@ -44,6 +44,11 @@ def mean_as_compiled() -> None:
     scan: Any = interpreter.ScanOps
     reduction.generic_reduce = _with_rewritten(reduction.generic_reduce)
     scan.generic_scan = _with_rewritten(scan.generic_scan)
+
+
+def as_compiled(known: set[str]) -> ast.NodeTransformer:
+    """Rewrites a function in which these names are known; it needs the `HELPERS`."""
+    return _Compiled(known)
 
 
 class _Compiled(interpreter.ASTTransformer):  # type: ignore[misc, unused-ignore]
@@ -190,7 +195,7 @@ def _condition(value: Any) -> Any:
     return value
 
 
-_HELPERS: dict[str, Callable[..., Any]] = {
+HELPERS: dict[str, Callable[..., Any]] = {
     "<and>": partial(_logical, False),
     "<or>": partial(_logical, True),
     "<not>": _not,
