@@ -47,7 +47,7 @@ _USES, _RESTING = 16, 4
 def bring_up() -> None:
     """What each warm process does before its cage closes: what nearly every candidate would pay for, and what
     jobs themselves do on the device, because the first use of each operator loads its code."""
-    # With the usual eight queues of each kind a context takes more than twice as long to come and to go.
+    # With the usual eight queues a context takes nearly twice as long to come and to go.
     os.environ.update(QUEUES)
     torch.set_num_threads(1)
     square = torch.ones(16, 16, device="cuda")
