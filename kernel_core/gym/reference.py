@@ -17,6 +17,7 @@ import torch
 from kernel_core.errors import NotAProblem
 from kernel_core.gym.draws import Draw
 from kernel_core.gym.inputs import redraw
+from kernel_core.gym.operators import tensors_in
 from kernel_core.gym.precision import allowed_table, tf32_products
 from kernel_core.gym.problem_module import ProblemModule, own_seeds
 from kernel_core.gym.runner import CONSTRUCTION_SEED
@@ -157,7 +158,7 @@ class Reference:
             wide_module = self._double() if exact and self._can_widen else None
             inputs = self.draw(seed, draw)
             known = copy.deepcopy(inputs) if _num_bytes(inputs) <= _LARGE_BYTES else []
-            before = [tensor._version for tensor in _tensors(inputs)]
+            before = [tensor._version for tensor in tensors_in(inputs)]
             with tf32_products(False):
                 nesting, plain = flatten(self._forward(self.module, inputs, seed))
             if known:
@@ -166,8 +167,8 @@ class Reference:
                     for one, other in zip(inputs, known, strict=True)
                 )
             else:
-                changed = before != [tensor._version for tensor in _tensors(inputs)]
-            left = self._plainly_expected(_tensors(inputs)) if changed else ()
+                changed = before != [tensor._version for tensor in tensors_in(inputs)]
+            left = self._plainly_expected(tensors_in(inputs)) if changed else ()
             pristine = known or (self.draw(seed, draw) if changed else inputs)
             del inputs, known
             is_large = _num_bytes([*pristine, *plain]) > _LARGE_BYTES
@@ -191,7 +192,7 @@ class Reference:
             inputs = self.draw(seed, known.draw)
             with tf32_products(False):
                 nesting, plain = flatten(self._forward(self.module, inputs, seed))
-            left = self._plainly_expected(_tensors(inputs)) if known.changes_inputs else ()
+            left = self._plainly_expected(tensors_in(inputs)) if known.changes_inputs else ()
             if known.changes_inputs:
                 inputs = self.draw(seed, known.draw)
         expected = tuple(
@@ -376,14 +377,8 @@ def _is_single(leaf: Any) -> bool:
     return isinstance(leaf, torch.Tensor) and leaf.dtype == torch.float32
 
 
-def _tensors(values: Any) -> list[torch.Tensor]:
-    if isinstance(values, torch.Tensor):
-        return [values]
-    return [one for value in values for one in _tensors(value)] if isinstance(values, list | tuple) else []
-
-
 def _num_bytes(values: list[Any]) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in _tensors(values))
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors_in(values))
 
 
 def _to(value: Any, device: str) -> Any:
