@@ -38,11 +38,12 @@ def main(argv: Sequence[str] | None = None) -> None:
 def run(argv: Sequence[str]) -> int:
     """Run a command; gives the exit code, with errors told in one line."""
     arguments = build_parser().parse_args(argv)
-    from kernel_core.errors import DojoError
+    from kernel_core.errors import DojoError, interrupts_stay_interrupts
 
     signal.signal(signal.SIGTERM, _as_interrupt)
     try:
-        return int(arguments.command(arguments) or 0)
+        with interrupts_stay_interrupts():
+            return int(arguments.command(arguments) or 0)
     except DojoError as error:
         return _tell(str(error), error.exit_code)
     except KeyboardInterrupt:

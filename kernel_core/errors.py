@@ -16,6 +16,9 @@ DojoError                     one clear line: what came, what was wanted, what t
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 
 class DojoError(Exception):
     """The root. `str(error)` is one line for a person; `exit_code` is what `dojo` leaves with."""
@@ -74,3 +77,21 @@ class StaleWeights(OurFault):
 
 class StoreFault(OurFault):
     """The store could not be written or read."""
+
+
+@contextlib.contextmanager
+def interrupts_stay_interrupts() -> Iterator[None]:
+    """Raise the interrupt where a library, in handling one, raised an error of its own instead."""
+    try:
+        yield
+    except Exception as error:
+        if _came_of_an_interrupt(error):
+            raise KeyboardInterrupt from error
+        raise
+
+
+def _came_of_an_interrupt(error: BaseException) -> bool:
+    at_work: BaseException | None = error
+    while at_work is not None and not isinstance(at_work, KeyboardInterrupt):
+        at_work = at_work.__cause__ or at_work.__context__
+    return at_work is not None

@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from kernel_core.errors import CallerError, ConfigError, NotFound, StoreFault
+from kernel_core.errors import CallerError, ConfigError, NotFound, StoreFault, interrupts_stay_interrupts
 from kernel_core.records import Record
 from kernel_core.store import Store
 
@@ -184,7 +184,8 @@ class Owner:
         thread = threading.Thread(target=beat, daemon=True, name="run heartbeat")
         thread.start()
         try:
-            yield
+            with interrupts_stay_interrupts():
+                yield
         except Exception as error:
             ending = {"status": "failed", "message": (str(error) or repr(error)).splitlines()[0]}
             raise

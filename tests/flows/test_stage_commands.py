@@ -49,3 +49,16 @@ def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(prefect_api, tmp
     again = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert again.returncode == 0, again.stderr
     assert cut.state().condition == "finished"
+
+
+def test_ctrl_c_while_prefect_sets_up_a_task_is_a_stop(prefect_api, tmp_path, monkeypatch, capsys):
+    """Prefect meets an interrupt there with an error of its own, because the task run has no state yet."""
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("prefect.task_engine.dynamic_key_for_task_run", interrupted)
+    assert run(["ingest", "generator_rows=100", "decontaminate_against=[]", "run=cut"]) == 130
+    assert "the same command goes on" in capsys.readouterr().err
+    assert Run(str(tmp_path / "runs"), "cut").state().condition == "stopped"
