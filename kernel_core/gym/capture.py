@@ -249,6 +249,8 @@ class Recorder(LightDispatchMode):
             return {"tl": str(value)}
         if isinstance(value, JitFunction):
             return {"jit": self._describe(value)}
+        if isinstance(value, list | tuple):
+            return {"l": [self._launch_argument(item) for item in value]}
         return encode(value, self._tensor)
 
     def _describe(self, function: JitFunction) -> int:

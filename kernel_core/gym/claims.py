@@ -151,10 +151,11 @@ class Compiled(Claim):
 
 
 class NotCompiled(Claim):
-    """The first fault of the compiler's that is the kernel's."""
+    """The first fault of the compiler's that is the kernel's, and how many launches come before it."""
 
     failed: _Text
     line: _Line
+    place: _Count
 
 
 class CompilerFault(Claim):

@@ -1,4 +1,5 @@
-"""Compile every launched kernel for the target GPU, on a machine that may have none.
+"""Compile every launched kernel for the target GPU, on a machine that may have none: whole, or only as far as
+Triton's own code says what is wrong with a kernel.
 
 Runs in a caged child of a zygote that imported Triton without its interpreter. Triton carries its own
 assembler, so a cubin really comes out.
@@ -13,12 +14,15 @@ from typing import Any
 
 import triton
 import triton.language as tl
+from triton._C.libtriton import ir
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
 from triton.runtime.jit import create_function_from_signature
 
 from kernel_core.gym import wire
-from kernel_core.gym.kernels import KernelRefused, build_kernels
+from kernel_core.gym.kernel_check import KernelRefused
+from kernel_core.gym.kernel_globals import DTYPES
+from kernel_core.gym.kernels import build_kernels
 from kernel_core.gym.launch_limits import excess_of
 from kernel_core.gym.target import answer_for, target_of
 
@@ -28,23 +32,27 @@ _ADDRESS = 1 << 20
 
 
 def compile_launches(channel: socket.socket, cage: dict[str, Any]) -> None:
-    """One request: the text, its kernels and distinct launches; the answer names the first failure."""
+    """One request: the text, and in parts kernels, distinct launches of them and whether to compile these
+    `whole`; the answer names the first failure."""
     header = wire.receive(channel).header
     kernels: list[Any] = []
+    count, target = 0, target_of(header["gpu"])
     answer_for(header["gpu"])
     try:
-        kernels = build_kernels(header["source"], header["filename"], header["kernels"])
-        for launch in header["launches"]:
-            _compile(kernels, launch, target_of(header["gpu"]))
+        for part in header["parts"]:
+            kernels = build_kernels(header["source"], header["filename"], part["kernels"])
+            for launch in part["launches"]:
+                _compile(kernels, launch, target, whole=part["whole"])
+                count += 1
     except KernelRefused as refusal:
-        wire.send(channel, {"failed": refusal.reason, "line": refusal.line})
+        wire.send(channel, {"failed": refusal.reason, "line": refusal.line, "place": count})
     except OSError as error:
         # Files and processes are ours: a full disk is no fault of a kernel's.
         wire.send(channel, {"fault": str(error)})
     except Exception as error:
-        wire.send(channel, _describe(error, kernels))
+        wire.send(channel, {**_describe(error, kernels), "place": count})
     else:
-        wire.send(channel, {"compiled": len(header["launches"])})
+        wire.send(channel, {"compiled": count})
 
 
 def warm_up() -> None:
@@ -62,8 +70,9 @@ def warm_up() -> None:
         triton.compile(source, target=target_of("H200"), options={"num_warps": 4})
 
 
-def _compile(kernels: list[Any], launch: dict[str, Any], target: GPUTarget) -> None:
-    """As Triton compiles for a launch with these arguments: what it makes constants of is left to it."""
+def _compile(kernels: list[Any], launch: dict[str, Any], target: GPUTarget, *, whole: bool) -> None:
+    """As Triton compiles for a launch with these arguments: what it makes constants of is left to it. Not
+    `whole` is to Triton's first language, which takes a fifth of the time and finds what is no Triton."""
     kernel = kernels[launch["launch"]]
     backend = make_backend(target)
     bind = create_function_from_signature(kernel.signature, kernel.params, backend)
@@ -77,8 +86,18 @@ def _compile(kernels: list[Any], launch: dict[str, Any], target: GPUTarget) -> N
         backend, launch["options"], bound, specialisation, options
     )
     source = ASTSource(kernel, signature, constants, attributes)
-    metadata = triton.compile(source, target=target, options=launch["options"]).metadata
-    excess = excess_of(metadata.shared, metadata.num_warps * target.warp_size, int(target.arch))
+    if whole:
+        metadata = triton.compile(source, target=target, options=launch["options"]).metadata
+        shared_bytes, num_warps = metadata.shared, metadata.num_warps
+    else:
+        parsed = backend.parse_options({**launch["options"], **source.parse_options()})
+        context = ir.context()
+        ir.load_dialects(context)
+        backend.load_dialects(context)
+        functions = backend.get_codegen_implementation(parsed)
+        source.make_ir(target, parsed, functions, backend.get_module_map(), context)
+        shared_bytes, num_warps = 0, parsed.num_warps
+    excess = excess_of(shared_bytes, num_warps * target.warp_size, int(target.arch))
     if excess is not None:
         raise KernelRefused(kernel.fn.__code__.co_firstlineno, excess)
 
@@ -107,7 +126,7 @@ def _argument(value: Any, kernels: list[Any]) -> Any:
 def _constant(value: Any, kernels: list[Any]) -> Any:
     if isinstance(value, dict):
         if "tl" in value:
-            return getattr(tl, value["tl"])
+            return DTYPES[value["tl"]]
         if "jit" in value:
             return kernels[value["jit"]]
         if "float" in value:

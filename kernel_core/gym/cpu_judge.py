@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 
 from kernel_core.config import GymConfig
 from kernel_core.gym.bench import Bench
 from kernel_core.gym.case import Case
-from kernel_core.gym.claims import Replayed
-from kernel_core.gym.gate import CompileGate, refuse_grids
+from kernel_core.gym.claims import Kernel, Launch, Replayed
+from kernel_core.gym.gate import CompileGate, Part, refuse_grids
 from kernel_core.gym.judge import KEPT_PROBLEMS, Judge, keep
 from kernel_core.gym.own_sizes import Rehearsal, check_at_own_sizes, ran_as, rehearse, works_at_own_sizes
 from kernel_core.gym.protocol import JudgeRequest
@@ -19,6 +20,8 @@ from kernel_core.gym.weighing import weigh
 from kernel_core.gym.witness import Witness
 from kernel_core.gym.work import Work
 from kernel_core.gym.zygote import Zygote
+
+_AT_OWN_SIZES = "at the problem's own sizes: "
 
 
 class CpuJudge(Judge):
@@ -33,23 +36,19 @@ class CpuJudge(Judge):
         reference = self._reference(request)
         with self._runner(case) as talk:
             self._try_all(talk, reference, seed, case)
+        at_own_sizes = not self._strict and self._eager_traffic(reference).at_own_sizes
+        rehearsal = None
+        if at_own_sizes and case.verdict is None and case.launches:
+            with case.phase("rehearsal"):
+                rehearsal = rehearse(case, reference, self._bench)
+        parts = _to_compile(case, rehearsal, at_own_sizes=at_own_sizes)
         if self._config.compile_gate:
-            self._gate.check(case)
-        if case.verdict is not None or self._strict or not self._has_traces(case):
-            return
-        self._replay_all(self._rehearse(reference, case), reference, seed, case)
-
-    def _rehearse(self, reference: Reference, case: Case) -> Rehearsal | None:
-        """Its host code at the problem's own sizes, where each launch must be one that the GPU takes."""
-        if not self._eager_traffic(reference).at_own_sizes:
-            return None
-        with case.phase("rehearsal"):
-            rehearsal = rehearse(case, reference, self._bench)
-        if rehearsal is not None:
-            refuse_grids(case, rehearsal.distinct, "at the problem's own sizes: ")
-            if self._config.compile_gate and case.verdict is None:
-                self._gate.check_unseen(case, rehearsal.kernels, rehearsal.distinct)
-        return rehearsal
+            with case.phase("compile"):
+                self._gate.check(case, parts)
+        for part in parts:
+            refuse_grids(case, part)
+        if case.verdict is None and not self._strict and self._has_traces(case):
+            self._replay_all(rehearsal, reference, seed, case)
 
     def _replay_all(self, rehearsal: Rehearsal | None, reference: Reference, seed: int, case: Case) -> None:
         for recorded in case.to_replay():
@@ -67,6 +66,7 @@ class CpuJudge(Judge):
         """Whether what was recorded is honest work; what counts is weighed."""
         unseen = self._unseen(reference, seed, recorded, case)
         with (
+            case.phase("replay"),
             self._bench.converse("replay") as talk,
             Witness(case, recorded, reference, unseen, talk, self._bench) as witness,
         ):
@@ -85,3 +85,30 @@ class CpuJudge(Judge):
         if reference.key not in self._eager:
             keep(self._eager, reference.key, count_eager(reference), KEPT_PROBLEMS)
         return self._eager[reference.key]
+
+
+def _to_compile(case: Case, rehearsal: Rehearsal | None, *, at_own_sizes: bool) -> list[Part]:
+    """What ran, and what a rehearsal showed. A kernel that is launched at the problem's own sizes is compiled
+    whole for these; one whose candidate failed need only be Triton, where there are such sizes at all."""
+    passes = [(one.kernels, one.launches) for one in case.recorded]
+    if (case.kernels, case.launches) not in passes:
+        passes.append((case.kernels, case.launches))  # of one that raised
+    whole = not at_own_sizes if case.verdict is not None else not _launches_all(rehearsal, passes)
+    parts = [Part(*one, whole=whole) for one in passes]
+    if rehearsal is not None:
+        parts.append(Part(rehearsal.kernels, rehearsal.distinct, whole=True, where=_AT_OWN_SIZES))
+    return parts
+
+
+def _launches_all(
+    rehearsal: Rehearsal | None, passes: Sequence[tuple[Sequence[Kernel], Sequence[Launch]]]
+) -> bool:
+    """Whether each kernel of these passes is launched at the problem's own sizes too."""
+    if rehearsal is None:
+        return False
+    there = {_place(rehearsal.kernels[one.launch]) for one in rehearsal.distinct}
+    return all(_place(kernels[one.launch]) in there for kernels, launches in passes for one in launches)
+
+
+def _place(kernel: Kernel) -> tuple[str, int]:
+    return kernel.name, kernel.line

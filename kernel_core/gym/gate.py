@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from kernel_core.errors import GymUnavailable
@@ -29,6 +30,18 @@ _INTEGERS = ((-(2**63), -(2**31)), (0, 2**31), (2**32, 2**63), (2**63, 2**64))
 """One of each type that Triton gives to integers, and what is beyond those; the next ones are alike."""
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Launches of one pass, and how far to compile them."""
+
+    kernels: Sequence[Kernel]
+    launches: Sequence[Launch]
+    whole: bool
+    """If not, it is only found out whether they are Triton: these kernels are compiled at other sizes too."""
+    where: str = ""
+    """Of which sizes a fault is, for whoever reads it."""
+
+
 class CompileGate:
     """Compiles for one GPU; remembers what it found out."""
 
@@ -38,47 +51,44 @@ class CompileGate:
         self._gpu = gpu
         self._known: OrderedDict[str, tuple[str, int] | None] = OrderedDict()
 
-    def check_unseen(self, case: Case, kernels: Sequence[Kernel], launches: Sequence[Launch]) -> None:
-        """Launches that would happen at the problem's own sizes must compile too."""
-        fault = self._fault_of(case.source, kernels, launches)
-        if fault is not None:
-            case.fail(Verdict.NOT_COMPILED, f"at the problem's own sizes: {fault[0]}", fault[1])
-
-    def check(self, case: Case) -> None:
+    def check(self, case: Case, parts: Sequence[Part]) -> None:
         """A launch that does not compile comes before whatever happened while running."""
-        passes = [(one.kernels, one.launches) for one in case.recorded]
-        if (case.kernels, case.launches) not in passes:
-            passes.append((case.kernels, case.launches))  # of one that raised
-        for kernels, launches in passes:
-            fault = self._fault_of(case.source, kernels, launches)
-            if fault is not None:
-                case.verdict = None
-                case.fail(Verdict.NOT_COMPILED, *fault)
-                return
-        for _, launches in passes:
-            refuse_grids(case, launches)
+        fault = self._fault_of(case.source, parts)
+        if fault is not None:
+            case.verdict = None
+            case.fail(Verdict.NOT_COMPILED, *fault)
 
-    def _fault_of(
-        self, source: str, described: Sequence[Kernel], launches: Sequence[Launch]
-    ) -> tuple[str, int] | None:
-        kernels = [kernel.model_dump() for kernel in described]
-        distinct: dict[str, dict[str, Any]] = {}
-        free = _free_parameters(source, described)
-        for launch in launches:
-            seen = _without_values(launch, free[launch.launch])
-            distinct[digest_of([source, kernels[: _num_used(seen)], seen])] = seen
-        missing = [launch for key, launch in distinct.items() if key not in self._known]
+    def _fault_of(self, source: str, parts: Sequence[Part]) -> tuple[str, int] | None:
+        keys: list[tuple[str, Part]] = []
+        missing: list[dict[str, Any]] = []
+        asked: list[str] = []
+        for part in parts:
+            kernels = [kernel.model_dump() for kernel in part.kernels]
+            free = _free_parameters(source, part.kernels)
+            launches = []
+            for launch in part.launches:
+                seen = _without_values(launch, free[launch.launch])
+                key = digest_of([source, kernels[: _num_used(seen)], seen, part.whole])
+                keys.append((key, part))
+                if key not in self._known and key not in asked:
+                    asked.append(key)
+                    launches.append(seen)
+            if launches:
+                missing.append({"kernels": kernels, "launches": launches, "whole": part.whole})
         if missing:
-            fault = self._compile(source, kernels, missing)
-            for key in distinct:
-                self._known.setdefault(key, fault)
-            while len(self._known) > _KEPT_ANSWERS:
-                self._known.popitem(last=False)
-        return next((fault for key in distinct if (fault := self._known.get(key)) is not None), None)
+            place, fault = self._compile(source, missing)
+            self._known |= dict.fromkeys(asked[:place])
+            if fault is not None:
+                self._known[asked[min(place, len(asked) - 1)]] = fault
+        for key, part in keys:
+            if (known := self._known.get(key)) is not None:
+                return part.where + known[0], known[1]
+        while len(self._known) > _KEPT_ANSWERS:
+            self._known.popitem(last=False)
+        return None
 
-    def _compile(
-        self, source: str, kernels: list[dict[str, Any]], launches: list[dict[str, Any]]
-    ) -> tuple[str, int] | None:
+    def _compile(self, source: str, parts: list[dict[str, Any]]) -> tuple[int, tuple[str, int] | None]:
+        """How many launches compile, one after the other, and what is wrong with the next."""
         with converse_caged(
             self._compilers,
             "compile",
@@ -91,27 +101,26 @@ class CompileGate:
             request = {
                 "filename": CANDIDATE_FILE,
                 "source": source,
-                "kernels": kernels,
-                "launches": launches,
                 "gpu": self._gpu,
+                "parts": parts,
             }
             answer = talk.ask(request, (Compiled, NotCompiled, CompilerFault))
         match answer:
             case Died():
-                return f"the compiler gave up: {answer.reason}", 0
+                return 0, (f"the compiler gave up: {answer.reason}", 0)
             case Answer(claim=CompilerFault() as fault):
                 raise compiler_unavailable(fault)
             case Answer(claim=NotCompiled() as refused):
-                return refused.failed, refused.line
-        return None
+                return refused.place, (refused.failed, refused.line)
+        return sum(len(part["launches"]) for part in parts), None
 
 
-def refuse_grids(case: Case, launches: Sequence[Launch], where: str = "") -> None:
+def refuse_grids(case: Case, part: Part) -> None:
     """A launch on a grid that no GPU takes fails when it happens."""
-    for launch in launches:
+    for launch in part.launches:
         fault = grid_fault(launch.grid)
         if fault is not None:
-            case.fail(Verdict.CRASHED, where + fault)
+            case.fail(Verdict.CRASHED, part.where + fault)
             return
 
 
@@ -136,8 +145,19 @@ def _free_parameters(source: str, kernels: Sequence[Kernel]) -> list[frozenset[s
 
 def _num_used(launch: dict[str, Any]) -> int:
     """How many of the kernels a launch needs: each uses only earlier ones, and some are arguments."""
-    arguments = [value.get("jit") for value in launch["args"].values() if isinstance(value, dict)]
-    return 1 + max([launch["launch"], *(number for number in arguments if isinstance(number, int))])
+    return 1 + max([launch["launch"], *_functions_in(list(launch["args"].values()))])
+
+
+def _functions_in(values: list[Any]) -> list[int]:
+    """The numbers of JIT functions among arguments."""
+    found: list[int] = []
+    for value in values:
+        match value:
+            case {"jit": int(number)}:
+                found.append(number)
+            case {"l": [*items]}:
+                found.extend(_functions_in(items))
+    return found
 
 
 def _without_values(launch: Launch, free: frozenset[str]) -> dict[str, Any]:

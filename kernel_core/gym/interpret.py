@@ -1,10 +1,10 @@
 """Make Triton's interpreter quick and complete enough to judge with. Done once, before any fork.
 
 Quick: the interpreter patches `triton.language` anew for every call of a device function, which is half
-its time; here it is patched once. Complete: `libdevice` functions, which the interpreter lacks, are given
-NumPy bodies; kernels may close over constants and call the language by any name; and an autotuner takes
-its first configuration, because timings of an interpreter would say nothing about a GPU. And programs of a
-grid run in an order that no kernel may rely on.
+its time; here it is patched once, and types are looked up once. Complete: `libdevice` functions, which the
+interpreter lacks, are given NumPy bodies; kernels may close over constants and call the language by any name;
+and an autotuner takes its first configuration, because timings of an interpreter would say nothing about a
+GPU. And programs of a grid run in an order that no kernel may rely on.
 """
 
 from __future__ import annotations
@@ -113,6 +113,7 @@ def prepare_interpreter() -> None:
     interpreter._patch_lang(FunctionType(visible.__code__, scope))
     permanent = _Permanent()
     interpreter._patch_lang = lambda function: permanent
+    _look_types_up_once()
     # NumPy from 2.4 on refuses what Triton before 3.7 does here: int() of an array of one dimension.
     tl.core.tensor.__index__ = lambda self: int(self.handle.data.squeeze())
     for module in (generic_libdevice, cuda_libdevice):
@@ -127,6 +128,22 @@ def prepare_interpreter() -> None:
     _mix_programs()
     compute_bfloat16()
     Autotuner.do_bench = property(lambda self: lambda call, quantiles: [0.0, 0.0, 0.0])
+
+
+def _look_types_up_once() -> None:
+    """Asked several times an operation, the interpreter makes a table of all types each time."""
+    original = interpreter._get_np_dtype
+    pointer, known = np.dtype(np.uint64), {}
+
+    def get_np_dtype(kind: Any) -> Any:
+        scalar = kind.scalar
+        if scalar.is_ptr():
+            return pointer
+        if scalar.name not in known:
+            known[scalar.name] = original(scalar)
+        return known[scalar.name]
+
+    interpreter._get_np_dtype = get_np_dtype
 
 
 def _mix_programs() -> None:

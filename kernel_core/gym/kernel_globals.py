@@ -18,6 +18,8 @@ JitFunction: TypeAlias = InterpretedFunction | JITFunction
 """A kernel on the CPU, where Triton interprets it, or on a GPU."""
 
 
+DTYPES = {str(value): value for value in vars(tl).values() if isinstance(value, tl.dtype)}
+"""Triton's types by what `str` says of each, which is not the name that it has in the language."""
 _under_way: set[Any] = set()
 """Functions whose names are being described; one that comes back to itself is left out."""
 
@@ -72,7 +74,7 @@ def _reference(value: Any, describe: Callable[[JitFunction], int]) -> Any:
     if isinstance(value, tuple | list):
         return {"tuple": [_reference(item, describe) for item in value]}
     if isinstance(value, tl.dtype):
-        return {"member": ["triton.language", str(value)]}
+        return {"tl": str(value)}
     function = value.fn if isinstance(value, JitFunction | ConstexprFunction) else value
     home, member = getattr(function, "__module__", None), getattr(function, "__name__", None)
     if isinstance(home, str) and isinstance(member, str) and home.startswith("triton."):

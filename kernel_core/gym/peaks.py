@@ -14,6 +14,8 @@ class Gpu:
     num_processors: int
     processor_bytes_per_s: float
     """What one multiprocessor can load."""
+    memory_bytes: int
+    l2_bytes: int
     launch_ms: float = 0.004
     l2_over_dram: float = 2.5
     """L2 bandwidth over that of DRAM, as microbenchmarks of Hopper and Ampere find it."""
@@ -44,9 +46,10 @@ _HOPPER = {
     "half": 740e12,
     "float64": 50e12,
 }
+_GB, _MB = 10**9, 1 << 20
 GPUS = {
-    "H200": Gpu(4.3e12, _HOPPER, 132, 127e9),
-    "H100": Gpu(3.0e12, _HOPPER, 132, 127e9),
+    "H200": Gpu(4.3e12, _HOPPER, 132, 127e9, 141 * _GB, 50 * _MB),
+    "H100": Gpu(3.0e12, _HOPPER, 132, 127e9, 80 * _GB, 50 * _MB),
     "A100": Gpu(
         1.8e12,
         {
@@ -60,6 +63,8 @@ GPUS = {
         },
         108,
         90e9,
+        80 * _GB,
+        40 * _MB,
     ),
     "L4": Gpu(
         0.27e12,
@@ -74,5 +79,7 @@ GPUS = {
         },
         58,
         130e9,
+        24 * _GB,
+        48 * _MB,
     ),
 }

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import triton.language as tl
 
+from kernel_core.gym import kernel_globals
 from kernel_core.gym.arena import DTYPES, Slot
 from kernel_core.gym.codec import Decode, decode
 from kernel_core.gym.conduct import Conduct
@@ -30,11 +30,14 @@ _POISON = 0x7F
 
 
 def argument(value: Any, kernels: list[Any], tensor: Decode) -> Any:
-    """A launch argument from a trace."""
-    if isinstance(value, dict) and "jit" in value:
-        return kernels[value["jit"]]
-    if isinstance(value, dict) and "tl" in value:
-        return getattr(tl, value["tl"])
+    """A launch argument from a trace. Triton takes no lists, and what was one is a tuple."""
+    match value:
+        case {"jit": int(number)}:
+            return kernels[number]
+        case {"tl": str(name)}:
+            return kernel_globals.DTYPES[name]
+        case {"l": [*items]}:
+            return tuple(argument(item, kernels, tensor) for item in items)
     return decode(value, tensor)
 
 

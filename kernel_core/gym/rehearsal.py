@@ -24,6 +24,7 @@ from kernel_core.gym.codec import encode
 from kernel_core.gym.dispatch import LightDispatchMode
 from kernel_core.gym.kernel_globals import JitFunction, describe_globals
 from kernel_core.gym.runner import CANDIDATE_FILE, describe_error, import_candidate, place, unpack
+from kernel_core.gym.stand_in import StandIn
 from kernel_core.gym.target import answer_for
 from kernel_core.gym.work import OperatorCounter
 
@@ -46,12 +47,14 @@ def rehearse(channel: socket.socket, cage: dict[str, Any]) -> None:
     launches = _Launches()
     _write_launches_down(launches)
     passes = []
+    told = StandIn(_DEVICE, cage["gpu"], path)
     try:
-        module = import_candidate(header["source"], path)
+        with told:
+            module = import_candidate(header["source"], path)
         for size in header["sizes"]:
             launches.begin()
             arguments, inputs = (unpack(size[part], _Nothing()) for part in ("arguments", "inputs"))
-            with torch.device(_DEVICE), torch.no_grad():
+            with torch.device(_DEVICE), torch.no_grad(), told:
                 model = module.ModelNew(*arguments)
                 if isinstance(model, torch.nn.Module):
                     model = place(model, _DEVICE, header["precision"])
@@ -117,6 +120,8 @@ class _Launches:
             return {"tl": str(value)}
         if isinstance(value, JitFunction):
             return {"jit": self._describe(value)}
+        if isinstance(value, list | tuple):
+            return {"l": [self._argument(item) for item in value]}
         return encode(value, lambda one: [0, dtype_name(one.dtype), one.storage_offset(), [], []])
 
     def _describe(self, function: JitFunction) -> int:

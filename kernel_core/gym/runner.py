@@ -26,6 +26,7 @@ from kernel_core.gym.arena import Slot, arena_kind, lay_out
 from kernel_core.gym.clock import time_calls
 from kernel_core.gym.device_memory import DeviceArena
 from kernel_core.gym.extensions import Built, Extensions, NvccError, line_in
+from kernel_core.gym.stand_in import StandIn
 from kernel_core.gym.structure import describe_leaf, flatten
 from kernel_core.gym.target import answer_for
 
@@ -49,8 +50,10 @@ def run(channel: socket.socket, cage: dict[str, Any]) -> None:
     path = Path.cwd() / CANDIDATE_FILE
     source = load.header["source"]
     path.write_text(source, encoding="utf-8")
+    told: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
     if device == "cpu":
         answer_for(cage["gpu"])
+        told = StandIn(device, cage["gpu"], path)
     watched = _watch(may_compile=device == "cuda")
     launches: list[dict[str, Any]] = []
     gate = _Gate(channel) if device == "cuda" else None
@@ -67,13 +70,14 @@ def run(channel: socket.socket, cage: dict[str, Any]) -> None:
     state = {name: values.pop() for name in reversed(load.header["state"])}
     stage = "import"
     try:
-        module = import_candidate(source, path)
-        stage = "construct"
-        if gate is not None:
-            gate.pass_through()
-        torch.manual_seed(CONSTRUCTION_SEED)
-        with torch.device(device):
-            model = module.ModelNew(*values)
+        with told:
+            module = import_candidate(source, path)
+            stage = "construct"
+            if gate is not None:
+                gate.pass_through()
+            torch.manual_seed(CONSTRUCTION_SEED)
+            with torch.device(device):
+                model = module.ModelNew(*values)
         if isinstance(model, torch.nn.Module):
             model = place(model, device, load.header["precision"])
         unmatched = _copy_state(model, state)
@@ -101,7 +105,7 @@ def run(channel: socket.socket, cage: dict[str, Any]) -> None:
             with recorder.paused(), extensions.unwatched():
                 wire.send(channel, _time(model, request.header["calls"], arena, path))
         else:
-            answer, blob, taken = _run_trial(model, request, recorder, launches, path, watched, arena)
+            answer, blob, taken = _run_trial(model, request, recorder, launches, path, watched, arena, told)
             if gate is not None:
                 gate.close()
             wire.send(channel, answer, blob, () if taken is None else (taken.descriptor,))
@@ -176,6 +180,7 @@ def _run_trial(
     path: Path,
     watched: list[str],
     arena: Any,
+    told: contextlib.AbstractContextManager[Any],
 ) -> tuple[dict[str, Any], bytes, DeviceArena | None]:
     header = trial.header
     inputs = unpack(header["inputs"], arena)
@@ -183,7 +188,7 @@ def _run_trial(
     recorder.begin([value for value in inputs if isinstance(value, torch.Tensor)])
     answer: dict[str, Any] = {"kernels": recorder.kernels, "launches": launches, "watched": watched}
     try:
-        with torch.no_grad(), recorder:
+        with torch.no_grad(), recorder, told:
             output = model(*inputs)
         nesting, leaves = flatten(output)
         _check_booleans(leaves)

@@ -9,7 +9,8 @@ import pytest
 import triton.language as tl
 from triton.runtime.jit import JITFunction
 
-from kernel_core.gym.kernels import KernelRefused, build_kernels
+from kernel_core.gym.kernel_check import KernelRefused
+from kernel_core.gym.kernels import build_kernels
 
 HEAD = "import triton\nimport triton.language as tl\n\n"
 GLOBALS = {"tl": {"module": "triton.language"}, "triton": {"module": "triton"}}

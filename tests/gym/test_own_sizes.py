@@ -124,7 +124,7 @@ def test_who_chooses_a_kernel_by_size_is_told_that_one_was_not_judged(
 @pytest.mark.parametrize(
     "choice",
     [
-        "kernel = relu if not x.is_meta else relu_of_many",
+        "kernel = relu if x.untyped_storage().device.type == 'cpu' else relu_of_many",
         "assert n < 10**6; kernel = relu",
     ],
 )
@@ -242,3 +242,65 @@ def test_a_small_part_or_a_usual_one_may_be_the_librarys(works: list[Work], expe
 )
 def test_grids_that_no_gpu_takes_are_refused(grid: tuple[int, ...], is_refused: bool) -> None:
     assert (grid_fault(grid) is not None) == is_refused
+
+
+_PRODUCT = """
+K = OWN
+
+class Model(nn.Module):
+    def forward(self, a, b):
+        return a @ b
+
+def get_inputs():
+    return [torch.randn(16, K), torch.randn(K, 64)]
+
+def get_init_inputs():
+    return []
+"""
+_PRODUCTS = """
+@triton.jit
+def in_one_block(a_ptr, b_ptr, c_ptr, K: tl.constexpr, N: tl.constexpr):
+    rows, inner, columns = tl.arange(0, 16), tl.arange(0, K), tl.arange(0, N)
+    a = tl.load(a_ptr + rows[:, None] * K + inner[None, :])
+    b = tl.load(b_ptr + inner[:, None] * N + columns[None, :])
+    tl.store(c_ptr + rows[:, None] * N + columns[None, :], tl.dot(a, b))
+
+
+@triton.jit
+def in_steps(a_ptr, b_ptr, c_ptr, K, N: tl.constexpr):
+    rows, columns = tl.arange(0, 16), tl.arange(0, N)
+    c = tl.zeros((16, N), dtype=tl.float32)
+    for start in range(0, K, 16):
+        inner = start + tl.arange(0, 16)
+        a = tl.load(a_ptr + rows[:, None] * K + inner[None, :])
+        b = tl.load(b_ptr + inner[:, None] * N + columns[None, :])
+        c += tl.dot(a, b)
+    tl.store(c_ptr + rows[:, None] * N + columns[None, :], c)
+
+
+class ModelNew(nn.Module):
+    def forward(self, a, b):
+        out = torch.empty(16, 64)
+        kernel = CHOICE
+        kernel[(1,)](a, b, out, a.shape[1], 64)
+        return out
+"""
+
+
+@pytest.mark.parametrize(
+    ("too_large_at", "own_size", "where"),
+    [
+        ("run", 2048, "did not compile: line 8: a program takes"),
+        ("own", 1024, "at the problem's own sizes: a program takes"),
+    ],
+)
+def test_a_kernel_is_compiled_for_the_sizes_at_which_it_is_launched(
+    judge_text: Callable[..., Evaluation], too_large_at: str, own_size: int, where: str
+) -> None:
+    """320 KB of shared memory are more than an H200 has for a program, whatever other kernel is launched at
+    the other sizes."""
+    sign = "<" if too_large_at == "run" else ">="
+    text = _PRODUCTS.replace("CHOICE", f"in_one_block if a.shape[1] {sign} {own_size} else in_steps")
+    evaluation = judge_text(_PRODUCT.replace("OWN", f"{own_size}"), text, K=own_size // 2)
+    assert evaluation.verdict is Verdict.NOT_COMPILED, evaluation.feedback
+    assert where in evaluation.feedback

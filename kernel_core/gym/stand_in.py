@@ -1,0 +1,128 @@
+"""Host code that asks for a GPU, where there is none.
+
+Most kernels that are published assert `x.is_cuda`, allocate on `"cuda"` or ask how many multiprocessors there
+are. On a CPU they are told what the GPU that times are predicted for would tell them, and what they put there
+lies in this machine's memory. All of this happens in the candidate's own process and decides nothing: what is
+recorded and replayed lies below, where each tensor is where it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._device import DeviceContext
+
+from kernel_core.gym.target import Properties, properties_of
+
+_CUDA = re.compile(r"cuda(:\d+)?")
+_ASKED = {"is_cuda": True, "is_cpu": False, "is_meta": False, "device": torch.device("cuda", 0)}
+_TOLD = {getattr(torch.Tensor, name).__get__: answer for name, answer in _ASKED.items()}
+_TOLD[torch.Tensor.get_device] = 0
+_GIVE_THEMSELVES = {torch.Tensor.cuda, torch.Tensor.pin_memory}
+
+
+class StandIn(TorchFunctionMode):
+    """While active, tensors of the candidate's say that they are on a GPU, and lie on `device`."""
+
+    def __init__(self, device: str, gpu: str, candidate: Path) -> None:
+        super().__init__()
+        self._device = torch.device(device)
+        self._file = str(candidate)
+        _stand_in_for_cuda(properties_of(gpu))
+        _enter_devices_that_there_are(self._there)
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if function in _TOLD and sys._getframe(1).f_code.co_filename == self._file:
+            return _TOLD[function]
+        if function in _GIVE_THEMSELVES:
+            return args[0]
+        if isinstance(kwargs.get("device"), int):
+            kwargs = {**kwargs, "device": self._device}
+        there = {key: self._there(value) for key, value in kwargs.items()}
+        return function(*(self._there(value) for value in args), **there)
+
+    def _there(self, value: Any) -> Any:
+        """A device that there is, in the place of the one GPU."""
+        if isinstance(value, str) and _CUDA.fullmatch(value):
+            value = torch.device(value)
+        if not isinstance(value, torch.device) or value.type != "cuda":
+            return value
+        if value.index:
+            raise RuntimeError(f"CUDA error: invalid device ordinal: {value}, and there is one GPU")
+        return self._device
+
+
+def _enter_devices_that_there_are(there: Any) -> None:
+    """`with torch.device("cuda")` and `torch.set_default_device` work below every mode of a candidate's."""
+    kind: Any = DeviceContext
+    original = kind.__init__
+
+    def enter(self: Any, device: Any) -> None:
+        original(self, there(torch.device(device)))
+
+    kind.__init__ = enter
+
+
+class _Event(contextlib.nullcontext[None]):
+    """Of a GPU that does everything in order, at once."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        super().__init__()
+
+    def record(self, *_: Any) -> None:
+        """Nothing is under way."""
+
+    wait = synchronize = record
+
+    def query(self) -> bool:
+        """Whether it is done."""
+        return True
+
+    def elapsed_time(self, _: Any) -> float:
+        """Milliseconds: nothing is timed here."""
+        return 0.0
+
+
+class _Stream(_Event):
+    """The only order there is, by whatever name."""
+
+    cuda_stream = 0
+    wait_stream = wait_event = _Event.record
+
+    def record_event(self, event: Any = None) -> Any:
+        """One that has happened."""
+        return event or _Event()
+
+
+def _stand_in_for_cuda(known: Properties) -> None:
+    answers = {
+        "is_available": True,
+        "is_initialized": True,
+        "is_bf16_supported": True,
+        "device_count": 1,
+        "current_device": 0,
+        "get_device_name": known.name,
+        "get_device_capability": (known.major, known.minor),
+        "get_device_properties": known,
+        "mem_get_info": (known.total_memory, known.total_memory),
+        **dict.fromkeys(("init", "synchronize", "set_device", "empty_cache", "set_stream")),
+    }
+    for name, answer in answers.items():
+        setattr(torch.cuda, name, _always(answer))
+    stands_for = dict.fromkeys(("Event",), _Event) | dict.fromkeys(
+        ("Stream", "stream", "current_stream", "default_stream", "device", "device_of"), _Stream
+    )
+    for name, kind in stands_for.items():
+        setattr(torch.cuda, name, kind)
+    torch.Tensor.record_stream = _always(None)  # type: ignore[method-assign]
+
+
+def _always(answer: Any) -> Any:
+    return lambda *_, **__: answer
