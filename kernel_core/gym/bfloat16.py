@@ -2,6 +2,7 @@
 
 NumPy has no bfloat16, so the interpreter loads, stores and converts these values, but would add, compare or
 reduce their bits as integers. Here every computation widens them to float32, and rounds its result once.
+Casts to bfloat16 round to the nearest, as on a GPU; the interpreter would cut off.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
 import triton.language as tl
 from triton.runtime import interpreter
 
@@ -18,11 +20,24 @@ _COMPUTING = ("binary_op", "unary_op", "ternary_op", "create_fma", "create_dot",
 
 def compute_bfloat16() -> None:
     """Patch the interpreter of this process for good."""
-    builder = interpreter.InterpreterBuilder
+    builder: Any = interpreter.InterpreterBuilder
+    builder.cast_impl = _rounded(builder.cast_impl)
     for name in _COMPUTING:
         setattr(builder, name, _widened(getattr(builder, name)))
     reduction = interpreter.ReduceScanOpInterface
     reduction.apply = _reduced_wide(reduction.apply)
+
+
+def _rounded(cast: Callable[..., Any]) -> Callable[..., Any]:
+    def cast_impl(self: Any, source: Any, kind: Any) -> Any:
+        is_number = source.dtype.scalar != tl.bfloat16 and not source.dtype.scalar.is_ptr()
+        if not is_number or kind.scalar != tl.bfloat16:
+            return cast(self, source, kind)
+        numbers = torch.from_numpy(np.ascontiguousarray(source.data))
+        bits = numbers.to(torch.bfloat16).view(torch.int16).numpy().view(np.uint16)
+        return interpreter.TensorHandle(bits.reshape(source.data.shape), kind.scalar)
+
+    return cast_impl
 
 
 def _widened(method: Callable[..., Any]) -> Callable[..., Any]:

@@ -165,6 +165,8 @@ class Recorder(LightDispatchMode):
         def recording_grid(values: Any) -> tuple[int, ...]:
             sizes = grid(values) if callable(grid) else grid
             sizes = (sizes,) if isinstance(sizes, int) else tuple(int(size) for size in sizes)
+            if not 1 <= len(sizes) <= 3:
+                raise ValueError(f"a grid has one to three dimensions, and this one {len(sizes)}: {sizes}")
             self.before_work()
             self._now_or_in_graph(lambda: self._record_launch(function, bound, sizes, options))
             return sizes

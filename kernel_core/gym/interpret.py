@@ -2,9 +2,9 @@
 
 Quick: the interpreter patches `triton.language` anew for every call of a device function, which is half
 its time; here it is patched once, and types are looked up once. Complete: `libdevice` functions, which the
-interpreter lacks, are given NumPy bodies; kernels may close over constants and call the language by any name;
-and an autotuner takes its first configuration, because timings of an interpreter would say nothing about a
-GPU. And programs of a grid run in an order that no kernel may rely on.
+interpreter lacks, are given NumPy bodies; conditions stay conditions; kernels may close over constants and
+call the language by any name; and an autotuner takes its first configuration, because timings of an
+interpreter would say nothing about a GPU. And programs of a grid run in an order that no kernel may rely on.
 """
 
 from __future__ import annotations
@@ -114,6 +114,7 @@ def prepare_interpreter() -> None:
     permanent = _Permanent()
     interpreter._patch_lang = lambda function: permanent
     _look_types_up_once()
+    _spread_conditions()
     # NumPy from 2.4 on refuses what Triton before 3.7 does here: int() of an array of one dimension.
     tl.core.tensor.__index__ = lambda self: int(self.handle.data.squeeze())
     for module in (generic_libdevice, cuda_libdevice):
@@ -144,6 +145,21 @@ def _look_types_up_once() -> None:
         return known[scalar.name]
 
     interpreter._get_np_dtype = get_np_dtype
+
+
+def _spread_conditions() -> None:
+    """A comparison of numbers stays a condition where it is spread over a block, and the other way round: the
+    interpreter makes it a number of their type, which no load takes for a mask."""
+    builder: Any = interpreter.InterpreterBuilder
+    splat = builder.create_splat
+
+    def create_splat(self: Any, kind: Any, value: Any) -> Any:
+        return splat(self, kind, interpreter.TensorHandle(value.data, kind.scalar))
+
+    def create_unsplat(self: Any, block: Any) -> Any:
+        return interpreter.TensorHandle(block.data.reshape(-1)[:1], block.dtype.scalar)
+
+    builder.create_splat, builder.create_unsplat = create_splat, create_unsplat
 
 
 def _mix_programs() -> None:

@@ -32,7 +32,7 @@ from kernel_core.gym.guard import inspect_source
 from kernel_core.gym.protocol import JudgeRequest
 from kernel_core.gym.recorded import Recorded, close_all
 from kernel_core.gym.reference import Reference, Trial, derive_seed, reference_key
-from kernel_core.gym.runs import Answer, Conversation, Died
+from kernel_core.gym.runs import NO_ANSWER, Answer, Conversation, Died
 from kernel_core.gym.witness import Unseen
 from kernel_core.records import Evaluation, NoCandidate, Verdict
 
@@ -144,7 +144,7 @@ class Judge:
             launch.launch >= len(claim.kernels) for launch in claim.launches
         ):
             close_all(answer.descriptors)
-            _fail_dead(case, Died(timed_out=False, reason="it wrote to a channel that is not its own"))
+            _fail_dead(case, Died(timed_out=False, reason=NO_ANSWER))
             return False
         case.kernels, case.launches = claim.kernels, claim.launches
         if case.trials_passed == 0:

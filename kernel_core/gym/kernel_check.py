@@ -137,7 +137,7 @@ def _check_chain(node: ast.Attribute, local: set[str], names: dict[str, Any], li
         if node.attr not in _VALUE_ATTRIBUTES:
             raise KernelRefused(line, f"unsupported in a kernel: attribute {node.attr}")
         return
-    value = names[root.id]
+    value, passed = names[root.id], root.id
     if value is math:
         return
     for part in reversed(parts):
@@ -145,10 +145,10 @@ def _check_chain(node: ast.Attribute, local: set[str], names: dict[str, Any], li
             raise KernelRefused(line, f"unsupported in a kernel: triton.{part}")
         inside = getattr(value, part, None)
         if inside is None:
-            raise KernelRefused(line, f"{root.id} has no attribute '{part}'")
+            raise KernelRefused(line, f"{passed} has no attribute '{part}'")
         if value is not triton and not _belongs_to_triton(inside):
             raise KernelRefused(line, f"unsupported in a kernel: {ast.unparse(node)}")
-        value = inside
+        value, passed = inside, f"{passed}.{part}"
 
 
 def member_of_triton(parent: Any, name: str, line: int) -> Any:

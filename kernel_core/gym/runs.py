@@ -21,6 +21,8 @@ from kernel_core.gym.delivery import Delivery
 from kernel_core.gym.limits import FILE_BYTES, Cage
 from kernel_core.gym.zygote import Caged, Ended, Zygote
 
+NO_ANSWER = "its process gave no answer that can be understood"
+"""Why a child counts as dead that says something else than what it was asked."""
 _log = logging.getLogger(__name__)
 _MAX_ANSWER_BYTES = 16 << 20
 _FIRST_USER_ID = 1_900_000_000
@@ -138,7 +140,7 @@ class Conversation:
             except wire.ChannelTimeout:
                 return Died(timed_out=True, reason=f"no result within {self._deadline_s:g} s")
             except wire.ChannelGarbage:
-                return Died(timed_out=False, reason="it wrote to a channel that is not its own")
+                return Died(timed_out=False, reason=NO_ANSWER)
             except wire.ChannelClosed:
                 return self._post_mortem()
 

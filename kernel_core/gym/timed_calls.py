@@ -25,7 +25,7 @@ from kernel_core.gym.delivery import fill, pack, settle_device
 from kernel_core.gym.device_memory import DeviceArena
 from kernel_core.gym.problem_module import own_seeds
 from kernel_core.gym.reference import Expected, Reference, Trial
-from kernel_core.gym.runs import Answer, Conversation, Died
+from kernel_core.gym.runs import NO_ANSWER, Answer, Conversation, Died
 from kernel_core.gym.structure import Fingerprint, fingerprint
 from kernel_core.gym.turns import Drawn
 
@@ -170,7 +170,7 @@ class _Rounds:
         if isinstance(answer.claim, Failure):
             return answer.claim
         if not isinstance(answer.claim, Timed) or len(answer.claim.times_ms) != count:
-            return Died(timed_out=False, reason="it wrote to a channel that is not its own")
+            return Died(timed_out=False, reason=NO_ANSWER)
         self.times_ms += answer.claim.times_ms
         self.wall_ms += wall_ms
         return None

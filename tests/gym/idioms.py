@@ -1,0 +1,115 @@
+"""What kernels commonly say, interpreted as in a runner, beside torch's answer; prints what differs.
+
+Run in a process of its own, which has Triton's interpreter: `TRITON_INTERPRET=1 python idioms.py FOLDER`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import torch
+
+from kernel_core.gym.interpret import prepare_interpreter
+from kernel_core.gym.meter import Meter, install
+
+N, BLOCK = 50, 64
+HEAD = """
+import triton
+import triton.language as tl
+from triton.language.extra import libdevice
+
+@triton.jit
+def kernel(x_ptr, y_ptr, out_ptr, N, s, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    m = i < N
+    x = tl.load(x_ptr + i, mask=m, other=0.0)
+    y = tl.load(y_ptr + i, mask=m, other=0.0)
+"""
+# What a kernel computes of x, y, the places i below N, the mask m and a number s; and the same in torch.
+IDIOMS = {
+    # Numbers as conditions, spread over a block or not.
+    "tl.load(x_ptr + i, mask=m & (N > 1), other=0.0)": "x",
+    "tl.load(x_ptr + i, mask=(N > 1) & m, other=0.0)": "x",
+    "x + tl.load(y_ptr + N - 1, mask=N > 1, other=0.0)": "x + y[-1]",
+    "tl.where(m & (s < 1), x, y)": "x",
+    "tl.where((N > 1) and (s < 1), x, y)": "x",
+    "tl.where(s > 0.9, x, y)": "y",
+    "x if N > 3 else y": "x",
+    # Conditions as numbers.
+    "x * m.to(tl.float32) + (x > y)": "x + (x > y)",
+    "x + tl.sum((x > 0).to(tl.int32), axis=0)": "x + (x > 0).sum()",
+    "x * tl.where(x > 0, 1, 0)": "x.relu()",
+    # Casts.
+    "x.to(tl.float16).to(tl.float32)": "x.half().float()",
+    "x.to(tl.bfloat16).to(tl.float32)": "x.bfloat16().float()",
+    "x.to(tl.float64).to(tl.bfloat16).to(tl.float32)": "x.bfloat16().float()",
+    "x.to(tl.float16).to(tl.bfloat16).to(tl.float32)": "x.half().bfloat16().float()",
+    "x.to(tl.bfloat16).to(tl.int32).to(tl.float32)": "x.bfloat16().int().float()",
+    "(100 * i + 1).to(tl.bfloat16).to(tl.float32)": "(100 * i + 1).bfloat16().float()",
+    "(x > 0).to(tl.bfloat16).to(tl.float32)": "(x > 0).float()",
+    "x.to(tl.int32).to(tl.float32)": "x.int().float()",
+    "(x.to(tl.int32, bitcast=True) & 0x7FFFFFFF).to(tl.float32, bitcast=True)": "x.abs()",
+    # Half precision.
+    "(x.to(tl.float16) * y.to(tl.float16)).to(tl.float32)": "(x.half() * y.half()).float()",
+    "(x.to(tl.bfloat16) + y.to(tl.bfloat16)).to(tl.float32)": "(x.bfloat16() + y.bfloat16()).float()",
+    "(x.to(tl.bfloat16) * s).to(tl.float32)": "(x.bfloat16() * s).float()",
+    "tl.maximum(x.to(tl.bfloat16), 0.0).to(tl.float32)": "x.bfloat16().relu().float()",
+    # Functions.
+    "tl.sigmoid(x) + tl.erf(y) + tl.exp2(x) + tl.log2(tl.abs(y) + 1)": (
+        "x.sigmoid() + y.erf() + x.exp2() + (y.abs() + 1).log2()"
+    ),
+    "libdevice.tanh(x) + libdevice.pow(tl.abs(y), s)": "x.tanh() + y.abs() ** 0.5",
+    "libdevice.log1p(tl.exp(x))": "torch.nn.functional.softplus(x)",
+    "tl.extra.cuda.libdevice.tanh(x)": "x.tanh()",
+    "tl.where(libdevice.isnan(x), 0.0, tl.clamp(x, -s, s))": "x.clamp(-0.5, 0.5)",
+    "tl.fma(x, y, x) + tl.div_rn(x, tl.abs(y) + 1)": "x * y + x + x / (y.abs() + 1)",
+    "(i % 7 + i // 7 + (i & 3) + (i << 1) + (i ^ 5)).to(tl.float32)": (
+        "(i % 7 + i // 7 + (i & 3) + (i << 1) + (i ^ 5)).float()"
+    ),
+    # Reductions, scans and moves.
+    "x - tl.max(tl.where(m, x, -float('inf')), axis=0)": "x - x.max()",
+    "x * 0 + tl.argmax(tl.where(m, x, -1e9), axis=0)": "x * 0 + x.argmax()",
+    "tl.softmax(tl.where(m, x, -float('inf')))": "x.softmax(0)",
+    "tl.cumsum(x, axis=0)": "x.cumsum(0)",
+    "tl.cumprod(tl.where(m, x, 1.0), axis=0)": "x.cumprod(0)",
+    "tl.sort(tl.where(m, x, float('inf')))": "x.sort().values",
+    "tl.gather(x, tl.where(m, N - 1 - i, 0), 0)": "x.flip(0)",
+    "x * 0 + tl.sum(tl.interleave(x, y))": "x * 0 + x.sum() + y.sum()",
+    "x * 0 + tl.sum(tl.histogram(tl.where(m, i % 4, 3), 4))": "x * 0 + 64",
+    "tl.sum(tl.where((i[:, None] == i[None, :]) & m[None, :], x[None, :], 0.0), axis=1)": "x",
+    "tl.trans(tl.reshape(tl.trans(tl.reshape(x, [8, 8])), [8, 8])).reshape([BLOCK])": "x",
+}
+
+
+def main() -> None:
+    """One line for each that differs, and one at the end."""
+    folder = Path(sys.argv[1])
+    prepare_interpreter()
+    meter = Meter()
+    install(meter)
+    torch.manual_seed(0)
+    x, y, i = torch.randn(N), torch.randn(N), torch.arange(N)
+    for number, (idiom, answer) in enumerate(IDIOMS.items()):
+        file = folder / f"idiom_{number}.py"
+        file.write_text(f"{HEAD}    r = {idiom}\n    tl.store(out_ptr + i, r, mask=m)\n")
+        specification = importlib.util.spec_from_file_location(file.stem, file)
+        assert specification is not None and specification.loader is not None
+        module = importlib.util.module_from_spec(specification)
+        out = torch.full((N,), float("nan"))
+        meter.begin([tensor.untyped_storage() for tensor in (x, y, out)])
+        try:
+            specification.loader.exec_module(module)
+            module.kernel[(1,)](x, y, out, N, 0.5, BLOCK=BLOCK)
+        except Exception as error:
+            print(f"{idiom}: {type(error).__name__}: {error}")
+            continue
+        wanted = eval(answer, {"torch": torch, "x": x, "y": y, "i": i, "s": 0.5})
+        if not torch.allclose(out, wanted, rtol=1e-5, atol=1e-5):
+            print(f"{idiom}: differs by {(out - wanted).abs().max()}")
+    print(f"{len(IDIOMS)} idioms")
+
+
+if __name__ == "__main__":
+    main()
