@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-import triton.language as tl
 
 from kernel_core.gym.arena import dtype_name
 from kernel_core.gym.codec import NotEncodable, encode
 from kernel_core.gym.dispatch import LightDispatchMode
 from kernel_core.gym.kernel_globals import JitFunction, describe_globals
+from kernel_core.gym.launch_arguments import encode_argument, sizes_of
 from kernel_core.gym.native_launch import find_addresses
 from kernel_core.gym.operators import leaves_unwritten, tensors_in
 
@@ -163,10 +163,7 @@ class Recorder(LightDispatchMode):
         }
 
         def recording_grid(values: Any) -> tuple[int, ...]:
-            sizes = grid(values) if callable(grid) else grid
-            sizes = (sizes,) if isinstance(sizes, int) else tuple(int(size) for size in sizes)
-            if not 1 <= len(sizes) <= 3:
-                raise ValueError(f"a grid has one to three dimensions, and this one {len(sizes)}: {sizes}")
+            sizes = sizes_of(grid, values)
             self.before_work()
             self._now_or_in_graph(lambda: self._record_launch(function, bound, sizes, options))
             return sizes
@@ -245,15 +242,7 @@ class Recorder(LightDispatchMode):
         )
 
     def _launch_argument(self, value: Any) -> Any:
-        if isinstance(value, tl.constexpr):
-            value = value.value
-        if isinstance(value, tl.dtype):
-            return {"tl": str(value)}
-        if isinstance(value, JitFunction):
-            return {"jit": self._describe(value)}
-        if isinstance(value, list | tuple):
-            return {"l": [self._launch_argument(item) for item in value]}
-        return encode(value, self._tensor)
+        return encode_argument(value, self._describe, lambda other: encode(other, self._tensor))
 
     def _describe(self, function: JitFunction) -> int:
         """The number of a JIT function, described by its place in the file and the names it uses."""

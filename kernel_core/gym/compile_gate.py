@@ -21,8 +21,8 @@ from triton.runtime.jit import create_function_from_signature
 
 from kernel_core.gym import wire
 from kernel_core.gym.kernel_check import KernelRefused
-from kernel_core.gym.kernel_globals import DTYPES
 from kernel_core.gym.kernels import build_kernels
+from kernel_core.gym.launch_arguments import decode_argument
 from kernel_core.gym.launch_limits import excess_of
 from kernel_core.gym.target import answer_for, target_of
 
@@ -78,7 +78,7 @@ def _compile(kernels: list[Any], launch: dict[str, Any], target: GPUTarget, *, w
     bind = create_function_from_signature(kernel.signature, kernel.params, backend)
     names_of_constants = {parameter.name for parameter in kernel.params if parameter.is_constexpr}
     args = {
-        name: _constant(value, kernels) if name in names_of_constants else _argument(value, kernels)
+        name: decode_argument(value, kernels, _number if name in names_of_constants else _argument)
         for name, value in launch["args"].items()
     }
     bound, specialisation, options = bind(**args, **launch["options"])
@@ -114,26 +114,15 @@ class _Tensor:
         return self._address
 
 
-def _argument(value: Any, kernels: list[Any]) -> Any:
+def _argument(value: Any) -> Any:
     """What stands for an argument of a launch that is no `tl.constexpr`."""
     if isinstance(value, dict) and "t" in value:
         return _Tensor(value["t"][1], value["t"][2])
-    if isinstance(value, dict) and "l" in value:
-        return tuple(_argument(item, kernels) for item in value["l"])
-    return _constant(value, kernels)
+    return _number(value)
 
 
-def _constant(value: Any, kernels: list[Any]) -> Any:
-    if isinstance(value, dict):
-        if "tl" in value:
-            return DTYPES[value["tl"]]
-        if "jit" in value:
-            return kernels[value["jit"]]
-        if "float" in value:
-            return float(value["float"])
-        if "l" in value:
-            return tuple(_constant(item, kernels) for item in value["l"])
-    return value
+def _number(value: Any) -> Any:
+    return float(value["float"]) if isinstance(value, dict) and "float" in value else value
 
 
 def _describe(error: Exception, kernels: list[Any]) -> dict[str, Any]:

@@ -61,31 +61,32 @@ class CompileGate:
     def _fault_of(self, source: str, parts: Sequence[Part]) -> tuple[str, int] | None:
         keys: list[tuple[str, Part]] = []
         missing: list[dict[str, Any]] = []
-        asked: list[str] = []
+        asked: dict[str, None] = {}
+        text = digest_of(source)
         for part in parts:
             kernels = [kernel.model_dump() for kernel in part.kernels]
             free = _free_parameters(source, part.kernels)
             launches = []
             for launch in part.launches:
                 seen = _without_values(launch, free[launch.launch])
-                key = digest_of([source, kernels[: _num_used(seen)], seen, part.whole])
+                key = digest_of([text, kernels[: _num_used(seen)], seen, part.whole])
                 keys.append((key, part))
                 if key not in self._known and key not in asked:
-                    asked.append(key)
+                    asked[key] = None
                     launches.append(seen)
             if launches:
                 missing.append({"kernels": kernels, "launches": launches, "whole": part.whole})
         if missing:
             place, fault = self._compile(source, missing)
-            self._known |= dict.fromkeys(asked[:place])
+            in_order = list(asked)
+            self._known |= dict.fromkeys(in_order[:place])
             if fault is not None:
-                self._known[asked[min(place, len(asked) - 1)]] = fault
-        for key, part in keys:
-            if (known := self._known.get(key)) is not None:
-                return part.where + known[0], known[1]
+                self._known[in_order[min(place, len(asked) - 1)]] = fault
+        faults = ((part, known) for key, part in keys if (known := self._known.get(key)) is not None)
+        found = next(faults, None)
         while len(self._known) > _KEPT_ANSWERS:
             self._known.popitem(last=False)
-        return None
+        return None if found is None else (found[0].where + found[1][0], found[1][1])
 
     def _compile(self, source: str, parts: list[dict[str, Any]]) -> tuple[int, tuple[str, int] | None]:
         """How many launches compile, one after the other, and what is wrong with the next."""

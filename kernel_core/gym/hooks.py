@@ -35,10 +35,6 @@ def install(recorder: Recorder) -> None:
 def _route(kind: Any, recorder: Recorder) -> None:
     original = kind.run
 
-    def launch(*args: Any, **kwargs: Any) -> Any:
-        with torch._C.DisableTorchFunction():  # the interpreter is told where tensors really are
-            return original(*args, **kwargs)
-
     def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
         if warmup:
             return (
@@ -47,7 +43,7 @@ def _route(kind: Any, recorder: Recorder) -> None:
                 else original(self, *args, grid=grid, warmup=True, **kwargs)
             )
         return recorder.launch(
-            self, args, grid, kwargs, lambda g: launch(self, *args, grid=g, warmup=warmup, **kwargs)
+            self, args, grid, kwargs, lambda g: original(self, *args, grid=g, warmup=warmup, **kwargs)
         )
 
     kind.run = run

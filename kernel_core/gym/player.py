@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
-from kernel_core.gym import kernel_globals
 from kernel_core.gym.arena import DTYPES, Slot
 from kernel_core.gym.codec import Decode, decode
 from kernel_core.gym.conduct import Conduct
 from kernel_core.gym.device_image import ImageKernel
 from kernel_core.gym.echo import Launch
 from kernel_core.gym.kernel_use import resources_of
+from kernel_core.gym.launch_arguments import decode_argument
 from kernel_core.gym.moving import views_in
 from kernel_core.gym.native_launch import put_addresses
 from kernel_core.gym.operators import operator_by_name, tensors_in
@@ -30,15 +30,8 @@ _POISON = 0x7F
 
 
 def argument(value: Any, kernels: list[Any], tensor: Decode) -> Any:
-    """A launch argument from a trace. Triton takes no lists, and what was one is a tuple."""
-    match value:
-        case {"jit": int(number)}:
-            return kernels[number]
-        case {"tl": str(name)}:
-            return kernel_globals.DTYPES[name]
-        case {"l": [*items]}:
-            return tuple(argument(item, kernels, tensor) for item in items)
-    return decode(value, tensor)
+    """A launch argument from a trace."""
+    return decode_argument(value, kernels, lambda other: decode(other, tensor))
 
 
 class Player:

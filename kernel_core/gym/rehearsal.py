@@ -23,6 +23,7 @@ from kernel_core.gym.capture import MAX_OPERATIONS
 from kernel_core.gym.codec import encode
 from kernel_core.gym.dispatch import LightDispatchMode
 from kernel_core.gym.kernel_globals import JitFunction, describe_globals
+from kernel_core.gym.launch_arguments import encode_argument, sizes_of
 from kernel_core.gym.runner import CANDIDATE_FILE, describe_error, import_candidate, place, unpack
 from kernel_core.gym.stand_in import StandIn
 from kernel_core.gym.target import answer_for
@@ -116,13 +117,7 @@ class _Launches:
         self.order.append(place)
 
     def _argument(self, value: Any) -> Any:
-        if isinstance(value, tl.dtype):
-            return {"tl": str(value)}
-        if isinstance(value, JitFunction):
-            return {"jit": self._describe(value)}
-        if isinstance(value, list | tuple):
-            return {"l": [self._argument(item) for item in value]}
-        return encode(value, lambda one: [0, dtype_name(one.dtype), one.storage_offset(), [], []])
+        return encode_argument(value, self._describe, lambda other: encode(other, _without_contents))
 
     def _describe(self, function: JitFunction) -> int:
         """Its number; what it uses comes before it."""
@@ -132,6 +127,10 @@ class _Launches:
             line = function.fn.__code__.co_firstlineno
             self.kernels.append({"name": function.fn.__name__, "line": line, "globals": names})
         return self._kernel_indices[function]
+
+
+def _without_contents(tensor: torch.Tensor) -> list[Any]:
+    return [0, dtype_name(tensor.dtype), tensor.storage_offset(), [], []]
 
 
 class _Nothing:
@@ -149,10 +148,8 @@ def _write_launches_down(launches: _Launches) -> None:
         if warmup:
             return
         bound = _bound(self, args, kwargs)
-        sizes = grid(bound) if callable(grid) else grid
-        sizes = (sizes,) if isinstance(sizes, int) else tuple(int(size) for size in sizes)
         given = {name: bound[name] for name in self.arg_names if name in bound}
-        launches.append(self, given, sizes, kwargs)
+        launches.append(self, given, sizes_of(grid, bound), kwargs)
 
     function: Any = InterpretedFunction
     function.run = run

@@ -1,0 +1,47 @@
+"""Grids and arguments of a launch as JSON: kernels by their numbers, Triton's types by name, lists and tuples
+by what is in them; all else is for whoever asks to say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import triton.language as tl
+
+from kernel_core.gym.kernel_globals import DTYPES, JitFunction
+
+
+def encode_argument(
+    value: Any, describe: Callable[[JitFunction], int], encode_other: Callable[[Any], Any]
+) -> Any:
+    """A JSON value, in which `describe` numbers kernels."""
+    if isinstance(value, tl.constexpr):
+        value = value.value
+    if isinstance(value, tl.dtype):
+        return {"tl": str(value)}
+    if isinstance(value, JitFunction):
+        return {"jit": describe(value)}
+    if isinstance(value, list | tuple):
+        return {"l": [encode_argument(item, describe, encode_other) for item in value]}
+    return encode_other(value)
+
+
+def decode_argument(value: Any, kernels: Sequence[Any], decode_other: Callable[[Any], Any]) -> Any:
+    """The argument behind it. Triton takes no lists, and what was one is a tuple."""
+    match value:
+        case {"jit": int(number)}:
+            return kernels[number]
+        case {"tl": str(name)}:
+            return DTYPES[name]
+        case {"l": [*items]}:
+            return tuple(decode_argument(item, kernels, decode_other) for item in items)
+    return decode_other(value)
+
+
+def sizes_of(grid: Any, values: Any) -> tuple[int, ...]:
+    """Of a grid, which may be computed from the launch's arguments. Raises `ValueError`."""
+    sizes = grid(values) if callable(grid) else grid
+    sizes = (sizes,) if isinstance(sizes, int) else tuple(int(size) for size in sizes)
+    if not 1 <= len(sizes) <= 3:
+        raise ValueError(f"a grid has one to three dimensions, and this one {len(sizes)}: {sizes}")
+    return sizes
