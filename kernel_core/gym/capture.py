@@ -15,9 +15,9 @@ from typing import Any
 import torch
 
 from kernel_core.gym.arena import dtype_name
-from kernel_core.gym.codec import NotEncodable, encode
+from kernel_core.gym.codec import NotEncodable, bytes_of, encode
 from kernel_core.gym.dispatch import LightDispatchMode
-from kernel_core.gym.kernel_globals import JitFunction, describe_globals
+from kernel_core.gym.kernel_globals import JitFunction, LaunchedKernels
 from kernel_core.gym.launch_arguments import encode_argument, sizes_of
 from kernel_core.gym.native_launch import find_addresses
 from kernel_core.gym.operators import leaves_unwritten, tensors_in
@@ -47,8 +47,7 @@ class Recorder(LightDispatchMode):
         self._before_compilation = before_compilation
         self._is_launching = False
         self._on_storages: Callable[[list[Any]], None] = lambda storages: None
-        self.kernels: list[dict[str, Any]] = []
-        self._kernel_indices: dict[Any, int] = {}
+        self.kernels = LaunchedKernels()
         self._paused = False
         self.begin([])
 
@@ -122,7 +121,7 @@ class Recorder(LightDispatchMode):
         grown = [one for one in known.values() if one[0].nbytes() > one[2]]
         if self._graph is None:
             for storage, start in (*((one, 0) for one in fresh), *((one, size) for one, _, size in grown)):
-                _bytes_of(storage)[start:].fill_(0xFF)
+                bytes_of(storage)[start:].fill_(0xFF)
         for storage in fresh:
             self._now_or_in_graph(functools.partial(self._record_allocation, storage))
         for storage, address, size in grown:
@@ -186,7 +185,7 @@ class Recorder(LightDispatchMode):
         for parameter in inspect.signature(function.fn).parameters.values():
             if parameter.name not in bound and parameter.default is not parameter.empty:
                 bound[parameter.name] = parameter.default
-        index = self._describe(function)
+        index = self.kernels.number(function)
         values = {name: self._launch_argument(value) for name, value in bound.items()}
         self._on_storages(self._alive)
         self._append_launch({"launch": index, "grid": list(grid), "args": values, "options": options})
@@ -229,34 +228,15 @@ class Recorder(LightDispatchMode):
     def _record_native(
         self, kernel: dict[str, Any], grid: list[int], options: dict[str, int], parameters: bytes
     ) -> None:
-        key = kernel["extension"], kernel["symbol"]
-        if key not in self._kernel_indices:
-            self._kernel_indices[key] = len(self.kernels)
-            self.kernels.append(kernel)
+        index = self.kernels.number_of_native(kernel)
         spans = [(storage.data_ptr(), storage.nbytes()) for storage in self._alive]
         arguments: dict[str, Any] = {"parameters": parameters.hex()}
         for place, (number, offset) in find_addresses(parameters, spans).items():
             arguments[str(place)] = {"t": [number, "uint8", offset, [spans[number][1] - offset], [1]]}
-        self._append_launch(
-            {"launch": self._kernel_indices[key], "grid": grid, "args": arguments, "options": options}
-        )
+        self._append_launch({"launch": index, "grid": grid, "args": arguments, "options": options})
 
     def _launch_argument(self, value: Any) -> Any:
-        return encode_argument(value, self._describe, lambda other: encode(other, self._tensor))
-
-    def _describe(self, function: JitFunction) -> int:
-        """The number of a JIT function, described by its place in the file and the names it uses."""
-        if function not in self._kernel_indices:
-            values = describe_globals(function.fn, self._describe)
-            self._kernel_indices[function] = len(self.kernels)
-            self.kernels.append(
-                {
-                    "name": function.fn.__name__,
-                    "line": function.fn.__code__.co_firstlineno,
-                    "globals": values,
-                }
-            )
-        return self._kernel_indices[function]
+        return encode_argument(value, self.kernels.number, lambda other: encode(other, self._tensor))
 
     # What is not work of the pass ------------------------------------------------------------------
 
@@ -298,7 +278,7 @@ class Recorder(LightDispatchMode):
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in self._storages:
             paused, self._paused = self._paused, True
-            self.constants.append((self._number(storage), _bytes_of(storage).clone()))
+            self.constants.append((self._number(storage), bytes_of(storage).clone()))
             self._paused = paused
         return self._view(tensor)
 
@@ -319,11 +299,6 @@ class Recorder(LightDispatchMode):
     def outputs(self, leaves: list[Any]) -> list[Any]:
         """The candidate's outputs as views of storages (anything but a tensor as itself)."""
         return [encode(leaf, self._tensor) for leaf in leaves]
-
-
-def _bytes_of(storage: torch.UntypedStorage) -> torch.Tensor:
-    empty = torch.empty(0, dtype=torch.uint8, device=storage.device)
-    return empty.set_(storage)
 
 
 def _storages_in(value: Any) -> list[torch.UntypedStorage]:

@@ -29,6 +29,11 @@ class NotEncodable(Exception):
     """A value that a trace cannot hold."""
 
 
+def bytes_of(storage: torch.UntypedStorage) -> torch.Tensor:
+    """A storage as a tensor of bytes that shares its memory."""
+    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
+
+
 def encode(value: Any, tensor: Encode) -> Any:
     """A JSON value for an argument of an operator or a launch. Raises `NotEncodable`."""
     if isinstance(value, torch.Tensor):

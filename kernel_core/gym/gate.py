@@ -12,6 +12,7 @@ from kernel_core.errors import GymUnavailable
 from kernel_core.gym.arena import DTYPES
 from kernel_core.gym.case import Case
 from kernel_core.gym.claims import Compiled, CompilerFault, Kernel, Launch, NotCompiled
+from kernel_core.gym.kernels import first_line
 from kernel_core.gym.launch_limits import grid_fault
 from kernel_core.gym.runner import CANDIDATE_FILE
 from kernel_core.gym.runs import Answer, Died, converse_caged
@@ -137,10 +138,9 @@ def _free_parameters(source: str, kernels: Sequence[Kernel]) -> list[frozenset[s
     free: dict[tuple[str, int], frozenset[str]] = {}
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.FunctionDef):
-            first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
             arguments = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
             names = frozenset(one.arg for one in arguments if one.annotation is None)
-            free.setdefault((node.name, first), names)
+            free.setdefault((node.name, first_line(node)), names)
     return [free.get((kernel.name, kernel.line), frozenset()) for kernel in kernels]
 
 

@@ -50,13 +50,15 @@ def _mixed(shape: torch.Size) -> torch.Tensor:
 
     Sizes go by slices of the first dimension that has enough of them, a quarter each, and half of those of
     plain size are halves, with ties at both ends. Along every dimension a quarter of the slices is negative
-    throughout, so that a maximum along any other one is. Sums stay as well conditioned as those of normal
-    numbers: no slice lies farther from zero than its own spread.
+    throughout, so that a maximum along any other one is; those of halves keep both signs, because in a small
+    tensor they are one. Sums stay as well conditioned as those of normal numbers: no slice lies farther from
+    zero than its own spread.
     """
     values = torch.randn(shape)
     long = [dim for dim, size in enumerate(shape) if size >= len(_SCALES)]
+    ranks = [torch.randperm(shape[dim]) for dim in long]
     if long:
-        order = torch.randperm(shape[long[0]])
+        order = ranks[0]
         along = [-1 if dim == long[0] else 1 for dim in range(len(shape))]
         values.mul_(torch.tensor(_SCALES)[order % len(_SCALES)].reshape(along))
         plain = (order % (2 * len(_SCALES)) == 0).nonzero().flatten()
@@ -64,8 +66,9 @@ def _mixed(shape: torch.Size) -> torch.Tensor:
     flat = values.view(-1)
     large = torch.randint(0, max(1, flat.numel()), (int(_LARGE_SHARE * flat.numel()),))
     flat[large] = torch.copysign(torch.tensor(_LARGE), flat[large])
-    for dim in long:
-        negative = (torch.randperm(shape[dim]) % len(_SCALES) == 0).nonzero().flatten()
+    for dim, rank in zip(long, ranks, strict=True):
+        # Of slices in rows of four, one of each row, of every size in turn, and none of halves.
+        negative = ((rank + rank // len(_SCALES)) % len(_SCALES) == 1).nonzero().flatten()
         values.index_copy_(dim, negative, values.index_select(dim, negative).copysign_(-1.0))
     return values
 

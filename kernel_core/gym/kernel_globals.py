@@ -24,6 +24,32 @@ _under_way: set[Any] = set()
 """Functions whose names are being described; one that comes back to itself is left out."""
 
 
+class LaunchedKernels:
+    """What some passes launched, each kernel described once; what one uses comes before it."""
+
+    def __init__(self) -> None:
+        self.described: list[dict[str, Any]] = []
+        self._numbers: dict[Any, int] = {}
+
+    def number(self, function: JitFunction) -> int:
+        """Of a JIT function, described by its place in the file and the names it uses."""
+        if function not in self._numbers:
+            names, line = describe_globals(function.fn, self.number), function.fn.__code__.co_firstlineno
+            self._add(function, {"name": function.fn.__name__, "line": line, "globals": names})
+        return self._numbers[function]
+
+    def number_of_native(self, kernel: dict[str, Any]) -> int:
+        """Of a kernel in CUDA C++; `kernel` describes it, as the claim of that name."""
+        key = kernel["extension"], kernel["symbol"]
+        if key not in self._numbers:
+            self._add(key, kernel)
+        return self._numbers[key]
+
+    def _add(self, key: Any, description: dict[str, Any]) -> None:
+        self._numbers[key] = len(self.described)
+        self.described.append(description)
+
+
 def describe_globals(function: Any, describe: Callable[[JitFunction], int]) -> dict[str, Any]:
     """The names that a kernel takes from its module or its closure, each as a reference or a constant."""
     taken = _names_taken(function.__code__) | _names_in_text(function)

@@ -41,11 +41,14 @@ _UNSPECIALISED = ("do_not_specialize", "do_not_specialize_on_alignment")
 def find_function(tree: ast.Module, name: str, line: int) -> ast.FunctionDef:
     """The function definition that starts (with its decorators) on a line."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef) and node.name == name:
-            first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
-            if first == line:
-                return node
+        if isinstance(node, ast.FunctionDef) and node.name == name and first_line(node) == line:
+            return node
     raise KernelRefused(line, f"no function {name} is defined at line {line} of the candidate")
+
+
+def first_line(definition: ast.FunctionDef) -> int:
+    """Where it starts, decorators included: the line that Python gives its code."""
+    return min([definition.lineno, *(decorator.lineno for decorator in definition.decorator_list)])
 
 
 def build_kernels(source: str, filename: str, described: Sequence[dict[str, Any]]) -> list[Any]:

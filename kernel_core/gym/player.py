@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from kernel_core.gym.arena import DTYPES, Slot
-from kernel_core.gym.codec import Decode, decode
+from kernel_core.gym.codec import Decode, bytes_of, decode
 from kernel_core.gym.conduct import Conduct
 from kernel_core.gym.device_image import ImageKernel
 from kernel_core.gym.echo import Launch
@@ -110,7 +110,7 @@ class Player:
     def memory_of(self, operation: dict[str, Any]) -> dict[int, torch.Tensor]:
         """The bytes of each storage among a launch's arguments, by its number."""
         storages = {view[0]: self._storages[view[0]] for view in views_in(operation["args"])}
-        return {number: _bytes_of(one) for number, one in storages.items()}
+        return {number: bytes_of(one) for number, one in storages.items()}
 
     def view_of(self, view: list[Any], memory: torch.Tensor) -> torch.Tensor:
         """A view of a storage, as its argument, in other bytes of that storage."""
@@ -136,7 +136,7 @@ class Player:
         args = [decode(value, self._tensor) for value in operation["args"]]
         kwargs = {key: decode(value, self._tensor) for key, value in operation["kwargs"].items()}
         given = tensors_in([*args, *kwargs.values()]) if self.made else []
-        before = [fingerprint(_bytes_of(tensor.untyped_storage())) for tensor in given]
+        before = [fingerprint(bytes_of(tensor.untyped_storage())) for tensor in given]
         with torch.no_grad(), self._conduct.operator(operation["op"]):
             result = function(*args, **kwargs)
         made = result if isinstance(result, list | tuple) else [result]
@@ -149,7 +149,7 @@ class Player:
         changed = [
             tensor
             for tensor, was in zip(given, before, strict=True)
-            if not is_same(fingerprint(_bytes_of(tensor.untyped_storage())), was)
+            if not is_same(fingerprint(bytes_of(tensor.untyped_storage())), was)
         ]
         for tensor in (*tensors, *written_by(function._schema, args, kwargs), *changed):
             for look in self.made:
@@ -185,7 +185,3 @@ class Player:
         with self._conduct.launch(kernel.name, list(self._storages.values())):
             kernel.launch(operation["grid"], operation["options"], parameters)
         self._conduct.launched(functools.partial(kernel.resources, operation["options"]))
-
-
-def _bytes_of(storage: torch.UntypedStorage) -> torch.Tensor:
-    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)

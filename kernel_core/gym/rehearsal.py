@@ -22,7 +22,7 @@ from kernel_core.gym.arena import DTYPES, Slot, dtype_name
 from kernel_core.gym.capture import MAX_OPERATIONS
 from kernel_core.gym.codec import encode
 from kernel_core.gym.dispatch import LightDispatchMode
-from kernel_core.gym.kernel_globals import JitFunction, describe_globals
+from kernel_core.gym.kernel_globals import JitFunction, LaunchedKernels
 from kernel_core.gym.launch_arguments import encode_argument, sizes_of
 from kernel_core.gym.runner import CANDIDATE_FILE, describe_error, import_candidate, place, unpack
 from kernel_core.gym.stand_in import StandIn
@@ -63,7 +63,7 @@ def rehearse(channel: socket.socket, cage: dict[str, Any]) -> None:
     except BaseException as error:
         wire.send(channel, {"failed": "rehearsal", **describe_error(error, path)})
         return
-    wire.send(channel, {"kernels": launches.kernels, "passes": passes})
+    wire.send(channel, {"kernels": launches.kernels.described, "passes": passes})
 
 
 def _pass(model: Any, inputs: list[Any], launches: _Launches) -> dict[str, Any]:
@@ -91,8 +91,7 @@ class _Launches:
     """The launches of a pass; those that are the same in all are kept once."""
 
     def __init__(self) -> None:
-        self.kernels: list[dict[str, Any]] = []
-        self._kernel_indices: dict[Any, int] = {}
+        self.kernels = LaunchedKernels()
         self.begin()
 
     def begin(self) -> None:
@@ -106,7 +105,7 @@ class _Launches:
         if len(self.order) >= MAX_OPERATIONS:
             raise _Enough
         launch = {
-            "launch": self._describe(function),
+            "launch": self.kernels.number(function),
             "grid": list(grid),
             "args": {name: self._argument(value) for name, value in bound.items()},
             "options": {name: options[name] for name in _OPTIONS if isinstance(options.get(name), int)},
@@ -117,16 +116,7 @@ class _Launches:
         self.order.append(place)
 
     def _argument(self, value: Any) -> Any:
-        return encode_argument(value, self._describe, lambda other: encode(other, _without_contents))
-
-    def _describe(self, function: JitFunction) -> int:
-        """Its number; what it uses comes before it."""
-        if function not in self._kernel_indices:
-            names = describe_globals(function.fn, self._describe)
-            self._kernel_indices[function] = len(self.kernels)
-            line = function.fn.__code__.co_firstlineno
-            self.kernels.append({"name": function.fn.__name__, "line": line, "globals": names})
-        return self._kernel_indices[function]
+        return encode_argument(value, self.kernels.number, lambda other: encode(other, _without_contents))
 
 
 def _without_contents(tensor: torch.Tensor) -> list[Any]:

@@ -186,7 +186,7 @@ def _run_trial(
     inputs = unpack(header["inputs"], arena)
     slots = [Slot.from_json(value) for value in header["outputs"]]
     recorder.begin([value for value in inputs if isinstance(value, torch.Tensor)])
-    answer: dict[str, Any] = {"kernels": recorder.kernels, "launches": launches, "watched": watched}
+    answer: dict[str, Any] = {"kernels": recorder.kernels.described, "launches": launches, "watched": watched}
     try:
         with torch.no_grad(), recorder, told:
             output = model(*inputs)

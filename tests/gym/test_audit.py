@@ -105,3 +105,11 @@ def test_mixed_inputs_show_what_normal_ones_hide():
     assert sizes.min() < 0.02 and sizes.max() > 4
     assert (values == 100).any() and (values == -100).any()
     assert ((values == values.amax(1, keepdim=True)).sum(1) > 1).any(), "no ties for the largest value"
+
+
+@pytest.mark.parametrize("rows", [4, 5, 8])
+def test_halves_of_both_signs_are_among_the_mixed_inputs_of_few_rows(rows):
+    for seed in range(50):
+        torch.manual_seed(seed)
+        values = redraw([torch.rand(rows, 300)], "mixed")[0]
+        assert (values == 0.5).any() and (values == -0.5).any()

@@ -72,7 +72,7 @@ def test_a_launch_is_recorded_with_the_memory_that_it_is_given() -> None:
     assert [view[2:4] for view in views] == [[0, [32]], [4, [12]], [0, [32]]]
     assert "24" not in launch["args"]
     assert [number for number, _ in recorder.constants] == [views[1][0]], "what came from outside is kept"
-    assert recorder.kernels == [KERNEL]
+    assert recorder.kernels.described == [KERNEL]
 
 
 def test_an_error_is_told_at_the_candidates_own_line() -> None:
