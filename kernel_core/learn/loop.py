@@ -39,7 +39,7 @@ from kernel_core.learn.team import Team
 from kernel_core.learn.update import keep_master_weights, new_optimiser, update
 from kernel_core.learn.update_report import UpdateReport
 from kernel_core.policy.publish import Publisher
-from kernel_core.policy.sampler import open_sampler
+from kernel_core.policy.sampler import Sampler, open_sampler
 from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.progress import Progress, silent
 from kernel_core.records import Problem
@@ -65,8 +65,10 @@ class Trainer:
         gym: Gym,
         retriever: Retriever | None = None,
         progress: Progress = silent,
+        sampler: Sampler | None = None,
     ) -> None:
-        """`policy` holds the weights that RL begins with; a checkpoint in `store` replaces them."""
+        """`policy` holds the weights that RL begins with; a checkpoint in `store` replaces them. Without a
+        `sampler` the one that the config names writes the rollouts."""
         check_stages(config.curriculum)
         if config.rollout.sampling.temperature == 0:
             raise ConfigError("rollout.sampling.temperature = 0: greedy answers are all alike; use 1.0")
@@ -82,7 +84,7 @@ class Trainer:
         keep_master_weights(policy)
         self._optimiser = new_optimiser(policy.model, config.lr)
         self._team = Team(config, policy, self._optimiser) if config.learners > 1 else None
-        self._sampler = open_sampler(config, policy, store)
+        self._sampler = sampler or open_sampler(config, policy, store)
         self._publisher = Publisher(self._sampler, policy, config.sampler.max_gap)
         self._reference: Any = None
         self._step = -1

@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from kernel_core.config import SamplerConfig
 from kernel_core.errors import ConfigError
 from kernel_core.learn import checkpoint
 from kernel_core.learn.loop import Trainer
+from kernel_core.policy.sampler import CopySampler
 from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.progress import silent
 from kernel_core.store import Store
@@ -292,11 +292,13 @@ def test_an_alarm_that_is_told_to_ends_the_run(train_config, taught, gym, tmp_pa
 def test_a_copy_that_samples_trains_as_the_model_itself_does(
     undisturbed, train_config, taught, gym, tmp_path
 ):
-    config = train_config.model_copy(update={"sampler": SamplerConfig(kind="copy"), "steps": 1})
-    trainer, _ = run(config, Store(tmp_path), taught, gym)
+    config = train_config.model_copy(update={"steps": 1})
+    policy = TorchPolicy.load(str(taught), config.policy)
+    begins, sampler = policy.version, CopySampler(policy)
+    trainer = Trainer(config, Store(tmp_path), policy, gym, sampler=sampler)
+    trainer.step()
     store, _, _ = undisturbed
     ours, theirs = (without_clocks(s.lines("metrics.jsonl"))[1] for s in (Store(tmp_path), store))
-    assert ours["publish/gap"] < 1e-5
+    assert ours["publish/gap"] < 1e-5 and sampler.version == policy.version != begins
     for name in ("reward/mean", "update/loss", "update/grad_norm"):
         assert ours[name] == pytest.approx(theirs[name], rel=1e-4)
-    assert trainer.policy.version
