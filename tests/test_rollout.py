@@ -1,5 +1,6 @@
 """Conversations from prompt to evaluation, with the real judge."""
 
+import threading
 import time
 
 import pytest
@@ -164,13 +165,11 @@ def test_writing_goes_on_while_others_are_judged(gym):
     """Four parts, two turns: in sequence 8 pauses of each kind, overlapped little more than 8 in all."""
     problems = [made.problem for made in generate("train", 4, seed=8)]
     alone = config(sampling=SamplingConfig(max_new_tokens=12, batch_size=2))
-    results, seconds = [], []
+    results = []
     for overlap in (True, False):
         policy, judges = Slow(ScriptedPolicy([BAD]), 0.1), Slow(gym, 0.1)
         settings = alone.model_copy(update={"overlap": overlap})
-        begun = time.monotonic()
         rollouts = roll_out(policy, judges, problems, None, settings, group_size=2, seed=0)
-        seconds.append(time.monotonic() - begun)
         results.append(rollouts.groups)
         both = sum(
             max(0.0, min(written[1], judged[1]) - max(written[0], judged[0]))
@@ -179,7 +178,6 @@ def test_writing_goes_on_while_others_are_judged(gym):
         )
         assert (both > 0.3) is overlap
         assert rollouts.seconds_judging > 0.0
-    assert seconds[0] < seconds[1]
     assert [[t.candidate for c in g.trajectories for t in c.turns] for g in results[0]] == [
         [t.candidate for c in g.trajectories for t in c.turns] for g in results[1]
     ]
@@ -193,22 +191,24 @@ def test_who_is_stopped_does_not_wait_for_the_judge(gym):
 
     problems = [made.problem for made in generate("train", 4, seed=8)]
     alone = config(sampling=SamplingConfig(max_new_tokens=12, batch_size=2))
-    judges = Slow(gym, 0.5)
-    judge, calls = judges.judge, []
+    judges = Slow(gym, 0.2)
+    judge, stopped, calls, ended = judges.judge, threading.Event(), [], []
 
-    def slower_every_time(requests, progress=silent):
+    def only_the_first_ends(requests, progress=silent):
         calls.append(len(requests))
-        judges.seconds = 0.2 if len(calls) == 1 else 4.0
+        if len(calls) > 1:
+            stopped.wait(30.0)
+            ended.append(len(calls))
         return judge(requests, progress)
 
-    judges.judge = slower_every_time
-    begun = time.monotonic()
+    judges.judge = only_the_first_ends
     with pytest.raises(KeyboardInterrupt):
         roll_out(
             ScriptedPolicy(stopped_at_the_second_turn), judges, problems, None, alone, group_size=2, seed=0
         )
     assert len(calls) > 1
-    assert time.monotonic() - begun < 3.0
+    assert ended == []
+    stopped.set()
 
 
 def test_overlap_changes_no_bit_of_what_is_written(gym):

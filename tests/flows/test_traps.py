@@ -44,7 +44,7 @@ def test_2_a_flow_in_process_is_not_rounded_up_to_seconds(prefect_api):
         pass
 
     quick()
-    assert min(_timed(quick) for _ in range(3)) < 0.9
+    assert any(_timed(quick) < 0.9 for _ in range(10))
 
 
 def _timed(call):

@@ -19,6 +19,7 @@ from kernel_core.store import Store
 
 EXPLOITS = Path(__file__).parents[1] / "exploits"
 PROBLEMS = {file.stem: load_file(file) for file in sorted((EXPLOITS / "problems").glob("*.py"))}
+PATIENCE_S = 120.0
 HEAD = "import torch\nimport torch.nn as nn\nimport triton\nimport triton.language as tl\n\n"
 
 
@@ -52,14 +53,14 @@ def gym_store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 @pytest.fixture(scope="session")
 def gym(gym_store: Store) -> Iterator[PooledGym]:
-    """Two judges with a store; a deadline that honest candidates keep on a loaded machine too."""
-    with open_gym(GymConfig(workers=2, deadline_s=20.0), cache=gym_store) as opened:
+    """Two judges with a store; a deadline that honest candidates keep on a machine six times as slow too."""
+    with open_gym(GymConfig(workers=2, deadline_s=PATIENCE_S), cache=gym_store) as opened:
         yield opened
 
 
 @pytest.fixture(scope="session")
 def brief_gym() -> Iterator[PooledGym]:
-    """Several judges with a short deadline, for candidates that never end and for faults."""
+    """Several judges with a short deadline, for candidates that never end."""
     with open_gym(GymConfig(workers=3, deadline_s=3.0)) as opened:
         yield opened
 

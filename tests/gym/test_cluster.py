@@ -26,6 +26,8 @@ from kernel_core.gym.pool import PooledGym
 from kernel_core.gym.protocol import JudgeRequest
 from kernel_core.store import Store
 
+from .conftest import PATIENCE_S
+
 MakeRequest = Callable[..., JudgeRequest]
 pytestmark = pytest.mark.slow
 
@@ -42,7 +44,7 @@ def cluster() -> Iterator[Cluster]:
 @pytest.fixture
 def cluster_gym(cluster: Cluster, tmp_path: Path) -> Iterator[PooledGym]:
     """One judge a node, with a store."""
-    config = GymConfig(cluster="ray", ray_address=cluster.address, workers=1, deadline_s=20.0)
+    config = GymConfig(cluster="ray", ray_address=cluster.address, workers=1, deadline_s=PATIENCE_S)
     with open_gym(config, cache=Store(str(tmp_path))) as opened:
         yield opened
 

@@ -99,10 +99,10 @@ def test_known_evaluations_come_from_the_store(
     gym_store.remove(name)
 
 
-def test_killed_judges_lose_no_candidate(brief_gym: PooledGym, softmax_request: MakeRequest) -> None:
+def test_killed_judges_lose_no_candidate(gym: PooledGym, softmax_request: MakeRequest) -> None:
     requests = [softmax_request(number) for number in range(200, 212)]
-    brief_gym.judge(requests[:3])
-    judges = _judges(brief_gym)
+    gym.judge(requests[:3])
+    judges = _judges(gym)
     assert len(judges) >= 1
 
     def kill_all() -> None:
@@ -112,10 +112,10 @@ def test_killed_judges_lose_no_candidate(brief_gym: PooledGym, softmax_request: 
 
     killer = threading.Thread(target=kill_all)
     killer.start()
-    evaluations = brief_gym.judge(requests)
+    evaluations = gym.judge(requests)
     killer.join()
     assert [one.candidate_sha for one in evaluations] == [r.candidate.sha256 for r in requests]
-    assert all(one.correct for one in evaluations)
+    assert all(one.correct for one in evaluations), [one.feedback for one in evaluations]
 
 
 def _judges(gym: PooledGym) -> list[int]:
