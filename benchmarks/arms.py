@@ -37,6 +37,7 @@ class Arm:
 class Claim:
     """Two arms that differ in one thing."""
 
+    name: str
     says: str
     with_it: str
     without: str
@@ -53,15 +54,19 @@ ARMS = {
     "profiles-lost-published": Arm(("profile_rejection=published",), loses_profiles=True),
 }
 CLAIMS = (
-    Claim("TRLOO against GRPO", "base", "grpo"),
-    Claim("profile in reward and rejection (PR + PRS) against neither", "base", "no-profile"),
-    Claim("regressions in the loss against the published mask", "base", "regressions-masked"),
+    Claim("estimator", "TRLOO against GRPO", "base", "grpo"),
+    Claim("profile", "profile in reward and rejection (PR + PRS) against neither", "base", "no-profile"),
     Claim(
+        "regressions", "regressions in the loss against the published mask", "base", "regressions-masked"
+    ),
+    Claim(
+        "mismatch",
         "mismatch rejection against none, with a sampler whose weights are in float8",
         "float8",
         "float8-not-rejected",
     ),
     Claim(
+        "unknown_shares",
         f"corrected profile rejection against the published one, where {LOST_SHARE:.0%} of profiles are lost",
         "profiles-lost",
         "profiles-lost-published",

@@ -61,7 +61,7 @@ COLD_START = (
     "cold_start.lazy_share=0.55",
 )
 """On top of the shipped policy, which knows no lazy kernels."""
-PAGE = """# The published claims, in miniature
+PAGE = """# {says}
 
 Runs of {steps} steps from one cold start (the shipped policy, taught with {lazy:.0%} lazy kernels among first
 answers: right, but PyTorch does all but the last operation). Speed-ups and shares of own kernels are {kind}.
@@ -75,9 +75,9 @@ Before RL: {before}.
 
 Machine: {machine}.
 
-{sections}
+{table}
 
-![Curves of every arm]({name}.png)
+![Curves of both arms]({page}.png)
 """
 
 
@@ -201,32 +201,35 @@ def _one_run(arguments: argparse.Namespace, arm: str, seed: int) -> None:
 
 
 def _report(arguments: argparse.Namespace) -> None:
-    """Each claim whose arms are asked for; with --write also the page and its plot."""
+    """A page for each claim whose arms are asked for; with --write they are kept, with their plots."""
     config, runs = _config(arguments, "base", 0), Runs(arguments.work, arguments.seeds)
     kind = "measured" if config.gym.device == "cuda" else "predicted"
-    name, arms = f"learning_{kind}", arguments.arms or list(ARMS)
-    chosen = f"--work WORK --seeds {' '.join(map(str, arguments.seeds))} --steps {arguments.steps}"
-    if arguments.arms:
-        chosen += f" --arms {' '.join(arguments.arms)}"
-    if arguments.settings:
-        chosen += f" --set {' '.join(arguments.settings)}"
-    page = PAGE.format(
-        name=name,
-        kind=kind,
-        before=runs.before(),
-        lazy=config.cold_start.lazy_share,
-        steps=arguments.steps,
-        chosen=chosen,
-        side_by_side=arguments.side_by_side,
-        machine=runs.machines(arms),
-        sections="\n\n".join(
-            runs.section(claim) for claim in CLAIMS if {claim.with_it, claim.without} <= set(arms)
-        ),
-    )
-    print(page)
-    if arguments.write:
-        (RESULTS / f"{name}.md").write_text(page)
-        runs.plot(arms, RESULTS / f"{name}.png")
+    asked = set(arguments.arms or ARMS)
+    for claim in CLAIMS:
+        arms = (claim.with_it, claim.without)
+        if not asked.issuperset(arms):
+            continue
+        chosen = f"--work WORK --seeds {' '.join(map(str, arguments.seeds))} --steps {arguments.steps}"
+        chosen += f" --arms {' '.join(arms)}"
+        if arguments.settings:
+            chosen += f" --set {' '.join(arguments.settings)}"
+        name = f"learning_{claim.name}_{kind}"
+        page = PAGE.format(
+            page=name,
+            says=f"{claim.says[0].upper()}{claim.says[1:]}",
+            kind=kind,
+            before=runs.before(),
+            lazy=config.cold_start.lazy_share,
+            steps=arguments.steps,
+            chosen=chosen,
+            side_by_side=arguments.side_by_side,
+            machine=runs.machines(arms),
+            table=runs.table(claim),
+        )
+        print(page)
+        if arguments.write:
+            (RESULTS / f"{name}.md").write_text(page)
+            runs.plot(arms, RESULTS / f"{name}.png")
 
 
 def _arguments() -> argparse.Namespace:
@@ -241,7 +244,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--arms", nargs="+", choices=list(ARMS), help="only these")
     parser.add_argument("--stop-after", type=float, help="minutes after which this call stops")
     parser.add_argument("--report", action="store_true", help="print the table")
-    parser.add_argument("--write", action="store_true", help="write the page and its plot to docs/results")
+    parser.add_argument("--write", action="store_true", help="write the pages and plots to docs/results")
     parser.add_argument("--set", dest="settings", nargs="*", default=[], help="key.sub=value over the preset")
     parser.add_argument("--arm", choices=sorted(ARMS), help=argparse.SUPPRESS)
     return parser.parse_args()

@@ -1,4 +1,4 @@
-"""What the runs of `claims.py` found out, as a page: a table for each claim and the curves of every arm."""
+"""What the runs of `claims.py` found out, as pages: a table for each claim and the curves of its arms."""
 
 from __future__ import annotations
 
@@ -52,11 +52,8 @@ class Runs:
         stores = [self.store(arm, seed) for arm in arms for seed in self.seeds]
         return "; ".join(dict.fromkeys(row["machine"] for store in stores for row in store.lines(MACHINES)))
 
-    def section(self, claim: Claim) -> str:
+    def table(self, claim: Claim) -> str:
         """Paired differences of a claim's two arms, over the seeds that both have finished."""
-        return f"## {claim.says[0].upper()}{claim.says[1:]}\n\n{self._table(claim)}"
-
-    def _table(self, claim: Claim) -> str:
         arms = claim.with_it, claim.without
         seeds = [seed for seed in self.seeds if all(self.is_finished(arm, seed) for arm in arms)]
         if not seeds:
