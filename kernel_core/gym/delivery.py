@@ -109,6 +109,7 @@ def load_header(reference: Reference, source: str, copy_state: bool = True) -> t
         "source": source,
         "arguments": fill(described, slots),
         "state": names,
+        "constants": reference.constants if copy_state else {},
         "arena_bytes": num_bytes,
         "precision": reference.problem.precision,
     }

@@ -286,7 +286,7 @@ class Judge:
             return known
         with self._bench.draw(), self._lock:
             if key not in self._references:
-                found = Reference(request.problem, sizes, self._bench.device)
+                found = Reference(request.problem, sizes, self._bench.device, varies=not self._strict)
                 keep(self._references, key, found, KEPT_PROBLEMS)
             return self._references[key]
 

@@ -11,6 +11,7 @@ import torch
 
 from kernel_core.errors import NotAProblem
 from kernel_core.gym.runner import CONSTRUCTION_SEED
+from kernel_core.gym.weights import VariedConstants
 from kernel_core.records import Precision
 
 _SEEDING = threading.RLock()
@@ -48,11 +49,11 @@ class ProblemModule:
         """A draw of inputs under the seeds in force, before `Model` could see them."""
         return self._call("get_inputs")
 
-    def construct(self, arguments: list[Any]) -> Any:
-        """`Model`, constructed under the public seed."""
+    def construct(self, arguments: list[Any], varied: VariedConstants | None = None) -> Any:
+        """`Model`, constructed under the public seed; what would begin as one number is `varied` if asked."""
         torch.manual_seed(CONSTRUCTION_SEED)
         try:
-            with torch.device(self._device):
+            with torch.device(self._device), varied or contextlib.nullcontext():
                 module = self._names["Model"](*arguments)
             module = module if self._device == "cpu" else module.to(self._device)
             return module if self._dtype is None else module.to(self._dtype)

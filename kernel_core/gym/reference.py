@@ -22,6 +22,7 @@ from kernel_core.gym.precision import allowed_table, tf32_products
 from kernel_core.gym.problem_module import ProblemModule, own_seeds
 from kernel_core.gym.runner import CONSTRUCTION_SEED
 from kernel_core.gym.structure import flatten, same_bytes
+from kernel_core.gym.weights import VariedConstants
 from kernel_core.problems.source import resize
 from kernel_core.records import Constant, Problem
 from kernel_core.store import digest_of
@@ -96,7 +97,9 @@ class Reference:
     Threads may use it at once: `own_seeds` lets them draw one after another.
     """
 
-    def __init__(self, problem: Problem, sizes: dict[str, Constant], device: str = "cpu") -> None:
+    def __init__(
+        self, problem: Problem, sizes: dict[str, Constant], device: str = "cpu", varies: bool = True
+    ) -> None:
         self.problem = problem
         self.sizes = dict(sizes)
         self.device = device
@@ -106,7 +109,10 @@ class Reference:
         with own_seeds(device):
             torch.manual_seed(CONSTRUCTION_SEED)
             self.arguments = self._program.arguments()
-            self.module = self._program.construct(self.arguments)
+            varied = VariedConstants() if varies else None
+            self.module = self._program.construct(self.arguments, varied)
+            self.constants: dict[str, float] = varied.vary(self.module, self.arguments) if varied else {}
+            """What weights would have begun as that begin as one number: see `weights.py`."""
         self.state = {
             name: value.detach().clone()
             for name, value in (*self.module.named_parameters(), *self.module.named_buffers())

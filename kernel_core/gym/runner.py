@@ -29,6 +29,7 @@ from kernel_core.gym.extensions import Built, Extensions, NvccError, line_in
 from kernel_core.gym.stand_in import StandIn
 from kernel_core.gym.structure import describe_leaf, flatten
 from kernel_core.gym.target import answer_for
+from kernel_core.gym.weights import VariedConstants, copy_state
 
 CANDIDATE_FILE = "candidate.py"
 CONSTRUCTION_SEED = 42
@@ -68,9 +69,10 @@ def run(channel: socket.socket, cage: dict[str, Any]) -> None:
     weights = memory.open(load.descriptors[0], load.header["arena_bytes"])
     values = unpack(load.header["arguments"], weights)
     state = {name: values.pop() for name in reversed(load.header["state"])}
+    constants, varied = load.header["constants"], VariedConstants()
     stage = "import"
     try:
-        with told:
+        with told, varied if constants else contextlib.nullcontext():
             module = import_candidate(source, path)
             stage = "construct"
             if gate is not None:
@@ -80,7 +82,7 @@ def run(channel: socket.socket, cage: dict[str, Any]) -> None:
                 model = module.ModelNew(*values)
         if isinstance(model, torch.nn.Module):
             model = place(model, device, load.header["precision"])
-        unmatched = _copy_state(model, state)
+        unmatched = copy_state(model, state, constants, varied)
     except BaseException as error:
         wire.send(channel, {"failed": stage, "features": cage["features"], **describe_error(error, path)})
         return
@@ -285,21 +287,6 @@ def place(model: torch.nn.Module, device: str, precision: str) -> torch.nn.Modul
     if device != "cpu":
         model = model.to(device)
     return model if precision == "own" else model.to(getattr(torch, precision))
-
-
-def _copy_state(model: Any, state: dict[str, torch.Tensor]) -> list[str]:
-    """Give the candidate the reference's weights where name and shape match; name what did not."""
-    if not isinstance(model, torch.nn.Module):
-        return sorted(state)
-    own = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    unmatched = []
-    with torch.no_grad():
-        for name, value in state.items():
-            if name in own and own[name].shape == value.shape:
-                own[name].copy_(value)
-            else:
-                unmatched.append(name)
-    return unmatched
 
 
 def describe_error(error: BaseException, path: Path) -> dict[str, Any]:
