@@ -56,9 +56,7 @@ ARMS = {
 CLAIMS = (
     Claim("estimator", "TRLOO against GRPO", "base", "grpo"),
     Claim("profile", "profile in reward and rejection (PR + PRS) against neither", "base", "no-profile"),
-    Claim(
-        "regressions", "regressions in the loss against the published mask", "base", "regressions-masked"
-    ),
+    Claim("regressions", "regressions in the loss against the published mask", "base", "regressions-masked"),
     Claim(
         "mismatch",
         "mismatch rejection against none, with a sampler whose weights are in float8",
