@@ -109,7 +109,7 @@ def load_header(reference: Reference, source: str, copy_state: bool = True) -> t
         "source": source,
         "arguments": fill(described, slots),
         "state": names,
-        "constants": reference.constants if copy_state else {},
+        "constants": reference.constants,
         "arena_bytes": num_bytes,
         "precision": reference.problem.precision,
     }

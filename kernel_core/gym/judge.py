@@ -31,8 +31,9 @@ from kernel_core.gym.gpu import describe_platform
 from kernel_core.gym.guard import inspect_source
 from kernel_core.gym.protocol import JudgeRequest
 from kernel_core.gym.recorded import Recorded, close_all
-from kernel_core.gym.reference import Reference, Trial, derive_seed, reference_key
+from kernel_core.gym.reference import Reference, Trial, reference_key
 from kernel_core.gym.runs import NO_ANSWER, Answer, Conversation, Died
+from kernel_core.gym.seeds import derive_seed
 from kernel_core.gym.witness import Unseen
 from kernel_core.records import Evaluation, NoCandidate, Verdict
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from kernel_core.errors import NotAProblem
-from kernel_core.gym.runner import CONSTRUCTION_SEED
+from kernel_core.gym.seeds import CONSTRUCTION_SEED
 from kernel_core.gym.weights import VariedConstants
 from kernel_core.records import Precision
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import hashlib
 import math
 import random
 from collections.abc import Iterator, Mapping
@@ -20,7 +19,7 @@ from kernel_core.gym.inputs import redraw
 from kernel_core.gym.operators import tensors_in
 from kernel_core.gym.precision import allowed_table, tf32_products
 from kernel_core.gym.problem_module import ProblemModule, own_seeds
-from kernel_core.gym.runner import CONSTRUCTION_SEED
+from kernel_core.gym.seeds import CONSTRUCTION_SEED
 from kernel_core.gym.structure import flatten, same_bytes
 from kernel_core.gym.weights import VariedConstants
 from kernel_core.problems.source import resize
@@ -111,8 +110,9 @@ class Reference:
             self.arguments = self._program.arguments()
             varied = VariedConstants() if varies else None
             self.module = self._program.construct(self.arguments, varied)
-            self.constants: dict[str, float] = varied.vary(self.module, self.arguments) if varied else {}
-            """What weights would have begun as that begin as one number: see `weights.py`."""
+            self.constants = varied.vary(self.module, self.arguments) if varied else None
+            """What weights would have begun as that begin as one number; None where these were left as they
+            are. See `weights.py`."""
         self.state = {
             name: value.detach().clone()
             for name, value in (*self.module.named_parameters(), *self.module.named_buffers())
@@ -351,12 +351,6 @@ class Reference:
 def reference_key(problem: Problem, sizes: Mapping[str, Constant]) -> str:
     """What a problem is at some sizes."""
     return f"{problem.sha256}:{problem.precision}:{digest_of(dict(sizes))}"
-
-
-def derive_seed(seed: int, *labels: str | int) -> int:
-    """A seed for one purpose, from which the others cannot be told."""
-    text = ":".join(str(part) for part in (seed, *labels))
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big")
 
 
 def _to_double(value: Any) -> Any:

@@ -26,15 +26,13 @@ from kernel_core.gym.arena import Slot, arena_kind, lay_out
 from kernel_core.gym.clock import time_calls
 from kernel_core.gym.device_memory import DeviceArena
 from kernel_core.gym.extensions import Built, Extensions, NvccError, line_in
+from kernel_core.gym.seeds import CONSTRUCTION_SEED
 from kernel_core.gym.stand_in import StandIn
 from kernel_core.gym.structure import describe_leaf, flatten
 from kernel_core.gym.target import answer_for
 from kernel_core.gym.weights import VariedConstants, copy_state
 
 CANDIDATE_FILE = "candidate.py"
-CONSTRUCTION_SEED = 42
-"""Public, and KernelBench's: reference and candidate are constructed under it, so that weights agree by
-construction too."""
 _MAX_MESSAGE_CHARS = 2000
 _COMPILER_ERRORS = {
     *("CompilationError", "CompileTimeAssertionFailure", "PTXASError", "OutOfResources"),
@@ -72,7 +70,7 @@ def run(channel: socket.socket, cage: dict[str, Any]) -> None:
     constants, varied = load.header["constants"], VariedConstants()
     stage = "import"
     try:
-        with told, varied if constants else contextlib.nullcontext():
+        with told, contextlib.nullcontext() if constants is None else varied:
             module = import_candidate(source, path)
             stage = "construct"
             if gate is not None:
@@ -82,7 +80,7 @@ def run(channel: socket.socket, cage: dict[str, Any]) -> None:
                 model = module.ModelNew(*values)
         if isinstance(model, torch.nn.Module):
             model = place(model, device, load.header["precision"])
-        unmatched = copy_state(model, state, constants, varied)
+        unmatched = copy_state(model, state, constants or {}, varied)
     except BaseException as error:
         wire.send(channel, {"failed": stage, "features": cage["features"], **describe_error(error, path)})
         return

@@ -7,7 +7,6 @@ prepares weights in its constructor finds the same ones there. The draws are pub
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -17,11 +16,13 @@ from typing import Any
 import torch
 from torch.nn import init
 
+from kernel_core.gym.seeds import CONSTRUCTION_SEED, derive_seed
+
 _SPREAD = 0.5
 """Of the numbers: to this share of the constant to both sides of it; around 0, so far."""
 _NUM_DRAWN = 65_537
 """Larger weights repeat their numbers after so many: a prime, which no row or block is as long as."""
-_PLAIN = (0.0, 1.0)
+_PLAIN = frozenset((0.0, 1.0))
 _FILLS = {"ones_": 1.0, "zeros_": 0.0, "constant_": None}
 """Of `torch.nn.init`, and what they fill with; None is said by the caller."""
 
@@ -58,26 +59,19 @@ class VariedConstants:
         given = {float(value) for value in arguments if isinstance(value, int | float)}
         found = {}
         for name, weight in module.named_parameters():
-            constant = self.constant_of(weight)
+            constant = self._varied_from(weight)
             if constant is None:
-                continue
-            if not self._is_varied(weight):
-                if constant in given and not (weight.numel() > 1 and constant in _PLAIN):
+                constant = _only_number(weight)
+                if constant is None or constant in (given if weight.numel() == 1 else given - _PLAIN):
                     continue
                 self._vary(weight, constant)
             found[name] = constant
         return found
 
     def constant_of(self, tensor: torch.Tensor) -> float | None:
-        """The number that this would be filled with, or is; None where there is none. Of single elements
-        only 0 and 1 count: others may have been drawn, or be a constructor's default."""
-        if not tensor.is_floating_point() or tensor.is_meta or not tensor.numel():
-            return None
-        if self._is_varied(tensor):
-            return self._varied[id(tensor)][1]
-        low, high = (float(end) for end in tensor.detach().aminmax())
-        is_one = low == high and math.isfinite(low) and (tensor.numel() > 1 or low in _PLAIN)
-        return low if is_one else None
+        """The number that this would be filled with, or is; None where there is none."""
+        constant = self._varied_from(tensor)
+        return _only_number(tensor) if constant is None else constant
 
     def _filler(self, original: Any, constant: float | None) -> Any:
         def fill(tensor: torch.Tensor, *given: Any, **named: Any) -> torch.Tensor:
@@ -93,9 +87,8 @@ class VariedConstants:
     def _vary(self, tensor: torch.Tensor, constant: float) -> None:
         """The same numbers for the same shape and constant, in the order in which they are asked for."""
         key = (tuple(tensor.shape), constant)
-        text = f"{key}:{self._seen[key]}"
+        seed = derive_seed(CONSTRUCTION_SEED, str(key), self._seen[key])
         self._seen[key] += 1
-        seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big")
         with torch.device("cpu"), torch.no_grad():
             generator = torch.Generator().manual_seed(seed)
             drawn = torch.empty(min(_NUM_DRAWN, tensor.numel()))
@@ -108,10 +101,22 @@ class VariedConstants:
             tensor.detach().copy_(values)
         self._varied[id(tensor)] = (tensor, constant, values)
 
-    def _is_varied(self, tensor: torch.Tensor) -> bool:
-        """Whether it has the numbers that it was given here, and no others since."""
-        known = self._varied.get(id(tensor))
-        return known is not None and torch.equal(tensor.detach().cpu(), known[2].to(tensor.dtype))
+    def _varied_from(self, tensor: torch.Tensor) -> float | None:
+        """What it would be filled with, if it has the numbers that it was given here and no others since."""
+        _, constant, values = self._varied.get(id(tensor), (None, None, None))
+        if values is None or not torch.equal(tensor.detach().cpu(), values.to(tensor.dtype)):
+            return None
+        return constant
+
+
+def _only_number(tensor: torch.Tensor) -> float | None:
+    """The number that all its elements are. Of single ones only 0 and 1 count: others may have been drawn, or
+    be a constructor's default."""
+    if not tensor.is_floating_point() or tensor.is_meta or not tensor.numel():
+        return None
+    low, high = (float(end) for end in tensor.detach().aminmax())
+    is_one = low == high and math.isfinite(low) and (tensor.numel() > 1 or low in _PLAIN)
+    return low if is_one else None
 
 
 def copy_state(

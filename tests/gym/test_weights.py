@@ -30,16 +30,16 @@ class Block(nn.Module):
         self.register_buffer("mask", torch.ones(width))
 
 
-def varied_block(gain: float = 3.0) -> tuple[Block, dict[str, float], VariedConstants]:
+def varied_block(gain: float = 3.0) -> tuple[Block, dict[str, float]]:
     """One, constructed as a judge does."""
     torch.manual_seed(42)
     with VariedConstants() as varied:
         block = Block(5, gain)
-    return block, varied.vary(block, [5, gain]), varied
+    return block, varied.vary(block, [5, gain])
 
 
 def test_what_begins_as_one_number_is_varied_and_the_rest_is_as_it_was() -> None:
-    block, constants, _ = varied_block()
+    block, constants = varied_block()
     torch.manual_seed(42)
     plain = Block(5, 3.0)
     assert constants == {
@@ -59,7 +59,7 @@ def test_what_begins_as_one_number_is_varied_and_the_rest_is_as_it_was() -> None
 
 @pytest.mark.parametrize("gain", [0.0, 1.0, 3.0])
 def test_a_number_that_the_constructor_is_given_is_for_kernels_to_know(gain: float) -> None:
-    block, constants, _ = varied_block(gain)
+    block, constants = varied_block(gain)
     assert "gain" not in constants
     assert block.gain.item() == gain
 
@@ -99,7 +99,7 @@ def test_buffers_and_integers_are_not_weights() -> None:
 
 
 def test_a_weight_under_another_name_is_found_by_its_constant_and_shape() -> None:
-    block, constants, _ = varied_block()
+    block, constants = varied_block()
 
     class Renamed(nn.Module):
         def __init__(self) -> None:
@@ -147,3 +147,25 @@ def test_a_kernel_that_leaves_a_weight_out_is_wrong(
 ) -> None:
     evaluation = judge_text(_PROBLEM.replace("INIT", begins), _KERNEL.replace("FACTOR", factor))
     assert evaluation.verdict == verdict, evaluation.feedback
+
+
+_PACKED_KERNEL = (
+    "@triton.jit\ndef scale(x_ptr, gain_ptr, y_ptr, n, BLOCK: tl.constexpr):\n"
+    "    at = tl.arange(0, BLOCK)\n"
+    "    x = tl.load(x_ptr + at, mask=at < n, other=0.0)\n"
+    "    gain = tl.load(gain_ptr + at, mask=at < n, other=0.0)\n"
+    "    tl.store(y_ptr + at, x * gain, mask=at < n)\n\n\n"
+    "class ModelNew(nn.Module):\n"
+    "    def __init__(self):\n        super().__init__()\n"
+    "        self.register_buffer('packed', nn.LayerNorm(64).weight.detach().clone())\n"
+    "    def forward(self, x):\n        y = torch.empty_like(x)\n"
+    "        scale[(1,)](x, self.packed, y, x.numel(), BLOCK=64)\n        return y\n"
+)
+
+
+def test_a_copied_layer_has_what_the_constructor_of_a_candidate_finds(
+    judge_text: Callable[..., Evaluation],
+) -> None:
+    copied = _PROBLEM.replace("nn.Parameter(INIT)", "copy.deepcopy(nn.LayerNorm(64)).weight")
+    evaluation = judge_text(f"import copy\n\n{copied}", _PACKED_KERNEL)
+    assert evaluation.correct, evaluation.feedback
