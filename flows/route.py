@@ -65,17 +65,12 @@ def stage_digest(stage: str, parameters: Mapping[str, Any], inputs: Mapping[str,
 def _run_child(name: str, parameters: dict[str, Any], digest: str) -> None:
     from prefect import runtime
     from prefect.client.orchestration import get_client
-    from prefect.deployments import run_deployment
 
     began = runtime.flow_run.scheduled_start_time
     attempt = failures = 0
     while failures < ATTEMPTS:
-        key = f"{digest}:{attempt}"
         with get_client(sync_client=True) as client:
-            child = _patiently(
-                partial(run_deployment, name, parameters=parameters, idempotency_key=key, timeout=0)
-            )
-            child = _wait(client, child)
+            child = _ended_child(client, name, parameters, key=f"{digest}:{attempt}")
         state = child.state
         if state is not None and state.is_completed():
             return
@@ -89,29 +84,39 @@ def _run_child(name: str, parameters: dict[str, Any], digest: str) -> None:
     raise ChildFailed(f"{name} failed {ATTEMPTS} times; see its runs in the Prefect UI, then start again")
 
 
-def _wait(client: SyncPrefectClient, child: FlowRun) -> FlowRun:
-    """The child once it has ended. Whatever stops this process meanwhile, its child is stopped too."""
+def _ended_child(client: SyncPrefectClient, name: str, parameters: dict[str, Any], key: str) -> FlowRun:
+    """The child of this key, made if there is none, once it has ended. Whatever stops this process meanwhile,
+    its child is stopped too."""
+    from prefect.deployments import run_deployment
     from prefect.exceptions import TerminationSignal
 
     try:
+        child = _patiently(
+            partial(run_deployment, name, parameters=parameters, idempotency_key=key, timeout=0)
+        )
         while child.state is None or not child.state.is_final():
             time.sleep(POLL_S)
             child = _patiently(partial(client.read_flow_run, child.id))
     except (KeyboardInterrupt, TerminationSignal):
-        _cancel(client, child)
+        _cancel(client, key)
         raise
     return child
 
 
-def _cancel(client: SyncPrefectClient, child: FlowRun) -> None:
+def _cancel(client: SyncPrefectClient, key: str) -> None:
+    """Found by its key: it may have been made although nobody heard the answer."""
+    from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterIdempotencyKey
     from prefect.states import Cancelling
 
     message = "The flow that waited for this was stopped. Starting that one again goes on."
+    of_key = FlowRunFilter(idempotency_key=FlowRunFilterIdempotencyKey(any_=[key]))
     try:
-        client.set_flow_run_state(child.id, Cancelling(message=message))
-        log.info("cancelled %s, because this flow is being stopped", child.name)
+        for child in client.read_flow_runs(flow_run_filter=of_key):
+            if child.state is None or not child.state.is_final():
+                client.set_flow_run_state(child.id, Cancelling(message=message))
+                log.info("cancelled %s, because this flow is being stopped", child.name)
     except httpx.HTTPError as error:  # its lease ends it
-        log.warning("could not cancel %s: %s", child.name, error)
+        log.warning("could not cancel the child of this flow: %s", error)
 
 
 def _patiently(ask: Callable[[], T]) -> T:

@@ -21,6 +21,24 @@ def pytest_configure(config: pytest.Config) -> None:
     would compile all that it imports: they keep it in pytest's own cache, for the next time too."""
     if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
         os.environ["PYTHONPYCACHEPREFIX"] = str(config.cache.mkdir("bytecode"))
+    if config.getoption("numprocesses", None):
+        config.pluginmanager.register(_ToldAtOnce(config), "told-at-once")
+
+
+class _ToldAtOnce:
+    """Who fails is named at once: a run that is cut off never gets to its summary."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """One line and the error."""
+        terminal: Any = self._config.pluginmanager.getplugin("terminalreporter")
+        if report.failed and terminal is not None:
+            message = getattr(getattr(report.longrepr, "reprcrash", None), "message", "")
+            terminal.write_line(
+                f"\n{report.nodeid}: {report.when} failed after {report.duration:.0f} s: {message}"
+            )
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -10,6 +10,7 @@ import httpx
 import pytest
 from prefect import flow
 from prefect.client.orchestration import get_client
+from prefect.deployments import run_deployment
 from prefect.states import Cancelled, Completed, Failed
 
 from flows.route import ChildFailed, route, stage_digest
@@ -53,11 +54,12 @@ def deployment(prefect_api):
 
 
 class Worker:
-    """Ends the children of `pretend/cpu` as it is told, in a thread."""
+    """Ends the next children of `pretend/cpu` as it is told, in a thread."""
 
-    def __init__(self, *endings):
+    def __init__(self, client, *endings):
         self.endings = list(endings)
         self.seen = []
+        self._earlier = {run.id for run in client.read_flow_runs()}
         # A thread begins with the settings of the process, not with those of this test.
         settings = contextvars.copy_context()
         self._thread = threading.Thread(target=settings.run, args=(self._work,), daemon=True)
@@ -73,14 +75,14 @@ class Worker:
     def _work(self):
         with get_client(sync_client=True) as client:
             while self.endings:
-                with contextlib.suppress(httpx.TimeoutException):
+                with contextlib.suppress(httpx.TransportError):
                     self._end_children(client)
                 time.sleep(0.05)
 
     def _end_children(self, client):
         for child in client.read_flow_runs():
-            waiting = child.deployment_id and child.state is not None and not child.state.is_final()
-            if waiting and self.endings:
+            is_next = child.deployment_id and child.id not in self._earlier
+            if is_next and self.endings and child.state is not None and not child.state.is_final():
                 client.set_flow_run_state(child.id, self.endings[0], force=True)
                 self.endings.pop(0)
                 self.seen.append(child)
@@ -106,7 +108,7 @@ def poll_fast(monkeypatch):
 
 
 def test_a_completed_child_is_not_run_again_by_a_restarted_parent(deployment):
-    with Worker(Completed()) as worker:
+    with Worker(deployment, Completed()) as worker:
         parent(11)()
     parent(11)()
     assert len(worker.seen) == 1
@@ -114,38 +116,56 @@ def test_a_completed_child_is_not_run_again_by_a_restarted_parent(deployment):
 
 
 def test_a_failed_child_is_followed_by_another_attempt(deployment):
-    with Worker(Failed(), Completed()) as worker:
+    with Worker(deployment, Failed(), Completed()) as worker:
         parent(12)()
     keys = [child.idempotency_key for child in worker.seen]
     assert [key.rpartition(":")[2] for key in keys] == ["0", "1"]
 
 
 def test_attempts_are_counted_and_a_restarted_parent_has_new_ones(deployment):
-    with Worker(Failed(), Failed(), Failed()), pytest.raises(ChildFailed, match="failed 3 times"):
+    with Worker(deployment, Failed(), Failed(), Failed()), pytest.raises(ChildFailed, match="failed 3 times"):
         parent(13)()
-    with Worker(Completed()) as worker:
+    with Worker(deployment, Completed()) as worker:
         parent(13)()
     assert worker.seen[0].idempotency_key.endswith(":3")
 
 
+def child_of(batch_size, client):
+    """The first child that was made for these settings, or None."""
+    sent = as_json({"config": IndexConfig(batch_size=batch_size)})
+    runs = [run for run in client.read_flow_runs() if run.parameters == sent]
+    return min(runs, key=lambda run: run.created, default=None)
+
+
 def test_a_parent_that_is_interrupted_cancels_its_child_and_a_new_one_makes_another(deployment):
     def interrupt():
-        while not [run for run in deployment.read_flow_runs() if run.parameters == sent]:
-            time.sleep(0.05)
+        with get_client(sync_client=True) as client:
+            while child_of(15, client) is None:
+                time.sleep(0.05)
         _thread.interrupt_main()
 
-    sent = as_json({"config": IndexConfig(batch_size=15)})
     settings = contextvars.copy_context()
     threading.Thread(target=settings.run, args=(interrupt,), daemon=True).start()
     with pytest.raises(KeyboardInterrupt):
         parent(15)()
-    (child,) = (run for run in deployment.read_flow_runs() if run.parameters == sent)
-    assert child.state.is_cancelled(), child.state
-    with Worker(Completed()) as worker:
+    assert child_of(15, deployment).state.is_cancelled()
+    with Worker(deployment, Completed()) as worker:
         parent(15)()
     assert worker.seen[0].idempotency_key.endswith(":1")
 
 
+def test_a_parent_interrupted_before_it_hears_of_its_child_cancels_it(deployment, monkeypatch):
+    def run_and_be_interrupted(*arguments, **settings):
+        made = run_deployment(*arguments, **settings)
+        assert made.state.is_scheduled()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("prefect.deployments.run_deployment", run_and_be_interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        parent(16)()
+    assert child_of(16, deployment).state.is_cancelled()
+
+
 def test_a_cancelled_child_ends_the_parent(deployment):
-    with Worker(Cancelled()), pytest.raises(ChildFailed, match="cancelled"):
+    with Worker(deployment, Cancelled()), pytest.raises(ChildFailed, match="cancelled"):
         parent(14)()
