@@ -43,10 +43,8 @@ def main() -> int:
     arguments = parser.parse_args()
     root = kernelbench_root()
     arguments.work.mkdir(parents=True, exist_ok=True)
-    pairs = [
-        replace(pair, warps=warps) for pair in kernelbench_pairs(root) for warps in (0, *arguments.warps)
-    ]
-    runs = {gpus: _judge(pairs, gpus, arguments.work / f"gpus_{gpus}.json") for gpus in arguments.gpus}
+    pairs = scaling_pairs(root, arguments.warps)
+    runs = {gpus: _kept(pairs, gpus, arguments.work / f"gpus_{gpus}.json") for gpus in arguments.gpus}
     lists = {"--warps": arguments.warps, "--gpus": arguments.gpus}
     options = "".join(f" {name} {' '.join(map(str, values))}" for name, values in lists.items())
     lines = _page(runs, COMMAND.format(options=options))
@@ -56,10 +54,22 @@ def main() -> int:
     return 0
 
 
-def _judge(pairs: list[Pair], gpus: int, kept: Path) -> dict[str, Any]:
+def scaling_pairs(root: Path, warps: list[int]) -> list[Pair]:
+    """Each kernel as it is and compiled for these numbers of warps."""
+    return [replace(pair, warps=count) for pair in kernelbench_pairs(root) for count in (0, *warps)]
+
+
+def _kept(pairs: list[Pair], gpus: int, kept: Path) -> dict[str, Any]:
     if kept.exists():
         known: dict[str, Any] = json.loads(kept.read_text())
         return known
+    found = judge_all(pairs, gpus)
+    kept.write_text(json.dumps(found, indent=1))
+    return found
+
+
+def judge_all(pairs: list[Pair], gpus: int) -> dict[str, Any]:
+    """Judge all at once with so many GPUs: how long it took, by phase, and what was found."""
     requests = [
         JudgeRequest(problem=load_file(pair.problem), candidate=Candidate.from_source(pair.source))
         for pair in pairs
@@ -68,7 +78,7 @@ def _judge(pairs: list[Pair], gpus: int, kept: Path) -> dict[str, Any]:
         started = time.monotonic()
         evaluations = gym.judge(requests)
         seconds = time.monotonic() - started
-    found = {
+    return {
         "machine": describe_machine(),
         "seconds": seconds,
         "candidates": len(requests),
@@ -77,8 +87,6 @@ def _judge(pairs: list[Pair], gpus: int, kept: Path) -> dict[str, Any]:
         },
         "phases_s": mean_phases([evaluation.phases_s for evaluation in evaluations]),
     }
-    kept.write_text(json.dumps(found, indent=1))
-    return found
 
 
 def _page(runs: dict[int, dict[str, Any]], command: str) -> list[str]:

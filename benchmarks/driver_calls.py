@@ -1,0 +1,152 @@
+"""What judges ask of a GPU's driver for each candidate, with one GPU of a host at work and with more.
+
+The driver has locks for all GPUs of a host: calls that take longer where others are at work are what judges
+wait for there. Counted by `driver_calls.c`, which is preloaded into a gym's processes, for the candidates of
+`judge_scaling.py`. Classes and commands of the resource manager are numbers of its public headers.
+
+    KERNELBENCH_ROOT=../KernelBench python benchmarks/driver_calls.py --gpus 1 2 --write
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import struct
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from judge_scaling import judge_all, scaling_pairs
+from kernelbench_pairs import Pair, kernelbench_root
+from machine import describe_machine
+
+RESULTS = Path(__file__).parents[1] / "docs" / "results"
+COMMAND = "KERNELBENCH_ROOT=../KernelBench python benchmarks/driver_calls.py --gpus {gpus} --write"
+SOURCE = Path(__file__).with_suffix(".c")
+ROW = struct.Struct("QQQ")
+NUM_ROWS = 4096
+CALLS = {
+    0x4629: "free",
+    0x462A: "control",
+    0x462B: "allocate",
+    0x464E: "map memory",
+    0x464F: "unmap memory",
+    0x21: "unified memory: map",
+    0x22: "unified memory: free",
+    0x49: "unified memory: create a range",
+}
+"""The frequent ones, by name; others go by number."""
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Of one run; a call is its number and what it asks for, with how often it came and its milliseconds."""
+
+    candidates: int
+    wall_s: float
+    user_s: float
+    kernel_s: float
+    calls: dict[tuple[int, int], tuple[int, float]]
+
+
+def main() -> None:
+    """Judge with each number of GPUs; print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--gpus", type=int, nargs="+", default=[1, torch.cuda.device_count()])
+    parser.add_argument("--warps", type=int, nargs="*", default=[8], help="of the groups' further kernels")
+    parser.add_argument("--top", type=int, default=20, help="rows of the table")
+    parser.add_argument("--write", action="store_true", help="write the page to docs/results")
+    arguments = parser.parse_args()
+    pairs = scaling_pairs(kernelbench_root(), arguments.warps)
+    with tempfile.TemporaryDirectory() as folder:
+        runs = {gpus: _count(pairs, gpus, Path(folder)) for gpus in arguments.gpus}
+    lines = _page(runs, arguments.top, COMMAND.format(gpus=" ".join(map(str, arguments.gpus))))
+    print("\n".join(lines))
+    if arguments.write:
+        (RESULTS / "driver_calls.md").write_text("\n".join(lines) + "\n")
+
+
+def _count(pairs: list[Pair], gpus: int, folder: Path) -> Counted:
+    library, table = folder / "driver_calls.so", folder / f"table_{gpus}"
+    subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, SOURCE, "-ldl"], check=True)
+    table.write_bytes(bytes(NUM_ROWS * ROW.size))
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    # Only processes that start from here on have it, which are the gym's.
+    os.environ |= {"LD_PRELOAD": str(library), "DRIVER_CALLS": str(table)}
+    try:
+        seconds = judge_all(pairs, gpus)["seconds"]
+    finally:
+        del os.environ["LD_PRELOAD"], os.environ["DRIVER_CALLS"]
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return Counted(
+        len(pairs),
+        seconds,
+        after.ru_utime - before.ru_utime,
+        after.ru_stime - before.ru_stime,
+        _read(table),
+    )
+
+
+def _read(table: Path) -> dict[tuple[int, int], tuple[int, float]]:
+    """A row's kind is the call's number plus one, then what it asks for."""
+    rows = ROW.iter_unpack(table.read_bytes())
+    return {
+        ((kind >> 32) - 1, kind & 0xFFFFFFFF): (calls, nanoseconds / 1e6)
+        for kind, calls, nanoseconds in rows
+        if calls
+    }
+
+
+def _page(runs: dict[int, Counted], top: int, command: str) -> list[str]:
+    fewest, most = runs[min(runs)], runs[max(runs)]
+    names = [f"{gpus} GPU{'s' * (gpus > 1)}" for gpus in (min(runs), max(runs))]
+    kinds = sorted(most.calls, key=lambda kind: -most.calls[kind][1])
+    rows = [
+        (
+            f"{CALLS.get(number, hex(number))}{f' {what:#x}' if what else ''}",
+            *_of(fewest, [kind]),
+            *_of(most, [kind]),
+        )
+        for kind in kinds[:top]
+        for number, what in [kind]
+    ]
+    rows.append(("all", *_of(fewest, list(fewest.calls)), *_of(most, kinds)))
+    heads = [f"{head}, {name}" for name in names for head in ("calls", "ms", "ms a call")]
+    return [
+        "# What a candidate asks of the driver",
+        "",
+        f"    {command}",
+        "",
+        f"Machine: {describe_machine()}.",
+        "",
+        "| | evaluations an hour | processors at work in programs | in the kernel |",
+        "|---|---|---|---|",
+        *(
+            f"| {name} | {3600 * run.candidates / run.wall_s:,.0f} "
+            f"| {run.user_s / run.wall_s:.1f} | {run.kernel_s / run.wall_s:.1f} |"
+            for name, run in zip(names, (fewest, most), strict=True)
+        ),
+        "",
+        "A candidate's share of all calls, by kind; those that took longest in all:",
+        "",
+        f"| | {' | '.join(heads)} |",
+        "|---" * (1 + len(heads)) + "|",
+        *(
+            f"| {name} | {c1:.1f} | {t1:.1f} | {e1:.3f} | {c2:.1f} | {t2:.1f} | {e2:.3f} |"
+            for name, c1, t1, e1, c2, t2, e2 in rows
+        ),
+    ]
+
+
+def _of(run: Counted, kinds: list[tuple[int, int]]) -> tuple[float, float, float]:
+    """Calls and milliseconds a candidate, and milliseconds a call."""
+    calls = sum(run.calls.get(kind, (0, 0.0))[0] for kind in kinds)
+    took_ms = sum(run.calls.get(kind, (0, 0.0))[1] for kind in kinds)
+    return calls / run.candidates, took_ms / run.candidates, took_ms / calls if calls else 0.0
+
+
+if __name__ == "__main__":
+    main()
