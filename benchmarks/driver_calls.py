@@ -13,7 +13,6 @@ import argparse
 import os
 import resource
 import struct
-import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,12 +21,14 @@ import torch
 from judge_scaling import judge_all, scaling_pairs
 from kernelbench_pairs import Pair, kernelbench_root
 from machine import describe_machine
+from preload import build_preload
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 COMMAND = "KERNELBENCH_ROOT=../KernelBench python benchmarks/driver_calls.py --gpus {gpus} --write"
 SOURCE = Path(__file__).with_suffix(".c")
 ROW = struct.Struct("QQQ")
 NUM_ROWS = 4096
+"""As in the C file."""
 CALLS = {
     0x4629: "free",
     0x462A: "control",
@@ -62,16 +63,16 @@ def main() -> None:
     arguments = parser.parse_args()
     pairs = scaling_pairs(kernelbench_root(), arguments.warps)
     with tempfile.TemporaryDirectory() as folder:
-        runs = {gpus: _count(pairs, gpus, Path(folder)) for gpus in arguments.gpus}
+        library = build_preload(SOURCE, Path(folder))
+        runs = {gpus: _count(pairs, gpus, library) for gpus in sorted(arguments.gpus)}
     lines = _page(runs, arguments.top, COMMAND.format(gpus=" ".join(map(str, arguments.gpus))))
     print("\n".join(lines))
     if arguments.write:
         (RESULTS / "driver_calls.md").write_text("\n".join(lines) + "\n")
 
 
-def _count(pairs: list[Pair], gpus: int, folder: Path) -> Counted:
-    library, table = folder / "driver_calls.so", folder / f"table_{gpus}"
-    subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, SOURCE, "-ldl"], check=True)
+def _count(pairs: list[Pair], gpus: int, library: Path) -> Counted:
+    table = library.with_name(f"table_{gpus}")
     table.write_bytes(bytes(NUM_ROWS * ROW.size))
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     # Only processes that start from here on have it, which are the gym's.
@@ -101,20 +102,11 @@ def _read(table: Path) -> dict[tuple[int, int], tuple[int, float]]:
 
 
 def _page(runs: dict[int, Counted], top: int, command: str) -> list[str]:
-    fewest, most = runs[min(runs)], runs[max(runs)]
-    names = [f"{gpus} GPU{'s' * (gpus > 1)}" for gpus in (min(runs), max(runs))]
-    kinds = sorted(most.calls, key=lambda kind: -most.calls[kind][1])
-    rows = [
-        (
-            f"{CALLS.get(number, hex(number))}{f' {what:#x}' if what else ''}",
-            *_of(fewest, [kind]),
-            *_of(most, [kind]),
-        )
-        for kind in kinds[:top]
-        for number, what in [kind]
-    ]
-    rows.append(("all", *_of(fewest, list(fewest.calls)), *_of(most, kinds)))
-    heads = [f"{head}, {name}" for name in names for head in ("calls", "ms", "ms a call")]
+    """Kinds are in the order of the time they take with the most GPUs."""
+    names = {gpus: f"{gpus} GPU{'s' * (gpus > 1)}" for gpus in runs}
+    longest = runs[max(runs)].calls
+    kinds = sorted(longest, key=lambda kind: -longest[kind][1])
+    heads = [f"{head}, {name}" for name in names.values() for head in ("calls", "ms", "ms a call")]
     return [
         "# What a candidate asks of the driver",
         "",
@@ -125,20 +117,29 @@ def _page(runs: dict[int, Counted], top: int, command: str) -> list[str]:
         "| | evaluations an hour | processors at work in programs | in the kernel |",
         "|---|---|---|---|",
         *(
-            f"| {name} | {3600 * run.candidates / run.wall_s:,.0f} "
+            f"| {names[gpus]} | {3600 * run.candidates / run.wall_s:,.0f} "
             f"| {run.user_s / run.wall_s:.1f} | {run.kernel_s / run.wall_s:.1f} |"
-            for name, run in zip(names, (fewest, most), strict=True)
+            for gpus, run in runs.items()
         ),
         "",
         "A candidate's share of all calls, by kind; those that took longest in all:",
         "",
         f"| | {' | '.join(heads)} |",
         "|---" * (1 + len(heads)) + "|",
-        *(
-            f"| {name} | {c1:.1f} | {t1:.1f} | {e1:.3f} | {c2:.1f} | {t2:.1f} | {e2:.3f} |"
-            for name, c1, t1, e1, c2, t2, e2 in rows
-        ),
+        *(_row(_name(*kind), [_of(run, [kind]) for run in runs.values()]) for kind in kinds[:top]),
+        _row("all", [_of(run, list(run.calls)) for run in runs.values()]),
     ]
+
+
+def _name(number: int, what: int) -> str:
+    return f"{CALLS.get(number, hex(number))}{f' {what:#x}' if what else ''}"
+
+
+def _row(name: str, cells: list[tuple[float, float, float]]) -> str:
+    return (
+        " | ".join((f"| {name}", *(f"{calls:.1f} | {ms:.1f} | {each:.3f}" for calls, ms, each in cells)))
+        + " |"
+    )
 
 
 def _of(run: Counted, kinds: list[tuple[int, int]]) -> tuple[float, float, float]:

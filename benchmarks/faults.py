@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from machine import describe_machine
+from preload import build_preload
 from stack import FINAL, REPOSITORY, Stack, descendants, free_port, run_with_index, stack
 
 RESULTS = REPOSITORY / "docs" / "results"
@@ -405,10 +406,9 @@ class Clock:
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._file, self._library = folder / "shift", folder / "shifted_clock.so"
+        self._file = folder / "shift"
         self._file.write_bytes(struct.pack("<q", 0))
-        source = Path(__file__).with_name("shifted_clock.c")
-        subprocess.run(["cc", "-shared", "-fPIC", "-O2", "-o", self._library, source, "-ldl"], check=True)
+        self._library = build_preload(Path(__file__).with_name("shifted_clock.c"), folder)
 
     @property
     def environment(self) -> dict[str, str]:
