@@ -29,17 +29,43 @@ SOURCE = Path(__file__).with_suffix(".c")
 ROW = struct.Struct("QQQ")
 NUM_ROWS = 4096
 """As in the C file."""
+ALLOCATE = 0x462B
 CALLS = {
-    0x4629: "free",
-    0x462A: "control",
-    0x462B: "allocate",
-    0x464E: "map memory",
-    0x464F: "unmap memory",
+    0x1B: "unified memory: register a queue",
+    0x19: "unified memory: register an address space",
     0x21: "unified memory: map",
     0x22: "unified memory: free",
+    0x25: "unified memory: register a GPU",
     0x49: "unified memory: create a range",
+    0x4627: "allocate memory that the host sees",
+    0x4629: "free",
+    0x462A: "control",
+    ALLOCATE: "allocate",
+    0x464E: "map for the host",
+    0x464F: "unmap from the host",
+    0x46C9: "bind a descriptor",
 }
-"""The frequent ones, by name; others go by number."""
+OBJECTS = {
+    0x3E: "memory of the host",
+    0x40: "memory of the GPU",
+    0x79: "event",
+    0xF8: "memory that others may import",
+    0xA06C: "group of queues",
+    0xC86F: "queue",
+    0xC8B5: "copy engine",
+}
+"""What is allocated."""
+COMMANDS = {
+    0xD01: "kind of address space",
+    0x3D08: "what a descriptor holds",
+    0x3D0C: "import from a descriptor",
+    0x503C0104: "register for other devices",
+    0x503C0105: "unregister for other devices",
+    0x80170D: "list of queues",
+    0x906F0101: "engine of a queue",
+    0x2080200A: "raise the clocks",
+}
+"""What is asked of an object."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +77,11 @@ class Counted:
     user_s: float
     kernel_s: float
     calls: dict[tuple[int, int], tuple[int, float]]
+
+    @property
+    def calls_at_once(self) -> float:
+        """How many are under way, on average."""
+        return sum(ms for _, ms in self.calls.values()) / 1e3 / self.wall_s
 
 
 def main() -> None:
@@ -114,11 +145,11 @@ def _page(runs: dict[int, Counted], top: int, command: str) -> list[str]:
         "",
         f"Machine: {describe_machine()}.",
         "",
-        "| | evaluations an hour | processors at work in programs | in the kernel |",
-        "|---|---|---|---|",
+        "| | evaluations an hour | processors at work in programs | in the kernel | calls under way |",
+        "|---|---|---|---|---|",
         *(
             f"| {names[gpus]} | {3600 * run.candidates / run.wall_s:,.0f} "
-            f"| {run.user_s / run.wall_s:.1f} | {run.kernel_s / run.wall_s:.1f} |"
+            f"| {run.user_s / run.wall_s:.1f} | {run.kernel_s / run.wall_s:.1f} | {run.calls_at_once:.1f} |"
             for gpus, run in runs.items()
         ),
         "",
@@ -132,7 +163,10 @@ def _page(runs: dict[int, Counted], top: int, command: str) -> list[str]:
 
 
 def _name(number: int, what: int) -> str:
-    return f"{CALLS.get(number, hex(number))}{f' {what:#x}' if what else ''}"
+    """In words, where there are some; see NVIDIA's open-gpu-kernel-modules for the others."""
+    call = CALLS.get(number, hex(number))
+    named = (OBJECTS if number == ALLOCATE else COMMANDS).get(what, f"{what:#x}")
+    return f"{call}: {named}" if what else call
 
 
 def _row(name: str, cells: list[tuple[float, float, float]]) -> str:
