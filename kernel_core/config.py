@@ -48,7 +48,10 @@ class GymConfig(Config):
     )
     trials: int = Field(3, ge=1, description="Input draws that must all pass.")
     deadline_s: float = Field(
-        20.0, gt=0, description="Seconds of wall clock after which a candidate is killed."
+        20.0,
+        gt=0,
+        description="Seconds after which a candidate is killed; waits for a processor do not count, up to "
+        "three times as much.",
     )
     memory_mb: int = Field(4096, ge=256, description="Memory a candidate may use beyond the warm runner's.")
     sandbox: Literal["require", "best-effort"] = Field(

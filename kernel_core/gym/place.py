@@ -18,6 +18,7 @@ from kernel_core.errors import DojoError, GymUnavailable
 from kernel_core.gym.host import Host, HostLost, JudgeLost, Line
 from kernel_core.gym.probe import known_request
 from kernel_core.gym.protocol import JudgeRequest
+from kernel_core.gym.runs import MOST_FORGIVEN
 from kernel_core.gym.turns import Turns
 from kernel_core.records import Evaluation
 
@@ -25,6 +26,8 @@ _log = logging.getLogger(__name__)
 _PATIENCE_S = 300.0
 """Beyond a candidate's own deadlines, how long a judge may take before it counts as hung."""
 _PROBE_PATIENCE_S = 120.0
+_CHILDREN = 4
+"""Of a candidate's: each has a deadline of its own."""
 _PROBE_EVERY_S = 600.0
 _PROBE_SEED = 1
 _LIVES = 4
@@ -59,7 +62,7 @@ class Place:
         self.fault = ""
         """Why it was closed."""
         self._index = index
-        self._deadline_s = config.deadline_s
+        self._most_s = _CHILDREN * (1 + MOST_FORGIVEN) * config.deadline_s
         self._lock = threading.Lock()
         self._turns = Turns()
         self._free: list[_Seat] = []
@@ -79,7 +82,7 @@ class Place:
             try:
                 seat = self._sit_down()
                 life = seat.life
-                evaluation = self._ask(seat, request, seed, _PATIENCE_S + 4 * self._deadline_s)
+                evaluation = self._ask(seat, request, seed, _PATIENCE_S + self._most_s)
             except (JudgeLost, GymUnavailable) as error:
                 self._mend(life, error)
                 raise
@@ -156,7 +159,7 @@ class Place:
         """Why the judge is not well; empty if it is."""
         try:
             evaluation = self._ask(
-                self._seat(), known_request(), _PROBE_SEED, _PROBE_PATIENCE_S + 4 * self._deadline_s
+                self._seat(), known_request(), _PROBE_SEED, _PROBE_PATIENCE_S + self._most_s
             )
         except HostLost as error:
             self.fault = str(error)

@@ -25,6 +25,10 @@ NO_ANSWER = "its process gave no answer that can be understood"
 """Why a child counts as dead that says something else than what it was asked."""
 _log = logging.getLogger(__name__)
 _MAX_ANSWER_BYTES = 16 << 20
+MOST_FORGIVEN = 3.0
+"""How much longer than its deadline a child may take that waits for a processor, in units of the deadline."""
+_READING_S = 5.0
+"""An answer that comes in time may take so long to read, however late its judge is."""
 _FIRST_USER_ID = 1_900_000_000
 _USER_IDS = 50_000_000
 
@@ -80,7 +84,8 @@ def describe(outcome: Answer | Died | Failure | str) -> str:
 class Conversation:
     """A caged child that is asked and answers, under one deadline for its whole life.
 
-    Its time runs from each question to the answer: not while the judge, or others, keep it waiting.
+    Its time runs from each question to the answer: not while the judge, or others, keep it waiting, and not
+    while it could work and has no processor, as far as the kernel counts that.
     """
 
     def __init__(self, caged: Caged, deadline_s: float, *, is_fresh: bool = True) -> None:
@@ -89,6 +94,8 @@ class Conversation:
         self._since = time.monotonic()
         """When its time stopped running."""
         self._deadline = self._since + deadline_s
+        self._waited_before_s = caged.waited_s()
+        self._forgiven_s = 0.0
         self._ended: Ended | None = None
         self._builder: Builder | None = None
         self.is_fresh = is_fresh
@@ -195,12 +202,23 @@ class Conversation:
         wire.send(channel, header, blob, descriptors)
 
     def _receive(self, take_descriptors: bool) -> wire.Message:
+        while not wire.comes(self._caged.channel, self._deadline):
+            if not self._forgive():
+                raise wire.ChannelTimeout("no answer before the deadline")
         return wire.receive(
             self._caged.channel,
-            deadline=self._deadline,
+            deadline=max(self._deadline, time.monotonic() + _READING_S),
             max_header=_MAX_ANSWER_BYTES,
             take_descriptors=take_descriptors,
         )
+
+    def _forgive(self) -> bool:
+        """Move the deadline by what it waited for a processor since it was last moved; whether that helps."""
+        waited_s = self._caged.waited_s() - self._waited_before_s
+        more_s = min(waited_s, MOST_FORGIVEN * self._deadline_s) - self._forgiven_s
+        self._forgiven_s += more_s
+        self._deadline += more_s
+        return self._deadline > time.monotonic()
 
     def _post_mortem(self) -> Died:
         if time.monotonic() >= self._deadline:

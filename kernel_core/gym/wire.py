@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import array
 import json
+import select
 import socket
 import struct
 import time
@@ -61,6 +62,14 @@ def send(
             channel.sendall(blob)
     except OSError as error:
         raise ChannelClosed(str(error)) from error
+
+
+def comes(channel: socket.socket, deadline: float) -> bool:
+    """Wait until a message begins to come, or the other end closes, and say so; not past `deadline`, a
+    `time.monotonic()` value."""
+    waiting = select.poll()
+    waiting.register(channel, select.POLLIN)
+    return bool(waiting.poll(1e3 * max(0.0, deadline - time.monotonic())))
 
 
 def receive(

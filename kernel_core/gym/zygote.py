@@ -166,6 +166,16 @@ class Caged:
         self._zygote = zygote
         self._pid = pid
 
+    def waited_s(self) -> float:
+        """Seconds of its life in which it could work and had no processor; of its threads, as long as the one
+        that waited longest. 0 where the kernel does not count them."""
+        waited_ns = [0]
+        with contextlib.suppress(OSError):
+            for thread in Path(f"/proc/{self._pid}/task").iterdir():
+                with contextlib.suppress(OSError, ValueError, IndexError):
+                    waited_ns.append(int((thread / "schedstat").read_text().split()[1]))
+        return max(waited_ns) / 1e9
+
     def end(self) -> Ended:
         """Kill it if it still lives; say how it went."""
         self.channel.close()

@@ -7,9 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from kernel_core.gym.runs import MOST_FORGIVEN
+
 REPOSITORY = Path(__file__).parents[2]
 SCRIPT = """
-import json, os, sys, tempfile, time
+import json, os, subprocess, sys, tempfile, time
 from pathlib import Path
 
 os.environ["TRITON_INTERPRET"] = "1"
@@ -24,6 +28,11 @@ from kernel_core.gym.zygote import Zygote
 from kernel_core.problems.load import load_file
 
 DEADLINE_S = 1.0
+neighbours = []
+if sys.argv[2:]:
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    busy = [sys.executable, "-c", "while True: pass"]
+    neighbours = [subprocess.Popen(busy) for _ in range(int(sys.argv[2]))]
 zygote = Zygote(judge_process._fork_zygote({"runner": runner.run}, ()))
 problem = load_file(Path("tests/exploits/problems/softmax_rows.py"))
 reference = Reference(problem, problem.cpu_constants)
@@ -39,15 +48,21 @@ with tempfile.TemporaryDirectory() as base:
             arena.close()
             said = answer.reason if isinstance(answer, Died) else type(answer.claim).__name__
             print(json.dumps([said, time.monotonic() - begun]), flush=True)
+for neighbour in neighbours:
+    neighbour.kill()
 """
 QUICK = "class ModelNew:\n    def to(self, device): return self\n    def __call__(self, x): return x\n"
 ENDLESS = "while True:\n    pass\n"
 
 
-def test_time_runs_only_while_the_process_is_asked() -> None:
-    asked = [[1.3, QUICK], [0.0, ENDLESS], [1.3, ENDLESS]]
+SLEEPING = "import time\ntime.sleep(60)\n"
+WORK = "import time\nend = time.thread_time() + 0.6\nwhile time.thread_time() < end:\n    pass\n"
+
+
+def _ask(asked: list[tuple[float, str]], *arguments: str) -> list[tuple[str, float]]:
+    """What each child said, or what is said of it, and the seconds that it took."""
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, json.dumps(asked)],
+        [sys.executable, "-c", SCRIPT, json.dumps(asked), *arguments],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
@@ -55,8 +70,24 @@ def test_time_runs_only_while_the_process_is_asked() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    late, endless, late_and_endless = (json.loads(line) for line in done.stdout.splitlines())
+    return [tuple(json.loads(line)) for line in done.stdout.splitlines()]
+
+
+def test_time_runs_only_while_the_process_is_asked() -> None:
+    late, endless, late_and_endless = _ask([(1.3, QUICK), (0.0, ENDLESS), (1.3, ENDLESS)])
     assert late[0] == "Loaded"
     for said, seconds in (endless, late_and_endless):
         assert said == "no result within 1 s"
         assert seconds > 0.95
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/schedstat").exists(), reason="this kernel does not count who waits for a processor"
+)
+def test_time_stands_still_for_who_has_no_processor() -> None:
+    worked, slept, endless = _ask([(0.0, WORK + QUICK), (0.0, SLEEPING), (0.0, ENDLESS)], "2")
+    assert worked[0] == "Loaded", worked
+    assert worked[1] > 1.0
+    assert slept[0] == endless[0] == "no result within 1 s"
+    assert slept[1] < 2.0
+    assert 1.0 < endless[1] < 1.0 + MOST_FORGIVEN + 2.0
