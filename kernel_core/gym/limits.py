@@ -7,6 +7,8 @@ from typing import Any
 
 FILE_BYTES = 64 << 20
 """The largest file of a usual cage."""
+MOST_FORGIVEN = 3.0
+"""How much longer than its deadline a child may take that waits for a processor, in units of the deadline."""
 
 
 @dataclass(frozen=True, slots=True)

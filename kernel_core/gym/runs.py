@@ -18,15 +18,13 @@ from pydantic import ValidationError
 from kernel_core.gym import wire
 from kernel_core.gym.claims import BuildRequest, Claim, Failure, Rested, Sources
 from kernel_core.gym.delivery import Delivery
-from kernel_core.gym.limits import FILE_BYTES, Cage
+from kernel_core.gym.limits import FILE_BYTES, MOST_FORGIVEN, Cage
 from kernel_core.gym.zygote import Caged, Ended, Zygote
 
 NO_ANSWER = "its process gave no answer that can be understood"
 """Why a child counts as dead that says something else than what it was asked."""
 _log = logging.getLogger(__name__)
 _MAX_ANSWER_BYTES = 16 << 20
-MOST_FORGIVEN = 3.0
-"""How much longer than its deadline a child may take that waits for a processor, in units of the deadline."""
 _READING_S = 5.0
 """An answer that comes in time may take so long to read, however late its judge is."""
 _FIRST_USER_ID = 1_900_000_000

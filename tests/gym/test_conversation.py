@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kernel_core.gym.runs import MOST_FORGIVEN
+from kernel_core.gym.limits import MOST_FORGIVEN
 
 REPOSITORY = Path(__file__).parents[2]
 SCRIPT = """
