@@ -19,7 +19,7 @@ import torch
 
 from kernel_core.config import GymConfig
 from kernel_core.errors import GymUnavailable
-from kernel_core.gym import kernelbench, sandbox
+from kernel_core.gym import kernelbench, sandbox, wire
 from kernel_core.gym.arena import Slot
 from kernel_core.gym.bench import Bench
 from kernel_core.gym.case import Case
@@ -30,7 +30,7 @@ from kernel_core.gym.draws import Draw
 from kernel_core.gym.gpu import describe_platform
 from kernel_core.gym.guard import inspect_source
 from kernel_core.gym.protocol import JudgeRequest
-from kernel_core.gym.recorded import Recorded, close_all
+from kernel_core.gym.recorded import Recorded
 from kernel_core.gym.reference import Reference, Trial, reference_key
 from kernel_core.gym.runs import NO_ANSWER, Answer, Conversation, Died
 from kernel_core.gym.seeds import derive_seed
@@ -144,7 +144,7 @@ class Judge:
         if not isinstance(claim, Ran | Raised) or any(
             launch.launch >= len(claim.kernels) for launch in claim.launches
         ):
-            close_all(answer.descriptors)
+            wire.close_all(answer.descriptors)
             _fail_dead(case, Died(timed_out=False, reason=NO_ANSWER))
             return False
         case.kernels, case.launches = claim.kernels, claim.launches
@@ -152,7 +152,7 @@ class Judge:
             for event in claim.watched:
                 case.note("audit", event)
         if isinstance(claim, Raised):
-            close_all(answer.descriptors)
+            wire.close_all(answer.descriptors)
             # On a CPU nothing compiles here; the compile gate says so of each launch.
             refused = claim.by_compiler and self._bench.device == "cuda"
             stage = Verdict.NOT_COMPILED if refused else Verdict.CRASHED
@@ -231,8 +231,11 @@ class Judge:
         return case.verdict is None
 
     def _unseen(self, reference: Reference, seed: int, recorded: Recorded, case: Case) -> Unseen:
-        """What to replay a recorded pass on."""
+        """What to replay a recorded pass on. Host code that looks at no tensor cannot have done this work for
+        these inputs alone, and one that counts its calls is not to know which trial has hostile ones."""
         draw = recorded.last_draw
+        if not recorded.knows_its_inputs:
+            _, draw = self._choose_draws(reference, seed)[-1]
 
         def make_trial(label: str, draw: Draw) -> Trial:
             self._lay_table(case)

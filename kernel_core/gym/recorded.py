@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from kernel_core.gym.claims import Kernel, Launch
 from kernel_core.gym.draws import Draw
+from kernel_core.gym.wire import close_all
 
 _WORK = ("inputs", "constants", "operations", "outputs")
 
@@ -31,35 +30,36 @@ class Recorded:
         """The family of the inputs of the last trial in which this was done."""
         return self.trials[max(self.trials)]
 
+    @property
+    def knows_its_inputs(self) -> bool:
+        """Whether host code looked at what lies in tensors, so that other inputs may mean other work."""
+        return self.trace is not None and bool(self.trace.get("reads_data"))
+
     def trials_of(self, draw: Draw) -> list[int]:
         """The numbers of the trials with inputs of a family."""
         return [number for number, one in self.trials.items() if one == draw]
 
     def does_as(self, other: Recorded) -> bool:
         """Whether the same operators and kernels are called in the same order, with the same scalars, on
-        tensors of the same forms.
+        tensors of the same forms, and find the same in the host's memory.
 
-        What lies in memory from outside is not compared: with what the later pass found there its work is
-        replayed on inputs of each family, and must be right.
+        What lies in a GPU's memory from outside is not compared: with what the later pass found there its
+        work is replayed on inputs of each family, and must be right.
         """
         mine, theirs = self.trace, other.trace
         if mine is None or theirs is None:
             return mine is theirs and self.launches == other.launches
         shared = min(len(self.kernels), len(other.kernels))  # those of later passes come after
-        return self.kernels[:shared] == other.kernels[:shared] and all(
-            mine.get(part) == theirs.get(part) for part in _WORK
+        return (
+            self.kernels[:shared] == other.kernels[:shared]
+            and all(mine.get(part) == theirs.get(part) for part in _WORK)
+            and self.constants == other.constants
         )
 
     def close(self) -> None:
         """Give the memory back."""
         close_all(self.memory)
         self.memory = ()
-
-
-def close_all(descriptors: Sequence[int]) -> None:
-    """Close descriptors that came with an answer."""
-    for descriptor in descriptors:
-        os.close(descriptor)
 
 
 def joined(known: list[Recorded], new: Recorded) -> list[Recorded]:

@@ -124,24 +124,25 @@ class Conversation:
         with contextlib.ExitStack() as stack, self._its_time():
             try:
                 self._send(header, blob, descriptors)
-                answer, has_turn = self._receive(take_descriptors), False
+                has_turn = False
                 while True:
-                    if self._builder is not None and "build" in answer.header:
-                        self._answer_build(self._builder, answer.header)
-                    elif turn is None or answer.header != ({"aside": True} if has_turn else {"ready": True}):
-                        break
+                    answer = self._receive(take_descriptors)
+                    wants_build = self._builder is not None and "build" in answer.header
+                    wanted = {"aside": True} if has_turn else {"ready": True}
+                    if not wants_build and (turn is None or answer.header != wanted):
+                        return _read_answer(answer, claims)
+                    wire.close_all(answer.descriptors)  # only a claim may bring some
+                    if wants_build:
+                        self._answer_build(answer.header)
                     elif has_turn:
                         stack.close()
                         has_turn = False
-                    else:
+                    elif turn is not None:
                         with self._excused():
                             brought = stack.enter_context(turn())
                         go = {"go": True} | (brought.header if brought else {})
                         self._send(go, descriptors=(brought.arena.descriptor,) if brought else ())
                         has_turn = True
-                    answer = self._receive(take_descriptors)
-                claim = _read_claim(answer.header, claims)
-                return Answer(claim, answer.blob, answer.descriptors)
             except wire.ChannelTimeout:
                 return Died(timed_out=True, reason=f"no result within {self._deadline_s:g} s")
             except wire.ChannelGarbage:
@@ -187,11 +188,11 @@ class Conversation:
         finally:
             self._deadline += time.monotonic() - started
 
-    def _answer_build(self, builder: Builder, header: dict[str, Any]) -> None:
+    def _answer_build(self, header: dict[str, Any]) -> None:
         claim = _read_claim(header, (BuildRequest,))
-        assert isinstance(claim, BuildRequest)
+        assert isinstance(claim, BuildRequest) and self._builder is not None
         with self._excused():
-            reply, library = builder(claim.build)
+            reply, library = self._builder(claim.build)
         self._send(reply, library)
 
     def _send(self, header: dict[str, Any], blob: bytes = b"", descriptors: tuple[int, ...] = ()) -> None:
@@ -248,6 +249,14 @@ def converse_caged(
             yield talk
         finally:
             talk.end()
+
+
+def _read_answer(message: wire.Message, claims: Sequence[type[Claim]]) -> Answer:
+    try:
+        return Answer(_read_claim(message.header, claims), message.blob, message.descriptors)
+    except wire.ChannelGarbage:
+        wire.close_all(message.descriptors)
+        raise
 
 
 def _read_claim(header: dict[str, Any], claims: Sequence[type[Claim]]) -> Claim:

@@ -1,5 +1,7 @@
 """Weights that begin as one number, as a normalisation's ones and zeros do, have others before a judge.
 
+So has the number of which there are many, where a weight begins as an identity or as its diagonal.
+
 A kernel that leaves such weights out is right for a module that was never trained, and for no other. So the
 module of the problem is constructed with numbers around theirs, and the candidate's in the same way: who
 prepares weights in its constructor finds the same ones there. The draws are public, as all weights are.
@@ -19,10 +21,16 @@ from torch.nn import init
 from kernel_core.gym.seeds import CONSTRUCTION_SEED, derive_seed
 
 _SPREAD = 0.5
-"""Of the numbers: to this share of the constant to both sides of it; around 0, so far."""
+"""Of the numbers: to this share of the constant to both sides of it; around small ones, so far."""
+_SMALL = 0.1
+"""A branch that is scaled by less than this hardly shows in a result."""
+_MANY = 0.25
+"""The share of a weight's numbers that are one number where that begins as such, and was not drawn."""
+_FEWEST, _SAMPLE = 16, 4096
 _NUM_DRAWN = 65_537
 """Larger weights repeat their numbers after so many: a prime, which no row or block is as long as."""
 _PLAIN = frozenset((0.0, 1.0))
+"""Of single numbers, those that count: others may have been drawn, or be a constructor's default."""
 _FILLS = {"ones_": 1.0, "zeros_": 0.0, "constant_": None}
 """Of `torch.nn.init`, and what they fill with; None is said by the caller."""
 
@@ -51,9 +59,9 @@ class VariedConstants:
             setattr(init, name, original)
 
     def vary(self, module: Any, arguments: Sequence[Any]) -> dict[str, float]:
-        """Vary what is still one number among a module's parameters, and say of all that are varied, by
-        name, what they would have been. A number among the `arguments` of its constructor is for kernels to
-        know; but ones and zeros of several elements are not meant by it."""
+        """Vary what is still one number, or mostly one, among a module's parameters, and say of all that are
+        varied, by name, that number. A single number among the `arguments` of its constructor is for kernels
+        to know."""
         if not isinstance(module, torch.nn.Module):
             return {}
         given = {float(value) for value in arguments if isinstance(value, int | float)}
@@ -61,17 +69,17 @@ class VariedConstants:
         for name, weight in module.named_parameters():
             constant = self._varied_from(weight)
             if constant is None:
-                constant = _only_number(weight)
-                if constant is None or constant in (given if weight.numel() == 1 else given - _PLAIN):
+                constant = _frequent_number(weight)
+                if constant is None or (weight.numel() == 1 and constant in given):
                     continue
                 self._vary(weight, constant)
             found[name] = constant
         return found
 
     def constant_of(self, tensor: torch.Tensor) -> float | None:
-        """The number that this would be filled with, or is; None where there is none."""
+        """The number that this would be filled with, or mostly is; None where there is none."""
         constant = self._varied_from(tensor)
-        return _only_number(tensor) if constant is None else constant
+        return _frequent_number(tensor) if constant is None else constant
 
     def _filler(self, original: Any, constant: float | None) -> Any:
         def fill(tensor: torch.Tensor, *given: Any, **named: Any) -> torch.Tensor:
@@ -85,7 +93,8 @@ class VariedConstants:
         return fill
 
     def _vary(self, tensor: torch.Tensor, constant: float) -> None:
-        """The same numbers for the same shape and constant, in the order in which they are asked for."""
+        """The same numbers for the same shape and constant, in the order in which they are asked for. Where
+        others stand beside the constant, they stay, and sums along a row grow no more than by one number."""
         key = (tuple(tensor.shape), constant)
         seed = derive_seed(CONSTRUCTION_SEED, str(key), self._seen[key])
         self._seen[key] += 1
@@ -95,7 +104,13 @@ class VariedConstants:
             drawn.uniform_(-_SPREAD, _SPREAD, generator=generator)
             times = -(-tensor.numel() // _NUM_DRAWN)
             values = drawn.repeat(times)[: tensor.numel()].reshape(tensor.shape)
-            if constant:
+            found = tensor.detach().cpu()
+            others = found != constant
+            if others.any():
+                values = torch.where(others, found, constant + values / math.sqrt(found.shape[-1]))
+            elif abs(constant) < _SMALL:
+                values += constant
+            else:
                 values = (1.0 + values) * constant
             values = values.to(tensor.dtype)
             tensor.detach().copy_(values)
@@ -109,14 +124,20 @@ class VariedConstants:
         return constant
 
 
-def _only_number(tensor: torch.Tensor) -> float | None:
-    """The number that all its elements are. Of single ones only 0 and 1 count: others may have been drawn, or
-    be a constructor's default."""
-    if not tensor.is_floating_point() or tensor.is_meta or not tensor.numel():
+def _frequent_number(tensor: torch.Tensor) -> float | None:
+    """The number that many of its elements are."""
+    count = tensor.numel()
+    if not tensor.is_floating_point() or tensor.is_meta or not count:
         return None
-    low, high = (float(end) for end in tensor.detach().aminmax())
-    is_one = low == high and math.isfinite(low) and (tensor.numel() > 1 or low in _PLAIN)
-    return low if is_one else None
+    flat = tensor.detach().reshape(-1)
+    found, counts = flat[:: -(-count // _SAMPLE)].float().unique(return_counts=True)
+    number = float(found[counts.argmax()])
+    if not math.isfinite(number) or int(counts.max()) < _MANY * int(counts.sum()):
+        return None
+    if count == 1:
+        return number if number in _PLAIN else None
+    is_one_number = bool((flat == number).all())
+    return number if is_one_number or count >= _FEWEST else None
 
 
 def copy_state(

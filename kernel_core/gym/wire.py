@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import array
 import json
+import os
 import select
 import socket
 import struct
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,19 +87,29 @@ def receive(
     Raises `ChannelClosed`, `ChannelGarbage` or `ChannelTimeout`.
     """
     descriptors: list[int] = []
-    prefix = _read(channel, _PREFIX.size, deadline, descriptors if take_descriptors else None)
-    magic, header_length, blob_length = _PREFIX.unpack(prefix)
-    if magic != MAGIC or header_length > max_header or blob_length > max_blob:
-        raise ChannelGarbage("not a message of this protocol, or too long a one")
-    text = _read(channel, header_length, deadline, None)
-    blob = _read(channel, blob_length, deadline, None)
     try:
-        header = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ChannelGarbage(f"a header that is not JSON: {error}") from error
-    if not isinstance(header, dict):
-        raise ChannelGarbage("a header that is not a JSON object")
+        prefix = _read(channel, _PREFIX.size, deadline, descriptors if take_descriptors else None)
+        magic, header_length, blob_length = _PREFIX.unpack(prefix)
+        if magic != MAGIC or header_length > max_header or blob_length > max_blob:
+            raise ChannelGarbage("not a message of this protocol, or too long a one")
+        text = _read(channel, header_length, deadline, None)
+        blob = _read(channel, blob_length, deadline, None)
+        try:
+            header = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise ChannelGarbage(f"a header that is not JSON: {error}") from error
+        if not isinstance(header, dict):
+            raise ChannelGarbage("a header that is not a JSON object")
+    except BaseException:
+        close_all(descriptors)
+        raise
     return Message(header=header, blob=blob, descriptors=tuple(descriptors))
+
+
+def close_all(descriptors: Iterable[int]) -> None:
+    """Close what came with a message that nobody takes."""
+    for descriptor in descriptors:
+        os.close(descriptor)
 
 
 def _read(

@@ -64,6 +64,42 @@ def test_a_number_that_the_constructor_is_given_is_for_kernels_to_know(gain: flo
     assert block.gain.item() == gain
 
 
+def test_many_numbers_are_no_number_that_a_constructor_is_given() -> None:
+    with VariedConstants() as varied:
+        scale = nn.ParameterDict({"scale": nn.Parameter(torch.full((8,), 0.5))})
+    assert varied.vary(scale, [0.5]) == {"scale": 0.5}
+
+
+@pytest.mark.parametrize(
+    "begins",
+    [torch.eye(8), torch.diag(torch.arange(1.0, 9.0)), torch.tril(torch.randn(8, 8)), torch.eye(8).half()],
+)
+def test_of_many_equal_numbers_each_becomes_another_and_the_rest_stays(begins: torch.Tensor) -> None:
+    with VariedConstants() as varied:
+        module = nn.ParameterDict({"turn": nn.Parameter(begins.clone())})
+    assert varied.vary(module, []) == {"turn": 0.0}
+    values = module["turn"].detach()
+    assert (values[begins == 0] != 0).float().mean() > 0.9
+    assert torch.equal(values[begins != 0], begins[begins != 0])
+    assert varied.constant_of(nn.Parameter(begins.clone())) == 0.0
+
+
+def test_a_small_scale_is_varied_by_what_shows() -> None:
+    with VariedConstants() as varied:
+        module = nn.ParameterDict({"scale": nn.Parameter(1e-6 * torch.ones(64))})
+    varied.vary(module, [1e-6])
+    assert module["scale"].abs().max() > 0.3
+
+
+def test_drawn_weights_stay() -> None:
+    torch.manual_seed(1)
+    weights = {str(width): nn.Parameter(torch.randn(width, width)) for width in (1, 3, 40)}
+    weights["in_half"] = nn.Parameter(torch.randn(300, 300).half())
+    with VariedConstants() as varied:
+        module = nn.ParameterDict(weights)
+    assert varied.vary(module, []) == {}
+
+
 def test_twice_the_same_and_torch_is_as_it_was_even_after_an_error() -> None:
     first, second = varied_block()[0], varied_block()[0]
     assert all(
@@ -139,6 +175,7 @@ _KERNEL = (
     [
         ("torch.ones(64)", "1.0", "wrong"),
         ("torch.ones(1)", "1.0", "wrong"),
+        ("torch.full((64,), 0.5)", "0.5", "wrong"),
         ("torch.tensor(3.0)", "3.0", "correct"),
     ],
 )
