@@ -70,13 +70,16 @@ def rehearse(case: Case, reference: Reference, bench: Bench) -> Rehearsal | None
     if Counter(_launches(kernels, control)) != _launched(case):
         case.note("not_rehearsed", f"without data, its host code launches otherwise; {_NO_DOUBT}")
         return None
-    known = {kernels[one.launch].name for one in control.distinct}
+    places, own_places = (
+        {(kernels[one.launch].name, kernels[one.launch].line) for one in some.distinct}
+        for some in (control, own)
+    )
     launches = [(name, math.prod(grid)) for name, grid in _launches(kernels, own)]
     return Rehearsal(
         launches=tuple(launches),
         works=_works(own),
         works_at_run_sizes=_works(control),
-        other_kernels=tuple(sorted({name for name, _ in launches} - known)),
+        other_kernels=tuple(sorted({name for name, _ in own_places - places})),
         kernels=kernels,
         distinct=own.distinct,
     )

@@ -33,7 +33,7 @@ from kernel_core.gym.target import answer_for
 from kernel_core.gym.weights import VariedConstants, copy_state
 
 CANDIDATE_FILE = "candidate.py"
-_MAX_MESSAGE_CHARS = 2000
+_MAX_NAME_CHARS, _MAX_MESSAGE_CHARS = 200, 2000
 _COMPILER_ERRORS = {
     *("CompilationError", "CompileTimeAssertionFailure", "PTXASError", "OutOfResources"),
     NvccError.__name__,
@@ -291,7 +291,9 @@ def describe_error(error: BaseException, path: Path) -> dict[str, Any]:
     """The innermost cause: its type, its message, and the last line of the candidate that it passed."""
     line, refused = 0, False
     cause: BaseException | None = error
-    while cause is not None:
+    seen: set[int] = set()
+    while cause is not None and id(cause) not in seen:  # causes may go in a circle
+        seen.add(id(cause))
         refused |= type(cause).__name__ in _COMPILER_ERRORS
         for frame in traceback.extract_tb(cause.__traceback__):
             if frame.filename == str(path) and frame.lineno:
@@ -303,10 +305,13 @@ def describe_error(error: BaseException, path: Path) -> dict[str, Any]:
         error, cause = cause, cause.__cause__
     try:
         message = str(error)
-    except Exception:
+    except BaseException:  # whatever it raises is the candidate's too
         message = ""
-    text = message[:_MAX_MESSAGE_CHARS]
-    return {"error": type(error).__name__, "message": text, "line": line, "by_compiler": refused}
+    name, text = (
+        words.encode(errors="replace").decode()
+        for words in (type(error).__name__[:_MAX_NAME_CHARS], message[:_MAX_MESSAGE_CHARS])
+    )
+    return {"error": name, "message": text, "line": line, "by_compiler": refused}
 
 
 _TELLING = {

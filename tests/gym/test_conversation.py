@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from kernel_core.gym.limits import MOST_FORGIVEN
+from kernel_core.gym.runs import NO_ANSWER
 
 REPOSITORY = Path(__file__).parents[2]
 SCRIPT = """
@@ -44,10 +45,13 @@ with tempfile.TemporaryDirectory() as base:
             time.sleep(seconds_before)
             header, arena = load_header(reference, source)
             begun = time.monotonic()
-            answer = talk.ask(header, (Loaded, NotLoaded), descriptors=(arena.descriptor,))
+            claims, before = (Loaded, NotLoaded), len(os.listdir("/proc/self/fd"))
+            turn, arenas = bench.share, (arena.descriptor,)
+            answer = talk.ask(header, claims, descriptors=arenas, turn=turn, take_descriptors=True)
+            left_open = len(os.listdir("/proc/self/fd")) - before
             arena.close()
             said = answer.reason if isinstance(answer, Died) else type(answer.claim).__name__
-            print(json.dumps([said, time.monotonic() - begun]), flush=True)
+            print(json.dumps([said, time.monotonic() - begun, left_open]), flush=True)
 for neighbour in neighbours:
     neighbour.kill()
 """
@@ -59,8 +63,24 @@ SLEEPING = "import time\ntime.sleep(60)\n"
 WORK = "import time\nend = time.thread_time() + 0.6\nwhile time.thread_time() < end:\n    pass\n"
 
 
-def _ask(asked: list[tuple[float, str]], *arguments: str) -> list[tuple[str, float]]:
-    """What each child said, or what is said of it, and the seconds that it took."""
+LEAKING = """
+import os, sys
+wire = sys.modules["kernel_core.gym.wire"]
+send, pipe = wire.send, os.pipe()
+def forged(channel, header, *rest):
+    for _ in range(50):
+        for word in ("ready", "aside"):
+            send(channel, {word: True}, b"", (pipe[0],) * 4)
+            if word == "ready":
+                wire.receive(channel)
+    send(channel, LAST, b"", (pipe[0],) * 4)
+wire.send = forged
+"""
+
+
+def _ask(asked: list[tuple[float, str]], *arguments: str) -> list[tuple[str, float, int]]:
+    """What each child said, or what is said of it, the seconds that it took, and how many descriptors of what
+    came with its messages are still open."""
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, json.dumps(asked), *arguments],
         cwd=REPOSITORY,
@@ -76,7 +96,7 @@ def _ask(asked: list[tuple[float, str]], *arguments: str) -> list[tuple[str, flo
 def test_time_runs_only_while_the_process_is_asked() -> None:
     late, endless, late_and_endless = _ask([(1.3, QUICK), (0.0, ENDLESS), (1.3, ENDLESS)])
     assert late[0] == "Loaded"
-    for said, seconds in (endless, late_and_endless):
+    for said, seconds, _ in (endless, late_and_endless):
         assert said == "no result within 1 s"
         assert seconds > 0.95
 
@@ -91,3 +111,11 @@ def test_time_stands_still_for_who_has_no_processor() -> None:
     assert slept[0] == endless[0] == "no result within 1 s"
     assert slept[1] < 2.0
     assert 1.0 < endless[1] < 1.0 + MOST_FORGIVEN + 2.0
+
+
+def test_descriptors_that_nobody_asked_for_are_closed() -> None:
+    garbage = LEAKING.replace("LAST", '{"loaded": [], "of": "no known form"}')
+    claim = LEAKING.replace("LAST", "header")
+    refused, loaded = _ask([(0.0, garbage + QUICK), (0.0, claim + QUICK)])
+    assert refused[0] == NO_ANSWER and refused[2] == 0
+    assert loaded[0] == "Loaded" and loaded[2] == 4
