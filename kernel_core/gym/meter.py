@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import bisect
 import ctypes
+import functools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+import triton.language as tl
 from triton._C.libtriton import ir
 from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpreterBuilder
@@ -142,6 +144,17 @@ class Meter:
         """The lanes of the program wait for each other."""
         self._order.wait()
 
+    def steps(self, values: Iterable[int], stages: int) -> Iterable[int]:
+        """The values of a loop, whose loads are moved ahead if it has stages. A loop around it has none."""
+        if stages > 1:
+            return self._order.steps(values, stages)
+        self._order.ahead_of = 0
+        return values
+
+    def barrier(self) -> None:
+        """A loop in which there is one has no stages."""
+        self._order.ahead_of = 0
+
     def _end_program(self) -> None:
         total = self.bytes_accessed + self.operations.total()
         self._heaviest = max(self._heaviest, total - self._done)
@@ -188,6 +201,8 @@ class Meter:
         for region, part in parts:
             past, cells = region.cells(part, item_bytes)
             races.load(past, cells, self._order, _lanes(past, item_bytes, part, mask))
+            if mask.size > 1:
+                races.check_ahead(past, cells, self._order)
 
     def stores(self, parts: Parts, item_bytes: int, mask: Mask) -> Callable[[], None]:
         """Before a store; to be called after it. Raises `races.Race` like `loads`."""
@@ -246,6 +261,7 @@ def install(meter: Meter) -> None:
     builder: Any = InterpreterBuilder
     _wrap_memory(builder, meter)
     _wrap_waits(builder, meter)
+    _wrap_loops(meter)
     if meter.counting:
         arithmetic.install(meter.operations)
     place = builder.set_grid_idx
@@ -306,6 +322,13 @@ def _wrap_memory(builder: Any, meter: Meter) -> None:
 def _wrap_waits(builder: Any, meter: Meter) -> None:
     """Where the lanes of a program work together, on a GPU they do so through memory that they share, with
     barriers around it."""
+    place = builder.create_barrier
+
+    def create_barrier(self: Any) -> Any:
+        meter.barrier()
+        return place(self)
+
+    builder.create_barrier = create_barrier
     for kind, names in (
         (builder, ("create_barrier", "create_dot", "create_dot_scaled", "create_histogram", "create_gather")),
         (interpreter.ReduceOps, ("apply_impl",)),
@@ -313,6 +336,17 @@ def _wrap_waits(builder: Any, meter: Meter) -> None:
     ):
         for name in names:
             setattr(kind, name, _waiting(getattr(kind, name), meter))
+
+
+def _wrap_loops(meter: Meter) -> None:
+    plain = tl.range
+
+    @functools.wraps(plain)  # a kernel may call what is Triton's
+    def with_stages(*args: Any, num_stages: Any = None, **named: Any) -> Any:
+        stages = getattr(num_stages, "value", num_stages)
+        return meter.steps(plain(*args, **named), stages if isinstance(stages, int) else 0)
+
+    tl.range = tl.core.range = with_stages
 
 
 def _waiting(method: Callable[..., Any], meter: Meter) -> Callable[..., Any]:

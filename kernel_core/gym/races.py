@@ -9,11 +9,14 @@ A store of what is there already is none, for nobody can tell.
 The lanes of one program wait for each other only at barriers, and where they work together: in a reduction, a
 scan, a product, an atomic. From one to the next is an epoch, in which a lane, told by its place in its block,
 may load only what it stored itself.
+
+In a loop that asks for stages (`tl.range(..., num_stages=4)`) Triton moves loads ahead (there, three steps)
+and does not ask whether a store comes between. Loops around others, and such with a barrier, it leaves alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,8 +48,11 @@ class Past:
     """By which lane; 0 where it was more than one, or nobody."""
     epochs: npt.NDArray[np.int32]
     """And when."""
+    steps: npt.NDArray[np.int32]
+    """In which step of a loop with stages; 0 outside of such."""
     newest: int = 0
     """The epoch of the last store to any element."""
+    newest_step: int = 0
     same: dict[int, set[int]] = field(default_factory=dict)
     """Programs, by their first stretches, that stored what another had stored there."""
 
@@ -54,8 +60,8 @@ class Past:
     def of(cls, num_bytes: int, unit: int) -> Past:
         """Nobody yet."""
         count = -(-num_bytes // unit)
-        writers, readers, lanes, epochs = (np.zeros(count, dtype=np.int32) for _ in range(4))
-        return cls(unit, writers, readers, np.zeros(count, dtype=np.bool_), lanes, epochs)
+        writers, readers, lanes, epochs, steps = (np.zeros(count, dtype=np.int32) for _ in range(5))
+        return cls(unit, writers, readers, np.zeros(count, dtype=np.bool_), lanes, epochs, steps)
 
     def refine(self, unit: int) -> None:
         """Look at smaller elements from now on."""
@@ -63,6 +69,7 @@ class Past:
         self.writers, self.readers = np.repeat(self.writers, times), np.repeat(self.readers, times)
         self.atomic = np.repeat(self.atomic, times)
         self.lanes, self.epochs = np.repeat(self.lanes, times), np.repeat(self.epochs, times)
+        self.steps = np.repeat(self.steps, times)
         self.same = {
             cell * times + part: set(programs)
             for cell, programs in self.same.items()
@@ -80,6 +87,10 @@ class Order:
     """Of the program that runs."""
     epoch: int = 0
     """Of its lanes."""
+    step: int = 0
+    """Of all loops with stages so far."""
+    ahead_of: int = 0
+    """The first step whose stores come after what is loaded now; 0 where loads are not moved."""
     _before: int = 0
     _firsts: int = 0
     _released: dict[int, int] = field(default_factory=dict)
@@ -90,7 +101,18 @@ class Order:
         self._firsts |= 1 << self.first
         self.stretch += 1
         self.first, self._before = self.stretch, 0
+        self.ahead_of = 0
         self.wait()
+
+    def steps(self, values: Iterable[int], stages: int) -> Iterator[int]:
+        """The values of a loop with that many stages."""
+        self.ahead_of = first = self.step + 1
+        for value in values:
+            self.step += 1
+            if self.ahead_of:  # no barrier yet
+                self.ahead_of = max(first, self.step - stages + 2)
+            yield value
+        self.ahead_of = 0  # a loop around this one has no stages
 
     def wait(self) -> None:
         """The lanes of the program wait for each other."""
@@ -137,6 +159,12 @@ def load(past: Past, cells: Cells, order: Order, lanes: Lanes | None) -> None:
         past.readers[cells] = order.stretch
 
 
+def check_ahead(past: Past, cells: Cells, order: Order) -> None:
+    """Raises `Race` where a load of blocks is moved ahead of a store that it needs."""
+    if 0 < order.ahead_of <= past.newest_step and (past.steps[cells] >= order.ahead_of).any():
+        raise Race("it loads what its loop stores, and num_stages moves loads ahead of stores")
+
+
 def _check_own(past: Past, cells: Cells, order: Order, lanes: Lanes) -> None:
     fresh = past.epochs[cells] == order.epoch
     if fresh.any():
@@ -180,6 +208,8 @@ def stored(
 
 def _remember_lanes(past: Past, cells: Cells, order: Order, lanes: Lanes | None) -> None:
     past.newest = past.epochs[cells] = order.epoch
+    if order.ahead_of or past.newest_step:
+        past.newest_step = past.steps[cells] = order.step if order.ahead_of else 0
     by = 0 if lanes is None else lanes()
     past.lanes[cells] = by
     if not isinstance(cells, slice):
