@@ -21,6 +21,7 @@ from kernel_core.gym.kernel_globals import JitFunction, LaunchedKernels
 from kernel_core.gym.launch_arguments import encode_argument, sizes_of
 from kernel_core.gym.native_launch import find_addresses
 from kernel_core.gym.operators import leaves_unwritten, tensors_in
+from kernel_core.gym.poison import Poison
 
 MAX_OPERATIONS = 20_000
 _HOST_READS = ("aten::_local_scalar_dense", "aten::is_nonzero", "aten::equal")
@@ -49,6 +50,7 @@ class Recorder(LightDispatchMode):
         self._on_storages: Callable[[list[Any]], None] = lambda storages: None
         self.kernels = LaunchedKernels()
         self._paused = False
+        self._poison = Poison()
         self.begin([])
 
     def watch_storages(self, watch: Callable[[list[Any]], None]) -> None:
@@ -64,6 +66,7 @@ class Recorder(LightDispatchMode):
         self.problem = ""
         self._storages: dict[int, int] = {}
         self._alive: list[Any] = []
+        self._poison.begin()
         self.inputs = [self._number(tensor.untyped_storage()) for tensor in inputs]
 
     # Operators of torch ---------------------------------------------------------------------------
@@ -111,8 +114,8 @@ class Recorder(LightDispatchMode):
         return finish
 
     def _allocate(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """Fresh memory is poisoned (NaN as a float), and so is what is added to memory that was there: what a
-        kernel leaves unwritten must show."""
+        """Fresh memory is poisoned, and so is what is added to memory that was there: what a kernel leaves
+        unwritten must show."""
         known = {one._cdata: (one, one.data_ptr(), one.nbytes()) for one in _storages_in([args, kwargs])}
         result = function(*args, **kwargs)
         fresh = [
@@ -121,7 +124,7 @@ class Recorder(LightDispatchMode):
         grown = [one for one in known.values() if one[0].nbytes() > one[2]]
         if self._graph is None:
             for storage, start in (*((one, 0) for one in fresh), *((one, size) for one, _, size in grown)):
-                bytes_of(storage)[start:].fill_(0xFF)
+                self._poison.fill(bytes_of(storage), start)
         for storage in fresh:
             self._now_or_in_graph(functools.partial(self._record_allocation, storage))
         for storage, address, size in grown:

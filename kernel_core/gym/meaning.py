@@ -96,6 +96,13 @@ class _Compiled(interpreter.ASTTransformer):  # type: ignore[misc, unused-ignore
         """Asked anew each time."""
         return self._with_condition(node)
 
+    def visit_For(self, node: ast.For) -> ast.AST:
+        """The compiler makes no stages of a loop around another."""
+        inside = [one for statement in node.body for one in ast.walk(statement)]
+        if isinstance(node.iter, ast.Call) and any(isinstance(one, ast.For | ast.While) for one in inside):
+            node.iter.keywords = [one for one in node.iter.keywords if one.arg != "num_stages"]
+        return self.generic_visit(node)
+
     def visit_comprehension(self, node: ast.comprehension) -> ast.AST:
         """Each of its conditions is one truth too."""
         self.generic_visit(node)

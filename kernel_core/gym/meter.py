@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import bisect
 import ctypes
+import functools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+import triton.language as tl
 from triton._C.libtriton import ir
+from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpreterBuilder
 
 from kernel_core.gym import arithmetic, races
@@ -71,6 +74,7 @@ class Region:
 
 Parts = list[tuple[Region, npt.NDArray[np.uint64]]]
 """Addresses, by the storages that they lie in."""
+Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(slots=True)
@@ -136,6 +140,21 @@ class Meter:
             self._end_program()
             self.num_programs += 1
 
+    def wait(self) -> None:
+        """The lanes of the program wait for each other."""
+        self._order.wait()
+
+    def steps(self, values: Iterable[int], stages: int) -> Iterable[int]:
+        """The values of a loop, whose loads are moved ahead if it has stages. A loop around it has none."""
+        if stages > 1:
+            return self._order.steps(values, stages)
+        self._order.ahead_of = 0
+        return values
+
+    def barrier(self) -> None:
+        """A loop in which there is one has no stages."""
+        self._order.ahead_of = 0
+
     def _end_program(self) -> None:
         total = self.bytes_accessed + self.operations.total()
         self._heaviest = max(self._heaviest, total - self._done)
@@ -177,12 +196,15 @@ class Meter:
                 raise OutOfBounds(store)
             yield region, part
 
-    def loads(self, parts: Parts, item_bytes: int) -> None:
-        """Raises `races.Race` where what is loaded depends on the order of programs."""
+    def loads(self, parts: Parts, item_bytes: int, mask: Mask) -> None:
+        """Raises `races.Race` where what is loaded depends on the order of programs or lanes."""
         for region, part in parts:
-            races.load(*region.cells(part, item_bytes), self._order)
+            past, cells = region.cells(part, item_bytes)
+            races.load(past, cells, self._order, _lanes(past, item_bytes, part, mask))
+            if mask.size > 1:
+                races.check_ahead(past, cells, self._order)
 
-    def stores(self, parts: Parts, item_bytes: int) -> Callable[[], None]:
+    def stores(self, parts: Parts, item_bytes: int, mask: Mask) -> Callable[[], None]:
         """Before a store; to be called after it. Raises `races.Race` like `loads`."""
         places = [(region, *region.cells(part, item_bytes)) for region, part in parts]
         contested = [races.contested(past, cells, self._order) for _, past, cells in places]
@@ -192,22 +214,26 @@ class Meter:
         ]
 
         def finish() -> None:
-            for (region, past, cells), doubt, old in zip(places, contested, before, strict=True):
+            for (region, past, cells), doubt, old, (_, part) in zip(
+                places, contested, before, parts, strict=True
+            ):
+                lanes = _lanes(past, item_bytes, part, mask)
                 if doubt is None or old is None:
-                    races.stored(past, cells, self._order)
+                    races.stored(past, cells, self._order, lanes)
                     continue
                 changed = (region.memory(cells, past.unit) != old).any(axis=1)
                 if (changed & doubt).any():
                     raise races.Race(
                         "it stores over what another program of the same launch loads or stores, in no order"
                     )
-                races.stored(past, cells, self._order, doubt)
+                races.stored(past, cells, self._order, lanes, doubt)
 
         return finish
 
     def exchanges(self, parts: Parts, item_bytes: int, *, ordering: bool) -> None:
         """An atomic. One at a single address brings order: locks and counters are such."""
         stretch = self._order.stretch
+        self.wait()
         if ordering and len(parts) == 1 and parts[0][1].size == 1:
             self._order.meet(int(parts[0][1][0]))
         for region, part in parts:
@@ -223,10 +249,19 @@ class Meter:
             region.touched[offsets + byte] = True
 
 
+def _lanes(past: races.Past, item_bytes: int, part: npt.NDArray[np.uint64], mask: Mask) -> races.Lanes | None:
+    """None where a block lies in several storages, which is rare, or its mask is not of its shape."""
+    if np.count_nonzero(mask) != part.size:
+        return None
+    return lambda: np.repeat(np.flatnonzero(mask) + 1, item_bytes // past.unit)
+
+
 def install(meter: Meter) -> None:
     """Make the interpreter of this process report to the meter, for good."""
     builder: Any = InterpreterBuilder
     _wrap_memory(builder, meter)
+    _wrap_waits(builder, meter)
+    _wrap_loops(meter)
     if meter.counting:
         arithmetic.install(meter.operations)
     place = builder.set_grid_idx
@@ -248,7 +283,7 @@ def _wrap_memory(builder: Any, meter: Meter) -> None:
         if meter.is_atomic:
             meter.exchanges(parts, size, ordering=True)
         else:
-            meter.loads(parts, size)
+            meter.loads(parts, size, mask.data)
         return load(self, pointers, mask, *rest, **named)
 
     def masked_store(self: Any, pointers: Any, value: Any, mask: Any, *rest: Any, **named: Any) -> Any:
@@ -258,7 +293,7 @@ def _wrap_memory(builder: Any, meter: Meter) -> None:
             meter.exchanges(parts, size, ordering=True)
             return store(self, pointers, value, mask, *rest, **named)
         _check_lanes(pointers.data, value.data, mask.data)
-        finish = meter.stores(parts, size)
+        finish = meter.stores(parts, size, mask.data)
         result = store(self, pointers, value, mask, *rest, **named)
         finish()
         return result
@@ -282,6 +317,44 @@ def _wrap_memory(builder: Any, meter: Meter) -> None:
     for name in ("create_atomic_load", "create_atomic_store", "create_atomic_poll"):
         if hasattr(builder, name):
             setattr(builder, name, _atomically(getattr(builder, name), meter))
+
+
+def _wrap_waits(builder: Any, meter: Meter) -> None:
+    """Where the lanes of a program work together, on a GPU they do so through memory that they share, with
+    barriers around it."""
+    place = builder.create_barrier
+
+    def create_barrier(self: Any) -> Any:
+        meter.barrier()
+        return place(self)
+
+    builder.create_barrier = create_barrier
+    for kind, names in (
+        (builder, ("create_barrier", "create_dot", "create_dot_scaled", "create_histogram", "create_gather")),
+        (interpreter.ReduceOps, ("apply_impl",)),
+        (interpreter.ScanOps, ("apply_impl",)),
+    ):
+        for name in names:
+            setattr(kind, name, _waiting(getattr(kind, name), meter))
+
+
+def _wrap_loops(meter: Meter) -> None:
+    plain = tl.range
+
+    @functools.wraps(plain)  # a kernel may call what is Triton's
+    def with_stages(*args: Any, num_stages: Any = None, **named: Any) -> Any:
+        stages = getattr(num_stages, "value", num_stages)
+        return meter.steps(plain(*args, **named), stages if isinstance(stages, int) else 0)
+
+    tl.range = tl.core.range = with_stages
+
+
+def _waiting(method: Callable[..., Any], meter: Meter) -> Callable[..., Any]:
+    def run(self: Any, *args: Any, **named: Any) -> Any:
+        meter.wait()
+        return method(self, *args, **named)
+
+    return run
 
 
 def _atomically(method: Callable[..., Any], meter: Meter) -> Callable[..., Any]:

@@ -18,6 +18,7 @@ from kernel_core.gym.launch_arguments import decode_argument
 from kernel_core.gym.moving import views_in
 from kernel_core.gym.native_launch import put_addresses
 from kernel_core.gym.operators import operator_by_name, tensors_in
+from kernel_core.gym.poison import Poison
 from kernel_core.gym.structure import fingerprint, is_same
 from kernel_core.gym.work import written_by
 
@@ -25,8 +26,8 @@ _MAX_ALLOCATION_BYTES = 32 << 30
 _GUARD_BYTES, _GUARD = 4096, 0xA5
 _SEED = 0
 """Of torch's generators at the beginning of each pass, so that no pass can tell how many there were."""
-_POISON = 0x7F
-"""Not what a runner poisons with: what is the neutral element of one reduction is not that of another."""
+_POISON = Poison()
+"""Of all passes in this process, which differ in what fresh memory holds."""
 
 
 def argument(value: Any, kernels: list[Any], tensor: Decode) -> Any:
@@ -66,6 +67,7 @@ class Player:
     def play(self, launch: Launch, *, measured: bool = False) -> list[Any]:
         """Do every operation in order, launches by `launch`; gives the work of each where it is measured."""
         torch.manual_seed(_SEED)
+        _POISON.begin()
         self._conduct.begin(self._trace["operations"], measured=measured)
         for operation in self._trace["operations"]:
             if "alloc" in operation:
@@ -80,7 +82,8 @@ class Player:
         """Poisoned memory; on a GPU between guards, because there no bounds are checked."""
         size = min(int(operation["bytes"]), _MAX_ALLOCATION_BYTES)
         guard = _GUARD_BYTES if operation["device"] == "cuda" else 0
-        raw = torch.full((size + 2 * guard,), _POISON, dtype=torch.uint8, device=operation["device"])
+        raw = torch.empty(size + 2 * guard, dtype=torch.uint8, device=operation["device"])
+        _POISON.fill(raw)
         if guard:
             self._shifts[operation["alloc"]] = guard
             raw[:guard] = raw[guard + size :] = _GUARD

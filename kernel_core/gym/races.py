@@ -5,10 +5,18 @@ and wrong on a GPU. Of every element this knows who wrote it last and who read i
 stretch of one, which ends at each of its atomics. A stretch comes before another program's if that program
 did an atomic at an address after the first one did, having ended the stretch: so do locks and counters.
 A store of what is there already is none, for nobody can tell.
+
+The lanes of one program wait for each other only at barriers, and where they work together: in a reduction, a
+scan, a product, an atomic. From one to the next is an epoch, in which a lane, told by its place in its block,
+may load only what it stored itself.
+
+In a loop that asks for stages (`tl.range(..., num_stages=4)`) Triton moves loads ahead (there, three steps)
+and does not ask whether a store comes between. Loops around others, and such with a barrier, it leaves alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 Cells = npt.NDArray[np.int64] | slice
+Lanes = Callable[[], npt.NDArray[np.int64]]
+"""The places in a block, from 1 on, that the elements of an access belong to: seldom asked for."""
 _MANY = -1
 """Several programs have read it."""
 
@@ -34,6 +44,15 @@ class Past:
     readers: npt.NDArray[np.int32]
     atomic: npt.NDArray[np.bool_]
     """Whether the last store was one."""
+    lanes: npt.NDArray[np.int32]
+    """By which lane; 0 where it was more than one, or nobody."""
+    epochs: npt.NDArray[np.int32]
+    """And when."""
+    steps: npt.NDArray[np.int32]
+    """In which step of a loop with stages; 0 outside of such."""
+    newest: int = 0
+    """The epoch of the last store to any element."""
+    newest_step: int = 0
     same: dict[int, set[int]] = field(default_factory=dict)
     """Programs, by their first stretches, that stored what another had stored there."""
 
@@ -41,14 +60,16 @@ class Past:
     def of(cls, num_bytes: int, unit: int) -> Past:
         """Nobody yet."""
         count = -(-num_bytes // unit)
-        writers, readers = np.zeros(count, dtype=np.int32), np.zeros(count, dtype=np.int32)
-        return cls(unit, writers, readers, np.zeros(count, dtype=np.bool_))
+        writers, readers, lanes, epochs, steps = (np.zeros(count, dtype=np.int32) for _ in range(5))
+        return cls(unit, writers, readers, np.zeros(count, dtype=np.bool_), lanes, epochs, steps)
 
     def refine(self, unit: int) -> None:
         """Look at smaller elements from now on."""
         times = self.unit // unit
         self.writers, self.readers = np.repeat(self.writers, times), np.repeat(self.readers, times)
         self.atomic = np.repeat(self.atomic, times)
+        self.lanes, self.epochs = np.repeat(self.lanes, times), np.repeat(self.epochs, times)
+        self.steps = np.repeat(self.steps, times)
         self.same = {
             cell * times + part: set(programs)
             for cell, programs in self.same.items()
@@ -64,6 +85,12 @@ class Order:
     stretch: int = 0
     first: int = 0
     """Of the program that runs."""
+    epoch: int = 0
+    """Of its lanes."""
+    step: int = 0
+    """Of all loops with stages so far."""
+    ahead_of: int = 0
+    """The first step whose stores come after what is loaded now; 0 where loads are not moved."""
     _before: int = 0
     _firsts: int = 0
     _released: dict[int, int] = field(default_factory=dict)
@@ -74,6 +101,22 @@ class Order:
         self._firsts |= 1 << self.first
         self.stretch += 1
         self.first, self._before = self.stretch, 0
+        self.ahead_of = 0
+        self.wait()
+
+    def steps(self, values: Iterable[int], stages: int) -> Iterator[int]:
+        """The values of a loop with that many stages."""
+        self.ahead_of = first = self.step + 1
+        for value in values:
+            self.step += 1
+            if self.ahead_of:  # no barrier yet
+                self.ahead_of = max(first, self.step - stages + 2)
+            yield value
+        self.ahead_of = 0  # a loop around this one has no stages
+
+    def wait(self) -> None:
+        """The lanes of the program wait for each other."""
+        self.epoch += 1
 
     def meet(self, address: int) -> None:
         """The program did an atomic here."""
@@ -98,8 +141,10 @@ class Order:
         return foreign
 
 
-def load(past: Past, cells: Cells, order: Order) -> None:
-    """Raises `Race` where another program of the launch stored what is read."""
+def load(past: Past, cells: Cells, order: Order, lanes: Lanes | None) -> None:
+    """Raises `Race` where another program of the launch, or another lane of this one, stored what is read."""
+    if lanes is not None and past.newest == order.epoch:
+        _check_own(past, cells, order, lanes)
     writers = past.writers[cells]
     if writers.any():
         unordered = order.unordered(writers)
@@ -112,6 +157,20 @@ def load(past: Past, cells: Cells, order: Order) -> None:
         )
     else:
         past.readers[cells] = order.stretch
+
+
+def check_ahead(past: Past, cells: Cells, order: Order) -> None:
+    """Raises `Race` where a load of blocks is moved ahead of a store that it needs."""
+    if 0 < order.ahead_of <= past.newest_step and (past.steps[cells] >= order.ahead_of).any():
+        raise Race("it loads what its loop stores, and num_stages moves loads ahead of stores")
+
+
+def _check_own(past: Past, cells: Cells, order: Order, lanes: Lanes) -> None:
+    fresh = past.epochs[cells] == order.epoch
+    if fresh.any():
+        stored_by = past.lanes[cells]
+        if (fresh & (stored_by != 0) & (stored_by != lanes())).any():
+            raise Race("a lane loads what another lane stored: tl.debug_barrier() must be between")
 
 
 def _ordered(readers: npt.NDArray[np.int32], order: Order) -> npt.NDArray[np.bool_]:
@@ -128,8 +187,15 @@ def contested(past: Past, cells: Cells, order: Order) -> npt.NDArray[np.bool_] |
     return unordered if unordered.any() else None
 
 
-def stored(past: Past, cells: Cells, order: Order, kept: npt.NDArray[np.bool_] | None = None) -> None:
+def stored(
+    past: Past,
+    cells: Cells,
+    order: Order,
+    lanes: Lanes | None,
+    kept: npt.NDArray[np.bool_] | None = None,
+) -> None:
     """After a store: its elements are this program's, but those where what was there was `kept`."""
+    _remember_lanes(past, cells, order, lanes)
     if kept is None:
         past.writers[cells], past.readers[cells], past.atomic[cells] = order.stretch, 0, False
         return
@@ -138,6 +204,16 @@ def stored(past: Past, cells: Cells, order: Order, kept: npt.NDArray[np.bool_] |
     past.writers[changed], past.readers[changed], past.atomic[changed] = order.stretch, 0, False
     for cell in numbers[kept]:
         past.same.setdefault(int(cell), set()).add(order.first)
+
+
+def _remember_lanes(past: Past, cells: Cells, order: Order, lanes: Lanes | None) -> None:
+    past.newest = past.epochs[cells] = order.epoch
+    if order.ahead_of or past.newest_step:
+        past.newest_step = past.steps[cells] = order.step if order.ahead_of else 0
+    by = 0 if lanes is None else lanes()
+    past.lanes[cells] = by
+    if not isinstance(cells, slice):
+        past.lanes[cells[past.lanes[cells] != by]] = 0
 
 
 def exchange(past: Past, cells: Cells, order: Order, stretch: int) -> None:

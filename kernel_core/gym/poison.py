@@ -1,0 +1,77 @@
+"""What fresh memory holds: secret numbers, so that what is left unwritten shows, and no judge is known by it.
+
+Every pass draws its own, a runner's like a replay's. In two of three passes a storage holds ordinary numbers,
+as old memory does, and in the third NaNs, which spoil all that is made of them: every other word, or all of a
+small storage, since a sum may be too large for a number to show. A kernel that looks for either is wrong in
+the other passes, or lanes. Whatever type memory is read as, it holds the same kind: the patterns repeat
+every 16 bits, in which bfloat16, float16, float32 and float64 begin alike. No byte is 0 or 1, so that none is
+a boolean that somebody stored.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field
+
+import torch
+
+_HALVES = 0x0001_0001_0001_0001
+
+
+def _signed(bits: int) -> int:
+    return bits - (1 << 64) if bits >> 63 else bits
+
+
+_SMALL_BYTES = 64
+_ROUND = 3
+"""Passes from one with NaNs to the next."""
+_NANS = (0x800D * _HALVES, 0x7FF2 * _HALVES)
+"""The bits that are drawn, and those that are set; large integers, mostly."""
+_ORDINARY = (0x81FD * _HALVES, 0x4002 * _HALVES)
+"""Floats between 2 and 32 but for the longest, of either sign: neutral in no sum, product or maximum."""
+
+
+@dataclass(slots=True)
+class Poison:
+    """Fills memory, pass by pass."""
+
+    _to_come: list[int] = field(default_factory=list)
+    """For each of a pass's storages, in how many passes it holds NaNs."""
+    _made: int = 0
+    _generators: dict[torch.device, torch.Generator] = field(default_factory=dict)
+    """Own ones, because a candidate's draws must not depend on its allocations."""
+
+    def begin(self) -> None:
+        """Another pass."""
+        self._made = 0
+
+    def fill(self, raw: torch.Tensor, start: int = 0) -> None:
+        """Poison the bytes of a storage, from the one at `start`."""
+        if self._made == len(self._to_come):
+            self._to_come.append(secrets.randbelow(_ROUND))
+        passes = self._to_come[self._made]
+        self._to_come[self._made] = (passes - 1) % _ROUND
+        self._made += 1
+        if raw.device.type == "meta":
+            return
+        if raw.device not in self._generators:
+            self._generators[raw.device] = torch.Generator(raw.device)
+            self._generators[raw.device].seed()
+        first, last = -(-start // 8) * 8, raw.numel() // 8 * 8
+        is_small = raw.numel() - start < _SMALL_BYTES
+        kind = _NANS if is_small and not passes else _ORDINARY
+        if first < last:
+            words = raw[first:last].view(torch.int64)
+            self._draw(words, kind)
+            if not passes and not is_small:
+                self._draw(words[secrets.randbits(1) :: 2], _NANS)
+        for begin, end in ((start, min(first, raw.numel())), (max(last, first), raw.numel())):
+            if begin < end:
+                word = torch.empty(1, dtype=torch.int64, device=raw.device)
+                self._draw(word, kind)
+                raw[begin:end] = word.view(torch.uint8)[begin % 8 :][: end - begin]
+
+    def _draw(self, words: torch.Tensor, kind: tuple[int, int]) -> None:
+        drawn, fixed = kind
+        words.random_(-(1 << 63), None, generator=self._generators[words.device])
+        words.bitwise_and_(_signed(drawn)).bitwise_or_(_signed(fixed))

@@ -1,0 +1,55 @@
+"""Fresh memory holds what cannot be known beforehand, and is right for no answer."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from kernel_core.gym.poison import Poison
+
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+def _filled(poison: Poison, num_bytes: int) -> torch.Tensor:
+    raw = torch.zeros(num_bytes, dtype=torch.uint8)
+    poison.fill(raw)
+    return raw
+
+
+@pytest.mark.parametrize(("num_bytes", "share"), [(8, 1.0), (1 << 10, 0.5)])
+def test_a_storage_holds_nans_in_one_of_three_passes(num_bytes: int, share: float) -> None:
+    poison, shares = Poison(), []
+    for _ in range(6):
+        poison.begin()
+        raw = _filled(poison, num_bytes)
+        of_types = {float(raw.view(dtype).isnan().double().mean()) for dtype in _FLOATS}
+        assert len(of_types) == 1
+        shares += of_types
+    assert sorted(shares[:3]) == [0.0, 0.0, share]
+    assert shares[:3] == shares[3:]
+
+
+@pytest.mark.parametrize("dtype", _FLOATS)
+def test_ordinary_numbers_are_neutral_in_nothing_and_have_either_sign(dtype: torch.dtype) -> None:
+    poison = Poison()
+    for _ in range(3):
+        poison.begin()
+        values = _filled(poison, 1 << 12).view(dtype)
+        if not bool(values.isnan().any()):
+            assert bool((values.abs() >= 2).all())
+            assert bool((values > 0).any()) and bool((values < 0).any())
+
+
+@pytest.mark.parametrize(("num_bytes", "start"), [(1, 0), (7, 0), (8, 3), (21, 5), (21, 9), (4, 4), (0, 0)])
+def test_every_byte_from_the_start_is_poisoned_and_none_before(num_bytes: int, start: int) -> None:
+    raw = torch.zeros(num_bytes, dtype=torch.uint8)
+    Poison().fill(raw, start)
+    assert not bool(raw[:start].any())
+    assert bool((raw[start:] > 1).all())
+
+
+def test_nothing_is_drawn_twice_nor_from_the_generators_of_torch() -> None:
+    before = torch.get_rng_state()
+    first, second = _filled(Poison(), 1 << 10), _filled(Poison(), 1 << 10)
+    assert not torch.equal(first, second)
+    assert torch.equal(torch.get_rng_state(), before)
