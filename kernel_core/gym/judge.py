@@ -26,7 +26,7 @@ from kernel_core.gym.case import Case
 from kernel_core.gym.claims import Loaded, NotLoaded, Raised, Ran
 from kernel_core.gym.compare import compare_outputs, compare_values
 from kernel_core.gym.delivery import Delivery, changed_inputs, deliver, load_header
-from kernel_core.gym.draws import Draw
+from kernel_core.gym.draws import HOSTILE, TURNED, WITHOUT_ZEROS, Draw
 from kernel_core.gym.gpu import describe_platform
 from kernel_core.gym.guard import inspect_source
 from kernel_core.gym.protocol import JudgeRequest
@@ -39,8 +39,6 @@ from kernel_core.records import Evaluation, NoCandidate, Verdict
 
 KEPT_PROBLEMS = 8
 _KEPT_TRIALS = 32
-_HOSTILE: tuple[Draw, ...] = ("mixed", "normal", "positive")
-"""Families for the last trial; the first that leaves the reference finite is taken."""
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 _S = TypeVar("_S", bound="_Sized")
@@ -174,6 +172,8 @@ class Judge:
             if fault is not None and trial.draw != "own" and not trial.has_values:
                 # How far honest arithmetic strays was measured on another draw of the family.
                 fault = self._fault(claim, delivery, reference.trial(trial.seed, trial.draw))
+            if fault is not None and trial.draw in WITHOUT_ZEROS:
+                fault = self._fault(claim, delivery, reference.loosened(trial))
         if fault is not None:
             case.fail(Verdict.WRONG, fault + ("" if trial.draw == "own" else f" ({trial.draw} inputs)"))
         return fault is None
@@ -208,8 +208,8 @@ class Judge:
         """The problem's own draws, and last one of a family that the reference can take."""
         if self._strict:
             return [(f"{number}", "own") for number in kernelbench.SEEDS]
-        last = self._first_label(_HOSTILE[0])
-        usable = (draw for draw in _HOSTILE if self._trial(reference, seed, last, draw).is_usual)
+        last = self._first_label(HOSTILE[0])
+        usable = (draw for draw in HOSTILE if self._trial(reference, seed, last, draw).is_usual)
         own: list[tuple[str, Draw]] = [(f"trial {i}", "own") for i in range(self._num_own)]
         return [*own, (last, next(usable, "own"))]
 
@@ -239,11 +239,15 @@ class Judge:
             with case.phase("expected"):
                 return self._trial(reference, seed, label, draw)
 
+        def make_replayed() -> Trial:
+            trial = make_trial("replay", TURNED.get(draw, draw))
+            return trial if trial.is_usual else make_trial("replay", draw)
+
         def draw_others(number: int) -> list[Any]:
             return reference.draw(self._number(seed, f"others {number}", draw), draw)
 
         return Unseen(
-            make_trial=functools.partial(make_trial, "replay", draw),
+            make_trial=make_replayed,
             draw_others=draw_others,
             make_measured=functools.partial(make_trial, self._measured_label, case.measured_draw(recorded)),
             exactly=functools.partial(self._exactly, reference),
@@ -252,7 +256,10 @@ class Judge:
 
     def _exactly(self, reference: Reference, trial: Trial) -> Trial:
         """See `Unseen`."""
-        return trial
+        if trial.draw not in WITHOUT_ZEROS:
+            return trial
+        with self._bench.draw():
+            return reference.loosened(trial)
 
     def _fault_on(self, reference: Reference, case: Case, trial: Trial) -> str | None:
         """What is wrong with the candidate's own outputs for a trial, in another life; None if nothing is."""
