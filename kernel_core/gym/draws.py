@@ -15,6 +15,8 @@ Draw = Literal[
     "turned_nonzero",
     "turned_moderate",
     "turned_moderate_nonzero",
+    "negative",
+    "far_negative",
     "positive",
     "over_minus_one",
     "within_one",
@@ -36,6 +38,8 @@ HOSTILE: tuple[Draw, ...] = (
 )
 """For the last trial, the first that leaves the reference finite: functions that have values for positive
 numbers only, and not for those down to minus one, are what is left."""
+ONE_SIGNED: tuple[Draw, ...] = ("far_negative", "negative")
+"""For the trial before it, likewise: no slice of a tensor of both signs is all of it."""
 TURNED: dict[Draw, Draw] = {
     "mixed": "turned",
     "nonzero": "turned_nonzero",

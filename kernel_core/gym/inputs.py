@@ -19,6 +19,7 @@ _WIDE_EXPONENTS, _POSITIVE_EXPONENTS = 8.0, 4.0
 _EDGE_SHARE = 0.1
 _SCALES = (1.0, 2.0**-6, 8.0, 0.25)
 _LARGE, _LARGE_SHARE = 100.0, 1 / 128
+_AWAY_FROM_ZERO, _FAR = 0.5, 512.0
 _LARGEST_TIE = 1.5
 _NEAR_ONE = 0.98
 """Not one in any precision."""
@@ -85,6 +86,17 @@ def _mixed(
     return values
 
 
+def _negative(shape: torch.Size, *, far: bool = False) -> torch.Tensor:
+    """Negative throughout and not near zero, so that a maximum of everything is; and one slice `far` below
+    what padding is given by those who do not say minus infinity. No slice lies much farther from zero than
+    its own spread, or honest sums of squares would lose it."""
+    values = torch.randn(shape).abs_().add_(_AWAY_FROM_ZERO).neg_()
+    long = [dim for dim, size in enumerate(shape) if size > len(_SCALES)]
+    if far and long:
+        values.select(long[0], shape[long[0]] // 2).mul_(_FAR)
+    return values
+
+
 def _halves(values: torch.Tensor) -> torch.Tensor:
     return values.mul_(2).round_().div_(2).clamp_(-_LARGEST_TIE, _LARGEST_TIE)
 
@@ -130,6 +142,8 @@ _FAMILIES: dict[str, Callable[[torch.Size], torch.Tensor]] = {
     "turned_nonzero": functools.partial(_mixed, turned=True, zeros=False),
     "turned_moderate": functools.partial(_mixed, turned=True, large=False),
     "turned_moderate_nonzero": functools.partial(_mixed, turned=True, zeros=False, large=False),
+    "negative": _negative,
+    "far_negative": functools.partial(_negative, far=True),
     "positive": _positive,
     "over_minus_one": _over_minus_one,
     "within_one": _within_one,

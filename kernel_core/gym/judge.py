@@ -10,9 +10,11 @@ from __future__ import annotations
 import ast
 import contextlib
 import functools
+import itertools
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -26,7 +28,7 @@ from kernel_core.gym.case import Case
 from kernel_core.gym.claims import Loaded, NotLoaded, Raised, Ran
 from kernel_core.gym.compare import compare_outputs, compare_values
 from kernel_core.gym.delivery import Delivery, changed_inputs, deliver, load_header
-from kernel_core.gym.draws import HOSTILE, TURNED, WITHOUT_ZEROS, Draw
+from kernel_core.gym.draws import HOSTILE, ONE_SIGNED, TURNED, WITHOUT_ZEROS, Draw
 from kernel_core.gym.gpu import describe_platform
 from kernel_core.gym.guard import inspect_source
 from kernel_core.gym.protocol import JudgeRequest
@@ -205,13 +207,18 @@ class Judge:
         """Whatever a candidate needs to be there before its first pass; nothing, usually."""
 
     def _choose_draws(self, reference: Reference, seed: int) -> list[tuple[str, Draw]]:
-        """The problem's own draws, and last one of a family that the reference can take."""
+        """The problem's own draws, and then those of two families that the reference can take."""
         if self._strict:
             return [(f"{number}", "own") for number in kernelbench.SEEDS]
-        last = self._first_label(HOSTILE[0])
-        usable = (draw for draw in HOSTILE if self._trial(reference, seed, last, draw).is_usual)
+
+        def usable(label: str, draws: Sequence[Draw]) -> list[tuple[str, Draw]]:
+            found = (draw for draw in draws if self._trial(reference, seed, label, draw).is_usual)
+            return [(label, draw) for draw in itertools.islice(found, 1)]
+
         own: list[tuple[str, Draw]] = [(f"trial {i}", "own") for i in range(self._num_own)]
-        return [*own, (last, next(usable, "own"))]
+        last = self._first_label(HOSTILE[0])
+        hostile = usable(last, HOSTILE) or [(last, "own")]
+        return [*own, *usable("one sign", ONE_SIGNED), *hostile]
 
     def _first_label(self, draw: Draw) -> str:
         """Of the first trial with inputs of a family."""

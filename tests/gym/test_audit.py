@@ -123,6 +123,8 @@ def test_versions_of_mixed_inputs_leave_out_what_some_problems_do_not_take():
         assert values[f"{prefix}moderate"].abs().max() < 50
         assert (values[f"{prefix}moderate"] == 0).sum() >= 64
     assert -1 < values["over_minus_one"].min() < -0.9 and values["over_minus_one"].max() > 10
+    assert values["negative"].max() < -0.5 and values["negative"].min() > -10
+    assert values["far_negative"].max() < -0.5 and (values["far_negative"].amax(1) < -200).sum() == 1
     assert -1 < values["within_one"].min() < -0.9 and 0.9 < values["within_one"].max() < 1
 
 
