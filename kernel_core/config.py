@@ -46,7 +46,7 @@ class GymConfig(Config):
     retime_at: tuple[float, ...] = Field(
         (1.0, 1.2), description="Speed-ups that matter: who is too near to one to tell is timed longer."
     )
-    trials: int = Field(3, ge=1, description="Input draws that must all pass; one more is negative throughout.")
+    trials: int = Field(3, ge=1, description="Input draws that must all pass, and one of negative numbers.")
     deadline_s: float = Field(
         20.0,
         gt=0,
