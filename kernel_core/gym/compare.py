@@ -97,6 +97,7 @@ class _Comparison:
     def __init__(self, got: torch.Tensor, wanted: Expected) -> None:
         self._got, self._true = got.reshape(-1), wanted.value.reshape(-1)
         self._allowance = wanted.allowance
+        self._loose = wanted.loose.reshape(-1) if isinstance(wanted.loose, torch.Tensor) else wanted.loose
         self._is_exact = wanted.dtype not in RELATIVE_TOLERANCE
         self._chunk = _CHUNK
         if not self._is_exact:
@@ -115,6 +116,9 @@ class _Comparison:
             return bad, bad.double()
         largest = _ALLOWANCE_CAP * theirs.abs().double().clamp(min=self._scale)
         honest = torch.minimum(allowed_error(self._allowance, theirs), largest)
+        if self._loose is not False:
+            loose = self._loose[here] if isinstance(self._loose, torch.Tensor) else self._loose
+            honest = torch.where(torch.as_tensor(loose, device=largest.device), largest, honest)
         bad, excess = _exceeds(mine, theirs, self._relative, self._floor + honest)
         return bad, torch.where(torch.isnan(excess), torch.inf, excess)
 

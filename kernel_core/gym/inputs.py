@@ -7,6 +7,7 @@ Integers and booleans stay the problem's own draws, because they index and selec
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +19,10 @@ _WIDE_EXPONENTS, _POSITIVE_EXPONENTS = 8.0, 4.0
 _EDGE_SHARE = 0.1
 _SCALES = (1.0, 2.0**-6, 8.0, 0.25)
 _LARGE, _LARGE_SHARE = 100.0, 1 / 128
+_AWAY_FROM_ZERO, _FAR = 0.5, 512.0
 _LARGEST_TIE = 1.5
+_NEAR_ONE = 0.98
+"""Not one in any precision."""
 _EDGES = (0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0**-14, -(2.0**-14), 100.0, -100.0)
 
 
@@ -45,31 +49,51 @@ def _normal(shape: torch.Size) -> torch.Tensor:
     return torch.randn(shape)
 
 
-def _mixed(shape: torch.Size) -> torch.Tensor:
-    """Slices that differ: of several sizes, of one sign, with ties, and single values beyond exp's range.
+def _mixed(
+    shape: torch.Size, *, turned: bool = False, zeros: bool = True, large: bool = True
+) -> torch.Tensor:
+    """Slices that differ: of several sizes, of one sign, with ties, of zeros, and single values beyond exp's
+    range.
 
-    Sizes go by slices of the first dimension that has enough of them, a quarter each, and half of those of
-    plain size are halves, with ties at both ends. Along every dimension a quarter of the slices is negative
-    throughout, so that a maximum along any other one is; those of halves keep both signs, because in a small
-    tensor they are one. Sums stay as well conditioned as those of normal numbers: no slice lies farther from
-    zero than its own spread.
+    Slices are of the first dimension that has enough of them, or, `turned`, of the last: what is reduced
+    along any other dimension has whole slices of each kind. A quarter each is of one size, and half of those
+    of plain size are halves, with ties at both ends. A quarter is negative throughout and a quarter positive,
+    so that a maximum or a minimum is; those of halves keep both signs, because in a small tensor they are
+    one. One slice is of zeros, if there are more than four. Sums stay as well conditioned as those of normal
+    numbers: no slice lies much farther from zero than its own spread.
     """
     values = torch.randn(shape)
     long = [dim for dim, size in enumerate(shape) if size >= len(_SCALES)]
-    ranks = [torch.randperm(shape[dim]) for dim in long]
+    dim = long[-1 if turned else 0] if long else 0
+    rank = torch.randperm(shape[dim]) if long else torch.empty(0)
     if long:
-        order = ranks[0]
-        along = [-1 if dim == long[0] else 1 for dim in range(len(shape))]
-        values.mul_(torch.tensor(_SCALES)[order % len(_SCALES)].reshape(along))
-        plain = (order % (2 * len(_SCALES)) == 0).nonzero().flatten()
-        values.index_copy_(long[0], plain, _halves(values.index_select(long[0], plain)))
-    flat = values.view(-1)
-    large = torch.randint(0, max(1, flat.numel()), (int(_LARGE_SHARE * flat.numel()),))
-    flat[large] = torch.copysign(torch.tensor(_LARGE), flat[large])
-    for dim, rank in zip(long, ranks, strict=True):
-        # Of slices in rows of four, one of each row, of every size in turn, and none of halves.
-        negative = ((rank + rank // len(_SCALES)) % len(_SCALES) == 1).nonzero().flatten()
-        values.index_copy_(dim, negative, values.index_select(dim, negative).copysign_(-1.0))
+        along = [-1 if one == dim else 1 for one in range(len(shape))]
+        values.mul_(torch.tensor(_SCALES)[rank % len(_SCALES)].reshape(along))
+        plain = (rank % (2 * len(_SCALES)) == 0).nonzero().flatten()
+        values.index_copy_(dim, plain, _halves(values.index_select(dim, plain)))
+    if large:
+        flat = values.view(-1)
+        places = torch.randint(0, max(1, flat.numel()), (int(_LARGE_SHARE * flat.numel()),))
+        flat[places] = torch.copysign(torch.tensor(_LARGE), flat[places])
+    if long:
+        # Of slices in rows of four, one of each row for each sign, of every size in turn, none of halves.
+        kind = (rank + rank // len(_SCALES)) % len(_SCALES)
+        for sign, of_sign in ((-1.0, kind == 1), (1.0, kind == 3)):
+            chosen = of_sign.nonzero().flatten()
+            values.index_copy_(dim, chosen, values.index_select(dim, chosen).copysign_(sign))
+        if zeros:
+            values.index_fill_(dim, (rank == len(_SCALES)).nonzero().flatten(), 0.0)
+    return values
+
+
+def _negative(shape: torch.Size, *, far: bool = False) -> torch.Tensor:
+    """Negative throughout and not near zero, so that a maximum of everything is; and one slice `far` below
+    what padding is given by those who do not say minus infinity. No slice lies much farther from zero than
+    its own spread, or honest sums of squares would lose it."""
+    values = torch.randn(shape).abs_().add_(_AWAY_FROM_ZERO).neg_()
+    long = [dim for dim, size in enumerate(shape) if size > len(_SCALES)]
+    if far and long:
+        values.select(long[0], shape[long[0]] // 2).mul_(_FAR)
     return values
 
 
@@ -80,6 +104,16 @@ def _halves(values: torch.Tensor) -> torch.Tensor:
 def _positive(shape: torch.Size) -> torch.Tensor:
     """Sizes from 2⁻⁴ to 2⁴, on both sides of one: for functions that have no value below zero."""
     return torch.exp2((2 * torch.rand(shape) - 1) * _POSITIVE_EXPONENTS)
+
+
+def _over_minus_one(shape: torch.Size) -> torch.Tensor:
+    """On both sides of zero, and far above: for functions like log1p."""
+    return torch.randn(shape).expm1_().clamp_(min=-_NEAR_ONE)
+
+
+def _within_one(shape: torch.Size) -> torch.Tensor:
+    """On both sides of zero: for functions like atanh."""
+    return torch.rand(shape).mul_(2).sub_(1).mul_(_NEAR_ONE)
 
 
 def _wide(shape: torch.Size) -> torch.Tensor:
@@ -101,7 +135,18 @@ def _edges(shape: torch.Size) -> torch.Tensor:
 _FAMILIES: dict[str, Callable[[torch.Size], torch.Tensor]] = {
     "normal": _normal,
     "mixed": _mixed,
+    "nonzero": functools.partial(_mixed, zeros=False),
+    "moderate": functools.partial(_mixed, large=False),
+    "moderate_nonzero": functools.partial(_mixed, zeros=False, large=False),
+    "turned": functools.partial(_mixed, turned=True),
+    "turned_nonzero": functools.partial(_mixed, turned=True, zeros=False),
+    "turned_moderate": functools.partial(_mixed, turned=True, large=False),
+    "turned_moderate_nonzero": functools.partial(_mixed, turned=True, zeros=False, large=False),
+    "negative": _negative,
+    "far_negative": functools.partial(_negative, far=True),
     "positive": _positive,
+    "over_minus_one": _over_minus_one,
+    "within_one": _within_one,
     "wide": _wide,
     "integers": _integers,
     "edges": _edges,

@@ -10,9 +10,11 @@ from __future__ import annotations
 import ast
 import contextlib
 import functools
+import itertools
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -26,7 +28,7 @@ from kernel_core.gym.case import Case
 from kernel_core.gym.claims import Loaded, NotLoaded, Raised, Ran
 from kernel_core.gym.compare import compare_outputs, compare_values
 from kernel_core.gym.delivery import Delivery, changed_inputs, deliver, load_header
-from kernel_core.gym.draws import Draw
+from kernel_core.gym.draws import HOSTILE, ONE_SIGNED, TURNED, WITHOUT_ZEROS, Draw
 from kernel_core.gym.gpu import describe_platform
 from kernel_core.gym.guard import inspect_source
 from kernel_core.gym.protocol import JudgeRequest
@@ -39,8 +41,6 @@ from kernel_core.records import Evaluation, NoCandidate, Verdict
 
 KEPT_PROBLEMS = 8
 _KEPT_TRIALS = 32
-_HOSTILE: tuple[Draw, ...] = ("mixed", "normal", "positive")
-"""Families for the last trial; the first that leaves the reference finite is taken."""
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 _S = TypeVar("_S", bound="_Sized")
@@ -174,6 +174,8 @@ class Judge:
             if fault is not None and trial.draw != "own" and not trial.has_values:
                 # How far honest arithmetic strays was measured on another draw of the family.
                 fault = self._fault(claim, delivery, reference.trial(trial.seed, trial.draw))
+            if fault is not None and trial.draw in WITHOUT_ZEROS:
+                fault = self._fault(claim, delivery, reference.loosened(trial))
         if fault is not None:
             case.fail(Verdict.WRONG, fault + ("" if trial.draw == "own" else f" ({trial.draw} inputs)"))
         return fault is None
@@ -205,13 +207,20 @@ class Judge:
         """Whatever a candidate needs to be there before its first pass; nothing, usually."""
 
     def _choose_draws(self, reference: Reference, seed: int) -> list[tuple[str, Draw]]:
-        """The problem's own draws, and last one of a family that the reference can take."""
+        """The problem's own draws, and around them those of two families that the reference can take. What a
+        candidate prepares in its first pass is for all: its work on own draws is that of later ones."""
         if self._strict:
             return [(f"{number}", "own") for number in kernelbench.SEEDS]
-        last = self._first_label(_HOSTILE[0])
-        usable = (draw for draw in _HOSTILE if self._trial(reference, seed, last, draw).is_usual)
+
+        def usable(label: str, draws: Sequence[Draw]) -> list[tuple[str, Draw]]:
+            found = (draw for draw in draws if self._trial(reference, seed, label, draw).is_usual)
+            return [(label, draw) for draw in itertools.islice(found, 1)]
+
         own: list[tuple[str, Draw]] = [(f"trial {i}", "own") for i in range(self._num_own)]
-        return [*own, (last, next(usable, "own"))]
+        if self._num_own > 1 and (first := usable("one sign", ONE_SIGNED)):
+            own = [*first, *own[:-1]]
+        last = self._first_label(HOSTILE[0])
+        return [*own, *(usable(last, HOSTILE) or [(last, "own")])]
 
     def _first_label(self, draw: Draw) -> str:
         """Of the first trial with inputs of a family."""
@@ -242,11 +251,15 @@ class Judge:
             with case.phase("expected"):
                 return self._trial(reference, seed, label, draw)
 
+        def make_replayed() -> Trial:
+            trial = make_trial("replay", TURNED.get(draw, draw))
+            return trial if trial.is_usual else make_trial("replay", draw)
+
         def draw_others(number: int) -> list[Any]:
             return reference.draw(self._number(seed, f"others {number}", draw), draw)
 
         return Unseen(
-            make_trial=functools.partial(make_trial, "replay", draw),
+            make_trial=make_replayed,
             draw_others=draw_others,
             make_measured=functools.partial(make_trial, self._measured_label, case.measured_draw(recorded)),
             exactly=functools.partial(self._exactly, reference),
@@ -255,7 +268,10 @@ class Judge:
 
     def _exactly(self, reference: Reference, trial: Trial) -> Trial:
         """See `Unseen`."""
-        return trial
+        if trial.draw not in WITHOUT_ZEROS:
+            return trial
+        with self._bench.draw():
+            return reference.loosened(trial)
 
     def _fault_on(self, reference: Reference, case: Case, trial: Trial) -> str | None:
         """What is wrong with the candidate's own outputs for a trial, in another life; None if nothing is."""

@@ -33,7 +33,7 @@ class Unseen:
     when there is room for them."""
 
     make_trial: Callable[[], Trial]
-    """Of the family of the last trial in which this was recorded."""
+    """Of the family of the last trial in which this was recorded, or of that family turned."""
     draw_others: Callable[[int], list[Any]]
     """Other inputs of the same family, by their number."""
     make_measured: Callable[[], Trial]

@@ -1,11 +1,13 @@
 """Problems that pay for nothing are found, and good ones are not accused."""
 
+from typing import get_args
+
 import pytest
 import torch
 
 from kernel_core.errors import NotAProblem
 from kernel_core.gym.audit import CHEATS, audit_problem
-from kernel_core.gym.draws import DRAWS
+from kernel_core.gym.draws import DRAWS, Draw
 from kernel_core.gym.inputs import redraw
 from kernel_core.problems.load import load_dojo
 from kernel_core.problems.source import parse_problem
@@ -78,7 +80,7 @@ def test_our_own_suite_accepts_nothing_under_its_own_inputs(problem):
 
 def test_every_family_keeps_forms_and_leaves_integers_alone():
     labels = torch.arange(5)
-    for draw in DRAWS:
+    for draw in get_args(Draw):
         given = [torch.rand(3, 4, dtype=torch.float16), (labels, 2.0)]
         values, (same, number) = redraw(given, draw)
         assert (values.shape, values.dtype) == ((3, 4), torch.float16)
@@ -92,19 +94,38 @@ def test_the_audit_is_the_same_every_time():
 
 def test_mixed_inputs_show_what_normal_ones_hide():
     torch.manual_seed(3)
-    for shape in ((8, 64), (6, 30, 20), (2, 5, 9, 9), (1, 300), (500,)):
-        values = redraw([torch.rand(shape)], "mixed")[0]
-        assert values.isfinite().all() and (values > 0).any()
+    for shape in ((8, 64), (6, 30, 20), (2, 5, 9, 9), (4, 4), (1, 300), (500,)):
+        both = [redraw([torch.rand(shape)], draw)[0] for draw in ("mixed", "turned")]
+        assert all(values.isfinite().all() and (values > 0).any() for values in both)
         for dim in range(len(shape)):
-            others = [other for other in range(len(shape)) if other != dim]
-            if all(shape[other] < 4 for other in others):
+            others = [size for other, size in enumerate(shape) if other != dim]
+            if all(size < 4 for size in others):
                 continue
-            assert (values.amax(dim) < 0).any(), "no slice of negative numbers only"
-    values = redraw([torch.rand(64, 500)], "mixed")[0]
-    sizes = values.abs().median(dim=1)[0]
-    assert sizes.min() < 0.02 and sizes.max() > 4
-    assert (values == 100).any() and (values == -100).any()
-    assert ((values == values.amax(1, keepdim=True)).sum(1) > 1).any(), "no ties for the largest value"
+            assert any((values.amax(dim) < 0).any() for values in both), "no negative numbers only"
+            assert any((values.amin(dim) > 0).any() for values in both), "no positive numbers only"
+            if max(others) > 4:
+                assert any((values == 0).all(dim).any() for values in both), "no zeros only"
+    for draw in ("mixed", "turned"):
+        values = redraw([torch.rand(64, 500)], draw)[0]
+        values = values if draw == "mixed" else values.T
+        sizes = values.abs().median(dim=1)[0]
+        assert sizes[sizes > 0].min() < 0.02 and sizes.max() > 4 and (sizes == 0).sum() == 1
+        assert (values == 100).any() and (values == -100).any()
+        assert ((values == values.amax(1, keepdim=True)).sum(1) > 1).any(), "no ties for the largest value"
+
+
+def test_versions_of_mixed_inputs_leave_out_what_some_problems_do_not_take():
+    torch.manual_seed(3)
+    values = {draw: redraw([torch.rand(64, 500)], draw)[0] for draw in get_args(Draw)}
+    for prefix in ("", "turned_"):
+        assert values[f"{prefix}nonzero"].abs().max() == 100
+        assert not any((values[f"{prefix}nonzero"] == 0).all(dim).any() for dim in (0, 1))
+        assert values[f"{prefix}moderate"].abs().max() < 50
+        assert (values[f"{prefix}moderate"] == 0).sum() >= 64
+    assert -1 < values["over_minus_one"].min() < -0.9 and values["over_minus_one"].max() > 10
+    assert values["negative"].max() < -0.5 and values["negative"].min() > -10
+    assert values["far_negative"].max() < -0.5 and (values["far_negative"].amax(1) < -200).sum() == 1
+    assert -1 < values["within_one"].min() < -0.9 and 0.9 < values["within_one"].max() < 1
 
 
 @pytest.mark.parametrize("rows", [4, 5, 8])

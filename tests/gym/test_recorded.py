@@ -22,7 +22,9 @@ def case(problems: dict[str, Problem]) -> Case:
     return Case(JudgeRequest(problem=problems["relu"], candidate=Candidate.from_source("")))
 
 
-def _recorded(number: int, draw: Draw, *kernels: int, known: int = 2, **changes: Any) -> Recorded:
+def _recorded(
+    number: int, draw: Draw, *kernels: int, known: int = 2, held: bytes = b"", **changes: Any
+) -> Recorded:
     operations = [{"launch": kernel, "grid": [1], "args": {}, "options": {}} for kernel in kernels]
     trace = {"inputs": [0], "constants": [], "operations": operations, "outputs": []}
     return Recorded(
@@ -30,7 +32,7 @@ def _recorded(number: int, draw: Draw, *kernels: int, known: int = 2, **changes:
         kernels=tuple(_KERNELS[:known]),
         launches=tuple(Launch.model_validate(one) for one in operations),
         trace=trace | changes,
-        constants=str(number).encode(),
+        constants=held,
         memory=(os.open(os.devnull, os.O_RDONLY),),
     )
 
@@ -59,6 +61,13 @@ def test_passes_that_do_the_same_are_one_with_the_newest_memory(case: Case) -> N
 def test_passes_that_differ_are_both_kept(case: Case, changes: dict[str, Any]) -> None:
     case.keep_recorded(_recorded(0, "own", 0))
     case.keep_recorded(_recorded(1, "own", 0, **changes))
+    assert len(case.recorded) == 2
+    case.forget_recorded()
+
+
+def test_passes_that_find_other_numbers_in_memory_are_both_kept(case: Case) -> None:
+    for number in range(2):
+        case.keep_recorded(_recorded(number, "own", 0, held=bytes([number])))
     assert len(case.recorded) == 2
     case.forget_recorded()
 

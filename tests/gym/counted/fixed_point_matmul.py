@@ -12,10 +12,10 @@ def mm(a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr):
     n = tl.program_id(1) * BN + tl.arange(0, BN)
     acc = tl.zeros((BM, BN), dtype=tl.int64)
     for k in range(K):
-        a = (tl.load(a_ptr + m * K + k, mask=m < M, other=0.0) * 4194304.0).to(tl.int64)
-        b = (tl.load(b_ptr + k * N + n, mask=n < N, other=0.0) * 4194304.0).to(tl.int64)
+        a = (tl.load(a_ptr + m * K + k, mask=m < M, other=0.0) * 1048576.0).to(tl.int64)
+        b = (tl.load(b_ptr + k * N + n, mask=n < N, other=0.0) * 1048576.0).to(tl.int64)
         acc += a[:, None] * b[None, :]
-    c = acc.to(tl.float32) * (1.0 / 17592186044416.0)
+    c = acc.to(tl.float32) * (1.0 / 1099511627776.0)
     tl.store(c_ptr + m[:, None] * N + n[None, :], c, mask=(m < M)[:, None] & (n < N)[None, :])
 
 

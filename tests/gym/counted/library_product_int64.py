@@ -9,7 +9,7 @@ import triton.language as tl
 @triton.jit
 def fix(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     o = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(out_ptr + o, (4194304.0 * tl.load(x_ptr + o, mask=o < n, other=0.0)).to(tl.int64), mask=o < n)
+    tl.store(out_ptr + o, (1048576.0 * tl.load(x_ptr + o, mask=o < n, other=0.0)).to(tl.int64), mask=o < n)
 
 
 @triton.jit
@@ -17,7 +17,7 @@ def unfix(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     o = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(
         out_ptr + o,
-        tl.load(x_ptr + o, mask=o < n, other=0).to(tl.float32) * (1.0 / 17592186044416.0),
+        tl.load(x_ptr + o, mask=o < n, other=0).to(tl.float32) * (1.0 / 1099511627776.0),
         mask=o < n,
     )
 
