@@ -25,6 +25,7 @@ def install(recorder: Recorder) -> None:
         install_meter(meter)
         recorder.watch_storages(meter.begin)
         _route(InterpretedFunction, recorder)
+        _try_one_configuration()
     else:
         _route(JITFunction, recorder)
         _tell_of_compilations(recorder)
@@ -81,6 +82,28 @@ def _leave_out_tuning(recorder: Recorder) -> None:
             return bench(self, *args, **kwargs)
 
     Autotuner.run, Autotuner._bench = run_compiled, bench_unrecorded
+
+
+def _try_one_configuration() -> None:
+    """The first configuration is tried once and then taken: trials happen to the real tensors, so a kernel
+    that adds to what is there must say what is to be cleared or restored, as on a GPU. What is tried is
+    recorded, and is preparation like all else that happens in a first pass only."""
+    kind: Any = Autotuner
+    bench = kind._bench
+    tuned: dict[Any, Any] = {}
+
+    def bench_once(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if tuned.get(self) is self.nargs:
+            return [1.0, 1.0, 1.0]
+        tuned[self] = self.nargs
+        return bench(self, *args, **kwargs)
+
+    def call_once(call: Callable[[], None], quantiles: Any) -> list[float]:
+        call()
+        return [0.0, 0.0, 0.0]
+
+    kind._bench = bench_once
+    kind.do_bench = property(lambda self: call_once)
 
 
 def _follow_graphs(recorder: Recorder) -> None:

@@ -3,6 +3,7 @@ by what is in them; all else is for whoever asks to say."""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -39,9 +40,10 @@ def decode_argument(value: Any, kernels: Sequence[Any], decode_other: Callable[[
 
 
 def sizes_of(grid: Any, values: Any) -> tuple[int, ...]:
-    """Of a grid, which may be computed from the launch's arguments. Raises `ValueError`."""
+    """Of a grid, which may be computed from the launch's arguments. Raises `ValueError`, and `TypeError` for
+    numbers that are not whole, as Triton's launcher does."""
     sizes = grid(values) if callable(grid) else grid
-    sizes = (sizes,) if isinstance(sizes, int) else tuple(int(size) for size in sizes)
+    sizes = (sizes,) if isinstance(sizes, int) else tuple(operator.index(size) for size in sizes)
     if not 1 <= len(sizes) <= 3:
         raise ValueError(f"a grid has one to three dimensions, and this one {len(sizes)}: {sizes}")
     return sizes
