@@ -8,7 +8,8 @@ plus a few times the error that the reference's own arithmetic makes against flo
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -24,7 +25,12 @@ _SMALLEST_TOLERANCE = 1e-6
 _CHUNK, _EXACT_CHUNK = 1 << 26, 1 << 24
 """Elements compared at a time, plainly and in float64, so that huge outputs need little memory beside
 themselves."""
-_DESCRIBED_CHUNKS = 16
+_DESCRIBED_CHUNKS = 4
+_SPOTS = 4096
+_FAR, _FAR_SHARE = 0.25, 1 / 8
+"""Off by so much of the value, or of a typical one, at more than this share of the spots."""
+Compare = Callable[[torch.Tensor, Expected], str | None]
+"""Why an output is not as expected, or None."""
 
 
 def compare_outputs(
@@ -35,19 +41,33 @@ def compare_outputs(
     expected: Sequence[Expected],
 ) -> str | None:
     """None when every output passes, else one clause for a person: where, what came, what was wanted."""
+    return form_fault(nesting, leaves, want, expected) or value_fault(values, expected, compare_values)
+
+
+def form_fault(nesting: Any, leaves: Sequence[Any], want: Any, expected: Sequence[Expected]) -> str | None:
+    """`compare_outputs` for who has not looked at values yet, of what came or of what is expected."""
     if nesting != want:
         return f"the outputs are nested as {_shorten(nesting)}, expected {_shorten(want)}"
     if len(leaves) != len(expected):
         return f"there are {len(leaves)} outputs, expected {len(expected)}"
-    for index, (leaf, value, wanted) in enumerate(zip(leaves, values, expected, strict=True)):
-        name = "output" if len(expected) == 1 else f"output {index}"
-        fault = _check_form(leaf, wanted) or compare_values(value, wanted)
+    faults = (_form_fault(*one) for one in zip(leaves, expected, strict=True))
+    return _first(faults, len(expected))
+
+
+def value_fault(values: Sequence[torch.Tensor], expected: Sequence[Expected], compare: Compare) -> str | None:
+    """`compare_outputs` for outputs of the right form."""
+    faults = (compare(*one) for one in zip(values, expected, strict=True))
+    return _first(faults, len(expected))
+
+
+def _first(faults: Iterable[str | None], count: int) -> str | None:
+    for index, fault in enumerate(faults):
         if fault is not None:
-            return f"{name} {fault}"
+            return f"output {fault}" if count == 1 else f"output {index} {fault}"
     return None
 
 
-def _check_form(leaf: Any, wanted: Expected) -> str | None:
+def _form_fault(leaf: Any, wanted: Expected) -> str | None:
     match leaf:
         case ["tensor", str(dtype), list(shape)]:
             if shape != list(wanted.shape):
@@ -75,10 +95,56 @@ def compare_values(got: torch.Tensor, wanted: Expected) -> str | None:
     return None if not num_bad else _describe(got, wanted.value, worst.position, num_bad / num_seen)
 
 
-def all_pass(got: torch.Tensor, wanted: Expected) -> bool:
-    """Whether all elements pass: `compare_values` for those who do not ask which does not."""
-    comparison = _Comparison(got, wanted)
+def all_pass(got: torch.Tensor, wanted: Expected, scale: float | None = None) -> bool:
+    """Whether all elements pass: `compare_values` for those who do not ask which does not. They are part of
+    an output whose typical size is `scale`, or all of it."""
+    comparison = _Comparison(got, wanted, scale)
     return not any(bool(comparison.look(start)[0].any()) for start in comparison.starts)
+
+
+def unlike(got: torch.Tensor, wanted: Expected) -> str | None:
+    """`compare_values` for those who do not ask which element fails."""
+    return None if all_pass(got, wanted) else "is wrong"
+
+
+@dataclass(frozen=True, slots=True)
+class Spots:
+    """What is expected at a few places of an output, which nobody knows: where that fails, the whole does."""
+
+    places: torch.Tensor
+    """Positions in the flat output."""
+    wanted: Expected
+    scale: float
+    """Of all that is expected: see `_typical_size`."""
+
+    @classmethod
+    def of(cls, wanted: Expected) -> Spots:
+        """Drawn at random; all places of a small output."""
+        true = wanted.value.reshape(-1)
+        generator = torch.Generator(true.device)
+        generator.seed()
+        places = (
+            torch.randint(true.numel(), (_SPOTS,), generator=generator, device=true.device)
+            if true.numel() > _SPOTS
+            else torch.arange(true.numel(), device=true.device)
+        )
+        loose = wanted.loose
+        if isinstance(loose, torch.Tensor):
+            loose = loose.reshape(-1)[places]
+        there = replace(wanted, shape=(len(places),), value=true[places], loose=loose)
+        return cls(places, there, _typical_size(true))
+
+    def all_pass(self, got: torch.Tensor) -> bool:
+        """Whether the whole may pass."""
+        return all_pass(got.reshape(-1)[self.places], self.wanted, self.scale)
+
+    def are_far(self, got: torch.Tensor) -> bool:
+        """Whether much of a large output is so far off that no errors of honest arithmetic explain it."""
+        if len(self.places) < _SPOTS or not self.wanted.value.is_floating_point():
+            return False
+        mine, true = got.reshape(-1)[self.places].double(), self.wanted.value.double()
+        close = (mine - true).abs() <= _FAR * true.abs().clamp(min=self.scale)
+        return bool((torch.isfinite(true) & ~close).double().mean() > _FAR_SHARE)
 
 
 def num_failing(got: torch.Tensor, wanted: Expected, enough: float = math.inf) -> int:
@@ -94,14 +160,15 @@ def num_failing(got: torch.Tensor, wanted: Expected, enough: float = math.inf) -
 class _Comparison:
     """An output and what is expected, chunk by chunk; there are none where all is plainly well."""
 
-    def __init__(self, got: torch.Tensor, wanted: Expected) -> None:
+    def __init__(self, got: torch.Tensor, wanted: Expected, scale: float | None = None) -> None:
         self._got, self._true = got.reshape(-1), wanted.value.reshape(-1)
         self._allowance = wanted.allowance
         self._loose = wanted.loose.reshape(-1) if isinstance(wanted.loose, torch.Tensor) else wanted.loose
         self._is_exact = wanted.dtype not in RELATIVE_TOLERANCE
         self._chunk = _CHUNK
         if not self._is_exact:
-            self._relative, self._scale = RELATIVE_TOLERANCE[wanted.dtype], _typical_size(self._true)
+            self._relative = RELATIVE_TOLERANCE[wanted.dtype]
+            self._scale = _typical_size(self._true) if scale is None else scale
             self._floor = max(self._relative * min(1.0, self._scale), _SMALLEST_TOLERANCE)
             self._chunk = _EXACT_CHUNK
         is_well = not self._is_exact and _is_plainly_close(self._got, self._true, self._relative, self._floor)

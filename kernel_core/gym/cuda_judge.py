@@ -260,11 +260,11 @@ class CudaJudge(Judge):
         return found
 
     def _exactly(self, reference: Reference, trial: Trial) -> Trial:
-        """See `Unseen`: of own draws only the first trial was computed so."""
-        if trial.draw in WITHOUT_ZEROS:
+        """See `Unseen`: of own draws only the first trial was computed so, and what is not kept is made again
+        without."""
+        if trial.draw in WITHOUT_ZEROS or (trial.draw != "own" and trial.has_values):
             return super()._exactly(reference, trial)
-        with self._bench.draw():
-            return reference.trial(trial.seed, trial.draw)
+        return reference.trial(trial.seed, trial.draw)
 
     def _hidden_trials(self, reference: Reference, like: Trial, seed: int, case: Case) -> list[Trial]:
         """Those whose outputs are compared among the timed calls, and which look like all others there."""

@@ -196,13 +196,18 @@ class Meter:
                 raise OutOfBounds(store)
             yield region, part
 
-    def loads(self, parts: Parts, item_bytes: int, mask: Mask) -> None:
-        """Raises `races.Race` where what is loaded depends on the order of programs or lanes."""
+    def loads(self, parts: Parts, item_bytes: int, mask: Mask) -> bool:
+        """Raises `races.Race` where what is loaded depends on the order of programs or lanes; gives whether
+        it is a number that only the first lane has."""
+        of_first = False
         for region, part in parts:
             past, cells = region.cells(part, item_bytes)
             races.load(past, cells, self._order, _lanes(past, item_bytes, part, mask))
             if mask.size > 1:
                 races.check_ahead(past, cells, self._order)
+            else:
+                of_first |= races.is_of_first_lane(past, cells, self._order)
+        return of_first
 
     def stores(self, parts: Parts, item_bytes: int, mask: Mask) -> Callable[[], None]:
         """Before a store; to be called after it. Raises `races.Race` like `loads`."""
@@ -261,6 +266,7 @@ def install(meter: Meter) -> None:
     builder: Any = InterpreterBuilder
     _wrap_memory(builder, meter)
     _wrap_waits(builder, meter)
+    _wrap_spreading(builder)
     _wrap_loops(meter)
     if meter.counting:
         arithmetic.install(meter.operations)
@@ -280,11 +286,15 @@ def _wrap_memory(builder: Any, meter: Meter) -> None:
     def masked_load(self: Any, pointers: Any, mask: Any, *rest: Any, **named: Any) -> Any:
         size = _item_bytes(pointers)
         parts = meter.access(pointers.data, mask.data, size, store=False)
+        of_first = False
         if meter.is_atomic:
             meter.exchanges(parts, size, ordering=True)
         else:
-            meter.loads(parts, size, mask.data)
-        return load(self, pointers, mask, *rest, **named)
+            of_first = meter.loads(parts, size, mask.data)
+        loaded = load(self, pointers, mask, *rest, **named)
+        if of_first:
+            loaded.data = loaded.data.view(races.OfFirstLane)
+        return loaded
 
     def masked_store(self: Any, pointers: Any, value: Any, mask: Any, *rest: Any, **named: Any) -> Any:
         size = _item_bytes(pointers)
@@ -336,6 +346,20 @@ def _wrap_waits(builder: Any, meter: Meter) -> None:
     ):
         for name in names:
             setattr(kind, name, _waiting(getattr(kind, name), meter))
+
+
+def _wrap_spreading(builder: Any) -> None:
+    splat, broadcast = builder.create_splat, builder.create_broadcast
+
+    def create_splat(self: Any, kind: Any, number: Any) -> Any:
+        races.spread(number.data)
+        return splat(self, kind, number)
+
+    def create_broadcast(self: Any, block: Any, *rest: Any) -> Any:
+        races.spread(block.data)
+        return broadcast(self, block, *rest)
+
+    builder.create_splat, builder.create_broadcast = create_splat, create_broadcast
 
 
 def _wrap_loops(meter: Meter) -> None:

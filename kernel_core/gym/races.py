@@ -8,7 +8,8 @@ A store of what is there already is none, for nobody can tell.
 
 The lanes of one program wait for each other only at barriers, and where they work together: in a reduction, a
 scan, a product, an atomic. From one to the next is an epoch, in which a lane, told by its place in its block,
-may load only what it stored itself.
+may load only what it stored itself. A number that is no block is stored by the first lane and loaded by all,
+of whom only the first has what was stored: nothing but numbers may be made of it.
 
 In a loop that asks for stages (`tl.range(..., num_stages=4)`) Triton moves loads ahead (there, three steps)
 and does not ask whether a store comes between. Loops around others, and such with a barrier, it leaves alone.
@@ -32,6 +33,13 @@ _MANY = -1
 
 class Race(Exception):
     """What this kernel does depends on the order of its programs or lanes, and there is none."""
+
+
+_OF_ANOTHER_LANE = "a lane loads what another lane stored: tl.debug_barrier() must be between"
+
+
+class OfFirstLane(np.ndarray[Any, np.dtype[Any]]):
+    """A number that only the first lane knows for sure, and what is computed with it."""
 
 
 @dataclass(slots=True)
@@ -170,7 +178,20 @@ def _check_own(past: Past, cells: Cells, order: Order, lanes: Lanes) -> None:
     if fresh.any():
         stored_by = past.lanes[cells]
         if (fresh & (stored_by != 0) & (stored_by != lanes())).any():
-            raise Race("a lane loads what another lane stored: tl.debug_barrier() must be between")
+            raise Race(_OF_ANOTHER_LANE)
+
+
+def is_of_first_lane(past: Past, cells: Cells, order: Order) -> bool:
+    """Whether what is loaded as a number was stored in this epoch."""
+    if past.newest != order.epoch:
+        return False
+    return bool(((past.epochs[cells] == order.epoch) & (past.lanes[cells] != 0)).any())
+
+
+def spread(value: npt.NDArray[Any]) -> None:
+    """Raises `Race` where a number that only the first lane knows is to be all lanes'."""
+    if isinstance(value, OfFirstLane):
+        raise Race(_OF_ANOTHER_LANE)
 
 
 def _ordered(readers: npt.NDArray[np.int32], order: Order) -> npt.NDArray[np.bool_]:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernel_core.gym import compare
-from kernel_core.gym.compare import all_pass, compare_outputs, compare_values
+from kernel_core.gym.compare import Spots, all_pass, compare_outputs, compare_values
 from kernel_core.gym.precision import allowed_error, allowed_table
 from kernel_core.gym.reference import Expected
 from kernel_core.gym.structure import fingerprint
@@ -111,6 +111,42 @@ def test_who_asks_only_whether_all_pass_is_told_the_same(
     for place, number in changes:
         got[place % len(numbers)] = number
     assert all_pass(got, _expected(true)) == (compare_values(got, _expected(true)) is None)
+
+
+@given(
+    st.lists(st.floats(width=32), min_size=1, max_size=40),
+    st.lists(st.tuples(st.integers(0, 39), st.floats(width=32)), max_size=3),
+    st.integers(1, 400),
+    st.booleans(),
+)
+def test_what_fails_at_a_few_places_fails_as_a_whole(
+    numbers: list[float], changes: list[tuple[int, float]], times: int, loose: bool
+) -> None:
+    true = torch.tensor(numbers).repeat(times)
+    got = true.clone()
+    for place, number in changes:
+        got[place % len(numbers) :: len(numbers)] = number
+    wanted = Expected("float32", tuple(true.shape), true, 1e-3, loose=torch.full_like(true, loose).bool())
+    spots = Spots.of(wanted)
+    assert spots.all_pass(got) or not all_pass(got, wanted)
+    if len(spots.places) == len(true):
+        assert spots.all_pass(got) == all_pass(got, wanted)
+
+
+def test_few_places_tell_of_a_part_that_is_wrong_and_of_what_is_far_off() -> None:
+    true = torch.randn(1 << 20)
+    spots = Spots.of(_expected(true))
+    assert spots.all_pass(true)
+    assert not spots.are_far(true)
+    stale = true.clone()
+    stale[: len(stale) // 50] = float("nan")
+    assert not spots.all_pass(stale)
+    assert not spots.are_far(stale)
+    assert spots.are_far(-true)
+    assert spots.are_far(torch.full_like(true, float("nan")))
+    assert not spots.are_far(true * 1.1)
+    few = torch.randn(100)
+    assert not Spots.of(_expected(few)).are_far(-few)
 
 
 def test_of_huge_outputs_that_fail_the_rest_is_looked_at_here_and_there(
