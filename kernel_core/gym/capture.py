@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -48,6 +48,7 @@ class Recorder(LightDispatchMode):
         self._before_compilation = before_compilation
         self._is_launching = False
         self._on_storages: Callable[[list[Any]], None] = lambda storages: None
+        self._on_arguments: Callable[[Iterable[Any]], None] = lambda values: None
         self.kernels = LaunchedKernels()
         self._paused = False
         self._poison = Poison()
@@ -56,6 +57,10 @@ class Recorder(LightDispatchMode):
     def watch_storages(self, watch: Callable[[list[Any]], None]) -> None:
         """Call `watch` with all storages that are known, before each launch."""
         self._on_storages = watch
+
+    def watch_arguments(self, watch: Callable[[Iterable[Any]], None]) -> None:
+        """Call `watch` with what a kernel is given, in the order of its parameters, before each launch."""
+        self._on_arguments = watch
 
     def begin(self, inputs: list[torch.Tensor]) -> None:
         """Forget the last pass; `inputs` are what the next one is given."""
@@ -158,6 +163,7 @@ class Recorder(LightDispatchMode):
             return run(grid)
         names = function.arg_names
         bound = dict(zip(names, args, strict=False)) | {k: v for k, v in kwargs.items() if k in names}
+        self._on_arguments(bound[name] for name in names if name in bound)
         options = {
             key: kwargs[key]
             for key in ("num_warps", "num_stages", "num_ctas", "maxnreg")

@@ -49,7 +49,7 @@ def run(channel: socket.socket, cage: dict[str, Any]) -> None:
     path = Path.cwd() / CANDIDATE_FILE
     source = load.header["source"]
     path.write_text(source, encoding="utf-8")
-    told: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+    told: StandIn | None = None
     if device == "cpu":
         answer_for(cage["gpu"])
         told = StandIn(device, cage["gpu"], path)
@@ -62,6 +62,8 @@ def run(channel: socket.socket, cage: dict[str, Any]) -> None:
         else capture.Recorder(launches.append)
     )
     hooks.install(recorder)
+    if told is not None:
+        recorder.watch_arguments(told.check_arguments)
     builds = None if gate is None else functools.partial(_build, channel, gate, source)
     extensions = Extensions(recorder, builds, source, watched)
     weights = memory.open(load.descriptors[0], load.header["arena_bytes"])
@@ -70,16 +72,18 @@ def run(channel: socket.socket, cage: dict[str, Any]) -> None:
     constants, varied = load.header["constants"], VariedConstants()
     stage = "import"
     try:
-        with told, contextlib.nullcontext() if constants is None else varied:
+        with told or contextlib.nullcontext(), contextlib.nullcontext() if constants is None else varied:
             module = import_candidate(source, path)
             stage = "construct"
             if gate is not None:
                 gate.pass_through()
             torch.manual_seed(CONSTRUCTION_SEED)
-            with torch.device(device):
+            with torch.device("cuda"):
                 model = module.ModelNew(*values)
         if isinstance(model, torch.nn.Module):
             model = place(model, device, load.header["precision"])
+            if told is not None:
+                told.moved(model)
         unmatched = copy_state(model, state, constants or {}, varied)
     except BaseException as error:
         wire.send(channel, {"failed": stage, "features": cage["features"], **describe_error(error, path)})
@@ -105,7 +109,9 @@ def run(channel: socket.socket, cage: dict[str, Any]) -> None:
             with recorder.paused(), extensions.unwatched():
                 wire.send(channel, _time(model, request.header["calls"], arena, path))
         else:
-            answer, blob, taken = _run_trial(model, request, recorder, launches, path, watched, arena, told)
+            answer, blob, taken = _run_trial(
+                model, request, recorder, launches, path, watched, arena, told or contextlib.nullcontext()
+            )
             if gate is not None:
                 gate.close()
             wire.send(channel, answer, blob, () if taken is None else (taken.descriptor,))

@@ -3,7 +3,8 @@
 Most kernels that are published assert `x.is_cuda`, allocate on `"cuda"` or ask how many multiprocessors there
 are. On a CPU they are told what the GPU that times are predicted for would tell them, and what they put there
 lies in this machine's memory. All of this happens in the candidate's own process and decides nothing: what is
-recorded and replayed lies below, where each tensor is where it is.
+recorded and replayed lies below, where each tensor is where it is. What they leave in the host's memory is
+known by that (`host_memory.py`): a tensor of theirs that no device was named for.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import DeviceContext
 
+from kernel_core.gym.host_memory import HostMemory
+from kernel_core.gym.operators import tensors_in
 from kernel_core.gym.target import Properties, properties_of
 
 _CUDA = re.compile(r"cuda(:\d+)?")
@@ -25,6 +29,8 @@ _ASKED = {"is_cuda": True, "is_cpu": False, "is_meta": False, "device": torch.de
 _TOLD = {getattr(torch.Tensor, name).__get__: answer for name, answer in _ASKED.items()}
 _TOLD[torch.Tensor.get_device] = 0
 _GIVE_THEMSELVES = {torch.Tensor.cuda, torch.Tensor.pin_memory}
+_FOLLOW = {torch.Tensor.to, torch.Tensor.type_as}
+"""Give their first tensor where another one is."""
 
 
 class StandIn(TorchFunctionMode):
@@ -32,21 +38,55 @@ class StandIn(TorchFunctionMode):
 
     def __init__(self, device: str, gpu: str, candidate: Path) -> None:
         super().__init__()
-        self._device = torch.device(device)
+        # With an index, lest it be taken for the host's own.
+        self._device = torch.device(device, 0) if device == "cpu" else torch.device(device)
         self._file = str(candidate)
+        self._host = HostMemory()
         _stand_in_for_cuda(properties_of(gpu))
         _enter_devices_that_there_are(self._there)
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if function in _TOLD and sys._getframe(1).f_code.co_filename == self._file:
+        is_theirs = sys._getframe(1).f_code.co_filename == self._file
+        if function in _TOLD and is_theirs and not self._host.holds(args[0]):
             return _TOLD[function]
         if function in _GIVE_THEMSELVES:
+            self._host.remove(args[:1])
             return args[0]
         if isinstance(kwargs.get("device"), int):
             kwargs = {**kwargs, "device": self._device}
         there = {key: self._there(value) for key, value in kwargs.items()}
-        return function(*(self._there(value) for value in args), **there)
+        values = [self._there(value) for value in args]
+        result = function(*values, **there)
+        if not there.get("pin_memory"):
+            self._look_where(function, [*values, *there.values()], tensors_in(result), is_theirs)
+        return result
+
+    def moved(self, module: torch.nn.Module) -> None:
+        """Its weights were put on the GPU."""
+        self._host.remove([*module.parameters(), *module.buffers()])
+
+    def check_arguments(self, values: Iterable[Any]) -> None:
+        """Raises where a kernel would be given host memory."""
+        self._host.check(values)
+
+    def _look_where(self, function: Any, given: list[Any], made: list[torch.Tensor], is_theirs: bool) -> None:
+        """What was made of tensors lies where they do, in doubt on the GPU; of none, where a device says
+        that was named, or is the default of who called the function."""
+        if not made:
+            return
+        tensors = tensors_in(given)
+        devices = [value for value in given if isinstance(value, torch.device) or value == "cpu"]
+        if not tensors and not devices and is_theirs:
+            devices = [torch.get_default_device()]
+        in_host = [self._host.holds(tensor) for tensor in tensors]
+        if any(map(self._is_gpu, devices)) or (function in _FOLLOW and not all(in_host)):
+            self._host.remove(made)
+        elif all(in_host) if tensors else devices and is_theirs:
+            self._host.add(made)
+
+    def _is_gpu(self, device: Any) -> bool:
+        return isinstance(device, torch.device) and (device == self._device or device.type == "meta")
 
     def _there(self, value: Any) -> Any:
         """A device that there is, in the place of the one GPU."""

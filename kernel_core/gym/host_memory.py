@@ -1,0 +1,52 @@
+"""Which of a candidate's tensors would lie in the host's memory if there were a GPU.
+
+A tensor that is made without a device lies there, and so does what is made of such tensors alone; a kernel
+that is handed one fails on a GPU, and would not where all memory is the host's. In doubt, the GPU has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+
+
+class HostMemory:
+    """Storages that were made there, and not moved since."""
+
+    def __init__(self) -> None:
+        self._storages: dict[int, torch.UntypedStorage] = {}
+        """By their addresses, which nobody else has while they are kept."""
+
+    def add(self, tensors: Iterable[torch.Tensor]) -> None:
+        """They were made there."""
+        for tensor in tensors:
+            if (storage := _storage_of(tensor)) is not None:
+                self._storages[storage._cdata] = storage
+
+    def remove(self, tensors: Iterable[torch.Tensor]) -> None:
+        """They were moved to the GPU."""
+        for tensor in tensors:
+            if (storage := _storage_of(tensor)) is not None:
+                self._storages.pop(storage._cdata, None)
+
+    def holds(self, tensor: torch.Tensor) -> bool:
+        """Whether it lies there."""
+        storage = _storage_of(tensor)
+        return storage is not None and storage._cdata in self._storages
+
+    def check(self, values: Iterable[object]) -> None:
+        """Raises, as Triton does on a GPU, where a kernel would be given such a tensor."""
+        for place, value in enumerate(values):
+            if isinstance(value, torch.Tensor) and value.numel() and self.holds(value):
+                raise ValueError(
+                    f"Pointer argument (at {place}) cannot be accessed from Triton (cpu tensor?): make it "
+                    "with device="
+                )
+
+
+def _storage_of(tensor: torch.Tensor) -> torch.UntypedStorage | None:
+    try:
+        return tensor.untyped_storage()
+    except (NotImplementedError, RuntimeError):  # one of a sparse layout has none
+        return None
