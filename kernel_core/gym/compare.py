@@ -128,10 +128,15 @@ class Spots:
             if true.numel() > _SPOTS
             else torch.arange(true.numel(), device=true.device)
         )
-        loose = wanted.loose
-        if isinstance(loose, torch.Tensor):
-            loose = loose.reshape(-1)[places]
-        there = replace(wanted, shape=(len(places),), value=true[places], loose=loose)
+        there = replace(
+            wanted,
+            shape=(len(places),),
+            value=true[places],
+            loose=wanted.loose.reshape(-1)[places]
+            if isinstance(wanted.loose, torch.Tensor)
+            else wanted.loose,
+            undecided=None if wanted.undecided is None else wanted.undecided.reshape(-1)[places],
+        )
         return cls(places, there, _typical_size(true))
 
     def all_pass(self, got: torch.Tensor) -> bool:
@@ -164,6 +169,7 @@ class _Comparison:
         self._got, self._true = got.reshape(-1), wanted.value.reshape(-1)
         self._allowance = wanted.allowance
         self._loose = wanted.loose.reshape(-1) if isinstance(wanted.loose, torch.Tensor) else wanted.loose
+        self._undecided = None if wanted.undecided is None else wanted.undecided.reshape(-1)
         self._is_exact = wanted.dtype not in RELATIVE_TOLERANCE
         self._chunk = _CHUNK
         if not self._is_exact:
@@ -180,6 +186,8 @@ class _Comparison:
         mine, theirs = self._got[here], self._true[here]
         if self._is_exact:
             bad = mine != theirs.to(mine.dtype)
+            if self._undecided is not None:
+                bad &= ~self._undecided[here]
             return bad, bad.double()
         largest = _ALLOWANCE_CAP * theirs.abs().double().clamp(min=self._scale)
         honest = torch.minimum(allowed_error(self._allowance, theirs), largest)

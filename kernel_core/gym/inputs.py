@@ -44,6 +44,23 @@ def _redraw(values: list[Any], draw: Draw) -> Any:
     return value
 
 
+def nudged(values: list[Any], generator: torch.Generator) -> list[Any]:
+    """Copies in float64 whose floating-point numbers differ by what float32 cannot tell, beside numbers of a
+    typical size."""
+    return [_nudged(value, generator) for value in values]
+
+
+def _nudged(value: Any, generator: torch.Generator) -> Any:
+    if isinstance(value, torch.Tensor) and value.is_floating_point():
+        wide = value.double()
+        typical = wide.abs().mean().nan_to_num(1.0, 1.0)
+        by = 2 * torch.rand(value.shape, generator=generator, device=value.device, dtype=wide.dtype) - 1
+        return wide + by * torch.maximum(wide.abs(), typical) * torch.finfo(torch.float32).eps
+    if isinstance(value, list | tuple):
+        return type(value)(nudged(list(value), generator))
+    return value
+
+
 def _normal(shape: torch.Size) -> torch.Tensor:
     """Around zero, with both signs."""
     return torch.randn(shape)

@@ -15,7 +15,7 @@ import torch
 
 from kernel_core.errors import NotAProblem
 from kernel_core.gym.draws import WITHOUT_ZEROS, Draw
-from kernel_core.gym.inputs import redraw
+from kernel_core.gym.inputs import nudged, redraw
 from kernel_core.gym.operators import tensors_in
 from kernel_core.gym.precision import allowed_table, tf32_products
 from kernel_core.gym.problem_module import ProblemModule, own_seeds
@@ -31,6 +31,8 @@ _BOTH_STRAY = 1.25
 _LARGE_BYTES = 4 << 30
 """Of larger inputs and outputs only a part is computed in float64, which takes many times as much; and torch
 is asked whether the reference wrote to its inputs, where smaller ones are compared with a copy."""
+_NUDGES = 8
+"""One alone leaves half of all pairs as they were."""
 _SEPARATE = 1e-3
 """Where a part of the inputs gives that part of the outputs, it agrees so well."""
 
@@ -47,6 +49,8 @@ class Expected:
     """Beyond the tolerance, by size: see `precision.allowed_table`."""
     loose: torch.Tensor | bool = False
     """Where as much is allowed as ever is: see `Reference.loosened`."""
+    undecided: torch.Tensor | None = None
+    """Of integers: those that rounding decides, which may be any. See `Reference._with_undecided`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,7 @@ class Trial:
 def outline(trial: Trial) -> Trial:
     """The trial without its numbers: what shapes and types there are, and how large it is."""
     expected, left = (
-        tuple(replace(one, value=one.value.to("meta")) for one in part)
+        tuple(replace(one, value=one.value.to("meta"), undecided=None) for one in part)
         for part in (trial.expected, trial.left)
     )
     inputs = [_to(value, "meta") for value in trial.inputs]
@@ -188,8 +192,8 @@ class Reference:
                 nesting, plain = flatten(self._forward(self.module, inputs, seed))
             if known:
                 changed = any(
-                    isinstance(one, torch.Tensor) and not same_bytes(one, other)
-                    for one, other in zip(inputs, known, strict=True)
+                    not same_bytes(one, other)
+                    for one, other in zip(tensors_in(inputs), tensors_in(known), strict=True)
                 )
             else:
                 changed = before != [tensor._version for tensor in tensors_in(inputs)]
@@ -205,6 +209,7 @@ class Reference:
             else:
                 true = self._exact_leaves(wide_module, pristine, seed, plain)
                 expected = self._all_expected(plain, true, self._tf32_leaves(pristine, seed, plain))
+                expected = self._with_undecided(expected, wide_module, pristine, seed, plain)
             del wide_module
             is_usual = draw == "own" or (self._is_usual(plain) and self._is_usual(true))
         return Trial(draw, seed, pristine, nesting, expected, left, is_usual)
@@ -269,6 +274,26 @@ class Reference:
             self._can_widen = False
             return plain
         return exact if len(exact) == len(plain) else plain
+
+    def _with_undecided(
+        self, expected: tuple[Expected, ...], module: Any, inputs: list[Any], seed: int, plain: list[Any]
+    ) -> tuple[Expected, ...]:
+        """Which of equal values comes first in a sort, and to which side of a half a quotient rounds, is
+        nobody's to say: such integers are others in float64, or become others there when the inputs change by
+        what float32 cannot tell."""
+        if not any(_is_integer(leaf) for leaf in plain):
+            return expected
+        generator = torch.Generator(self.device).manual_seed(seed)
+        found = [one.value != leaf for one, leaf in zip(expected, plain, strict=True)]
+        for _ in range(_NUDGES):
+            leaves = self._exact_leaves(copy.deepcopy(module), nudged(inputs, generator), seed, plain)
+            for mask, one, leaf in zip(found, expected, leaves, strict=True):
+                if leaf.shape == one.value.shape:
+                    mask |= leaf != one.value
+        return tuple(
+            replace(one, undecided=mask) if _is_integer(leaf) else one
+            for one, mask, leaf in zip(expected, found, plain, strict=True)
+        )
 
     def _tf32_leaves(self, inputs: list[Any], seed: int, plain: list[Any]) -> list[Any] | None:
         """What the reference gives with TF32 products; None where that is what it gives anyway."""
@@ -390,6 +415,12 @@ def _agree(leaf: Any, known: torch.Tensor) -> bool:
     if not isinstance(leaf, torch.Tensor) or leaf.shape != known.shape:
         return False
     return bool((leaf - known).abs().max() <= _SEPARATE * known.abs().max())
+
+
+def _is_integer(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor) and not (
+        leaf.is_floating_point() or leaf.is_complex() or leaf.dtype == torch.bool
+    )
 
 
 def _is_single(leaf: Any) -> bool:

@@ -26,6 +26,7 @@ from kernel_core.gym.arena import Slot, arena_kind, lay_out
 from kernel_core.gym.clock import time_calls
 from kernel_core.gym.device_memory import DeviceArena
 from kernel_core.gym.extensions import Built, Extensions, NvccError, line_in
+from kernel_core.gym.operators import tensors_in
 from kernel_core.gym.seeds import CONSTRUCTION_SEED
 from kernel_core.gym.stand_in import StandIn
 from kernel_core.gym.structure import describe_leaf, flatten
@@ -191,7 +192,7 @@ def _run_trial(
     header = trial.header
     inputs = unpack(header["inputs"], arena)
     slots = [Slot.from_json(value) for value in header["outputs"]]
-    recorder.begin([value for value in inputs if isinstance(value, torch.Tensor)])
+    recorder.begin(tensors_in(inputs))
     answer: dict[str, Any] = {"kernels": recorder.kernels.described, "launches": launches, "watched": watched}
     try:
         with torch.no_grad(), recorder, told:

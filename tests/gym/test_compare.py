@@ -57,6 +57,14 @@ def test_integers_are_exact_and_the_worst_index_is_named() -> None:
     )
 
 
+def test_integers_that_nothing_decides_may_be_any() -> None:
+    true = torch.tensor([3, 5, 7])
+    wanted = Expected("int64", (3,), true, 0.0, undecided=torch.tensor([False, True, False]))
+    assert compare_values(torch.tensor([3, 9, 7]), wanted) is None
+    assert Spots.of(wanted).all_pass(torch.tensor([3, 9, 7]))
+    assert compare_values(torch.tensor([3, 5, 8]), wanted) is not None
+
+
 def test_the_rounding_of_huge_values_does_not_excuse_small_ones() -> None:
     true = torch.tensor([1e10, 2e10, 1.0, 1.0], dtype=torch.float64)
     plain = true.float().double() + torch.tensor([900.0, 0.0, 0.0, 1e-7])

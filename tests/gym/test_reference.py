@@ -63,3 +63,33 @@ def test_a_large_trial_allows_what_its_first_rows_need(
         assert 0 < float(large.allowance.max()) <= float(exact.allowance.max())
     assert torch.allclose(large.value.double(), exact.value.double(), 1e-4, 1e-4)
     assert large.value.shape == exact.value.shape
+
+
+def test_places_in_a_sort_are_decided_but_among_equals() -> None:
+    source = _SOURCE.replace("FORWARD", "torch.sort(torch.softmax(x, 1), 1)").replace(
+        "torch.rand(64, 300)", "torch.rand(64, 300).round(decimals=2)"
+    )
+    ours = Reference(parse_problem(source, id="test/inline", suite="test"), {})
+    values, places = ours.trial(3, "own").expected
+    assert values.undecided is None
+    assert places.undecided is not None
+    equal = torch.zeros_like(places.undecided)
+    same = values.value[:, 1:] == values.value[:, :-1]
+    equal[:, 1:] |= same
+    equal[:, :-1] |= same
+    assert (equal & places.undecided).sum() > 0.95 * equal.sum() > 0
+    assert (places.undecided & ~equal).sum() < 0.01 * equal.numel()
+
+
+def test_the_largest_of_many_numbers_is_decided() -> None:
+    [place] = _reference("x.argmax(1)").trial(3, "own").expected
+    assert place.undecided is not None
+    assert not place.undecided.any()
+
+
+def test_that_an_input_in_a_tuple_is_written_to_is_seen() -> None:
+    source = _SOURCE.replace("FORWARD", "x[0].add_(x[1])").replace(
+        "[torch.rand(64, 300)]", "[(torch.rand(4), torch.rand(4))]"
+    )
+    ours = Reference(parse_problem(source, id="test/inline", suite="test"), {})
+    assert ours.trial(3, "own").changes_inputs
