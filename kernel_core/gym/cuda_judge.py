@@ -31,11 +31,12 @@ from kernel_core.gym.gpu import Gpu, describe_platform
 from kernel_core.gym.judge import KEPT_PROBLEMS, Judge, keep, shrink
 from kernel_core.gym.protocol import JudgeRequest
 from kernel_core.gym.recorded import Recorded
-from kernel_core.gym.reference import Reference, Trial, outline
+from kernel_core.gym.reference import Reference
 from kernel_core.gym.reference_clock import ReferenceClock
 from kernel_core.gym.runs import Conversation
 from kernel_core.gym.stopwatch import Stopwatch
 from kernel_core.gym.timed_calls import arena_bytes
+from kernel_core.gym.trial import Trial, outline
 from kernel_core.gym.turns import Drawn, Room
 from kernel_core.gym.weighing import weigh_times
 from kernel_core.gym.witness import Turn, Witness

@@ -11,8 +11,9 @@ import torch
 from kernel_core.errors import NotAProblem
 from kernel_core.gym.arena import DTYPES, Slot, arena_kind, dtype_name, lay_out
 from kernel_core.gym.problem_module import own_seeds
-from kernel_core.gym.reference import Reference, Trial
+from kernel_core.gym.reference import Reference
 from kernel_core.gym.structure import Fingerprint, fingerprint, is_same
+from kernel_core.gym.trial import Trial
 
 
 @dataclass(frozen=True, slots=True)

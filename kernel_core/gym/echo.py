@@ -23,7 +23,7 @@ from typing import Any, Protocol
 import torch
 
 from kernel_core.gym.compare import num_failing
-from kernel_core.gym.reference import Expected
+from kernel_core.gym.trial import Expected
 
 Launch = Callable[[dict[str, Any]], None]
 ECHOES = 2

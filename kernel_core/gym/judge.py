@@ -33,9 +33,10 @@ from kernel_core.gym.gpu import describe_platform
 from kernel_core.gym.guard import inspect_source
 from kernel_core.gym.protocol import JudgeRequest
 from kernel_core.gym.recorded import Recorded
-from kernel_core.gym.reference import Reference, Trial, reference_key
+from kernel_core.gym.reference import Reference, reference_key
 from kernel_core.gym.runs import NO_ANSWER, Answer, Conversation, Died
 from kernel_core.gym.seeds import derive_seed
+from kernel_core.gym.trial import Trial
 from kernel_core.gym.witness import Unseen
 from kernel_core.records import Evaluation, NoCandidate, Verdict
 

@@ -7,7 +7,7 @@ import copy
 import math
 import random
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy
@@ -21,6 +21,7 @@ from kernel_core.gym.precision import allowed_table, tf32_products
 from kernel_core.gym.problem_module import ProblemModule, own_seeds
 from kernel_core.gym.seeds import CONSTRUCTION_SEED
 from kernel_core.gym.structure import flatten, same_bytes
+from kernel_core.gym.trial import Expected, Trial, tensor_bytes
 from kernel_core.gym.weights import VariedConstants
 from kernel_core.problems.source import resize
 from kernel_core.records import Constant, Problem
@@ -35,65 +36,6 @@ _NUDGES = 8
 """One alone leaves half of all pairs as they were."""
 _SEPARATE = 1e-3
 """Where a part of the inputs gives that part of the outputs, it agrees so well."""
-
-
-@dataclass(frozen=True, slots=True)
-class Expected:
-    """One output: what it must look like, its value, and how far honest arithmetic strays from it."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    value: torch.Tensor
-    """Without data where it is made again rather than kept: see `Reference.expected_of`."""
-    allowance: torch.Tensor | float
-    """Beyond the tolerance, by size: see `precision.allowed_table`."""
-    loose: torch.Tensor | bool = False
-    """Where as much is allowed as ever is: see `Reference.loosened`."""
-    undecided: torch.Tensor | None = None
-    """Of integers: those that rounding decides, which may be any. See `Reference._with_undecided`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """One draw of inputs and what the reference makes of it."""
-
-    draw: Draw
-    seed: int
-    inputs: list[Any]
-    """Empty where they are drawn again rather than kept: see `Reference.inputs_of`."""
-    nesting: Any
-    expected: tuple[Expected, ...]
-    left: tuple[Expected, ...]
-    """What the reference leaves in its inputs' tensors, where it writes to them: a candidate leaves that, or
-    does not touch them."""
-    is_usual: bool
-    """Outputs, in the reference's own arithmetic and in float64, are finite but where those of own draws are
-    not; of own draws it is not asked."""
-
-    @property
-    def changes_inputs(self) -> bool:
-        """Whether the reference itself writes to its inputs."""
-        return bool(self.left)
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of the tensors that are kept."""
-        return _num_bytes([*self.inputs, *(one.value for one in (*self.expected, *self.left))])
-
-    @property
-    def has_values(self) -> bool:
-        """Whether the expected outputs were kept."""
-        return not any(one.value.is_meta for one in self.expected)
-
-
-def outline(trial: Trial) -> Trial:
-    """The trial without its numbers: what shapes and types there are, and how large it is."""
-    expected, left = (
-        tuple(replace(one, value=one.value.to("meta"), undecided=None) for one in part)
-        for part in (trial.expected, trial.left)
-    )
-    inputs = [_to(value, "meta") for value in trial.inputs]
-    return replace(trial, inputs=inputs, expected=expected, left=left)
 
 
 class Reference:
@@ -173,7 +115,7 @@ class Reference:
     @property
     def weight_bytes(self) -> int:
         """Bytes of the weights."""
-        return _num_bytes(list(self.state.values()))
+        return tensor_bytes(list(self.state.values()))
 
     @property
     def num_bytes(self) -> int:
@@ -186,7 +128,7 @@ class Reference:
         with own_seeds(self.device):
             wide_module = self._double() if exact and self._can_widen else None
             inputs = self.draw(seed, draw)
-            known = copy.deepcopy(inputs) if _num_bytes(inputs) <= _LARGE_BYTES else []
+            known = copy.deepcopy(inputs) if tensor_bytes(inputs) <= _LARGE_BYTES else []
             before = [tensor._version for tensor in tensors_in(inputs)]
             with tf32_products(False):
                 nesting, plain = flatten(self._forward(self.module, inputs, seed))
@@ -200,7 +142,7 @@ class Reference:
             left = self._plainly_expected(tensors_in(inputs)) if changed else ()
             pristine = known or (self.draw(seed, draw) if changed else inputs)
             del inputs, known
-            is_large = _num_bytes([*pristine, *plain]) > _LARGE_BYTES
+            is_large = tensor_bytes([*pristine, *plain]) > _LARGE_BYTES
             if not exact or is_large:
                 expected = self._plainly_expected(plain)
                 if exact:
@@ -315,7 +257,7 @@ class Reference:
         shapes = [tuple(one.shape) for one in tensors] + [one.shape for one in expected]
         if len(tensors) != len(inputs) or len({shape[:1] for shape in shapes}) != 1 or not shapes[0]:
             return expected
-        num_bytes = _num_bytes([*inputs, *(one.value for one in expected)])
+        num_bytes = tensor_bytes([*inputs, *(one.value for one in expected)])
         rows = max(1, shapes[0][0] * _LARGE_BYTES // (2 * num_bytes))
         part = [one[:rows] for one in tensors]
         with tf32_products(False):
@@ -425,15 +367,3 @@ def _is_integer(leaf: Any) -> bool:
 
 def _is_single(leaf: Any) -> bool:
     return isinstance(leaf, torch.Tensor) and leaf.dtype == torch.float32
-
-
-def _num_bytes(values: list[Any]) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors_in(values))
-
-
-def _to(value: Any, device: str) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.to(device)
-    if isinstance(value, list | tuple):
-        return type(value)(_to(item, device) for item in value)
-    return value

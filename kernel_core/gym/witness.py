@@ -19,9 +19,10 @@ from kernel_core.gym.compare import Spots, unlike, value_fault
 from kernel_core.gym.delivery import Delivery, changed_inputs, deliver, gave, refill, settle_device
 from kernel_core.gym.echo import ECHOES, library_works
 from kernel_core.gym.recorded import Recorded
-from kernel_core.gym.reference import Reference, Trial
+from kernel_core.gym.reference import Reference
 from kernel_core.gym.runs import Answer, Conversation, Died, describe
 from kernel_core.gym.structure import Fingerprint
+from kernel_core.gym.trial import Trial
 from kernel_core.gym.turns import Drawn
 from kernel_core.records import Verdict
 

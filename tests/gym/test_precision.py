@@ -11,7 +11,8 @@ from kernel_core.gym.compare import compare_values
 from kernel_core.gym.draws import Draw
 from kernel_core.gym.inputs import redraw
 from kernel_core.gym.precision import allowed_error, allowed_table, error_by_size
-from kernel_core.gym.reference import Expected, Reference, outline
+from kernel_core.gym.reference import Reference
+from kernel_core.gym.trial import Expected, outline
 from kernel_core.problems.source import parse_problem
 from kernel_core.records import Problem
 
