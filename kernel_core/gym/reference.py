@@ -15,13 +15,14 @@ import torch
 
 from kernel_core.errors import NotAProblem
 from kernel_core.gym.draws import WITHOUT_ZEROS, Draw
-from kernel_core.gym.inputs import nudged, redraw
+from kernel_core.gym.inputs import redraw
 from kernel_core.gym.operators import tensors_in
 from kernel_core.gym.precision import allowed_table, tf32_products
 from kernel_core.gym.problem_module import ProblemModule, own_seeds
 from kernel_core.gym.seeds import CONSTRUCTION_SEED
 from kernel_core.gym.structure import flatten, same_bytes
 from kernel_core.gym.trial import Expected, Trial, tensor_bytes
+from kernel_core.gym.undecided import find_undecided, is_integer
 from kernel_core.gym.weights import VariedConstants
 from kernel_core.problems.source import resize
 from kernel_core.records import Constant, Problem
@@ -32,8 +33,6 @@ _BOTH_STRAY = 1.25
 _LARGE_BYTES = 4 << 30
 """Of larger inputs and outputs only a part is computed in float64, which takes many times as much; and torch
 is asked whether the reference wrote to its inputs, where smaller ones are compared with a copy."""
-_NUDGES = 8
-"""One alone leaves half of all pairs as they were."""
 _SEPARATE = 1e-3
 """Where a part of the inputs gives that part of the outputs, it agrees so well."""
 
@@ -220,20 +219,16 @@ class Reference:
     def _with_undecided(
         self, expected: tuple[Expected, ...], module: Any, inputs: list[Any], seed: int, plain: list[Any]
     ) -> tuple[Expected, ...]:
-        """Which of equal values comes first in a sort, and to which side of a half a quotient rounds, is
-        nobody's to say: such integers are others in float64, or become others there when the inputs change by
-        what float32 cannot tell."""
-        if not any(_is_integer(leaf) for leaf in plain):
+        """What is expected, with the integers that nothing decides."""
+        if not any(map(is_integer, plain)):
             return expected
-        generator = torch.Generator(self.device).manual_seed(seed)
-        found = [one.value != leaf for one, leaf in zip(expected, plain, strict=True)]
-        for _ in range(_NUDGES):
-            leaves = self._exact_leaves(copy.deepcopy(module), nudged(inputs, generator), seed, plain)
-            for mask, one, leaf in zip(found, expected, leaves, strict=True):
-                if leaf.shape == one.value.shape:
-                    mask |= leaf != one.value
+
+        def forward(nudged: list[Any]) -> list[Any]:
+            return self._exact_leaves(copy.deepcopy(module), nudged, seed, plain)
+
+        found = find_undecided(forward, inputs, plain, [one.value for one in expected], seed)
         return tuple(
-            replace(one, undecided=mask) if _is_integer(leaf) else one
+            replace(one, undecided=mask) if is_integer(leaf) else one
             for one, mask, leaf in zip(expected, found, plain, strict=True)
         )
 
@@ -357,12 +352,6 @@ def _agree(leaf: Any, known: torch.Tensor) -> bool:
     if not isinstance(leaf, torch.Tensor) or leaf.shape != known.shape:
         return False
     return bool((leaf - known).abs().max() <= _SEPARATE * known.abs().max())
-
-
-def _is_integer(leaf: Any) -> bool:
-    return isinstance(leaf, torch.Tensor) and not (
-        leaf.is_floating_point() or leaf.is_complex() or leaf.dtype == torch.bool
-    )
 
 
 def _is_single(leaf: Any) -> bool:

@@ -25,7 +25,7 @@ class Expected:
     loose: torch.Tensor | bool = False
     """Where as much is allowed as ever is: see `Reference.loosened`."""
     undecided: torch.Tensor | None = None
-    """Of integers: those that rounding decides, which may be any. See `Reference._with_undecided`."""
+    """Of integers: those that may be any. See `undecided.py`."""
 
 
 @dataclass(frozen=True, slots=True)
