@@ -1,7 +1,7 @@
 """Integers among a reference's outputs that nothing decides, so that a candidate may give any.
 
-Which of equal values comes first in a sort, and to which side of a half a quotient rounds, is nobody's to
-say. Such integers are others in float64, or become others there when inputs change by what float32 cannot tell.
+Which of equal values comes first in a sort, and to which side of a half a quotient rounds, is nobody's
+to say. Such integers are others in float64, or become others when inputs change by less than float32 tells.
 Of the largest and smallest of equal values torch promises the first.
 """
 
