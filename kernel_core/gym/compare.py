@@ -135,6 +135,7 @@ class Spots:
             loose=wanted.loose.reshape(-1)[places]
             if isinstance(wanted.loose, torch.Tensor)
             else wanted.loose,
+            spread=None if wanted.spread is None else wanted.spread.reshape(-1)[places],
             undecided=None if wanted.undecided is None else wanted.undecided.reshape(-1)[places],
         )
         return cls(places, there, _typical_size(true))
@@ -169,6 +170,7 @@ class _Comparison:
         self._got, self._true = got.reshape(-1), wanted.value.reshape(-1)
         self._allowance = wanted.allowance
         self._loose = wanted.loose.reshape(-1) if isinstance(wanted.loose, torch.Tensor) else wanted.loose
+        self._spread = None if wanted.spread is None else wanted.spread.reshape(-1)
         self._undecided = None if wanted.undecided is None else wanted.undecided.reshape(-1)
         self._is_exact = wanted.dtype not in RELATIVE_TOLERANCE
         self._chunk = _CHUNK
@@ -194,6 +196,8 @@ class _Comparison:
         if self._loose is not False:
             loose = self._loose[here] if isinstance(self._loose, torch.Tensor) else self._loose
             honest = torch.where(torch.as_tensor(loose, device=largest.device), largest, honest)
+        if self._spread is not None:
+            honest = torch.maximum(honest, self._spread[here])
         bad, excess = _exceeds(mine, theirs, self._relative, self._floor + honest)
         return bad, torch.where(torch.isnan(excess), torch.inf, excess)
 

@@ -265,7 +265,7 @@ class CudaJudge(Judge):
         without."""
         if trial.draw in WITHOUT_ZEROS or (trial.draw != "own" and trial.has_values):
             return super()._exactly(reference, trial)
-        return reference.trial(trial.seed, trial.draw)
+        return reference.blurred(reference.trial(trial.seed, trial.draw))
 
     def _hidden_trials(self, reference: Reference, like: Trial, seed: int, case: Case) -> list[Trial]:
         """Those whose outputs are compared among the timed calls, and which look like all others there."""

@@ -21,6 +21,8 @@ _SCALES = (1.0, 2.0**-6, 8.0, 0.25)
 _LARGE, _LARGE_SHARE = 100.0, 1 / 128
 _AWAY_FROM_ZERO, _FAR = 0.5, 512.0
 _LARGEST_TIE = 1.5
+_FLOAT32_STEP = torch.finfo(torch.float32).eps
+HALF_PRECISION = (torch.float16, torch.bfloat16)
 _NEAR_ONE = 0.98
 """Not one in any precision."""
 _EDGES = (0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0**-14, -(2.0**-14), 100.0, -100.0)
@@ -50,15 +52,33 @@ def nudged(values: list[Any], generator: torch.Generator) -> list[Any]:
     return [_nudged(value, generator) for value in values]
 
 
+def rounded_again(values: list[Any], generator: torch.Generator) -> list[Any]:
+    """Copies in float64 of which those of half precision differ by what one rounding to it may do."""
+    return [_rounded_again(value, generator) for value in values]
+
+
 def _nudged(value: Any, generator: torch.Generator) -> Any:
     if isinstance(value, torch.Tensor) and value.is_floating_point():
         wide = value.double()
         typical = wide.abs().mean().nan_to_num(1.0, 1.0)
-        by = 2 * torch.rand(value.shape, generator=generator, device=value.device, dtype=wide.dtype) - 1
-        return wide + by * torch.maximum(wide.abs(), typical) * torch.finfo(torch.float32).eps
+        return wide + _signed(wide, generator) * torch.maximum(wide.abs(), typical) * _FLOAT32_STEP
     if isinstance(value, list | tuple):
         return type(value)(nudged(list(value), generator))
     return value
+
+
+def _rounded_again(value: Any, generator: torch.Generator) -> Any:
+    if isinstance(value, torch.Tensor) and value.is_floating_point():
+        wide = value.double()
+        step = torch.finfo(value.dtype).eps / 2 if value.dtype in HALF_PRECISION else 0.0
+        return wide + _signed(wide, generator) * wide.abs() * step
+    if isinstance(value, list | tuple):
+        return type(value)(rounded_again(list(value), generator))
+    return value
+
+
+def _signed(like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    return 2 * torch.rand(like.shape, generator=generator, device=like.device, dtype=like.dtype) - 1
 
 
 def _normal(shape: torch.Size) -> torch.Tensor:

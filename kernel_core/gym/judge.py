@@ -278,7 +278,7 @@ class Judge:
 
     def _exactly(self, reference: Reference, trial: Trial) -> Trial:
         """See `Unseen`."""
-        return reference.loosened(trial) if trial.draw in WITHOUT_ZEROS else trial
+        return reference.blurred(reference.loosened(trial) if trial.draw in WITHOUT_ZEROS else trial)
 
     def _fault_on(self, reference: Reference, case: Case, trial: Trial) -> str | None:
         """What is wrong with the candidate's own outputs for a trial, in another life; None if nothing is."""

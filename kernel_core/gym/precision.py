@@ -8,9 +8,12 @@ pass; half precision, whose products err four times as much, stays out.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
+
+from kernel_core.gym.inputs import rounded_again
 
 _SAMPLE = 1 << 24
 _BINS = 258
@@ -18,6 +21,7 @@ _WINDOW = 5
 _ENOUGH_VALUES, _ENOUGH_SHARE = 64, 1 / 16
 _HONEST_ERRORS_ALLOWED = 4.0
 _TF32_ERRORS_ALLOWED = 2.0
+_ROUNDINGS = 4
 
 
 def sample(flat: torch.Tensor) -> torch.Tensor:
@@ -59,6 +63,24 @@ def allowed_table(plain: torch.Tensor, tf32: torch.Tensor | None, exact: torch.T
     if tf32 is None:
         return allowed
     return torch.maximum(allowed, _TF32_ERRORS_ALLOWED * error_by_size(tf32, exact))
+
+
+def spread_of_roundings(
+    forward: Callable[[list[Any]], list[Any]], inputs: list[Any], exact: Sequence[torch.Tensor], seed: int
+) -> list[torch.Tensor]:
+    """For each output, and for each of its values, what may be allowed because kernels round half-precision
+    inputs again on their way, as those of attention do that scale queries first.
+
+    `forward` gives the outputs for inputs in float64, `exact` are those for `inputs`."""
+    generator = torch.Generator(exact[0].device).manual_seed(seed)
+    spreads = [torch.zeros_like(one, dtype=torch.float64) for one in exact]
+    for _ in range(_ROUNDINGS):
+        for spread, leaf, known in zip(
+            spreads, forward(rounded_again(inputs, generator)), exact, strict=True
+        ):
+            error = (leaf.double() - known.double()).abs().nan_to_num(0.0, 0.0, 0.0)
+            torch.maximum(spread, _HONEST_ERRORS_ALLOWED * error, out=spread)
+    return spreads
 
 
 def allowed_error(table: torch.Tensor | float, values: torch.Tensor) -> torch.Tensor:

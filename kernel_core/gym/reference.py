@@ -15,9 +15,9 @@ import torch
 
 from kernel_core.errors import NotAProblem
 from kernel_core.gym.draws import WITHOUT_ZEROS, Draw
-from kernel_core.gym.inputs import redraw
+from kernel_core.gym.inputs import HALF_PRECISION, redraw
 from kernel_core.gym.operators import tensors_in
-from kernel_core.gym.precision import allowed_table, tf32_products
+from kernel_core.gym.precision import allowed_table, spread_of_roundings, tf32_products
 from kernel_core.gym.problem_module import ProblemModule, own_seeds
 from kernel_core.gym.seeds import CONSTRUCTION_SEED
 from kernel_core.gym.structure import flatten, same_bytes
@@ -110,6 +110,23 @@ class Reference:
                 for one, other in zip(trial.expected, others, strict=True)
             ),
         )
+
+    def blurred(self, trial: Trial) -> Trial:
+        """The trial, with what is allowed for another rounding of inputs in half precision."""
+        inputs = self.inputs_of(trial)
+        halves = [one for one in tensors_in(inputs) if one.dtype in HALF_PRECISION]
+        if not halves or tensor_bytes(halves) > _LARGE_BYTES // 4 or not self._can_widen:
+            return trial
+        values = [one.value for one in trial.expected]
+        with own_seeds(self.device):
+            module = self._double()
+
+            def forward(rounded: list[Any]) -> list[Any]:
+                return self._exact_leaves(copy.deepcopy(module), rounded, trial.seed, values)
+
+            spreads = spread_of_roundings(forward, inputs, values, trial.seed)
+        expected = zip(trial.expected, spreads, strict=True)
+        return replace(trial, expected=tuple(replace(one, spread=spread) for one, spread in expected))
 
     @property
     def weight_bytes(self) -> int:

@@ -24,6 +24,8 @@ class Expected:
     """Beyond the tolerance, by size: see `precision.allowed_table`."""
     loose: torch.Tensor | bool = False
     """Where as much is allowed as ever is: see `Reference.loosened`."""
+    spread: torch.Tensor | None = None
+    """What is allowed at each value however large it is: see `Reference.blurred`."""
     undecided: torch.Tensor | None = None
     """Of integers: those that may be any. See `undecided.py`."""
 

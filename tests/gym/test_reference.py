@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from kernel_core.gym import reference as references
+from kernel_core.gym.compare import all_pass
 from kernel_core.gym.draws import DRAWS, Draw
 from kernel_core.gym.reference import Reference
 from kernel_core.problems.source import parse_problem
@@ -93,3 +94,25 @@ def test_that_an_input_in_a_tuple_is_written_to_is_seen() -> None:
     )
     ours = Reference(parse_problem(source, id="test/inline", suite="test"), {})
     assert ours.trial(3, "own").changes_inputs
+
+
+def test_half_precision_may_be_rounded_once_more_on_the_way() -> None:
+    source = _SOURCE.replace("forward(self, x)", "forward(self, q, k)").replace(
+        "FORWARD", "torch.softmax((q.float() / 3) @ k.float().T, 1)"
+    )
+    source = source.replace("[torch.rand(64, 300)]", "[torch.randn(32, 20).bfloat16() for _ in range(2)]")
+    ours = Reference(parse_problem(source, id="test/inline", suite="test"), {})
+    trial = ours.trial(3, "mixed")
+    [strict], [kind] = trial.expected, ours.blurred(trial).expected
+    q, k = trial.inputs
+    rounded = torch.softmax((q / 3).float() @ k.float().T, 1)
+    assert not all_pass(rounded, strict)
+    assert all_pass(rounded, kind)
+    assert not all_pass(torch.full_like(rounded, 1 / 32), kind)
+    assert not all_pass(torch.softmax((q / 2).float() @ k.float().T, 1), kind)
+
+
+def test_single_precision_may_not() -> None:
+    ours = _reference("torch.softmax(x, 1)")
+    trial = ours.trial(3, "mixed")
+    assert ours.blurred(trial) is trial
