@@ -24,6 +24,7 @@ from triton.runtime import interpreter
 from triton.runtime.autotuner import Autotuner
 
 from kernel_core.gym.bfloat16 import compute_bfloat16
+from kernel_core.gym.float8 import round_float8
 from kernel_core.gym.meaning import mean_as_compiled
 
 Array = Any
@@ -128,6 +129,7 @@ def prepare_interpreter() -> None:
     mean_as_compiled()
     _mix_programs()
     compute_bfloat16()
+    round_float8()
     Autotuner.do_bench = property(lambda self: lambda call, quantiles: [0.0, 0.0, 0.0])
 
 

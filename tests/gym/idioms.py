@@ -48,6 +48,15 @@ IDIOMS = {
     "x.to(tl.float16).to(tl.bfloat16).to(tl.float32)": "x.half().bfloat16().float()",
     "x.to(tl.bfloat16).to(tl.int32).to(tl.float32)": "x.bfloat16().int().float()",
     "(100 * i + 1).to(tl.bfloat16).to(tl.float32)": "(100 * i + 1).bfloat16().float()",
+    "x.to(tl.float8e4nv).to(tl.float32)": "x.to(torch.float8_e4m3fn).float()",
+    "(300 * x).to(tl.float8e4nv).to(tl.float32)": (
+        "(300 * x).clamp(-448, 448).to(torch.float8_e4m3fn).float()"
+    ),
+    "(x / 500).to(tl.float8e4nv).to(tl.float16).to(tl.float32)": "(x / 500).to(torch.float8_e4m3fn).float()",
+    "x.to(tl.bfloat16).to(tl.float8e5).to(tl.bfloat16).to(tl.float32)": (
+        "x.bfloat16().to(torch.float8_e5m2).float()"
+    ),
+    "x.to(tl.float16).to(tl.float8e5).to(tl.float32)": "x.half().to(torch.float8_e5m2).float()",
     "(x > 0).to(tl.bfloat16).to(tl.float32)": "(x > 0).float()",
     "x.to(tl.int32).to(tl.float32)": "x.int().float()",
     "(x.to(tl.int32, bitcast=True) & 0x7FFFFFFF).to(tl.float32, bitcast=True)": "x.abs()",
