@@ -2,97 +2,27 @@
 
 Quick: the interpreter patches `triton.language` anew for every call of a device function, which is half
 its time; here it is patched once, and types are looked up once. Complete: `libdevice` functions, which the
-interpreter lacks, are given NumPy bodies; conditions stay conditions; kernels may close over constants and
-call the language by any name; and an autotuner takes its first configuration, because timings of an
-interpreter would say nothing about a GPU. And programs of a grid run in an order that no kernel may rely on.
+interpreter lacks, are given bodies (`libdevice.py`); conditions stay conditions; kernels may close over
+constants and call the language by any name; and an autotuner takes its first configuration, because timings
+of an interpreter would say nothing about a GPU. Programs of a grid run in an order that nobody may rely on.
 """
 
 from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
 import numpy as np
-import torch
 import triton.language as tl
-from triton.language.extra import libdevice as generic_libdevice
-from triton.language.extra.cuda import libdevice as cuda_libdevice
 from triton.runtime import interpreter
 from triton.runtime.autotuner import Autotuner
 
 from kernel_core.gym.bfloat16 import compute_bfloat16
 from kernel_core.gym.float8 import round_float8
+from kernel_core.gym.libdevice import install_libdevice
 from kernel_core.gym.meaning import mean_as_compiled
-
-Array = Any
-
-
-def _with_torch(function: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Array], Array]:
-    return lambda values: function(torch.from_numpy(np.ascontiguousarray(values))).numpy()
-
-
-_ONE_ARGUMENT: dict[str, Callable[[Array], Array]] = {
-    "abs": np.abs,
-    "fabs": np.abs,
-    "exp": np.exp,
-    "exp2": np.exp2,
-    "exp10": lambda values: np.power(values.dtype.type(10), values),
-    "expm1": np.expm1,
-    "log": np.log,
-    "log2": np.log2,
-    "log10": np.log10,
-    "log1p": np.log1p,
-    "sqrt": np.sqrt,
-    "sqrt_rn": np.sqrt,
-    "rsqrt": lambda values: 1 / np.sqrt(values),
-    "rsqrt_rn": lambda values: 1 / np.sqrt(values),
-    "cbrt": np.cbrt,
-    "sin": np.sin,
-    "cos": np.cos,
-    "tan": np.tan,
-    "asin": np.arcsin,
-    "acos": np.arccos,
-    "atan": np.arctan,
-    "sinh": np.sinh,
-    "cosh": np.cosh,
-    "tanh": np.tanh,
-    "asinh": np.arcsinh,
-    "acosh": np.arccosh,
-    "atanh": np.arctanh,
-    "floor": np.floor,
-    "ceil": np.ceil,
-    "trunc": np.trunc,
-    "rint": np.rint,
-    "nearbyint": np.rint,
-    "erf": _with_torch(torch.erf),
-    "erfc": _with_torch(torch.erfc),
-    "lgamma": _with_torch(torch.lgamma),
-    "fast_expf": np.exp,
-    "fast_logf": np.log,
-    "fast_sinf": np.sin,
-    "fast_cosf": np.cos,
-    "fast_tanhf": np.tanh,
-}
-_TWO_ARGUMENTS: dict[str, Callable[[Array, Array], Array]] = {
-    "pow": np.power,
-    "fast_powf": np.power,
-    "fmod": np.fmod,
-    "remainder": np.remainder,
-    "atan2": np.arctan2,
-    "hypot": np.hypot,
-    "copysign": np.copysign,
-    "min": np.fmin,
-    "max": np.fmax,
-    "fmin": np.fmin,
-    "fmax": np.fmax,
-    "div_rn": np.divide,
-    "fast_dividef": np.divide,
-}
-_TESTS: dict[str, Callable[[Array], Array]] = {"isnan": np.isnan, "isinf": np.isinf, "isfinited": np.isfinite}
-
 
 _GOLDEN = (5**0.5 - 1) / 2
 
@@ -118,13 +48,7 @@ def prepare_interpreter() -> None:
     _spread_conditions()
     # NumPy from 2.4 on refuses what Triton before 3.7 does here: int() of an array of one dimension.
     tl.core.tensor.__index__ = lambda self: int(self.handle.data.squeeze())
-    for module in (generic_libdevice, cuda_libdevice):
-        for name, one in _ONE_ARGUMENT.items():
-            _install(module, name, _elementwise(one))
-        for name, two in _TWO_ARGUMENTS.items():
-            _install(module, name, _elementwise(two))
-        for name, test in _TESTS.items():
-            _install(module, name, _elementwise(test, tl.int32))
+    install_libdevice()
     _repair_rewriter()
     mean_as_compiled()
     _mix_programs()
@@ -195,27 +119,3 @@ def _repair_rewriter() -> None:
         return rewritten
 
     interpreter.FunctionRewriter._compile_and_exec = compile_and_exec
-
-
-def _install(module: Any, name: str, function: Any) -> None:
-    if hasattr(module, name):
-        function.__name__, function.__module__ = name, module.__name__
-        setattr(module, name, function)
-
-
-def _elementwise(function: Callable[..., Array], result: tl.dtype | None = None) -> Callable[..., Any]:
-    def apply(*arguments: Any, **_: Any) -> Any:
-        semantic, builder = interpreter.interpreter_semantic, interpreter.interpreter_builder
-        tensors = [semantic.to_tensor(argument) for argument in arguments]
-        widest = max(tensors, key=lambda tensor: tensor.handle.data.size)
-        dtype = result or widest.dtype
-        blocks = [tensor.handle.data.astype(widest.handle.data.dtype) for tensor in tensors]
-
-        def whole(data: Array) -> Array:
-            return function(data, *blocks[1:]).astype(interpreter._get_np_dtype(dtype))
-
-        handle = builder.unary_op(interpreter.TensorHandle(blocks[0], dtype), whole)
-        shape = list(handle.data.shape)
-        return tl.tensor(handle, tl.block_type(dtype, shape) if widest.type.is_block() else dtype)
-
-    return apply

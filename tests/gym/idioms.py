@@ -72,6 +72,19 @@ IDIOMS = {
     "libdevice.tanh(x) + libdevice.pow(tl.abs(y), s)": "x.tanh() + y.abs() ** 0.5",
     "libdevice.log1p(tl.exp(x))": "torch.nn.functional.softplus(x)",
     "tl.extra.cuda.libdevice.tanh(x)": "x.tanh()",
+    "libdevice.round(4 * y)": "torch.sign(y) * ((4 * y).abs() + 0.5).floor()",
+    "libdevice.erfinv(tl.clamp(x, -0.9, 0.9)) + libdevice.normcdf(y)": (
+        "x.clamp(-0.9, 0.9).erfinv() + torch.special.ndtr(y)"
+    ),
+    "libdevice.tgamma(x + 3) + libdevice.saturatef(y)": "(x + 3).lgamma().exp() + y.clamp(0, 1)",
+    "libdevice.tgamma(x * 0 - 1.5)": "x * 0 + 2.3632718",
+    "libdevice.fma(x, y, x) + libdevice.fdim(x, y)": "x * y + x + (x - y).clamp(min=0)",
+    "(libdevice.popc(i) + libdevice.clz(i) + libdevice.ffs(i)).to(tl.float32)": (
+        "torch.tensor([f'{n:032b}'.count('1') + (f'{n:032b}' + '1').index('1') + (n & -n).bit_length()"
+        " for n in i.tolist()]).float()"
+    ),
+    "libdevice.int_as_float(libdevice.float_as_int(x) | 0) + libdevice.signbit(x)": "x + x.signbit()",
+    "libdevice.float2int_rn(3 * x).to(tl.float32)": "(3 * x).round()",
     "tl.where(libdevice.isnan(x), 0.0, tl.clamp(x, -s, s))": "x.clamp(-0.5, 0.5)",
     "tl.fma(x, y, x) + tl.div_rn(x, tl.abs(y) + 1)": "x * y + x + x / (y.abs() + 1)",
     "(i % 7 + i // 7 + (i & 3) + (i << 1) + (i ^ 5)).to(tl.float32)": (
