@@ -102,11 +102,27 @@ def _compile(kernels: list[Any], launch: dict[str, Any], target: GPUTarget, *, w
         raise KernelRefused(kernel.fn.__code__.co_firstlineno, excess)
 
 
+class _Dtype(str):
+    """One of torch's, by its name: torch itself is not imported here."""
+
+    __slots__ = ()
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return int("".join(filter(str.isdigit, self)) or 8) // 8
+
+    @property
+    def is_floating_point(self) -> bool:
+        """As torch says it."""
+        return "float" in self
+
+
 class _Tensor:
     """As much of a tensor as Triton specialises on."""
 
     def __init__(self, dtype: str, num_bytes_before: int) -> None:
-        self.dtype = dtype
+        self.dtype = _Dtype(dtype)
         self._address = _ADDRESS + num_bytes_before
 
     def data_ptr(self) -> int:

@@ -175,6 +175,8 @@ def _kind_of(value: Any, is_free: bool) -> Any:
             return {"t": [0, dtype, offset * DTYPES[dtype].itemsize % _ALIGNMENT]}
         case {"l": [*items]}:
             return {"l": [_kind_of(item, is_free) for item in items]}
+        case {"d": dict(parts)}:
+            return {"d": {name: _kind_of(part, is_free=False) for name, part in parts.items()}}
     if is_free and isinstance(value, int) and not isinstance(value, bool) and value != 1:
         smallest = next((low for low, high in _INTEGERS if value < high), 2**64)
         return smallest + (_ALIGNMENT if value % _ALIGNMENT == 0 else _ALIGNMENT + 1)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import torch
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 
 class HostMemory:
@@ -37,7 +38,8 @@ class HostMemory:
 
     def check(self, values: Iterable[object]) -> None:
         """Raises, as Triton does on a GPU, where a kernel would be given such a tensor."""
-        for place, value in enumerate(values):
+        for place, given in enumerate(values):
+            value = given.base if isinstance(given, TensorDescriptor) else given
             if isinstance(value, torch.Tensor) and value.numel() and self.holds(value):
                 raise ValueError(
                     f"Pointer argument (at {place}) cannot be accessed from Triton (cpu tensor?): make it "

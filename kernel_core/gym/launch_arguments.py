@@ -1,13 +1,15 @@
-"""Grids and arguments of a launch as JSON: kernels by their numbers, Triton's types by name, lists and tuples
-by what is in them; all else is for whoever asks to say."""
+"""Grids and arguments of a launch as JSON: kernels by their numbers, Triton's types by name, lists, tuples
+and tensor descriptors by what is in them; all else is for whoever asks to say."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from typing import Any
 
 import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernel_core.gym.kernel_globals import DTYPES, JitFunction
 
@@ -24,11 +26,15 @@ def encode_argument(
         return {"jit": describe(value)}
     if isinstance(value, list | tuple):
         return {"l": [encode_argument(item, describe, encode_other) for item in value]}
+    if isinstance(value, TensorDescriptor):
+        parts = {one.name: getattr(value, one.name) for one in fields(value)}
+        return {"d": {name: encode_argument(part, describe, encode_other) for name, part in parts.items()}}
     return encode_other(value)
 
 
 def decode_argument(value: Any, kernels: Sequence[Any], decode_other: Callable[[Any], Any]) -> Any:
-    """The argument behind it. Triton takes no lists, and what was one is a tuple."""
+    """The argument behind it. Triton takes no lists but in descriptors; else what was one is a tuple. Raises
+    `TypeError` and `AssertionError` on descriptors that there cannot be."""
     match value:
         case {"jit": int(number)}:
             return kernels[number]
@@ -36,6 +42,11 @@ def decode_argument(value: Any, kernels: Sequence[Any], decode_other: Callable[[
             return DTYPES[name]
         case {"l": [*items]}:
             return tuple(decode_argument(item, kernels, decode_other) for item in items)
+        case {"d": dict(parts)}:
+            decoded = {name: decode_argument(part, kernels, decode_other) for name, part in parts.items()}
+            return TensorDescriptor(
+                **{name: list(part) if isinstance(part, tuple) else part for name, part in decoded.items()}
+            )
     return decode_other(value)
 
 
