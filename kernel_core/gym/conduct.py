@@ -10,9 +10,10 @@ from typing import Any, Protocol
 
 import torch
 
-from kernel_core.gym import meter as metering
+from kernel_core.gym import metering
 from kernel_core.gym.clock import FLUSH_BYTES, keep_busy
 from kernel_core.gym.kernel_use import Resources
+from kernel_core.gym.meter import Meter
 from kernel_core.gym.work import OperatorCounter, Work
 
 _HEAD_START_S, _HOST_S_BY_OPERATION, _MAX_HEAD_START_S = 5e-4, 1e-4, 0.1
@@ -60,7 +61,7 @@ class Counted:
     num_passes = 1
 
     def __init__(self) -> None:
-        self._meter = metering.Meter()
+        self._meter = Meter()
         metering.install(self._meter)
         self._works: list[Work] = []
         self._is_measured = False

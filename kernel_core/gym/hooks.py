@@ -15,7 +15,7 @@ from triton.runtime.jit import JITFunction
 from kernel_core.gym.capture import Recorder
 from kernel_core.gym.launchers import make_launcher
 from kernel_core.gym.meter import Meter
-from kernel_core.gym.meter import install as install_meter
+from kernel_core.gym.metering import install as install_meter
 
 
 def install(recorder: Recorder) -> None:

@@ -12,7 +12,8 @@ from pathlib import Path
 import torch
 
 from kernel_core.gym.interpret import prepare_interpreter
-from kernel_core.gym.meter import Meter, install
+from kernel_core.gym.meter import Meter
+from kernel_core.gym.metering import install
 
 N, BLOCK = 50, 64
 HEAD = """
