@@ -30,11 +30,12 @@ from kernel_core.gym.conduct import Conduct, Counted, Timed
 from kernel_core.gym.cuda_driver import call_driver
 from kernel_core.gym.device_image import DeviceImage, ImageKernel
 from kernel_core.gym.echo import ECHOES, library_works, outputs_need_kernels
+from kernel_core.gym.failures import describe_error
 from kernel_core.gym.kernels import build_kernels
 from kernel_core.gym.launchers import make_launcher
 from kernel_core.gym.moving import Movers
 from kernel_core.gym.player import Player, argument
-from kernel_core.gym.runner import CANDIDATE_FILE, describe_error
+from kernel_core.gym.runner import CANDIDATE_FILE
 from kernel_core.gym.target import answer_for
 
 

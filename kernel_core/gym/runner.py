@@ -13,7 +13,6 @@ import io
 import linecache
 import socket
 import sys
-import traceback
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +25,7 @@ from kernel_core.gym.arena import Slot, arena_kind, lay_out
 from kernel_core.gym.clock import time_calls
 from kernel_core.gym.device_memory import DeviceArena
 from kernel_core.gym.extensions import Built, Extensions, NvccError, line_in
+from kernel_core.gym.failures import describe_error
 from kernel_core.gym.operators import tensors_in
 from kernel_core.gym.seeds import CONSTRUCTION_SEED
 from kernel_core.gym.stand_in import StandIn
@@ -34,12 +34,6 @@ from kernel_core.gym.target import answer_for
 from kernel_core.gym.weights import VariedConstants, copy_state
 
 CANDIDATE_FILE = "candidate.py"
-_MAX_NAME_CHARS, _MAX_MESSAGE_CHARS = 200, 2000
-_COMPILER_ERRORS = {
-    *("CompilationError", "CompileTimeAssertionFailure", "PTXASError", "OutOfResources"),
-    NvccError.__name__,
-}
-"""Of Triton's and of CUDA C++."""
 
 
 def run(channel: socket.socket, cage: dict[str, Any]) -> None:
@@ -292,33 +286,6 @@ def place(model: torch.nn.Module, device: str, precision: str) -> torch.nn.Modul
     if device != "cpu":
         model = model.to(device)
     return model if precision == "own" else model.to(getattr(torch, precision))
-
-
-def describe_error(error: BaseException, path: Path) -> dict[str, Any]:
-    """The innermost cause: its type, its message, and the last line of the candidate that it passed."""
-    line, refused = 0, False
-    cause: BaseException | None = error
-    seen: set[int] = set()
-    while cause is not None and id(cause) not in seen:  # causes may go in a circle
-        seen.add(id(cause))
-        refused |= type(cause).__name__ in _COMPILER_ERRORS
-        for frame in traceback.extract_tb(cause.__traceback__):
-            if frame.filename == str(path) and frame.lineno:
-                line = frame.lineno
-        if isinstance(cause, SyntaxError) and cause.filename == str(path):
-            line = cause.lineno or line
-        if isinstance(cause, NvccError):
-            line = cause.line or line
-        error, cause = cause, cause.__cause__
-    try:
-        message = str(error)
-    except BaseException:  # whatever it raises is the candidate's too
-        message = ""
-    name, text = (
-        words.encode(errors="replace").decode()
-        for words in (type(error).__name__[:_MAX_NAME_CHARS], message[:_MAX_MESSAGE_CHARS])
-    )
-    return {"error": name, "message": text, "line": line, "by_compiler": refused}
 
 
 _TELLING = {

@@ -1,0 +1,43 @@
+"""What a caged process tells of an error in a candidate's code."""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+from typing import Any
+
+from kernel_core.gym.extensions import NvccError
+
+_MAX_NAME_CHARS, _MAX_MESSAGE_CHARS = 200, 2000
+_COMPILER_ERRORS = {
+    *("CompilationError", "CompileTimeAssertionFailure", "PTXASError", "OutOfResources"),
+    NvccError.__name__,
+}
+"""Of Triton's and of CUDA C++."""
+
+
+def describe_error(error: BaseException, path: Path) -> dict[str, Any]:
+    """The innermost cause: its type, its message, and the last line of the candidate that it passed."""
+    line, refused = 0, False
+    cause: BaseException | None = error
+    seen: set[int] = set()
+    while cause is not None and id(cause) not in seen:  # causes may go in a circle
+        seen.add(id(cause))
+        refused |= type(cause).__name__ in _COMPILER_ERRORS
+        for frame in traceback.extract_tb(cause.__traceback__):
+            if frame.filename == str(path) and frame.lineno:
+                line = frame.lineno
+        if isinstance(cause, SyntaxError) and cause.filename == str(path):
+            line = cause.lineno or line
+        if isinstance(cause, NvccError):
+            line = cause.line or line
+        error, cause = cause, cause.__cause__
+    try:
+        message = str(error)
+    except BaseException:  # whatever it raises is the candidate's too
+        message = ""
+    name, text = (
+        words.encode(errors="replace").decode()
+        for words in (type(error).__name__[:_MAX_NAME_CHARS], message[:_MAX_MESSAGE_CHARS])
+    )
+    return {"error": name, "message": text, "line": line, "by_compiler": refused}
