@@ -6,10 +6,12 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 from kernel_core.config import GymConfig
+from kernel_core.errors import NotAProblem
 from kernel_core.gym.bench import Bench
 from kernel_core.gym.case import Case
 from kernel_core.gym.claims import Kernel, Launch, Replayed
 from kernel_core.gym.gate import CompileGate, Part, refuse_grids
+from kernel_core.gym.grown import grown_sizes
 from kernel_core.gym.judge import KEPT_PROBLEMS, Judge, keep
 from kernel_core.gym.own_sizes import Rehearsal, check_at_own_sizes, ran_as, rehearse, works_at_own_sizes
 from kernel_core.gym.protocol import JudgeRequest
@@ -20,6 +22,7 @@ from kernel_core.gym.weighing import weigh
 from kernel_core.gym.witness import Witness
 from kernel_core.gym.work import Work
 from kernel_core.gym.zygote import Zygote
+from kernel_core.records import Verdict
 
 _AT_OWN_SIZES = "at the problem's own sizes: "
 
@@ -47,8 +50,33 @@ class CpuJudge(Judge):
                 self._gate.check(case, parts)
         for part in parts:
             refuse_grids(case, part)
+        if case.verdict is None and rehearsal is not None:
+            with case.phase("grown"):
+                self._try_grown(rehearsal, reference, seed, case)
         if case.verdict is None and not self._strict and self._has_traces(case):
             self._replay_all(rehearsal, reference, seed, case)
+
+    def _try_grown(self, rehearsal: Rehearsal, reference: Reference, seed: int, case: Case) -> None:
+        """One more trial, where one program did what several will do: only what is wrong there counts."""
+        sizes = grown_sizes(case, reference, rehearsal, self._bench)
+        if sizes is None:
+            return
+        try:
+            larger = self._reference(case.request.model_copy(update={"sizes": sizes}))
+            label, draw = self._choose_draws(reference, seed)[-1]
+            trial = self._trial(larger, seed, label, draw)
+        except NotAProblem:
+            return
+        again = Case(case.request)
+        with self._runner(again) as talk:
+            if self._load(talk, larger, again):
+                self._try(talk, larger, trial, again)
+        again.forget_recorded()
+        if again.verdict is Verdict.WRONG or (again.verdict is Verdict.CRASHED and again.line):
+            changed = ", ".join(
+                f"{name}={size}" for name, size in sizes.items() if size != reference.sizes[name]
+            )
+            case.fail(again.verdict, f"{again.detail} (at {changed})", again.line)
 
     def _replay_all(self, rehearsal: Rehearsal | None, reference: Reference, seed: int, case: Case) -> None:
         for recorded in case.to_replay():

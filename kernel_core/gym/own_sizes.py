@@ -36,6 +36,8 @@ _USUAL_GROWTH = 16
 """How much faster than the reference's works an honest candidate's use of one operator may grow: parts of a
 reference grow by different powers of its sizes."""
 _SMALL_PART = 0.5
+Place = tuple[str, int]
+"""A kernel's name and line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,22 +53,18 @@ class Rehearsal:
     kernels: tuple[Kernel, ...] = ()
     distinct: tuple[Launch, ...] = ()
     """The launches that differ."""
+    single: frozenset[tuple[Place, int]] = frozenset()
+    """Kernels and dimensions of their grids in which one program runs at the run sizes, and more there."""
 
 
 def rehearse(case: Case, reference: Reference, bench: Bench) -> Rehearsal | None:
     """Have host code run without data. None, with a finding, where that tells nothing of the candidate."""
-    problem = reference.problem
-    header = {
-        "source": case.source,
-        "precision": problem.precision,
-        "sizes": [_describe_size(reference, source) for source in (reference.source, problem.source)],
-    }
-    with bench.converse("rehearse") as talk:
-        answer = talk.ask(header, (Rehearsed, Failure))
-    if not isinstance(answer, Answer) or not isinstance(answer.claim, Rehearsed):
-        case.note("not_rehearsed", f"{describe(answer)[:150]}; {_NO_DOUBT}")
+    sources = (reference.source, reference.problem.source)
+    rehearsed = run_without_data(case, reference, sources, bench)
+    if isinstance(rehearsed, str):
+        case.note("not_rehearsed", f"{rehearsed[:150]}; {_NO_DOUBT}")
         return None
-    kernels, (control, own) = answer.claim.kernels, answer.claim.passes
+    kernels, (control, own) = rehearsed.kernels, rehearsed.passes
     if Counter(_launches(kernels, control)) != _launched(case):
         case.note("not_rehearsed", f"without data, its host code launches otherwise; {_NO_DOUBT}")
         return None
@@ -82,7 +80,40 @@ def rehearse(case: Case, reference: Reference, bench: Bench) -> Rehearsal | None
         other_kernels=tuple(sorted({name for name, _ in own_places - places})),
         kernels=kernels,
         distinct=own.distinct,
+        single=frozenset(
+            (kernel, axis)
+            for kernel, sizes in most_programs(kernels, control).items()
+            for axis, (size, own_size) in enumerate(
+                zip(sizes, most_programs(kernels, own).get(kernel, ()), strict=False)
+            )
+            if size == 1 < own_size
+        ),
     )
+
+
+def run_without_data(
+    case: Case, reference: Reference, sources: Sequence[str], bench: Bench
+) -> Rehearsed | str:
+    """What host code launches for each of these versions of the problem, or why that is not known."""
+    header = {
+        "source": case.source,
+        "precision": reference.problem.precision,
+        "sizes": [_describe_size(reference, source) for source in sources],
+    }
+    with bench.converse("rehearse") as talk:
+        answer = talk.ask(header, (Rehearsed, Failure))
+    claim = answer.claim if isinstance(answer, Answer) else None
+    return claim if isinstance(claim, Rehearsed) and len(claim.passes) == len(sources) else describe(answer)
+
+
+def most_programs(kernels: Sequence[Kernel], some: RehearsedPass) -> dict[Place, tuple[int, ...]]:
+    """By kernels, along each dimension of their grids: the most in any launch."""
+    found: dict[Place, tuple[int, ...]] = {}
+    for one in some.distinct:
+        kernel = (kernels[one.launch].name, kernels[one.launch].line)
+        grid = (*one.grid, 1, 1)[:3]
+        found[kernel] = tuple(map(max, grid, found.get(kernel, grid)))
+    return found
 
 
 def check_at_own_sizes(case: Case, rehearsal: Rehearsal, eager: EagerTraffic, gpu: str) -> None:
