@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -128,17 +128,7 @@ class Spots:
             if true.numel() > _SPOTS
             else torch.arange(true.numel(), device=true.device)
         )
-        there = replace(
-            wanted,
-            shape=(len(places),),
-            value=true[places],
-            loose=wanted.loose.reshape(-1)[places]
-            if isinstance(wanted.loose, torch.Tensor)
-            else wanted.loose,
-            spread=None if wanted.spread is None else wanted.spread.reshape(-1)[places],
-            undecided=None if wanted.undecided is None else wanted.undecided.reshape(-1)[places],
-        )
-        return cls(places, there, _typical_size(true))
+        return cls(places, wanted.at(places), _typical_size(true))
 
     def all_pass(self, got: torch.Tensor) -> bool:
         """Whether the whole may pass."""
@@ -168,10 +158,7 @@ class _Comparison:
 
     def __init__(self, got: torch.Tensor, wanted: Expected, scale: float | None = None) -> None:
         self._got, self._true = got.reshape(-1), wanted.value.reshape(-1)
-        self._allowance = wanted.allowance
-        self._loose = wanted.loose.reshape(-1) if isinstance(wanted.loose, torch.Tensor) else wanted.loose
-        self._spread = None if wanted.spread is None else wanted.spread.reshape(-1)
-        self._undecided = None if wanted.undecided is None else wanted.undecided.reshape(-1)
+        self._wanted = wanted
         self._is_exact = wanted.dtype not in RELATIVE_TOLERANCE
         self._chunk = _CHUNK
         if not self._is_exact:
@@ -185,19 +172,19 @@ class _Comparison:
     def look(self, start: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Which elements of the chunk fail, and how badly."""
         here = slice(start, start + self._chunk)
-        mine, theirs = self._got[here], self._true[here]
+        mine, wanted = self._got[here], self._wanted.at(here)
+        theirs = wanted.value
         if self._is_exact:
             bad = mine != theirs.to(mine.dtype)
-            if self._undecided is not None:
-                bad &= ~self._undecided[here]
+            if wanted.undecided is not None:
+                bad &= ~wanted.undecided
             return bad, bad.double()
         largest = _ALLOWANCE_CAP * theirs.abs().double().clamp(min=self._scale)
-        honest = torch.minimum(allowed_error(self._allowance, theirs), largest)
-        if self._loose is not False:
-            loose = self._loose[here] if isinstance(self._loose, torch.Tensor) else self._loose
-            honest = torch.where(torch.as_tensor(loose, device=largest.device), largest, honest)
-        if self._spread is not None:
-            honest = torch.maximum(honest, self._spread[here])
+        honest = torch.minimum(allowed_error(wanted.allowance, theirs), largest)
+        if wanted.loose is not False:
+            honest = torch.where(torch.as_tensor(wanted.loose, device=largest.device), largest, honest)
+        if wanted.spread is not None:
+            honest = torch.maximum(honest, wanted.spread)
         bad, excess = _exceeds(mine, theirs, self._relative, self._floor + honest)
         return bad, torch.where(torch.isnan(excess), torch.inf, excess)
 

@@ -67,11 +67,7 @@ class CpuJudge(Judge):
             trial = self._trial(larger, seed, label, draw)
         except NotAProblem:
             return
-        again = Case(case.request)
-        with self._runner(again) as talk:
-            if self._load(talk, larger, again):
-                self._try(talk, larger, trial, again)
-        again.forget_recorded()
+        again = self._try_again(larger, case, trial)
         if again.verdict is Verdict.WRONG or (again.verdict is Verdict.CRASHED and again.line):
             changed = ", ".join(
                 f"{name}={size}" for name, size in sizes.items() if size != reference.sizes[name]

@@ -14,7 +14,7 @@ from kernel_core.errors import NotAProblem
 from kernel_core.gym.bench import Bench
 from kernel_core.gym.case import Case
 from kernel_core.gym.own_sizes import Rehearsal, most_programs, run_without_data
-from kernel_core.gym.problem_module import ProblemModule
+from kernel_core.gym.problem_module import ProblemModule, own_seeds
 from kernel_core.gym.reference import Reference
 from kernel_core.gym.trial import tensor_bytes
 from kernel_core.problems.source import resize
@@ -32,15 +32,13 @@ def grown_sizes(
     case: Case, reference: Reference, rehearsal: Rehearsal, bench: Bench
 ) -> dict[str, Constant] | None:
     """None where all dimensions have several programs that will, or too much would have to grow."""
-    tries = [
-        {name: factor}
-        for name, factor in product(reference.sizes, _FACTORS)
-        if _may_grow(reference, name, factor)
-    ]
-    if not rehearsal.single or not tries:
+    if not rehearsal.single:
+        return None
+    tries = [one for one in product(reference.sizes, _FACTORS) if _may_grow(reference, *one)]
+    if not tries:
         return None
     try:
-        sources = [resize(reference.problem, _sizes(reference, one)).source for one in tries]
+        sources = [_source(reference, dict([one])) for one in tries]
         rehearsed = run_without_data(case, reference, sources, bench)
         if isinstance(rehearsed, str):
             return None
@@ -68,13 +66,16 @@ def _sizes(reference: Reference, factors: Factors) -> dict[str, Constant]:
     return grown
 
 
-def _smallest(tries: list[dict[str, int]], counts: list[int]) -> dict[str, int]:
+def _source(reference: Reference, factors: Factors) -> str:
+    return resize(reference.problem, _sizes(reference, factors)).source
+
+
+def _smallest(tries: list[tuple[str, int]], counts: list[int]) -> dict[str, int]:
     """By sizes that alone make several programs: by how much they have to grow."""
     found: dict[str, int] = {}
-    for one, count in zip(tries, counts, strict=True):
-        for name, factor in one.items():
-            if count > 1:
-                found.setdefault(name, factor)
+    for (name, factor), count in zip(tries, counts, strict=True):
+        if count > 1:
+            found.setdefault(name, factor)
     return found
 
 
@@ -103,5 +104,6 @@ def _within_limits(
 
 def _input_bytes(reference: Reference, factors: Factors) -> int:
     problem = reference.problem
-    source = resize(problem, _sizes(reference, factors)).source
-    return tensor_bytes(ProblemModule(source, problem.id, problem.precision, "meta").inputs())
+    with own_seeds("meta"):
+        program = ProblemModule(_source(reference, factors), problem.id, problem.precision, "meta")
+        return tensor_bytes(program.inputs())

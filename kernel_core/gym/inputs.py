@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from kernel_core.gym.draws import Draw
+from kernel_core.gym.operators import map_tensors
 
 _WIDE_EXPONENTS, _POSITIVE_EXPONENTS = 8.0, 4.0
 _EDGE_SHARE = 0.1
@@ -49,32 +50,28 @@ def _redraw(values: list[Any], draw: Draw) -> Any:
 def nudged(values: list[Any], generator: torch.Generator) -> list[Any]:
     """Copies in float64 whose floating-point numbers differ by what float32 cannot tell, beside numbers of a
     typical size."""
-    return [_nudged(value, generator) for value in values]
+
+    def change(value: torch.Tensor) -> torch.Tensor:
+        if not value.is_floating_point():
+            return value
+        wide = value.double()
+        typical = wide.abs().mean().nan_to_num(1.0, 1.0)
+        return wide + _signed(wide, generator) * torch.maximum(wide.abs(), typical) * _FLOAT32_STEP
+
+    return [map_tensors(value, change) for value in values]
 
 
 def rounded_again(values: list[Any], generator: torch.Generator) -> list[Any]:
     """Copies in float64 of which those of half precision differ by what one rounding to it may do."""
-    return [_rounded_again(value, generator) for value in values]
 
-
-def _nudged(value: Any, generator: torch.Generator) -> Any:
-    if isinstance(value, torch.Tensor) and value.is_floating_point():
-        wide = value.double()
-        typical = wide.abs().mean().nan_to_num(1.0, 1.0)
-        return wide + _signed(wide, generator) * torch.maximum(wide.abs(), typical) * _FLOAT32_STEP
-    if isinstance(value, list | tuple):
-        return type(value)(nudged(list(value), generator))
-    return value
-
-
-def _rounded_again(value: Any, generator: torch.Generator) -> Any:
-    if isinstance(value, torch.Tensor) and value.is_floating_point():
+    def change(value: torch.Tensor) -> torch.Tensor:
+        if not value.is_floating_point():
+            return value
         wide = value.double()
         step = torch.finfo(value.dtype).eps / 2 if value.dtype in HALF_PRECISION else 0.0
         return wide + _signed(wide, generator) * wide.abs() * step
-    if isinstance(value, list | tuple):
-        return type(value)(rounded_again(list(value), generator))
-    return value
+
+    return [map_tensors(value, change) for value in values]
 
 
 def _signed(like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

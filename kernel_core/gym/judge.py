@@ -282,12 +282,17 @@ class Judge:
 
     def _fault_on(self, reference: Reference, case: Case, trial: Trial) -> str | None:
         """What is wrong with the candidate's own outputs for a trial, in another life; None if nothing is."""
+        again = self._try_again(reference, case, trial)
+        return again.detail if again.verdict is Verdict.WRONG else None
+
+    def _try_again(self, reference: Reference, case: Case, trial: Trial) -> Case:
+        """What becomes known of the candidate in another life of one trial."""
         again = Case(case.request, arena=case.arena)
         with self._runner(again) as talk:
             if self._load(talk, reference, again):
                 self._try(talk, reference, trial, again)
         again.forget_recorded()
-        return again.detail if again.verdict is Verdict.WRONG else None
+        return again
 
     def _runner(self, case: Case) -> contextlib.AbstractContextManager[Conversation]:
         """A process for the candidate."""

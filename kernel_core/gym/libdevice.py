@@ -22,12 +22,38 @@ def _with_torch(function: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[A
     return lambda values: function(torch.from_numpy(np.ascontiguousarray(values))).numpy()
 
 
+def _round_away(values: Array) -> Array:
+    """To the nearest, and from halves away from zero."""
+    whole = np.trunc(values)
+    return whole + np.copysign(np.abs(values - whole) >= 0.5, values)
+
+
+def _sign_of_gamma(values: torch.Tensor) -> torch.Tensor:
+    return torch.where((values < 0) & (values.floor() % 2 != 0), -1.0, 1.0)
+
+
+def _bits(values: Array) -> Array:
+    """Of each integer, from the highest to the lowest."""
+    size = values.dtype.itemsize
+    places = np.arange(8 * size - 1, -1, -1).astype(np.uint8)
+    return (values.view(f"u{size}")[..., None] >> places) & 1
+
+
+def _first(bits: Array, otherwise: int) -> Array:
+    """The place of the first bit that is set."""
+    return np.where(bits.any(-1), bits.argmax(-1), otherwise)
+
+
+def _ten_to(values: Array) -> Array:
+    return np.power(values.dtype.type(10), values)
+
+
 _ONE_ARGUMENT: dict[str, Callable[[Array], Array]] = {
     "abs": np.abs,
     "fabs": np.abs,
     "exp": np.exp,
     "exp2": np.exp2,
-    "exp10": lambda values: np.power(values.dtype.type(10), values),
+    "exp10": _ten_to,
     "expm1": np.expm1,
     "log": np.log,
     "log2": np.log2,
@@ -72,7 +98,7 @@ _ONE_ARGUMENT: dict[str, Callable[[Array], Array]] = {
     "y1": _with_torch(torch.special.bessel_y1),
     "sinpi": lambda values: np.sin(np.pi * np.fmod(values, 2)),
     "cospi": lambda values: np.cos(np.pi * np.fmod(values, 2)),
-    "round": lambda values: _round_away(values),
+    "round": _round_away,
     "saturatef": lambda values: np.fmin(np.fmax(values, 0), 1),
     "rcbrt": lambda values: 1 / np.cbrt(values),
     "rcp_rn": lambda values: 1 / values,
@@ -85,7 +111,7 @@ _ONE_ARGUMENT: dict[str, Callable[[Array], Array]] = {
     "fast_tanf": np.tan,
     "fast_log2f": np.log2,
     "fast_log10f": np.log10,
-    "fast_exp10f": lambda values: np.power(values.dtype.type(10), values),
+    "fast_exp10f": _ten_to,
 }
 _TWO_ARGUMENTS: dict[str, Callable[[Array, Array], Array]] = {
     "pow": np.power,
@@ -108,7 +134,9 @@ _TWO_ARGUMENTS: dict[str, Callable[[Array, Array], Array]] = {
     "mul_rn": np.multiply,
     "rhypot": lambda one, other: 1 / np.hypot(one, other),
 }
-_FUSED = ("fma", "fma_rn")
+_THREE_ARGUMENTS: dict[str, Callable[[Array, Array, Array], Array]] = dict.fromkeys(
+    ("fma", "fma_rn"), lambda one, other, more: one * other + more
+)
 _OF_OTHER_TYPES: dict[str, tuple[tl.dtype, Callable[[Array], Array]]] = {
     "isnan": (tl.int32, np.isnan),
     "isinf": (tl.int32, np.isinf),
@@ -120,7 +148,7 @@ _OF_OTHER_TYPES: dict[str, tuple[tl.dtype, Callable[[Array], Array]]] = {
     "float2int_rd": (tl.int32, np.floor),
     "float2int_ru": (tl.int32, np.ceil),
     "llrint": (tl.int64, np.rint),
-    "llround": (tl.int64, lambda values: _round_away(values)),
+    "llround": (tl.int64, _round_away),
     "int2float_rn": (tl.float32, lambda values: values),
     "float_as_int": (tl.int32, lambda values: values.view(np.int32)),
     "float_as_uint": (tl.uint32, lambda values: values.view(np.uint32)),
@@ -136,34 +164,10 @@ _OF_OTHER_TYPES: dict[str, tuple[tl.dtype, Callable[[Array], Array]]] = {
 def install_libdevice() -> None:
     """Patch this process for good."""
     for module in (generic_libdevice, cuda_libdevice):
-        for name, function in (_ONE_ARGUMENT | _TWO_ARGUMENTS).items():
+        for name, function in (_ONE_ARGUMENT | _TWO_ARGUMENTS | _THREE_ARGUMENTS).items():
             _install(module, name, _elementwise(function))
-        for name in _FUSED:
-            _install(module, name, _elementwise(lambda one, other, more: one * other + more))
         for name, (kind, function) in _OF_OTHER_TYPES.items():
             _install(module, name, _elementwise(function, kind))
-
-
-def _round_away(values: Array) -> Array:
-    """To the nearest, and from halves away from zero."""
-    whole = np.trunc(values)
-    return whole + np.copysign(np.abs(values - whole) >= 0.5, values)
-
-
-def _sign_of_gamma(values: torch.Tensor) -> torch.Tensor:
-    return torch.where((values < 0) & (values.floor() % 2 != 0), -1.0, 1.0)
-
-
-def _bits(values: Array) -> Array:
-    """Of each integer, from the highest to the lowest."""
-    size = values.dtype.itemsize
-    places = np.arange(8 * size - 1, -1, -1).astype(np.uint8)
-    return (values.view(f"u{size}")[..., None] >> places) & 1
-
-
-def _first(bits: Array, otherwise: int) -> Array:
-    """The place of the first bit that is set."""
-    return np.where(bits.any(-1), bits.argmax(-1), otherwise)
 
 
 def _install(module: Any, name: str, function: Any) -> None:

@@ -124,6 +124,15 @@ def tensors_in(value: Any) -> list[torch.Tensor]:
     return []
 
 
+def map_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """The value with each tensor in it changed."""
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if isinstance(value, list | tuple):
+        return type(value)(map_tensors(item, change) for item in value)
+    return value
+
+
 def read_again(name: str, given: list[torch.Tensor], made: list[torch.Tensor]) -> int:
     """Bytes that an operator reads more than once. To normalise a layer, a row is read twice, and the weights
     for each row."""

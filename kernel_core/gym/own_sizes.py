@@ -68,25 +68,20 @@ def rehearse(case: Case, reference: Reference, bench: Bench) -> Rehearsal | None
     if Counter(_launches(kernels, control)) != _launched(case):
         case.note("not_rehearsed", f"without data, its host code launches otherwise; {_NO_DOUBT}")
         return None
-    places, own_places = (
-        {(kernels[one.launch].name, kernels[one.launch].line) for one in some.distinct}
-        for some in (control, own)
-    )
+    programs, own_programs = (most_programs(kernels, some) for some in (control, own))
     launches = [(name, math.prod(grid)) for name, grid in _launches(kernels, own)]
     return Rehearsal(
         launches=tuple(launches),
         works=_works(own),
         works_at_run_sizes=_works(control),
-        other_kernels=tuple(sorted({name for name, _ in own_places - places})),
+        other_kernels=tuple(sorted({name for name, _ in own_programs.keys() - programs.keys()})),
         kernels=kernels,
         distinct=own.distinct,
         single=frozenset(
             (kernel, axis)
-            for kernel, sizes in most_programs(kernels, control).items()
-            for axis, (size, own_size) in enumerate(
-                zip(sizes, most_programs(kernels, own).get(kernel, ()), strict=False)
-            )
-            if size == 1 < own_size
+            for kernel in programs.keys() & own_programs.keys()
+            for axis, (here, there) in enumerate(zip(programs[kernel], own_programs[kernel], strict=True))
+            if here == 1 < there
         ),
     )
 

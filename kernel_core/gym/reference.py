@@ -6,7 +6,7 @@ import contextlib
 import copy
 import math
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,7 @@ import torch
 from kernel_core.errors import NotAProblem
 from kernel_core.gym.draws import WITHOUT_ZEROS, Draw
 from kernel_core.gym.inputs import HALF_PRECISION, redraw
-from kernel_core.gym.operators import tensors_in
+from kernel_core.gym.operators import map_tensors, tensors_in
 from kernel_core.gym.precision import allowed_table, spread_of_roundings, tf32_products
 from kernel_core.gym.problem_module import ProblemModule, own_seeds
 from kernel_core.gym.seeds import CONSTRUCTION_SEED
@@ -119,11 +119,7 @@ class Reference:
             return trial
         values = [one.value for one in trial.expected]
         with own_seeds(self.device):
-            module = self._double()
-
-            def forward(rounded: list[Any]) -> list[Any]:
-                return self._exact_leaves(copy.deepcopy(module), rounded, trial.seed, values)
-
+            forward = self._exactly_forward(self._double(), trial.seed, values)
             spreads = spread_of_roundings(forward, inputs, values, trial.seed)
         expected = zip(trial.expected, spreads, strict=True)
         return replace(trial, expected=tuple(replace(one, spread=spread) for one, spread in expected))
@@ -223,7 +219,7 @@ class Reference:
         if module is None:
             return plain
         try:
-            wide = [_to_double(value) for value in inputs]  # copies, so that nobody changes the inputs
+            wide = [map_tensors(value, _to_double) for value in inputs]  # copies: nobody changes the inputs
             _, exact = flatten(self._forward(module, wide, seed))
         except torch.cuda.OutOfMemoryError:
             raise
@@ -233,16 +229,17 @@ class Reference:
             return plain
         return exact if len(exact) == len(plain) else plain
 
+    def _exactly_forward(self, module: Any, seed: int, plain: list[Any]) -> Callable[[list[Any]], list[Any]]:
+        """What `_exact_leaves` gives for inputs, each time by a module in the same state."""
+        return lambda inputs: self._exact_leaves(copy.deepcopy(module), inputs, seed, plain)
+
     def _with_undecided(
         self, expected: tuple[Expected, ...], module: Any, inputs: list[Any], seed: int, plain: list[Any]
     ) -> tuple[Expected, ...]:
         """What is expected, with the integers that nothing decides."""
         if not any(map(is_integer, plain)):
             return expected
-
-        def forward(nudged: list[Any]) -> list[Any]:
-            return self._exact_leaves(copy.deepcopy(module), nudged, seed, plain)
-
+        forward = self._exactly_forward(module, seed, plain)
         found = find_undecided(forward, inputs, plain, [one.value for one in expected], seed)
         return tuple(
             replace(one, undecided=mask) if is_integer(leaf) else one
@@ -351,12 +348,8 @@ def reference_key(problem: Problem, sizes: Mapping[str, Constant]) -> str:
     return f"{problem.sha256}:{problem.precision}:{digest_of(dict(sizes))}"
 
 
-def _to_double(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.to(torch.float64 if value.is_floating_point() else value.dtype, copy=True)
-    if isinstance(value, list | tuple):
-        return type(value)(_to_double(item) for item in value)
-    return value
+def _to_double(value: torch.Tensor) -> torch.Tensor:
+    return value.to(torch.float64 if value.is_floating_point() else value.dtype, copy=True)
 
 
 def _is_finite(leaf: Any) -> bool:

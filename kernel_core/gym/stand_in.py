@@ -78,7 +78,7 @@ class StandIn(TorchFunctionMode):
         if not made:
             return
         tensors = tensors_in(given)
-        devices = [value for value in given if isinstance(value, torch.device) or _is_word(value, "cpu")]
+        devices = [value for value in given if isinstance(value, torch.device) or _is_host(value)]
         if not tensors and not devices and is_theirs:
             devices = [torch.get_default_device()]
         in_host = [self._host.holds(tensor) for tensor in tensors]
@@ -170,6 +170,6 @@ def _always(answer: Any) -> Any:
     return lambda *_, **__: answer
 
 
-def _is_word(value: Any, word: str) -> bool:
-    """Without asking a tensor, whose comparisons may be patched."""
-    return isinstance(value, str) and value == word
+def _is_host(value: Any) -> bool:
+    """Whether it names the host, without asking a tensor, whose comparisons may be patched."""
+    return isinstance(value, str) and value == "cpu"

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from kernel_core.gym.draws import Draw
-from kernel_core.gym.operators import tensors_in
+from kernel_core.gym.operators import map_tensors, tensors_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,22 @@ class Expected:
     """What is allowed at each value however large it is: see `Reference.blurred`."""
     undecided: torch.Tensor | None = None
     """Of integers: those that may be any. See `undecided.py`."""
+
+    def at(self, places: torch.Tensor | slice) -> Expected:
+        """What is expected at some places of the flat output, as an output of its own."""
+
+        def part(one: Any) -> Any:
+            return one.reshape(-1)[places] if isinstance(one, torch.Tensor) else one
+
+        value = part(self.value)
+        return replace(
+            self,
+            shape=tuple(value.shape),
+            value=value,
+            loose=part(self.loose),
+            spread=part(self.spread),
+            undecided=part(self.undecided),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,18 +85,10 @@ def outline(trial: Trial) -> Trial:
         tuple(replace(one, value=one.value.to("meta"), undecided=None) for one in part)
         for part in (trial.expected, trial.left)
     )
-    inputs = [_outlined(value) for value in trial.inputs]
+    inputs = [map_tensors(value, lambda tensor: tensor.to("meta")) for value in trial.inputs]
     return replace(trial, inputs=inputs, expected=expected, left=left)
 
 
 def tensor_bytes(values: Sequence[Any]) -> int:
     """Of the tensors among them."""
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors_in(list(values)))
-
-
-def _outlined(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.to("meta")
-    if isinstance(value, list | tuple):
-        return type(value)(_outlined(item) for item in value)
-    return value

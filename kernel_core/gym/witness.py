@@ -15,7 +15,7 @@ import torch
 from kernel_core.gym.bench import Bench
 from kernel_core.gym.case import Case
 from kernel_core.gym.claims import Echoed, Failure, Muted, Played, Replayed, ReplayedOnDevice
-from kernel_core.gym.compare import Spots, unlike, value_fault
+from kernel_core.gym.compare import Spots, all_pass
 from kernel_core.gym.delivery import Delivery, changed_inputs, deliver, gave, refill, settle_device
 from kernel_core.gym.echo import ECHOES, library_works
 from kernel_core.gym.recorded import Recorded
@@ -232,7 +232,7 @@ class Witness:
     def _gives(self, trial: Trial, *, exactly: bool = False) -> bool:
         with self._bench.draw():
             known = self._unseen.exactly(trial) if exactly else self._reference.with_values(trial)
-            if value_fault(self._outputs(), known.expected, unlike) is not None:
+            if not all(all_pass(*one) for one in zip(self._outputs(), known.expected, strict=True)):
                 return False
             self._spots = [Spots.of(one) for one in known.expected]
             return True
