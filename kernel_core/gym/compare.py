@@ -14,20 +14,18 @@ from typing import Any
 
 import torch
 
-from kernel_core.gym.precision import allowed_error, sample
+from kernel_core.gym.precision import allowed_error, most_by_size, typical_size
 from kernel_core.gym.trial import Expected
 
 RELATIVE_TOLERANCE = {"float64": 1e-4, "float32": 1e-4, "float16": 1e-2, "bfloat16": 1e-2}
 """As in KernelBench, by the type of the output."""
-_ALLOWANCE_CAP = 1e-2
-"""The allowance for honest errors never exceeds this share of the value, or of a typical one."""
 _SMALLEST_TOLERANCE = 1e-6
 _CHUNK, _EXACT_CHUNK = 1 << 26, 1 << 24
 """Elements compared at a time, plainly and in float64, so that huge outputs need little memory beside
 themselves."""
 _DESCRIBED_CHUNKS = 4
 _SPOTS = 4096
-_FAR, _FAR_SHARE = 0.25, 1 / 8
+_FAR, _FAR_SHARE = 0.25, 1 / 2
 """Off by so much of the value, or of a typical one, at more than this share of the spots."""
 Compare = Callable[[torch.Tensor, Expected], str | None]
 """Why an output is not as expected, or None."""
@@ -115,7 +113,7 @@ class Spots:
     """Positions in the flat output."""
     wanted: Expected
     scale: float
-    """Of all that is expected: see `_typical_size`."""
+    """Of all that is expected: see `precision.typical_size`."""
 
     @classmethod
     def of(cls, wanted: Expected) -> Spots:
@@ -128,7 +126,7 @@ class Spots:
             if true.numel() > _SPOTS
             else torch.arange(true.numel(), device=true.device)
         )
-        return cls(places, wanted.at(places), _typical_size(true))
+        return cls(places, wanted.at(places), typical_size(true))
 
     def all_pass(self, got: torch.Tensor) -> bool:
         """Whether the whole may pass."""
@@ -163,7 +161,7 @@ class _Comparison:
         self._chunk = _CHUNK
         if not self._is_exact:
             self._relative = RELATIVE_TOLERANCE[wanted.dtype]
-            self._scale = _typical_size(self._true) if scale is None else scale
+            self._scale = typical_size(self._true) if scale is None else scale
             self._floor = max(self._relative * min(1.0, self._scale), _SMALLEST_TOLERANCE)
             self._chunk = _EXACT_CHUNK
         is_well = not self._is_exact and _is_plainly_close(self._got, self._true, self._relative, self._floor)
@@ -179,7 +177,7 @@ class _Comparison:
             if wanted.undecided is not None:
                 bad &= ~wanted.undecided
             return bad, bad.double()
-        largest = _ALLOWANCE_CAP * theirs.abs().double().clamp(min=self._scale)
+        largest = most_by_size(theirs, self._scale)
         honest = torch.minimum(allowed_error(wanted.allowance, theirs), largest)
         if wanted.loose is not False:
             honest = torch.where(torch.as_tensor(wanted.loose, device=largest.device), largest, honest)
@@ -187,13 +185,6 @@ class _Comparison:
             honest = torch.maximum(honest, wanted.spread)
         bad, excess = _exceeds(mine, theirs, self._relative, self._floor + honest)
         return bad, torch.where(torch.isnan(excess), torch.inf, excess)
-
-
-def _typical_size(true: torch.Tensor) -> float:
-    """Root mean square of the finite values."""
-    values = sample(true).double()
-    finite = torch.isfinite(values)
-    return float(torch.where(finite, values, 0.0).square().mean().sqrt()) if values.numel() else 0.0
 
 
 def _is_plainly_close(got: torch.Tensor, true: torch.Tensor, relative: float, floor: float) -> bool:

@@ -174,6 +174,8 @@ class Timed:
         if not self._is_measured:
             yield
             return
+        if torch.cuda.current_stream().query():
+            keep_busy(_HEAD_START_S)  # the host has just waited: numbers came from its memory, or went there
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         start.record()
         yield

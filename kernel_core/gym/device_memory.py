@@ -112,6 +112,12 @@ class DeviceArena:
         call_driver("cuMemRelease", ctypes.c_uint64(self._handle))
         os.close(self.descriptor)
 
+    def move(self) -> None:
+        """Map the memory, which nothing uses, somewhere else; nothing else will ever lie where it was."""
+        torch.cuda.synchronize()
+        call_driver("cuMemUnmap", ctypes.c_uint64(self._address), ctypes.c_size_t(self._size))
+        self._address = _map(self._handle, self._size)
+
     def _raw(self, slot: Slot) -> torch.Tensor:
         return torch.as_tensor(_Bytes(self._address + slot.offset, slot.num_bytes), device="cuda")
 

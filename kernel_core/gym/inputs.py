@@ -14,7 +14,6 @@ from typing import Any
 import torch
 
 from kernel_core.gym.draws import Draw
-from kernel_core.gym.operators import map_tensors
 
 _WIDE_EXPONENTS, _POSITIVE_EXPONENTS = 8.0, 4.0
 _EDGE_SHARE = 0.1
@@ -22,7 +21,6 @@ _SCALES = (1.0, 2.0**-6, 8.0, 0.25)
 _LARGE, _LARGE_SHARE = 100.0, 1 / 128
 _AWAY_FROM_ZERO, _FAR = 0.5, 512.0
 _LARGEST_TIE = 1.5
-_FLOAT32_STEP = torch.finfo(torch.float32).eps
 HALF_PRECISION = (torch.float16, torch.bfloat16)
 _NEAR_ONE = 0.98
 """Not one in any precision."""
@@ -45,37 +43,6 @@ def _redraw(values: list[Any], draw: Draw) -> Any:
     if isinstance(value, list | tuple):
         return type(value)(redraw(list(value), draw))
     return value
-
-
-def nudged(values: list[Any], generator: torch.Generator) -> list[Any]:
-    """Copies in float64 whose floating-point numbers differ by what float32 cannot tell, beside numbers of a
-    typical size."""
-
-    def change(value: torch.Tensor) -> torch.Tensor:
-        if not value.is_floating_point():
-            return value
-        wide = value.double()
-        typical = wide.abs().mean().nan_to_num(1.0, 1.0)
-        return wide + _signed(wide, generator) * torch.maximum(wide.abs(), typical) * _FLOAT32_STEP
-
-    return [map_tensors(value, change) for value in values]
-
-
-def rounded_again(values: list[Any], generator: torch.Generator) -> list[Any]:
-    """Copies in float64 of which those of half precision differ by what one rounding to it may do."""
-
-    def change(value: torch.Tensor) -> torch.Tensor:
-        if not value.is_floating_point():
-            return value
-        wide = value.double()
-        step = torch.finfo(value.dtype).eps / 2 if value.dtype in HALF_PRECISION else 0.0
-        return wide + _signed(wide, generator) * wide.abs() * step
-
-    return [map_tensors(value, change) for value in values]
-
-
-def _signed(like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    return 2 * torch.rand(like.shape, generator=generator, device=like.device, dtype=like.dtype) - 1
 
 
 def _normal(shape: torch.Size) -> torch.Tensor:

@@ -8,12 +8,13 @@ pass; half precision, whose products err four times as much, stays out.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 
-from kernel_core.gym.inputs import rounded_again
+from kernel_core.gym.dispatch import LightDispatchMode
+from kernel_core.gym.operators import formula_of, map_tensors
 
 _SAMPLE = 1 << 24
 _BINS = 258
@@ -21,7 +22,9 @@ _WINDOW = 5
 _ENOUGH_VALUES, _ENOUGH_SHARE = 64, 1 / 16
 _HONEST_ERRORS_ALLOWED = 4.0
 _TF32_ERRORS_ALLOWED = 2.0
-_ROUNDINGS = 4
+_TF32_BITS = -(1 << 13)
+_ALLOWANCE_CAP = 1e-2
+"""The allowance for honest errors never exceeds this share of the value, or of a typical one."""
 
 
 def sample(flat: torch.Tensor) -> torch.Tensor:
@@ -65,22 +68,16 @@ def allowed_table(plain: torch.Tensor, tf32: torch.Tensor | None, exact: torch.T
     return torch.maximum(allowed, _TF32_ERRORS_ALLOWED * error_by_size(tf32, exact))
 
 
-def spread_of_roundings(
-    forward: Callable[[list[Any]], list[Any]], inputs: list[Any], exact: Sequence[torch.Tensor], seed: int
-) -> list[torch.Tensor]:
-    """For each output, and for each of its values, what may be allowed because kernels round half-precision
-    inputs again on their way, as those of attention do that scale queries first.
+def most_by_size(true: torch.Tensor, typical: float) -> torch.Tensor:
+    """The most that a table allows for each value of outputs of a typical size."""
+    return _ALLOWANCE_CAP * true.double().abs().clamp(min=typical)
 
-    `forward` gives the outputs for inputs in float64, `exact` are those for `inputs`."""
-    generator = torch.Generator(exact[0].device).manual_seed(seed)
-    spreads = [torch.zeros_like(one, dtype=torch.float64) for one in exact]
-    for _ in range(_ROUNDINGS):
-        for spread, leaf, known in zip(
-            spreads, forward(rounded_again(inputs, generator)), exact, strict=True
-        ):
-            error = (leaf.double() - known.double()).abs().nan_to_num(0.0, 0.0, 0.0)
-            torch.maximum(spread, _HONEST_ERRORS_ALLOWED * error, out=spread)
-    return spreads
+
+def typical_size(true: torch.Tensor) -> float:
+    """Root mean square of the finite values."""
+    values = sample(true.reshape(-1)).double()
+    finite = torch.isfinite(values)
+    return float(torch.where(finite, values, 0.0).square().mean().sqrt()) if values.numel() else 0.0
 
 
 def allowed_error(table: torch.Tensor | float, values: torch.Tensor) -> torch.Tensor:
@@ -103,3 +100,20 @@ def tf32_products(allowed: bool) -> Iterator[None]:
         yield
     finally:
         torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
+
+
+class TruncatedProducts(LightDispatchMode):
+    """While active, what goes into a product in float32 loses what TF32 has no bits for. It is cut off, as
+    tensor cores do with what no kernel has rounded before; and whatever size a product has, where a library
+    uses TF32 only for some."""
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if formula_of(function) is not None:
+            args = map_tensors(tuple(args), _truncated)
+        return function(*args, **(kwargs or {}))
+
+
+def _truncated(value: torch.Tensor) -> torch.Tensor:
+    if value.dtype != torch.float32:
+        return value
+    return (value.view(torch.int32) & _TF32_BITS).view(torch.float32)

@@ -6,7 +6,7 @@ import contextlib
 import copy
 import math
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,11 +15,18 @@ import torch
 
 from kernel_core.errors import NotAProblem
 from kernel_core.gym.draws import WITHOUT_ZEROS, Draw
-from kernel_core.gym.inputs import HALF_PRECISION, redraw
+from kernel_core.gym.inputs import redraw
 from kernel_core.gym.operators import map_tensors, tensors_in
-from kernel_core.gym.precision import allowed_table, spread_of_roundings, tf32_products
+from kernel_core.gym.precision import (
+    TruncatedProducts,
+    allowed_table,
+    most_by_size,
+    tf32_products,
+    typical_size,
+)
 from kernel_core.gym.problem_module import ProblemModule, own_seeds
 from kernel_core.gym.seeds import CONSTRUCTION_SEED
+from kernel_core.gym.strays import Forward, spread_of_strays
 from kernel_core.gym.structure import flatten, same_bytes
 from kernel_core.gym.trial import Expected, Trial, tensor_bytes
 from kernel_core.gym.undecided import find_undecided, is_integer
@@ -112,15 +119,21 @@ class Reference:
         )
 
     def blurred(self, trial: Trial) -> Trial:
-        """The trial, with what is allowed for another rounding of inputs in half precision."""
-        inputs = self.inputs_of(trial)
-        halves = [one for one in tensors_in(inputs) if one.dtype in HALF_PRECISION]
-        if not halves or tensor_bytes(halves) > _LARGE_BYTES // 4 or not self._can_widen:
+        """The trial, with what is allowed at each value because its last bits decide it: see `strays.py`. On
+        a GPU they are those of TF32 products, where that comes to more than is allowed by size; below,
+        products of half precision would pass for them."""
+        inputs, values = self.inputs_of(trial), [one.value for one in trial.expected]
+        if tensor_bytes([*inputs, *values]) > _LARGE_BYTES // 4 or not self._can_widen:
             return trial
-        values = [one.value for one in trial.expected]
         with own_seeds(self.device):
             forward = self._exactly_forward(self._double(), trial.seed, values)
-            spreads = spread_of_roundings(forward, inputs, values, trial.seed)
+            tf32 = self._has_products and any(one.dtype == "float32" for one in trial.expected)
+            spreads = spread_of_strays(forward, inputs, trial.seed, tf32=tf32)
+        if tf32:
+            spreads = [
+                torch.where(one > most_by_size(value, typical_size(value)), one, 0.0)
+                for one, value in zip(spreads, values, strict=True)
+            ]
         expected = zip(trial.expected, spreads, strict=True)
         return replace(trial, expected=tuple(replace(one, spread=spread) for one, spread in expected))
 
@@ -229,7 +242,7 @@ class Reference:
             return plain
         return exact if len(exact) == len(plain) else plain
 
-    def _exactly_forward(self, module: Any, seed: int, plain: list[Any]) -> Callable[[list[Any]], list[Any]]:
+    def _exactly_forward(self, module: Any, seed: int, plain: list[Any]) -> Forward:
         """What `_exact_leaves` gives for inputs, each time by a module in the same state."""
         return lambda inputs: self._exact_leaves(copy.deepcopy(module), inputs, seed, plain)
 
@@ -250,8 +263,10 @@ class Reference:
         """What the reference gives with TF32 products; None where that is what it gives anyway."""
         if not self._has_products or not any(_is_single(leaf) for leaf in plain):
             return None
-        with tf32_products(True):
+        work_bytes = self.work_bytes
+        with tf32_products(True), TruncatedProducts():
             _, leaves = flatten(self._forward(self.module, copy.deepcopy(inputs), seed))
+        self.work_bytes = work_bytes  # others need no copies of what goes into products
         self._has_products = any(
             not torch.equal(one, other) for one, other in zip(plain, leaves, strict=True) if _is_single(one)
         )

@@ -187,11 +187,13 @@ class _Rounds:
         fault = self._bed.compare(place, self._reference.expected_of(trial))
         if fault is None:
             return None
-        return self._bed.compare(place, self._reference.trial(trial.seed, trial.draw).expected)
+        exact = self._reference.blurred(self._reference.trial(trial.seed, trial.draw))
+        return self._bed.compare(place, exact.expected)
 
     def _prepare(self, count: int, hidden: dict[int, Trial]) -> Answer | Died:
         """Have the memory mapped afresh, and lay out contents that nobody knows yet."""
-        mapped = self._talk.ask(self._bed.mapping(), (Mapped,), descriptors=(self._bed.arena.descriptor,))
+        header, descriptors = self._bed.mapping()
+        mapped = self._talk.ask(header, (Mapped,), descriptors=descriptors)
         for place in range(count if isinstance(mapped, Answer) else 0):
             with own_seeds("cuda"):
                 self._bed.lay(place, self._contents(hidden.get(place)))
@@ -221,6 +223,7 @@ class _Bed:
         self._outputs = [row[middle:] for row in rows]
         self._described: list[list[Any]] = [[] for _ in rows]
         self.arena = arena
+        self._is_handed_over = False
 
     def lay(self, place: int, inputs: Sequence[Any]) -> None:
         """Put one call's inputs in their place, and poison where its outputs will be."""
@@ -230,9 +233,12 @@ class _Bed:
             self.arena.tensor(slot).copy_(tensor)
         self.arena.poison(self._outputs[place])
 
-    def mapping(self) -> dict[str, Any]:
-        """Tells the candidate's process to map the arena, at an address of its own for each round."""
-        return {"bed": True, "arena_bytes": self.arena.num_bytes}
+    def mapping(self) -> tuple[dict[str, Any], tuple[int, ...]]:
+        """Tells the candidate's process to map the arena, at an address of its own for each round; who has it
+        from the round before moves it."""
+        descriptors = () if self._is_handed_over else (self.arena.descriptor,)
+        self._is_handed_over = True
+        return {"bed": True, "arena_bytes": self.arena.num_bytes}, descriptors
 
     def calls(self, count: int) -> dict[str, Any]:
         """What the candidate's process is told of the first `count` places."""

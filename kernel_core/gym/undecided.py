@@ -1,24 +1,26 @@
 """Integers among a reference's outputs that nothing decides, so that a candidate may give any.
 
 Which of equal values comes first in a sort, and to which side of a half a quotient rounds, is nobody's
-to say. Such integers are others in float64, or become others when inputs change by less than float32 tells.
-Of the largest and smallest of equal values torch promises the first.
+to say. Such integers are others in float64, or become others when results stray by less than float32 tells;
+a half that is exact rounds as torch says. Of the largest and smallest of equal values torch promises the
+first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from kernel_core.gym.dispatch import LightDispatchMode
-from kernel_core.gym.inputs import nudged
 from kernel_core.gym.operators import tensors_in
+from kernel_core.gym.strays import Forward, Straying
 
 _FIRST_OF_EQUALS = {f"aten::{name}" for name in ("argmax", "argmin", "max", "min", "cummax", "cummin")}
-_NUDGES = 8
-"""One alone leaves half of all pairs as they were."""
+_PAIRS = 12
+"""Of passes that stray to opposite sides, and so turn every pair of equals; which of an odd number of equals
+is in the middle is left to chance."""
 
 
 def is_integer(leaf: Any) -> bool:
@@ -29,7 +31,7 @@ def is_integer(leaf: Any) -> bool:
 
 
 def find_undecided(
-    forward: Callable[[list[Any]], list[Any]],
+    forward: Forward,
     inputs: list[Any],
     plain: Sequence[torch.Tensor],
     exact: Sequence[torch.Tensor],
@@ -37,19 +39,22 @@ def find_undecided(
 ) -> list[torch.Tensor]:
     """For each output, where nothing decides it; of those of floating-point numbers it means nothing.
 
-    `forward` gives the outputs for inputs in float64; `plain` and `exact` are those of the reference's own
-    arithmetic and of float64 for `inputs`.
+    `plain` and `exact` are the outputs of the reference's own arithmetic and of float64 for `inputs`.
     """
-    generator = torch.Generator(plain[0].device).manual_seed(seed)
     found = [one != other for one, other in zip(plain, exact, strict=True)]
-    for _ in range(_NUDGES):
-        with _Choices() as choices:
-            leaves = forward(nudged(inputs, generator))
-        if not choices.are_free:
-            break
-        for mask, leaf, known in zip(found, leaves, exact, strict=True):
-            if leaf.shape == known.shape:
-                mask |= leaf != known
+    with _Choices() as choices:
+        known = forward(inputs)
+    if not choices.are_free:
+        return found
+    generator = torch.Generator(plain[0].device)
+    for number in range(_PAIRS):
+        for sign in (1.0, -1.0):
+            generator.manual_seed(seed + number)
+            with Straying(generator, sign=sign):
+                leaves = forward(inputs)
+            for mask, leaf, other in zip(found, leaves, known, strict=True):
+                if leaf.shape == mask.shape == other.shape:
+                    mask |= leaf != other
     return found
 
 

@@ -25,7 +25,7 @@ HEAD = "import torch\nimport torch.nn as nn\nimport triton\nimport triton.langua
 
 def header_of(file: Path) -> dict[str, str]:
     """What a candidate's file says of itself in its first lines: `# problem:`, `# expect:` and others."""
-    return dict(re.findall(r"^# (problem|expect|cuda|deadline): (.*)$", file.read_text(), re.MULTILINE))
+    return dict(re.findall(r"^# (problem|expect|cuda|deadline|sizes): (.*)$", file.read_text(), re.MULTILINE))
 
 
 def judged_with_neighbours(

@@ -35,12 +35,15 @@ def cuda_gym() -> Iterator[PooledGym]:
 
 @pytest.fixture(scope="module")
 def evaluation_of(cuda_gym: PooledGym, problems: dict[str, Problem]) -> Callable[[Path], Evaluation]:
-    """The evaluation of an exploit or control, at the small sizes that its expectation is written for."""
+    """The evaluation of an exploit or control, at the small sizes that its expectation is written for, or
+    where it is wrong at full size only, at that."""
 
     def request(file: Path) -> JudgeRequest:
-        problem = problems[header_of(file)["problem"]]
+        header = header_of(file)
+        problem = problems[header["problem"]]
         candidate = Candidate.from_source(file.read_text())
-        return JudgeRequest(problem=problem, candidate=candidate, sizes=problem.cpu_constants)
+        sizes = None if header.get("sizes") == "full" else problem.cpu_constants
+        return JudgeRequest(problem=problem, candidate=candidate, sizes=sizes)
 
     return judged_with_neighbours(cuda_gym, _EXPLOITS, _SIDE_BY_SIDE, request)
 

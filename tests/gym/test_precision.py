@@ -10,7 +10,7 @@ import torch
 from kernel_core.gym.compare import compare_values
 from kernel_core.gym.draws import Draw
 from kernel_core.gym.inputs import redraw
-from kernel_core.gym.precision import allowed_error, allowed_table, error_by_size
+from kernel_core.gym.precision import TruncatedProducts, allowed_error, allowed_table, error_by_size
 from kernel_core.gym.reference import Reference
 from kernel_core.gym.trial import Expected, outline
 from kernel_core.problems.source import parse_problem
@@ -23,6 +23,12 @@ def _rounded(values: torch.Tensor, bits: int) -> torch.Tensor:
     """Values with a mantissa of so many bits, rounded to nearest."""
     mantissa, exponent = torch.frexp(values.double())
     return torch.ldexp((mantissa * 2 ** (bits + 1)).round() / 2 ** (bits + 1), exponent)
+
+
+def _cut_off(values: torch.Tensor, bits: int) -> torch.Tensor:
+    """Values with a mantissa of so many bits, rounded towards zero."""
+    mantissa, exponent = torch.frexp(values)
+    return torch.ldexp((mantissa * 2 ** (bits + 1)).trunc() / 2 ** (bits + 1), exponent)
 
 
 def _product(precision: str) -> torch.Tensor:
@@ -149,3 +155,13 @@ def test_what_is_expected_stays_when_the_reference_writes_to_what_it_gave() -> N
     second = reference.trial_like(first, 2)
     assert torch.equal(first.expected[0].value, known)
     assert not torch.equal(second.expected[0].value, known)
+
+
+def test_products_of_any_size_lose_what_tf32_has_no_bits_for() -> None:
+    left, right = torch.rand(3, 5), torch.rand(5, 2)
+    cut_left, cut_right = _cut_off(left, 10), _cut_off(right, 10)
+    with TruncatedProducts():
+        product, total = left @ right, left + 1
+    assert torch.equal(product, cut_left @ cut_right)
+    assert not torch.equal(product, left @ right)
+    assert torch.equal(total, left + 1)

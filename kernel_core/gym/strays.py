@@ -1,0 +1,122 @@
+"""How far other honest arithmetic may stray from float64's answer, place by place: tried out at random.
+
+Monte Carlo arithmetic (D. S. Parker, 1997): in a pass in float64 every result that float32 cannot hold strays
+by what approximate division and exponentials on a GPU may do. What is exact stays exact, so that what decides
+there (to which side a half rounds, whether something is above zero) decides as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from kernel_core.gym.dispatch import LightDispatchMode
+from kernel_core.gym.inputs import HALF_PRECISION
+from kernel_core.gym.operators import formula_of, map_tensors, tensors_in
+
+_STRAY = 2.0**-22
+"""Relative: two units in the last place of float32."""
+_TF32_STRAY = 2.0**-10
+"""Of what goes into a product: what is cut off loses as much."""
+_PASSES, _STRAYS_ALLOWED = 8, 8.0
+"""Of thousands of values that chance decides, some stray farther than the farthest of a few."""
+_SORTS = frozenset(f"aten::{name}" for name in ("topk", "sort", "kthvalue", "median", "nanmedian", "mode"))
+
+Forward = Callable[[list[Any]], list[Any]]
+"""The outputs for inputs in float64, each time by a module in the same state."""
+
+
+def spread_of_strays(forward: Forward, inputs: list[Any], seed: int, *, tf32: bool) -> list[torch.Tensor]:
+    """For each output, and each of its values, what may be allowed because its last bits are in nobody's
+    hands: several times the largest of a few strays, here or in a typical place of the same row.
+
+    Inputs of half precision are rounded again on their way, as kernels of attention do that scale queries
+    first; those of products too, to `tf32`.
+    """
+    true = forward(inputs)
+    generator = torch.Generator(true[0].device).manual_seed(seed)
+    spreads = [torch.zeros_like(one, dtype=torch.float64) for one in true]
+    for _ in range(_PASSES):
+        again = rounded_again(inputs, generator)
+        with Straying(generator, tf32=tf32):
+            leaves = forward(again)
+        for spread, leaf, known in zip(spreads, leaves, true, strict=True):
+            if known.is_floating_point():
+                error = (leaf.double() - known.double()).abs().nan_to_num(0.0, 0.0, 0.0)
+                torch.maximum(spread, error, out=spread)
+    return [_STRAYS_ALLOWED * torch.maximum(one, _typical_of_row(one)) for one in spreads]
+
+
+def _typical_of_row(values: torch.Tensor) -> torch.Tensor:
+    return values.square().mean(-1, keepdim=True).sqrt() if values.dim() else values
+
+
+def rounded_again(values: list[Any], generator: torch.Generator) -> list[Any]:
+    """Copies in float64 of which those of half precision differ by what one rounding to it may do."""
+
+    def change(value: torch.Tensor) -> torch.Tensor:
+        if not value.is_floating_point():
+            return value
+        wide = value.double()
+        if value.dtype in HALF_PRECISION:
+            wide += _signed(wide, generator) * wide.abs() * (torch.finfo(value.dtype).eps / 2)
+        return wide
+
+    return [map_tensors(value, change) for value in values]
+
+
+class Straying(LightDispatchMode):
+    """While active, results in float64 stray; with `sign` -1, and the same generator, to the other side.
+
+    Of equal values that are sorted, each stands before the other in one of the two.
+    """
+
+    def __init__(self, generator: torch.Generator, *, sign: float = 1.0, tf32: bool = False) -> None:
+        super().__init__()
+        self._generator = generator
+        self._sign = sign
+        self._tf32 = tf32
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if sorts_as_it_likes(function, args, kwargs):
+            args = map_tensors(tuple(args), self._beside)
+        elif self._tf32 and formula_of(function) is not None:
+            args = map_tensors(tuple(args), self._shortened)
+        result = function(*args, **kwargs)
+        written = [value.alias_info for value in function._schema.returns]
+        if all(one is None or one.is_write for one in written):
+            for tensor in tensors_in(result):
+                self._stray(tensor)
+        return result
+
+    def _stray(self, made: torch.Tensor) -> None:
+        if made.dtype == torch.float64 and 0 not in made.stride():
+            inexact = made != made.float()
+            made.add_(torch.where(inexact, made * self._noise(made), 0.0), alpha=_STRAY)
+
+    def _beside(self, value: torch.Tensor) -> torch.Tensor:
+        if value.dtype != torch.float64:
+            return value
+        typical = value.abs().mean().nan_to_num(1.0, 1.0)
+        return value + self._noise(value) * torch.maximum(value.abs(), typical) * _STRAY
+
+    def _shortened(self, value: torch.Tensor) -> torch.Tensor:
+        if value.dtype != torch.float64:
+            return value
+        return value + self._noise(value) * value * _TF32_STRAY
+
+    def _noise(self, like: torch.Tensor) -> torch.Tensor:
+        return self._sign * _signed(like, self._generator)
+
+
+def sorts_as_it_likes(function: Any, args: Any, kwargs: dict[str, Any]) -> bool:
+    """Whether an operator puts equal numbers in any order."""
+    is_stable = kwargs.get("stable") or (function._schema.overload_name == "stable" and True in args[1:2])
+    return function._schema.name in _SORTS and not is_stable
+
+
+def _signed(like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    return 2 * torch.rand(like.shape, generator=generator, device=like.device, dtype=like.dtype) - 1
