@@ -107,13 +107,17 @@ class TruncatedProducts(LightDispatchMode):
     tensor cores do with what no kernel has rounded before; and whatever size a product has, where a library
     uses TF32 only for some."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.are_there = False
+
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if formula_of(function) is not None:
-            args = map_tensors(tuple(args), _truncated)
+            args = map_tensors(tuple(args), self._truncated)
         return function(*args, **(kwargs or {}))
 
-
-def _truncated(value: torch.Tensor) -> torch.Tensor:
-    if value.dtype != torch.float32:
-        return value
-    return (value.view(torch.int32) & _TF32_BITS).view(torch.float32)
+    def _truncated(self, value: torch.Tensor) -> torch.Tensor:
+        if value.dtype != torch.float32:
+            return value
+        self.are_there = True
+        return (value.view(torch.int32) & _TF32_BITS).view(torch.float32)

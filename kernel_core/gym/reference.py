@@ -29,7 +29,7 @@ from kernel_core.gym.seeds import CONSTRUCTION_SEED
 from kernel_core.gym.strays import Forward, spread_of_strays
 from kernel_core.gym.structure import flatten, same_bytes
 from kernel_core.gym.trial import Expected, Trial, tensor_bytes
-from kernel_core.gym.undecided import find_undecided, is_integer
+from kernel_core.gym.undecided import find_undecided, is_discrete
 from kernel_core.gym.weights import VariedConstants
 from kernel_core.problems.source import resize
 from kernel_core.records import Constant, Problem
@@ -249,28 +249,29 @@ class Reference:
     def _with_undecided(
         self, expected: tuple[Expected, ...], module: Any, inputs: list[Any], seed: int, plain: list[Any]
     ) -> tuple[Expected, ...]:
-        """What is expected, with the integers that nothing decides."""
-        if not any(map(is_integer, plain)):
+        """What is expected, with the integers and booleans that nothing decides."""
+        if not any(map(is_discrete, plain)):
             return expected
-        forward = self._exactly_forward(module, seed, plain)
-        found = find_undecided(forward, inputs, plain, [one.value for one in expected], seed)
+        forward, values = self._exactly_forward(module, seed, plain), [one.value for one in expected]
+        found = find_undecided(forward, inputs, plain, values, seed, tf32=self._has_products)
         return tuple(
-            replace(one, undecided=mask) if is_integer(leaf) else one
+            replace(one, undecided=mask) if is_discrete(leaf) else one
             for one, mask, leaf in zip(expected, found, plain, strict=True)
         )
 
     def _tf32_leaves(self, inputs: list[Any], seed: int, plain: list[Any]) -> list[Any] | None:
-        """What the reference gives with TF32 products; None where that is what it gives anyway."""
-        if not self._has_products or not any(_is_single(leaf) for leaf in plain):
+        """What the reference gives with TF32 products; None where it has no products."""
+        if not self._has_products:
             return None
         work_bytes = self.work_bytes
-        with tf32_products(True), TruncatedProducts():
+        with tf32_products(True), TruncatedProducts() as products:
             _, leaves = flatten(self._forward(self.module, copy.deepcopy(inputs), seed))
         self.work_bytes = work_bytes  # others need no copies of what goes into products
-        self._has_products = any(
+        # A library's own recurrent cells are no products by name.
+        self._has_products = products.are_there or any(
             not torch.equal(one, other) for one, other in zip(plain, leaves, strict=True) if _is_single(one)
         )
-        return leaves
+        return leaves if self._has_products else None
 
     def _allow_as_a_part_needs(
         self, wide: Any, inputs: list[Any], seed: int, expected: tuple[Expected, ...]

@@ -1,9 +1,9 @@
-"""Integers among a reference's outputs that nothing decides, so that a candidate may give any.
+"""Integers and booleans among a reference's outputs that nothing decides, so that a candidate may give any.
 
-Which of equal values comes first in a sort, and to which side of a half a quotient rounds, is nobody's
-to say. Such integers are others in float64, or become others when results stray by less than float32 tells;
-a half that is exact rounds as torch says. Of the largest and smallest of equal values torch promises the
-first.
+Which of equal values comes first in a sort, to which side of a half a quotient rounds, and whether a sum that
+cancels is above zero, is nobody's to say. Such values are others in float64, or become others when results
+stray by less than float32 tells; what is exact decides, so that a half among the inputs rounds as torch says. Of the
+largest and smallest of equal values torch promises the first.
 """
 
 from __future__ import annotations
@@ -23,11 +23,9 @@ _PAIRS = 12
 is in the middle is left to chance."""
 
 
-def is_integer(leaf: Any) -> bool:
-    """Whether it is a tensor of integers, which booleans are not."""
-    return isinstance(leaf, torch.Tensor) and not (
-        leaf.is_floating_point() or leaf.is_complex() or leaf.dtype == torch.bool
-    )
+def is_discrete(leaf: Any) -> bool:
+    """Whether it is a tensor of integers or booleans."""
+    return isinstance(leaf, torch.Tensor) and not (leaf.is_floating_point() or leaf.is_complex())
 
 
 def find_undecided(
@@ -36,21 +34,24 @@ def find_undecided(
     plain: Sequence[torch.Tensor],
     exact: Sequence[torch.Tensor],
     seed: int,
+    *,
+    tf32: bool,
 ) -> list[torch.Tensor]:
     """For each output, where nothing decides it; of those of floating-point numbers it means nothing.
 
-    `plain` and `exact` are the outputs of the reference's own arithmetic and of float64 for `inputs`.
+    `plain` and `exact` are the outputs of the reference's own arithmetic and of float64 for `inputs`; with
+    `tf32` products may be of that precision.
     """
     found = [one != other for one, other in zip(plain, exact, strict=True)]
     with _Choices() as choices:
         known = forward(inputs)
-    if not choices.are_free:
+    if not choices.are_free and not tf32:
         return found
     generator = torch.Generator(plain[0].device)
     for number in range(_PAIRS):
         for sign in (1.0, -1.0):
             generator.manual_seed(seed + number)
-            with Straying(generator, sign=sign):
+            with Straying(generator, sign=sign, tf32=tf32):
                 leaves = forward(inputs)
             for mask, leaf, other in zip(found, leaves, known, strict=True):
                 if leaf.shape == mask.shape == other.shape:
@@ -59,7 +60,7 @@ def find_undecided(
 
 
 class _Choices(LightDispatchMode):
-    """While active, looks for operators that make integers of floating-point numbers as they like."""
+    """While active, looks for operators that make something else of floating-point numbers as they like."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,7 +70,7 @@ class _Choices(LightDispatchMode):
         result = function(*args, **(kwargs or {}))
         self.are_free |= (
             function._schema.name not in _FIRST_OF_EQUALS
-            and any(is_integer(tensor) for tensor in tensors_in(result))
+            and any(is_discrete(tensor) for tensor in tensors_in(result))
             and any(tensor.is_floating_point() for tensor in tensors_in(list(args)))
         )
         return result

@@ -190,3 +190,23 @@ def test_a_stable_sort_decides() -> None:
     [place] = _reference("(x * 0.0).sort(dim=1, stable=True)[1]").trial(3, "own").expected
     assert place.undecided is not None
     assert not place.undecided.any()
+
+
+def test_whether_a_sum_that_cancels_is_above_zero_is_not_decided() -> None:
+    """Of the same numbers, taken in two orders; whether an input is above a half is."""
+    ours = _reference("(x.sum(1) - x.flip(1).cumsum(1)[:, -1] > 0, x > 0.5)")
+    total, half = ours.trial(3, "mixed").expected
+    assert total.undecided is not None
+    assert total.undecided.float().mean() > 0.2
+    assert half.undecided is not None
+    assert not half.undecided.any()
+
+
+def test_with_tf32_products_the_largest_of_nearly_equal_ones_is_not_decided() -> None:
+    ours = _reference("(x @ (0.5 + 1e-4 * x).T).argmax(1), x.argmax(1)")
+    ours._has_products = True  # as on a GPU
+    product, number = ours.trial(3, "own").expected
+    assert product.undecided is not None
+    assert product.undecided.float().mean() > 0.5
+    assert number.undecided is not None
+    assert not number.undecided.any()
