@@ -40,6 +40,8 @@ _BOTH_STRAY = 1.25
 _LARGE_BYTES = 4 << 30
 """Of larger inputs and outputs only a part is computed in float64, which takes many times as much; and torch
 is asked whether the reference wrote to its inputs, where smaller ones are compared with a copy."""
+_MOST_STRAYING_BYTES = {"cuda": 1 << 30, "cpu": 1 << 25}
+"""Of weights, inputs and outputs, which take eight times as much in float64 with what strays, and ten passes."""
 _SEPARATE = 1e-3
 """Where a part of the inputs gives that part of the outputs, it agrees so well."""
 
@@ -123,7 +125,8 @@ class Reference:
         a GPU they are those of TF32 products, where that comes to more than is allowed by size; below,
         products of half precision would pass for them."""
         inputs, values = self.inputs_of(trial), [one.value for one in trial.expected]
-        if tensor_bytes([*inputs, *values]) > _LARGE_BYTES // 4 or not self._can_widen:
+        num_bytes = self.weight_bytes + tensor_bytes([*inputs, *values])
+        if num_bytes > _MOST_STRAYING_BYTES[self.device] or not self._can_widen:
             return trial
         with own_seeds(self.device):
             forward = self._exactly_forward(self._double(), trial.seed, values)

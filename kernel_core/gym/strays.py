@@ -61,7 +61,7 @@ def rounded_again(values: list[Any], generator: torch.Generator) -> list[Any]:
             return value
         wide = value.double()
         if value.dtype in HALF_PRECISION:
-            wide += _signed(wide, generator) * wide.abs() * (torch.finfo(value.dtype).eps / 2)
+            wide.addcmul_(wide, _signed(wide, generator), value=torch.finfo(value.dtype).eps / 2)
         return wide
 
     return [map_tensors(value, change) for value in values]
@@ -94,22 +94,23 @@ class Straying(LightDispatchMode):
 
     def _stray(self, made: torch.Tensor) -> None:
         if made.dtype == torch.float64 and 0 not in made.stride():
-            inexact = made != made.float()
-            made.add_(torch.where(inexact, made * self._noise(made), 0.0), alpha=_STRAY)
+            noise = self._noise(made).mul_(made != made.float())
+            made.addcmul_(made.nan_to_num(0.0, 0.0, 0.0), noise, value=_STRAY)
 
     def _beside(self, value: torch.Tensor) -> torch.Tensor:
         if value.dtype != torch.float64:
             return value
-        typical = value.abs().mean().nan_to_num(1.0, 1.0)
-        return value + self._noise(value) * torch.maximum(value.abs(), typical) * _STRAY
+        sizes = value.abs()
+        typical = float(sizes.mean().nan_to_num(1.0, 1.0))
+        return self._noise(value).mul_(sizes.clamp_(min=typical)).mul_(_STRAY).add_(value)
 
     def _shortened(self, value: torch.Tensor) -> torch.Tensor:
         if value.dtype != torch.float64:
             return value
-        return value + self._noise(value) * value * _TF32_STRAY
+        return self._noise(value).mul_(value).mul_(_TF32_STRAY).add_(value)
 
     def _noise(self, like: torch.Tensor) -> torch.Tensor:
-        return self._sign * _signed(like, self._generator)
+        return _signed(like, self._generator).mul_(self._sign)
 
 
 def sorts_as_it_likes(function: Any, args: Any, kwargs: dict[str, Any]) -> bool:
@@ -119,4 +120,6 @@ def sorts_as_it_likes(function: Any, args: Any, kwargs: dict[str, Any]) -> bool:
 
 
 def _signed(like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    return 2 * torch.rand(like.shape, generator=generator, device=like.device, dtype=like.dtype) - 1
+    """Between -1 and 1. Large tensors have little room beside one another: it is all that is made."""
+    random = torch.rand(like.shape, generator=generator, device=like.device, dtype=like.dtype)
+    return random.mul_(2).sub_(1)

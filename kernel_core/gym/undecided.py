@@ -2,8 +2,8 @@
 
 Which of equal values comes first in a sort, to which side of a half a quotient rounds, and whether a sum that
 cancels is above zero, is nobody's to say. Such values are others in float64, or become others when results
-stray by less than float32 tells; what is exact decides, so that a half among the inputs rounds as torch says. Of the
-largest and smallest of equal values torch promises the first.
+stray by less than float32 tells; what is exact decides, so that a half among the inputs rounds as torch says.
+Of the largest and smallest of equal values torch promises the first.
 """
 
 from __future__ import annotations
