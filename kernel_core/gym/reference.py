@@ -29,7 +29,7 @@ from kernel_core.gym.seeds import CONSTRUCTION_SEED
 from kernel_core.gym.strays import Forward, spread_of_strays
 from kernel_core.gym.structure import flatten, same_bytes
 from kernel_core.gym.trial import Expected, Trial, tensor_bytes
-from kernel_core.gym.undecided import find_undecided, is_discrete
+from kernel_core.gym.undecided import is_discrete, look_for_undecided
 from kernel_core.gym.weights import VariedConstants
 from kernel_core.problems.source import resize
 from kernel_core.records import Constant, Problem
@@ -41,7 +41,7 @@ _LARGE_BYTES = 4 << 30
 """Of larger inputs and outputs only a part is computed in float64, which takes many times as much; and torch
 is asked whether the reference wrote to its inputs, where smaller ones are compared with a copy."""
 _MOST_STRAYING_BYTES = {"cuda": 1 << 30, "cpu": 1 << 25}
-"""Of weights, inputs and outputs, which take eight times as much in float64 with what strays, and ten passes."""
+"""Of weights, inputs and outputs: eight times as much is taken in float64 with what strays, in ten passes."""
 _SEPARATE = 1e-3
 """Where a part of the inputs gives that part of the outputs, it agrees so well."""
 
@@ -125,8 +125,7 @@ class Reference:
         a GPU they are those of TF32 products, where that comes to more than is allowed by size; below,
         products of half precision would pass for them."""
         inputs, values = self.inputs_of(trial), [one.value for one in trial.expected]
-        num_bytes = self.weight_bytes + tensor_bytes([*inputs, *values])
-        if num_bytes > _MOST_STRAYING_BYTES[self.device] or not self._can_widen:
+        if not self._can_stray([*inputs, *values]):
             return trial
         with own_seeds(self.device):
             forward = self._exactly_forward(self._double(), trial.seed, values)
@@ -249,14 +248,22 @@ class Reference:
         """What `_exact_leaves` gives for inputs, each time by a module in the same state."""
         return lambda inputs: self._exact_leaves(copy.deepcopy(module), inputs, seed, plain)
 
+    def _can_stray(self, values: list[Any]) -> bool:
+        """Whether there is memory, and time, for passes over these inputs and outputs that stray."""
+        num_bytes = self.weight_bytes + tensor_bytes(values)
+        return self._can_widen and num_bytes <= _MOST_STRAYING_BYTES[self.device]
+
     def _with_undecided(
         self, expected: tuple[Expected, ...], module: Any, inputs: list[Any], seed: int, plain: list[Any]
     ) -> tuple[Expected, ...]:
         """What is expected, with the integers and booleans that nothing decides."""
         if not any(map(is_discrete, plain)):
             return expected
-        forward, values = self._exactly_forward(module, seed, plain), [one.value for one in expected]
-        found = find_undecided(forward, inputs, plain, values, seed, tf32=self._has_products)
+        values = [one.value for one in expected]
+        found = [one != other for one, other in zip(plain, values, strict=True)]
+        if self._can_stray([*inputs, *plain]):
+            forward = self._exactly_forward(module, seed, plain)
+            look_for_undecided(found, forward, inputs, seed, tf32=self._has_products)
         return tuple(
             replace(one, undecided=mask) if is_discrete(leaf) else one
             for one, mask, leaf in zip(expected, found, plain, strict=True)

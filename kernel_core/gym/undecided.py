@@ -28,26 +28,16 @@ def is_discrete(leaf: Any) -> bool:
     return isinstance(leaf, torch.Tensor) and not (leaf.is_floating_point() or leaf.is_complex())
 
 
-def find_undecided(
-    forward: Forward,
-    inputs: list[Any],
-    plain: Sequence[torch.Tensor],
-    exact: Sequence[torch.Tensor],
-    seed: int,
-    *,
-    tf32: bool,
-) -> list[torch.Tensor]:
-    """For each output, where nothing decides it; of those of floating-point numbers it means nothing.
-
-    `plain` and `exact` are the outputs of the reference's own arithmetic and of float64 for `inputs`; with
-    `tf32` products may be of that precision.
-    """
-    found = [one != other for one, other in zip(plain, exact, strict=True)]
+def look_for_undecided(
+    found: Sequence[torch.Tensor], forward: Forward, inputs: list[Any], seed: int, *, tf32: bool
+) -> None:
+    """Mark in `found`, for each output, what becomes another when results stray; of outputs of floating-point
+    numbers it means nothing. With `tf32` products may be of that precision."""
     with _Choices() as choices:
         known = forward(inputs)
     if not choices.are_free and not tf32:
-        return found
-    generator = torch.Generator(plain[0].device)
+        return
+    generator = torch.Generator(found[0].device)
     for number in range(_PAIRS):
         for sign in (1.0, -1.0):
             generator.manual_seed(seed + number)
@@ -56,7 +46,6 @@ def find_undecided(
             for mask, leaf, other in zip(found, leaves, known, strict=True):
                 if leaf.shape == mask.shape == other.shape:
                     mask |= leaf != other
-    return found
 
 
 class _Choices(LightDispatchMode):
