@@ -2,7 +2,7 @@
 
 The reference's own arithmetic is measured against float64. On a GPU it is measured twice, in float32 and
 with TF32 products, because `tl.dot` uses TF32 unless told otherwise and KernelBench's tolerance lets it
-pass; half precision, whose products err four times as much, stays out.
+pass; bfloat16, whose products err four times as much, stays out.
 """
 
 from __future__ import annotations
