@@ -1,8 +1,8 @@
 """How far other honest arithmetic may stray from float64's answer, place by place: tried out at random.
 
 Monte Carlo arithmetic (D. S. Parker, 1997): in a pass in float64 every result that float32 cannot hold strays
-by what approximate division and exponentials on a GPU may do. What is exact stays exact, so that what decides
-there (to which side a half rounds, whether something is above zero) decides as before.
+by several times what approximate division and exponentials on a GPU may do. What is exact stays exact, so that
+what decides there (to which side a half rounds, whether something is above zero) decides as before.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from kernel_core.gym.dispatch import LightDispatchMode
 from kernel_core.gym.inputs import HALF_PRECISION
 from kernel_core.gym.operators import formula_of, map_tensors, tensors_in
 
-_STRAY = 2.0**-22
+_TIMES = 8.0
+"""As far as honest numbers: of millions that chance decides, some stray farther than any of a few."""
+_STRAY = _TIMES * 2.0**-22
 """Relative: two units in the last place of float32."""
-_TF32_STRAY = 2.0**-10
+_TF32_STRAY = _TIMES * 2.0**-10
 """Of what goes into a product: what is cut off loses as much."""
-_PASSES, _STRAYS_ALLOWED = 8, 8.0
-"""Of thousands of values that chance decides, some stray farther than the farthest of a few."""
+_PASSES = 8
 _SORTS = frozenset(f"aten::{name}" for name in ("topk", "sort", "kthvalue", "median", "nanmedian", "mode"))
 
 Forward = Callable[[list[Any]], list[Any]]
@@ -30,7 +31,7 @@ Forward = Callable[[list[Any]], list[Any]]
 
 def spread_of_strays(forward: Forward, inputs: list[Any], seed: int, *, tf32: bool) -> list[torch.Tensor]:
     """For each output, and each of its values, what may be allowed because its last bits are in nobody's
-    hands: several times the largest of a few strays, here or in a typical place of the same row.
+    hands: the largest of a few differences that strays make, here or in a typical place of the same row.
 
     Inputs of half precision are rounded again on their way, as kernels of attention do that scale queries
     first; those of products too, to `tf32`.
@@ -46,7 +47,7 @@ def spread_of_strays(forward: Forward, inputs: list[Any], seed: int, *, tf32: bo
             if known.is_floating_point():
                 error = (leaf.double() - known.double()).abs().nan_to_num(0.0, 0.0, 0.0)
                 torch.maximum(spread, error, out=spread)
-    return [_STRAYS_ALLOWED * torch.maximum(one, _typical_of_row(one)) for one in spreads]
+    return [torch.maximum(one, _typical_of_row(one)) for one in spreads]
 
 
 def _typical_of_row(values: torch.Tensor) -> torch.Tensor:
@@ -61,7 +62,7 @@ def rounded_again(values: list[Any], generator: torch.Generator) -> list[Any]:
             return value
         wide = value.double()
         if value.dtype in HALF_PRECISION:
-            wide.addcmul_(wide, _signed(wide, generator), value=torch.finfo(value.dtype).eps / 2)
+            wide.addcmul_(wide, _signed(wide, generator), value=_TIMES * torch.finfo(value.dtype).eps / 2)
         return wide
 
     return [map_tensors(value, change) for value in values]
