@@ -1,8 +1,8 @@
 """How far other honest arithmetic may stray from float64's answer, place by place: tried out at random.
 
 Monte Carlo arithmetic (D. S. Parker, 1997): in a pass in float64 every result that float32 cannot hold strays
-by several times what approximate division and exponentials on a GPU may do. What is exact stays exact, so that
-what decides there (to which side a half rounds, whether something is above zero) decides as before.
+by several times what approximate division and exponentials on a GPU may do. What is exact stays exact, so
+that what decides there (to which side a half rounds, whether something is above zero) decides as before.
 """
 
 from __future__ import annotations
