@@ -52,13 +52,13 @@ class CpuJudge(Judge):
             refuse_grids(case, part)
         if case.verdict is None and rehearsal is not None:
             with case.phase("grown"):
-                self._try_grown(rehearsal, reference, seed, case)
+                self._try_grown(reference, seed, case)
         if case.verdict is None and not self._strict and self._has_traces(case):
             self._replay_all(rehearsal, reference, seed, case)
 
-    def _try_grown(self, rehearsal: Rehearsal, reference: Reference, seed: int, case: Case) -> None:
-        """One more trial, where one program did what several will do: only what is wrong there counts."""
-        sizes = grown_sizes(case, reference, rehearsal, self._bench)
+    def _try_grown(self, reference: Reference, seed: int, case: Case) -> None:
+        """One more trial, where one tile held what several will hold: only what is wrong there counts."""
+        sizes = grown_sizes(case, reference, self._bench)
         if sizes is None:
             return
         try:

@@ -1,8 +1,9 @@
-"""Sizes at which a candidate runs once more, because one program did what several will do.
+"""Sizes at which a candidate runs once more, because one tile held what several will hold.
 
-A block that is made for the problem's own sizes may cover everything at the run sizes, where it does not show
-how programs share the work. So sizes grow until there are several programs in each dimension of a grid in
-which there will be: by as little as it takes, which is found out by host code that runs without data.
+A block that is made for the problem's own sizes may cover a whole dimension at the run sizes, where it does
+not show how programs share the work. Of such a dimension the first size at which a grid changes at all has
+twice the programs; where there were two tiles, it has half as many more. So each size is tried alone, by host
+code that runs without data, and those that were one tile grow until they are two.
 """
 
 from __future__ import annotations
@@ -13,97 +14,92 @@ from itertools import product
 from kernel_core.errors import NotAProblem
 from kernel_core.gym.bench import Bench
 from kernel_core.gym.case import Case
-from kernel_core.gym.own_sizes import Rehearsal, most_programs, run_without_data
+from kernel_core.gym.own_sizes import Place, num_programs, run_without_data
 from kernel_core.gym.problem_module import ProblemModule, own_seeds
 from kernel_core.gym.reference import Reference
 from kernel_core.gym.trial import tensor_bytes
 from kernel_core.problems.source import resize
 from kernel_core.records import Constant
 
-_FACTORS = (2, 4, 8, 16, 32)
+_FACTORS = (1.5, 2, 4, 8, 16, 32)
 _MOST_BYTES = 16 << 20
 _MOST_S = 3.0
 """What a pass may take, reckoned from one at the run sizes by the bytes of inputs."""
 
-Factors = Mapping[str, int]
+Programs = Mapping[Place, int]
 
 
-def grown_sizes(
-    case: Case, reference: Reference, rehearsal: Rehearsal, bench: Bench
-) -> dict[str, Constant] | None:
-    """None where all dimensions have several programs that will, or too much would have to grow."""
-    if not rehearsal.single:
+def grown_sizes(case: Case, reference: Reference, bench: Bench) -> dict[str, Constant] | None:
+    """None where no size was one tile, or the least of those that were would be too large."""
+    sources = {
+        one: source for one in product(reference.sizes, _FACTORS) if (source := _grown(reference, *one))
+    }
+    if not sources:
         return None
-    tries = [one for one in product(reference.sizes, _FACTORS) if _may_grow(reference, *one)]
-    if not tries:
+    rehearsed = run_without_data(case, reference, [reference.source, *sources.values()], bench, may_fail=True)
+    if isinstance(rehearsed, str):
         return None
-    try:
-        sources = [_source(reference, dict([one])) for one in tries]
-        rehearsed = run_without_data(case, reference, sources, bench)
-        if isinstance(rehearsed, str):
-            return None
-        programs = [most_programs(rehearsed.kernels, one) for one in rehearsed.passes]
-        growers = [
-            _smallest(tries, [counts.get(kernel, (1, 1, 1))[axis] for counts in programs])
-            for kernel, axis in sorted(rehearsal.single)
-        ]
-        return _within_limits(case, reference, [one for one in growers if one])
-    except NotAProblem:
-        return None  # sizes that go together only as they are
+    here, *there = (num_programs(rehearsed.kernels, one) for one in rehearsed.passes)
+    factors: dict[str, float] = {}
+    for name in reference.sizes:
+        tries = {
+            factor: found for (other, factor), found in zip(sources, there, strict=True) if other == name
+        }
+        needed = [factor for kernel in here if (factor := _to_two_tiles(kernel, here, tries))]
+        if needed:
+            factors[name] = max(needed)
+    return _within_limits(case, reference, factors)
 
 
-def _may_grow(reference: Reference, name: str, factor: int) -> bool:
+def _to_two_tiles(kernel: Place, here: Programs, tries: Mapping[float, Programs]) -> float | None:
+    """By how much a size has to grow, by ascending tries; None where it was not one tile of this kernel's."""
+    for factor, there in tries.items():
+        if kernel in there and there[kernel] != here[kernel]:
+            return factor if there[kernel] >= 2 * here[kernel] else None
+    return None
+
+
+def _grown(reference: Reference, name: str, factor: float) -> str | None:
+    """The problem's text with one size grown, but not beyond its own; None where it cannot."""
     size, own = reference.sizes[name], reference.problem.constants.get(name)
-    return type(size) is int and type(own) is int and factor * size <= own
+    if type(size) is not int or type(own) is not int or not size < int(factor * size) <= own:
+        return None
+    source = _source(reference, {name: factor})
+    return source if _input_bytes(reference, source) is not None else None
 
 
-def _sizes(reference: Reference, factors: Factors) -> dict[str, Constant]:
+def _within_limits(case: Case, reference: Reference, factors: dict[str, float]) -> dict[str, Constant] | None:
+    """All that should grow, if that is not too much; else without those that have to grow most."""
+    run_bytes = _input_bytes(reference, reference.source) or 1
+    passes = max(1, case.trials_passed)
+    pass_s = (case.phases_s.get("first run", 0.0) + case.phases_s.get("runs", 0.0)) / passes
+    while factors:
+        num_bytes = _input_bytes(reference, _source(reference, factors))
+        if num_bytes is not None and num_bytes <= _MOST_BYTES and pass_s * num_bytes / run_bytes <= _MOST_S:
+            return _sizes(reference, factors)
+        factors.pop(max(factors, key=lambda name: factors[name]))
+    return None
+
+
+def _sizes(reference: Reference, factors: Mapping[str, float]) -> dict[str, Constant]:
     grown = dict(reference.sizes)
     for name, factor in factors.items():
         size = grown[name]
         assert isinstance(size, int)
-        grown[name] = factor * size
+        grown[name] = int(factor * size)
     return grown
 
 
-def _source(reference: Reference, factors: Factors) -> str:
+def _source(reference: Reference, factors: Mapping[str, float]) -> str:
     return resize(reference.problem, _sizes(reference, factors)).source
 
 
-def _smallest(tries: list[tuple[str, int]], counts: list[int]) -> dict[str, int]:
-    """By sizes that alone make several programs: by how much they have to grow."""
-    found: dict[str, int] = {}
-    for (name, factor), count in zip(tries, counts, strict=True):
-        if count > 1:
-            found.setdefault(name, factor)
-    return found
-
-
-def _within_limits(
-    case: Case, reference: Reference, growers: list[dict[str, int]]
-) -> dict[str, Constant] | None:
-    """All that help, if that is not too much; else without those that have to grow most, as long as one is
-    left for each dimension."""
-    chosen: dict[str, int] = {}
-    for one in growers:
-        for name, factor in one.items():
-            chosen[name] = max(factor, chosen.get(name, 1))
-    run_bytes = _input_bytes(reference, {})
-    passes = max(1, case.trials_passed)
-    pass_s = (case.phases_s.get("first run", 0.0) + case.phases_s.get("runs", 0.0)) / passes
-    while chosen:
-        num_bytes = _input_bytes(reference, chosen)
-        if num_bytes <= _MOST_BYTES and pass_s * num_bytes / max(1, run_bytes) <= _MOST_S:
-            return _sizes(reference, chosen)
-        spare = [name for name in chosen if all(one.keys() & (chosen.keys() - {name}) for one in growers)]
-        if not spare:
-            return None
-        chosen.pop(max(spare, key=lambda name: chosen[name]))
-    return None
-
-
-def _input_bytes(reference: Reference, factors: Factors) -> int:
+def _input_bytes(reference: Reference, source: str) -> int | None:
+    """None for sizes that go together only as they are."""
     problem = reference.problem
-    with own_seeds("meta"):
-        program = ProblemModule(_source(reference, factors), problem.id, problem.precision, "meta")
-        return tensor_bytes(program.inputs())
+    try:
+        with own_seeds("meta"):
+            program = ProblemModule(source, problem.id, problem.precision, "meta")
+            return tensor_bytes(program.inputs())
+    except NotAProblem:
+        return None

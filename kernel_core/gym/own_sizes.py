@@ -53,8 +53,6 @@ class Rehearsal:
     kernels: tuple[Kernel, ...] = ()
     distinct: tuple[Launch, ...] = ()
     """The launches that differ."""
-    single: frozenset[tuple[Place, int]] = frozenset()
-    """Kernels and dimensions of their grids in which one program runs at the run sizes, and more there."""
 
 
 def rehearse(case: Case, reference: Reference, bench: Bench) -> Rehearsal | None:
@@ -68,7 +66,7 @@ def rehearse(case: Case, reference: Reference, bench: Bench) -> Rehearsal | None
     if Counter(_launches(kernels, control)) != _launched(case):
         case.note("not_rehearsed", f"without data, its host code launches otherwise; {_NO_DOUBT}")
         return None
-    programs, own_programs = (most_programs(kernels, some) for some in (control, own))
+    programs, own_programs = (num_programs(kernels, some) for some in (control, own))
     launches = [(name, math.prod(grid)) for name, grid in _launches(kernels, own)]
     return Rehearsal(
         launches=tuple(launches),
@@ -77,23 +75,19 @@ def rehearse(case: Case, reference: Reference, bench: Bench) -> Rehearsal | None
         other_kernels=tuple(sorted({name for name, _ in own_programs.keys() - programs.keys()})),
         kernels=kernels,
         distinct=own.distinct,
-        single=frozenset(
-            (kernel, axis)
-            for kernel in programs.keys() & own_programs.keys()
-            for axis, (here, there) in enumerate(zip(programs[kernel], own_programs[kernel], strict=True))
-            if here == 1 < there
-        ),
     )
 
 
 def run_without_data(
-    case: Case, reference: Reference, sources: Sequence[str], bench: Bench
+    case: Case, reference: Reference, sources: Sequence[str], bench: Bench, *, may_fail: bool = False
 ) -> Rehearsed | str:
-    """What host code launches for each of these versions of the problem, or why that is not known."""
+    """What host code launches for each of these versions of the problem, or why that is not known. What
+    `may_fail` launches nothing where it fails."""
     header = {
         "source": case.source,
         "precision": reference.problem.precision,
         "sizes": [_describe_size(reference, source) for source in sources],
+        "may_fail": may_fail,
     }
     with bench.converse("rehearse") as talk:
         answer = talk.ask(header, (Rehearsed, Failure))
@@ -101,13 +95,12 @@ def run_without_data(
     return claim if isinstance(claim, Rehearsed) and len(claim.passes) == len(sources) else describe(answer)
 
 
-def most_programs(kernels: Sequence[Kernel], some: RehearsedPass) -> dict[Place, tuple[int, ...]]:
-    """By kernels, along each dimension of their grids: the most in any launch."""
-    found: dict[Place, tuple[int, ...]] = {}
+def num_programs(kernels: Sequence[Kernel], some: RehearsedPass) -> dict[Place, int]:
+    """By kernels: how many programs there are in the largest launch."""
+    found: dict[Place, int] = {}
     for one in some.distinct:
         kernel = (kernels[one.launch].name, kernels[one.launch].line)
-        grid = (*one.grid, 1, 1)[:3]
-        found[kernel] = tuple(map(max, grid, found.get(kernel, grid)))
+        found[kernel] = max(math.prod(one.grid), found.get(kernel, 0))
     return found
 
 
