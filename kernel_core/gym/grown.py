@@ -3,7 +3,8 @@
 A block that is made for the problem's own sizes may cover a whole dimension at the run sizes, where it does
 not show how programs share the work. Of such a dimension the first size at which a grid changes at all has
 twice the programs; where there were two tiles, it has half as many more. So each size is tried alone, by host
-code that runs without data, and those that were one tile grow until they are two.
+code that runs without data, and those that were one tile grow until they are two. Where a loop has turned
+once at most, sizes on which no grid depends grow too, as far as they may.
 """
 
 from __future__ import annotations
@@ -41,14 +42,22 @@ def grown_sizes(case: Case, reference: Reference, bench: Bench) -> dict[str, Con
         return None
     here, *there = (num_programs(rehearsed.kernels, one) for one in rehearsed.passes)
     factors: dict[str, float] = {}
+    inner: dict[str, list[float]] = {}
     for name in reference.sizes:
-        tries = {
-            factor: found for (other, factor), found in zip(sources, there, strict=True) if other == name
-        }
-        needed = [factor for kernel in here if (factor := _to_two_tiles(kernel, here, tries))]
+        grids = {one[1]: found for one, found in zip(sources, there, strict=True) if one[0] == name}
+        needed = [factor for kernel in here if (factor := _to_two_tiles(kernel, here, grids))]
         if needed:
             factors[name] = max(needed)
-    return _within_limits(case, reference, factors)
+        elif case.looped_once:
+            inner[name] = [factor for factor, found in grids.items() if found == here]
+    limits = _Limits(case, reference)
+    while factors and not limits.allow(factors):
+        factors.pop(max(factors, key=lambda name: factors[name]))
+    for name, choices in inner.items():
+        allowed = [factor for factor in choices if limits.allow(factors | {name: factor})]
+        if allowed:
+            factors[name] = max(allowed)
+    return _sizes(reference, factors) if factors else None
 
 
 def _to_two_tiles(kernel: Place, here: Programs, tries: Mapping[float, Programs]) -> float | None:
@@ -68,17 +77,21 @@ def _grown(reference: Reference, name: str, factor: float) -> str | None:
     return source if _input_bytes(reference, source) is not None else None
 
 
-def _within_limits(case: Case, reference: Reference, factors: dict[str, float]) -> dict[str, Constant] | None:
-    """All that should grow, if that is not too much; else without those that have to grow most."""
-    run_bytes = _input_bytes(reference, reference.source) or 1
-    passes = max(1, case.trials_passed)
-    pass_s = (case.phases_s.get("first run", 0.0) + case.phases_s.get("runs", 0.0)) / passes
-    while factors:
-        num_bytes = _input_bytes(reference, _source(reference, factors))
-        if num_bytes is not None and num_bytes <= _MOST_BYTES and pass_s * num_bytes / run_bytes <= _MOST_S:
-            return _sizes(reference, factors)
-        factors.pop(max(factors, key=lambda name: factors[name]))
-    return None
+class _Limits:
+    """Of inputs' bytes, and of the time that a pass takes by them."""
+
+    def __init__(self, case: Case, reference: Reference) -> None:
+        self._reference = reference
+        self._run_bytes = _input_bytes(reference, reference.source) or 1
+        later, first = case.phases_s.get("runs"), case.phases_s.get("first run", 0.0)
+        self._pass_s = first if later is None else later / max(1, case.trials_passed - 1)
+
+    def allow(self, factors: Mapping[str, float]) -> bool:
+        """Whether sizes may grow by so much."""
+        num_bytes = _input_bytes(self._reference, _source(self._reference, factors))
+        if num_bytes is None or num_bytes > _MOST_BYTES:
+            return False
+        return self._pass_s * num_bytes / self._run_bytes <= _MOST_S
 
 
 def _sizes(reference: Reference, factors: Mapping[str, float]) -> dict[str, Constant]:

@@ -56,12 +56,13 @@ def _mixed(
     """Slices that differ: of several sizes, of one sign, with ties, of zeros, and single values beyond exp's
     range.
 
-    Slices are of the first dimension that has enough of them, or, `turned`, of the last: what is reduced
-    along any other dimension has whole slices of each kind. A quarter each is of one size, and half of those
-    of plain size are halves, with ties at both ends. A quarter is negative throughout and a quarter positive,
-    so that a maximum or a minimum is; those of halves keep both signs, because in a small tensor they are
-    one. One slice is of zeros, if there are more than four. Sums stay as well conditioned as those of normal
-    numbers: no slice lies much farther from zero than its own spread.
+    The latter differ, or each part of a row would have its largest. Slices are of the first dimension that has
+    enough of them, or, `turned`, of the last: what is reduced along any other dimension has whole slices of
+    each kind. A quarter each is of one size, and half of those of plain size are halves, with ties at both
+    ends. A quarter is negative throughout and a quarter positive, so that a maximum or a minimum is; those of
+    halves keep both signs, because in a small tensor they are one. One slice is of zeros, if there are more
+    than four. Sums stay as well conditioned as those of normal numbers: no slice lies much farther from zero
+    than its own spread.
     """
     values = torch.randn(shape)
     long = [dim for dim, size in enumerate(shape) if size >= len(_SCALES)]
@@ -75,7 +76,8 @@ def _mixed(
     if large:
         flat = values.view(-1)
         places = torch.randint(0, max(1, flat.numel()), (int(_LARGE_SHARE * flat.numel()),))
-        flat[places] = torch.copysign(torch.tensor(_LARGE), flat[places])
+        small = flat[places]  # of which each large one is made: some places are there twice, in no order
+        flat[places] = torch.copysign(_LARGE * (0.75 + 0.5 * (small.abs() % 1.0)), small)
     if long:
         # Of slices in rows of four, one of each row for each sign, of every size in turn, none of halves.
         kind = (rank + rank // len(_SCALES)) % len(_SCALES)

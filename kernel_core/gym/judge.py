@@ -160,6 +160,7 @@ class Judge:
             case.ran_out_of_memory = claim.ran_out_of_memory
             case.fail(stage, _last_line(claim.error, claim.message), claim.line)
             return False
+        case.looped_once = claim.looped_once
         case.keep_recorded(
             Recorded(
                 trials={case.trials_passed: trial.draw},

@@ -26,6 +26,7 @@ from kernel_core.gym.clock import time_calls
 from kernel_core.gym.device_memory import DeviceArena
 from kernel_core.gym.extensions import Built, Extensions, NvccError, line_in
 from kernel_core.gym.failures import describe_error
+from kernel_core.gym.loops import any_turned_once
 from kernel_core.gym.operators import tensors_in
 from kernel_core.gym.seeds import CONSTRUCTION_SEED
 from kernel_core.gym.stand_in import StandIn
@@ -196,7 +197,11 @@ def _run_trial(
         nesting, leaves = flatten(output)
         _check_booleans(leaves)
         _write_outputs(leaves, slots, arena)
-        given = {"nesting": nesting, "leaves": [describe_leaf(leaf) for leaf in leaves]}
+        given = {
+            "nesting": nesting,
+            "leaves": [describe_leaf(leaf) for leaf in leaves],
+            "looped_once": any_turned_once(),
+        }
         trace, blob, taken = _trace(recorder, leaves)
         return answer | given | {"trace": trace}, blob, taken
     except BaseException as error:
