@@ -56,8 +56,8 @@ def _mixed(
     """Slices that differ: of several sizes, of one sign, with ties, of zeros, and single values beyond exp's
     range.
 
-    The latter differ, or each part of a row would have its largest. Slices are of the first dimension that has
-    enough of them, or, `turned`, of the last: what is reduced along any other dimension has whole slices of
+    The latter differ, or each part of a row would have its largest. Slices are of the first dimension that
+    has enough of them, or, `turned`, of the last: what is reduced along any other dimension has whole slices of
     each kind. A quarter each is of one size, and half of those of plain size are halves, with ties at both
     ends. A quarter is negative throughout and a quarter positive, so that a maximum or a minimum is; those of
     halves keep both signs, because in a small tensor they are one. One slice is of zeros, if there are more

@@ -119,7 +119,7 @@ def test_versions_of_mixed_inputs_leave_out_what_some_problems_do_not_take():
     values = {draw: redraw([torch.rand(64, 500)], draw)[0] for draw in get_args(Draw)}
     for prefix in ("", "turned_"):
         largest = values[f"{prefix}nonzero"].abs().amax(1)
-        assert largest.max() <= 125 and (largest > 70).sum() == len(largest.unique()) > 50
+        assert 100 < largest.max() <= 125 and len(largest[largest > 70].unique()) > 30
         assert not any((values[f"{prefix}nonzero"] == 0).all(dim).any() for dim in (0, 1))
         assert values[f"{prefix}moderate"].abs().max() < 50
         assert (values[f"{prefix}moderate"] == 0).sum() >= 64
