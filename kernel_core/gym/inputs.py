@@ -57,12 +57,12 @@ def _mixed(
     range.
 
     The latter differ, or each part of a row would have its largest. Slices are of the first dimension that
-    has enough of them, or, `turned`, of the last: what is reduced along any other dimension has whole slices of
-    each kind. A quarter each is of one size, and half of those of plain size are halves, with ties at both
-    ends. A quarter is negative throughout and a quarter positive, so that a maximum or a minimum is; those of
-    halves keep both signs, because in a small tensor they are one. One slice is of zeros, if there are more
-    than four. Sums stay as well conditioned as those of normal numbers: no slice lies much farther from zero
-    than its own spread.
+    has enough of them, or, `turned`, of the last: what is reduced along any other dimension has whole
+    slices of each kind. A quarter each is of one size, and half of those of plain size are halves, with
+    ties at both ends. A quarter is negative throughout and a quarter positive, so that a maximum or a
+    minimum is; those of halves keep both signs, because in a small tensor they are one. One slice is of
+    zeros, if there are more than four. Sums stay as well conditioned as those of normal numbers: no slice
+    lies much farther from zero than its own spread.
     """
     values = torch.randn(shape)
     long = [dim for dim, size in enumerate(shape) if size >= len(_SCALES)]
