@@ -29,6 +29,8 @@ LARGE_BYTES = 4 << 30
 """Of larger inputs and outputs only a part is computed in float64, which takes many times as much."""
 _MOST_STRAYING_BYTES = {"cuda": 1 << 30, "cpu": 1 << 25}
 """Of weights, inputs and outputs: eight times as much is taken in float64 with what strays, in ten passes."""
+_SMALL_SHARE = 0.25
+"""Of what TF32's strays come to, where that is no more than is ever allowed by size: twice its errors."""
 _SEPARATE = 1e-3
 """Where a part of the inputs gives that part of the outputs, it agrees so well."""
 
@@ -36,7 +38,7 @@ _SEPARATE = 1e-3
 class Answers:
     """The outputs of one module for inputs; who asks has the turn to draw. Plain ones advance its state."""
 
-    def __init__(self, problem_id: str, device: str, module: Any) -> None:
+    def __init__(self, problem_id: str, device: str, module: Any, tf32: bool) -> None:
         self.work_bytes = 0
         """On a GPU: the most memory that a pass took beside its inputs and weights, outputs included; more if
         other threads took some meanwhile."""
@@ -45,7 +47,8 @@ class Answers:
         self._module = module
         self._weight_bytes = tensor_bytes([*module.parameters(), *module.buffers()])
         self._can_widen = True
-        self._has_products = device == "cuda"
+        self._has_products = tf32
+        """That may be TF32's, as far as is known."""
 
     def plain(self, inputs: list[Any], seed: int) -> tuple[Any, list[Any]]:
         """Nesting and leaves, by the module's own arithmetic."""
@@ -130,7 +133,7 @@ class Answers:
         spreads = spread_of_strays(forward, inputs, seed, tf32=tf32)
         if tf32:
             spreads = [
-                torch.where(one > most_by_size(value, typical_size(value)), one, 0.0)
+                torch.where(one > most_by_size(value, typical_size(value)), one, _SMALL_SHARE * one)
                 for one, value in zip(spreads, values, strict=True)
             ]
         return tuple(replace(one, spread=spread) for one, spread in zip(expected, spreads, strict=True))

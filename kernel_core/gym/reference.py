@@ -36,8 +36,14 @@ class Reference:
     """
 
     def __init__(
-        self, problem: Problem, sizes: dict[str, Constant], device: str = "cpu", varies: bool = True
+        self,
+        problem: Problem,
+        sizes: dict[str, Constant],
+        device: str = "cpu",
+        varies: bool = True,
+        tf32: bool | None = None,
     ) -> None:
+        """`tf32`: whether products may be of that precision; on a GPU they may, unless it says otherwise."""
         self.problem = problem
         self.sizes = dict(sizes)
         self.device = device
@@ -56,7 +62,7 @@ class Reference:
             name: value.detach().clone()
             for name, value in (*self.module.named_parameters(), *self.module.named_buffers())
         }
-        self._answers = Answers(problem.id, device, self.module)
+        self._answers = Answers(problem.id, device, self.module, device == "cuda" if tf32 is None else tf32)
         self._gaps: list[torch.Tensor | None] | None = None
 
     def inputs_of(self, trial: Trial) -> list[Any]:
@@ -101,8 +107,8 @@ class Reference:
 
     def blurred(self, trial: Trial) -> Trial:
         """The trial, with what is allowed at each value because its last bits decide it: see `strays.py`. On
-        a GPU they are those of TF32 products, where that comes to more than is allowed by size; below,
-        products in bfloat16 would pass for them."""
+        a GPU they are those of TF32 products; only a part of what these come to, where that is no more than
+        is allowed by size, or products in bfloat16 would pass for them."""
         with own_seeds(self.device):
             inputs = self.inputs_of(trial)
             return replace(trial, expected=self._answers.blurred(trial.expected, inputs, trial.seed))

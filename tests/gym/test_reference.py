@@ -33,9 +33,9 @@ def get_init_inputs():
 """
 
 
-def _reference(forward: str) -> Reference:
+def _reference(forward: str, *, tf32: bool = False) -> Reference:
     problem = parse_problem(_SOURCE.replace("FORWARD", forward), id="test/inline", suite="test")
-    return Reference(problem, {})
+    return Reference(problem, {}, tf32=tf32)
 
 
 def test_threads_that_draw_at_once_draw_what_each_would_alone() -> None:
@@ -127,10 +127,9 @@ def get_init_inputs():
 """
 
 
-def _reference_of_attention(shape: tuple[int, ...]) -> Reference:
-    return Reference(
-        parse_problem(_ATTENTION.replace("SHAPE", str(shape)), id="test/attention", suite="test"), {}
-    )
+def _reference_of_attention(shape: tuple[int, ...], *, tf32: bool = False) -> Reference:
+    source = _ATTENTION.replace("SHAPE", str(shape))
+    return Reference(parse_problem(source, id="test/attention", suite="test"), {}, tf32=tf32)
 
 
 def _attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -204,8 +203,7 @@ def test_whether_a_sum_that_cancels_is_above_zero_is_not_decided() -> None:
 
 
 def test_with_tf32_products_the_largest_of_nearly_equal_ones_is_not_decided() -> None:
-    ours = _reference("(x @ (0.5 + 1e-4 * x).T).argmax(1), x.argmax(1)")
-    ours._answers._has_products = True  # as on a GPU
+    ours = _reference("(x @ (0.5 + 1e-4 * x).T).argmax(1), x.argmax(1)", tf32=True)
     product, number = ours.trial(3, "own").expected
     assert product.undecided is not None
     assert product.undecided.float().mean() > 0.5
@@ -219,8 +217,7 @@ def test_inputs_that_honest_arithmetic_would_be_refused_on_are_not_for_a_problem
 ) -> None:
     """Attention with TF32 products: unless each value can be looked into."""
     monkeypatch.setattr(answers, "_MOST_STRAYING_BYTES", {"cpu": 1 << 25 if fits else 0})
-    ours = _reference_of_attention((8, 256, 64))
-    ours._answers._has_products = True  # as on a GPU
+    ours = _reference_of_attention((8, 256, 64), tf32=True)
     assert ours.trial(3, "mixed").is_usual == fits
     assert ours.trial(3, "moderate").is_usual
     assert ours.trial(3, "own").is_usual

@@ -1,0 +1,170 @@
+"""Claim: no arithmetic is refused for being another honest one than the reference's.
+
+In the place of a candidate's outputs come those of the problem's own module in float32, with every result
+that is not exact astray by up to two units in its last place, as approximate functions on a GPU may be; once
+as it is, and once with what TF32 has no bits for cut off of what goes into products, where the judge allows
+for such. Each of our problems is tried under six families of inputs and two seeds.
+
+    python benchmarks/honest_arithmetic.py --write
+    python benchmarks/honest_arithmetic.py --device cuda --write
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from machine import describe_machine
+from rich.progress import track
+
+from kernel_core.errors import NotAProblem
+from kernel_core.gym.compare import compare_values, value_fault
+from kernel_core.gym.dispatch import LightDispatchMode
+from kernel_core.gym.draws import WITHOUT_ZEROS, Draw
+from kernel_core.gym.operators import map_tensors, tensors_in
+from kernel_core.gym.precision import TruncatedProducts
+from kernel_core.gym.reference import Reference
+from kernel_core.gym.structure import flatten
+from kernel_core.problems.load import load_file
+from kernel_core.records import Constant, Problem
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "docs" / "results"
+FOLDERS = (ROOT / "data" / "problems", ROOT / "tests" / "exploits" / "problems")
+DRAWS: tuple[Draw, ...] = ("own", "far_negative", "mixed", "turned", "normal", "positive")
+SEEDS = (1, 2)
+ULPS = 2
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One imitation's outputs, and what was said of them."""
+
+    problem: str
+    draw: str
+    tf32: bool
+    at_first: str | None
+    """What is wrong by the allowance by size."""
+    in_the_end: str | None
+    """What is wrong when all is looked into."""
+
+
+def main() -> None:
+    """Compare all; print the summary and what was refused."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--times", type=int, default=8, help="so many times the sizes of a CPU, on one")
+    parser.add_argument("--write", action="store_true", help="write the page to docs/results")
+    arguments = parser.parse_args()
+    files = [file for folder in FOLDERS for file in sorted(folder.glob("*.py"))]
+    compared: list[Compared] = []
+    for file in track(files, "problems"):
+        compared += _compare_problem(load_file(file), arguments.device, arguments.times)
+    page = _page(compared, len(files), arguments)
+    print(page)
+    if arguments.write:
+        (RESULTS / f"honest_arithmetic_{arguments.device}.md").write_text(page)
+
+
+def _compare_problem(problem: Problem, device: str, times: int) -> Iterator[Compared]:
+    for tf32 in (False, True):
+        sizes = _sizes(problem, times) if device == "cpu" else {}
+        reference = Reference(problem, sizes, device, tf32=tf32)
+        for draw in DRAWS:
+            for seed in SEEDS:
+                try:
+                    yield from _compare(reference, seed, draw, tf32)
+                except NotAProblem:
+                    continue  # it does not take such inputs
+
+
+def _sizes(problem: Problem, times: int) -> dict[str, Constant]:
+    """Those of a CPU, grown, but not beyond the problem's own."""
+    grown: dict[str, Constant] = {}
+    for name, size in problem.cpu_constants.items():
+        own = problem.constants[name]
+        grown[name] = min(own, times * size) if type(size) is int and type(own) is int else size
+    return grown
+
+
+def _compare(reference: Reference, seed: int, draw: Draw, tf32: bool) -> Iterator[Compared]:
+    trial = reference.trial(seed, draw)
+    if not trial.is_usual:
+        return
+    generator = torch.Generator(reference.device).manual_seed(seed)
+    inputs = map_tensors(list(trial.inputs), torch.Tensor.clone)
+    torch.manual_seed(seed)
+    with torch.no_grad(), _Strays(generator):
+        if tf32:
+            with TruncatedProducts():
+                _, leaves = flatten(reference.module(*inputs))
+        else:
+            _, leaves = flatten(reference.module(*inputs))
+    first = last = value_fault(leaves, trial.expected, compare_values)
+    if first is not None:
+        looked = reference.blurred(reference.loosened(trial) if draw in WITHOUT_ZEROS else trial)
+        last = value_fault(leaves, looked.expected, compare_values)
+    yield Compared(reference.problem.id, draw, tf32, first, last)
+
+
+class _Strays(LightDispatchMode):
+    """While active, results in float32 stray that float64's on the same arguments are not."""
+
+    def __init__(self, generator: torch.Generator) -> None:
+        super().__init__()
+        self._generator = generator
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        if function._schema.is_mutable or any(one.alias_info is not None for one in function._schema.returns):
+            return result
+        try:
+            exact = function(*map_tensors(tuple(args), _double), **(kwargs or {}))
+        except (RuntimeError, TypeError):
+            return result
+        for made, true in zip(tensors_in(result), tensors_in(exact), strict=True):
+            if made.dtype == torch.float32 and true.dtype == torch.float64 and made.shape == true.shape:
+                noise = torch.rand(made.shape, generator=self._generator, device=made.device).mul_(2).sub_(1)
+                strayed = (made.double() * (1 + ULPS * 2.0**-23 * noise.double())).float()
+                made.copy_(torch.where(made.double() == true, made, strayed))
+        return result
+
+
+def _double(value: torch.Tensor) -> torch.Tensor:
+    return value.double() if value.dtype == torch.float32 else value
+
+
+def _page(compared: list[Compared], num_problems: int, arguments: argparse.Namespace) -> str:
+    device = " --device cuda" if arguments.device == "cuda" else ""
+    refused = [one for one in compared if one.in_the_end is not None]
+    saved = [one for one in compared if one.at_first is not None and one.in_the_end is None]
+    sizes = "their own" if arguments.device == "cuda" else f"up to {arguments.times} times a CPU's"
+    lines = [
+        "# Other honest arithmetic",
+        "",
+        f"    python benchmarks/honest_arithmetic.py{device} --write",
+        "",
+        f"Machine: {describe_machine()}.",
+        "",
+        f"Of {len(compared)} comparisons over {num_problems} problems at {sizes} sizes, {len(refused)} were "
+        "refused. "
+        f"{len(saved)} would have been by what is allowed by size alone, "
+        f"{sum(one.tf32 for one in saved)} of them with TF32 products.",
+        "",
+    ]
+    if refused:
+        lines += ["| problem | inputs | products | |", "|---|---|---|---|"]
+        lines += [
+            f"| {one.problem} | {one.draw} | {'TF32' if one.tf32 else 'float32'} | {one.in_the_end} |"
+            for one in refused
+        ]
+        lines.append("")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()
