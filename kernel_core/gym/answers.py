@@ -45,7 +45,7 @@ class Answers:
         self._problem_id = problem_id
         self._device = device
         self._module = module
-        self._weight_bytes = tensor_bytes([*module.parameters(), *module.buffers()])
+        self.weight_bytes = tensor_bytes([*module.parameters(), *module.buffers()])
         self._can_widen = True
         self._has_products = tf32
         """That may be TF32's, as far as is known."""
@@ -109,8 +109,7 @@ class Answers:
             return expected, True
         rows = max(1, shapes[0][0] * LARGE_BYTES // (2 * tensor_bytes([*inputs, *plain])))
         part = [one[:rows] for one in tensors]
-        with tf32_products(False):
-            _, first = flatten(self._forward(self._module, copy.deepcopy(part), seed))
+        _, first = self.plain(copy.deepcopy(part), seed)
         if not all(_agree(leaf, one[:rows]) for leaf, one in zip(first, plain, strict=True)):
             return expected, True
         exact = self.exact(wide, part, seed, first)
@@ -140,7 +139,7 @@ class Answers:
 
     def _can_stray(self, values: list[Any]) -> bool:
         """Whether there is memory, and time, for passes over these inputs and outputs that stray."""
-        num_bytes = self._weight_bytes + tensor_bytes(values)
+        num_bytes = self.weight_bytes + tensor_bytes(values)
         return self._can_widen and num_bytes <= _MOST_STRAYING_BYTES[self._device]
 
     def _exactly(self, wide: Any, seed: int, plain: list[Any]) -> Forward:

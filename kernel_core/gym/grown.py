@@ -31,7 +31,7 @@ Programs = Mapping[Place, int]
 
 
 def grown_sizes(case: Case, reference: Reference, bench: Bench) -> dict[str, Constant] | None:
-    """None where no size was one tile, or the least of those that were would be too large."""
+    """None where there is no size to grow, or the least that would help is too large."""
     sources = {
         one: source for one in product(reference.sizes, _FACTORS) if (source := _grown(reference, *one))
     }

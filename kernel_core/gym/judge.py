@@ -28,7 +28,7 @@ from kernel_core.gym.case import Case
 from kernel_core.gym.claims import Loaded, NotLoaded, Raised, Ran
 from kernel_core.gym.compare import Compare, Spots, compare_values, form_fault, unlike, value_fault
 from kernel_core.gym.delivery import Delivery, changed_inputs, deliver, load_header
-from kernel_core.gym.draws import HOSTILE, ONE_SIGNED, TURNED, WITHOUT_ZEROS, Draw
+from kernel_core.gym.draws import HOSTILE, ONE_SIGNED, TURNED, Draw
 from kernel_core.gym.gpu import describe_platform
 from kernel_core.gym.guard import inspect_source
 from kernel_core.gym.protocol import JudgeRequest
@@ -279,7 +279,7 @@ class Judge:
 
     def _exactly(self, reference: Reference, trial: Trial) -> Trial:
         """See `Unseen`."""
-        return reference.blurred(reference.loosened(trial) if trial.draw in WITHOUT_ZEROS else trial)
+        return reference.blurred(reference.loosened(trial))
 
     def _fault_on(self, reference: Reference, case: Case, trial: Trial) -> str | None:
         """What is wrong with the candidate's own outputs for a trial, in another life; None if nothing is."""

@@ -90,6 +90,13 @@ def leaves_unwritten(function: Any) -> bool:
 
 
 @functools.cache
+def gives_view(function: Any) -> bool:
+    """Whether an operator moves and computes nothing, and gives its argument's memory in another form."""
+    schema = function._schema
+    return not schema.is_mutable and any(value.alias_info is not None for value in schema.returns)
+
+
+@functools.cache
 def _names_of_all() -> frozenset[str]:
     return frozenset(torch._C._dispatch_get_all_op_names())
 

@@ -14,7 +14,7 @@ import torch
 
 from kernel_core.gym.dispatch import LightDispatchMode
 from kernel_core.gym.inputs import HALF_PRECISION
-from kernel_core.gym.operators import formula_of, map_tensors, tensors_in
+from kernel_core.gym.operators import formula_of, gives_view, map_tensors, tensors_in
 
 _TIMES = 8.0
 """As far as honest numbers: of millions that chance decides, some stray farther than any of a few."""
@@ -82,13 +82,12 @@ class Straying(LightDispatchMode):
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if sorts_as_it_likes(function, args, kwargs):
+        if _sorts_as_it_likes(function, args, kwargs):
             args = map_tensors(tuple(args), self._beside)
         elif self._tf32 and formula_of(function) is not None:
             args = map_tensors(tuple(args), self._shortened)
         result = function(*args, **kwargs)
-        written = [value.alias_info for value in function._schema.returns]
-        if all(one is None or one.is_write for one in written):
+        if not gives_view(function):
             for tensor in tensors_in(result):
                 self._stray(tensor)
         return result
@@ -114,7 +113,7 @@ class Straying(LightDispatchMode):
         return _signed(like, self._generator).mul_(self._sign)
 
 
-def sorts_as_it_likes(function: Any, args: Any, kwargs: dict[str, Any]) -> bool:
+def _sorts_as_it_likes(function: Any, args: Any, kwargs: dict[str, Any]) -> bool:
     """Whether an operator puts equal numbers in any order."""
     is_stable = kwargs.get("stable") or (function._schema.overload_name == "stable" and True in args[1:2])
     return function._schema.name in _SORTS and not is_stable

@@ -27,7 +27,7 @@ class Expected:
     spread: torch.Tensor | None = None
     """What is allowed at each value however large it is: see `Reference.blurred`."""
     undecided: torch.Tensor | None = None
-    """Of integers: those that may be any. See `undecided.py`."""
+    """Of integers and booleans: those that may be any. See `undecided.py`."""
 
     def at(self, places: torch.Tensor | slice) -> Expected:
         """What is expected at some places of the flat output, as an output of its own."""

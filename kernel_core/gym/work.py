@@ -13,6 +13,7 @@ from kernel_core.gym.operators import (
     FREE,
     GATHERS,
     formula_of,
+    gives_view,
     is_light,
     leaves_unwritten,
     num_programs,
@@ -83,8 +84,7 @@ def operator_work(function: Any, args: Any, kwargs: dict[str, Any], result: Any)
     schema = function._schema
     given = tensors_in([*args, *kwargs.values()])
     made = tensors_in(result) or written_by(schema, args, kwargs)
-    is_view = not schema.is_mutable and any(value.alias_info is not None for value in schema.returns)
-    if schema.name in FREE or leaves_unwritten(function) or not made or is_view:
+    if schema.name in FREE or leaves_unwritten(function) or not made or gives_view(function):
         return None
     out_bytes = sum(_num_bytes(tensor) for tensor in made)
     if schema.name in GATHERS and given:
