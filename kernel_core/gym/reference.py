@@ -89,10 +89,10 @@ class Reference:
                 return redraw(inputs, draw)
 
     def loosened(self, trial: Trial) -> Trial:
-        """The trial, with more allowed where a slice of zeros among the inputs decides, if one is there. It may
-        become one constant, whose deviation is zero, and a norm makes large errors of its rounding: more of
-        honest arithmetic's than of the reference's, which may happen to round to nothing. So it is everywhere
-        where the outputs are not known."""
+        """The trial, with more allowed where a slice of zeros among the inputs decides, if one is there. It
+        may become one constant, whose deviation is zero, and a norm makes large errors of its rounding: more
+        of honest arithmetic's than of the reference's, which may happen to round to nothing. So it is
+        everywhere where the outputs are not known."""
         if trial.draw not in WITHOUT_ZEROS:
             return trial
         if not trial.has_values:
