@@ -182,7 +182,7 @@ class _Comparison:
         if wanted.loose is not False:
             honest = torch.where(torch.as_tensor(wanted.loose, device=largest.device), largest, honest)
         if wanted.spread is not None:
-            honest = torch.maximum(honest, wanted.spread)
+            honest = honest + wanted.spread  # what chance decides otherwise is rounded, too
         bad, excess = _exceeds(mine, theirs, self._relative, self._floor + honest)
         return bad, torch.where(torch.isnan(excess), torch.inf, excess)
 

@@ -7,7 +7,7 @@ that what decides there (to which side a half rounds, whether something is above
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -22,7 +22,9 @@ _STRAY = _TIMES * 2.0**-22
 """Relative: two units in the last place of float32."""
 _TF32_STRAY = _TIMES * 2.0**-10
 """Of what goes into a product: what is cut off loses as much."""
-_PASSES = 8
+_PAIRS = 6
+_MUCH = 1 / 8
+"""Of a row's typical value."""
 _SORTS = frozenset(f"aten::{name}" for name in ("topk", "sort", "kthvalue", "median", "nanmedian", "mode"))
 
 Forward = Callable[[list[Any]], list[Any]]
@@ -31,30 +33,50 @@ Forward = Callable[[list[Any]], list[Any]]
 
 def spread_of_strays(forward: Forward, inputs: list[Any], seed: int, *, tf32: bool) -> list[torch.Tensor]:
     """For each output, and each of its values, what may be allowed because its last bits are in nobody's
-    hands: the largest of a few differences that strays make, here or in a typical place of the same row.
+    hands: the largest of a few differences that strays make, here or in the same row.
 
     Inputs of half precision are rounded again on their way, as kernels of attention do that scale queries
     first; those of products too, to `tf32`.
     """
     true = forward(inputs)
-    generator = torch.Generator(true[0].device).manual_seed(seed)
     spreads = [torch.zeros_like(one, dtype=torch.float64) for one in true]
-    for _ in range(_PASSES):
-        again = rounded_again(inputs, generator)
-        with Straying(generator, tf32=tf32):
+    for generator, sign in opposite_pairs(_PAIRS, seed, true[0].device):
+        again = _rounded_again(inputs, generator, sign=sign)
+        with Straying(generator, sign=sign, tf32=tf32):
             leaves = forward(again)
         for spread, leaf, known in zip(spreads, leaves, true, strict=True):
             if known.is_floating_point():
                 error = (leaf.double() - known.double()).abs().nan_to_num(0.0, 0.0, 0.0)
                 torch.maximum(spread, error, out=spread)
-    return [torch.maximum(one, _typical_of_row(one)) for one in spreads]
+    return [_by_rows(*one) for one in zip(spreads, true, strict=True)]
+
+
+def opposite_pairs(pairs: int, seed: int, device: torch.device) -> Iterator[tuple[torch.Generator, float]]:
+    """Twice the same random numbers and both signs, for each pair of passes.
+
+    What two passes do to the difference of two nearly equal numbers is opposite: one of them turns it, if
+    they stray far enough. All of eight passes that stray at will leave one of 256 such differences as it is.
+    """
+    for number in range(pairs):
+        for sign in (1.0, -1.0):
+            yield torch.Generator(device).manual_seed(seed + number), sign
+
+
+def _by_rows(spread: torch.Tensor, true: torch.Tensor) -> torch.Tensor:
+    """At least a row's typical spread everywhere. Where most of a row became something else, chance decides
+    what (which of two rows an attention looks at): there twice the largest, as it may decide otherwise yet."""
+    if not spread.dim() or not spread.numel():
+        return spread
+    is_chance = spread.median(-1, keepdim=True).values > _MUCH * _typical_of_row(true.double())
+    least = torch.where(is_chance, 2 * spread.amax(-1, keepdim=True), _typical_of_row(spread))
+    return torch.maximum(spread, least)
 
 
 def _typical_of_row(values: torch.Tensor) -> torch.Tensor:
-    return values.square().mean(-1, keepdim=True).sqrt() if values.dim() else values
+    return values.square().mean(-1, keepdim=True).sqrt()
 
 
-def rounded_again(values: list[Any], generator: torch.Generator) -> list[Any]:
+def _rounded_again(values: list[Any], generator: torch.Generator, *, sign: float = 1.0) -> list[Any]:
     """Copies in float64 of which those of half precision differ by what one rounding to it may do."""
 
     def change(value: torch.Tensor) -> torch.Tensor:
@@ -62,7 +84,8 @@ def rounded_again(values: list[Any], generator: torch.Generator) -> list[Any]:
             return value
         wide = value.double()
         if value.dtype in HALF_PRECISION:
-            wide.addcmul_(wide, _signed(wide, generator), value=_TIMES * torch.finfo(value.dtype).eps / 2)
+            stray = sign * _TIMES * torch.finfo(value.dtype).eps / 2
+            wide.addcmul_(wide, _signed(wide, generator), value=stray)
         return wide
 
     return [map_tensors(value, change) for value in values]

@@ -15,12 +15,11 @@ import torch
 
 from kernel_core.gym.dispatch import LightDispatchMode
 from kernel_core.gym.operators import tensors_in
-from kernel_core.gym.strays import Forward, Straying
+from kernel_core.gym.strays import Forward, Straying, opposite_pairs
 
 _FIRST_OF_EQUALS = {f"aten::{name}" for name in ("argmax", "argmin", "max", "min", "cummax", "cummin")}
 _PAIRS = 12
-"""Of passes that stray to opposite sides, and so turn every pair of equals; which of an odd number of equals
-is in the middle is left to chance."""
+"""They turn every pair of equals; which of an odd number of equals is in the middle is left to chance."""
 
 
 def is_discrete(leaf: Any) -> bool:
@@ -37,15 +36,12 @@ def look_for_undecided(
         known = forward(inputs)
     if not choices.are_free and not tf32:
         return
-    generator = torch.Generator(found[0].device)
-    for number in range(_PAIRS):
-        for sign in (1.0, -1.0):
-            generator.manual_seed(seed + number)
-            with Straying(generator, sign=sign, tf32=tf32):
-                leaves = forward(inputs)
-            for mask, leaf, other in zip(found, leaves, known, strict=True):
-                if leaf.shape == mask.shape == other.shape:
-                    mask |= leaf != other
+    for generator, sign in opposite_pairs(_PAIRS, seed, found[0].device):
+        with Straying(generator, sign=sign, tf32=tf32):
+            leaves = forward(inputs)
+        for mask, leaf, other in zip(found, leaves, known, strict=True):
+            if leaf.shape == mask.shape == other.shape:
+                mask |= leaf != other
 
 
 class _Choices(LightDispatchMode):
