@@ -182,7 +182,9 @@ class _Comparison:
         if wanted.loose is not False:
             honest = torch.where(torch.as_tensor(wanted.loose, device=largest.device), largest, honest)
         if wanted.spread is not None:
-            honest = honest + wanted.spread  # what chance decides otherwise is rounded, too
+            # What chance decides otherwise is rounded, too; of small spreads the rounding is the cause.
+            is_chance = wanted.spread > largest
+            honest = torch.where(is_chance, honest + wanted.spread, torch.maximum(honest, wanted.spread))
         bad, excess = _exceeds(mine, theirs, self._relative, self._floor + honest)
         return bad, torch.where(torch.isnan(excess), torch.inf, excess)
 
