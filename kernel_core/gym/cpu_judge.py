@@ -25,6 +25,8 @@ from kernel_core.gym.zygote import Zygote
 from kernel_core.records import Verdict
 
 _AT_OWN_SIZES = "at the problem's own sizes: "
+_PROCESSORS = "processor_count"
+"""By torch's name and by Triton's."""
 
 
 class CpuJudge(Judge):
@@ -57,22 +59,26 @@ class CpuJudge(Judge):
             self._replay_all(rehearsal, reference, seed, case)
 
     def _try_grown(self, reference: Reference, seed: int, case: Case) -> None:
-        """One more trial, where one tile held what several will hold: only what is wrong there counts."""
+        """Once more, where one tile or turn held what several will hold: only what is wrong there counts."""
         sizes = grown_sizes(case, reference, self._bench)
-        if sizes is None:
+        may_stay = case.looped_once and _PROCESSORS in case.source
+        if sizes is None and not may_stay:
             return
+        larger = reference
         try:
-            larger = self._reference(case.request.model_copy(update={"sizes": sizes}))
+            if sizes is not None:
+                larger = self._reference(case.request.model_copy(update={"sizes": sizes}))
             label, draw = self._choose_draws(reference, seed)[-1]
             trial = self._trial(larger, seed, label, draw)
         except NotAProblem:
             return
-        again = self._try_again(larger, case, trial)
-        if again.verdict is Verdict.WRONG or (again.verdict is Verdict.CRASHED and again.line):
-            changed = ", ".join(
-                f"{name}={size}" for name, size in sizes.items() if size != reference.sizes[name]
-            )
-            case.fail(again.verdict, f"{again.detail} (at {changed})", again.line)
+        if sizes is not None:
+            changed = (f"{name}={size}" for name, size in sizes.items() if size != reference.sizes[name])
+            _blame(case, self._try_again(larger, case, trial), f"at {', '.join(changed)}")
+        if case.verdict is None and may_stay:
+            again = self._try_again(larger, case, trial, "runner_on_one_processor")
+            if len(again.launches) == len(case.launches) and all(all(one.grid) for one in again.launches):
+                _blame(case, again, "where a program for each multiprocessor has several turns")
 
     def _replay_all(self, rehearsal: Rehearsal | None, reference: Reference, seed: int, case: Case) -> None:
         for recorded in case.to_replay():
@@ -109,6 +115,11 @@ class CpuJudge(Judge):
         if reference.key not in self._eager:
             keep(self._eager, reference.key, count_eager(reference), KEPT_PROBLEMS)
         return self._eager[reference.key]
+
+
+def _blame(case: Case, again: Case, where: str) -> None:
+    if again.verdict is Verdict.WRONG or (again.verdict is Verdict.CRASHED and again.line):
+        case.fail(again.verdict, f"{again.detail} ({where})", again.line)
 
 
 def _to_compile(case: Case, rehearsal: Rehearsal | None, *, at_own_sizes: bool) -> list[Part]:

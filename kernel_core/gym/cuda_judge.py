@@ -161,9 +161,9 @@ class CudaJudge(Judge):
             return self._stopwatch.clock(talk, reference, like, hidden, case, baseline)
 
     @contextlib.contextmanager
-    def _runner(self, case: Case) -> Iterator[Conversation]:
+    def _runner(self, case: Case, job: str = "runner") -> Iterator[Conversation]:
         """See `Judge`; it may ask for builds."""
-        with super()._runner(case) as talk:
+        with super()._runner(case, job) as talk:
             talk.build_with(functools.partial(self._build, case))
             yield talk
 

@@ -286,18 +286,18 @@ class Judge:
         again = self._try_again(reference, case, trial)
         return again.detail if again.verdict is Verdict.WRONG else None
 
-    def _try_again(self, reference: Reference, case: Case, trial: Trial) -> Case:
+    def _try_again(self, reference: Reference, case: Case, trial: Trial, job: str = "runner") -> Case:
         """What becomes known of the candidate in another life of one trial."""
         again = Case(case.request, arena=case.arena)
-        with self._runner(again) as talk:
+        with self._runner(again, job) as talk:
             if self._load(talk, reference, again):
                 self._try(talk, reference, trial, again)
         again.forget_recorded()
         return again
 
-    def _runner(self, case: Case) -> contextlib.AbstractContextManager[Conversation]:
+    def _runner(self, case: Case, job: str = "runner") -> contextlib.AbstractContextManager[Conversation]:
         """A process for the candidate."""
-        return self._bench.converse("runner")
+        return self._bench.converse(job)
 
     def _check_cage(self, features: tuple[str, ...], case: Case) -> None:
         case.sandbox = features

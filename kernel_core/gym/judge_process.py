@@ -33,7 +33,12 @@ from kernel_core.gym.zygote import Zygote, ZygoteGone
 from kernel_core.store import Store
 
 _log = logging.getLogger(__name__)
-_JOBS: dict[str, zygote.Job] = {"runner": runner.run, "replay": replay.replay, "rehearse": rehearsal.rehearse}
+_JOBS: dict[str, zygote.Job] = {
+    "runner": runner.run,
+    "runner_on_one_processor": runner.run_on_one_processor,
+    "replay": replay.replay,
+    "rehearse": rehearsal.rehearse,
+}
 _ZYGOTES_BY_GPU = 3
 """Each waits while a process of its own goes, which takes a GPU's context a while."""
 _BUILDS = "builds"

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from triton.runtime import interpreter
 
-_NAME = "_count_turns"
 _UNROLLED = "static_range"
 
 _most_turns: dict[str, int] = {}
-"""By loop, in this process."""
+_turns: dict[str, int] = {}
+"""Of the loop as it was entered last. Both by loop, in this process."""
 
 
 def count_loops() -> None:
@@ -23,7 +23,8 @@ def count_loops() -> None:
         return ast.fix_missing_locations(_Counting(self.fn.__qualname__).visit(transform(self, text)))
 
     interpreter.FunctionRewriter._transform_ast = transform_ast
-    setattr(interpreter, _NAME, _count_turns)
+    for function in (_count_turns, _begin_to_count, _count_turn):
+        setattr(interpreter, function.__name__, function)
 
 
 def any_turned_once() -> bool:
@@ -42,6 +43,16 @@ def _count_turns(loop: str, turns: Iterable[Any]) -> Iterator[Any]:
         _most_turns[loop] = max(count, _most_turns.get(loop, 0))
 
 
+def _begin_to_count(loop: str) -> None:
+    _turns[loop] = 0
+    _most_turns.setdefault(loop, 0)
+
+
+def _count_turn(loop: str) -> None:
+    _turns[loop] += 1
+    _most_turns[loop] = max(_turns[loop], _most_turns[loop])
+
+
 class _Counting(ast.NodeTransformer):
     """Counts the turns of loops whose number of turns is not written down."""
 
@@ -52,9 +63,17 @@ class _Counting(ast.NodeTransformer):
         self.generic_visit(node)
         if _is_known(node.iter):
             return node
-        name = ast.Constant(f"{self._function}:{node.lineno}")
-        node.iter = ast.Call(ast.Name(_NAME, ast.Load()), [name, node.iter], [])
+        node.iter = self._call(_count_turns, node, node.iter)
         return node
+
+    def visit_While(self, node: ast.While) -> list[ast.stmt]:
+        self.generic_visit(node)
+        node.body.insert(0, ast.Expr(self._call(_count_turn, node)))
+        return [ast.Expr(self._call(_begin_to_count, node)), node]
+
+    def _call(self, function: Callable[..., Any], loop: ast.stmt, *arguments: ast.expr) -> ast.Call:
+        name = ast.Constant(f"{self._function}:{loop.lineno}")
+        return ast.Call(ast.Name(function.__name__, ast.Load()), [name, *arguments], [])
 
 
 def _is_known(turns: ast.expr) -> bool:

@@ -37,8 +37,9 @@ from kernel_core.gym.weights import VariedConstants, copy_state
 CANDIDATE_FILE = "candidate.py"
 
 
-def run(channel: socket.socket, cage: dict[str, Any]) -> None:
-    """Load the candidate, then run every trial that comes; each answer is one message."""
+def run(channel: socket.socket, cage: dict[str, Any], *, num_processors: int | None = None) -> None:
+    """Load the candidate, then run every trial that comes; each answer is one message. Where there is no GPU,
+    it is told of one with so many multiprocessors, or with as many as it has."""
     device = cage["device"]
     memory = arena_kind(device)
     load = wire.receive(channel, take_descriptors=True)
@@ -47,8 +48,8 @@ def run(channel: socket.socket, cage: dict[str, Any]) -> None:
     path.write_text(source, encoding="utf-8")
     told: StandIn | None = None
     if device == "cpu":
-        answer_for(cage["gpu"])
-        told = StandIn(device, cage["gpu"], path)
+        answer_for(cage["gpu"], num_processors)
+        told = StandIn(device, cage["gpu"], path, num_processors)
     watched = _watch(may_compile=device == "cuda")
     launches: list[dict[str, Any]] = []
     gate = _Gate(channel) if device == "cuda" else None
@@ -115,6 +116,11 @@ def run(channel: socket.socket, cage: dict[str, Any]) -> None:
             wire.send(channel, answer, blob, () if taken is None else (taken.descriptor,))
             if taken is not None:
                 taken.close(reuse_address=False)  # the judge has it now
+
+
+def run_on_one_processor(channel: socket.socket, cage: dict[str, Any]) -> None:
+    """`run`, where a program for each multiprocessor is one."""
+    run(channel, cage, num_processors=1)
 
 
 def import_candidate(source: str, path: Path) -> Any:

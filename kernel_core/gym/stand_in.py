@@ -36,13 +36,13 @@ _FOLLOW = {torch.Tensor.to, torch.Tensor.type_as}
 class StandIn(TorchFunctionMode):
     """While active, tensors of the candidate's say that they are on a GPU, and lie on `device`."""
 
-    def __init__(self, device: str, gpu: str, candidate: Path) -> None:
+    def __init__(self, device: str, gpu: str, candidate: Path, num_processors: int | None = None) -> None:
         super().__init__()
         # With an index, lest it be taken for the host's own.
         self._device = torch.device(device, 0) if device == "cpu" else torch.device(device)
         self._file = str(candidate)
         self._host = HostMemory()
-        _stand_in_for_cuda(properties_of(gpu))
+        _stand_in_for_cuda(properties_of(gpu, num_processors))
         _enter_devices_that_there_are(self._there)
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

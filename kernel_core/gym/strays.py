@@ -63,8 +63,8 @@ def opposite_pairs(pairs: int, seed: int, device: torch.device) -> Iterator[tupl
 
 
 def _by_rows(spread: torch.Tensor, true: torch.Tensor) -> torch.Tensor:
-    """At least a row's typical spread everywhere. Where most of a row became something else, chance decides
-    what (which of two rows an attention looks at): there twice the largest, as it may decide otherwise yet."""
+    """At least a row's typical spread. Where most of a row became something else, chance decides what (which
+    of two rows an attention looks at): there twice the largest, as it may decide otherwise yet."""
     if not spread.dim() or not spread.numel():
         return spread
     is_chance = spread.median(-1, keepdim=True).values > _MUCH * _typical_of_row(true.double())

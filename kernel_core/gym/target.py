@@ -43,8 +43,8 @@ class Properties:
     warp_size: int = _WARP_SIZE
 
 
-def properties_of(gpu: str) -> Properties:
-    """Of a GPU that times can be predicted for."""
+def properties_of(gpu: str, num_processors: int | None = None) -> Properties:
+    """Of a GPU that times can be predicted for, or of one like it with fewer multiprocessors."""
     capability, known = _CAPABILITIES[gpu], GPUS[gpu]
     shared = LIMITS[capability].shared_bytes
     return Properties(
@@ -52,7 +52,7 @@ def properties_of(gpu: str) -> Properties:
         major=capability // 10,
         minor=capability % 10,
         total_memory=known.memory_bytes,
-        multi_processor_count=known.num_processors,
+        multi_processor_count=num_processors or known.num_processors,
         L2_cache_size=known.l2_bytes,
         shared_memory_per_block_optin=shared,
         shared_memory_per_multiprocessor=shared + _RESERVED_SHARED_BYTES,
@@ -60,20 +60,20 @@ def properties_of(gpu: str) -> Properties:
     )
 
 
-def answer_for(gpu: str) -> None:
+def answer_for(gpu: str, num_processors: int | None = None) -> None:
     """Have Triton say that this GPU is there, in this process, for good. `tl.target_info` and
     `triton.runtime.driver.active` both ask the active driver, so what branches on either goes the same way
     where kernels are interpreted, where they are compiled, and on such a GPU."""
-    driver: Any = _Driver(gpu)
+    driver: Any = _Driver(gpu, num_processors)
     triton.runtime.driver.set_active(driver)
 
 
 class _Driver:
     """As much of a driver as there is without a device."""
 
-    def __init__(self, gpu: str) -> None:
+    def __init__(self, gpu: str, num_processors: int | None) -> None:
         self._target = target_of(gpu)
-        self.utils = _Utilities(properties_of(gpu))
+        self.utils = _Utilities(properties_of(gpu, num_processors))
 
     def get_current_target(self) -> GPUTarget:
         """See `triton.backends.driver.DriverBase`."""
