@@ -2,8 +2,9 @@
 
 In the place of a candidate's outputs come those of the problem's own module in float32, with every result
 that is not exact astray by up to two units in its last place, as approximate functions on a GPU may be; once
-as it is, and once with what TF32 has no bits for cut off of what goes into products, where the judge allows
-for such. Each of our problems is tried under six families of inputs and two seeds.
+as it is, once with what TF32 has no bits for cut off of what goes into products, where the judge allows for
+such, and for the problem in each half precision with what goes into products, and the outputs, rounded to it.
+Each of our problems is tried under six families of inputs and two seeds.
 
     python benchmarks/honest_arithmetic.py --write
     python benchmarks/honest_arithmetic.py --device cuda --write
@@ -13,10 +14,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from machine import describe_machine
@@ -26,10 +28,12 @@ from kernel_core.errors import NotAProblem
 from kernel_core.gym.compare import compare_values, value_fault
 from kernel_core.gym.dispatch import LightDispatchMode
 from kernel_core.gym.draws import Draw
-from kernel_core.gym.operators import gives_view, map_tensors, tensors_in
+from kernel_core.gym.inputs import HALF_PRECISION
+from kernel_core.gym.operators import formula_of, gives_view, map_tensors, tensors_in
 from kernel_core.gym.precision import TruncatedProducts
 from kernel_core.gym.reference import Reference
 from kernel_core.gym.structure import flatten
+from kernel_core.gym.trial import Trial
 from kernel_core.problems.load import load_file
 from kernel_core.records import Constant, Problem
 
@@ -37,6 +41,8 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results"
 FOLDERS = (ROOT / "data" / "problems", ROOT / "tests" / "exploits" / "problems")
 DRAWS: tuple[Draw, ...] = ("own", "far_negative", "mixed", "turned", "normal", "positive")
+Products = Literal["float32", "TF32", "float16", "bfloat16"]
+PRODUCTS: tuple[Products, ...] = ("float32", "TF32", "float16", "bfloat16")
 SEEDS = (1, 2)
 ULPS = 2
 
@@ -47,7 +53,7 @@ class Compared:
 
     problem: str
     draw: str
-    tf32: bool
+    products: Products
     at_first: str | None
     """What is wrong by the allowance by size."""
     in_the_end: str | None
@@ -72,13 +78,15 @@ def main() -> None:
 
 
 def _compare_problem(problem: Problem, device: str, times: int) -> Iterator[Compared]:
-    for tf32 in (False, True):
+    for products in PRODUCTS:
         sizes = _sizes(problem, times) if device == "cpu" else {}
-        reference = Reference(problem, sizes, device, tf32=tf32)
+        if products in ("float16", "bfloat16"):
+            problem = problem.model_copy(update={"precision": products})
+        reference = Reference(problem, sizes, device, tf32=products == "TF32")
         for draw in DRAWS:
             for seed in SEEDS:
                 try:
-                    yield from _compare(reference, seed, draw, tf32)
+                    yield from _compare(reference, seed, draw, products)
                 except NotAProblem:
                     continue  # it does not take such inputs
 
@@ -92,20 +100,51 @@ def _sizes(problem: Problem, times: int) -> dict[str, Constant]:
     return grown
 
 
-def _compare(reference: Reference, seed: int, draw: Draw, tf32: bool) -> Iterator[Compared]:
+def _compare(reference: Reference, seed: int, draw: Draw, products: Products) -> Iterator[Compared]:
     trial = reference.trial(seed, draw)
     if not trial.is_usual:
         return
-    generator = torch.Generator(reference.device).manual_seed(seed)
-    inputs = map_tensors(list(trial.inputs), torch.Tensor.clone)
-    torch.manual_seed(seed)
-    with torch.no_grad(), _Strays(generator), TruncatedProducts() if tf32 else contextlib.nullcontext():
-        _, leaves = flatten(reference.module(*inputs))
+    leaves = _imitate(reference, trial, seed, products)
     first = last = value_fault(leaves, trial.expected, compare_values)
     if first is not None:
         looked = reference.blurred(reference.loosened(trial))
         last = value_fault(leaves, looked.expected, compare_values)
-    yield Compared(reference.problem.id, draw, tf32, first, last)
+    yield Compared(reference.problem.id, draw, products, first, last)
+
+
+def _imitate(reference: Reference, trial: Trial, seed: int, products: Products) -> list[Any]:
+    """Outputs as an honest kernel's may be."""
+    generator = torch.Generator(reference.device).manual_seed(seed)
+    module, inputs = reference.module, map_tensors(list(trial.inputs), torch.Tensor.clone)
+    mode: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+    if products == "TF32":
+        mode = TruncatedProducts()
+    elif products != "float32":
+        mode = _RoundedProducts(getattr(torch, products))
+        module, inputs = copy.deepcopy(module).float(), map_tensors(inputs, _single)
+    torch.manual_seed(seed)
+    with torch.no_grad(), _Strays(generator), mode:
+        _, leaves = flatten(module(*inputs))
+    return [
+        leaf.to(getattr(torch, one.dtype)) if leaf.is_floating_point() else leaf
+        for leaf, one in zip(leaves, trial.expected, strict=True)
+    ]
+
+
+class _RoundedProducts(LightDispatchMode):
+    """While active, what goes into a product in float32 is rounded to half precision."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self._dtype = dtype
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if formula_of(function) is not None:
+            args = map_tensors(tuple(args), self._rounded)
+        return function(*args, **(kwargs or {}))
+
+    def _rounded(self, value: torch.Tensor) -> torch.Tensor:
+        return value.to(self._dtype).float() if value.dtype == torch.float32 else value
 
 
 class _Strays(LightDispatchMode):
@@ -131,6 +170,10 @@ class _Strays(LightDispatchMode):
         return result
 
 
+def _single(value: torch.Tensor) -> torch.Tensor:
+    return value.float() if value.dtype in HALF_PRECISION else value
+
+
 def _double(value: torch.Tensor) -> torch.Tensor:
     return value.double() if value.dtype == torch.float32 else value
 
@@ -150,15 +193,13 @@ def _page(compared: list[Compared], num_problems: int, arguments: argparse.Names
         f"Of {len(compared)} comparisons over {num_problems} problems at {sizes} sizes, {len(refused)} were "
         "refused. "
         f"{len(saved)} would have been by what is allowed by size alone, "
-        f"{sum(one.tf32 for one in saved)} of them with TF32 products.",
+        f"{sum(one.products == 'TF32' for one in saved)} of them with TF32 products and "
+        f"{sum(one.products in ('float16', 'bfloat16') for one in saved)} in half precision.",
         "",
     ]
     if refused:
         lines += ["| problem | inputs | products | |", "|---|---|---|---|"]
-        lines += [
-            f"| {one.problem} | {one.draw} | {'TF32' if one.tf32 else 'float32'} | {one.in_the_end} |"
-            for one in refused
-        ]
+        lines += [f"| {one.problem} | {one.draw} | {one.products} | {one.in_the_end} |" for one in refused]
         lines.append("")
     return "\n".join(lines)
 
