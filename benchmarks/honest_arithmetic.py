@@ -29,9 +29,10 @@ from kernel_core.gym.compare import compare_values, value_fault
 from kernel_core.gym.dispatch import LightDispatchMode
 from kernel_core.gym.draws import Draw
 from kernel_core.gym.inputs import HALF_PRECISION
-from kernel_core.gym.operators import formula_of, gives_view, map_tensors, tensors_in
-from kernel_core.gym.precision import TruncatedProducts
+from kernel_core.gym.operators import gives_view, map_tensors, tensors_in
+from kernel_core.gym.precision import ShortenedProducts, truncated
 from kernel_core.gym.reference import Reference
+from kernel_core.gym.strays import signed_noise
 from kernel_core.gym.structure import flatten
 from kernel_core.gym.trial import Trial
 from kernel_core.problems.load import load_file
@@ -43,6 +44,7 @@ FOLDERS = (ROOT / "data" / "problems", ROOT / "tests" / "exploits" / "problems")
 DRAWS: tuple[Draw, ...] = ("own", "far_negative", "mixed", "turned", "normal", "positive")
 Products = Literal["float32", "TF32", "float16", "bfloat16"]
 PRODUCTS: tuple[Products, ...] = ("float32", "TF32", "float16", "bfloat16")
+HALVES: tuple[Products, ...] = ("float16", "bfloat16")
 SEEDS = (1, 2)
 ULPS = 2
 
@@ -78,11 +80,11 @@ def main() -> None:
 
 
 def _compare_problem(problem: Problem, device: str, times: int) -> Iterator[Compared]:
+    sizes = _sizes(problem, times) if device == "cpu" else {}
     for products in PRODUCTS:
-        sizes = _sizes(problem, times) if device == "cpu" else {}
-        if products in ("float16", "bfloat16"):
-            problem = problem.model_copy(update={"precision": products})
-        reference = Reference(problem, sizes, device, tf32=products == "TF32")
+        precision = products if products in HALVES else problem.precision
+        at_precision = problem.model_copy(update={"precision": precision})
+        reference = Reference(at_precision, sizes, device, tf32=products == "TF32")
         for draw in DRAWS:
             for seed in SEEDS:
                 try:
@@ -118,9 +120,10 @@ def _imitate(reference: Reference, trial: Trial, seed: int, products: Products) 
     module, inputs = reference.module, map_tensors(list(trial.inputs), torch.Tensor.clone)
     mode: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
     if products == "TF32":
-        mode = TruncatedProducts()
-    elif products != "float32":
-        mode = _RoundedProducts(getattr(torch, products))
+        mode = ShortenedProducts(truncated)
+    elif products in HALVES:
+        dtype = getattr(torch, products)
+        mode = ShortenedProducts(lambda value: value.to(dtype).float())
         module, inputs = copy.deepcopy(module).float(), map_tensors(inputs, _single)
     torch.manual_seed(seed)
     with torch.no_grad(), _Strays(generator), mode:
@@ -129,22 +132,6 @@ def _imitate(reference: Reference, trial: Trial, seed: int, products: Products) 
         leaf.to(getattr(torch, one.dtype)) if leaf.is_floating_point() else leaf
         for leaf, one in zip(leaves, trial.expected, strict=True)
     ]
-
-
-class _RoundedProducts(LightDispatchMode):
-    """While active, what goes into a product in float32 is rounded to half precision."""
-
-    def __init__(self, dtype: torch.dtype) -> None:
-        super().__init__()
-        self._dtype = dtype
-
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if formula_of(function) is not None:
-            args = map_tensors(tuple(args), self._rounded)
-        return function(*args, **(kwargs or {}))
-
-    def _rounded(self, value: torch.Tensor) -> torch.Tensor:
-        return value.to(self._dtype).float() if value.dtype == torch.float32 else value
 
 
 class _Strays(LightDispatchMode):
@@ -164,8 +151,8 @@ class _Strays(LightDispatchMode):
             return result
         for made, true in zip(tensors_in(result), tensors_in(exact), strict=True):
             if made.dtype == torch.float32 and true.dtype == torch.float64 and made.shape == true.shape:
-                noise = torch.rand(made.shape, generator=self._generator, device=made.device).mul_(2).sub_(1)
-                strayed = (made.double() * (1 + ULPS * 2.0**-23 * noise.double())).float()
+                noise = signed_noise(made, self._generator).double()
+                strayed = (made.double() * (1 + ULPS * 2.0**-23 * noise)).float()
                 made.copy_(torch.where(made.double() == true, made, strayed))
         return result
 
@@ -194,7 +181,7 @@ def _page(compared: list[Compared], num_problems: int, arguments: argparse.Names
         "refused. "
         f"{len(saved)} would have been by what is allowed by size alone, "
         f"{sum(one.products == 'TF32' for one in saved)} of them with TF32 products and "
-        f"{sum(one.products in ('float16', 'bfloat16') for one in saved)} in half precision.",
+        f"{sum(one.products in HALVES for one in saved)} in half precision.",
         "",
     ]
     if refused:

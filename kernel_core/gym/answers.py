@@ -14,10 +14,11 @@ from kernel_core.errors import NotAProblem
 from kernel_core.gym.compare import all_pass
 from kernel_core.gym.operators import map_tensors
 from kernel_core.gym.precision import (
-    TruncatedProducts,
+    ShortenedProducts,
     allowed_table,
     most_by_size,
     tf32_products,
+    truncated,
     typical_size,
 )
 from kernel_core.gym.strays import Forward, spread_of_strays
@@ -28,7 +29,8 @@ from kernel_core.gym.undecided import is_discrete, look_for_undecided
 LARGE_BYTES = 4 << 30
 """Of larger inputs and outputs only a part is computed in float64, which takes many times as much."""
 _MOST_STRAYING_BYTES = {"cuda": 1 << 30, "cpu": 1 << 25}
-"""Of weights, inputs and outputs: eight times as much is taken in float64 with what strays, in ten passes."""
+"""Of weights, inputs and outputs: eight times as much is taken in float64 with what strays, in a dozen
+passes and more."""
 _SMALL_SHARE = 0.25
 """Of what TF32's strays come to, where that is no more than is ever allowed by size: twice its errors."""
 _SEPARATE = 1e-3
@@ -150,7 +152,7 @@ class Answers:
         """The leaves with TF32 products; None where there are no products."""
         if not self._has_products:
             return None
-        with tf32_products(True), TruncatedProducts() as products:
+        with tf32_products(True), ShortenedProducts(truncated) as products:
             _, leaves = flatten(self._forward(self._module, copy.deepcopy(inputs), seed))
         # A library's own recurrent cells are no products by name.
         self._has_products = products.are_there or any(

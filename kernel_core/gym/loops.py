@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from triton.runtime import interpreter
@@ -23,7 +22,7 @@ def count_loops() -> None:
         return ast.fix_missing_locations(_Counting(self.fn.__qualname__).visit(transform(self, text)))
 
     interpreter.FunctionRewriter._transform_ast = transform_ast
-    for function in (_count_turns, _begin_to_count, _count_turn):
+    for function in (_begin_to_count, _count_turn):
         setattr(interpreter, function.__name__, function)
 
 
@@ -31,16 +30,6 @@ def any_turned_once() -> bool:
     """Whether some loop of this process's kernels turned once at most in every program, where it might turn
     more often."""
     return any(turns <= 1 for turns in _most_turns.values())
-
-
-def _count_turns(loop: str, turns: Iterable[Any]) -> Iterator[Any]:
-    count = 0
-    try:
-        for one in turns:
-            count += 1
-            yield one
-    finally:
-        _most_turns[loop] = max(count, _most_turns.get(loop, 0))
 
 
 def _begin_to_count(loop: str) -> None:
@@ -59,21 +48,21 @@ class _Counting(ast.NodeTransformer):
     def __init__(self, function: str) -> None:
         self._function = function
 
-    def visit_For(self, node: ast.For) -> ast.For:
-        self.generic_visit(node)
-        if _is_known(node.iter):
-            return node
-        node.iter = self._call(_count_turns, node, node.iter)
-        return node
+    def visit_For(self, node: ast.For) -> Any:
+        return self.generic_visit(node) if _is_known(node.iter) else self._counted(node)
 
     def visit_While(self, node: ast.While) -> list[ast.stmt]:
-        self.generic_visit(node)
-        node.body.insert(0, ast.Expr(self._call(_count_turn, node)))
-        return [ast.Expr(self._call(_begin_to_count, node)), node]
+        return self._counted(node)
 
-    def _call(self, function: Callable[..., Any], loop: ast.stmt, *arguments: ast.expr) -> ast.Call:
-        name = ast.Constant(f"{self._function}:{loop.lineno}")
-        return ast.Call(ast.Name(function.__name__, ast.Load()), [name, *arguments], [])
+    def _counted(self, node: ast.For | ast.While) -> list[ast.stmt]:
+        self.generic_visit(node)
+        loop = ast.Constant(f"{self._function}:{node.lineno}")
+        begin, turn = (
+            ast.Expr(ast.Call(ast.Name(function.__name__, ast.Load()), [loop], []))
+            for function in (_begin_to_count, _count_turn)
+        )
+        node.body.insert(0, turn)
+        return [begin, node]
 
 
 def _is_known(turns: ast.expr) -> bool:

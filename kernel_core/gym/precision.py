@@ -8,7 +8,7 @@ pass; bfloat16, whose products err four times as much, stays out.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -102,22 +102,27 @@ def tf32_products(allowed: bool) -> Iterator[None]:
         torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
 
 
-class TruncatedProducts(LightDispatchMode):
-    """While active, what goes into a product in float32 loses what TF32 has no bits for. It is cut off, as
-    tensor cores do with what no kernel has rounded before; and whatever size a product has, where a library
-    uses TF32 only for some."""
+class ShortenedProducts(LightDispatchMode):
+    """While active, what goes into a product in float32 is made shorter first."""
 
-    def __init__(self) -> None:
+    def __init__(self, shorten: Callable[[torch.Tensor], torch.Tensor]) -> None:
         super().__init__()
         self.are_there = False
+        self._shorten = shorten
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if formula_of(function) is not None:
-            args = map_tensors(tuple(args), self._truncated)
+            args = map_tensors(tuple(args), self._shortened)
         return function(*args, **(kwargs or {}))
 
-    def _truncated(self, value: torch.Tensor) -> torch.Tensor:
+    def _shortened(self, value: torch.Tensor) -> torch.Tensor:
         if value.dtype != torch.float32:
             return value
         self.are_there = True
-        return (value.view(torch.int32) & _TF32_BITS).view(torch.float32)
+        return self._shorten(value)
+
+
+def truncated(value: torch.Tensor) -> torch.Tensor:
+    """Without what TF32 has no bits for. It is cut off, as tensor cores do with what no kernel has rounded
+    before; and whatever size a product has, where a library uses TF32 only for some."""
+    return (value.view(torch.int32) & _TF32_BITS).view(torch.float32)

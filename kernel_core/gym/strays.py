@@ -41,7 +41,7 @@ def spread_of_strays(forward: Forward, inputs: list[Any], seed: int, *, tf32: bo
     true = forward(inputs)
     spreads = [torch.zeros_like(one, dtype=torch.float64) for one in true]
     for generator, sign in opposite_pairs(_PAIRS, seed, true[0].device):
-        again = _rounded_again(inputs, generator, sign=sign)
+        again = _rounded_again(inputs, generator, sign)
         with Straying(generator, sign=sign, tf32=tf32):
             leaves = forward(again)
         for spread, leaf, known in zip(spreads, leaves, true, strict=True):
@@ -76,7 +76,7 @@ def _typical_of_row(values: torch.Tensor) -> torch.Tensor:
     return values.square().mean(-1, keepdim=True).sqrt()
 
 
-def _rounded_again(values: list[Any], generator: torch.Generator, *, sign: float = 1.0) -> list[Any]:
+def _rounded_again(values: list[Any], generator: torch.Generator, sign: float) -> list[Any]:
     """Copies in float64 of which those of half precision differ by what one rounding to it may do."""
 
     def change(value: torch.Tensor) -> torch.Tensor:
@@ -85,7 +85,7 @@ def _rounded_again(values: list[Any], generator: torch.Generator, *, sign: float
         wide = value.double()
         if value.dtype in HALF_PRECISION:
             stray = sign * _TIMES * torch.finfo(value.dtype).eps / 2
-            wide.addcmul_(wide, _signed(wide, generator), value=stray)
+            wide.addcmul_(wide, signed_noise(wide, generator), value=stray)
         return wide
 
     return [map_tensors(value, change) for value in values]
@@ -97,7 +97,7 @@ class Straying(LightDispatchMode):
     Of equal values that are sorted, each stands before the other in one of the two.
     """
 
-    def __init__(self, generator: torch.Generator, *, sign: float = 1.0, tf32: bool = False) -> None:
+    def __init__(self, generator: torch.Generator, *, sign: float, tf32: bool) -> None:
         super().__init__()
         self._generator = generator
         self._sign = sign
@@ -133,7 +133,7 @@ class Straying(LightDispatchMode):
         return self._noise(value).mul_(value).mul_(_TF32_STRAY).add_(value)
 
     def _noise(self, like: torch.Tensor) -> torch.Tensor:
-        return _signed(like, self._generator).mul_(self._sign)
+        return signed_noise(like, self._generator).mul_(self._sign)
 
 
 def _sorts_as_it_likes(function: Any, args: Any, kwargs: dict[str, Any]) -> bool:
@@ -142,7 +142,7 @@ def _sorts_as_it_likes(function: Any, args: Any, kwargs: dict[str, Any]) -> bool
     return function._schema.name in _SORTS and not is_stable
 
 
-def _signed(like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+def signed_noise(like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Between -1 and 1. Large tensors have little room beside one another: it is all that is made."""
     random = torch.rand(like.shape, generator=generator, device=like.device, dtype=like.dtype)
     return random.mul_(2).sub_(1)

@@ -10,7 +10,13 @@ import torch
 from kernel_core.gym.compare import compare_values
 from kernel_core.gym.draws import Draw
 from kernel_core.gym.inputs import redraw
-from kernel_core.gym.precision import TruncatedProducts, allowed_error, allowed_table, error_by_size
+from kernel_core.gym.precision import (
+    ShortenedProducts,
+    allowed_error,
+    allowed_table,
+    error_by_size,
+    truncated,
+)
 from kernel_core.gym.reference import Reference
 from kernel_core.gym.trial import Expected, outline
 from kernel_core.problems.source import parse_problem
@@ -160,7 +166,7 @@ def test_what_is_expected_stays_when_the_reference_writes_to_what_it_gave() -> N
 def test_products_of_any_size_lose_what_tf32_has_no_bits_for() -> None:
     left, right = torch.rand(3, 5), torch.rand(5, 2)
     cut_left, cut_right = _cut_off(left, 10), _cut_off(right, 10)
-    with TruncatedProducts():
+    with ShortenedProducts(truncated):
         product, total = left @ right, left + 1
     assert torch.equal(product, cut_left @ cut_right)
     assert not torch.equal(product, left @ right)
