@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import triton.testing
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import JITFunction
@@ -82,6 +83,19 @@ def _leave_out_tuning(recorder: Recorder) -> None:
             return bench(self, *args, **kwargs)
 
     Autotuner.run, Autotuner._bench = run_compiled, bench_unrecorded
+    for name in ("do_bench", "do_bench_cudagraph"):
+        setattr(triton.testing, name, _unrecorded(getattr(triton.testing, name), recorder))
+
+
+def _unrecorded(timed: Any, recorder: Recorder) -> Any:
+    """Who times kernels by hand launches each thousands of times."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        recorder.before_work()
+        with recorder.paused():
+            return timed(*args, **kwargs)
+
+    return call
 
 
 def _try_one_configuration() -> None:

@@ -49,12 +49,19 @@ class KernelRefused(Exception):
 
 
 def check_encoding(source: str) -> None:
-    """A file of this text must say the same to everybody who reads it, whatever encoding it names."""
+    """A file of this text must say the same to everybody who reads it, whatever encoding it names. One that
+    nobody knows is no encoding: "split-K decoding: two kernels" is a comment."""
     try:
         data = source.encode()
+    except ValueError as error:
+        raise KernelRefused(1, f"the text is no Unicode: {error}") from error
+    try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+    except SyntaxError:
+        return
+    try:
         is_same = data.decode(encoding) == source.removeprefix("\ufeff")
-    except (SyntaxError, LookupError, ValueError):
+    except (LookupError, ValueError):
         is_same = False
     if not is_same:
         raise KernelRefused(1, "the file names an encoding in which it is another text")

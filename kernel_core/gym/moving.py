@@ -55,6 +55,9 @@ class Movers:
     """Launches of one pass, each looked at as it is done."""
 
     def __init__(self, trace: dict[str, Any]) -> None:
+        self.idle: set[int] = set()
+        """The ids of launches that changed nothing: what they write stood there, as after a first launch that
+        only warms up or that an autotuner timed."""
         self._found: set[int] = set()
         self._operations = iter(trace["operations"])
         self._outputs = list(views_in(trace["outputs"]))
@@ -76,11 +79,11 @@ class Movers:
         before = {number: raw.clone() for number, raw in memory.items()}
         player.launch(operation)
         changed = {number for number, raw in memory.items() if not same_bytes(raw, before[number])}
-        moves = True
-        if changed:
-            others = self._other_values(player, operation, memory, before, changed)
-            moves = others.find_a_move() if others else _copies_whole(player, operation, memory, before)
-        if moves:
+        if not changed:
+            self.idle.add(id(operation))
+            return
+        others = self._other_values(player, operation, memory, before, changed)
+        if others.find_a_move() if others else _copies_whole(player, operation, memory, before):
             self._found.add(id(operation))
         if self._reached & memory.keys():
             self._reached |= changed

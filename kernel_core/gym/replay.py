@@ -83,7 +83,7 @@ def _replay_one(
         inputs = [arena.tensor(Slot.from_json(value)) for value in work.header["tensors"]]
         constants = _constants(trace["constants"], request, memory, arenas)
         player = Player(trace, constants, kernels, inputs, conduct)
-        moving = _play_and_look(player, trace)
+        moving, idle = _play_and_look(player, trace)
         player.check_guards()
         slots = [Slot.from_json(value) for value in work.header["outputs"]]
         player.write_outputs(slots, arena)
@@ -110,7 +110,7 @@ def _replay_one(
             player, works = _measure(play_on(inputs), conduct, once=question["once"])
             player.write_outputs(slots, arena)
             del player
-            wire.send(channel, {"works": [work.to_json() for work in _marked(works, trace, moving)]})
+            wire.send(channel, {"works": [work.to_json() for work in _marked(works, trace, moving | idle)]})
         return True
     except wire.ChannelClosed:
         raise
@@ -149,15 +149,15 @@ def _wait_for_turn(channel: socket.socket) -> dict[str, Any]:
     return question
 
 
-def _play_and_look(player: Player, trace: dict[str, Any]) -> set[int]:
-    """The first pass; gives the ids of the launches that only move data, which are of no account where there
-    is nothing but launches."""
+def _play_and_look(player: Player, trace: dict[str, Any]) -> tuple[set[int], set[int]]:
+    """The first pass; gives the ids of the launches that only move data, and of those that change nothing,
+    which are of no account where there is nothing but launches."""
     if not library_works(trace):
         player.play(player.launch)
-        return set()
+        return set(), set()
     movers = Movers(trace)
     player.play(lambda operation: movers.launch(player, operation))
-    return movers.found
+    return movers.found, movers.idle
 
 
 def _play_mute(player: Player, moving: set[int]) -> None:
@@ -174,9 +174,9 @@ def _measure(player: Player, conduct: Conduct, *, once: bool) -> tuple[Player, l
     return player, conduct.summary(passes)
 
 
-def _marked(works: list[Any], trace: dict[str, Any], moving: set[int]) -> list[Any]:
-    """The works, with what only moved data marked."""
-    launches = iter([id(one) in moving for one in trace["operations"] if "launch" in one])
+def _marked(works: list[Any], trace: dict[str, Any], useless: set[int]) -> list[Any]:
+    """The works, with those marked that are none of its own: what only moved data or changed nothing."""
+    launches = iter([id(one) in useless for one in trace["operations"] if "launch" in one])
     return [replace(work, copies_only=next(launches)) if work.own else work for work in works]
 
 

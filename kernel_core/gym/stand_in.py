@@ -9,7 +9,6 @@ known by that (`host_memory.py`): a tensor of theirs that no device was named fo
 
 from __future__ import annotations
 
-import contextlib
 import re
 import sys
 from collections.abc import Iterable
@@ -20,9 +19,10 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import DeviceContext
 
+from kernel_core.gym.cuda_answers import answer_for_cuda, take_operators_to
 from kernel_core.gym.host_memory import HostMemory
 from kernel_core.gym.operators import tensors_in
-from kernel_core.gym.target import Properties, properties_of
+from kernel_core.gym.target import properties_of
 
 _CUDA = re.compile(r"cuda(:\d+)?")
 _ASKED = {"is_cuda": True, "is_cpu": False, "is_meta": False, "device": torch.device("cuda", 0)}
@@ -42,7 +42,8 @@ class StandIn(TorchFunctionMode):
         self._device = torch.device(device, 0) if device == "cpu" else torch.device(device)
         self._file = str(candidate)
         self._host = HostMemory()
-        _stand_in_for_cuda(properties_of(gpu, num_processors))
+        answer_for_cuda(properties_of(gpu, num_processors))
+        take_operators_to(device)
         _enter_devices_that_there_are(self._there)
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -110,64 +111,6 @@ def _enter_devices_that_there_are(there: Any) -> None:
         original(self, there(torch.device(device)))
 
     kind.__init__ = enter
-
-
-class _Event(contextlib.nullcontext[None]):
-    """Of a GPU that does everything in order, at once."""
-
-    def __init__(self, *_: Any, **__: Any) -> None:
-        super().__init__()
-
-    def record(self, *_: Any) -> None:
-        """Nothing is under way."""
-
-    wait = synchronize = record
-
-    def query(self) -> bool:
-        """Whether it is done."""
-        return True
-
-    def elapsed_time(self, _: Any) -> float:
-        """Milliseconds: nothing is timed here."""
-        return 0.0
-
-
-class _Stream(_Event):
-    """The only order there is, by whatever name."""
-
-    cuda_stream = 0
-    wait_stream = wait_event = _Event.record
-
-    def record_event(self, event: Any = None) -> Any:
-        """One that has happened."""
-        return event or _Event()
-
-
-def _stand_in_for_cuda(known: Properties) -> None:
-    answers = {
-        "is_available": True,
-        "is_initialized": True,
-        "is_bf16_supported": True,
-        "device_count": 1,
-        "current_device": 0,
-        "get_device_name": known.name,
-        "get_device_capability": (known.major, known.minor),
-        "get_device_properties": known,
-        "mem_get_info": (known.total_memory, known.total_memory),
-        **dict.fromkeys(("init", "synchronize", "set_device", "empty_cache", "set_stream")),
-    }
-    for name, answer in answers.items():
-        setattr(torch.cuda, name, _always(answer))
-    stands_for = dict.fromkeys(("Event",), _Event) | dict.fromkeys(
-        ("Stream", "stream", "current_stream", "default_stream", "device", "device_of"), _Stream
-    )
-    for name, kind in stands_for.items():
-        setattr(torch.cuda, name, kind)
-    torch.Tensor.record_stream = _always(None)  # type: ignore[method-assign]
-
-
-def _always(answer: Any) -> Any:
-    return lambda *_, **__: answer
 
 
 def _is_host(value: Any) -> bool:

@@ -83,6 +83,19 @@ class _Driver:
         """See `triton.backends.driver.DriverBase`."""
         return 0
 
+    def set_current_device(self, device: int) -> None:
+        """See `triton.backends.driver.DriverBase`: there is one."""
+
+    def get_current_stream(self, device: int) -> int:
+        """See `triton.backends.driver.DriverBase`: the default one."""
+        return 0
+
+    def get_device_interface(self) -> Any:
+        """See `triton.backends.driver.DriverBase`."""
+        import torch
+
+        return torch.cuda
+
     def get_active_torch_device(self) -> Any:
         """See `triton.backends.driver.DriverBase`."""
         import torch  # the compilers' processes do without
