@@ -149,6 +149,21 @@ def test_bad_kernels_are_verdicts_and_not_errors(files):
 
 
 @pytest.mark.slow
+def test_a_row_that_cannot_be_judged_leaves_the_others_in_their_places(files):
+    (files / "broken.py").write_text(PROBLEM.replace("torch.randn(N)", "torch.randn(missing)"))
+    rows = [
+        {"id": name, "problem": problem, "kernel": "kernel.py", "set": {"N": 1000}}
+        for name, problem in (("broken", "broken.py"), ("good", "problem.py"))
+    ]
+    (files / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    result = dojo("judge", "--batch", "rows.jsonl", "--out", "judged.parquet", cwd=files)
+    assert result.returncode == 2, result.stderr
+    assert "not judged: broken" in result.stdout and "Traceback" not in result.stderr
+    broken, good = pq.read_table(files / "judged.parquet").to_pylist()
+    assert good["id"] == "good" and good["verdict"] == "correct" and good["error"] is None
+    assert broken["id"] == "broken" and broken["verdict"] is None and "missing" in broken["error"]
+
+
 def test_a_batch_by_kernelbenchs_rules_has_its_result_in_each_row(files):
     row = {"problem": "problem.py", "kernel": "kernel.py", "set": {"N": 1000}}
     (files / "rows.jsonl").write_text(json.dumps(row))

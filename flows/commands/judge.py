@@ -14,7 +14,7 @@ from rich.table import Table
 from flows.commands.batch import read_batch
 from flows.terminal import say
 from kernel_core.config import GymConfig
-from kernel_core.errors import ConfigError
+from kernel_core.errors import ConfigError, DojoError
 from kernel_core.gym.protocol import JudgeRequest, TakenOut
 from kernel_core.gym.report import judge_report
 from kernel_core.records import Constant, Evaluation
@@ -25,8 +25,10 @@ _MAX_GPUS = 64
 
 def judge_one(request: JudgeRequest, gym: dict[str, str], as_json: bool) -> int:
     """Judge one kernel and print the result; `gym` are settings of `GymConfig`."""
-    [evaluation], _ = _judge([request], gym)
-    report = _report(evaluation, gym)
+    [outcome], _ = _judge([request], gym)
+    if not isinstance(outcome, Evaluation):
+        raise outcome
+    report = _report(outcome, gym)
     if as_json:
         say(json.dumps(report))
     else:
@@ -37,24 +39,36 @@ def judge_one(request: JudgeRequest, gym: dict[str, str], as_json: bool) -> int:
 def judge_batch(rows_file: Path, out: Path, gym: dict[str, str]) -> int:
     """Judge every row of a JSON-lines file and write a Parquet table, one row each, in order.
 
-    See `batch.BatchRow` for what a row may hold.
+    See `batch.BatchRow` for what a row may hold. A row that cannot be judged has an `error` and no verdict.
     """
     import pandas as pd
 
     ids, requests = read_batch(rows_file)
-    evaluations, taken_out = _judge(requests, gym)
+    outcomes, taken_out = _judge(requests, gym)
+    failed = [(name, one) for name, one in zip(ids, outcomes, strict=True) if isinstance(one, DojoError)]
+    if len(failed) == len(ids):
+        raise failed[0][1]
     table = pd.DataFrame(
-        [{"id": name, **_report(one, gym)} for name, one in zip(ids, evaluations, strict=True)]
+        [
+            {"id": name}
+            | ({"error": str(one)} if isinstance(one, DojoError) else {"error": None, **_report(one, gym)})
+            for name, one in zip(ids, outcomes, strict=True)
+        ]
     )
     if "kernelbench" in table:
-        table["kernelbench"] = table["kernelbench"].map(json.dumps)  # some of its objects are empty
+        table["kernelbench"] = table["kernelbench"].map(
+            json.dumps, na_action="ignore"
+        )  # some of its objects are empty
     out.parent.mkdir(parents=True, exist_ok=True)
     table.to_parquet(out, index=False)
     counts = table["verdict"].value_counts()
-    say(f"{len(table)} judged: " + ", ".join(f"{n} {verdict}" for verdict, n in counts.items()) + f"; {out}")
+    judged = ", ".join(f"{n} {verdict}" for verdict, n in counts.items())
+    say(f"{counts.sum()} judged: {judged}; {out}")
+    for name, error in failed:
+        say(f"not judged: {name}: {error}")
     for one in taken_out:
         say(f"taken out: {one.place}: {one.reason}")
-    return 0
+    return max((error.exit_code for _, error in failed), default=0)
 
 
 def _report(evaluation: Evaluation, gym: dict[str, str]) -> dict[str, Any]:
@@ -69,12 +83,12 @@ def _report(evaluation: Evaluation, gym: dict[str, str]) -> dict[str, Any]:
 
 def _judge(
     requests: Sequence[JudgeRequest], gym: dict[str, str]
-) -> tuple[list[Evaluation], tuple[TakenOut, ...]]:
+) -> tuple[list[Evaluation | DojoError], tuple[TakenOut, ...]]:
     from kernel_core.gym import open_gym
 
     config = GymConfig.model_validate(gym | {"workers": _num_workers(len(requests), gym)})
     with open_gym(config) as opened:
-        return opened.judge(requests), opened.taken_out
+        return opened.judge_each(requests), opened.taken_out
 
 
 def _num_workers(num_requests: int, gym: dict[str, str]) -> int:

@@ -20,12 +20,11 @@ from kernel_core.gym.dispatch import LightDispatchMode
 from kernel_core.gym.kernel_globals import JitFunction, LaunchedKernels
 from kernel_core.gym.launch_arguments import encode_argument, sizes_of
 from kernel_core.gym.native_launch import find_addresses
-from kernel_core.gym.operators import leaves_unwritten, tensors_in
+from kernel_core.gym.operators import do_inside, is_torchs_own, leaves_unwritten, tensors_in
 from kernel_core.gym.poison import Poison
 
 MAX_OPERATIONS = 20_000
 _HOST_READS = ("aten::_local_scalar_dense", "aten::is_nonzero", "aten::equal")
-_TORCHS_OWN = frozenset(torch._C._dispatch_get_all_op_names())
 _NO_WORK = ("aten::record_stream",)
 """Only tells the allocator who uses memory."""
 
@@ -89,8 +88,9 @@ class Recorder(LightDispatchMode):
         if name in _HOST_READS:
             self.reads_data = True
             return function(*args, **kwargs)
-        if function.name() not in _TORCHS_OWN:
-            return self._look_inside(function, args, kwargs)
+        if not is_torchs_own(function):
+            with self:
+                return do_inside(function, args, kwargs)
         self.before_work()
         if leaves_unwritten(function):
             return self._allocate(function, args, kwargs)
@@ -102,13 +102,6 @@ class Recorder(LightDispatchMode):
         result = function(*args, **kwargs)
         finish(result)
         return result
-
-    def _look_inside(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """An operator of the candidate's own making is what it does."""
-        given = tensors_in([*args, *kwargs.values()])
-        key = torch._C.DispatchKey.CUDA if any(one.is_cuda for one in given) else torch._C.DispatchKey.CPU
-        with self:
-            return function.redispatch(torch._C.DispatchKeySet(key), *args, **kwargs)
 
     def _record_operator(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Callable[[Any], None]:
         """Record what goes in; the result is to be given to what this gives."""

@@ -38,8 +38,9 @@ class Player(Protocol):
     made: list[Callable[[torch.Tensor], None]]
     """Called with each tensor that an operator of torch's made or wrote."""
 
-    def play(self, launch: Launch) -> list[Any]:
-        """Do every operation in order; launches are left to `launch`."""
+    def play(self, launch: Launch, *, as_before: bool = False) -> list[Any]:
+        """Do every operation in order; launches are left to `launch`. `as_before`, fresh memory holds what it
+        held in the pass before."""
         ...
 
     def launch(self, operation: dict[str, Any]) -> None:
@@ -94,10 +95,12 @@ def outputs_need_kernels(
 
     echo = play_on(inputs)
     echo.made.append(look)
+    # What a launch wrote where by chance that stood already counts as not written: the same must stand there.
     echo.play(
         lambda operation: (
             echo.launch(operation) if id(operation) in moving else written.write(echo, operation)
-        )
+        ),
+        as_before=True,
     )
     given = echo.outputs()
     found.update(

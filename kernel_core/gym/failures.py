@@ -36,8 +36,10 @@ def describe_error(error: BaseException, path: Path) -> dict[str, Any]:
         message = str(error)
     except BaseException:  # whatever it raises is the candidate's too
         message = ""
+    # A compiler says last what is wrong.
+    part = slice(-_MAX_MESSAGE_CHARS, None) if refused else slice(_MAX_MESSAGE_CHARS)
     name, text = (
         words.encode(errors="replace").decode()
-        for words in (type(error).__name__[:_MAX_NAME_CHARS], message[:_MAX_MESSAGE_CHARS])
+        for words in (type(error).__name__[:_MAX_NAME_CHARS], message[part])
     )
     return {"error": name, "message": text, "line": line, "by_compiler": refused}

@@ -26,6 +26,11 @@ from kernel_core.gym.loops import count_loops
 from kernel_core.gym.meaning import mean_as_compiled
 
 _GOLDEN = (5**0.5 - 1) / 2
+_BINARY = (
+    *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift"),
+    *("lt", "le", "gt", "ge", "eq", "ne"),
+)
+"""Python's names of what two values give."""
 
 
 class _Permanent:
@@ -43,10 +48,12 @@ def prepare_interpreter() -> None:
 
     scope: dict[str, Any] = {"tl": tl, "core": tl.core}
     interpreter._patch_lang(FunctionType(visible.__code__, scope))
+    _name_what_was_patched()
     permanent = _Permanent()
     interpreter._patch_lang = lambda function: permanent
     _look_types_up_once()
     _spread_conditions()
+    _leave_blocks_to_blocks()
     # NumPy from 2.4 on refuses what Triton before 3.7 does here: int() of an array of one dimension.
     tl.core.tensor.__index__ = lambda self: int(self.handle.data.squeeze())
     install_libdevice()
@@ -88,6 +95,30 @@ def _spread_conditions() -> None:
         return interpreter.TensorHandle(block.data.reshape(-1)[:1], block.dtype.scalar)
 
     builder.create_splat, builder.create_unsplat = create_splat, create_unsplat
+
+
+def _name_what_was_patched() -> None:
+    """By which a kernel's `exp = tl.exp` is known: the interpreter puts nameless functions there."""
+    for module in (tl, tl.core, tl.math, tl.standard):
+        for name, member in vars(module).items():
+            if isinstance(member, FunctionType) and member.__name__ == "<lambda>":
+                member.__name__, member.__module__ = name, module.__name__
+
+
+def _leave_blocks_to_blocks() -> None:
+    """What a constant of a module and a block give is a block's to say, as where a block comes first: the
+    interpreter makes a constant of it, of which nothing else can be made."""
+
+    def left(operate: Any) -> Any:
+        def operate_on_constants(self: Any, other: Any) -> Any:
+            return NotImplemented if isinstance(other, tl.tensor) else operate(self, other)
+
+        return operate_on_constants
+
+    for name in _BINARY:
+        for method in (f"__{name}__", f"__r{name}__"):
+            if method in vars(tl.constexpr):
+                setattr(tl.constexpr, method, left(getattr(tl.constexpr, method)))
 
 
 def _mix_programs() -> None:

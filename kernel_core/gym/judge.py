@@ -112,7 +112,7 @@ class Judge:
                 refused = failure.failed == "import" or failure.by_compiler
                 stage = Verdict.NOT_COMPILED if refused else Verdict.CRASHED
                 case.ran_out_of_memory = failure.ran_out_of_memory
-                case.fail(stage, _last_line(failure.error, failure.message), failure.line)
+                case.fail(stage, _telling_line(failure), failure.line)
                 return False
             case Answer(claim=Loaded() as loaded):
                 self._check_cage(loaded.features, case)
@@ -158,7 +158,7 @@ class Judge:
             refused = claim.by_compiler and self._bench.device == "cuda"
             stage = Verdict.NOT_COMPILED if refused else Verdict.CRASHED
             case.ran_out_of_memory = claim.ran_out_of_memory
-            case.fail(stage, _last_line(claim.error, claim.message), claim.line)
+            case.fail(stage, _telling_line(claim), claim.line)
             return False
         case.looped_once = claim.looped_once
         case.keep_recorded(
@@ -369,9 +369,10 @@ def _parse(case: Case) -> ast.Module | None:
     return tree
 
 
-def _last_line(name: str, message: str) -> str:
-    lines = [line.strip() for line in message.splitlines() if line.strip()]
-    return f"{name}: {lines[-1]}" if lines else name
+def _telling_line(failure: NotLoaded | Raised) -> str:
+    """A compiler says last what is wrong; other errors say it first, and then what may help."""
+    lines = [line.strip() for line in failure.message.splitlines() if line.strip()]
+    return f"{failure.error}: {lines[-1 if failure.by_compiler else 0]}" if lines else failure.error
 
 
 def _fail_dead(case: Case, died: Died) -> None:

@@ -7,6 +7,7 @@ import ast
 import functools
 import io
 import math
+import re
 import symtable
 import tokenize
 from typing import Any
@@ -49,22 +50,24 @@ class KernelRefused(Exception):
 
 
 def check_encoding(source: str) -> None:
-    """A file of this text must say the same to everybody who reads it, whatever encoding it names. One that
-    nobody knows is no encoding: "split-K decoding: two kernels" is a comment."""
+    """A file of this text must say the same to everybody who reads it, whatever encoding it names."""
     try:
         data = source.encode()
-    except ValueError as error:
-        raise KernelRefused(1, f"the text is no Unicode: {error}") from error
-    try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
-    except SyntaxError:
-        return
-    try:
         is_same = data.decode(encoding) == source.removeprefix("\ufeff")
-    except (LookupError, ValueError):
+    except (SyntaxError, LookupError, ValueError):
         is_same = False
     if not is_same:
-        raise KernelRefused(1, "the file names an encoding in which it is another text")
+        line, name = _named_encoding(source)
+        raise KernelRefused(line, f"the file names an encoding in which it is another text or none: {name}")
+
+
+def _named_encoding(source: str) -> tuple[int, str]:
+    """In which of the first two lines, by what word: a comment that says "decoding: keys" names one too."""
+    for number, line in enumerate(source.splitlines()[:2], 1):
+        if found := re.match(r"[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)", line):
+            return number, found[1]
+    return 1, "none"
 
 
 def forget_foreign_annotations(node: ast.FunctionDef, names: dict[str, Any]) -> None:

@@ -16,6 +16,10 @@ FREE = frozenset(
 )
 """These move nothing, and neither does what leaves memory unwritten."""
 
+_TORCHS_OWN = frozenset(torch._C._dispatch_get_all_op_names())
+_PLACES = ("cpu", "meta", "cuda")
+"""Where tensors lie; of several places an operator works in the last."""
+
 _UNWRITTEN_NAME = re.compile(r"(^|_)(empty|resize)(_|$)")
 _OUTSIDE = frozenset(["aten::from_file"])
 """These take memory that lives on after them."""
@@ -129,6 +133,19 @@ def tensors_in(value: Any) -> list[torch.Tensor]:
     if isinstance(value, list | tuple):
         return [tensor for item in value for tensor in tensors_in(item)]
     return []
+
+
+def is_torchs_own(function: Any) -> bool:
+    """Whether torch came with an operator; a candidate may register others."""
+    return function.name() in _TORCHS_OWN
+
+
+def do_inside(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Do what an operator does where its tensors lie, so that modes which are active see each step."""
+    devices = {tensor.device.type for tensor in tensors_in([*args, *kwargs.values()])}
+    key = torch._C._dispatch_key_for_device(max(devices, default="cpu", key=_PLACES.index))
+    keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
+    return function.redispatch(keys, *args, **kwargs)
 
 
 def map_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 
@@ -31,6 +32,15 @@ _ORDINARY = (0x81FD * _HALVES, 0x4002 * _HALVES)
 """Floats between 2 and 32 but for the longest, of either sign: neutral in no sum, product or maximum."""
 
 
+class _Choice(NamedTuple):
+    """What one storage is filled with."""
+
+    seed: int
+    has_nans: bool
+    odd_words: int
+    """Which of two words are NaNs, where there are any."""
+
+
 @dataclass(slots=True)
 class Poison:
     """Fills memory, pass by pass."""
@@ -38,38 +48,48 @@ class Poison:
     _to_come: list[int] = field(default_factory=list)
     """For each of a pass's storages, in how many passes it holds NaNs."""
     _made: int = 0
+    _choices: list[_Choice] = field(default_factory=list)
+    """Of this pass so far, or of the one that it repeats."""
     _generators: dict[torch.device, torch.Generator] = field(default_factory=dict)
     """Own ones, because a candidate's draws must not depend on its allocations."""
 
-    def begin(self) -> None:
-        """Another pass."""
+    def begin(self, *, as_before: bool = False) -> None:
+        """Another pass; `as_before`, one whose memory holds what it held in the last."""
         self._made = 0
+        if not as_before:
+            self._choices.clear()
 
     def fill(self, raw: torch.Tensor, start: int = 0) -> None:
         """Poison the bytes of a storage, from the one at `start`."""
-        if self._made == len(self._to_come):
-            self._to_come.append(secrets.randbelow(_ROUND))
-        passes = self._to_come[self._made]
-        self._to_come[self._made] = (passes - 1) % _ROUND
-        self._made += 1
+        choice = self._choose()
         if raw.device.type == "meta":
             return
         if raw.device not in self._generators:
             self._generators[raw.device] = torch.Generator(raw.device)
-            self._generators[raw.device].seed()
+        self._generators[raw.device].manual_seed(choice.seed)
         first, last = -(-start // 8) * 8, raw.numel() // 8 * 8
         is_small = raw.numel() - start < _SMALL_BYTES
-        kind = _NANS if is_small and not passes else _ORDINARY
+        kind = _NANS if is_small and choice.has_nans else _ORDINARY
         if first < last:
             words = raw[first:last].view(torch.int64)
             self._draw(words, kind)
-            if not passes and not is_small:
-                self._draw(words[secrets.randbits(1) :: 2], _NANS)
+            if choice.has_nans and not is_small:
+                self._draw(words[choice.odd_words :: 2], _NANS)
         for begin, end in ((start, min(first, raw.numel())), (max(last, first), raw.numel())):
             if begin < end:
                 word = torch.empty(1, dtype=torch.int64, device=raw.device)
                 self._draw(word, kind)
                 raw[begin:end] = word.view(torch.uint8)[begin % 8 :][: end - begin]
+
+    def _choose(self) -> _Choice:
+        if self._made == len(self._choices):
+            if self._made == len(self._to_come):
+                self._to_come.append(secrets.randbelow(_ROUND))
+            passes = self._to_come[self._made]
+            self._to_come[self._made] = (passes - 1) % _ROUND
+            self._choices.append(_Choice(secrets.randbits(63), not passes, secrets.randbits(1)))
+        self._made += 1
+        return self._choices[self._made - 1]
 
     def _draw(self, words: torch.Tensor, kind: tuple[int, int]) -> None:
         drawn, fixed = kind

@@ -84,11 +84,27 @@ class PooledGym:
 
     def judge(self, requests: Sequence[JudgeRequest], progress: Progress = silent) -> list[Evaluation]:
         """One evaluation a request, in order; see `protocol.Gym`."""
+        evaluations = []
+        for outcome in self._outcomes(requests, progress, may_fail=False):
+            assert isinstance(outcome, Evaluation)
+            evaluations.append(outcome)
+        return evaluations
+
+    def judge_each(
+        self, requests: Sequence[JudgeRequest], progress: Progress = silent
+    ) -> list[Evaluation | DojoError]:
+        """The same, but where a request cannot be judged, as its problem is none, the reason stands in its
+        place, and the others are judged all the same."""
+        return self._outcomes(requests, progress, may_fail=True)
+
+    def _outcomes(
+        self, requests: Sequence[JudgeRequest], progress: Progress, *, may_fail: bool
+    ) -> list[Evaluation | DojoError]:
         if self._closed:
             raise GymUnavailable("this gym was closed; open another")
         keys = [request_key(request, self._config) for request in requests]
         distinct = dict(zip(keys, requests, strict=True))
-        known: dict[str, Evaluation] = {}
+        known: dict[str, Evaluation | DojoError] = {}
         for key, request in distinct.items():
             found = None if request.rejudge else self._cache.get(key)
             if found is not None:
@@ -97,12 +113,14 @@ class PooledGym:
         counts = {key: keys.count(key) for key in distinct} if len(distinct) < len(keys) else {}
         done = sum(counts.get(key, 1) for key in known)
         progress("judge", done, len(requests))
-        for key, evaluation in self._judge_distinct(todo):
-            known[key] = evaluation
+        for key, outcome in self._judge_distinct(todo, may_fail):
+            known[key] = outcome
             done += counts.get(key, 1)
             progress("judge", done, len(requests))
         return [
-            known[key].model_copy(update={"problem_id": request.problem.id})
+            outcome.model_copy(update={"problem_id": request.problem.id})
+            if isinstance(outcome := known[key], Evaluation)
+            else outcome
             for key, request in zip(keys, requests, strict=True)
         ]
 
@@ -189,8 +207,10 @@ class PooledGym:
 
     # Work -----------------------------------------------------------------------------------------
 
-    def _judge_distinct(self, todo: list[tuple[str, JudgeRequest]]) -> Iterator[tuple[str, Evaluation]]:
-        """Evaluations as they come."""
+    def _judge_distinct(
+        self, todo: list[tuple[str, JudgeRequest]], may_fail: bool
+    ) -> Iterator[tuple[str, Evaluation | DojoError]]:
+        """Outcomes as they come; the first failure is raised if none is wanted."""
         outcomes: queue.SimpleQueue[tuple[str, Outcome]] = queue.SimpleQueue()
         leases = [Lease(key, request, _seed_of(request), outcomes) for key, request in todo]
         self._leases.submit(leases)
@@ -198,9 +218,10 @@ class PooledGym:
         try:
             for _ in leases:
                 key, outcome = outcomes.get()
-                if isinstance(outcome, Exception):
+                if isinstance(outcome, Evaluation):
+                    self._cache.put(key, outcome)
+                elif not (may_fail and isinstance(outcome, DojoError)):
                     raise outcome
-                self._cache.put(key, outcome)
                 yield key, outcome
         finally:
             self._leases.withdraw(leases)

@@ -25,6 +25,7 @@ from kernel_core.gym.dispatch import LightDispatchMode
 from kernel_core.gym.failures import describe_error
 from kernel_core.gym.kernel_globals import JitFunction, LaunchedKernels
 from kernel_core.gym.launch_arguments import encode_argument, sizes_of
+from kernel_core.gym.operators import do_inside, is_torchs_own
 from kernel_core.gym.runner import CANDIDATE_FILE, import_candidate, place, unpack
 from kernel_core.gym.stand_in import StandIn
 from kernel_core.gym.target import answer_for
@@ -41,7 +42,8 @@ class _Enough(BaseException):
 
 
 def rehearse(channel: socket.socket, cage: dict[str, Any]) -> None:
-    """One request: the text, and arguments and inputs of several sizes; one answer with a pass for each."""
+    """One request: the text, and arguments and inputs of several sizes; one answer with a pass for each, the
+    second: what is prepared in a first one, as packed weights, is not what a pass takes."""
     answer_for(cage["gpu"])
     header = wire.receive(channel).header
     path = Path.cwd() / CANDIDATE_FILE
@@ -61,6 +63,8 @@ def rehearse(channel: socket.socket, cage: dict[str, Any]) -> None:
                     model = module.ModelNew(*arguments)
                     if isinstance(model, torch.nn.Module):
                         model = place(model, _DEVICE, header["precision"])
+                    _pass(model, inputs, launches)
+                    launches.begin()
                     passes.append(_pass(model, inputs, launches))
                 except Exception:
                     if not header["may_fail"]:
@@ -80,7 +84,8 @@ def _pass(model: Any, inputs: list[Any], launches: _Launches) -> dict[str, Any]:
 
 
 class _Numbers(LightDispatchMode):
-    """While active, host code that asks for a number gets one."""
+    """While active, host code that asks for a number gets one, and an operator of the candidate's own making
+    is what it does."""
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = function._schema.name
@@ -90,6 +95,9 @@ class _Numbers(LightDispatchMode):
             dtype = args[0].dtype
             # Most who ask whether something is so ask for what should not be: a NaN, an index out of range.
             return False if dtype == torch.bool else _READ if dtype.is_floating_point else 1
+        if not is_torchs_own(function):
+            with self:
+                return do_inside(function, args, kwargs or {})
         return function(*args, **(kwargs or {}))
 
 

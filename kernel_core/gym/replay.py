@@ -92,8 +92,8 @@ def _replay_one(
         _wait_for_turn(channel)
         first = [tensor.clone() for tensor in inputs] if library_works(trace) else []
         player = player.restart()
-        _play_mute(player, moving)
-        player.write_outputs(slots, arena)
+        if _play_mute(player, moving):
+            player.write_outputs(slots, arena)
         wire.send(channel, {"muted": True, "moving": len(moving)})
         del player  # others need its memory
 
@@ -160,9 +160,9 @@ def _play_and_look(player: Player, trace: dict[str, Any]) -> tuple[set[int], set
     return movers.found, movers.idle
 
 
-def _play_mute(player: Player, moving: set[int]) -> None:
-    """A pass without the launches but for those that only move data."""
-    player.play(lambda operation: player.launch(operation) if id(operation) in moving else None)
+def _play_mute(player: Player, moving: set[int]) -> bool:
+    """A pass without the launches but for those that only move data; whether it came to its end."""
+    return player.play_mute(lambda operation: player.launch(operation) if id(operation) in moving else None)
 
 
 def _measure(player: Player, conduct: Conduct, *, once: bool) -> tuple[Player, list[Any]]:

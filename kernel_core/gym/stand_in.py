@@ -19,7 +19,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import DeviceContext
 
-from kernel_core.gym.cuda_answers import answer_for_cuda, take_operators_to
+from kernel_core.gym.cuda_answers import answer_for_cuda, leave_uncompiled, take_operators_to
 from kernel_core.gym.host_memory import HostMemory
 from kernel_core.gym.operators import tensors_in
 from kernel_core.gym.target import properties_of
@@ -44,6 +44,7 @@ class StandIn(TorchFunctionMode):
         self._host = HostMemory()
         answer_for_cuda(properties_of(gpu, num_processors))
         take_operators_to(device)
+        leave_uncompiled()
         _enter_devices_that_there_are(self._there)
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

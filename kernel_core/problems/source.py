@@ -28,7 +28,8 @@ _ARITHMETIC: dict[type[ast.operator], Callable[[float, float], float]] = {
 
 @dataclass(frozen=True)
 class _Assignment:
-    """A module-level `NAME = constant` and where the value stands (bytes, as `ast` counts)."""
+    """A module-level `NAME = constant`, or one of `A, B = 1, 2`, and where the value stands (bytes, as `ast`
+    counts)."""
 
     name: str
     value: Constant
@@ -179,18 +180,28 @@ def _precision(directive: str, id: str) -> Precision:
 def _assignments(tree: ast.Module) -> Iterator[_Assignment]:
     for node in tree.body:
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
-            target, value = node.targets[0], node.value
+            pairs = list(_pairs(node.targets[0], node.value))
         elif isinstance(node, ast.AnnAssign) and node.value is not None:
-            target, value = node.target, node.value
+            pairs = [(node.target, node.value)]
         else:
             continue
-        constant = _constant(value)
-        if isinstance(target, ast.Name) and constant is not None:
-            assert value.end_lineno is not None
-            assert value.end_col_offset is not None
-            yield _Assignment(
-                target.id, constant, value.lineno, value.col_offset, value.end_lineno, value.end_col_offset
-            )
+        for target, value in pairs:
+            constant = _constant(value)
+            if isinstance(target, ast.Name) and constant is not None:
+                assert value.end_lineno is not None
+                assert value.end_col_offset is not None
+                yield _Assignment(
+                    *(target.id, constant, value.lineno, value.col_offset),
+                    *(value.end_lineno, value.end_col_offset),
+                )
+
+
+def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """`H, W = 32, 32` are two assignments."""
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        yield from zip(target.elts, value.elts, strict=True)
+    else:
+        yield target, value
 
 
 def _constant(node: ast.expr) -> Constant | None:

@@ -100,8 +100,21 @@ def test_to_move_what_no_operator_made_is_work() -> None:
     assert not _moves(_transpose, torch.rand(40, 30), torch.zeros(30, 40), computed=())
 
 
-def test_nothing_is_not_work() -> None:
-    assert _moves(lambda tensors: None, torch.rand(10), torch.rand(10))
+def test_a_launch_that_changes_nothing_is_idle_and_moves_nothing() -> None:
+    """As the second of two that are alike; were it taken for a move, it alone would be launched."""
+    tensors = [torch.rand(10), torch.zeros(10)]
+    memory = Memory(tensors, lambda those: those[1].copy_(those[0] * 2))
+    views = [_view(number, tensor) for number, tensor in enumerate(tensors)]
+    launches = [
+        {"launch": 0, "args": {str(view[0]): {"t": view} for view in views}, "number": number}
+        for number in range(2)
+    ]
+    library = {"op": "aten::exp_", "args": [{"t": views[0]}], "kwargs": {}, "outputs": [views[0]]}
+    movers = Movers({"inputs": [0], "operations": [library, *launches], "outputs": [{"t": views[1]}]})
+    for launch in launches:
+        movers.launch(memory, launch)
+    assert not movers.found
+    assert movers.idle == {id(launches[1])}
 
 
 @pytest.mark.parametrize("dtype", _FLOATS, ids=str)

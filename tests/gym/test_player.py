@@ -148,3 +148,21 @@ def test_what_was_in_memory_that_grew_is_there_in_a_replay() -> None:
         out = grown[:4] + 1
     player = _player(recorder.operations, recorder.outputs([out]), x)
     assert torch.equal(_played(player), x * 2 + 1)
+
+
+def test_a_mute_pass_ends_where_an_operator_cannot_work_and_gives_places_that_there_are() -> None:
+    table = torch.rand(8)
+    alloc = {"alloc": 1, "bytes": 16, "device": "cpu"}
+    places = [1, "int64", 0, [2], [1]]
+    gather = {
+        "op": "aten::index_select",
+        "overload": "",
+        "args": [{"t": [0, "float32", 0, [8], [1]]}, 0, {"t": places}],
+        "kwargs": {},
+        "outputs": [[2, "float32", 0, [2], [1]]],
+    }
+    reached = _player([alloc, gather], [{"t": [2, "float32", 0, [2], [1]]}], table)
+    assert reached.play_mute(lambda operation: None)
+    assert torch.equal(reached.outputs()[0], table[[0, 0]])
+    too_large = {**gather, "args": [gather["args"][0], 5, gather["args"][2]]}
+    assert not _player([alloc, too_large], [], table).play_mute(lambda operation: None)

@@ -53,3 +53,16 @@ def test_nothing_is_drawn_twice_nor_from_the_generators_of_torch() -> None:
     first, second = _filled(Poison(), 1 << 10), _filled(Poison(), 1 << 10)
     assert not torch.equal(first, second)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_pass_may_hold_what_the_one_before_held() -> None:
+    poison = Poison()
+    for _ in range(4):
+        poison.begin()
+        first = [_filled(poison, size) for size in (1 << 10, 24)]
+        poison.begin(as_before=True)
+        again = [_filled(poison, size) for size in (1 << 10, 24)]
+        poison.begin()
+        other = [_filled(poison, size) for size in (1 << 10, 24)]
+        assert all(map(torch.equal, first, again))
+        assert not any(map(torch.equal, first, other))

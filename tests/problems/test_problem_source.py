@@ -46,7 +46,7 @@ def parse(source: str = REFERENCE, **fields):
     return parse_problem(source, id="suite/19_ReLU", suite="suite", **fields)
 
 
-def test_constants_are_plain_values_of_single_module_level_names() -> None:
+def test_constants_are_plain_values_of_module_level_names_one_by_one() -> None:
     problem = parse()
     assert problem.constants == {
         "batch_size": 2048,
@@ -54,6 +54,8 @@ def test_constants_are_plain_values_of_single_module_level_names() -> None:
         "eps": 1e-5,
         "mode": "mean",
         "affine": True,
+        "first": 1,
+        "second": 2,
     }
     assert problem.sha256 == sha256_text(REFERENCE)
     assert (problem.name, problem.family) == ("19_ReLU", "relu")
@@ -65,8 +67,9 @@ def test_nothing_in_the_file_is_executed() -> None:
 
 
 def test_resize_rewrites_those_values_and_no_other_byte() -> None:
-    small = resize(parse(), {"batch_size": 3, "mode": "sum"})
-    assert small.source == REFERENCE.replace("1024 * 2", "3").replace('"mean"', "'sum'")
+    small = resize(parse(), {"batch_size": 3, "mode": "sum", "second": 40})
+    rewritten = REFERENCE.replace("1024 * 2", "3").replace('"mean"', "'sum'")
+    assert small.source == rewritten.replace("second = 1, 2", "second = 1, 40")
     assert small.sha256 == sha256_text(small.source)
     assert small.constants["batch_size"] == 3
     assert parse(small.source).constants == small.constants
