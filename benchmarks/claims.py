@@ -128,7 +128,13 @@ def _cold_start(arguments: argparse.Namespace) -> None:
             exemplars = load_snapshot(work.child("snapshot"))
             conversations = build_conversations(exemplars, gym, config.cold_start, config.rollout)
             policy = starting_policy(config.policy, conversations, config.cold_start.seed)
-            report = cold_start(policy, conversations, config.cold_start, work.child("cold_start"))
+            report = cold_start(
+                policy,
+                conversations,
+                config.cold_start,
+                work.child("cold_start"),
+                minibatch_tokens=config.minibatch_tokens,
+            )
             print(report.model_dump_json(), flush=True)
         begins = TorchPolicy.load(work.child("cold_start"), config.policy)
         evaluate(

@@ -118,7 +118,10 @@ def _work(arguments: argparse.Namespace, out_of_time: Callable[[], bool]) -> boo
             conversations = build_conversations(exemplars, gym, config.cold_start, config.rollout)
             phase("conversations")
             new = starting_policy(config.policy, conversations, config.cold_start.seed)
-            print(cold_start(new, conversations, config.cold_start, folder).model_dump_json(), flush=True)
+            report = cold_start(
+                new, conversations, config.cold_start, folder, minibatch_tokens=config.minibatch_tokens
+            )
+            print(report.model_dump_json(), flush=True)
             del new
             phase("cold start")
         policy = TorchPolicy.load(folder, config.policy)

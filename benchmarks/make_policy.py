@@ -59,7 +59,13 @@ def main() -> None:
         begun = time.monotonic()
         policy = starting_policy(config.policy, conversations, config.cold_start.seed)
         size = sum(parameter.numel() for parameter in policy.model.parameters())
-        report = cold_start(policy, conversations, config.cold_start, work.child(arguments.name))
+        report = cold_start(
+            policy,
+            conversations,
+            config.cold_start,
+            work.child(arguments.name),
+            minibatch_tokens=config.minibatch_tokens,
+        )
         _say(f"cold start of {size / 1e6:.2f} M parameters: {report.model_dump_json()}", begun)
         if arguments.keep:
             policy.save(Store(arguments.keep), dtype=torch.float16)

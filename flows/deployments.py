@@ -42,7 +42,7 @@ class Schedule(Config):
 class Deployment(Config):
     """One preset."""
 
-    name: str = Field(pattern=r"^[a-z0-9-]+$")
+    name: str = Field(pattern=r"^[a-z0-9_-]+$")
     entrypoint: str
     description: str
     tags: tuple[str, ...]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from flows.index import index
 from flows.ingest import ingest
 from flows.route import Mode, route
-from kernel_core.config import IndexConfig, IngestConfig, PolicyConfig
+from kernel_core.config import IndexConfig, IngestConfig, TrainConfig
 from kernel_core.policy import SHIPPED
-from kernel_core.run_policy import is_shipped, needs_cold_start
+from kernel_core.run_policy import COLD_START, check_cold_start, is_shipped, needs_cold_start
 from kernel_core.runs import Run
 from kernel_core.stage_work import sealed_digest
 from kernel_core.store import Store
@@ -24,8 +24,13 @@ def lay_corpus(here: Run, ingest_config: IngestConfig, index_config: IndexConfig
     route(index, mode, snapshot, config=index_config, **where)
 
 
-def foundations(here: Run, policy: PolicyConfig) -> dict[str, str]:
-    """Digests of what the run has of snapshot, index and the weights that learning begins with."""
-    names = ("snapshot", "index", *(("cold_start",) if needs_cold_start(policy) else ()))
+def foundations(here: Run, config: TrainConfig) -> dict[str, str]:
+    """Digests of what the run has of snapshot, index and the weights that learning begins with.
+
+    Raises `ConfigError` where the run has a cold start that this training would leave out.
+    """
+    check_cold_start(here, config)
+    has_cold_start = needs_cold_start(config) or here.store.child(COLD_START).sealed()
+    names = ("snapshot", "index", *((COLD_START,) if has_cold_start else ()))
     found = {name: sealed_digest(here.store.child(name)) for name in names}
-    return found | ({"shipped": sealed_digest(Store(str(SHIPPED)))} if is_shipped(policy) else {})
+    return found | ({"shipped": sealed_digest(Store(str(SHIPPED)))} if is_shipped(config.policy) else {})

@@ -33,10 +33,10 @@ def pipeline(config: PipelineConfig, mode: Mode = "inline") -> None:
     policy = config.train.policy
     with running("pipeline", config.run, config.root, {"config": config, "mode": mode}) as here:
         lay_corpus(here, config.ingest, config.index, mode)
-        if needs_cold_start(policy):
-            route(cold_start, mode, foundations(here, policy), config=config.train, **where)
+        if needs_cold_start(config.train):
+            route(cold_start, mode, foundations(here, config.train), config=config.train, **where)
 
-        stands_on = foundations(here, policy)
+        stands_on = foundations(here, config.train)
         before = config.evaluate.model_copy(update={"policy": policy, "checkpoint": None})
         route(evaluate, mode, stands_on, config=before, name=BEFORE, **where)
 

@@ -44,10 +44,10 @@ def train(
     with running("train", run, root, parameters) as here:
         if not started_by_another_flow():
             lay_corpus(here, ingest, index, mode)
-            if needs_cold_start(config.policy):
-                made = foundations(here, config.policy)
+            if needs_cold_start(config):
+                made = foundations(here, config)
                 route(cold_start, mode, made, config=config, run=run, root=root)
-        reads = foundations(here, config.policy)
+        reads = foundations(here, config)
         with working_on(here, "train", config.model_dump(), reads, folder="", may_change=HOW_FAR) as work:
             if not work.done:
                 work.output = train_policy(config, here)

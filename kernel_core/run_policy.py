@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from kernel_core.config import PolicyConfig
-from kernel_core.errors import NotFound
+from typing import Any
+
+from kernel_core.config import PolicyConfig, TrainConfig
+from kernel_core.errors import ConfigError, NotFound
 from kernel_core.policy import SHIPPED
 from kernel_core.runs import Run, find_run
 from kernel_core.stage_work import sealed_digest
@@ -13,9 +15,9 @@ CHECKPOINTS, BEST = "checkpoints.jsonl", "checkpoints/best.json"
 COLD_START = "cold_start"
 
 
-def needs_cold_start(policy: PolicyConfig) -> bool:
-    """Whether a policy must be taught before RL: one from nothing."""
-    return policy.kind == "torch" and policy.model == "new"
+def needs_cold_start(config: TrainConfig) -> bool:
+    """Whether training teaches its policy first: one from nothing, and any that chats are given for."""
+    return config.policy.kind == "torch" and (config.policy.model == "new" or bool(config.cold_start.data))
 
 
 def is_shipped(policy: PolicyConfig) -> bool:
@@ -23,8 +25,71 @@ def is_shipped(policy: PolicyConfig) -> bool:
     return policy.kind == "torch" and policy.model == "shipped"
 
 
+def check_cold_start(run: Run, config: TrainConfig) -> None:
+    """Refuse to train past a cold start that the run has: what was taught is not left out in silence.
+
+    One that `config` asks for itself is compared, finished or refused by its own stage. Raises `ConfigError`
+    for one that is not finished, or that began with another policy.
+    """
+    begun = _cold_started(run)
+    if begun is None or needs_cold_start(config):
+        return
+    folder = run.store.path(COLD_START)
+    if not run.store.child(COLD_START).sealed():
+        raise ConfigError(
+            f"run {run.name!r} has a cold start that is not finished: go on with it by `dojo cold-start "
+            f"run={run.name}` and its settings, choose another name with run=NAME, or delete {folder}"
+        )
+    now = config.policy.model_dump()
+    # New adapters may be put on weights that were taught whole; adapters that were taught keep their rank.
+    compared = ("model", "revision", *(("lora_rank",) if begun["lora_rank"] is not None else ()))
+    changed = [
+        f"policy.{key} = {begun[key]!r}, now {now[key]!r}" for key in compared if begun[key] != now[key]
+    ]
+    if changed:
+        raise ConfigError(
+            f"run {run.name!r} has a cold start that was begun with {'; '.join(changed)}: set it so to "
+            f"go on from there, choose another name with run=NAME, or delete {folder}"
+        )
+
+
+def _cold_started(run: Run) -> dict[str, Any] | None:
+    """The settings of the policy that the run's cold start began with; None for a run without one."""
+    record = run.stage("cold-start")
+    if record is None or not run.store.child(COLD_START).exists():
+        return None
+    policy: dict[str, Any] = record.config["policy"]
+    return policy
+
+
+def _has_taught(run: Run, policy: PolicyConfig) -> bool:
+    """Whether the run has a whole cold start of this very policy."""
+    if policy.kind != "torch" or not run.store.child(COLD_START).sealed():
+        return False
+    begun = _cold_started(run)
+    return begun is None or (begun["model"], begun["revision"]) == (policy.model, policy.revision)
+
+
+def weights_to_train(run: Run, config: TrainConfig) -> str | None:
+    """The folder of weights that RL begins with, as `choose_weights` has it.
+
+    Raises `NotFound` when the policy has to be taught first and was not.
+    """
+    if needs_cold_start(config) and not run.store.child(COLD_START).sealed():
+        raise _not_taught(run, config.policy)
+    return choose_weights(run, config.policy, checkpoint=None)
+
+
+def _not_taught(run: Run, policy: PolicyConfig) -> NotFound:
+    return NotFound(
+        f"run {run.name!r} has no cold start, which policy.model = {policy.model!r} needs; "
+        f"make it with `dojo cold-start run={run.name}`"
+    )
+
+
 def choose_weights(run: Run, policy: PolicyConfig, checkpoint: str | None) -> str | None:
-    """The folder of weights to load: a checkpoint's, the run's cold start, or the shipped policy's.
+    """The folder of weights to load: a checkpoint's, the run's cold start of this policy, or the shipped
+    policy's.
 
     None for a model that the config names itself.
 
@@ -32,14 +97,11 @@ def choose_weights(run: Run, policy: PolicyConfig, checkpoint: str | None) -> st
     """
     if checkpoint:
         return locate_checkpoint(run.root, checkpoint)
-    if not needs_cold_start(policy):
-        return str(SHIPPED) if is_shipped(policy) else None
-    if not run.store.child(COLD_START).sealed():
-        raise NotFound(
-            f"run {run.name!r} has no cold start, which policy.model = {policy.model!r} needs; "
-            f"make it with `dojo cold-start run={run.name}`"
-        )
-    return run.store.path(COLD_START)
+    if _has_taught(run, policy):
+        return run.store.path(COLD_START)
+    if policy.kind == "torch" and policy.model == "new":
+        raise _not_taught(run, policy)
+    return str(SHIPPED) if is_shipped(policy) else None
 
 
 def locate_checkpoint(root: str, words: str) -> str:

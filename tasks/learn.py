@@ -9,7 +9,7 @@ import time
 from prefect import task
 
 from kernel_core.config import TrainConfig
-from kernel_core.run_policy import choose_weights, locate_checkpoint
+from kernel_core.run_policy import locate_checkpoint, weights_to_train
 from kernel_core.runs import Run
 from kernel_core.stage_work import sealed_digest
 from kernel_core.store import Store
@@ -44,7 +44,9 @@ def teach(config: TrainConfig, run: Run, store: Store) -> None:
                     exemplars, gym, config.cold_start, config.rollout, retriever, progress=progress
                 )
         policy = starting_policy(config.policy, conversations, config.cold_start.seed)
-        report = cold_start(policy, conversations, config.cold_start, store, progress)
+        report = cold_start(
+            policy, conversations, config.cold_start, store, progress, config.minibatch_tokens
+        )
     log.info("cold start: %d steps, held-back loss %.3f nats a token", report.steps, report.loss)
 
 
@@ -53,7 +55,7 @@ def train_policy(config: TrainConfig, run: Run) -> str:
     """RL to the last step, going on from the newest checkpoint; gives the last one's digest."""
     from kernel_core.learn.loop import Trainer
 
-    weights = choose_weights(run, config.policy, checkpoint=None)
+    weights = weights_to_train(run, config)
     with (
         opened(config.policy, config.gym, run, retrieval=config.rollout.retrieval, weights=weights) as tools,
         StageProgress("train", main="steps") as progress,

@@ -25,8 +25,10 @@ from kernel_core.errors import ConfigError
 from kernel_core.learn import checkpoint
 from kernel_core.learn.batch import Batch, Row, collate, plan_batches
 from kernel_core.learn.clock import repeatable
+from kernel_core.learn.cold_start_rows import digest_of_rows, encode, held_back, subject
 from kernel_core.learn.conversations import Conversation, build_conversations
 from kernel_core.learn.head import by_token
+from kernel_core.learn.layers import computed_again
 from kernel_core.learn.update import clip_and_step, computing_in, keep_master_weights, new_optimiser
 from kernel_core.policy import open_policy
 from kernel_core.policy.new import new_policy
@@ -45,8 +47,6 @@ FINAL_LR_SHARE = 0.1
 """The cosine ends at this share of the peak."""
 TOKENIZER_TEXTS = 4000
 """Conversations that a new tokenizer is trained on: more change nothing at a few thousand entries."""
-HELD_BACK_EVERY, HELD_BACK_AT_MOST = 50, 24
-"""One conversation in so many is not trained on but measures the loss."""
 REPORTS, SAVES = 40, 8
 """How often metrics and checkpoints are written over a whole cold start."""
 SORTING_BATCHES = 50
@@ -64,8 +64,13 @@ class ColdStartReport(Record):
     """Conversations by kind and grade of the answer."""
     num_tokens: int
     """Read in training, padding included."""
+    num_padding: int
+    """Of these, padding."""
+    num_held_back: int
+    """Conversations that measure the loss; about their problems nothing was trained on. 0 where there are too
+    few problems for it, and then the loss is of conversations that were trained on."""
     loss: float
-    """Nats a token on the conversations that were held back, after training."""
+    """Nats a token, after training."""
     seconds: float
 
 
@@ -90,23 +95,33 @@ def cold_start(
     config: ColdStartConfig,
     store: Store,
     progress: Progress = silent,
+    minibatch_tokens: int | None = None,
 ) -> ColdStartReport:
     """Train `policy` in place on the answers of `conversations`, and leave it sealed in `store`.
 
-    A store that is sealed already is taken as it is. Raises `ConfigError` when nothing fits the context.
+    An update reads `config.batch_tokens` tokens, `minibatch_tokens` of them in one forward pass (all by
+    default). A store that is sealed already is taken as it is. Raises `ConfigError` when nothing fits the
+    context.
     """
     keep_master_weights(policy)
     if store.sealed():
         checkpoint.restore_weights(store, policy)
         return ColdStartReport.model_validate(store.read_json("report.json"))
     rows = encode(policy, conversations)
-    fitting = [row for row in rows if len(row) <= policy.config.max_context]
+    fitting = [index for index, row in enumerate(rows) if len(row) <= policy.config.max_context]
     if not fitting:
         raise ConfigError(
             f"no conversation fits policy.max_context = {policy.config.max_context}; raise it, or lower "
             "rollout.prompt_budget"
         )
-    training = _Training(policy, fitting, config, store)
+    training = _Training(
+        policy,
+        [rows[index] for index in fitting],
+        [subject(conversations[index]) for index in fitting],
+        config,
+        store,
+        minibatch_tokens or config.batch_tokens,
+    )
     training.run(progress)
     report = ColdStartReport(
         steps=training.step,
@@ -114,6 +129,8 @@ def cold_start(
         num_too_long=len(rows) - len(fitting),
         mixture=dict(sorted(Counter(f"{c.kind} {c.grade}".strip() for c in conversations).items())),
         num_tokens=training.num_tokens,
+        num_padding=training.num_padding,
+        num_held_back=training.num_held_back,
         loss=training.held_back_loss(),
         seconds=round(training.seconds, 1),
     )
@@ -125,29 +142,6 @@ def cold_start(
     return report
 
 
-def encode(policy: TorchPolicy, conversations: Sequence[Conversation]) -> list[Row]:
-    """Token ids of every conversation, as a rollout would have them; all texts in one call a side."""
-    if not conversations:
-        return []
-    prompts = policy.tokenizer.apply_chat_template(
-        [list(c.messages) for c in conversations], add_generation_prompt=True, tokenize=False
-    )
-    end = policy.end_ids[0]
-    return [
-        Row(np.asarray(prompt, np.int32), np.asarray([*answer, end], np.int32))
-        for prompt, answer in zip(
-            _token_ids(policy, prompts), _token_ids(policy, [c.answer for c in conversations]), strict=True
-        )
-    ]
-
-
-def _token_ids(policy: TorchPolicy, texts: Sequence[str]) -> list[list[int]]:
-    """The ids of each text; one that comes again (a corpus kernel does) is not tokenised again."""
-    distinct = list(dict.fromkeys(texts))
-    ids = dict(zip(distinct, policy.tokenizer(distinct, add_special_tokens=False)["input_ids"], strict=True))
-    return [ids[text] for text in texts]
-
-
 def _cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor]:
     losses = F.cross_entropy(logits.float().flatten(0, -2), targets.flatten(), reduction="none")
     return (losses.view(targets.shape),)
@@ -157,21 +151,31 @@ class _Training:
     """The loop and its state."""
 
     def __init__(
-        self, policy: TorchPolicy, rows: Sequence[Row], config: ColdStartConfig, store: Store
+        self,
+        policy: TorchPolicy,
+        rows: Sequence[Row],
+        subjects: Sequence[str],
+        config: ColdStartConfig,
+        store: Store,
+        minibatch_tokens: int,
     ) -> None:
         self._policy, self._config, self._store = policy, config, store
-        held_back = set(range(0, len(rows), HELD_BACK_EVERY)) if len(rows) > 2 * HELD_BACK_EVERY else set()
-        self._rows = [row for index, row in enumerate(rows) if index not in held_back]
-        self._held_back = [rows[index] for index in sorted(held_back)][:HELD_BACK_AT_MOST] or list(rows[:8])
+        self._minibatch_tokens = minibatch_tokens
+        not_trained_on, measuring = held_back(subjects)
+        self._rows = [row for index, row in enumerate(rows) if index not in not_trained_on]
+        self._measured = [rows[index] for index in measuring] or list(rows[:8])
+        self.num_held_back = len(measuring)
         self._optimiser = new_optimiser(policy.model, config.lr, config.weight_decay)
         self._pad_id = policy.tokenizer.pad_token_id or 0
         self._num_threads = torch.get_num_threads()
-        self.digest = digest_of([config.model_dump(exclude={"minutes"}), policy.version, len(rows)])
-        self.step, self.num_tokens, self.seconds = 0, 0, 0.0
+        settings = config.model_dump(exclude={"minutes", "data"})
+        self.digest = digest_of([settings, policy.version, digest_of_rows(rows)])
+        self.step, self.num_tokens, self.num_padding, self.seconds = 0, 0, 0, 0.0
         folder = checkpoint.newest(store)
         if folder is not None:
             state = checkpoint.restore(store.child(folder), policy, self._optimiser)
             self.step, self.num_tokens = state["step"], state["num_tokens"]
+            self.num_padding = state["num_padding"]
             self.seconds, self._num_threads = state["seconds"], state["num_threads"]
             log.info("cold start: going on after step %d", self.step)
         self._forget_after(self.step)
@@ -203,29 +207,40 @@ class _Training:
         self._policy.model.eval()
 
     def held_back_loss(self) -> float:
-        """Nats a token on the conversations that are not trained on."""
-        total, tokens = 0.0, 0
-        with torch.no_grad(), repeatable(self._num_threads, self._policy.device):
-            for members in plan_batches([len(row) for row in self._held_back], self._config.batch_tokens):
-                batch = self._collated([self._held_back[i] for i in members])
+        """Nats a token on the conversations that are not trained on, without dropout."""
+        total = 0.0
+        with (
+            torch.no_grad(),
+            self._policy.evaluating(),
+            repeatable(self._num_threads, self._policy.device),
+        ):
+            for batch in self._minibatches(self._measured):
                 total += float(self._summed_loss(batch))
-                tokens += batch.num_answer_tokens
-        return total / tokens
+        return total / sum(len(row.answer_ids) for row in self._measured)
 
     def _train_on(self, rows: Sequence[Row]) -> tuple[torch.Tensor, float]:
         rate = self._config.lr * self._schedule()
         for group in self._optimiser.param_groups:
             group["lr"] = rate
-        batch = self._collated(rows)
-        loss = self._summed_loss(batch) / batch.num_answer_tokens
-        torch.autograd.backward(loss)
+        num_answer_tokens = sum(len(row.answer_ids) for row in rows)
+        total = torch.zeros((), device=self._policy.device)
+        for batch in self._minibatches(rows):
+            loss = self._summed_loss(batch) / num_answer_tokens
+            torch.autograd.backward(loss)
+            total += loss.detach()
+            self.num_tokens += batch.ids_B_T.numel()
+            self.num_padding += batch.ids_B_T.numel()
+        self.num_padding -= sum(map(len, rows))
         norm, _ = clip_and_step(self._policy.model, self._optimiser, MAX_GRAD_NORM)
-        self.num_tokens += batch.ids_B_T.numel()
-        return loss.detach(), norm
+        return total, norm
 
     def _summed_loss(self, batch: Batch) -> torch.Tensor:
         """Cross-entropy in nats, summed over answer tokens."""
-        with computing_in(self._policy, bfloat16=True):
+        config = self._policy.config
+        with (
+            computing_in(self._policy, config.dtype == "bfloat16"),
+            computed_again(self._policy.model, config.gradient_checkpointing),
+        ):
             (losses_B_C,) = by_token(self._policy.model, batch, _cross_entropy)
         return (losses_B_C * batch.mask_B_C).sum()
 
@@ -254,8 +269,10 @@ class _Training:
                 for index in rng.permutation(len(plan)):
                     yield part[plan[index]].tolist()
 
-    def _collated(self, rows: Sequence[Row]) -> Batch:
-        return collate(rows, self._pad_id, self._policy.device)
+    def _minibatches(self, rows: Sequence[Row]) -> Iterator[Batch]:
+        """The rows of an update, as much at once as a forward pass may read."""
+        for members in plan_batches([len(row) for row in rows], self._minibatch_tokens):
+            yield collate([rows[index] for index in members], self._pad_id, self._policy.device)
 
     def _report(self, loss: float, grad_norm: float) -> None:
         self._store.append_line(
@@ -275,6 +292,7 @@ class _Training:
         state: dict[str, Any] = {
             "step": self.step,
             "num_tokens": self.num_tokens,
+            "num_padding": self.num_padding,
             "seconds": self.seconds,
             "num_threads": self._num_threads,
         }

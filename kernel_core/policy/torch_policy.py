@@ -130,7 +130,7 @@ class TorchPolicy:
             )
         written = dict.fromkeys(range(len(prompts)), _nothing())
         if fits:
-            with self._evaluating():
+            with self.evaluating():
                 rows = self._decode(
                     [prompt_ids[row] for row in fits],
                     max_new=[room[row] for row in fits],
@@ -150,7 +150,7 @@ class TorchPolicy:
         Under the sampling distribution of that temperature, as `Sample.logprobs` has it.
         """
         ids = torch.from_numpy(np.concatenate([prompt_ids, token_ids]).astype(np.int64))[None].to(self.device)
-        with torch.no_grad(), self._evaluating():
+        with torch.no_grad(), self.evaluating():
             logits_T_V = self.model(input_ids=ids, use_cache=False).logits[0, len(prompt_ids) - 1 : -1]
         logprobs_T_V = torch.log_softmax(logits_T_V.float() / (temperature or 1.0), dim=-1)
         picked = logprobs_T_V.gather(1, ids[0, len(prompt_ids) :, None])[:, 0]
@@ -184,7 +184,7 @@ class TorchPolicy:
         )
 
     @contextmanager
-    def _evaluating(self) -> Iterator[None]:
+    def evaluating(self) -> Iterator[None]:
         """Without dropout, whatever mode the trainer left the model in."""
         was_training = self.model.training
         self.model.eval()

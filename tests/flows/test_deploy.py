@@ -86,7 +86,7 @@ def test_a_mistake_is_told_with_its_line_and_nothing_is_deployed(small_file, pre
     [
         (("deployments", 1, "parameters", "config", "train", "policy", "model"), "model: new"),
         (("deployments", 2, "parameters", "config", "train", "rollout", "sampling"), "sampling:"),
-        (("deployments", 3, "parameters", "config", "train", "policy", "dtype"), "policy: {model"),
+        (("deployments", 3, "parameters", "config", "train", "policy", "dtype"), "dtype: bfloat16"),
         (("deployments", "schedules", "cron"), "cron:"),
         (("pull", "prefect.deployments.steps.set_working_directory", "directory"), "directory:"),
         (("nothing",), None),

@@ -3,7 +3,11 @@
 import pytest
 
 from flows.presets import STAGES, build_parameters, preset, presets, settings_for
+from kernel_core.config import MismatchConfig
 from kernel_core.errors import ConfigError, NotFound
+from kernel_core.learn.grade import paid_rewards
+from kernel_core.records import Candidate, Completion, Evaluation, Trajectory, Turn, Verdict
+from kernel_core.reward_presets import REWARD_PRESETS
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -16,6 +20,97 @@ def test_every_preset_of_every_stage_is_valid_and_there_is_a_default(stage):
 
 def test_the_first_deployment_of_a_flow_is_the_default_preset():
     assert preset("pipeline", None) == presets("pipeline")["quickstart"]
+
+
+def chosen(stage, name):
+    """The config of a preset."""
+    return build_parameters(stage, preset(stage, name))["config"]
+
+
+def test_kevin_is_what_was_published():
+    config = chosen("train", "kevin")
+    assert config.curriculum.stages == REWARD_PRESETS["kevin"]
+    assert (config.estimator, config.credit, config.returns, config.gamma) == (
+        "kevin",
+        "absolute",
+        "sum",
+        0.4,
+    )
+    assert (config.group_size, config.rollout.turns, config.updates_per_step) == (16, 4, 2)
+    assert (config.clip_low, config.clip_high, config.max_grad_norm) == (0.2, 0.28, 0.05)
+    assert (config.kl_coefficient, config.aggregation) == (0.0, "constant")
+    assert (config.rollout.thoughts, config.rollout.sampling.temperature) == ("summary", 0.9)
+    assert not config.mask_regressions and config.rollout.stop_at_speedup is None
+
+
+def test_dr_kernel_is_what_was_published():
+    config = chosen("train", "dr_kernel")
+    assert config.curriculum.stages == REWARD_PRESETS["dr_kernel"]
+    assert (config.estimator, config.credit, config.returns, config.gamma) == (
+        "trloo",
+        "absolute",
+        "sum",
+        1.0,
+    )
+    assert (config.group_size, config.rollout.turns, config.updates_per_step) == (16, 3, 1)
+    assert (config.clip_low, config.clip_high, config.dual_clip) == (0.2, 0.28, 3.0)
+    assert (config.kl_coefficient, config.entropy_coefficient, config.max_grad_norm) == (0.0, 0.0, 1.0)
+    assert (config.profile_rejection, config.mask_regressions) == ("published", True)
+    assert config.mismatch == MismatchConfig(band=0.001, veto=0.0001)
+    assert (config.rollout.thoughts, config.rollout.sampling.temperature) == ("keep", 1.0)
+
+
+def turn(index, verdict, repeats=False):
+    """A turn of a conversation with this verdict."""
+    candidate = Candidate.from_source("import triton", "")
+    return Turn(
+        problem_id="p",
+        trajectory=0,
+        index=index,
+        messages=(),
+        completion=Completion(text="", finish_reason="stop", policy_version="v"),
+        candidate=candidate,
+        evaluation=Evaluation(
+            problem_id="p",
+            candidate_sha=candidate.sha256,
+            verdict=verdict,
+            trials=3,
+            trials_passed=3 if verdict is Verdict.CORRECT else 0,
+            feedback="",
+            gym_version="t",
+            device="cpu",
+            seconds=0.0,
+        ),
+        repeats_earlier=repeats,
+    )
+
+
+@pytest.mark.parametrize(("name", "correct"), [("kevin", 0.3), ("dr_kernel", 1.0)])
+def test_by_a_published_rule_a_turn_is_paid_for_its_whole_kernel(name, correct):
+    config = chosen("train", name)
+    right, wrong = turn(0, Verdict.CORRECT), turn(1, Verdict.WRONG)
+    turns = (right, wrong, turn(2, Verdict.CORRECT), turn(3, Verdict.CORRECT, repeats=True))
+    conversation = Trajectory(problem_id="p", turns=turns)
+    assert paid_rewards(conversation, config.curriculum.stages[0].weights, config) == [correct, 0, correct, 0]
+
+
+@pytest.mark.parametrize("stage", ["cold-start", "train"])
+def test_a_model_of_seven_billion_weights_is_trained_by_adapters(stage):
+    """All of its weights, with gradients and moments, do not fit on a GPU."""
+    for config in (chosen(stage, "cuda"), chosen("pipeline", "cuda").train):
+        assert config.policy.model.endswith("7B-Instruct")
+        assert config.policy.lora_rank and config.policy.gradient_checkpointing
+        assert config.lr <= 1e-5 and config.cold_start.lr <= 2e-4
+        assert config.sampler.kind == "copy" and config.mismatch.importance_cap
+        longest = config.rollout.prompt_budget + config.rollout.sampling.max_new_tokens
+        assert longest <= config.minibatch_tokens <= config.policy.max_context
+
+
+def test_whoever_writes_kernels_on_a_gpu_has_room_for_them():
+    pipeline = chosen("pipeline", "cuda")
+    for config in (pipeline.train, pipeline.evaluate, pipeline.best_of_n, chosen("evaluate", "kernelbench")):
+        assert config.rollout.sampling.max_new_tokens == 4096
+    assert pipeline.best_of_n.rollout.turns == 1
 
 
 def test_each_layer_lies_over_the_one_before(tmp_path):

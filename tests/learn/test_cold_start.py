@@ -5,7 +5,9 @@ import torch
 
 from kernel_core.config import ColdStartConfig, PolicyConfig
 from kernel_core.errors import ConfigError
+from kernel_core.learn import layers
 from kernel_core.learn.cold_start import cold_start, encode, starting_policy
+from kernel_core.learn.cold_start_rows import HELD_BACK_AT_MOST, held_back, subject
 from kernel_core.learn.conversations import Conversation
 from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.prompt import format_completion
@@ -129,3 +131,89 @@ def test_nothing_that_fits_the_context_is_the_callers_mistake(conversations, tmp
     policy.config = policy.config.model_copy(update={"max_context": 8})
     with pytest.raises(ConfigError, match="no conversation fits"):
         cold_start(policy, conversations, CONFIG, Store(tmp_path))
+
+
+def test_problems_are_held_back_with_all_their_conversations():
+    subjects = [f"p{index % 300}" for index in range(3000)]
+    out, measuring = held_back(subjects)
+    gone = {subjects[index] for index in out}
+    assert len(gone) == 6 and out == {i for i, one in enumerate(subjects) if one in gone}
+    assert set(measuring) <= out and len(measuring) == HELD_BACK_AT_MOST
+    assert {subjects[index] for index in measuring} == gone
+    assert held_back(["one problem"] * 3000) == (set(), [])
+
+
+def test_chats_are_about_what_they_begin_with():
+    def chat(name, *contents):
+        roles = ("user", "assistant")
+        messages = tuple({"role": roles[i % 2], "content": text} for i, text in enumerate(contents))
+        return Conversation(problem_id=name, kind="given", grade="", messages=messages, answer="x")
+
+    assert subject(chat("a:1", "q?")) == subject(chat("b:7", "q?")) == subject(chat("a:1", "q?", "a", "r?"))
+    assert subject(chat("a:1", "q?")) != subject(chat("a:1", "r?"))
+
+
+def test_the_report_says_how_many_conversations_measure_the_loss(undisturbed, conversations, tmp_path):
+    assert undisturbed[2].num_held_back == 2
+    same = [one.model_copy(update={"problem_id": "one"}) for one in conversations]
+    report = cold_start(fresh(same), same, CONFIG.model_copy(update={"steps": 1}), Store(tmp_path))
+    assert report.num_held_back == 0
+
+
+def test_the_held_back_loss_is_measured_without_dropout(conversations, tmp_path):
+    policy = fresh(conversations)
+    for layer in policy.model.model.layers:
+        layer.mlp.down_proj = torch.nn.Sequential(layer.mlp.down_proj, torch.nn.Dropout(0.5))
+    store = Store(tmp_path)
+    cold_start(policy, conversations, CONFIG.model_copy(update={"lr": 1e-12, "steps": 3}), store)
+    losses = [row["held_back_loss"] for row in store.lines("metrics.jsonl")]
+    assert losses == pytest.approx([losses[0]] * 3, rel=1e-6)
+
+
+def test_an_update_may_be_read_in_parts(undisturbed, conversations, tmp_path):
+    policy = fresh(conversations)
+    report = cold_start(policy, conversations, CONFIG, Store(tmp_path), minibatch_tokens=200)
+    torch.testing.assert_close(weights_of(policy), weights_of(undisturbed[1]), atol=2e-4, rtol=1e-3)
+    whole = undisturbed[2]
+    assert report.num_tokens - report.num_padding == whole.num_tokens - whole.num_padding
+    assert report.num_padding <= whole.num_padding
+
+
+def test_the_padding_of_parts_is_counted(undisturbed):
+    report = undisturbed[2]
+    assert 0 < report.num_padding < report.num_tokens
+
+
+def test_activations_are_computed_again_where_wanted(undisturbed, conversations, tmp_path, monkeypatch):
+    calls = []
+    real = layers.checkpoint
+    monkeypatch.setattr(layers, "checkpoint", lambda *a, **k: (calls.append(1), real(*a, **k))[1])
+    policy = fresh(conversations)
+    policy.config = policy.config.model_copy(update={"gradient_checkpointing": True})
+    cold_start(policy, conversations, CONFIG, Store(tmp_path))
+    assert len(calls) >= CONFIG.steps
+    torch.testing.assert_close(weights_of(policy), weights_of(undisturbed[1]), atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_arithmetic_is_that_of_the_policy(conversations, tmp_path, dtype):
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    config = POLICY.model_copy(update={"device": "cuda", "dtype": dtype})
+    policy = starting_policy(config, conversations, seed=0)
+    seen = set()
+    policy.model.model.layers[0].mlp.register_forward_hook(lambda *args: seen.add(args[-1].dtype))
+    cold_start(policy, conversations, CONFIG.model_copy(update={"steps": 1}), Store(tmp_path))
+    assert seen == {getattr(torch, dtype)}
+
+
+def test_other_texts_are_another_version(conversations, tmp_path):
+    config = CONFIG.model_copy(update={"steps": 1})
+    versions = []
+    for name, word in (("a", "x = 1"), ("b", "x = 2"), ("c", "x = 1")):
+        policy = fresh(conversations)
+        others = [one.model_copy(update={"answer": f"{word} # {one.problem_id}"}) for one in conversations]
+        cold_start(policy, others, config, Store(tmp_path / name))
+        versions.append(policy.version)
+    assert versions[0] == versions[2] != versions[1]

@@ -1,0 +1,81 @@
+"""What a cold start reads: conversations as token ids, and which of them measure it.
+
+Conversations about one problem have the same prompt and often the same answer. So problems are held back, and
+not conversations; otherwise the loss would mostly say what was learned by heart.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from itertools import takewhile
+
+import numpy as np
+
+from kernel_core.learn.batch import Row
+from kernel_core.learn.conversations import Conversation
+from kernel_core.policy.torch_policy import TorchPolicy
+from kernel_core.store import digest_of
+
+HELD_BACK_EVERY, HELD_BACK_AT_MOST = 50, 24
+"""One problem in so many is not trained on at all; at most so many are, and so many conversations about them
+measure the loss."""
+
+
+def encode(policy: TorchPolicy, conversations: Sequence[Conversation]) -> list[Row]:
+    """Token ids of every conversation, as a rollout would have them; all texts in one call a side."""
+    if not conversations:
+        return []
+    prompts = policy.tokenizer.apply_chat_template(
+        [list(c.messages) for c in conversations], add_generation_prompt=True, tokenize=False
+    )
+    end = policy.end_ids[0]
+    return [
+        Row(np.asarray(prompt, np.int32), np.asarray([*answer, end], np.int32))
+        for prompt, answer in zip(
+            _token_ids(policy, prompts), _token_ids(policy, [c.answer for c in conversations]), strict=True
+        )
+    ]
+
+
+def _token_ids(policy: TorchPolicy, texts: Sequence[str]) -> list[list[int]]:
+    """The ids of each text; one that comes again (a corpus kernel does) is not tokenised again."""
+    distinct = list(dict.fromkeys(texts))
+    ids = dict(zip(distinct, policy.tokenizer(distinct, add_special_tokens=False)["input_ids"], strict=True))
+    return [ids[text] for text in texts]
+
+
+def subject(conversation: Conversation) -> str:
+    """What a conversation is about: its problem, or what a chat that somebody else wrote begins with."""
+    if conversation.kind != "given":
+        return conversation.problem_id
+    opening = takewhile(lambda message: message["role"] != "assistant", conversation.messages)
+    return digest_of([dict(message) for message in opening])
+
+
+def held_back(subjects: Sequence[str]) -> tuple[set[int], list[int]]:
+    """Of conversations about these subjects, which are not trained on, and which of those measure the loss.
+
+    All about a subject are held back together: the same prompt, and often the same answer, comes many times.
+    """
+    distinct = list(dict.fromkeys(subjects))
+    number = min(len(distinct) // HELD_BACK_EVERY, HELD_BACK_AT_MOST)
+    chosen = set(distinct[::HELD_BACK_EVERY][:number])
+    rounds: Counter[str] = Counter()
+    ordered: list[tuple[int, int]] = []
+    for index, subject in enumerate(subjects):
+        if subject in chosen:
+            ordered.append((rounds[subject], index))
+            rounds[subject] += 1
+    measuring = [index for _, index in sorted(ordered)]  # as many subjects as there are
+    return set(measuring), sorted(measuring[:HELD_BACK_AT_MOST])
+
+
+def digest_of_rows(rows: Sequence[Row]) -> str:
+    """Of all token ids: other texts are another cold start."""
+    digest = hashlib.sha256()
+    for ids in (ids for row in rows for ids in (row.prompt_ids, row.answer_ids)):
+        digest.update(len(ids).to_bytes(4, "little"))
+        digest.update(ids.tobytes())
+    return digest.hexdigest()
