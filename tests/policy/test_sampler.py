@@ -125,6 +125,46 @@ def test_weights_that_did_not_arrive_are_found_out_even_after_a_small_step(polic
         publisher.publish()
 
 
+class Noisy(CopySampler):
+    """A sampler with coarse arithmetic; a stuck one says that it has new weights and keeps the old."""
+
+    NOISE = 0.003
+
+    def __init__(self, policy, stuck):
+        super().__init__(policy)
+        self.stuck, self.generator = stuck, np.random.default_rng(0)
+
+    def publish(self, policy):
+        if self.stuck:
+            self._policy.set_version(policy.version)
+        else:
+            super().publish(policy)
+
+    def logprobs(self, *text):
+        exact = super().logprobs(*text)
+        return exact + self.generator.normal(0, self.NOISE, len(exact)).astype(np.float32)
+
+
+@pytest.mark.parametrize("stuck", [True, False])
+def test_updates_too_small_to_tell_from_noise_add_up_until_a_stuck_sampler_is_found_out(policy, stuck):
+    generator = torch.Generator().manual_seed(0)
+    towards = [torch.randn(p.shape, generator=generator) for p in policy.model.parameters()]
+    publisher = Publisher(Noisy(policy, stuck), policy, max_gap=0.1)
+    publisher.publish()
+    moved = []
+    try:
+        for step in range(1, 41):
+            with torch.no_grad():
+                for parameter, direction in zip(policy.model.parameters(), towards, strict=True):
+                    parameter.add_(2e-5 * direction)
+            policy.set_version(f"v{step}")
+            moved.append(publisher.publish().moved)
+    except StaleWeights as error:
+        assert stuck and "the last that were seen to arrive" in str(error)
+    assert max(moved) < Noisy.NOISE  # no update could be told by itself
+    assert len(moved) < 10 if stuck else len(moved) == 40
+
+
 def test_a_server_needs_adapters_and_an_endpoint(policy, lora, tmp_path):
     with pytest.raises(ConfigError, match="set policy"):
         open_sampler(config_of("server", policy), policy, Store(tmp_path))
