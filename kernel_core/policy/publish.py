@@ -87,10 +87,10 @@ class Publisher:
         can_tell = _distance(trainer, seen) > CLEARLY * min(self._noise, gap)
         stale = can_tell and old < gap
         if not gap <= self._max_gap or stale or self._sampler.version != self._policy.version:
+            since = f", {old:.3g} from those of {seen_version} that arrived" if self._seen else ""
             raise StaleWeights(
                 f"the sampler does not have the weights of {self._policy.version}: its log-probabilities are "
-                f"{gap:.3g} nats a token from the trainer's (limit {self._max_gap:.3g}) and {old:.3g} from "
-                f"those of {seen_version}, the last that were seen to arrive, and it says "
+                f"{gap:.3g} nats a token from the trainer's (limit {self._max_gap:.3g}){since}, and it says "
                 f"{self._sampler.version}; restart the sampler, "
                 "or raise sampler.max_gap if its arithmetic is coarser than that"
             )

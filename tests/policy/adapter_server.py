@@ -68,6 +68,9 @@ def handler_of(server):
 
         def answer(self, body):
             if self.path == "/v1/load_lora_adapter":
+                if body["lora_name"] in server.policies:
+                    trouble = f"The lora adapter '{body['lora_name']}' has already been loaded."
+                    return 400, {"error": {"message": trouble}}
                 server.load(body["lora_name"], body["lora_path"])
                 return 200, {}
             if self.path == "/v1/unload_lora_adapter":
