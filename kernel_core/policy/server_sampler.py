@@ -7,10 +7,12 @@ while the server refuses a name that it knows, and would read the killed attempt
 The base model behind the server is never touched. Start it with
 
     VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 vllm serve MODEL --enable-lora --max-lora-rank RANK \\
-        --max-loras 2 --logprobs-mode processed_logprobs
+        --max-loras 2 --logprobs-mode processed_logprobs --generation-config vllm
 
-`processed_logprobs` are those after the temperature, as training needs them. A server that dies in the middle
-of a step costs that step's requests: they are tried again, and once it is back its adapter is loaded again.
+`processed_logprobs` are those after the temperature, as training needs them. vLLM takes filters (top-k,
+top-p) and a limit of tokens from the model's generation_config.json where nobody says otherwise: the last
+option says so for the limit, and each request for the filters. A server that dies in the middle of a step
+costs that step's requests: they are tried again, and once it is back its adapter is loaded again.
 """
 
 from __future__ import annotations
@@ -44,6 +46,16 @@ CONCURRENCY = 256
 """Requests under way at once; the server batches them."""
 KEPT_ADAPTERS = 2
 """Folders of earlier publications that stay, for a server that is still reading one."""
+
+UNFILTERED = {
+    "top_p": 1.0,
+    "top_k": -1,
+    "min_p": 0.0,
+    "repetition_penalty": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+}
+"""What a server must be told, so that the temperature alone shapes the distribution."""
 
 
 class ServerSampler:
@@ -114,6 +126,7 @@ class ServerSampler:
                 seed=(seed + row if isinstance(seed, int) else seed[row]) % 2**31,
                 stop_token_ids=list(self._policy.end_ids),
                 logprobs=0,
+                **UNFILTERED,
             )
             return self._as_sample(prompt_ids[row], answer)
 

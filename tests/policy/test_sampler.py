@@ -194,6 +194,14 @@ def test_a_step_repeated_after_a_kill_is_written_with_its_own_weights(endpoint, 
         assert Publisher(sampler, lora, config.sampler.max_gap).publish().gap < 1e-4
 
 
+def test_a_server_is_told_to_leave_its_filters_off(endpoint, lora, tmp_path):
+    sampler = open_sampler(config_of("server", lora, endpoint=endpoint), lora, Store(tmp_path))
+    sampler.publish(lora)
+    for sample in sampler.sample(PROMPTS, **SETTINGS):
+        again = lora.logprobs(sample.prompt_ids, sample.token_ids, 1.0)
+        np.testing.assert_allclose(sample.logprobs, again, atol=1e-4)
+
+
 def test_the_oldest_adapters_are_removed_from_the_disk(endpoint, lora, tmp_path):
     sampler = open_sampler(config_of("server", lora, endpoint=endpoint), lora, Store(tmp_path))
     for step in range(8, 12):
