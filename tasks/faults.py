@@ -6,18 +6,19 @@ from typing import Any
 
 import httpx
 
-from kernel_core.errors import GymUnavailable, SourceUnavailable
+from kernel_core.errors import GymUnavailable, SourceUnavailable, StaleWeights
 
 RETRY_DELAYS_S = [5.0, 30.0, 60.0]
 
 
 def may_pass(task: Any, task_run: Any, state: Any) -> bool:
-    """Whether the gym, a source or the Prefect API was away: a caller's mistake, a full disk or a bug is not.
+    """Whether the gym, a source or the Prefect API was away, or weights did not reach a sampler: what was
+    published anew is verified anew. A caller's mistake, a full disk or a bug does not pass.
 
     Prefect asks this between a task's tries (`retry_condition_fn`).
     """
     error = state.result(raise_on_failure=False)
-    return isinstance(error, GymUnavailable | SourceUnavailable | httpx.TransportError)
+    return isinstance(error, GymUnavailable | SourceUnavailable | StaleWeights | httpx.TransportError)
 
 
 RETRIES: dict[str, Any] = {

@@ -74,6 +74,7 @@ class Trainer:
             raise ConfigError("rollout.sampling.temperature = 0: greedy answers are all alike; use 1.0")
         if config.returns == "max" and config.credit == "progress":
             raise ConfigError("returns = max picks the best kernel, not the best change; set credit=absolute")
+        policy.check(config.rollout)
         self.config = config
         self.policy = policy
         self._store, self._gym, self._retriever, self._progress = store, gym, retriever, progress

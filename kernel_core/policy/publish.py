@@ -5,11 +5,14 @@ after every publication a few fixed texts are scored by the sampler and by the t
 log-probabilities,
 
     gap   = mean |sampler now − trainer now|
-    moved = mean |trainer now − trainer at the last publication|
-    old   = mean |sampler now − trainer at the last publication|
+    moved = mean |trainer now − trainer when weights were last seen to arrive|
+    old   = mean |sampler now − trainer when weights were last seen to arrive|
 
-weights have not arrived when the gap is above a limit, or when the update moved the trainer by clearly more
-than the two ever differ (4 × the smallest gap so far) and the sampler is still nearer to the old weights.
+weights have not arrived when the gap is above a limit, or when the trainer has moved by clearly more than the
+two ever differ (4 × the smallest gap so far) and the sampler is still nearer to the old weights. They are
+seen to arrive when the trainer has moved so far and the sampler is nearer to the new ones. An update smaller
+than that proves nothing either way, so what is compared with stays where it was: small updates add up until a
+sampler that took none of them is found out.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from kernel_core.prompt import format_completion
 from kernel_core.records import Record
 
 CLEARLY = 4.0
-"""An update that moves less than so many times the noise cannot be told from it."""
+"""What moves less than so many times the noise cannot be told from it."""
 
 _PROBES = (
     (
@@ -67,6 +70,9 @@ class Publisher:
             for asked, answered in _PROBES
         ]
         self._before: Logprobs | None = None
+        """The trainer's scores at the last publication."""
+        self._seen: tuple[Logprobs, str] | None = None
+        """The trainer's scores, and its version, when weights were last seen to arrive."""
         self._noise = float("inf")
 
     def publish(self) -> Publication:
@@ -76,17 +82,22 @@ class Publisher:
             return Publication(version=self._policy.version, gap=0.0, moved=0.0)
         sampler, trainer = self._scores(self._sampler), self._scores(self._reference)
         gap = _distance(sampler, trainer)
-        before = trainer if self._before is None else self._before
-        moved, old = _distance(trainer, before), _distance(sampler, before)
-        stale = moved > CLEARLY * min(self._noise, gap) and old < gap
+        seen, seen_version = self._seen or (trainer, self._policy.version)
+        old = _distance(sampler, seen)
+        can_tell = _distance(trainer, seen) > CLEARLY * min(self._noise, gap)
+        stale = can_tell and old < gap
         if not gap <= self._max_gap or stale or self._sampler.version != self._policy.version:
+            since = f", {old:.3g} from those of {seen_version} that arrived" if self._seen else ""
             raise StaleWeights(
                 f"the sampler does not have the weights of {self._policy.version}: its log-probabilities are "
-                f"{gap:.3g} nats a token from the trainer's (limit {self._max_gap:.3g}) and {old:.3g} from "
-                f"those before the update, and it says {self._sampler.version}; restart the sampler, "
+                f"{gap:.3g} nats a token from the trainer's (limit {self._max_gap:.3g}){since}, and it says "
+                f"{self._sampler.version}; restart the sampler, "
                 "or raise sampler.max_gap if its arithmetic is coarser than that"
             )
+        moved = 0.0 if self._before is None else _distance(trainer, self._before)
         self._before, self._noise = trainer, min(self._noise, gap)
+        if self._seen is None or can_tell:
+            self._seen = trainer, self._policy.version
         return Publication(version=self._policy.version, gap=gap, moved=moved)
 
     def _scores(self, scorer: Sampler) -> Logprobs:

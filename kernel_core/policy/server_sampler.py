@@ -1,14 +1,18 @@
 """Sampling from a vLLM server: token ids in, token ids and log-probabilities out, weights as LoRA adapters.
 
-Each published version is an adapter folder of its own that the server loads under its own name; the request
-names it and the answer echoes it, so a sample cannot come from other weights unnoticed. The base model behind
-the server is never touched. Start it with
+Each publication is an adapter folder of its own that the server loads under a name that was never used
+before; the request names it and the answer echoes it, so a sample cannot come from other weights unnoticed. A
+version alone is no such name: a step that is repeated after a kill has the same version and other weights,
+while the server refuses a name that it knows, and would read the killed attempt's cached prefixes under it.
+The base model behind the server is never touched. Start it with
 
     VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 vllm serve MODEL --enable-lora --max-lora-rank RANK \\
-        --max-loras 2 --logprobs-mode processed_logprobs
+        --max-loras 2 --logprobs-mode processed_logprobs --generation-config vllm
 
-`processed_logprobs` are those after the temperature, as training needs them. A server that dies in the middle
-of a step costs that step's requests: they are tried again, and once it is back its adapter is loaded again.
+`processed_logprobs` are those after the temperature, as training needs them. vLLM takes filters (top-k,
+top-p) and a limit of tokens from the model's generation_config.json where nobody says otherwise: the last
+option says so for the limit, and each request for the filters. A server that dies in the middle of a step
+costs that step's requests: they are tried again, and once it is back its adapter is loaded again.
 """
 
 from __future__ import annotations
@@ -16,8 +20,10 @@ from __future__ import annotations
 import logging
 import re
 import time
+import uuid
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, Literal
 
 import httpx
@@ -39,7 +45,17 @@ TIMEOUT_S = 600.0
 CONCURRENCY = 256
 """Requests under way at once; the server batches them."""
 KEPT_ADAPTERS = 2
-"""Folders of earlier versions that stay, for a server that is still reading one."""
+"""Folders of earlier publications that stay, for a server that is still reading one."""
+
+UNFILTERED = {
+    "top_p": 1.0,
+    "top_k": -1,
+    "min_p": 0.0,
+    "repetition_penalty": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+}
+"""What a server must be told, so that the temperature alone shapes the distribution."""
 
 
 class ServerSampler:
@@ -71,16 +87,16 @@ class ServerSampler:
 
     def publish(self, policy: TorchPolicy) -> None:
         """Write the adapter, have the server load it, and unload the one before."""
-        name = re.sub(r"[^A-Za-z0-9._-]", "-", policy.version)
-        before = self._name
-        self._folder = self._adapters.path(name).removeprefix("file://")
+        readable = re.sub(r"[^A-Za-z0-9._-]", "-", policy.version)
+        name, before = f"{readable}-{uuid.uuid4().hex[:8]}", self._name
+        self._folder = self._path(name)
         policy.model.save_pretrained(self._folder)
         self._load(name)
         self._version, self._name = policy.version, name
-        if before and before != name:
+        if before:
             self._post("/v1/unload_lora_adapter", {"lora_name": before}, refused_is_fine=True)
-        written = [child for child in self._adapters.names() if child != name]
-        for old in written[: max(0, len(written) - KEPT_ADAPTERS)]:
+        by_age = sorted(self._adapters.names(), key=lambda child: Path(self._path(child)).stat().st_mtime_ns)
+        for old in by_age[: -1 - KEPT_ADAPTERS]:
             self._adapters.child(old).remove()
 
     def sample(
@@ -110,6 +126,7 @@ class ServerSampler:
                 seed=(seed + row if isinstance(seed, int) else seed[row]) % 2**31,
                 stop_token_ids=list(self._policy.end_ids),
                 logprobs=0,
+                **UNFILTERED,
             )
             return self._as_sample(prompt_ids[row], answer)
 
@@ -174,6 +191,9 @@ class ServerSampler:
         text = self._policy.tokenizer.decode(words, skip_special_tokens=False)
         return Sample(text, reason, self._version, prompt_ids, token_ids, logprobs)
 
+    def _path(self, name: str) -> str:
+        return self._adapters.path(name).removeprefix("file://")
+
     def _load(self, name: str) -> None:
         self._post("/v1/load_lora_adapter", {"lora_name": name, "lora_path": self._folder})
 
@@ -191,7 +211,7 @@ class ServerSampler:
             if answer.is_success or (refused_is_fine and answer.status_code < 500):
                 return answer
             trouble = f"HTTP {answer.status_code}: {answer.text[:200]}"
-            if "already been loaded" in answer.text:
+            if "already been loaded" in answer.text:  # by this very publication, whose first answer was lost
                 return answer
             if answer.status_code == 404 and path == "/v1/completions":
                 log.warning("%s has forgotten %s; it is loaded again", self._endpoint, self._name)

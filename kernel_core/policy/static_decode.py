@@ -48,7 +48,9 @@ class StaticDecoder:
     def __init__(self, model: Any) -> None:
         self._model = model
         self._norms = FusedNorms(model)
-        self._linears = JoinedLinears(model)
+        self._linears: JoinedLinears
+        self._types: tuple[set[torch.dtype], torch.dtype] | None = None
+        """Of weights, and of keys and values, that joined layers, buffers and graphs were made for."""
         self._rotary = FusedRotary(model)
         self._shape = (0, 0, 0)
         """Rows, slots and new tokens that there is room for."""
@@ -88,6 +90,7 @@ class StaticDecoder:
         pad_id: int,
     ) -> list[Row]:
         longest = max(len(prompt) for prompt in prompts)
+        self._follow_types()
         self._make_room(len(prompts), longest + max(max_new), uniforms_B_T.shape[1])
         self._linears.refresh()
         state = self._begin(prompts, max_new, uniforms_B_T)
@@ -111,6 +114,14 @@ class StaticDecoder:
                 row_of_slot, num_rows = row_of_slot[writing], len(keep)
         finished |= self._read(row_of_slot, np.ones(num_rows, bool))
         return [finished[row] for row in range(len(prompts))]
+
+    def _follow_types(self) -> None:
+        """Make everything anew for weights of another type: a trainer casts those of a loaded model."""
+        types = {parameter.dtype for parameter in self._model.parameters()}, self._dtype()
+        if types != self._types:
+            self._linears = JoinedLinears(self._model)
+            self._shape = (0, 0, 0)
+            self._types = types
 
     def _make_room(self, rows: int, slots: int, new: int) -> None:
         """Buffers that hold so much; larger ones replace smaller ones and their graphs."""

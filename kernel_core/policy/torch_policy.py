@@ -11,11 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from kernel_core.config import PolicyConfig
+from kernel_core.config import PolicyConfig, RolloutConfig
+from kernel_core.errors import ConfigError
 from kernel_core.policy import decode
 from kernel_core.policy.folder import KIND, load_parts, write_parts
 from kernel_core.policy.protocol import Messages, Sample
 from kernel_core.policy.static_decode import StaticDecoder, decodes
+from kernel_core.prompt import format_completion
 from kernel_core.store import Manifest, Store
 
 log = logging.getLogger(__name__)
@@ -26,7 +28,7 @@ PLAIN_TEMPLATE = (
     "{% for message in messages %}{{ '### ' + message['role'] + '\n' + message['content'] + '\n\n' }}"
     "{% endfor %}{% if add_generation_prompt %}{{ '### assistant\n' }}{% endif %}"
 )
-"""For base models, whose tokenizers bring no chat template."""
+"""For base models, whose tokenizers bring no chat template; `_plain_template` puts a BOS token before it."""
 
 
 class TorchPolicy:
@@ -44,7 +46,8 @@ class TorchPolicy:
         self._static = StaticDecoder(model) if config.decoding == "static" and decodes(model) else None
         self._version = version
         if tokenizer.chat_template is None:
-            tokenizer.chat_template = PLAIN_TEMPLATE
+            tokenizer.chat_template = _plain_template(tokenizer)
+        _check_positions(model, config)
 
     @classmethod
     def load(cls, source: str | Store, config: PolicyConfig) -> TorchPolicy:
@@ -95,6 +98,32 @@ class TorchPolicy:
         """Token ids of a conversation, up to where the assistant's next answer begins."""
         text = self.tokenizer.apply_chat_template(list(messages), add_generation_prompt=True, tokenize=False)
         return self._encode(text)
+
+    def check(self, rollout: RolloutConfig) -> None:
+        """Raise `ConfigError` for settings under which this policy would write nothing, or which its chat
+        template makes void."""
+        prompt, answer = rollout.prompt_budget, rollout.sampling.max_new_tokens
+        if prompt + answer > self.config.max_context:
+            raise ConfigError(
+                f"rollout.prompt_budget = {prompt} and rollout.sampling.max_new_tokens = {answer} do not fit "
+                f"into policy.max_context = {self.config.max_context}: a long prompt would leave too little "
+                "for an answer; lower one of them, or raise policy.max_context"
+            )
+        if rollout.thoughts == "keep" and not self._shows_earlier_thoughts():
+            raise ConfigError(
+                "rollout.thoughts = keep, but the chat template of this model drops the thoughts of earlier "
+                "turns; set rollout.thoughts to summary or drop"
+            )
+
+    def _shows_earlier_thoughts(self) -> bool:
+        thought = "a thought that no template has in it"
+        messages = [
+            {"role": "user", "content": "x"},
+            {"role": "assistant", "content": format_completion(thought, "y")},
+            {"role": "user", "content": "z"},
+        ]
+        text: str = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        return thought in text
 
     def encode_completion(self, text: str) -> Ids:
         """Token ids of an answer as the policy would write it, end token included."""
@@ -203,6 +232,25 @@ def uniforms(seed: int | Sequence[int], rows: Sequence[int], count: int) -> npt.
     return np.stack(
         [np.random.Generator(np.random.Philox(np.random.SeedSequence(k))).random(count) for k in keys]
     )
+
+
+def _plain_template(tokenizer: Any) -> str:
+    """A base model has seen no text without the token that its tokenizer puts before each (Gemma, Llama)."""
+    bos = tokenizer.bos_token_id
+    begins_with_it = bos is not None and tokenizer("x")["input_ids"][0] == bos
+    return "{{ bos_token }}" * begins_with_it + PLAIN_TEMPLATE
+
+
+def _check_positions(model: Any, config: PolicyConfig) -> None:
+    """Raise `ConfigError` where the context is longer than a model's table of positions; rotary positions go
+    on beyond those that a model was trained on."""
+    positions = getattr(model.config, "max_position_embeddings", None)
+    is_table = getattr(model.config, "rope_parameters", None) is None
+    if is_table and positions is not None and config.max_context > positions:
+        raise ConfigError(
+            f"policy.max_context = {config.max_context}, but the model knows {positions} positions; set "
+            f"policy.max_context={positions}, and rollout.prompt_budget and max_new_tokens to fit into it"
+        )
 
 
 def _nothing() -> decode.Row:

@@ -3,11 +3,14 @@
 import signal
 import subprocess
 import sys
+import threading
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from adapter_server import Server, handler_of
 
 from kernel_core.config import PolicyConfig, SamplerConfig, TrainConfig
 from kernel_core.errors import ConfigError, SourceUnavailable, StaleWeights
@@ -125,11 +128,87 @@ def test_weights_that_did_not_arrive_are_found_out_even_after_a_small_step(polic
         publisher.publish()
 
 
+class Noisy(CopySampler):
+    """A sampler with coarse arithmetic; a stuck one says that it has new weights and keeps the old."""
+
+    NOISE = 0.003
+
+    def __init__(self, policy, stuck):
+        super().__init__(policy)
+        self.stuck, self.generator = stuck, np.random.default_rng(0)
+
+    def publish(self, policy):
+        if self.stuck:
+            self._policy.set_version(policy.version)
+        else:
+            super().publish(policy)
+
+    def logprobs(self, *text):
+        exact = super().logprobs(*text)
+        return exact + self.generator.normal(0, self.NOISE, len(exact)).astype(np.float32)
+
+
+@pytest.mark.parametrize("stuck", [True, False])
+def test_updates_too_small_to_tell_from_noise_add_up_until_a_stuck_sampler_is_found_out(policy, stuck):
+    generator = torch.Generator().manual_seed(0)
+    towards = [torch.randn(p.shape, generator=generator) for p in policy.model.parameters()]
+    publisher = Publisher(Noisy(policy, stuck), policy, max_gap=0.1)
+    publisher.publish()
+    moved = []
+    try:
+        for step in range(1, 41):
+            with torch.no_grad():
+                for parameter, direction in zip(policy.model.parameters(), towards, strict=True):
+                    parameter.add_(2e-5 * direction)
+            policy.set_version(f"v{step}")
+            moved.append(publisher.publish().moved)
+    except StaleWeights as error:
+        assert stuck and "that arrived" in str(error)
+    assert max(moved) < Noisy.NOISE  # no update could be told by itself
+    assert len(moved) < 10 if stuck else len(moved) == 40
+
+
 def test_a_server_needs_adapters_and_an_endpoint(policy, lora, tmp_path):
     with pytest.raises(ConfigError, match="set policy"):
         open_sampler(config_of("server", policy), policy, Store(tmp_path))
     with pytest.raises(ConfigError, match="needs sampler"):
         open_sampler(config_of("server", lora), lora, Store(tmp_path))
+
+
+@pytest.fixture
+def endpoint(base):
+    """The server in a thread of this process, which nobody kills."""
+    listening = ThreadingHTTPServer(("127.0.0.1", 0), handler_of(Server(base, stale=False)))
+    threading.Thread(target=listening.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{listening.server_address[1]}/v1"
+    listening.shutdown()
+    listening.server_close()
+
+
+def test_a_step_repeated_after_a_kill_is_written_with_its_own_weights(endpoint, lora, tmp_path):
+    config = config_of("server", lora, endpoint=endpoint, max_gap=0.005)
+    for attempt in ("killed", "another"):
+        sampler = open_sampler(config, lora, Store(tmp_path))  # as in a new process
+        learn_something(lora, attempt, by=0.1)
+        lora.set_version("run@5")
+        assert Publisher(sampler, lora, config.sampler.max_gap).publish().gap < 1e-4
+
+
+def test_a_server_is_told_to_leave_its_filters_off(endpoint, lora, tmp_path):
+    sampler = open_sampler(config_of("server", lora, endpoint=endpoint), lora, Store(tmp_path))
+    sampler.publish(lora)
+    for sample in sampler.sample(PROMPTS, **SETTINGS):
+        again = lora.logprobs(sample.prompt_ids, sample.token_ids, 1.0)
+        np.testing.assert_allclose(sample.logprobs, again, atol=1e-4)
+
+
+def test_the_oldest_adapters_are_removed_from_the_disk(endpoint, lora, tmp_path):
+    sampler = open_sampler(config_of("server", lora, endpoint=endpoint), lora, Store(tmp_path))
+    for step in range(8, 12):
+        lora.set_version(f"run@{step}")
+        sampler.publish(lora)
+    left = [name.rsplit("-", 1)[0] for name in Store(tmp_path).child("adapters").names()]
+    assert sorted(left) == ["run-10", "run-11", "run-9"]
 
 
 class Served:

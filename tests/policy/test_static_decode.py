@@ -14,6 +14,7 @@ from transformers import (
 )
 
 from kernel_core.config import PolicyConfig
+from kernel_core.learn.update import keep_master_weights
 from kernel_core.policy import decode
 from kernel_core.policy.joined import JoinedLinears, joinable_linears
 from kernel_core.policy.new import new_policy
@@ -60,6 +61,17 @@ def test_the_same_seeds_give_the_same_answers_as_the_growing_cache(policy, tempe
     assert [s.finish_reason for s in fixed] == [s.finish_reason for s in growing]
     for a, b in zip(fixed, growing, strict=True):
         np.testing.assert_allclose(a.logprobs, b.logprobs, atol=1e-4)
+
+
+def test_weights_that_a_trainer_casts_are_followed(policy):
+    policy.model.bfloat16()
+    fixed = static(policy)
+    settings = {"temperature": 1.0, "max_new_tokens": 20, "seed": 7}
+    fixed.sample(PROMPTS, **settings)
+    keep_master_weights(policy)
+    for sample in fixed.sample(PROMPTS, **settings):
+        again = policy.logprobs(sample.prompt_ids, sample.token_ids, 1.0)
+        np.testing.assert_allclose(sample.logprobs, again, atol=1e-4)
 
 
 def test_norms_are_fused_where_that_is_the_same(policy):

@@ -1,14 +1,17 @@
 """Sampling is exact, repeatable and independent of the batch; policies survive being saved."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers.processors import TemplateProcessing
 from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, MistralConfig
 
-from kernel_core.config import PolicyConfig
-from kernel_core.errors import Corrupt, NotFound
+from kernel_core.config import PolicyConfig, RolloutConfig, SamplingConfig
+from kernel_core.errors import ConfigError, Corrupt, NotFound
 from kernel_core.policy import decode
 from kernel_core.policy.new import new_policy
 from kernel_core.policy.torch_policy import TorchPolicy, uniforms
@@ -231,3 +234,46 @@ def test_other_architectures_sample_exactly_too(policy, config):
     for sample in other.sample([nearly_full, *PROMPTS], temperature=1.0, max_new_tokens=30, seed=1):
         again = other.logprobs(sample.prompt_ids, sample.token_ids, 1.0)
         np.testing.assert_allclose(sample.logprobs, again, atol=1e-4)
+
+
+def test_a_context_longer_than_the_models_table_of_positions_is_refused(policy):
+    config = GPT2Config(n_embd=32, n_layer=1, n_head=2, vocab_size=330, n_positions=128)
+    model = AutoModelForCausalLM.from_config(config)
+    with pytest.raises(ConfigError, match="but the model knows 128 positions"):
+        TorchPolicy(model, policy.tokenizer, CONFIG, version="short")
+
+
+@pytest.mark.parametrize("begins", [True, False])
+def test_a_base_models_prompt_begins_as_its_tokenizer_begins_texts(policy, begins):
+    tokenizer = copy.deepcopy(policy.tokenizer)
+    tokenizer.chat_template = None
+    tokenizer.bos_token = "<|system|>"
+    if begins:
+        tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+            single="<|system|> $A", special_tokens=[("<|system|>", tokenizer.bos_token_id)]
+        )
+    base = TorchPolicy(policy.model, tokenizer, CONFIG, version="base")
+    ids = base.encode_messages(ask("hello"))
+    assert (ids == tokenizer.bos_token_id).sum() == begins == (ids[0] == tokenizer.bos_token_id)
+    assert "### assistant" in tokenizer.decode(ids)
+
+
+def test_settings_that_leave_no_room_for_an_answer_are_refused(policy):
+    fits = RolloutConfig(prompt_budget=100, sampling=SamplingConfig(max_new_tokens=60))
+    policy.check(fits)
+    with pytest.raises(ConfigError, match=r"101 and .* = 60 do not fit"):
+        policy.check(fits.model_copy(update={"prompt_budget": 101}))
+
+
+def test_thoughts_are_not_kept_where_the_chat_template_drops_them(policy):
+    keep = RolloutConfig(thoughts="keep", prompt_budget=100, sampling=SamplingConfig(max_new_tokens=60))
+    policy.check(keep)
+    tokenizer = copy.deepcopy(policy.tokenizer)
+    # As Qwen3's does with every turn but the last.
+    tokenizer.chat_template = tokenizer.chat_template.replace(
+        "message['content']", "message['content'].split('</think>')[-1]"
+    )
+    forgetful = TorchPolicy(policy.model, tokenizer, CONFIG, version="forgetful")
+    with pytest.raises(ConfigError, match="drops the thoughts of earlier turns"):
+        forgetful.check(keep)
+    forgetful.check(keep.model_copy(update={"thoughts": "drop"}))

@@ -3,13 +3,21 @@
 import pytest
 from prefect.states import Failed
 
-from kernel_core.errors import ConfigError, Corrupt, GymUnavailable, NotFound, SourceUnavailable, StoreFault
+from kernel_core.errors import (
+    ConfigError,
+    Corrupt,
+    GymUnavailable,
+    NotFound,
+    SourceUnavailable,
+    StaleWeights,
+    StoreFault,
+)
 from tasks.faults import may_pass
 
 
-@pytest.mark.parametrize("error", [GymUnavailable("x"), SourceUnavailable("x")])
-def test_the_gyms_and_a_sources_faults_are_tried_again(error):
-    assert may_pass(None, None, Failed(data=error))
+@pytest.mark.parametrize("kind", [GymUnavailable, SourceUnavailable, StaleWeights])
+def test_the_gyms_a_sources_and_a_samplers_faults_are_tried_again(kind):
+    assert may_pass(None, None, Failed(data=kind("x")))
 
 
 @pytest.mark.parametrize("kind", [ConfigError, NotFound, Corrupt, StoreFault, ValueError])
