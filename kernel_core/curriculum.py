@@ -42,6 +42,8 @@ class Probe(Record):
     compile_rate: float
     correct_rate: float
     fast_1: float
+    num_left_out: int = 0
+    """Problems that the shares are not about, because a fault of ours left them without an answer."""
 
     def value(self, metric: Metric) -> float:
         """The share by its name in a stage's `promote_metric`."""

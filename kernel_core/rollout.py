@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kernel_core.config import RolloutConfig
-from kernel_core.errors import ConfigError
+from kernel_core.errors import ConfigError, GymUnavailable
 from kernel_core.gym.protocol import Gym, JudgeRequest
 from kernel_core.overlap import Judgement, seconds_judging, side_by_side
 from kernel_core.parse import parse_completion
@@ -89,7 +89,8 @@ def roll_out(
     What a conversation draws depends on `seed`, its problem, its index in the group and the turn alone.
     All candidates of a problem are judged on the same secret inputs, which `judge_seed` fixes (None:
     `seed`). A bad completion is data. Raises `GymUnavailable` as the gym does; with `leave_out_faults`, a
-    candidate that the gym fails on twice takes only its own conversation out.
+    candidate that the gym fails on twice takes only its own conversation out, and it is an error only when
+    no conversation is left.
     """
     _refuse_repeated(problems)
     exemplars = _retrieve(retriever, problems, config.exemplars)
@@ -146,6 +147,11 @@ def roll_out(
         progress=progress,
         total=len(conversations) * config.turns,
     )
+    if conversations and all(c.left_out for c in conversations):
+        fault = next(one.fault for one in reversed(judgements) if one.fault is not None)
+        raise GymUnavailable(
+            f"the gym left every one of {len(conversations)} conversations without an answer; last: {fault}"
+        ) from fault
     return Rollouts(
         groups=_grouped(problems, conversations),
         samples=samples,

@@ -6,13 +6,17 @@ pass rates, which they inform; in the update, other problems take their place, u
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernel_core.config import RewardWeights, TrainConfig
+from kernel_core.errors import GymUnavailable
 from kernel_core.learn.grade import GradedTurn, grade, varies
 from kernel_core.records import Group, Problem
 from kernel_core.rollout import Rollouts
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +40,8 @@ def gather(
     """The step's problems, and as many again, round by round, as their groups had nothing to teach.
 
     `choose(round, taken)` draws the problems of a step; of a later round, any number that were not taken.
-    `converse(problems, round)` holds the conversations of one round.
+    `converse(problems, round)` holds the conversations of one round. Raises `GymUnavailable` when the first
+    round is not answered at all; a later one is given up then, and counted as left out.
     """
     experience = _held(choose(0, ()), 0, config, weights, converse)
     for again in range(1, config.resample_rounds + 1):
@@ -44,7 +49,12 @@ def gather(
         drawn = choose(again, experience.problems)[: max(wanted, 0)]
         if not drawn:
             break
-        more = _held(drawn, again, config, weights, converse)
+        try:
+            more = _held(drawn, again, config, weights, converse)
+        except GymUnavailable as error:
+            log.warning("%d problems drawn again are left out: %s", len(drawn), error)
+            lost = experience.rollouts.num_left_out + len(drawn) * config.group_size
+            return replace(experience, rollouts=replace(experience.rollouts, num_left_out=lost))
         experience = Experience(
             problems=experience.problems + more.problems,
             rollouts=_joined(experience.rollouts, more.rollouts),

@@ -255,7 +255,8 @@ class Trainer:
         return rollouts
 
     def _probe(self, step: int, clock: Clock) -> Probe:
-        """One answer to each validation problem. The judge's inputs are the same at every probe."""
+        """One answer to each validation problem. The judge's inputs are the same at every probe. Problems
+        that the gym cannot work on are left out and counted; `GymUnavailable` when that is all of them."""
         rollouts = roll_out(
             self._sampler,
             self._gym,
@@ -265,10 +266,11 @@ class Trainer:
             group_size=1,
             seed=seed_of(self.config.seed, "probe", step),
             judge_seed=seed_of("probe"),
+            leave_out_faults=True,
             progress=clock.phase("probe"),
         )
         clock.finish("probe")
-        return probe_of(rollouts.groups, step, self._kind)
+        return probe_of(rollouts.groups, step, self._kind, rollouts.num_left_out)
 
     def _update(self, rows: list[Row], clock: Clock) -> UpdateReport:
         if self._team is not None:

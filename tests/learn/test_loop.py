@@ -14,9 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from kernel_core.errors import ConfigError
+from kernel_core.errors import ConfigError, GymUnavailable
 from kernel_core.learn import checkpoint
 from kernel_core.learn.loop import Trainer
+from kernel_core.learn.practice import Practice
 from kernel_core.policy.sampler import CopySampler
 from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.progress import silent
@@ -196,6 +197,25 @@ def test_a_limit_of_minutes_ends_training_after_the_step_that_passes_it(train_co
     config = train_config.model_copy(update={"minutes": 0.001})
     _, reports = run(config, Store(tmp_path), taught, gym)
     assert [report.step for report in reports] == [1]
+
+
+def test_a_probe_leaves_out_what_cannot_be_judged_and_counts_it(train_config, policy, gym, tmp_path):
+    lost = Practice.open(train_config).probe_problems()[0].id
+
+    class Failing:
+        version = gym.version
+
+        def judge(self, requests, progress=silent):
+            if any(request.problem.id == lost for request in requests):
+                raise GymUnavailable(f"the GPU has too little memory for {lost}")
+            return gym.judge(requests, progress)
+
+    config = train_config.model_copy(update={"steps": 1})
+    trainer = Trainer(config, Store(tmp_path), policy, Failing())
+    report = trainer.step()
+    before, row = Store(tmp_path).lines("metrics.jsonl")
+    assert before["probe/num_left_out"] == 1
+    assert (report.step, row["faults/num_left_out"]) == (1, config.group_size)
 
 
 def test_greedy_sampling_is_refused(train_config, policy, gym, tmp_path):
