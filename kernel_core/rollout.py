@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kernel_core.config import RolloutConfig
+from kernel_core.corpus.normalise import kernel_hash
 from kernel_core.errors import ConfigError, GymUnavailable
 from kernel_core.gym.protocol import Gym, JudgeRequest
 from kernel_core.overlap import Judgement, seconds_judging, side_by_side
@@ -49,6 +50,11 @@ class Rollouts:
     """Judgements asked for again after a fault of ours."""
     seconds_judging: float = 0.0
     """Wall clock in which something was being judged, waited for or not."""
+
+    @property
+    def num_sampled_tokens(self) -> int:
+        """Of all answers, those of conversations that were left out included."""
+        return sum(len(one.token_ids) for one in self.samples.values() if one.token_ids is not None)
 
 
 @dataclass(slots=True)
@@ -190,7 +196,7 @@ def _turn(
     candidate: Candidate | NoCandidate,
     evaluation: Evaluation,
 ) -> Turn:
-    earlier = {turn.candidate.sha256 for turn in conversation.turns if isinstance(turn.candidate, Candidate)}
+    earlier = {_said(turn.candidate) for turn in conversation.turns} - {None}
     return Turn(
         problem_id=conversation.problem.id,
         trajectory=conversation.trajectory,
@@ -205,8 +211,15 @@ def _turn(
         ),
         candidate=candidate,
         evaluation=evaluation,
-        repeats_earlier=isinstance(candidate, Candidate) and candidate.sha256 in earlier,
+        repeats_earlier=_said(candidate) in earlier,
     )
+
+
+def _said(candidate: Candidate | NoCandidate) -> str | None:
+    """What a kernel says, whatever comments and spacing it is written with: by its bytes alone, one that was
+    paid for would be paid again with a comment more. As the corpus tells duplicates, names and annotations
+    count, since `tl.constexpr` makes another kernel."""
+    return kernel_hash(candidate.source, "triton") if isinstance(candidate, Candidate) else None
 
 
 def _retrieve(

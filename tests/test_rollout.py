@@ -340,6 +340,19 @@ def test_a_kernel_that_is_fast_enough_ends_its_conversation_and_a_correct_one_do
         assert [len(one.turns) for one in trajectories] == [turns, turns]
 
 
+def test_a_kernel_with_another_comment_is_the_same_kernel_again(gym):
+    def with_a_comment_more(messages, seed):
+        kernel = next(kernel for kernel in MADE[0].kernels if kernel.grade == "fused")
+        return format_completion(kernel.thinking, f"{kernel.source}\n# attempt {len(messages)}\n")
+
+    rollouts = roll_out(
+        ScriptedPolicy(with_a_comment_more), gym, PROBLEMS[:1], None, config(), group_size=1, seed=0
+    )
+    first, second = rollouts.groups[0].trajectories[0].turns
+    assert first.candidate.sha256 != second.candidate.sha256
+    assert (first.repeats_earlier, second.repeats_earlier) == (False, True)
+
+
 def test_a_problem_given_twice_is_refused(gym):
     with pytest.raises(ConfigError, match="more than once"):
         roll_out(ScriptedPolicy([BAD]), gym, [PROBLEMS[0]] * 2, None, config(), group_size=1, seed=0)
