@@ -1,7 +1,8 @@
 """What one step learns from: groups of judged conversations, drawn again where a group has nothing to teach.
 
-In a group whose turns all earned the same, every advantage is 0. Such groups stay in the tables and in the
-pass rates, which they inform; in the update, other problems take their place, up to `resample_rounds` times.
+In a group whose turns all earned the same, every advantage is 0. Such groups stay in the tables and in what
+the curriculum observes, which they inform; in the update, other problems take their place, up to
+`resample_rounds` times.
 """
 
 from __future__ import annotations
@@ -29,6 +30,20 @@ class Experience:
     """One list a group."""
     num_resampled: int = 0
     """Problems drawn in place of groups that had nothing to teach."""
+
+    def learned(self, problems_per_step: int) -> list[list[GradedTurn]]:
+        """The groups of the update, in order: all that vary, and of the others as many as make a step.
+
+        Those that others took the place of leave it, so that the step's sum is divided by as many groups
+        as ever, however often was drawn.
+        """
+        spare = max(problems_per_step - sum(varies(group) for group in self.graded), 0)
+        groups = []
+        for group in self.graded:
+            if varies(group) or (group and spare):
+                groups.append(group)
+                spare -= not varies(group)
+        return groups
 
 
 def gather(
