@@ -114,14 +114,16 @@ def _figures(store: Store) -> dict[str, float]:
     """Of one finished run: held-out figures, and how steady training was."""
     rows = [row for row in store.lines("metrics.jsonl") if row["step"] > 0]
     shares = [row["kernel/own_share_mean"] for row in rows if "kernel/own_share_mean" in row]
+    # 0 where the step learned nothing, as rows of earlier versions say it.
+    norms = [row.get("update/grad_norm", 0.0) for row in rows]
     return {
         **_held_out(store),
         "correct in training": float(np.mean([row["kernel/correct_rate"] for row in rows])),
         "own-kernel share in training": float(np.mean(shares)) if shares else float("nan"),
         "answers left out of the loss": float(sum(row["update/num_rejected_rows"] for row in rows)),
         "of them for a mismatch": float(sum(row["update/num_mismatched_rows"] for row in rows)),
-        "largest gradient norm": max(row["update/grad_norm"] for row in rows),
-        "mean gradient norm": float(np.mean([row["update/grad_norm"] for row in rows])),
+        "largest gradient norm": max(norms),
+        "mean gradient norm": float(np.mean(norms)),
         "alarms": float(sum("alarm" in row for row in rows)),
     }
 

@@ -14,8 +14,8 @@ from kernel_core.stage_work import working_on
 from tasks.learn import train_policy
 from tasks.report import report_training
 
-HOW_FAR = ("steps", "minutes")
-"""Settings that may change when a run goes on: they do not say what is learned, but for how long."""
+MAY_CHANGE = ("steps", "minutes", "lr", "alarms_stop")
+"""Settings that may change when a run goes on: how far it goes, and what a person does about an alarm."""
 
 
 @flow(name="train")
@@ -48,7 +48,7 @@ def train(
                 made = foundations(here, config)
                 route(cold_start, mode, made, config=config, run=run, root=root)
         reads = foundations(here, config)
-        with working_on(here, "train", config.model_dump(), reads, folder="", may_change=HOW_FAR) as work:
+        with working_on(here, "train", config.model_dump(), reads, folder="", may_change=MAY_CHANGE) as work:
             if not work.done:
                 work.output = train_policy(config, here)
             report_training(here, has_more=not work.done)

@@ -393,8 +393,8 @@ class TrainConfig(_RollingOut):
         3, ge=1, description="Older ones are removed, except the best on validation problems."
     )
     minutes: float | None = Field(None, gt=0, description="Finish after the step that passes this.")
-    alarms_stop: tuple[Literal["collapse", "junk", "hacks", "drift"], ...] = Field(
-        (), description="Early warnings that end the run; every one is reported."
+    alarms_stop: tuple[Literal["collapse", "junk", "hacks", "drift", "idle"], ...] = Field(
+        (), description="Early warnings that end the run; it goes on when this or lr is changed."
     )
     seed: int = Field(0, description="Of every draw of this stage.")
     problems: ProblemsConfig = ProblemsConfig()

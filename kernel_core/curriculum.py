@@ -10,8 +10,9 @@ The state is a record that lives in every checkpoint; every rule is a pure funct
   undone by the measurements that caused it; and because `demote_at` must be below the `promote_at` that
   opened the stage, no one measurement satisfies both rules.
 - A stage left by `max_steps` is behind for good: going back could only repeat what did not help.
-- **Problems** are drawn by how much can be learned from their family: p(1 − p) + ε of the recent pass
-  rate p, so what always or never works is rare but never absent.
+- **Problems** are drawn by how much can be learned from their family: the recent share of its groups whose
+  answers earned differently, plus ε. What always or never works is rare but never absent, and what always
+  works at different speeds is not rare once speed is paid for.
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ from kernel_core.errors import ConfigError
 from kernel_core.records import Record
 
 Metric = Literal["format_rate", "compile_rate", "correct_rate", "fast_1"]
-PASS_RATE_MEMORY = 0.8
-"""Weight of the past when a family's pass rate is updated: about five sightings."""
-UNKNOWN_PASS_RATE = 0.5
+MEMORY = 0.8
+"""Weight of the past when what a family teaches is updated: about five sightings."""
+UNKNOWN_TEACHES = 1.0
 """What a family never seen is taken for: the most that can be learned."""
-LEARNABILITY_FLOOR = 0.05
+LEARNABILITY_FLOOR = 0.2
+"""A family whose groups are all alike is drawn a sixth as often as one whose groups all vary."""
 
 
 class Probe(Record):
@@ -42,6 +44,8 @@ class Probe(Record):
     compile_rate: float
     correct_rate: float
     fast_1: float
+    num_left_out: int = 0
+    """Problems that the shares are not about, because a fault of ours left them without an answer."""
 
     def value(self, metric: Metric) -> float:
         """The share by its name in a stage's `promote_metric`."""
@@ -71,8 +75,8 @@ class CurriculumState(Record):
     """How many of the newest probes were made since this stage was entered."""
     demoted_here: bool = False
     """The stage was entered from above: it is left again only on fresh probes."""
-    pass_rates: dict[str, float] = Field(default_factory=dict)
-    """Recent share of correct answers by problem family."""
+    teaches: dict[str, float] = Field(default_factory=dict)
+    """Recent share of the groups whose answers earned differently, by problem family."""
     events: tuple[StageEvent, ...] = ()
 
 
@@ -117,21 +121,19 @@ def advance(
     return state, None
 
 
-def observe_answers(state: CurriculumState, passed: Mapping[str, Sequence[bool]]) -> CurriculumState:
-    """The state with each family's pass rate updated by the answers of one step."""
-    rates = dict(state.pass_rates)
-    for family, answers in passed.items():
-        if answers:
-            before = rates.get(family, UNKNOWN_PASS_RATE)
-            now = sum(answers) / len(answers)
-            rates[family] = PASS_RATE_MEMORY * before + (1 - PASS_RATE_MEMORY) * now
-    return state.model_copy(update={"pass_rates": rates})
+def observe_groups(state: CurriculumState, varied: Mapping[str, Sequence[bool]]) -> CurriculumState:
+    """The state after one step; `varied` says of each family's groups whether they had something to teach."""
+    teaches = dict(state.teaches)
+    for family, groups in varied.items():
+        if groups:
+            before = teaches.get(family, UNKNOWN_TEACHES)
+            teaches[family] = MEMORY * before + (1 - MEMORY) * sum(groups) / len(groups)
+    return state.model_copy(update={"teaches": teaches})
 
 
-def learnability(pass_rates: Mapping[str, float], families: Sequence[str]) -> list[float]:
-    """The chance of each family, summing to 1: proportional to p(1 − p) + ε."""
-    rates = [pass_rates.get(family, UNKNOWN_PASS_RATE) for family in families]
-    weights = [p * (1.0 - p) + LEARNABILITY_FLOOR for p in rates]
+def learnability(teaches: Mapping[str, float], families: Sequence[str]) -> list[float]:
+    """The chance of each family, summing to 1: proportional to the share of groups that teach, plus ε."""
+    weights = [teaches.get(family, UNKNOWN_TEACHES) + LEARNABILITY_FLOOR for family in families]
     return [weight / sum(weights) for weight in weights]
 
 
@@ -144,7 +146,7 @@ def choose_families(state: CurriculumState, families: Sequence[str], count: int,
     if not families:
         raise ConfigError("there is no problem family to choose from; loosen problems.families")
     rng = np.random.default_rng(seed)
-    edges = np.cumsum(learnability(state.pass_rates, families))
+    edges = np.cumsum(learnability(state.teaches, families))
     points = (np.arange(count) + rng.random()) / count
     chosen = np.minimum(np.searchsorted(edges, points, side="right"), len(families) - 1)
     return [families[index] for index in rng.permutation(chosen)]

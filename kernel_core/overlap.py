@@ -9,7 +9,7 @@ the other would give: only the order in time differs.
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ Part = TypeVar("Part")
 _LOOK_EVERY_S = 0.2
 """How often progress is shown while there is nothing to write."""
 _GIVE_UP_AFTER = 3
-"""Requests in a row without an answer, each asked alone: then it is the gym and not a request."""
+"""Requests of one problem without an answer, each asked alone: then it is the problem and not a request."""
 
 
 @dataclass(slots=True)
@@ -37,6 +37,8 @@ class Judgement(Generic[Part]):
     num_done: int = 0
     num_retried: int = 0
     """Requests asked again one by one, after a fault of ours."""
+    fault: GymUnavailable | None = None
+    """Why some request has no answer."""
     begun: float = 0.0
     ended: float = 0.0
     evaluations: list[Evaluation | None] = field(default_factory=list)
@@ -58,7 +60,7 @@ def side_by_side(
 
     `write` and `take` are called by this thread only. Without `overlap`, all parts write before any is
     judged. `total` is the number of requests to come, for progress. Gives every judgement, for its times.
-    Raises `GymUnavailable` as the gym does, unless `leave_out_faults` and other requests are answered.
+    Raises `GymUnavailable` as the gym does; with `leave_out_faults` such a request has no evaluation.
     """
     ready, all_judgements = deque(parts), list[Judgement[Part]]()
     under_way: dict[Future[None], Judgement[Part]] = {}
@@ -132,21 +134,29 @@ def _judge(gym: Gym, judgement: Judgement[Part], leave_out_faults: bool) -> None
     except GymUnavailable:
         if not leave_out_faults:
             raise
-        judgement.num_retried = len(judgement.requests)
-        judgement.evaluations = _one_by_one(gym, judgement.requests)
+        _ask_one_by_one(gym, judgement)
     judgement.num_done = len(judgement.requests)
     judgement.ended = time.monotonic()
 
 
-def _one_by_one(gym: Gym, requests: Sequence[JudgeRequest]) -> list[Evaluation | None]:
-    """Each request by itself, so that one which the gym cannot work on does not take the others along."""
-    found: list[Evaluation | None] = []
-    for request in requests:
+def _ask_one_by_one(gym: Gym, judgement: Judgement[Part]) -> None:
+    """Each request by itself, so that one which the gym cannot work on does not take the others along.
+
+    Where the first few of a problem get no answer and none gets one, the rest of it is not asked about: each
+    of them could cost the lives of several judges.
+    """
+    unanswered: Counter[str] = Counter()
+    answered: set[str] = set()
+    for request in judgement.requests:
+        problem = request.problem.id
+        if problem not in answered and unanswered[problem] >= _GIVE_UP_AFTER:
+            judgement.evaluations.append(None)
+            continue
+        judgement.num_retried += 1
         try:
-            found += gym.judge([request])
-        except GymUnavailable:
-            found.append(None)
-            most = min(_GIVE_UP_AFTER, len(requests))
-            if found[-most:] == [None] * most:
-                raise
-    return found
+            judgement.evaluations += gym.judge([request])
+            answered.add(problem)
+        except GymUnavailable as error:
+            judgement.evaluations.append(None)
+            judgement.fault = error
+            unanswered[problem] += 1

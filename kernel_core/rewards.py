@@ -11,7 +11,8 @@
 |            | distribution, so passing some is luck or a special case; `partial_credit` pays it    |
 | speed      | of a correct kernel, by `speed_form` of its speed-up s ≤ 15: log2(1 + s) / 2 (`log`: |
 |            | ½ at parity, 1 at 3×), s (`ratio`), min(s, 3) (`clipped`) or max(s − 1, 0)           |
-| own_share  | of a correct kernel: the share of device time spent in its own kernels               |
+| own_share  | of a correct kernel: the share of device time spent in its own kernels; where that   |
+|            | is not known, what the group's correct kernels usually have                          |
 | thinking   | 1 for a thought of reasonable length, fading to ½ when it rambles, 0 without one     |
 | length     | 1 for a short kernel, fading to 0                                                    |
 
@@ -23,7 +24,7 @@ or `returns.progress`, and by neither of them does handing in the same kernel ag
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from kernel_core.config import RewardWeights
@@ -54,10 +55,11 @@ _COMPILE_CREDIT = {
 }
 
 
-def worth(turn: Turn, weights: RewardWeights) -> RewardTerms:
+def worth(turn: Turn, weights: RewardWeights, usual_share: float = 0.0) -> RewardTerms:
     """What a turn's kernel is worth under a stage's weights, whatever came before it.
 
-    Terms are unweighted and `total` is their weighted sum; a penalty is in units of reward already.
+    `usual_share` is for a correct kernel whose own-kernel share is not known. Terms are
+    unweighted and `total` is their weighted sum; a penalty is in units of reward already.
     """
     evaluation = turn.evaluation
     hacked = evaluation.verdict is Verdict.HACKED
@@ -71,7 +73,7 @@ def worth(turn: Turn, weights: RewardWeights) -> RewardTerms:
         "compile": compile_term(evaluation),
         "correct": correct_term(evaluation, weights.partial_credit) if honest else 0.0,
         "speed": speed_term(evaluation.best_known_speedup, weights.speed_form),
-        "own_share": own_share_term(evaluation),
+        "own_share": own_share_term(evaluation, usual_share),
         "thinking": thinking_term(turn.candidate.thinking) if honest else 0.0,
         "length": length_term(turn.candidate.source) if honest else 0.0,
     }
@@ -79,12 +81,12 @@ def worth(turn: Turn, weights: RewardWeights) -> RewardTerms:
     return RewardTerms(**terms, penalty=penalty, total=total)
 
 
-def reward(turn: Turn, weights: RewardWeights) -> RewardTerms:
+def reward(turn: Turn, weights: RewardWeights, usual_share: float = 0.0) -> RewardTerms:
     """The worth of a turn's kernel, except that one which was handed in before earns nothing again.
 
     Its penalty stays: otherwise handing in the same hack again would be the better choice.
     """
-    terms = worth(turn, weights)
+    terms = worth(turn, weights, usual_share)
     return RewardTerms(penalty=terms.penalty, total=terms.penalty) if turn.repeats_earlier else terms
 
 
@@ -114,10 +116,23 @@ def speed_term(speedup: float | None, form: SpeedForm = "log") -> float:
     return _SPEED_FORMS[form](bounded)
 
 
-def own_share_term(evaluation: Evaluation) -> float:
-    """Of a correct kernel, the share of time in its own kernels; unknown earns 0."""
-    share = known_own_share(evaluation) if evaluation.correct else None
-    return 0.0 if share is None else share
+def own_share_term(evaluation: Evaluation, usual_share: float) -> float:
+    """Of a correct kernel, the share of time in its own kernels, or the usual one where it is not known."""
+    if not evaluation.correct:
+        return 0.0
+    share = known_own_share(evaluation)
+    return usual_share if share is None else share
+
+
+def usual_own_share(evaluations: Sequence[Evaluation]) -> float:
+    """The mean known share of a group's correct kernels; 0 when none is known, and the term says nothing.
+
+    A profile that was lost is no fault of the kernel's. Counted as 0 it would set the kernel back against
+    others just like it; counted as usual it neither gains nor loses by it.
+    """
+    shares = [known_own_share(evaluation) for evaluation in evaluations if evaluation.correct]
+    known = [share for share in shares if share is not None]
+    return sum(known) / len(known) if known else 0.0
 
 
 def known_own_share(evaluation: Evaluation) -> float | None:

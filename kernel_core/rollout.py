@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kernel_core.config import RolloutConfig
-from kernel_core.errors import ConfigError
+from kernel_core.corpus.normalise import kernel_hash
+from kernel_core.errors import ConfigError, GymUnavailable
 from kernel_core.gym.protocol import Gym, JudgeRequest
 from kernel_core.overlap import Judgement, seconds_judging, side_by_side
 from kernel_core.parse import parse_completion
@@ -49,6 +50,11 @@ class Rollouts:
     """Judgements asked for again after a fault of ours."""
     seconds_judging: float = 0.0
     """Wall clock in which something was being judged, waited for or not."""
+
+    @property
+    def num_sampled_tokens(self) -> int:
+        """Of all answers, those of conversations that were left out included."""
+        return sum(len(one.token_ids) for one in self.samples.values() if one.token_ids is not None)
 
 
 @dataclass(slots=True)
@@ -89,7 +95,8 @@ def roll_out(
     What a conversation draws depends on `seed`, its problem, its index in the group and the turn alone.
     All candidates of a problem are judged on the same secret inputs, which `judge_seed` fixes (None:
     `seed`). A bad completion is data. Raises `GymUnavailable` as the gym does; with `leave_out_faults`, a
-    candidate that the gym fails on twice takes only its own conversation out.
+    candidate that the gym fails on twice takes only its own conversation out, and it is an error only when
+    no conversation is left.
     """
     _refuse_repeated(problems)
     exemplars = _retrieve(retriever, problems, config.exemplars)
@@ -146,6 +153,11 @@ def roll_out(
         progress=progress,
         total=len(conversations) * config.turns,
     )
+    if conversations and all(c.left_out for c in conversations):
+        fault = next(one.fault for one in reversed(judgements) if one.fault is not None)
+        raise GymUnavailable(
+            f"the gym left every one of {len(conversations)} conversations without an answer; last: {fault}"
+        ) from fault
     return Rollouts(
         groups=_grouped(problems, conversations),
         samples=samples,
@@ -184,7 +196,7 @@ def _turn(
     candidate: Candidate | NoCandidate,
     evaluation: Evaluation,
 ) -> Turn:
-    earlier = {turn.candidate.sha256 for turn in conversation.turns if isinstance(turn.candidate, Candidate)}
+    earlier = {_said(turn.candidate) for turn in conversation.turns} - {None}
     return Turn(
         problem_id=conversation.problem.id,
         trajectory=conversation.trajectory,
@@ -199,8 +211,15 @@ def _turn(
         ),
         candidate=candidate,
         evaluation=evaluation,
-        repeats_earlier=isinstance(candidate, Candidate) and candidate.sha256 in earlier,
+        repeats_earlier=_said(candidate) in earlier,
     )
+
+
+def _said(candidate: Candidate | NoCandidate) -> str | None:
+    """What a kernel says, whatever comments and spacing it is written with: by its bytes alone, one that was
+    paid for would be paid again with a comment more. As the corpus tells duplicates, names and annotations
+    count, since `tl.constexpr` makes another kernel."""
+    return kernel_hash(candidate.source, "triton") if isinstance(candidate, Candidate) else None
 
 
 def _retrieve(

@@ -17,7 +17,7 @@ from kernel_core.records import (
     Verdict,
 )
 from kernel_core.reward_presets import REWARD_PRESETS
-from kernel_core.rewards import SPEEDUP_CAP, reward, speed_term, worth
+from kernel_core.rewards import SPEEDUP_CAP, reward, speed_term, usual_own_share, worth
 
 PRESETS = [stage.weights for stages in REWARD_PRESETS.values() for stage in stages]
 STAGES = {stage.name: stage.weights for stage in CurriculumConfig().stages}
@@ -97,6 +97,16 @@ def test_terms_of_worked_examples(turn, terms):
     expected = {name: 0.0 for name in type(found).model_fields if name != "total"} | terms
     assert found.model_dump(exclude={"total"}) == expected
     assert found.total == pytest.approx(sum(expected.values()))
+
+
+def test_an_own_share_that_is_not_known_counts_as_the_usual_one_of_the_group():
+    known = [turn_of(Verdict.CORRECT, own_share=share) for share in (0.9, 0.5)]
+    wrong, lost = turn_of(Verdict.WRONG, own_share=0.0), turn_of(Verdict.CORRECT)
+    usual = usual_own_share([turn.evaluation for turn in (*known, wrong, lost)])
+    assert usual == pytest.approx(0.7)
+    shares = [worth(turn, EQUAL, usual).own_share for turn in (*known, wrong, lost)]
+    assert shares == pytest.approx([0.9, 0.5, 0.0, 0.7])
+    assert usual_own_share([wrong.evaluation, lost.evaluation]) == 0.0
 
 
 def test_the_total_is_the_weighted_sum():

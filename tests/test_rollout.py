@@ -244,6 +244,19 @@ class FailsOn:
         return self.gym.judge(requests, progress)
 
 
+class FailsOnProblem:
+    """The real gym, but for a problem that it cannot work on; counts how often it was asked about it."""
+
+    def __init__(self, gym, problem_id) -> None:
+        self.gym, self.problem_id, self.num_asked, self.version = gym, problem_id, 0, gym.version
+
+    def judge(self, requests, progress=silent):
+        if any(request.problem.id == self.problem_id for request in requests):
+            self.num_asked += 1
+            raise GymUnavailable(f"the GPU has too little memory for {self.problem_id}")
+        return self.gym.judge(requests, progress)
+
+
 def naive_or_fused(messages, seed):
     return answer(MADE[0], "fused" if seed % 2 else "naive")
 
@@ -265,6 +278,27 @@ def test_a_fault_of_ours_takes_out_its_own_conversation_only_and_is_counted(gym)
     assert left.num_left_out == 6 - len(kept) >= first.count(poison)
     assert all(turn.candidate.sha256 != poison for one in kept for turn in one.turns)
     assert left.num_retried > 0
+
+
+@pytest.mark.parametrize("batch_size", [6, 12])
+def test_a_problem_that_cannot_be_judged_takes_out_its_own_group_only(gym, batch_size):
+    failing = FailsOnProblem(gym, PROBLEMS[0].id)
+    settings = config(sampling=SamplingConfig(max_new_tokens=12, batch_size=batch_size))
+    policy = ScriptedPolicy(scripted_by_problem)
+    left = roll_out(policy, failing, PROBLEMS, None, settings, group_size=6, seed=1, leave_out_faults=True)
+    assert [len(group.trajectories) for group in left.groups] == [0, 6]
+    assert left.num_left_out == 6
+    assert failing.num_asked == 1 + 3  # together with others, and three candidates alone
+
+
+def test_a_candidate_that_writes_alone_and_cannot_be_judged_is_left_out_alone(gym):
+    alone = config(sampling=SamplingConfig(max_new_tokens=12, batch_size=1))
+    failing = FailsOn(gym, {answer_sha("naive")})
+    policy = ScriptedPolicy(naive_or_fused)
+    left = roll_out(policy, failing, PROBLEMS[:1], None, alone, group_size=6, seed=1, leave_out_faults=True)
+    kept = left.groups[0].trajectories
+    assert 0 < len(kept) < 6 and left.num_left_out == 6 - len(kept)
+    assert all(turn.candidate.sha256 == answer_sha("fused") for one in kept for turn in one.turns)
 
 
 def test_a_passing_fault_of_ours_is_retried_and_nothing_is_lost(gym):
@@ -304,6 +338,19 @@ def test_a_kernel_that_is_fast_enough_ends_its_conversation_and_a_correct_one_do
         trajectories = rollouts.groups[0].trajectories
         assert all(one.turns[0].evaluation.correct for one in trajectories)
         assert [len(one.turns) for one in trajectories] == [turns, turns]
+
+
+def test_a_kernel_with_another_comment_is_the_same_kernel_again(gym):
+    def with_a_comment_more(messages, seed):
+        kernel = next(kernel for kernel in MADE[0].kernels if kernel.grade == "fused")
+        return format_completion(kernel.thinking, f"{kernel.source}\n# attempt {len(messages)}\n")
+
+    rollouts = roll_out(
+        ScriptedPolicy(with_a_comment_more), gym, PROBLEMS[:1], None, config(), group_size=1, seed=0
+    )
+    first, second = rollouts.groups[0].trajectories[0].turns
+    assert first.candidate.sha256 != second.candidate.sha256
+    assert (first.repeats_earlier, second.repeats_earlier) == (False, True)
 
 
 def test_a_problem_given_twice_is_refused(gym):

@@ -2,6 +2,8 @@
 
 import pytest
 
+from flows.train import MAY_CHANGE
+from kernel_core.config import TrainConfig
 from kernel_core.errors import ConfigError
 from kernel_core.runs import Run
 from kernel_core.stage_work import code_version, flat, sealed_digest, working_on
@@ -68,6 +70,14 @@ def test_a_setting_of_how_far_to_go_may_change(run):
     make(run, {"steps": 3}, may_change=("steps",))
     assert make(run, {"steps": 4}, may_change=("steps",)) is False
     assert make(run, {"steps": 4}, may_change=("steps",)) is True
+
+
+def test_a_training_may_follow_the_advice_of_an_alarm_and_nothing_else_may_change(run):
+    settings = TrainConfig().model_dump()
+    make(run, settings, may_change=MAY_CHANGE)
+    assert make(run, settings | {"lr": 1e-5, "alarms_stop": ("junk",)}, may_change=MAY_CHANGE) is False
+    with pytest.raises(ConfigError, match="gamma"):
+        make(run, settings | {"gamma": 0.9}, may_change=MAY_CHANGE)
 
 
 def test_an_output_that_was_removed_is_made_again_with_any_settings(run):

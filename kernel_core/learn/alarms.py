@@ -6,7 +6,10 @@
 |          | are below half of their best                                                      |
 | junk     | more than a fifth of the answers are junk text, or half are cut off               |
 | hacks    | more than a tenth of the turns are hacked, and twice as many as before            |
-| drift    | KL(sampler ‖ trainer) is above 0.02 nats a token                                  |
+| drift    | KL(sampler ‖ trainer) is above 0.02 nats a token, or most turns are rejected for  |
+|          | their mismatch                                                                    |
+| idle     | no optimiser step is taken, or most turns are left out of the loss for what their |
+|          | kernel did                                                                        |
 
 An alarm is a pure function of the metrics so far, so a resumed run has the same ones. It rings once, in the
 step in which its condition begins to hold, and `alarms_stop` names those that end the run.
@@ -22,7 +25,7 @@ import numpy as np
 
 from kernel_core.records import Record
 
-AlarmKind = Literal["collapse", "junk", "hacks", "drift"]
+AlarmKind = Literal["collapse", "junk", "hacks", "drift", "idle"]
 Rows = Sequence[Mapping[str, Any]]
 
 WINDOW = 3
@@ -30,7 +33,9 @@ WINDOW = 3
 ENTROPY_LEFT, FORMAT_LEFT = 0.25, 0.5
 JUNK_SHARE, TRUNCATED_SHARE = 0.2, 0.5
 HACKED_SHARE, HACKED_GROWTH = 0.1, 2.0
-DRIFT_NATS = 0.02
+DRIFT_NATS, REJECTED_SHARE = 0.02, 0.5
+
+_STEPS_TAKEN = "update/num_optimiser_steps"
 
 JUNK_CHARS = 300
 """Shorter texts compress too little either way to tell."""
@@ -107,14 +112,42 @@ def _drift(steps: Rows) -> str | None:
     windows = _windows(steps, "update/sampler_kl")
     if windows and windows[-1] > DRIFT_NATS:
         return f"sampler and trainer are {windows[-1]:.3f} nats a token apart"
+    rejected = _rejected_share(steps, lambda row: row["update/num_mismatched_rows"])
+    if rejected > REJECTED_SHARE:
+        return f"{_percent(rejected)} of the turns are rejected because sampler and trainer differ"
     return None
+
+
+def _idle(steps: Rows) -> str | None:
+    taken = [row[_STEPS_TAKEN] for row in steps[-WINDOW:] if _STEPS_TAKEN in row]
+    if len(taken) == WINDOW and not any(taken):
+        return f"no optimiser step in {WINDOW} steps"
+    # What a mismatch rejects is `drift`.
+    rejected = _rejected_share(
+        steps, lambda row: row["update/num_rejected_rows"] - row["update/num_mismatched_rows"]
+    )
+    if rejected > REJECTED_SHARE:
+        return f"{_percent(rejected)} of the turns are left out of the loss for what their kernel did"
+    return None
+
+
+def _rejected_share(steps: Rows, rejected: Callable[[Mapping[str, Any]], float]) -> float:
+    """Of all turns of the last `WINDOW` steps; 0 before there are as many."""
+    rows = [row for row in steps[-WINDOW:] if row.get("update/num_rows")]
+    if len(rows) < WINDOW:
+        return 0.0
+    return sum(map(rejected, rows)) / sum(row["update/num_rows"] for row in rows)
 
 
 _RULES: dict[AlarmKind, tuple[Callable[[Rows], str | None], str]] = {
     "collapse": (_collapse, "lower lr, or set kl_coefficient; go back to a checkpoint before it"),
     "junk": (_junk, "read the newest turns/ table; raise rollout.sampling.max_new_tokens if they are honest"),
     "hacks": (_hacks, "read them in the turns/ table; lower hack_penalty below 0"),
-    "drift": (_drift, "set mismatch.importance_cap and mismatch.band, or sampler.kind=inline"),
+    "drift": (_drift, "set mismatch.importance_cap, widen mismatch.band, or sampler.kind=inline"),
+    "idle": (
+        _idle,
+        "raise group_size or resample_rounds; set profile_rejection=corrected if it is published",
+    ),
 }
 
 

@@ -54,6 +54,8 @@ class Batch:
     """Weight of each answer token's objective; 1 for rows without any."""
     row_weights_B: torch.Tensor
     """What a token of each row counts in the loss."""
+    num_tokens: int
+    """Of prompts and answers, without padding."""
     num_answer_tokens: int
     """Tokens that carry loss."""
 
@@ -114,5 +116,6 @@ def collate(
         sampler_logprobs_B_C=torch.from_numpy(logprobs_B_T[:, first:]).to(device),
         importance_B_C=torch.from_numpy(importance_B_T[:, first:]).to(device),
         row_weights_B=torch.tensor(row_weights or [1.0] * len(rows), dtype=torch.float32, device=device),
+        num_tokens=sum(map(len, rows)),
         num_answer_tokens=sum(len(row.answer_ids) for row in rows),
     )

@@ -1,18 +1,23 @@
 """What one step learns from: groups of judged conversations, drawn again where a group has nothing to teach.
 
-In a group whose turns all earned the same, every advantage is 0. Such groups stay in the tables and in the
-pass rates, which they inform; in the update, other problems take their place, up to `resample_rounds` times.
+In a group whose turns all earned the same, every advantage is 0. Such groups stay in the tables and in what
+the curriculum observes, which they inform; in the update, other problems take their place, up to
+`resample_rounds` times.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernel_core.config import RewardWeights, TrainConfig
+from kernel_core.errors import GymUnavailable
 from kernel_core.learn.grade import GradedTurn, grade, varies
 from kernel_core.records import Group, Problem
 from kernel_core.rollout import Rollouts
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +31,20 @@ class Experience:
     num_resampled: int = 0
     """Problems drawn in place of groups that had nothing to teach."""
 
+    def learned(self, problems_per_step: int) -> list[list[GradedTurn]]:
+        """The groups of the update, in order: all that vary, and of the others as many as make a step.
+
+        Those that others took the place of leave it, so that the step's sum is divided by as many groups
+        as ever, however often was drawn.
+        """
+        spare = max(problems_per_step - sum(varies(group) for group in self.graded), 0)
+        groups = []
+        for group in self.graded:
+            if varies(group) or (group and spare):
+                groups.append(group)
+                spare -= not varies(group)
+        return groups
+
 
 def gather(
     config: TrainConfig,
@@ -36,7 +55,8 @@ def gather(
     """The step's problems, and as many again, round by round, as their groups had nothing to teach.
 
     `choose(round, taken)` draws the problems of a step; of a later round, any number that were not taken.
-    `converse(problems, round)` holds the conversations of one round.
+    `converse(problems, round)` holds the conversations of one round. Raises `GymUnavailable` when the first
+    round is not answered at all; a later one is given up then, and counted as left out.
     """
     experience = _held(choose(0, ()), 0, config, weights, converse)
     for again in range(1, config.resample_rounds + 1):
@@ -44,7 +64,12 @@ def gather(
         drawn = choose(again, experience.problems)[: max(wanted, 0)]
         if not drawn:
             break
-        more = _held(drawn, again, config, weights, converse)
+        try:
+            more = _held(drawn, again, config, weights, converse)
+        except GymUnavailable as error:
+            log.warning("%d problems drawn again are left out: %s", len(drawn), error)
+            lost = experience.rollouts.num_left_out + len(drawn) * config.group_size
+            return replace(experience, rollouts=replace(experience.rollouts, num_left_out=lost))
         experience = Experience(
             problems=experience.problems + more.problems,
             rollouts=_joined(experience.rollouts, more.rollouts),

@@ -14,7 +14,7 @@ from kernel_core.learn.batch import Row
 from kernel_core.records import Group, RewardTerms, Trajectory, Turn
 from kernel_core.rejection import ProfileRejection, keep_probability
 from kernel_core.returns import given, progress, returns_of
-from kernel_core.rewards import known_own_share, reward, worth
+from kernel_core.rewards import known_own_share, reward, usual_own_share, worth
 from kernel_core.rollout import Rollouts, seed_of
 
 
@@ -30,6 +30,8 @@ class GradedTurn:
     following: float
     """Its return: discounted rewards from this turn on."""
     advantage: float
+    masked: bool = False
+    """Left out of the loss, as a regression (`mask_regressions`)."""
 
 
 def grade(groups: Sequence[Group], weights: RewardWeights, config: TrainConfig) -> list[list[GradedTurn]]:
@@ -51,7 +53,9 @@ def rows_of(
     """A training row for each turn that the policy really wrote; `seed` is of the draws of rejection."""
     rows = []
     conversations: dict[tuple[str, int], int] = {}
-    for turn, advantage in ((one.turn, one.advantage) for group in graded for one in group):
+    for turn, advantage, masked in (
+        (one.turn, one.advantage, one.masked) for group in graded for one in group
+    ):
         key = turn.problem_id, turn.trajectory
         sample = rollouts.samples[*key, turn.index]
         if sample.prompt_ids is None or sample.token_ids is None:
@@ -69,42 +73,58 @@ def rows_of(
                 advantage,
                 sample.logprobs,
                 conversation=conversations.setdefault(key, len(conversations)),
-                kept=bool(drawn < chance),
+                kept=bool(drawn < chance) and not masked,
             )
         )
     return rows
 
 
-def paid_rewards(trajectory: Trajectory, weights: RewardWeights, config: TrainConfig) -> list[float]:
-    """The reward of each turn of a conversation, by the configured rule of credit."""
+def paid_rewards(
+    trajectory: Trajectory, weights: RewardWeights, config: TrainConfig, usual_share: float = 0.0
+) -> list[float]:
+    """The reward of each turn of a conversation, by the configured rule of credit; `usual_share` stands for
+    own-kernel shares that are not known (see `rewards.usual_own_share`)."""
     if config.credit == "absolute":
-        return [reward(turn, weights).total for turn in trajectory.turns]
-    worth_T, penalty_T = _worths(trajectory, weights)
+        return [reward(turn, weights, usual_share).total for turn in trajectory.turns]
+    worth_T, penalty_T = _worths(trajectory, weights, usual_share)
     return progress(worth_T, penalty_T)
 
 
-def _worths(trajectory: Trajectory, weights: RewardWeights) -> tuple[list[float], list[float]]:
-    """What each turn's kernel is worth without its penalty, and the penalty."""
-    terms = [worth(turn, weights) for turn in trajectory.turns]
-    return [one.total - one.penalty for one in terms], [one.penalty for one in terms]
+def _worths(
+    trajectory: Trajectory, weights: RewardWeights, usual_share: float
+) -> tuple[list[float], list[float]]:
+    """What the conversation stands at after each turn, without the turn's penalty, and the penalty.
+
+    A turn that could not be written changes nothing: what was handed in before it stays.
+    """
+    worth_T, penalty_T = list[float](), list[float]()
+    for turn in trajectory.turns:
+        terms = worth(turn, weights, usual_share)
+        before = worth_T[-1] if worth_T else 0.0
+        worth_T.append(terms.total - terms.penalty if _written(turn) else before)
+        penalty_T.append(terms.penalty)
+    return worth_T, penalty_T
 
 
 def _grade_group(group: Group, weights: RewardWeights, config: TrainConfig) -> list[GradedTurn]:
     if not group.trajectories:
         return []
-    paid = [paid_rewards(one, weights, config) for one in group.trajectories]
+    share = usual_own_share([turn.evaluation for one in group.trajectories for turn in one.turns])
+    paid = [paid_rewards(one, weights, config, share) for one in group.trajectories]
     following = [returns_of(rewards, config.gamma, config.returns) for rewards in paid]
     stands_G_T = np.zeros((len(paid), max(map(len, paid))))
     for g, trajectory in enumerate(group.trajectories):
-        stands_G_T[g] = _compared(trajectory, following[g], weights, config, stands_G_T.shape[1])
+        values = _worths(trajectory, weights, share)[0]
+        stands_G_T[g] = _compared(trajectory, following[g], values, config, stands_G_T.shape[1])
     advantages_G_T = ESTIMATORS[config.estimator](stands_G_T)
     return [
         GradedTurn(
             turn,
-            worth(turn, weights),
+            worth(turn, weights, share),
             paid=paid[g][t],
             following=float(following[g][t]) if _written(turn) else 0.0,
             advantage=float(advantages_G_T[g, t]),
+            masked=config.mask_regressions and t in _regressions(trajectory),
         )
         for g, trajectory in enumerate(group.trajectories)
         for t, turn in enumerate(trajectory.turns)
@@ -114,19 +134,18 @@ def _grade_group(group: Group, weights: RewardWeights, config: TrainConfig) -> l
 def _compared(
     trajectory: Trajectory,
     returns: npt.NDArray[np.float64],
-    weights: RewardWeights,
+    values: Sequence[float],
     config: TrainConfig,
     num_turns: int,
 ) -> npt.NDArray[np.float64]:
     """What the turns of one conversation are compared by (T); NaN for one that is compared with nothing.
 
-    A conversation that was stopped keeps what it stands at in the turns that it did not need, so that the
-    baseline of the others does not depend on who stopped.
+    `values` is what it stands at after each turn. One that was stopped keeps that in the turns that it did
+    not need, so that the baseline of the others does not depend on who stopped.
     """
     compared_T = np.zeros(num_turns)
     compared_T[: len(returns)] = returns
     if config.credit == "progress":
-        values = _worths(trajectory, weights)[0]
         compared_T += [*given(values), *[values[-1]] * (num_turns - len(values))]
     regressed = _regressions(trajectory) if config.mask_regressions else ()
     for t, turn in enumerate(trajectory.turns):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -21,16 +22,16 @@ from kernel_core.curriculum import (
     advance,
     check_stages,
     observe,
-    observe_answers,
+    observe_groups,
 )
 from kernel_core.errors import ConfigError
 from kernel_core.gym.protocol import Gym
 from kernel_core.learn import checkpoint
-from kernel_core.learn.alarms import Alarm
+from kernel_core.learn.alarms import Alarm, AlarmKind
 from kernel_core.learn.batch import Row
 from kernel_core.learn.clock import Clock, repeatable
 from kernel_core.learn.experience import Experience, gather
-from kernel_core.learn.grade import rows_of
+from kernel_core.learn.grade import rows_of, varies
 from kernel_core.learn.journal import Journal
 from kernel_core.learn.measure import Metrics, measure, probe_of
 from kernel_core.learn.practice import Practice
@@ -91,10 +92,11 @@ class Trainer:
         self._step = -1
         self._curriculum = CurriculumState()
         self._seconds = 0.0
+        self._saving_s = 0.0
         self._num_threads = torch.get_num_threads()
         self._unfinished = False
         self._published = False
-        self._stopped = False
+        self._stopped_by: list[AlarmKind] = []
         self._go_on()
 
     @property
@@ -111,7 +113,8 @@ class Trainer:
     def done(self) -> bool:
         """Whether the last step or the last minute is over, or an alarm ended the run."""
         out_of_time = self.config.minutes is not None and self._seconds >= 60 * self.config.minutes
-        return self._stopped or self._step >= self.config.steps or (self._step >= 1 and out_of_time)
+        stopped = any(kind in self.config.alarms_stop for kind in self._stopped_by)
+        return stopped or self._step >= self.config.steps or (self._step >= 1 and out_of_time)
 
     def step(self) -> StepReport:
         """One step. After an error in it (the gym's, a full disk) call it again: it begins anew from the
@@ -141,14 +144,19 @@ class Trainer:
         """Take up the newest checkpoint, and forget whatever was written after it."""
         folder = checkpoint.newest(self._store)
         if folder is None:
-            self._step, self._curriculum = -1, CurriculumState()
+            self._step, self._curriculum, self._stopped_by = -1, CurriculumState(), []
         else:
             state = checkpoint.restore(self._store.child(folder), self.policy, self._optimiser)
             self._step = state["step"]
             self._name = state["name"]
             self._seconds = state["seconds"]
-            self._stopped = state["stopped"]
+            # An alarm's advice may be another rate: who follows it wants the run to go on.
+            as_before = state.get("lr") == self.config.lr
+            self._stopped_by = state.get("stopped_by", []) if as_before else []
+            for group in self._optimiser.param_groups:
+                group["lr"] = self.config.lr
             self._num_threads = state["num_threads"]
+            state["curriculum"].pop("pass_rates", None)  # of checkpoints that an earlier version wrote
             self._curriculum = CurriculumState.model_validate(state["curriculum"])
             checkpoint.list_checkpoint(self._store, self._step, self.policy.version)
             log.info("going on after step %d, stage %s", self._step, self._stage)
@@ -171,6 +179,7 @@ class Trainer:
         self._step = 0
         self._seconds += clock.total
         self._save(probe)
+        self._saved(clock)
 
     def _one_step(self) -> StepReport:
         step, stage = self._step + 1, self.config.curriculum.stages[self._curriculum.stage_index]
@@ -182,7 +191,7 @@ class Trainer:
             lambda problems, draw: self._roll_out(problems, step, draw, clock),
         )
         rows = rows_of(
-            gathered.graded,
+            gathered.learned(self.config.problems_per_step),
             gathered.rollouts,
             self.config.profile_rejection,
             seed=seed_of(self.config.seed, "profile rejection", step),
@@ -194,7 +203,7 @@ class Trainer:
         publication = self._publisher.publish()
         clock.finish("publish")
 
-        self._curriculum = observe_answers(self._curriculum, _passed(gathered))
+        self._curriculum = observe_groups(self._curriculum, _varied(gathered))
         probe = self._probe(step, clock) if step % self.config.curriculum.probe_every == 0 else None
         self._curriculum, event = advance(self._curriculum, probe, step, self.config.curriculum)
         if event is not None:
@@ -202,7 +211,7 @@ class Trainer:
 
         metrics = measure(gathered.graded, self._kind) | _faults(gathered)
         metrics |= {"publish/gap": publication.gap, "publish/moved": publication.moved}
-        num_sampled = sum(len(row.answer_ids) for row in rows)
+        num_sampled = gathered.rollouts.num_sampled_tokens
         self._journal.write_tables(
             step, stage.name, gathered.problems, gathered.rollouts.groups, gathered.graded, self._kind
         )
@@ -210,11 +219,11 @@ class Trainer:
         alarms = self._write_metrics(step, stage.name, metrics, report, probe, event, num_sampled, clock)
         for alarm in alarms:
             log.warning("step %d: %s: %s; %s", step, alarm.kind, alarm.detail, alarm.advice)
-        self._stopped = any(alarm.kind in self.config.alarms_stop for alarm in alarms)
+        self._stopped_by = [alarm.kind for alarm in alarms if alarm.kind in self.config.alarms_stop]
         self._step = step
         self._seconds += clock.total
         saved = self._save(probe) if step % self.config.checkpoint_every == 0 or self.done else None
-        clock.finish("checkpoint")
+        self._saved(clock)
         return StepReport(
             step=step,
             steps=self.config.steps,
@@ -256,7 +265,8 @@ class Trainer:
         return rollouts
 
     def _probe(self, step: int, clock: Clock) -> Probe:
-        """One answer to each validation problem. The judge's inputs are the same at every probe."""
+        """One answer to each validation problem. The judge's inputs are the same at every probe. Problems
+        that the gym cannot work on are left out and counted; `GymUnavailable` when that is all of them."""
         rollouts = roll_out(
             self._sampler,
             self._gym,
@@ -266,10 +276,11 @@ class Trainer:
             group_size=1,
             seed=seed_of(self.config.seed, "probe", step),
             judge_seed=seed_of("probe"),
+            leave_out_faults=True,
             progress=clock.phase("probe"),
         )
         clock.finish("probe")
-        return probe_of(rollouts.groups, step, self._kind)
+        return probe_of(rollouts.groups, step, self._kind, rollouts.num_left_out)
 
     def _update(self, rows: list[Row], clock: Clock) -> UpdateReport:
         if self._team is not None:
@@ -296,9 +307,11 @@ class Trainer:
             "curriculum/stage_index": self._curriculum.stage_index,
             **metrics,
             "batch/num_sampled_tokens": num_sampled,
-            **{f"update/{name}": value for name, value in report.model_dump().items()},
+            **{f"update/{name}": value for name, value in report.model_dump(exclude_none=True).items()},
+            **_tokens_per_s(num_sampled, report.num_tokens, clock.seconds),
             **(_probe_metrics(probe) if probe is not None else {}),
             **{f"seconds/{name}": round(value, 3) for name, value in clock.seconds.items()},
+            "seconds/checkpoint": round(self._saving_s, 3),
         }
         return self._journal.write_metrics(step, words, numbers)
 
@@ -309,13 +322,20 @@ class Trainer:
             "step": self._step,
             "name": self._name,
             "seconds": self._seconds,
-            "stopped": self._stopped,
+            "stopped_by": self._stopped_by,
+            "lr": self.config.lr,
             "num_threads": self._num_threads,
             "curriculum": self._curriculum.model_dump(mode="json"),
         }
         score = None if probe is None else (probe.correct_rate, probe.fast_1)
         keep = self.config.keep_checkpoints
         return checkpoint.save(self._store, self._step, self.policy, self._optimiser, state, keep, score)
+
+    def _saved(self, clock: Clock) -> None:
+        """Count what a checkpoint took: in the minutes, and in the next row, since it has its own step's."""
+        clock.finish("checkpoint")
+        self._saving_s = clock.seconds["checkpoint"]
+        self._seconds += self._saving_s
 
     def _hold_reference(self) -> None:
         saved = TorchPolicy.load(self._store.child(REFERENCE), self.policy.config)
@@ -325,12 +345,24 @@ class Trainer:
             self._reference = saved.model.requires_grad_(False).eval()
 
 
-def _passed(gathered: Experience) -> dict[str, list[bool]]:
-    """Whether each answer was correct, by problem family."""
-    passed: dict[str, list[bool]] = defaultdict(list)
-    for problem, group in zip(gathered.problems, gathered.graded, strict=True):
-        passed[problem.family] += [one.turn.evaluation.correct for one in group]
-    return dict(passed)
+def _varied(gathered: Experience) -> dict[str, list[bool]]:
+    """Whether each group had something to teach, by problem family; one conversation alone tells nothing."""
+    varied: dict[str, list[bool]] = defaultdict(list)
+    for problem, group, graded in zip(
+        gathered.problems, gathered.rollouts.groups, gathered.graded, strict=True
+    ):
+        if len(group.trajectories) > 1:
+            varied[problem.family].append(varies(graded))
+    return dict(varied)
+
+
+def _tokens_per_s(num_sampled: int, num_trained: int, seconds: Mapping[str, float]) -> Metrics:
+    """Tokens written in a second of sampling, and learned from in one of the update, if there were any."""
+    counts = {
+        "batch/sampled_tokens_per_s": (num_sampled, seconds.get("sample", 0.0)),
+        "update/tokens_per_s": (num_trained, seconds.get("update", 0.0)),
+    }
+    return {name: round(count / took, 1) for name, (count, took) in counts.items() if count and took}
 
 
 def _faults(gathered: Experience) -> Metrics:

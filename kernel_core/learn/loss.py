@@ -6,7 +6,7 @@ For a token with ratio r = π(token) / π_old(token) and advantage A:
     loss = Σ over tokens of (−u·J + β·k3 − α·entropy) · row weight
 
 u is the token's importance weight (1 without mismatch correction, see `mismatch.py`). The row weight is what
-`aggregation` makes of the sum over all tokens of all turns that are kept:
+`aggregation` makes of the sum over all tokens of all turns, of which those left out of the loss add 0:
 
 | `aggregation` | row weight                  | as in                                                        |
 |---------------|-----------------------------|--------------------------------------------------------------|
@@ -91,7 +91,7 @@ def k3(logprobs_B_C: torch.Tensor, reference_logprobs_B_C: torch.Tensor) -> torc
 
 
 def row_weights(lengths: Sequence[int], aggregation: Aggregation, longest: int) -> list[float]:
-    """What a token of each row counts, given the answer lengths of all rows that are in the loss.
+    """What a token of each row counts, given the answer lengths of all rows, in the loss or not.
 
     `longest` is the most tokens an answer may have. An empty row counts nothing.
     """

@@ -23,7 +23,7 @@ def measure(graded: Sequence[Sequence[GradedTurn]], kind: SpeedKind) -> Metrics:
     flat = [one for group in graded for one in group]
     metrics = _rewards(flat) | kernel_rates([one.turn for one in flat], kind)
     metrics["batch/num_groups"] = len(graded)
-    metrics["batch/num_constant_groups"] = sum(not varies(group) for group in graded)
+    metrics["batch/num_constant_groups"] = sum(bool(group) and not varies(group) for group in graded)
     metrics["batch/num_turns"] = len(flat)
     metrics["advantage/std"] = float(np.std([one.advantage for one in flat]))
     metrics["advantage/max"] = max(abs(one.advantage) for one in flat)
@@ -64,7 +64,7 @@ def kernel_rates(turns: Sequence[Turn], kind: SpeedKind) -> Metrics:
     return metrics
 
 
-def probe_of(groups: Sequence[Group], step: int, kind: SpeedKind) -> Probe:
+def probe_of(groups: Sequence[Group], step: int, kind: SpeedKind, num_left_out: int) -> Probe:
     """What the curriculum looks at, from one answer a validation problem."""
     outcomes: list[Outcome] = [
         outcome_of(turn.evaluation, turn.index)
@@ -78,6 +78,7 @@ def probe_of(groups: Sequence[Group], step: int, kind: SpeedKind) -> Probe:
         compile_rate=_share([outcome.compiled for outcome in outcomes]),
         correct_rate=_share([outcome.correct for outcome in outcomes]),
         fast_1=_share([outcome.faster_than(1.0, kind) for outcome in outcomes]),
+        num_left_out=num_left_out,
     )
 
 

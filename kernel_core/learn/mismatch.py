@@ -37,10 +37,14 @@ class Corrected:
     """Rows with what the mismatch says about them, and what a person wants to know."""
 
     rows: list[Row]
-    num_rejected: int
+    num_rejected: int = 0
     """Rows that this rule took out of the loss, by band or veto."""
-    worst_mean: float
+    worst_mean: float | None = None
     """Largest |log w| of a conversation: 0.001 is one in a thousand."""
+    sampler_kl: float | None = None
+    """k3 estimate of KL(sampler ‖ trainer) over the tokens of all rows, rejected or not."""
+    logprob_gap: float | None = None
+    """Largest |Δ log-probability| of a token of theirs. None where the trainer did not read all rows."""
 
 
 def correct(rows: Sequence[Row], trainer_logprobs: Sequence[Floats], config: MismatchConfig) -> Corrected:
@@ -58,10 +62,16 @@ def correct(rows: Sequence[Row], trainer_logprobs: Sequence[Floats], config: Mis
         replace(row, kept=row.kept and keep, importance=_weights(log_ratio, config.importance_cap))
         for row, log_ratio, keep in zip(rows, log_ratios, kept, strict=True)
     ]
+    sampled = [
+        log_ratio for row, log_ratio in zip(rows, log_ratios, strict=True) if row.sampler_logprobs is not None
+    ]
+    gaps = np.concatenate([np.zeros(0), *sampled])
     return Corrected(
         rows=corrected,
         num_rejected=sum(row.kept and not keep for row, keep in zip(rows, kept, strict=True)),
-        worst_mean=max((abs(mean) for mean in log_means.values()), default=0.0),
+        worst_mean=max((abs(mean) for mean in log_means.values()), default=None),
+        sampler_kl=float(np.mean(np.exp(gaps) - gaps - 1.0)) if len(gaps) else None,
+        logprob_gap=float(np.abs(gaps).max()) if len(gaps) else None,
     )
 
 

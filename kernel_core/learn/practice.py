@@ -56,11 +56,12 @@ class Practice:
             return self._drawn(state, seed, used)
         families = [name for name in TRAINED if not settings.families or name in settings.families]
         chosen = choose_families(state, families, self.config.problems_per_step, seed)
-        drawn = [
-            made.problem
-            for family, count in sorted(Counter(chosen).items())
-            for made in generate("train", count, seed_of(seed, family), (family,))
-        ]
+        made = {
+            family: iter(generate("train", count, seed_of(seed, family), (family,)))
+            for family, count in Counter(chosen).items()
+        }
+        # In the order drawn, which is shuffled: a further draw is cut to what it is wanted for.
+        drawn = [next(made[family]).problem for family in chosen]
         return [problem for problem in drawn if problem.id not in used]
 
     def probe_problems(self) -> list[Problem]:
@@ -76,7 +77,7 @@ class Practice:
     def _drawn(self, state: CurriculumState, seed: int, used: set[str]) -> list[Problem]:
         free = [problem for problem in self.fixed if problem.id not in used]
         families = sorted({problem.family for problem in free})
-        chance = dict(zip(families, learnability(state.pass_rates, families), strict=True))
+        chance = dict(zip(families, learnability(state.teaches, families), strict=True))
         sizes = Counter(problem.family for problem in free)
         weights = np.array([chance[problem.family] / sizes[problem.family] for problem in free])
         count = min(self.config.problems_per_step, len(free))

@@ -61,8 +61,15 @@ _PANELS: tuple[tuple[str, dict[str, str]], ...] = (
         "seconds of a step",
         {
             f"seconds/{name}": name
-            for name in ("sample", "judge", "judging", "update", "publish", "probe sample", "probe judge")
+            for name in (
+                *("sample", "judge", "judging", "update"),
+                *("publish", "probe sample", "probe judge", "checkpoint"),
+            )
         },
+    ),
+    (
+        "tokens a second",
+        {"batch/sampled_tokens_per_s": "written", "update/tokens_per_s": "learned from"},
     ),
 )
 _COLOURS = ("#1f5fa8", "#c2711b", "#3f8f4f", "#9a4f96", "#7a7a7a", "#b03a3a", "#4fa3a5", "#8a7b2f")
@@ -102,7 +109,8 @@ def _headline(rows: Rows) -> str:
         values = [row[key] for row in rows if key in row]
         if values:
             cards.append((words, f"{100 * values[0]:.0f} → {100 * values[-1]:.0f} %", "validation problems"))
-    hours = sum(v for row in rows for k, v in row.items() if k.startswith("seconds/")) / 3600
+    # Judging goes on beside the other phases.
+    hours = sum(v for row in rows for k, v in row.items() if _is_phase(k)) / 3600
     cards.append(("hours", f"{hours:.2f}", "all phases"))
     shown = [
         f"<div class=card>{html.escape(name)}<b>{html.escape(value)}</b>"
@@ -110,6 +118,10 @@ def _headline(rows: Rows) -> str:
         for name, value, note in cards
     ]
     return f"<div class=cards>{''.join(shown)}</div>"
+
+
+def _is_phase(key: str) -> bool:
+    return key.startswith("seconds/") and key != "seconds/judging"
 
 
 def _events(rows: Rows) -> str:

@@ -29,13 +29,3 @@ class StepReport(Record):
     """Folder of the checkpoint written after this step, if one was."""
     num_sampled_tokens: int
     seconds: dict[str, float]
-
-    @property
-    def sampled_tokens_per_s(self) -> float:
-        """Tokens written per second of sampling."""
-        return self.num_sampled_tokens / max(self.seconds.get("sample", 0.0), 1e-9)
-
-    @property
-    def trained_tokens_per_s(self) -> float:
-        """Tokens of prompts and answers per second of the update."""
-        return self.update.num_tokens / max(self.seconds.get("update", 0.0), 1e-9)

@@ -94,6 +94,11 @@ def update(
     weights have not moved yet (its ratios are exactly 1), and later passes compare with it. How far the
     sampler is from it is measured and reported. `reference` is a frozen model for the KL term. With a `share`
     every process of the team calls this with the same rows, and each has the same report.
+
+    The sum over tokens is divided by what all rows make, those rejected included: leaving a row out is the
+    same as its term being 0, and how many are left out does not scale the gradient of the others. As
+    published, Dr. Kernel's code masks rejected rows, removes those without a token left and takes the mean
+    over the rest: there, the more is rejected, the larger are the gradients of what is not.
     """
     settings = LossSettings(
         config.clip_low,
@@ -107,18 +112,15 @@ def update(
         token_logprobs, temperature=temperature, entropy_gradient=settings.entropy_coefficient > 0
     )
     corrected = _corrected(policy, rows, config, share)
-    in_loss = [row for row in corrected.rows if row.kept and len(row.answer_ids)]
+    written = [row for row in corrected.rows if len(row.answer_ids)]
     weights = row_weights(
-        [len(row.answer_ids) for row in in_loss], config.aggregation, config.rollout.sampling.max_new_tokens
+        [len(row.answer_ids) for row in written], config.aggregation, config.rollout.sampling.max_new_tokens
     )
+    in_loss = [(row, weight) for row, weight in zip(written, weights, strict=True) if row.kept]
     regularised = settings.kl_coefficient > 0 or settings.entropy_coefficient > 0
     # Turns whose advantage is 0 count in the weights of the others but cost no forward pass.
-    learnable = [
-        (row, weight)
-        for row, weight in zip(in_loss, weights, strict=True)
-        if row.advantage != 0.0 or regularised
-    ]
-    totals = Totals(corrected, len(in_loss) - len(learnable))
+    learnable = [(row, weight) for row, weight in in_loss if row.advantage != 0.0 or regularised]
+    totals = Totals(corrected, len(in_loss) - len(learnable), settings.kl_coefficient > 0)
     plan = share.of([len(row) for row, _ in learnable], config.minibatch_tokens)
     old_logprobs: dict[int, torch.Tensor] = {}
     policy.model.eval()  # no dropout: log-probabilities are those of the policy that sampled
@@ -154,7 +156,7 @@ def update(
 def _corrected(policy: TorchPolicy, rows: Sequence[Row], config: TrainConfig, share: Share) -> Corrected:
     """Rows after mismatch rejection; the trainer reads every answer for it, those without advantage too."""
     if config.mismatch == MismatchConfig():
-        return Corrected(list(rows), num_rejected=0, worst_mean=0.0)
+        return Corrected(list(rows))
     return correct(rows, answer_logprobs(policy, rows, config, share), config.mismatch)
 
 

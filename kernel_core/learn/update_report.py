@@ -13,36 +13,39 @@ from kernel_core.learn.share import Share
 from kernel_core.records import Record
 
 _SUMMED = ("loss", "ratio", "clipped", "entropy", "sampler_kl", "reference_kl", "importance")
+"""Over the rows that are trained on."""
 
 
 class UpdateReport(Record):
-    """What one update did. Means are over the answer tokens that were trained on."""
+    """What one update did. Means are over the answer tokens that were trained on; None is not measured."""
 
     num_rows: int
     num_skipped_rows: int
     """Turns whose advantage is 0: they have nothing to say and cost no forward pass."""
     num_rejected_rows: int = 0
-    """Turns taken out of the loss: by profile, by mismatch, or both."""
+    """Turns taken out of the loss: by profile, by mismatch, or as regressions."""
     num_mismatched_rows: int = 0
     """Those of them that sampler and trainer disagree on."""
     num_tokens: int
-    """Of prompts and answers, read by the trainer (all passes)."""
+    """Of prompts and answers that were trained on (all passes), without padding."""
     num_answer_tokens: int
-    loss: float = 0.0
-    grad_norm: float = 0.0
+    loss: float | None = None
+    grad_norm: float | None = None
     """Before clipping, of the last optimiser step."""
-    entropy: float = 0.0
-    ratio_mean: float = 1.0
-    ratio_max: float = 1.0
-    clip_share: float = 0.0
-    sampler_kl: float = 0.0
-    """k3 estimate of KL(sampler ‖ trainer): how far apart the two are on the same tokens."""
-    sampler_logprob_gap: float = 0.0
-    """Largest |Δ log-probability| between sampler and trainer."""
-    importance_mean: float = 1.0
-    mismatch_worst: float = 0.0
-    """Largest |log of the geometric mean ratio| of a conversation; 0 unless mismatch is corrected."""
-    reference_kl: float = 0.0
+    entropy: float | None = None
+    ratio_mean: float | None = None
+    ratio_max: float | None = None
+    clip_share: float | None = None
+    sampler_kl: float | None = None
+    """k3 estimate of KL(sampler ‖ trainer): how far apart the two are on the same tokens. Over all rows where
+    mismatch is corrected, since the trainer reads them all for it; else over those that it trained on."""
+    sampler_logprob_gap: float | None = None
+    """Largest |Δ log-probability| between sampler and trainer, over the same rows."""
+    importance_mean: float | None = None
+    mismatch_worst: float | None = None
+    """Largest |log of the geometric mean ratio| of a conversation, where mismatch is corrected."""
+    reference_kl: float | None = None
+    """Where the loss has a term for it."""
     num_optimiser_steps: int = 0
     num_refused_steps: int = 0
     """Optimiser steps left out because the gradient was not finite."""
@@ -51,12 +54,13 @@ class UpdateReport(Record):
 class Totals:
     """Sums over batches, kept on the device until the end: reading them out would stop a GPU each time."""
 
-    def __init__(self, corrected: Corrected, num_skipped: int) -> None:
+    def __init__(self, corrected: Corrected, num_skipped: int, has_reference: bool) -> None:
         self.corrected = corrected
         self.num_skipped = num_skipped
+        self.has_reference = has_reference
         self.sums: dict[str, Any] = dict.fromkeys(_SUMMED, 0.0)
         self.peaks: dict[str, Any] = {"ratio": 0.0, "gap": 0.0}
-        self.grad_norm = 0.0
+        self.grad_norm: float | None = None
         self.tokens = self.answers = self.taken = self.refused = 0
 
     def add(
@@ -84,7 +88,7 @@ class Totals:
         self.peaks["ratio"] = (clipped.ratio_B_C * mask).max().clamp_min(self.peaks["ratio"])
         self.peaks["gap"] = gap_B_C.abs().max().clamp_min(self.peaks["gap"])
         self.sums["importance"] += (batch.importance_B_C * mask).sum(dtype=torch.float64)
-        self.tokens += batch.ids_B_T.numel()
+        self.tokens += batch.num_tokens
         self.answers += batch.num_answer_tokens
 
     def gather(self, share: Share) -> None:
@@ -101,7 +105,8 @@ class Totals:
         self.refused += not taken
 
     def report(self, num_rows: int, num_passes: int) -> UpdateReport:
-        """Means over the answer tokens of all passes."""
+        """Means over the answer tokens of all passes; what all rows tell of the sampler goes before what the
+        rows that are trained on do, of which there may be few left."""
         counts = {
             "num_rows": num_rows,
             "num_skipped_rows": self.num_skipped,
@@ -110,22 +115,27 @@ class Totals:
             "num_tokens": self.tokens,
             "num_answer_tokens": self.answers // num_passes,
         }
+        seen = {
+            "sampler_kl": self.corrected.sampler_kl,
+            "sampler_logprob_gap": self.corrected.logprob_gap,
+            "mismatch_worst": self.corrected.worst_mean,
+        }
         if not self.answers:
-            return UpdateReport(**counts, mismatch_worst=self.corrected.worst_mean)
+            return UpdateReport(**counts, **seen)
         mean = {name: float(value) / self.answers for name, value in self.sums.items()}
+        if self.corrected.sampler_kl is None:
+            seen |= {"sampler_kl": mean["sampler_kl"], "sampler_logprob_gap": float(self.peaks["gap"])}
         return UpdateReport(
             **counts,
+            **seen,
             loss=float(self.sums["loss"]) / num_passes,
             grad_norm=self.grad_norm,
             entropy=mean["entropy"],
             ratio_mean=mean["ratio"],
             ratio_max=float(self.peaks["ratio"]),
             clip_share=mean["clipped"],
-            sampler_kl=mean["sampler_kl"],
-            sampler_logprob_gap=float(self.peaks["gap"]),
             importance_mean=mean["importance"],
-            mismatch_worst=self.corrected.worst_mean,
-            reference_kl=mean["reference_kl"],
+            reference_kl=mean["reference_kl"] if self.has_reference else None,
             num_optimiser_steps=self.taken,
             num_refused_steps=self.refused,
         )

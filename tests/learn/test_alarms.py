@@ -24,6 +24,10 @@ HEALTHY = {
     "update/entropy": 0.5,
     "update/num_answer_tokens": 100,
     "update/sampler_kl": 0.001,
+    "update/num_rows": 100,
+    "update/num_rejected_rows": 10,
+    "update/num_mismatched_rows": 5,
+    "update/num_optimiser_steps": 1,
     "kernel/format_rate": 0.9,
     "kernel/junk_rate": 0.0,
     "kernel/truncated_rate": 0.1,
@@ -46,6 +50,9 @@ def history(*changes):
         ("junk", {"kernel/truncated_rate": 0.9}, "cut off"),
         ("hacks", {"kernel/hack_rate": 0.4}, "hacked"),
         ("drift", {"update/sampler_kl": 0.2}, "apart"),
+        ("drift", {"update/num_rejected_rows": 90, "update/num_mismatched_rows": 90}, "rejected because"),
+        ("idle", {"update/num_optimiser_steps": 0}, "no optimiser step"),
+        ("idle", {"update/num_rejected_rows": 90}, "left out of the loss"),
     ],
 )
 def test_each_alarm_rings_once_and_says_why_and_what_to_do(kind, change, words):

@@ -4,11 +4,14 @@ import pytest
 
 from kernel_core.config import GymConfig, RewardWeights, RolloutConfig, SamplingConfig, TrainConfig
 from kernel_core.curriculum import CurriculumState
+from kernel_core.errors import GymUnavailable
 from kernel_core.learn.experience import gather
 from kernel_core.learn.grade import varies
 from kernel_core.learn.practice import Practice
 from kernel_core.policy.scripted import ScriptedPolicy
+from kernel_core.problems.families import TRAINED
 from kernel_core.problems.generate import generate
+from kernel_core.progress import silent
 from kernel_core.prompt import format_completion
 from kernel_core.rollout import roll_out
 
@@ -56,6 +59,7 @@ def held(config, judges, order, seed=3):
             config.rollout,
             group_size=2,
             seed=seed,
+            leave_out_faults=True,
         )
 
     return gather(config, WEIGHTS, choose, converse)
@@ -76,6 +80,10 @@ def test_groups_that_are_all_alike_are_drawn_again_and_counted(judges):
     assert (len(again.graded), again.num_resampled) == (4, 2)
     assert [varies(group) for group in again.graded] == [False, False, True, False]
     assert [group.problem_id for group in again.rollouts.groups] == [p.id for p in again.problems]
+    # In the update a problem that teaches took the place of one that does not: two groups, as without it.
+    learned = again.learned(problems_per_step=2)
+    assert learned == [again.graded[0], again.graded[2]]
+    assert alone.learned(problems_per_step=2) == alone.graded
 
 
 def test_no_more_is_drawn_than_groups_were_alike_and_rounds_end(judges):
@@ -84,6 +92,32 @@ def test_no_more_is_drawn_than_groups_were_alike_and_rounds_end(judges):
     assert (len(one_alike.graded), one_alike.num_resampled) == (3, 1)
     exhausted = held(config_of(resample_rounds=5), judges, [0, 1], seed)
     assert (len(exhausted.graded), exhausted.num_resampled) == (2, 0)
+
+
+def test_a_further_draw_that_the_gym_cannot_judge_is_given_up_and_the_first_one_kept(judges):
+    drawn_again = {MADE[index].problem.id for index in (1, 3)}
+
+    class Failing:
+        version = judges.version
+
+        def judge(self, requests, progress=silent):
+            if any(request.problem.id in drawn_again for request in requests):
+                raise GymUnavailable("the GPU has too little memory")
+            return judges.judge(requests, progress)
+
+    kept = held(config_of(resample_rounds=2), Failing(), [2, 0, 1, 3], seed_that_splits(judges))
+    assert [len(group) for group in kept.graded] == [2, 2]
+    assert (kept.num_resampled, kept.rollouts.num_left_out) == (0, 2)
+
+
+def test_a_further_draw_that_is_cut_is_of_all_families():
+    practice, state = Practice.open(TrainConfig(problems_per_step=8)), CurriculumState()
+    first = {
+        problem.family
+        for step in range(1, 25)
+        for problem in practice.choose(state, step, draw=1, taken=practice.choose(state, step))[:2]
+    }
+    assert len(first & set(TRAINED)) > len(TRAINED) / 2
 
 
 def test_a_further_draw_of_a_step_takes_none_of_its_problems_again():

@@ -6,7 +6,16 @@ import pytest
 from kernel_core.config import RewardWeights, TrainConfig
 from kernel_core.learn.grade import grade, paid_rewards, rows_of, varies
 from kernel_core.policy.protocol import Sample
-from kernel_core.records import Candidate, Completion, Evaluation, Group, Trajectory, Turn, Verdict
+from kernel_core.records import (
+    Candidate,
+    Completion,
+    Evaluation,
+    Group,
+    Provenance,
+    Trajectory,
+    Turn,
+    Verdict,
+)
 from kernel_core.rollout import Rollouts
 
 WEIGHTS = RewardWeights(format=0.1, compile=0.2, correct=1.0, hack_penalty=-0.5)
@@ -15,7 +24,7 @@ CONFIG = TrainConfig(gamma=0.5)
 ABSOLUTE = TrainConfig(gamma=0.5, credit="absolute")
 
 
-def turn(verdict, index, trajectory=0, source=None, finish_reason="stop", repeats=False):
+def turn(verdict, index, trajectory=0, source=None, finish_reason="stop", repeats=False, own_share=None):
     candidate = Candidate.from_source(source or f"kernel {trajectory} {index}")
     return Turn(
         problem_id="p",
@@ -30,6 +39,7 @@ def turn(verdict, index, trajectory=0, source=None, finish_reason="stop", repeat
             verdict=verdict,
             trials=1,
             trials_passed=int(verdict is CORRECT),
+            provenance=Provenance(launched=(), num_launches=1, own_kernel_share=own_share),
             feedback="",
             gym_version="t",
             device="cpu",
@@ -46,6 +56,14 @@ def conversation(*verdicts, trajectory=0, repeats=()):
 
 def group(*conversations):
     return Group(problem_id="p", trajectories=conversations)
+
+
+def sampled(one):
+    """Rollouts of a group in which each turn wrote two tokens."""
+    ids = np.array([1, 2], np.int32)
+    keys = [("p", turn.trajectory, turn.index) for c in one.trajectories for turn in c.turns]
+    sample = Sample("", "stop", "v", ids, ids, np.zeros(2, np.float32))
+    return Rollouts(groups=[one], samples=dict.fromkeys(keys, sample))
 
 
 def test_by_progress_breaking_a_kernel_costs_what_it_was_worth():
@@ -95,6 +113,32 @@ def test_a_turn_that_the_policy_could_not_write_enters_no_baseline():
     assert [g.advantage for g in graded] == pytest.approx([1.0, -1.0, 0.0])
 
 
+def test_a_turn_that_could_not_be_written_takes_nothing_from_the_kernel_before_it():
+    cut = Trajectory(
+        problem_id="p", turns=(turn(CORRECT, 0), turn(Verdict.MALFORMED, 1, finish_reason="error"))
+    )
+    assert paid_rewards(cut, WEIGHTS, CONFIG) == pytest.approx([1.3, 0.0])
+    kept, wrong = conversation(CORRECT, CORRECT, trajectory=1), conversation(WRONG, WRONG, trajectory=2)
+    (graded,) = grade([group(cut, kept, wrong)], WEIGHTS, CONFIG)
+    first, second, same = graded[0], graded[1], graded[2]
+    assert first.advantage == pytest.approx(same.advantage) and first.advantage > 0
+    assert (second.paid, second.following, second.advantage) == (0.0, 0.0, 0.0)
+
+
+def test_a_lost_profile_neither_pays_nor_costs():
+    weights = RewardWeights(correct=1.0, own_share=1.0)
+    shares = (0.9, None, 0.5)
+    conversations = [
+        Trajectory(problem_id="p", turns=(turn(CORRECT, 0, i, own_share=share),))
+        for i, share in enumerate(shares)
+    ]
+    (graded,) = grade([group(*conversations)], weights, CONFIG)
+    assert [g.terms.own_share for g in graded] == pytest.approx([0.9, 0.7, 0.5])
+    assert graded[1].advantage == pytest.approx(0.0)
+    lost = [Trajectory(problem_id="p", turns=(turn(CORRECT, 0, i),)) for i in range(3)]
+    assert not varies(grade([group(*lost)], weights, CONFIG)[0])
+
+
 def test_rows_carry_the_tokens_that_were_sampled():
     one = group(conversation(WRONG, trajectory=0), conversation(CORRECT, trajectory=1))
     samples = {
@@ -136,16 +180,13 @@ def test_masking_regressions_takes_them_out_of_loss_and_baseline():
     (graded,) = grade([one], WEIGHTS, config)
     last = [g.advantage for g in graded if g.turn.index == 1]
     assert last == pytest.approx([0.0, 1.0, -1.0])
+    # By `kept`, so that a KL or entropy term does not bring them back.
+    assert [row.kept for row in rows_of([graded], sampled(one))] == [True, False, True, True, True, True]
 
 
 def test_profile_rejection_takes_correct_turns_of_unknown_share_only_as_published():
     one = group(conversation(WRONG, trajectory=0), conversation(CORRECT, trajectory=1))
-    ids = np.array([1, 2], np.int32)
-    samples = {
-        ("p", trajectory, 0): Sample("", "stop", "v", ids, ids, np.zeros(2, np.float32))
-        for trajectory in (0, 1)
-    }
-    graded, rollouts = grade([one], WEIGHTS, CONFIG), Rollouts(groups=[one], samples=samples)
+    graded, rollouts = grade([one], WEIGHTS, CONFIG), sampled(one)
     assert [row.kept for row in rows_of(graded, rollouts, "published")] == [True, False]
     assert [row.kept for row in rows_of(graded, rollouts, "corrected")] == [True, True]
     assert [row.conversation for row in rows_of(graded, rollouts)] == [0, 1]

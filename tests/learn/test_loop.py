@@ -14,9 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from kernel_core.errors import ConfigError
+from kernel_core.errors import ConfigError, GymUnavailable
 from kernel_core.learn import checkpoint
 from kernel_core.learn.loop import Trainer
+from kernel_core.learn.practice import Practice
+from kernel_core.learn.run_report import write_report
 from kernel_core.policy.sampler import CopySampler
 from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.progress import silent
@@ -42,7 +44,10 @@ def weights_of(policy):
 
 
 def without_clocks(rows):
-    return [{k: v for k, v in row.items() if not k.startswith("seconds")} for row in rows]
+    return [
+        {k: v for k, v in row.items() if not k.startswith("seconds") and not k.endswith("_per_s")}
+        for row in rows
+    ]
 
 
 def tables_of(store):
@@ -122,6 +127,17 @@ def test_metrics_name_rewards_verdicts_and_the_update(undisturbed):
         assert 0.0 <= row[name] <= 1.0
 
 
+def test_tokens_a_second_and_the_checkpoint_are_measured_and_what_was_not_is_left_out(undisturbed):
+    store, _, reports = undisturbed
+    for row, report in zip(list(store.lines("metrics.jsonl"))[1:], reports, strict=True):
+        learned = report.update.num_optimiser_steps > 0
+        assert row["batch/sampled_tokens_per_s"] > 0 and row["seconds/checkpoint"] > 0
+        assert [name in row for name in ("update/tokens_per_s", "update/entropy")] == [learned, learned]
+        assert "update/reference_kl" not in row
+    write_report(store)
+    assert "tokens a second" in store.read("report.html").decode()
+
+
 def test_the_table_of_turns_holds_texts_rewards_and_advantages(undisturbed, train_config):
     store, _, _ = undisturbed
     rows = pq.read_table(io.BytesIO(store.read("turns/step-000001.parquet"))).to_pylist()
@@ -196,6 +212,25 @@ def test_a_limit_of_minutes_ends_training_after_the_step_that_passes_it(train_co
     config = train_config.model_copy(update={"minutes": 0.001})
     _, reports = run(config, Store(tmp_path), taught, gym)
     assert [report.step for report in reports] == [1]
+
+
+def test_a_probe_leaves_out_what_cannot_be_judged_and_counts_it(train_config, policy, gym, tmp_path):
+    lost = Practice.open(train_config).probe_problems()[0].id
+
+    class Failing:
+        version = gym.version
+
+        def judge(self, requests, progress=silent):
+            if any(request.problem.id == lost for request in requests):
+                raise GymUnavailable(f"the GPU has too little memory for {lost}")
+            return gym.judge(requests, progress)
+
+    config = train_config.model_copy(update={"steps": 1})
+    trainer = Trainer(config, Store(tmp_path), policy, Failing())
+    report = trainer.step()
+    before, row = Store(tmp_path).lines("metrics.jsonl")
+    assert before["probe/num_left_out"] == 1
+    assert (report.step, row["faults/num_left_out"]) == (1, config.group_size)
 
 
 def test_greedy_sampling_is_refused(train_config, policy, gym, tmp_path):
@@ -287,6 +322,11 @@ def test_an_alarm_that_is_told_to_ends_the_run(train_config, taught, gym, tmp_pa
     assert list(Store(tmp_path).lines("metrics.jsonl"))[-1]["alarm"].startswith("junk: ")
     again, none = run(config, Store(tmp_path), taught, gym)
     assert (again.done, none) == (True, [])
+    for change in ({"alarms_stop": ()}, {"lr": config.lr / 2}):
+        policy, changed = TorchPolicy.load(str(taught), config.policy), config.model_copy(update=change)
+        on = Trainer(changed, Store(tmp_path), policy, gym)
+        assert (on.done, on.step_number) == (False, 1)
+        assert {group["lr"] for group in on._optimiser.param_groups} == {changed.lr}
 
 
 def test_a_copy_that_samples_trains_as_the_model_itself_does(

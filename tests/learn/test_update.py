@@ -84,6 +84,14 @@ def test_turns_without_advantage_are_counted_and_cost_nothing(policy):
     report = update(policy, new_optimiser(policy.model, lr=1e-3), rows, config_of())
     assert (report.num_rows, report.num_skipped_rows) == (3, 2)
     assert report.num_answer_tokens == len(rows[2].answer_ids)
+    assert report.num_tokens == len(rows[2])
+
+
+def test_padding_is_not_counted_as_tokens(policy):
+    rows = sampled_rows(policy, [1.0, -1.0])
+    rows = [rows[0], replace(rows[1], prompt_ids=rows[1].prompt_ids[:3])]
+    report = update(policy, new_optimiser(policy.model, lr=1e-3), rows, config_of())
+    assert report.num_tokens == sum(map(len, rows))
 
 
 def test_a_step_without_anything_to_learn_leaves_the_weights_alone(policy):
@@ -91,6 +99,7 @@ def test_a_step_without_anything_to_learn_leaves_the_weights_alone(policy):
     rows = sampled_rows(policy, [0.0, 0.0])
     report = update(policy, new_optimiser(policy.model, lr=1e-3), rows, config_of())
     assert report.num_optimiser_steps == 0
+    assert (report.entropy, report.sampler_kl, report.grad_norm) == (None, None, None)
     assert all(torch.equal(x, y) for x, y in zip(before, policy.model.parameters(), strict=True))
 
 
@@ -122,6 +131,29 @@ def test_rejected_turns_are_counted_and_change_no_weight(policy):
     report = update(policy, new_optimiser(policy.model, lr=1e-3), rows, config_of())
     assert (report.num_rejected_rows, report.num_optimiser_steps) == (2, 0)
     assert all(torch.equal(x, y) for x, y in zip(before, policy.model.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("aggregation", ["constant", "token", "turn"])
+def test_what_is_left_out_does_not_scale_the_gradient_of_the_rest(aggregation):
+    """Leaving a row out of the loss is the same as its term being 0."""
+    norms = []
+    for left_out in (False, True):
+        policy = new_policy(POLICY, TEXTS, seed=1)
+        rows = sampled_rows(policy, [1.0, -1.0, 0.0, 0.0, 0.0])
+        rows = [replace(row, kept=not (left_out and row.advantage == 0.0)) for row in rows]
+        config = config_of(aggregation=aggregation)
+        norms.append(update(policy, new_optimiser(policy.model, lr=1e-3), rows, config).grad_norm)
+    assert norms[0] == norms[1] > 0
+
+
+def test_drift_is_measured_when_everything_is_rejected_for_it(policy):
+    rows = sampled_rows(policy, [1.0, -1.0, 0.0])
+    stale = [replace(row, sampler_logprobs=row.sampler_logprobs - 0.5) for row in rows]
+    config = config_of(mismatch=MismatchConfig(band=0.001))
+    report = update(policy, new_optimiser(policy.model, lr=1e-3), stale, config)
+    assert (report.num_rejected_rows, report.num_optimiser_steps) == (3, 0)
+    assert report.sampler_kl == pytest.approx(np.exp(0.5) - 1.5, rel=1e-3)
+    assert report.sampler_logprob_gap == pytest.approx(0.5, rel=1e-3)
 
 
 def test_a_sampler_that_agrees_is_neither_rejected_nor_weighted(policy):
