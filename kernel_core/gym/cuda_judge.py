@@ -25,7 +25,7 @@ from kernel_core.gym.case import Case
 from kernel_core.gym.claims import BuildFailed, DeviceWork, ReplayedOnDevice, Sources
 from kernel_core.gym.clock import Clocked, ReplayTime, contradicts
 from kernel_core.gym.device_memory import ArenaPool, TooLittleMemory
-from kernel_core.gym.draws import WITHOUT_ZEROS, Draw
+from kernel_core.gym.draws import Draw, without_zeros
 from kernel_core.gym.echo import library_works
 from kernel_core.gym.gpu import Gpu, describe_platform
 from kernel_core.gym.judge import KEPT_PROBLEMS, Judge, keep, shrink
@@ -86,7 +86,6 @@ class CudaJudge(Judge):
         )
         self._kept_bytes = int(_KEPT_SHARE * total_bytes)
         self._outlines: dict[tuple[str, Draw], Trial] = {}
-        self._draws: OrderedDict[str, list[tuple[str, Draw]]] = OrderedDict()
         self._groups: OrderedDict[str, list[int]] = OrderedDict()
 
     def evaluate(self, request: JudgeRequest, seed: int) -> Evaluation:
@@ -263,7 +262,7 @@ class CudaJudge(Judge):
     def _exactly(self, reference: Reference, trial: Trial) -> Trial:
         """See `Unseen`: of own draws only the first trial was computed so, and what is not kept is made again
         without."""
-        if trial.draw in WITHOUT_ZEROS or (trial.draw != "own" and trial.has_values):
+        if without_zeros(trial.draw) != trial.draw or (trial.draw != "own" and trial.has_values):
             return super()._exactly(reference, trial)
         return reference.blurred(reference.trial(trial.seed, trial.draw))
 
@@ -344,12 +343,9 @@ class CudaJudge(Judge):
                 self._trials.move_to_end(key)
             return trial
 
-    def _choose_draws(self, reference: Reference, seed: int) -> list[tuple[str, Draw]]:
-        """As `Judge`, but whether a problem takes normal numbers is found out once."""
-        key = reference.key
-        if key not in self._draws:
-            keep(self._draws, key, super()._choose_draws(reference, seed), 1024)
-        return self._draws[key]
+    def _draws_seed(self, seed: int) -> int:
+        """What a problem takes is found out once: seeds are others for every few candidates."""
+        return 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
-Draw = Literal[
+Family = Literal[
     "own",
     "normal",
     "mixed",
@@ -18,15 +20,20 @@ Draw = Literal[
     "negative",
     "far_negative",
     "positive",
+    "positive_with_zeros",
+    "unit",
     "over_minus_one",
     "within_one",
     "wide",
     "integers",
     "edges",
 ]
+Draw = str
+"""A family of all floating-point tensors, or, with `_AND` between them, one for each of these in turn."""
+_AND = ", "
 DRAWS: tuple[Draw, ...] = ("own", "normal", "mixed", "positive", "wide", "integers", "edges")
 """Those that an audit tries; the others are versions of these, for problems that do not take them."""
-HOSTILE: tuple[Draw, ...] = (
+HOSTILE: tuple[Family, ...] = (
     "mixed",
     "nonzero",
     "moderate",
@@ -34,24 +41,60 @@ HOSTILE: tuple[Draw, ...] = (
     "normal",
     "over_minus_one",
     "within_one",
+    "positive_with_zeros",
     "positive",
+    "unit",
 )
 """For the last trial, the first that leaves the reference finite: functions that have values for positive
-numbers only, and not for those down to minus one, are what is left."""
-ONE_SIGNED: tuple[Draw, ...] = ("far_negative", "negative")
+numbers only, or for those up to one, and not for those down to minus one, are what is left."""
+ONE_SIGNED: tuple[Family, ...] = ("far_negative", "negative")
 """For the first trial, likewise: no slice of a tensor of both signs is all of it."""
-TURNED: dict[Draw, Draw] = {
+_TURNED: dict[str, Family] = {
     "mixed": "turned",
     "nonzero": "turned_nonzero",
     "moderate": "turned_moderate",
     "moderate_nonzero": "turned_moderate_nonzero",
 }
-"""What a pass is replayed on that was recorded with inputs of such a family: the same along another
-dimension. A matrix cannot have a row that is negative throughout and a column that is positive throughout."""
-WITHOUT_ZEROS: dict[Draw, Draw] = {
+_WITHOUT_ZEROS: dict[str, Family] = {
     "mixed": "nonzero",
     "moderate": "moderate_nonzero",
     "turned": "turned_nonzero",
     "turned_moderate": "turned_moderate_nonzero",
 }
-"""Families with a slice of zeros, and what under the same seed differs in nothing else."""
+
+
+def turned(draw: Draw) -> Draw:
+    """What a pass is replayed on that was recorded with inputs of such a draw: the same along another
+    dimension. A matrix cannot have a row that is negative throughout and a column that is positive
+    throughout."""
+    return _AND.join(_TURNED.get(family, family) for family in draw.split(_AND))
+
+
+def without_zeros(draw: Draw) -> Draw:
+    """What under the same seed has no slices of zeros or of equals, and differs in nothing else."""
+    return _AND.join(_WITHOUT_ZEROS.get(family, family) for family in draw.split(_AND))
+
+
+def families_of(draw: Draw) -> Iterator[str]:
+    """For one floating-point tensor after another."""
+    families = draw.split(_AND)
+    return iter(families) if len(families) > 1 else itertools.repeat(draw)
+
+
+def hostile_draw(
+    takes: Callable[[Draw], bool], families: Sequence[Family], count_tensors: Callable[[], int]
+) -> Draw | None:
+    """The first family that the reference takes for all its tensors; else for each tensor the first that it
+    takes beside what was found for those before it, with the others as the problem draws them. None where no
+    tensor can have any. One that must be positive does not make the others so."""
+    if takes(families[0]):
+        return families[0]
+    chosen: list[str] = ["own"] * count_tensors()
+    for index in range(len(chosen)):
+        tried = ((family, _joined([*chosen[:index], family, *chosen[index + 1 :]])) for family in families)
+        chosen[index] = next((family for family, draw in tried if takes(draw)), "own")
+    return None if set(chosen) <= {"own"} else _joined(chosen)
+
+
+def _joined(families: Sequence[str]) -> Draw:
+    return families[0] if len(set(families)) == 1 else _AND.join(families)

@@ -2,47 +2,77 @@
 
 All 250 of KernelBench's problems draw from [0, 1): there a sign, a clamp or a whole operator can be left
 out unnoticed. The other families keep a problem's shapes and types and redraw its floating-point tensors.
-Integers and booleans stay the problem's own draws, because they index and select.
+Integers and booleans stay the problem's own draws, because they index and select; so does a tensor of two
+values. What else own draws have in common stays, too: see `kept`.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from kernel_core.gym.draws import Draw
+from kernel_core.gym.draws import Draw, families_of
+from kernel_core.gym.kept import Kept, Look, look_at
+from kernel_core.gym.mixed import KINDS, Mixed
+from kernel_core.gym.operators import tensors_in
 
 _WIDE_EXPONENTS, _POSITIVE_EXPONENTS = 8.0, 4.0
 _EDGE_SHARE = 0.1
-_SCALES = (1.0, 2.0**-6, 8.0, 0.25)
-_LARGE, _LARGE_SHARE = 100.0, 1 / 128
 _AWAY_FROM_ZERO, _FAR = 0.5, 512.0
-_LARGEST_TIE = 1.5
 HALF_PRECISION = (torch.float16, torch.bfloat16)
 _NEAR_ONE = 0.98
 """Not one in any precision."""
 _EDGES = (0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0**-14, -(2.0**-14), 100.0, -100.0)
 
 
-def redraw(values: list[Any], draw: Draw) -> list[Any]:
-    """`values` with their floating-point tensors from another family, under torch's global generator. The
-    list is emptied, because large tensors have no room beside one another."""
-    values.reverse()
-    return [_redraw(values, draw) for _ in range(len(values))]
+def redraw(values: list[Any], draw: Draw, kept: Sequence[Kept] = ()) -> list[Any]:
+    """`values` with their floating-point tensors from other families, under torch's global generator; what
+    each of them has in common with other own draws is `kept`. The list is emptied, because large tensors have
+    no room beside one another."""
+    if draw == "own":
+        return values
+    return _Redrawing(draw, kept).all_of(values)
 
 
-def _redraw(values: list[Any], draw: Draw) -> Any:
-    value = values.pop()
-    if isinstance(value, torch.Tensor) and value.is_floating_point() and draw != "own":
-        shape, dtype = value.shape, value.dtype
-        del value
-        return _FAMILIES[draw](shape).to(dtype)
-    if isinstance(value, list | tuple):
-        return type(value)(redraw(list(value), draw))
-    return value
+class _Redrawing:
+    """One draw, a tensor at a time."""
+
+    def __init__(self, draw: Draw, kept: Sequence[Kept]) -> None:
+        self._families = families_of(draw)
+        self._kept = itertools.chain(kept, itertools.repeat(Kept()))
+        self._mixed = Mixed()
+
+    def all_of(self, values: list[Any]) -> list[Any]:
+        values.reverse()
+        return [self._next_of(values) for _ in range(len(values))]
+
+    def _next_of(self, values: list[Any]) -> Any:
+        value = values.pop()
+        if isinstance(value, torch.Tensor) and value.is_floating_point():
+            family, kept = next(self._families), next(self._kept)
+            if family == "own" or kept.two_values:
+                return value
+            shape, dtype, zeros = value.shape, value.dtype, value == 0 if kept.zeros else None
+            del value
+            return kept.impose(self._draw(family, shape), zeros).to(dtype)
+        if isinstance(value, list | tuple):
+            return type(value)(self.all_of(list(value)))
+        return value
+
+    def _draw(self, family: str, shape: torch.Size) -> torch.Tensor:
+        if family in _MIXED:
+            return self._mixed.draw(shape, **_MIXED[family])
+        return _FAMILIES[family](shape)
+
+
+def look_at_all(values: list[Any]) -> list[Look]:
+    """At the floating-point tensors that `redraw` would draw, in their order."""
+    floating = (one for one in tensors_in(values) if one.is_floating_point())
+    return [look_at(one) for one in floating]
 
 
 def _normal(shape: torch.Size) -> torch.Tensor:
@@ -50,63 +80,30 @@ def _normal(shape: torch.Size) -> torch.Tensor:
     return torch.randn(shape)
 
 
-def _mixed(
-    shape: torch.Size, *, turned: bool = False, zeros: bool = True, large: bool = True
-) -> torch.Tensor:
-    """Slices that differ: of several sizes, of one sign, with ties, of zeros, and single values beyond exp's
-    range.
-
-    The latter differ, or each part of a row would have its largest. Slices are of the first dimension that
-    has enough of them, or, `turned`, of the last: what is reduced along any other dimension has whole
-    slices of each kind. A quarter each is of one size, and half of those of plain size are halves, with
-    ties at both ends. A quarter is negative throughout and a quarter positive, so that a maximum or a
-    minimum is; those of halves keep both signs, because in a small tensor they are one. One slice is of
-    zeros, if there are more than four. Sums stay as well conditioned as those of normal numbers: no slice
-    lies much farther from zero than its own spread.
-    """
-    values = torch.randn(shape)
-    long = [dim for dim, size in enumerate(shape) if size >= len(_SCALES)]
-    dim = long[-1 if turned else 0] if long else 0
-    rank = torch.randperm(shape[dim]) if long else torch.empty(0)
-    if long:
-        along = [-1 if one == dim else 1 for one in range(len(shape))]
-        values.mul_(torch.tensor(_SCALES)[rank % len(_SCALES)].reshape(along))
-        plain = (rank % (2 * len(_SCALES)) == 0).nonzero().flatten()
-        values.index_copy_(dim, plain, _halves(values.index_select(dim, plain)))
-    if large:
-        flat = values.view(-1)
-        places = torch.randint(0, max(1, flat.numel()), (int(_LARGE_SHARE * flat.numel()),))
-        small = flat[places]  # of which each large one is made: some places are there twice, in no order
-        flat[places] = torch.copysign(_LARGE * (0.75 + 0.5 * (small.abs() % 1.0)), small)
-    if long:
-        # Of slices in rows of four, one of each row for each sign, of every size in turn, none of halves.
-        kind = (rank + rank // len(_SCALES)) % len(_SCALES)
-        for sign, of_sign in ((-1.0, kind == 1), (1.0, kind == 3)):
-            chosen = of_sign.nonzero().flatten()
-            values.index_copy_(dim, chosen, values.index_select(dim, chosen).copysign_(sign))
-        if zeros:
-            values.index_fill_(dim, (rank == len(_SCALES)).nonzero().flatten(), 0.0)
-    return values
-
-
 def _negative(shape: torch.Size, *, far: bool = False) -> torch.Tensor:
     """Negative throughout and not near zero, so that a maximum of everything is; and one slice `far` below
     what padding is given by those who do not say minus infinity. No slice lies much farther from zero than
     its own spread, or honest sums of squares would lose it."""
     values = torch.randn(shape).abs_().add_(_AWAY_FROM_ZERO).neg_()
-    long = [dim for dim, size in enumerate(shape) if size > len(_SCALES)]
+    long = [dim for dim, size in enumerate(shape) if size > KINDS]
     if far and long:
         values.select(long[0], shape[long[0]] // 2).mul_(_FAR)
     return values
 
 
-def _halves(values: torch.Tensor) -> torch.Tensor:
-    return values.mul_(2).round_().div_(2).clamp_(-_LARGEST_TIE, _LARGEST_TIE)
-
-
 def _positive(shape: torch.Size) -> torch.Tensor:
     """Sizes from 2⁻⁴ to 2⁴, on both sides of one: for functions that have no value below zero."""
     return torch.exp2((2 * torch.rand(shape) - 1) * _POSITIVE_EXPONENTS)
+
+
+def _positive_with_zeros(shape: torch.Size) -> torch.Tensor:
+    """The same, with some zeros: for functions that have a value there, like roots."""
+    return _positive(shape).masked_fill_(torch.rand(shape) < _EDGE_SHARE, 0.0)
+
+
+def _unit(shape: torch.Size) -> torch.Tensor:
+    """From zero to one, a tenth of them each: for probabilities."""
+    return torch.rand(shape).mul_(1 + 2 * _EDGE_SHARE).sub_(_EDGE_SHARE).clamp_(0.0, 1.0)
 
 
 def _over_minus_one(shape: torch.Size) -> torch.Tensor:
@@ -135,19 +132,23 @@ def _edges(shape: torch.Size) -> torch.Tensor:
     return torch.where(torch.rand(shape) < _EDGE_SHARE, special, torch.randn(shape))
 
 
+_MIXED: dict[str, dict[str, bool]] = {
+    "mixed": {},
+    "nonzero": {"zeros": False},
+    "moderate": {"large": False},
+    "moderate_nonzero": {"zeros": False, "large": False},
+    "turned": {"turned": True},
+    "turned_nonzero": {"turned": True, "zeros": False},
+    "turned_moderate": {"turned": True, "large": False},
+    "turned_moderate_nonzero": {"turned": True, "zeros": False, "large": False},
+}
 _FAMILIES: dict[str, Callable[[torch.Size], torch.Tensor]] = {
     "normal": _normal,
-    "mixed": _mixed,
-    "nonzero": functools.partial(_mixed, zeros=False),
-    "moderate": functools.partial(_mixed, large=False),
-    "moderate_nonzero": functools.partial(_mixed, zeros=False, large=False),
-    "turned": functools.partial(_mixed, turned=True),
-    "turned_nonzero": functools.partial(_mixed, turned=True, zeros=False),
-    "turned_moderate": functools.partial(_mixed, turned=True, large=False),
-    "turned_moderate_nonzero": functools.partial(_mixed, turned=True, zeros=False, large=False),
     "negative": _negative,
     "far_negative": functools.partial(_negative, far=True),
     "positive": _positive,
+    "positive_with_zeros": _positive_with_zeros,
+    "unit": _unit,
     "over_minus_one": _over_minus_one,
     "within_one": _within_one,
     "wide": _wide,

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import contextlib
 import functools
-import itertools
 import threading
 import time
 from collections import OrderedDict
@@ -20,7 +19,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 
 from kernel_core.config import GymConfig
-from kernel_core.errors import GymUnavailable
+from kernel_core.errors import GymUnavailable, NotAProblem
 from kernel_core.gym import kernelbench, sandbox, wire
 from kernel_core.gym.arena import Slot
 from kernel_core.gym.bench import Bench
@@ -28,7 +27,7 @@ from kernel_core.gym.case import Case
 from kernel_core.gym.claims import Loaded, NotLoaded, Raised, Ran
 from kernel_core.gym.compare import Compare, Spots, compare_values, form_fault, unlike, value_fault
 from kernel_core.gym.delivery import Delivery, changed_inputs, deliver, load_header
-from kernel_core.gym.draws import HOSTILE, ONE_SIGNED, TURNED, Draw
+from kernel_core.gym.draws import HOSTILE, ONE_SIGNED, Draw, Family, hostile_draw, turned
 from kernel_core.gym.gpu import describe_platform
 from kernel_core.gym.guard import inspect_source
 from kernel_core.gym.protocol import JudgeRequest
@@ -42,6 +41,7 @@ from kernel_core.records import Evaluation, NoCandidate, Verdict
 
 KEPT_PROBLEMS = 8
 _KEPT_TRIALS = 32
+_KEPT_DRAWS = 1024
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 _S = TypeVar("_S", bound="_Sized")
@@ -61,6 +61,7 @@ class Judge:
         self._bench = bench
         self._references: OrderedDict[str, Reference] = OrderedDict()
         self._trials: OrderedDict[tuple[str, int, str], Trial] = OrderedDict()
+        self._draws: OrderedDict[tuple[str, int], list[tuple[str, Draw]]] = OrderedDict()
         self._lock = threading.RLock()
 
     def evaluate(self, request: JudgeRequest, seed: int) -> Evaluation:
@@ -218,20 +219,37 @@ class Judge:
         """Whatever a candidate needs to be there before its first pass; nothing, usually."""
 
     def _choose_draws(self, reference: Reference, seed: int) -> list[tuple[str, Draw]]:
-        """The problem's own draws, and around them those of two families that the reference can take. What a
-        candidate prepares in its first pass is for all: its work on own draws is that of later ones."""
+        """The problem's own draws, and around them hostile ones that the reference can take; found once. What
+        a candidate prepares in its first pass is for all: its work on own draws is that of later ones."""
         if self._strict:
             return [(f"{number}", "own") for number in kernelbench.SEEDS]
+        key = (reference.key, self._draws_seed(seed))
+        if key not in self._draws:
+            keep(self._draws, key, self._find_draws(reference, seed), _KEPT_DRAWS)
+        return self._draws[key]
 
-        def usable(label: str, draws: Sequence[Draw]) -> list[tuple[str, Draw]]:
-            found = (draw for draw in draws if self._trial(reference, seed, label, draw).is_usual)
-            return [(label, draw) for draw in itertools.islice(found, 1)]
+    def _draws_seed(self, seed: int) -> int:
+        """For which seeds draws are found together."""
+        return seed
+
+    def _find_draws(self, reference: Reference, seed: int) -> list[tuple[str, Draw]]:
+        def usable(label: str, families: Sequence[Family]) -> Draw | None:
+            takes = functools.partial(self._takes, reference, seed, label)
+            return hostile_draw(takes, families, lambda: reference.num_floating)
 
         own: list[tuple[str, Draw]] = [(f"trial {i}", "own") for i in range(self._num_own)]
         if self._num_own > 1 and (first := usable("one sign", ONE_SIGNED)):
-            own = [*first, *own[:-1]]
+            own = [("one sign", first), *own[:-1]]
         last = self._first_label(HOSTILE[0])
-        return [*own, *(usable(last, HOSTILE) or [(last, "own")])]
+        return [*own, (last, usable(last, HOSTILE) or "own")]
+
+    def _takes(self, reference: Reference, seed: int, label: str, draw: Draw) -> bool:
+        """Whether it gives what it would for own draws. One that raises need not have a value there; what
+        fails on its own draws does so in their trial."""
+        try:
+            return self._trial(reference, seed, label, draw).is_usual
+        except NotAProblem:
+            return False
 
     def _first_label(self, draw: Draw) -> str:
         """Of the first trial with inputs of a family."""
@@ -263,8 +281,12 @@ class Judge:
                 return self._trial(reference, seed, label, draw)
 
         def make_replayed() -> Trial:
-            trial = make_trial("replay", TURNED.get(draw, draw))
-            return trial if trial.is_usual else make_trial("replay", draw)
+            for tried in (turned(draw), draw):
+                with contextlib.suppress(NotAProblem):
+                    trial = make_trial("replay", tried)
+                    if trial.is_usual or tried == draw:
+                        return trial
+            return make_trial("replay", "own")
 
         def draw_others(number: int) -> list[Any]:
             return reference.draw(self._number(seed, f"others {number}", draw), draw)

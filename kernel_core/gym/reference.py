@@ -13,8 +13,9 @@ import numpy
 import torch
 
 from kernel_core.gym.answers import LARGE_BYTES, Answers
-from kernel_core.gym.draws import WITHOUT_ZEROS, Draw
-from kernel_core.gym.inputs import redraw
+from kernel_core.gym.draws import Draw, without_zeros
+from kernel_core.gym.inputs import look_at_all, redraw
+from kernel_core.gym.kept import Kept, in_common
 from kernel_core.gym.operators import tensors_in
 from kernel_core.gym.problem_module import ProblemModule, own_seeds
 from kernel_core.gym.seeds import CONSTRUCTION_SEED
@@ -64,6 +65,7 @@ class Reference:
         }
         self._answers = Answers(problem.id, device, self.module, device == "cuda" if tf32 is None else tf32)
         self._gaps: list[torch.Tensor | None] | None = None
+        self._kept: tuple[Kept, ...] | None = None
 
     def inputs_of(self, trial: Trial) -> list[Any]:
         """The trial's inputs, drawn again if they were not kept."""
@@ -81,24 +83,43 @@ class Reference:
     def draw(self, seed: int, draw: Draw) -> list[Any]:
         """Inputs under a seed, on the reference's device."""
         with own_seeds(self.device):
-            torch.manual_seed(seed)
-            random.seed(seed)
-            numpy.random.seed(seed % 2**32)
-            inputs = self._program.inputs()
+            kept = () if draw == "own" else self._what_draws_keep()
+            inputs = self._own_inputs(seed)
             with torch.device(self.device):
-                return redraw(inputs, draw)
+                return redraw(inputs, draw, kept)
+
+    @property
+    def num_floating(self) -> int:
+        """Of the inputs' tensors: those that draws differ in."""
+        with own_seeds(self.device):
+            return len(self._what_draws_keep())
+
+    def _own_inputs(self, seed: int) -> list[Any]:
+        torch.manual_seed(seed)
+        random.seed(seed)
+        numpy.random.seed(seed % 2**32)
+        return self._program.inputs()
+
+    def _what_draws_keep(self) -> tuple[Kept, ...]:
+        """Found once, of two own draws one after the other, because large ones have no room beside one
+        another."""
+        if self._kept is None:
+            first, second = (look_at_all(self._own_inputs(CONSTRUCTION_SEED + number)) for number in range(2))
+            self._kept = tuple(map(in_common, first, second))
+        return self._kept
 
     def loosened(self, trial: Trial) -> Trial:
         """The trial, with more allowed where a slice of zeros among the inputs decides, if one is there. It
         may become one constant, whose deviation is zero, and a norm makes large errors of its rounding: more
         of honest arithmetic's than of the reference's, which may happen to round to nothing. So it is
         everywhere where the outputs are not known."""
-        if trial.draw not in WITHOUT_ZEROS:
+        draw = without_zeros(trial.draw)
+        if draw == trial.draw:
             return trial
         if not trial.has_values:
             exact = self.trial(trial.seed, trial.draw)
             return replace(exact, expected=tuple(replace(one, loose=True) for one in exact.expected))
-        others = self.trial(trial.seed, WITHOUT_ZEROS[trial.draw]).expected
+        others = self.trial(trial.seed, draw).expected
         return replace(
             trial,
             expected=tuple(

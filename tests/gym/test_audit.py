@@ -7,7 +7,7 @@ import torch
 
 from kernel_core.errors import NotAProblem
 from kernel_core.gym.audit import CHEATS, audit_problem
-from kernel_core.gym.draws import DRAWS, Draw
+from kernel_core.gym.draws import DRAWS, Family
 from kernel_core.gym.inputs import redraw
 from kernel_core.problems.load import load_dojo
 from kernel_core.problems.source import parse_problem
@@ -80,7 +80,7 @@ def test_our_own_suite_accepts_nothing_under_its_own_inputs(problem):
 
 def test_every_family_keeps_forms_and_leaves_integers_alone():
     labels = torch.arange(5)
-    for draw in get_args(Draw):
+    for draw in get_args(Family):
         given = [torch.rand(3, 4, dtype=torch.float16), (labels, 2.0)]
         values, (same, number) = redraw(given, draw)
         assert (values.shape, values.dtype) == ((3, 4), torch.float16)
@@ -95,7 +95,8 @@ def test_the_audit_is_the_same_every_time():
 def test_mixed_inputs_show_what_normal_ones_hide():
     torch.manual_seed(3)
     for shape in ((8, 64), (6, 30, 20), (2, 5, 9, 9), (4, 4), (1, 300), (500,)):
-        both = [redraw([torch.rand(shape)], draw)[0] for draw in ("mixed", "turned")]
+        draws = ["mixed", *["turned"] * 8]  # of which each turns to one dimension
+        both = [redraw([torch.rand(shape)], draw)[0] for draw in draws]
         assert all(values.isfinite().all() and (values > 0).any() for values in both)
         for dim in range(len(shape)):
             others = [size for other, size in enumerate(shape) if other != dim]
@@ -116,7 +117,7 @@ def test_mixed_inputs_show_what_normal_ones_hide():
 
 def test_versions_of_mixed_inputs_leave_out_what_some_problems_do_not_take():
     torch.manual_seed(3)
-    values = {draw: redraw([torch.rand(64, 500)], draw)[0] for draw in get_args(Draw)}
+    values = {draw: redraw([torch.rand(64, 500)], draw)[0] for draw in get_args(Family)}
     for prefix in ("", "turned_"):
         largest = values[f"{prefix}nonzero"].abs().amax(1)
         assert 100 < largest.max() <= 125 and len(largest[largest > 70].unique()) > 30
