@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from kernel_core.gym.arena import order_in_memory
 from kernel_core.gym.draws import Draw
 
 _WIDE_EXPONENTS, _POSITIVE_EXPONENTS = 8.0, 4.0
@@ -37,9 +38,10 @@ def redraw(values: list[Any], draw: Draw) -> list[Any]:
 def _redraw(values: list[Any], draw: Draw) -> Any:
     value = values.pop()
     if isinstance(value, torch.Tensor) and value.is_floating_point() and draw != "own":
-        shape, dtype = value.shape, value.dtype
+        shape, dtype, strides = value.shape, value.dtype, order_in_memory(value)
         del value
-        return _FAMILIES[draw](shape).to(dtype)
+        drawn = _FAMILIES[draw](shape).to(dtype)
+        return drawn if strides is None else torch.empty_strided(shape, strides, dtype=dtype).copy_(drawn)
     if isinstance(value, list | tuple):
         return type(value)(redraw(list(value), draw))
     return value
