@@ -13,6 +13,7 @@ import torch
 from kernel_core.errors import NotAProblem
 from kernel_core.gym.compare import all_pass
 from kernel_core.gym.operators import map_tensors
+from kernel_core.gym.places import is_discrete
 from kernel_core.gym.precision import (
     ShortenedProducts,
     allowed_table,
@@ -24,7 +25,7 @@ from kernel_core.gym.precision import (
 from kernel_core.gym.strays import Forward, spread_of_strays
 from kernel_core.gym.structure import flatten
 from kernel_core.gym.trial import Expected, tensor_bytes
-from kernel_core.gym.undecided import is_discrete, look_for_undecided
+from kernel_core.gym.undecided import Choice, look_for_undecided
 
 LARGE_BYTES = 4 << 30
 """Of larger inputs and outputs only a part is computed in float64, which takes many times as much."""
@@ -168,12 +169,13 @@ class Answers:
             return expected
         values = [one.value for one in expected]
         found = [one != other for one, other in zip(plain, values, strict=True)]
+        choices: list[Choice | None] = [None] * len(plain)
         if self._can_stray([*inputs, *plain]):
             forward = self._exactly(wide, seed, plain)
-            look_for_undecided(found, forward, inputs, seed, tf32=self._has_products)
+            choices = look_for_undecided(found, forward, inputs, plain, seed, tf32=self._has_products)
         return tuple(
-            replace(one, undecided=mask) if is_discrete(leaf) else one
-            for one, mask, leaf in zip(expected, found, plain, strict=True)
+            replace(one, undecided=mask, choice=choice) if is_discrete(leaf) else one
+            for one, mask, choice, leaf in zip(expected, found, choices, plain, strict=True)
         )
 
     def _all_expected(

@@ -10,7 +10,7 @@ import fcntl
 import mmap
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -43,11 +43,13 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Where a contiguous tensor lies in an arena."""
+    """Where a tensor lies in an arena, its elements side by side."""
 
     offset: int
     shape: tuple[int, ...]
     dtype: str
+    strides: tuple[int, ...] | None = None
+    """In elements, where they lie in another order than that of its rows: see `order_in_memory`."""
 
     @property
     def num_bytes(self) -> int:
@@ -59,12 +61,38 @@ class Slot:
 
     def to_json(self) -> list[Any]:
         """As it travels in a header."""
-        return [self.offset, list(self.shape), self.dtype]
+        return [self.offset, list(self.shape), self.dtype, self.strides and list(self.strides)]
 
     @classmethod
     def from_json(cls, value: Sequence[Any]) -> Slot:
         """From a header."""
-        return cls(offset=int(value[0]), shape=tuple(int(n) for n in value[1]), dtype=str(value[2]))
+        offset, shape, dtype, strides = value
+        return cls(
+            offset=int(offset),
+            shape=tuple(int(n) for n in shape),
+            dtype=str(dtype),
+            strides=None if strides is None else tuple(int(n) for n in strides),
+        )
+
+    def view_of(self, flat: torch.Tensor) -> torch.Tensor:
+        """The tensor whose elements these are, in the order in which they lie there."""
+        return flat.view(self.shape) if self.strides is None else flat.as_strided(self.shape, self.strides)
+
+
+def order_in_memory(tensor: torch.Tensor) -> tuple[int, ...] | None:
+    """The strides of a tensor that is transposed or permuted in memory; None of any other: its elements lie
+    in the order of its rows, or they have gaps or share memory, and are laid out in that order."""
+    if tensor.is_contiguous():
+        return None
+    dims = sorted(
+        (stride, size) for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size > 1
+    )
+    expected = 1
+    for stride, size in dims:
+        if stride != expected:
+            return None
+        expected *= size
+    return tensor.stride()
 
 
 def lay_out(tensors: Sequence[tuple[tuple[int, ...], torch.dtype]]) -> tuple[list[Slot], int]:
@@ -75,6 +103,12 @@ def lay_out(tensors: Sequence[tuple[tuple[int, ...], torch.dtype]]) -> tuple[lis
         slots.append(slot)
         end += -(-max(slot.num_bytes, 1) // _ALIGNMENT) * _ALIGNMENT
     return slots, max(end, mmap.PAGESIZE)
+
+
+def like_these(slots: Sequence[Slot], tensors: Sequence[torch.Tensor]) -> list[Slot]:
+    """The slots, so that each tensor lies in its slot as it does in its own memory: a kernel that does not
+    look at its strides is wrong there too."""
+    return [replace(slot, strides=order_in_memory(one)) for slot, one in zip(slots, tensors, strict=True)]
 
 
 class Arena:
@@ -109,7 +143,7 @@ class Arena:
         if count == 0:
             return torch.empty(slot.shape, dtype=dtype)
         flat = torch.frombuffer(self._map, dtype=dtype, count=count, offset=slot.offset)
-        return flat.view(slot.shape)
+        return slot.view_of(flat)
 
     def poison(self, slots: Sequence[Slot]) -> None:
         """Fill slots with bytes that are NaN as a float and -1 as an integer."""

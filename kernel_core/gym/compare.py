@@ -156,7 +156,7 @@ class _Comparison:
 
     def __init__(self, got: torch.Tensor, wanted: Expected, scale: float | None = None) -> None:
         self._got, self._true = got.reshape(-1), wanted.value.reshape(-1)
-        self._wanted = wanted
+        self._wanted = wanted.chosen(got)
         self._is_exact = wanted.dtype not in RELATIVE_TOLERANCE
         self._chunk = _CHUNK
         if not self._is_exact:

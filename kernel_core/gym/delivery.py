@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from kernel_core.errors import NotAProblem
-from kernel_core.gym.arena import DTYPES, Slot, arena_kind, dtype_name, lay_out
+from kernel_core.gym.arena import DTYPES, Slot, arena_kind, dtype_name, lay_out, like_these
 from kernel_core.gym.problem_module import own_seeds
 from kernel_core.gym.reference import Reference
 from kernel_core.gym.structure import Fingerprint, fingerprint, is_same
@@ -47,12 +47,12 @@ def deliver(reference: Reference, trial: Trial, arena: Any = None) -> Delivery:
         slots, num_bytes = lay_out([*forms, *outputs])
         if arena is None:
             arena = arena_kind(reference.device).create(num_bytes)
-        inputs, outs = slots[: len(forms)], slots[len(forms) :]
+        inputs, outs = like_these(slots[: len(forms)], tensors), slots[len(forms) :]
         for tensor, slot in zip(tensors, inputs, strict=True):
             arena.tensor(slot).copy_(tensor)
         tensors.clear()
         arena.poison(outs)
-        fingerprints = [fingerprint(arena.tensor(slot)) for slot in inputs]
+        fingerprints = [_fingerprint(arena, slot) for slot in inputs]
         settle_device(reference.device)
     header: dict[str, Any] = {
         "arena_bytes": arena.num_bytes,
@@ -70,7 +70,7 @@ def refill(delivery: Delivery, draw: Callable[[], Sequence[Any]], device: str) -
         pack(draw(), tensors)
         for tensor, slot in zip(tensors, delivery.input_slots, strict=True):
             delivery.arena.tensor(slot).copy_(tensor)
-        delivery.fingerprints[:] = [fingerprint(delivery.arena.tensor(slot)) for slot in delivery.input_slots]
+        delivery.fingerprints[:] = [_fingerprint(delivery.arena, slot) for slot in delivery.input_slots]
         settle_device(device)
 
 
@@ -78,10 +78,13 @@ def changed_inputs(delivery: Delivery) -> list[int]:
     """The positions among the tensors of the inputs whose bytes are not what was delivered."""
     known = enumerate(zip(delivery.fingerprints, delivery.input_slots, strict=True))
     return [
-        index
-        for index, (before, slot) in known
-        if not is_same(before, fingerprint(delivery.arena.tensor(slot)))
+        index for index, (before, slot) in known if not is_same(before, _fingerprint(delivery.arena, slot))
     ]
+
+
+def _fingerprint(arena: Any, slot: Slot) -> Fingerprint:
+    """In the order of memory, whatever the strides: a copy in another order would need room."""
+    return fingerprint(arena.tensor(replace(slot, strides=None)))
 
 
 def gave(delivery: Delivery, outputs: Sequence[Fingerprint]) -> bool:

@@ -90,7 +90,7 @@ class DeviceArena:
         dtype = DTYPES[slot.dtype]
         if slot.num_bytes == 0:
             return torch.empty(slot.shape, dtype=dtype, device="cuda")
-        return self._raw(slot).view(dtype).view(slot.shape)
+        return slot.view_of(self._raw(slot).view(dtype))
 
     def poison(self, slots: Sequence[Slot]) -> None:
         """Fill slots with bytes that are NaN as a float and -1 as an integer."""

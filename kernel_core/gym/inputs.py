@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from kernel_core.gym.arena import order_in_memory
 from kernel_core.gym.draws import Draw, families_of
 from kernel_core.gym.kept import Kept, Look, look_at
 from kernel_core.gym.mixed import KINDS, Mixed
@@ -56,9 +57,11 @@ class _Redrawing:
             family, kept = next(self._families), next(self._kept)
             if family == "own" or kept.two_values:
                 return value
-            shape, dtype, zeros = value.shape, value.dtype, value == 0 if kept.zeros else None
+            shape, dtype, strides = value.shape, value.dtype, order_in_memory(value)
+            zeros = value == 0 if kept.zeros else None
             del value
-            return kept.impose(self._draw(family, shape), zeros).to(dtype)
+            drawn = kept.impose(self._draw(family, shape), zeros).to(dtype)
+            return drawn if strides is None else torch.empty_strided(shape, strides, dtype=dtype).copy_(drawn)
         if isinstance(value, list | tuple):
             return type(value)(self.all_of(list(value)))
         return value

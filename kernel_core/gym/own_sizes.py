@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from kernel_core.gym.arena import lay_out
+from kernel_core.gym.arena import lay_out, like_these
 from kernel_core.gym.bench import Bench
 from kernel_core.gym.case import Case
 from kernel_core.gym.claims import Failure, Kernel, Launch, Rehearsed, RehearsedPass
@@ -206,7 +206,7 @@ def _describe_size(reference: Reference, source: str) -> dict[str, Any]:
             tensors: list[torch.Tensor] = []
             packed = pack(values, tensors)
             slots, _ = lay_out([(tuple(tensor.shape), tensor.dtype) for tensor in tensors])
-            described[part] = fill(packed, slots)
+            described[part] = fill(packed, like_these(slots, tensors))
     return described
 
 

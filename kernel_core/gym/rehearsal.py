@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import json
+import math
 import socket
 from pathlib import Path
 from typing import Any
@@ -142,7 +143,7 @@ class _Nothing:
 
     def tensor(self, slot: Slot) -> torch.Tensor:
         """As it would lie there."""
-        return torch.empty(slot.shape, dtype=DTYPES[slot.dtype], device=_DEVICE)
+        return slot.view_of(torch.empty(math.prod(slot.shape), dtype=DTYPES[slot.dtype], device=_DEVICE))
 
 
 def _write_launches_down(launches: _Launches) -> None:

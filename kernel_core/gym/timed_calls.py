@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import torch
 
-from kernel_core.gym.arena import DTYPES, lay_out
+from kernel_core.gym.arena import DTYPES, lay_out, like_these
 from kernel_core.gym.claims import Failure, Mapped, Timed
 from kernel_core.gym.clock import Clocked, Clocks
 from kernel_core.gym.compare import compare_values
@@ -219,7 +219,7 @@ class _Bed:
         slots, _ = lay_out([*inputs, *outputs] * self.num_places)
         width, middle = len(inputs) + len(outputs), len(inputs)
         rows = [slots[start : start + width] for start in range(0, len(slots), width)]
-        self._inputs = [row[:middle] for row in rows]
+        self._inputs = [like_these(row[:middle], tensors) for row in rows]
         self._outputs = [row[middle:] for row in rows]
         self._described: list[list[Any]] = [[] for _ in rows]
         self.arena = arena

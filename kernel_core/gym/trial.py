@@ -10,6 +10,7 @@ import torch
 
 from kernel_core.gym.draws import Draw
 from kernel_core.gym.operators import map_tensors, tensors_in
+from kernel_core.gym.undecided import Choice
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +28,13 @@ class Expected:
     spread: torch.Tensor | None = None
     """What is allowed at each value however large it is: see `Reference.blurred`."""
     undecided: torch.Tensor | None = None
-    """Of integers and booleans: those that may be any. See `undecided.py`."""
+    """Of integers and booleans: those that nothing decides. See `undecided.py`."""
+    choice: Choice | None = None
+    """What those may be; None where they may be any."""
 
     def at(self, places: torch.Tensor | slice) -> Expected:
-        """What is expected at some places of the flat output, as an output of its own."""
+        """What is expected at some places of the flat output, as an output of its own; what is undecided may
+        be any there, because a choice is of the whole."""
 
         def part(one: Any) -> Any:
             return one.reshape(-1)[places] if isinstance(one, torch.Tensor) else one
@@ -43,7 +47,14 @@ class Expected:
             loose=part(self.loose),
             spread=part(self.spread),
             undecided=part(self.undecided),
+            choice=None,
         )
+
+    def chosen(self, output: torch.Tensor) -> Expected:
+        """What is expected of an output that may have chosen where nothing decides, and is known now."""
+        if self.undecided is None or self.choice is None:
+            return self
+        return replace(self, undecided=self.undecided & self.choice.allows(output), choice=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +93,7 @@ class Trial:
 def outline(trial: Trial) -> Trial:
     """The trial without its numbers: what shapes and types there are, and how large it is."""
     expected, left = (
-        tuple(replace(one, value=one.value.to("meta"), undecided=None) for one in part)
+        tuple(replace(one, value=one.value.to("meta"), undecided=None, choice=None) for one in part)
         for part in (trial.expected, trial.left)
     )
     inputs = [map_tensors(value, lambda tensor: tensor.to("meta")) for value in trial.inputs]
