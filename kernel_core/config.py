@@ -214,7 +214,7 @@ class RewardWeights(Config):
     thinking: float = 0.0
     length: float = 0.0
     speed_form: Literal["log", "ratio", "clipped", "above_parity"] = Field(
-        "log", description="How a speed-up counts: log2(1+s)/2, s, min(s, 3) or s-1 above parity."
+        "log", description="How a speed-up counts: log2(1+s)/2, s, min(s, 3) or s-1 above parity, at most 10."
     )
     partial_credit: bool = Field(
         False, description="A wrong kernel's `correct` is the share of trials it passed."

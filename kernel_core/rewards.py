@@ -41,7 +41,7 @@ _SPEED_FORMS: dict[SpeedForm, Callable[[float], float]] = {
     "log": lambda s: math.log2(1.0 + s) / 2.0,
     "ratio": lambda s: s,
     "clipped": lambda s: min(s, 3.0),
-    "above_parity": lambda s: max(s - 1.0, 0.0),
+    "above_parity": lambda s: min(max(s - 1.0, 0.0), 10.0),
 }
 
 _COMPILE_CREDIT = {

@@ -126,7 +126,7 @@ def test_a_correct_kernel_at_parity_is_paid_for_its_speed():
         ("log", 0.2925, 0.5, 0.7925, 1.661, 2.0),
         ("ratio", 0.5, 1.0, 2.0, 9.0, 15.0),
         ("clipped", 0.5, 1.0, 2.0, 3.0, 3.0),
-        ("above_parity", 0.0, 0.0, 1.0, 8.0, 14.0),
+        ("above_parity", 0.0, 0.0, 1.0, 8.0, 10.0),
     ],
 )
 def test_forms_of_the_speed_term(form, at_half, at_parity, at_2x, at_9x, at_40x):
