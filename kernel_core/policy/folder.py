@@ -1,7 +1,7 @@
 """A policy as a folder: safetensors, tokenizer and config, as transformers reads them, and our manifest.
 
 Without LoRA the folder is a plain transformers model, so that any other tool can open it. With LoRA it
-holds the adapters and names the model that they belong to. Nothing in it is a pickle.
+holds the adapters, and pins the model that they belong to. Nothing in it is a pickle.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from kernel_core.config import PolicyConfig
 from kernel_core.errors import ConfigError, Corrupt, NotFound
+from kernel_core.policy.base import Base, base_in, check_base
 from kernel_core.store import MANIFEST, Manifest, Store
 
 # Our own progress says what is going on; weights of a checkpoint load in a moment.
@@ -33,12 +34,12 @@ WEIGHTS, ADAPTERS = "model.safetensors", "adapters.safetensors"
 ABOUT = "policy.json"
 """Version, and under LoRA the rank and the model that the adapters belong to."""
 
-Parts = tuple[Any, Any, str, str | None]
-"""Model, tokenizer, version, and the name of the model that LoRA adapters belong to."""
+Parts = tuple[Any, Any, str, Base]
+"""Model, tokenizer, version, and where the weights came from that LoRA adapters would belong to."""
 
 
 def write_parts(
-    store: Store, model: Any, tokenizer: Any, *, version: str, base: str | None, dtype: torch.dtype | None
+    store: Store, model: Any, tokenizer: Any, *, version: str, base: Base | None, dtype: torch.dtype | None
 ) -> dict[str, str]:
     """Write a policy's files into the store's root and give their checksums; sealing is the caller's.
 
@@ -52,7 +53,12 @@ def write_parts(
         files |= _write_tokenizer(store, tokenizer)
     else:
         files[ADAPTERS] = store.write(ADAPTERS, _as_safetensors(get_peft_model_state_dict(model), dtype))
-        about |= {"base": base, "lora_rank": model.peft_config["default"].r}
+        about |= {
+            "base": base.name,
+            "base_revision": base.revision,
+            "base_weights": base.weights,
+            "lora_rank": model.peft_config["default"].r,
+        }
     files[ABOUT] = store.write_json(ABOUT, about)
     return files
 
@@ -64,39 +70,49 @@ def load_parts(source: Store | str, config: PolicyConfig) -> Parts:
     no model.
     """
     store = source if isinstance(source, Store) else Store(source)
-    if not store.exists():
-        if isinstance(source, Store) or not _may_be_hub_name(source):
-            raise NotFound(f"no model folder {store.root}")
-        return _with_adapters(*_pretrained(source, config), config, base=source)
     if store.sealed():
-        return _sealed(store, config)
-    if not store.exists("config.json"):
-        raise NotFound(f"{store.root} holds no model: config.json is missing")
-    return _with_adapters(*_pretrained(store.root, config), config, base=store.root)
+        manifest, about = _about(store)
+        if about.get("base") is not None:
+            return _with_saved_adapters(store, about, config)
+        with tempfile.TemporaryDirectory() as folder:
+            local = _local_copy(store, manifest, folder)
+            model, tokenizer, _ = _pretrained(local, config)
+            base, version = base_in(local, None if store.is_local else store.root), about["version"]
+    elif store.exists():
+        if not store.exists("config.json"):
+            raise NotFound(f"{store.root} holds no model: config.json is missing")
+        model, tokenizer, version = _pretrained(store.root, config)
+        base = base_in(store.root)
+    elif isinstance(source, Store) or not _may_be_hub_name(source):
+        raise NotFound(f"no model folder {store.root}")
+    else:
+        model, tokenizer, version = _pretrained(source, config)
+        base = Base(name=source, revision=config.revision or getattr(model.config, "_commit_hash", None))
+    if config.lora_rank is None:
+        return model, tokenizer, version, base
+    return _adapted(model, config.lora_rank), tokenizer, version, base
 
 
-def _sealed(store: Store, config: PolicyConfig) -> Parts:
-    """From a folder with a manifest: a saved policy, or anything that has a policy's files among others."""
+def _about(store: Store) -> tuple[Manifest, dict[str, Any]]:
+    """Of a folder with a manifest: a saved policy, or anything that has a policy's files among others."""
     claimed = store.read_json(MANIFEST)
     manifest = store.open_sealed(claimed.get("kind", KIND) if isinstance(claimed, dict) else KIND)
     if ABOUT not in manifest.files:
         raise NotFound(f"{store.root} holds a {manifest.kind} without a policy; name a folder with {ABOUT}")
-    about = store.read_json(ABOUT)
-    base = about.get("base")
-    if base is None:
-        with tempfile.TemporaryDirectory() as folder:
-            model, tokenizer, _ = _pretrained(_local_copy(store, manifest, folder), config)
-        return _with_adapters(model, tokenizer, about["version"], config, base=store.root)
-    model, tokenizer, _, _ = load_parts(base, config.model_copy(update={"lora_rank": None}))
+    about: dict[str, Any] = store.read_json(ABOUT)
+    return manifest, about
+
+
+def _with_saved_adapters(store: Store, about: dict[str, Any], config: PolicyConfig) -> Parts:
+    # Folders of earlier versions name their base and pin nothing.
+    wanted = Base(name=about["base"], revision=about.get("base_revision"), weights=about.get("base_weights"))
+    revision = wanted.revision or config.revision
+    bare = config.model_copy(update={"lora_rank": None, "revision": revision})
+    model, tokenizer, _, found = load_parts(wanted.name, bare)
+    check_base(store.root, wanted, found)
     model = _adapted(model, about["lora_rank"])
     set_peft_model_state_dict(model, load_safetensors(store.read(ADAPTERS)))
-    return model, tokenizer, about["version"], base
-
-
-def _with_adapters(model: Any, tokenizer: Any, version: str, config: PolicyConfig, base: str) -> Parts:
-    if config.lora_rank is None:
-        return model, tokenizer, version, None
-    return _adapted(model, config.lora_rank), tokenizer, version, base
+    return model, tokenizer, about["version"], found
 
 
 def _adapted(model: Any, rank: int) -> Any:

@@ -14,6 +14,7 @@ import torch
 from kernel_core.config import PolicyConfig, RolloutConfig
 from kernel_core.errors import ConfigError
 from kernel_core.policy import decode
+from kernel_core.policy.base import Base
 from kernel_core.policy.folder import KIND, load_parts, write_parts
 from kernel_core.policy.protocol import Messages, Sample
 from kernel_core.policy.static_decode import StaticDecoder, decodes
@@ -35,13 +36,13 @@ class TorchPolicy:
     """A model and its tokenizer. Token ids are the source of truth; text is for people and parsers."""
 
     def __init__(
-        self, model: Any, tokenizer: Any, config: PolicyConfig, *, version: str, base: str | None = None
+        self, model: Any, tokenizer: Any, config: PolicyConfig, *, version: str, base: Base | None = None
     ) -> None:
         self.model = model
         self.tokenizer = tokenizer
         self.config = config
         self.base = base
-        """Name or path of the model that LoRA adapters belong to."""
+        """The model that LoRA adapters belong to."""
         self.end_ids = _end_ids(model, tokenizer)
         self._static = StaticDecoder(model) if config.decoding == "static" and decodes(model) else None
         self._version = version
@@ -56,7 +57,8 @@ class TorchPolicy:
         With `config.lora_rank`, new adapters are put on it. Raises `NotFound` and `Corrupt`.
         """
         model, tokenizer, version, base = load_parts(source, config)
-        return cls(model, tokenizer, config, version=version, base=base)
+        is_adapted = hasattr(model, "peft_config")
+        return cls(model, tokenizer, config, version=version, base=base if is_adapted else None)
 
     def save(self, folder: str | Store, dtype: torch.dtype | None = None) -> Manifest:
         """Write weights (adapters alone under LoRA), tokenizer and config as a sealed folder.

@@ -170,6 +170,22 @@ def test_lora_adapters_are_saved_alone_and_put_back_on_their_model(policy, tmp_p
     assert [s.token_ids.tolist() for s in before] != [s.token_ids.tolist() for s in base]
 
 
+def test_adapters_open_from_any_folder_and_refuse_other_weights_of_their_base(policy, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    policy.save("base")
+    config = CONFIG.model_copy(update={"lora_rank": 4})
+    TorchPolicy.load("base", config).save("lora")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    again = TorchPolicy.load(str(tmp_path / "lora"), config)
+    assert again.base.name == str(tmp_path / "base")
+    with torch.no_grad():
+        policy.model.get_input_embeddings().weight.add_(0.01)
+    policy.save(str(tmp_path / "base"))
+    with pytest.raises(Corrupt, match="belong to other weights than"):
+        TorchPolicy.load(str(tmp_path / "lora"), config)
+
+
 def test_weights_can_be_shipped_in_half_the_bytes(policy, tmp_path):
     policy.save(str(tmp_path / "full"))
     policy.save(str(tmp_path / "half"), dtype=torch.bfloat16)

@@ -1,0 +1,51 @@
+"""The model that LoRA adapters belong to: on other weights they are another policy, and nothing shows it."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from kernel_core.errors import Corrupt
+from kernel_core.records import Record
+
+_BLOCKS, _BLOCK_BYTES = 1024, 4096
+"""What is read of each file: training moves nearly every weight, so a few megabytes show it as all would."""
+
+
+class Base(Record):
+    """Where a model came from, and which weights it had there."""
+
+    name: str
+    """An absolute path, a URI or a Hugging Face name."""
+    revision: str | None = None
+    """The commit of a Hugging Face model, which pins its weights."""
+    weights: str | None = None
+    """Of a folder: see `weights_digest`."""
+
+
+def base_in(folder: str, name: str | None = None) -> Base:
+    """The base whose files are in a local folder; `name` where that folder is only a copy."""
+    return Base(name=name or str(Path(folder).absolute()), weights=weights_digest(folder))
+
+
+def weights_digest(folder: str) -> str:
+    """Hex SHA-256 over names, sizes and evenly spaced blocks of a folder's safetensors files."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(folder).glob("*.safetensors")):
+        size = path.stat().st_size
+        digest.update(f"{path.name} {size}\n".encode())
+        with path.open("rb") as file:
+            for start in range(0, size, max(_BLOCK_BYTES, size // _BLOCKS)):
+                file.seek(start)
+                digest.update(file.read(_BLOCK_BYTES))
+    return digest.hexdigest()
+
+
+def check_base(adapters: str, wanted: Base, found: Base) -> None:
+    """Raise `Corrupt` where the base's weights are not those that the adapters were trained on."""
+    if wanted.weights is not None and wanted.weights != found.weights:
+        raise Corrupt(
+            f"the adapters in {adapters} belong to other weights than {found.name} has now (wanted "
+            f"{wanted.weights[:12]}, found {str(found.weights)[:12]}); put the model back that they were "
+            "trained on, or train on this one under another run name"
+        )
