@@ -33,7 +33,7 @@ def launch(x, scale, shift):
 """
 
 
-@pytest.mark.parametrize("seed", [3, 19])
+@pytest.mark.parametrize("seed", [17, 23])
 def test_what_is_wrong_on_the_last_inputs_only_is_wrong_and_no_hack(judge_text: JudgeText, seed: int) -> None:
     """These seeds show the fault to the replay first."""
     problem = """
