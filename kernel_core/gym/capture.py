@@ -41,6 +41,7 @@ class Recorder(LightDispatchMode):
         on_launch: Callable[[dict[str, Any]], None],
         before_work: Callable[[], None] = lambda: None,
         before_compilation: Callable[[], None] = lambda: None,
+        poison: Poison | None = None,
     ) -> None:
         super().__init__()
         self.on_launch = on_launch
@@ -51,7 +52,7 @@ class Recorder(LightDispatchMode):
         self._on_arguments: Callable[[Iterable[Any]], None] = lambda values: None
         self.kernels = LaunchedKernels()
         self._paused = False
-        self._poison = Poison()
+        self._poison = poison or Poison()
         self.begin([])
 
     def watch_storages(self, watch: Callable[[list[Any]], None]) -> None:

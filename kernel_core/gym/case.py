@@ -35,6 +35,8 @@ class Case:
     """`verdict` is set by the first thing that fails, and stays None for a correct candidate."""
 
     request: JudgeRequest
+    seed: int = 0
+    """Of all that is drawn for it."""
     verdict: Verdict | None = None
     detail: str = ""
     line: int = 0

@@ -99,8 +99,11 @@ def settle_device(device: str) -> None:
         torch.cuda.synchronize()
 
 
-def load_header(reference: Reference, source: str, copy_state: bool = True) -> tuple[dict[str, Any], Any]:
-    """What a runner is first told: the candidate's text, constructor arguments and weights."""
+def load_header(
+    reference: Reference, source: str, poison: int, copy_state: bool = True
+) -> tuple[dict[str, Any], Any]:
+    """What a runner is first told: the candidate's text, constructor arguments and weights, and the seed of
+    what fresh memory holds."""
     tensors: list[torch.Tensor] = []
     names = sorted(reference.state) if copy_state else []
     described = pack([*reference.arguments, *(reference.state[name] for name in names)], tensors)
@@ -111,6 +114,7 @@ def load_header(reference: Reference, source: str, copy_state: bool = True) -> t
     settle_device(reference.device)
     header = {
         "source": source,
+        "poison": poison,
         "arguments": fill(described, slots),
         "state": names,
         "constants": reference.constants,

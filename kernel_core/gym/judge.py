@@ -67,7 +67,7 @@ class Judge:
     def evaluate(self, request: JudgeRequest, seed: int) -> Evaluation:
         """The verdict on one candidate. Raises `NotAProblem` or `GymUnavailable`, never for a candidate."""
         started = time.monotonic()
-        case = Case(request)
+        case = Case(request, seed=seed)
         if isinstance(request.candidate, NoCandidate):
             case.fail(Verdict.MALFORMED, request.candidate.reason)
         elif (tree := _parse(case)) is not None:
@@ -100,7 +100,9 @@ class Judge:
 
     def _load(self, talk: Conversation, reference: Reference, case: Case) -> bool:
         with self._bench.share():
-            header, arena = load_header(reference, case.source, copy_state=not self._strict)
+            header, arena = load_header(
+                reference, case.source, derive_seed(case.seed, "poison"), copy_state=not self._strict
+            )
         descriptors = (arena.descriptor,)
         answer = talk.ask(header, (Loaded, NotLoaded), descriptors=descriptors, turn=self._bench.share)
         arena.close()
@@ -310,7 +312,7 @@ class Judge:
 
     def _try_again(self, reference: Reference, case: Case, trial: Trial, job: str = "runner") -> Case:
         """What becomes known of the candidate in another life of one trial."""
-        again = Case(case.request, arena=case.arena)
+        again = Case(case.request, seed=case.seed, arena=case.arena)
         with self._runner(again, job) as talk:
             if self._load(talk, reference, again):
                 self._try(talk, reference, trial, again)

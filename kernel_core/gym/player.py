@@ -27,8 +27,6 @@ _GUARD_BYTES, _GUARD = 4096, 0xA5
 _INTEGERS = ("int16", "int32", "int64")
 _SEED = 0
 """Of torch's generators at the beginning of each pass, so that no pass can tell how many there were."""
-_POISON = Poison()
-"""Of all passes in this process, which differ in what fresh memory holds."""
 
 
 def argument(value: Any, kernels: list[Any], tensor: Decode) -> Any:
@@ -37,7 +35,8 @@ def argument(value: Any, kernels: list[Any], tensor: Decode) -> Any:
 
 
 class Player:
-    """One pass over a trace, with memory of its own but for the inputs: who writes to those was refused."""
+    """One pass over a trace, with memory of its own but for the inputs: who writes to those was refused. Those of
+    one `poison` differ in what fresh memory holds."""
 
     def __init__(
         self,
@@ -46,8 +45,10 @@ class Player:
         kernels: list[Any],
         inputs: list[torch.Tensor],
         conduct: Conduct,
+        poison: Poison,
     ) -> None:
         self._trace = trace
+        self._poison = poison
         self._constants = constants
         self._kernels = kernels
         self._inputs = inputs
@@ -64,13 +65,13 @@ class Player:
     def restart(self) -> Player:
         """Another pass, from the beginning."""
         self._storages.clear()
-        return Player(self._trace, self._constants, self._kernels, self._inputs, self._conduct)
+        return Player(self._trace, self._constants, self._kernels, self._inputs, self._conduct, self._poison)
 
     def play(self, launch: Launch, *, measured: bool = False, as_before: bool = False) -> list[Any]:
         """Do every operation in order, launches by `launch`; gives the work of each where it is measured.
         `as_before`, fresh memory holds what it held in the pass before."""
         torch.manual_seed(_SEED)
-        _POISON.begin(as_before=as_before)
+        self._poison.begin(as_before=as_before)
         self._conduct.begin(self._trace["operations"], measured=measured)
         for operation in self._trace["operations"]:
             if "alloc" in operation:
@@ -97,7 +98,7 @@ class Player:
         size = min(int(operation["bytes"]), _MAX_ALLOCATION_BYTES)
         guard = _GUARD_BYTES if operation["device"] == "cuda" else 0
         raw = torch.empty(size + 2 * guard, dtype=torch.uint8, device=operation["device"])
-        _POISON.fill(raw)
+        self._poison.fill(raw)
         if operation["alloc"] in self._zeroed:
             raw.zero_()
         if guard:

@@ -10,7 +10,7 @@ a boolean that somebody stored.
 
 from __future__ import annotations
 
-import secrets
+import random
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -43,8 +43,10 @@ class _Choice(NamedTuple):
 
 @dataclass(slots=True)
 class Poison:
-    """Fills memory, pass by pass."""
+    """Fills memory, pass by pass, by what `chance` says: a seed's, where what was judged once is to be judged
+    alike again."""
 
+    chance: random.Random = field(default_factory=random.SystemRandom)
     _to_come: list[int] = field(default_factory=list)
     """For each of a pass's storages, in how many passes it holds NaNs."""
     _made: int = 0
@@ -84,10 +86,10 @@ class Poison:
     def _choose(self) -> _Choice:
         if self._made == len(self._choices):
             if self._made == len(self._to_come):
-                self._to_come.append(secrets.randbelow(_ROUND))
+                self._to_come.append(self.chance.randrange(_ROUND))
             passes = self._to_come[self._made]
             self._to_come[self._made] = (passes - 1) % _ROUND
-            self._choices.append(_Choice(secrets.randbits(63), not passes, secrets.randbits(1)))
+            self._choices.append(_Choice(self.chance.getrandbits(63), not passes, self.chance.getrandbits(1)))
         self._made += 1
         return self._choices[self._made - 1]
 

@@ -76,7 +76,7 @@ class ReferenceClock:
                 bed = stack.enter_context(self._arenas.lend(arena_bytes(like)))
             talk = stack.enter_context(self._bench.converse("runner"))
             with self._bench.share():
-                header, arena = load_header(reference, reference.source + _AS_CANDIDATE[self._how])
+                header, arena = load_header(reference, reference.source + _AS_CANDIDATE[self._how], poison=0)
             if self._how == "compile":
                 talk.allow(_COMPILE_DEADLINE_S)
             descriptors = (arena.descriptor,)

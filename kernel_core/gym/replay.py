@@ -15,6 +15,7 @@ import base64
 import contextlib
 import ctypes
 import gc
+import random
 import socket
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +36,7 @@ from kernel_core.gym.kernels import build_kernels
 from kernel_core.gym.launchers import make_launcher
 from kernel_core.gym.moving import Movers
 from kernel_core.gym.player import Player, argument
+from kernel_core.gym.poison import Poison
 from kernel_core.gym.runner import CANDIDATE_FILE
 from kernel_core.gym.target import answer_for
 
@@ -82,7 +84,8 @@ def _replay_one(
         arenas.callback(arena.close)
         inputs = [arena.tensor(Slot.from_json(value)) for value in work.header["tensors"]]
         constants = _constants(trace["constants"], request, memory, arenas)
-        player = Player(trace, constants, kernels, inputs, conduct)
+        poison = Poison(random.Random(header["poison"]))
+        player = Player(trace, constants, kernels, inputs, conduct, poison)
         moving, idle = _play_and_look(player, trace)
         player.check_guards()
         slots = [Slot.from_json(value) for value in work.header["outputs"]]
@@ -98,7 +101,7 @@ def _replay_one(
         del player  # others need its memory
 
         def play_on(tensors: list[torch.Tensor]) -> Player:
-            return Player(trace, constants, kernels, tensors, conduct)
+            return Player(trace, constants, kernels, tensors, conduct, poison)
 
         for _ in range(ECHOES if library_works(trace) else 0):
             _wait_for_turn(channel)

@@ -11,6 +11,7 @@ import functools
 import gc
 import io
 import linecache
+import random
 import socket
 import sys
 import types
@@ -28,6 +29,7 @@ from kernel_core.gym.extensions import Built, Extensions, NvccError, line_in
 from kernel_core.gym.failures import describe_error
 from kernel_core.gym.loops import any_turned_once
 from kernel_core.gym.operators import tensors_in
+from kernel_core.gym.poison import Poison
 from kernel_core.gym.seeds import CONSTRUCTION_SEED
 from kernel_core.gym.stand_in import StandIn
 from kernel_core.gym.structure import describe_leaf, flatten
@@ -53,10 +55,11 @@ def run(channel: socket.socket, cage: dict[str, Any], *, num_processors: int | N
     watched = _watch(may_compile=device == "cuda")
     launches: list[dict[str, Any]] = []
     gate = _Gate(channel) if device == "cuda" else None
+    poison = Poison(random.Random(load.header["poison"]))
     recorder = (
-        capture.Recorder(launches.append, gate.pass_through, gate.step_aside)
+        capture.Recorder(launches.append, gate.pass_through, gate.step_aside, poison)
         if gate is not None
-        else capture.Recorder(launches.append)
+        else capture.Recorder(launches.append, poison=poison)
     )
     hooks.install(recorder)
     if told is not None:

@@ -21,6 +21,7 @@ from kernel_core.gym.echo import ECHOES, library_works
 from kernel_core.gym.recorded import Recorded
 from kernel_core.gym.reference import Reference
 from kernel_core.gym.runs import Answer, Conversation, Died, describe
+from kernel_core.gym.seeds import derive_seed
 from kernel_core.gym.structure import Fingerprint
 from kernel_core.gym.trial import Trial
 from kernel_core.gym.turns import Drawn
@@ -118,6 +119,7 @@ class Witness:
             "source": case.source,
             "kernels": [kernel.model_dump() for kernel in recorded.kernels],
             "trace": recorded.trace,
+            "poison": derive_seed(case.seed, "poison of replays"),
             "images": {name: base64.b64encode(image).decode() for name, image in case.images.items()},
         }
         laid: list[Trial] = []

@@ -43,7 +43,7 @@ with tempfile.TemporaryDirectory() as base:
     for seconds_before, source in json.loads(sys.argv[1]):
         with bench.converse("runner") as talk:
             time.sleep(seconds_before)
-            header, arena = load_header(reference, source)
+            header, arena = load_header(reference, source, poison=0)
             begun = time.monotonic()
             claims, before = (Loaded, NotLoaded), len(os.listdir("/proc/self/fd"))
             turn, arenas = bench.share, (arena.descriptor,)

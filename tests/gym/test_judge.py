@@ -70,6 +70,30 @@ class ModelNew(nn.Module):
     assert "inputs that it had not seen" in evaluation.feedback
 
 
+def test_what_nobody_wrote_is_the_same_for_the_same_seed(judge_text: JudgeText) -> None:
+    """A run that goes on judges again, and tells the policy what it told it."""
+    problem = """
+N = 300
+
+class Model(nn.Module):
+    def forward(self, x):
+        return x + 1.0
+
+def get_inputs():
+    return [torch.randn(N)]
+
+def get_init_inputs():
+    return []
+"""
+    candidate = f"""{ADD_ONE}
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return launch(torch.empty_like(x), 1.0, 1.0)
+"""
+    first, again, other = (judge_text(problem, candidate, seed=seed).feedback for seed in (3, 3, 4))
+    assert first == again != other
+
+
 def test_conv_and_batch_norm_in_train_mode(judge_text: JudgeText) -> None:
     problem = """
 B, C, S = 2, 3, 9

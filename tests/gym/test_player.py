@@ -12,6 +12,7 @@ import torch
 from kernel_core.gym.capture import Recorder
 from kernel_core.gym.operators import operator_by_name
 from kernel_core.gym.player import Player
+from kernel_core.gym.poison import Poison
 
 
 class _Unmeasured:
@@ -34,7 +35,7 @@ def _player(operations: list[Any], outputs: list[Any], *inputs: torch.Tensor) ->
         "operations": operations,
         "outputs": outputs,
     }
-    return Player(trace, [], [], list(inputs), _Unmeasured())  # type: ignore[arg-type]
+    return Player(trace, [], [], list(inputs), _Unmeasured(), Poison())  # type: ignore[arg-type]
 
 
 def _played(player: Player) -> torch.Tensor:

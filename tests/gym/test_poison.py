@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 import torch
 
@@ -66,3 +68,9 @@ def test_a_pass_may_hold_what_the_one_before_held() -> None:
         other = [_filled(poison, size) for size in (1 << 10, 24)]
         assert all(map(torch.equal, first, again))
         assert not any(map(torch.equal, first, other))
+
+
+def test_the_same_seed_fills_memory_alike_and_another_does_not() -> None:
+    first, again, other = (_filled(Poison(random.Random(seed)), 1 << 10) for seed in (5, 5, 6))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
