@@ -35,8 +35,8 @@ def argument(value: Any, kernels: list[Any], tensor: Decode) -> Any:
 
 
 class Player:
-    """One pass over a trace, with memory of its own but for the inputs: who writes to those was refused. Those of
-    one `poison` differ in what fresh memory holds."""
+    """One pass over a trace, with memory of its own but for the inputs: who writes to those was refused.
+    Passes of one `poison` differ in what fresh memory holds."""
 
     def __init__(
         self,
