@@ -251,3 +251,48 @@ def test_the_deployments_of_this_repository_are_valid(capsys):
     assert "pipeline/quickstart" in names
     assert run(["deploy", "--dry-run"]) == 0
     assert f"{PREFECT_YAML}: {len(names)} deployments, all valid\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "words"),
+    [
+        (("judge", "--batch", "rows.jsonl", "--out", "folder"), 2, ["--out", "folder"]),
+        (("judge", "--batch", "rows.jsonl", "--out", "rows.jsonl"), 2, ["overwrite", "rows.jsonl"]),
+        (("judge", "--batch", "rows.jsonl", "--out", "/proc/x.parquet"), 3, ["/proc/x.parquet"]),
+        (("audit", "problem.py", "--out", "folder"), 2, ["--out", "folder"]),
+        (("audit", "problem.py", "--write", "folder"), 2, ["--write", "folder"]),
+        (("audit", "problem.py", "--write", "problem.py"), 2, ["overwrite", "problem.py"]),
+        (("audit", "problem.py", "--limit", "0"), 2, ["--limit", "1 or more"]),
+        (("runs", "watch", "mine", "--every", "-1"), 2, ["--every"]),
+        (("runs", "logs", "mine", "-n", "-1"), 2, ["-n", "1 or more"]),
+        (("search", "words", "--run", "mine", "-k", "0"), 2, ["-k", "1 or more"]),
+        (("ui", "--port", "99999"), 2, ["--port", "65535"]),
+        (("deploy", "--local", "--port", "0"), 2, ["--port", "65535"]),
+    ],
+)
+def test_what_cannot_be_done_is_said_before_the_work(files, arguments, exit_code, words):
+    row = json.dumps({"problem": "problem.py", "kernel": "kernel.py", "set": {"N": 1000}})
+    (files / "rows.jsonl").write_text(row)
+    (files / "folder").mkdir()
+    result = dojo(*arguments, cwd=files)
+    refused(result.returncode, result.stderr, exit_code, words)
+    assert (files / "rows.jsonl").read_text() == row
+    assert (files / "problem.py").read_text() == PROBLEM
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (IsADirectoryError(21, "Is a directory", "x"), "Is a directory: x"),
+        (PermissionError(13, "Permission denied"), "Permission denied"),
+        (ConnectionError("the other side is gone"), "the other side is gone"),
+    ],
+)
+def test_a_fault_of_the_systems_is_one_line(error, words, monkeypatch, capsys):
+    def fail(root):
+        raise error
+
+    monkeypatch.setattr("flows.commands.runs.list_runs", fail)
+    assert run(["runs", "list"]) == 3
+    assert capsys.readouterr().err == f"dojo: {words}\n"

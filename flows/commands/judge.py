@@ -12,8 +12,10 @@ from rich.console import Console
 from rich.table import Table
 
 from flows.commands.batch import read_batch
+from flows.commands.outputs import require_writable
 from flows.terminal import say
 from kernel_core.config import GymConfig
+from kernel_core.configure import build
 from kernel_core.errors import ConfigError, DojoError
 from kernel_core.gym.protocol import JudgeRequest, TakenOut
 from kernel_core.gym.report import judge_report
@@ -44,6 +46,7 @@ def judge_batch(rows_file: Path, out: Path, gym: dict[str, str]) -> int:
     import pandas as pd
 
     ids, requests = read_batch(rows_file)
+    require_writable("--out", out, rows_file)
     outcomes, taken_out = _judge(requests, gym)
     failed = [(name, one) for name, one in zip(ids, outcomes, strict=True) if isinstance(one, DojoError)]
     if len(failed) == len(ids):
@@ -59,7 +62,6 @@ def judge_batch(rows_file: Path, out: Path, gym: dict[str, str]) -> int:
         table["kernelbench"] = table["kernelbench"].map(
             json.dumps, na_action="ignore"
         )  # some of its objects are empty
-    out.parent.mkdir(parents=True, exist_ok=True)
     table.to_parquet(out, index=False)
     counts = table["verdict"].value_counts()
     judged = ", ".join(f"{n} {verdict}" for verdict, n in counts.items())
@@ -86,7 +88,7 @@ def _judge(
 ) -> tuple[list[Evaluation | DojoError], tuple[TakenOut, ...]]:
     from kernel_core.gym import open_gym
 
-    config = GymConfig.model_validate(gym | {"workers": _num_workers(len(requests), gym)})
+    config = build(GymConfig, gym | {"workers": _num_workers(len(requests), gym)})
     with open_gym(config) as opened:
         return opened.judge_each(requests), opened.taken_out
 
