@@ -124,8 +124,7 @@ def _add_judge(judge: argparse.ArgumentParser) -> None:
     judge.add_argument(
         "--precision",
         choices=("own", "float16", "bfloat16"),
-        default="own",
-        help="what inputs and weights are cast to",
+        help="what inputs and weights are cast to; own, by default, leaves them",
     )
     judge.add_argument("--seed", type=int, default=None, help="of the input draws; a fresh one by default")
     judge.add_argument("--json", action="store_true", help="the last line of stdout is one JSON object")
@@ -191,17 +190,29 @@ def _judge(arguments: argparse.Namespace) -> int:
     if arguments.cluster is not None:
         gym |= {"cluster": "ray", "ray_address": arguments.cluster}
     if arguments.batch is not None:
+        _refuse_beside_batch(arguments)
         if arguments.out is None:
             raise ConfigError("--batch FILE.jsonl needs --out FILE.parquet")
-        return judge_batch(arguments.batch, arguments.out, gym)
+        return judge_batch(arguments.batch, arguments.out, gym, arguments.json)
+    if arguments.out is not None:
+        raise ConfigError("--out is where the table of --batch FILE.jsonl goes; --json prints one verdict")
     if arguments.problem is None or arguments.kernel is None:
         raise ConfigError(
             "give --problem P.py and --kernel K.py, or --batch FILE.jsonl and --out FILE.parquet"
         )
-    problem = at_precision(load_file(arguments.problem), arguments.precision)
+    problem = at_precision(load_file(arguments.problem), arguments.precision or "own")
     sizes = read_sizes(arguments.set)
-    request = request_of(problem, read_kernel(arguments.kernel), sizes, arguments.seed)
+    request = request_of(problem, read_kernel(arguments.kernel), sizes, arguments.seed, arguments.device)
     return judge_one(request, gym, arguments.json)
+
+
+def _refuse_beside_batch(arguments: argparse.Namespace) -> None:
+    from kernel_core.errors import ConfigError
+
+    options = ("problem", "kernel", "set", "seed", "precision")
+    given = [f"--{name}" for name in options if getattr(arguments, name) not in (None, [])]
+    if given:
+        raise ConfigError(f"--batch takes no {', '.join(given)}: each of its rows has a key for that")
 
 
 def _audit(arguments: argparse.Namespace) -> int:

@@ -121,6 +121,7 @@ def test_an_honest_kernel_is_correct_and_the_last_line_is_json(files):
     assert verdict["verdict"] == "correct"
     assert verdict["trials_passed"] == verdict["trials"] > 0
     assert verdict["speedup"] is None and verdict["predicted_speedup"] > 0
+    assert verdict["sizes"] == {"N": 1000}
 
 
 def test_bad_kernels_are_verdicts_and_not_errors(files):
@@ -138,14 +139,21 @@ def test_bad_kernels_are_verdicts_and_not_errors(files):
     (files / "binary.py").write_bytes(b"\x00\xff\xfe\x80")
     rows.append({"id": "file", "problem": "problem.py", "kernel": "binary.py", "set": {"N": 1000}})
     (files / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    result = dojo("judge", "--batch", "rows.jsonl", "--out", "out/judged.parquet", cwd=files)
+    result = dojo("judge", "--batch", "rows.jsonl", "--out", "out/judged.parquet", "--json", cwd=files)
     assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout.splitlines()[-1]) == {
+        "judged": 6,
+        "verdicts": {"malformed": 5, "wrong": 1},
+        "not_judged": [],
+        "out": "out/judged.parquet",
+    }
     table = pq.read_table(files / "out" / "judged.parquet").to_pylist()
     assert [row["id"] for row in table] == [*kernels, "file"]
     verdicts = {row["id"]: row["verdict"] for row in table}
     assert verdicts["wrong"] == "wrong"
     assert {verdicts[name] for name in ("not python", "empty", "no class", "binary", "file")} == {"malformed"}
     assert table[0].keys() >= PROMISED
+    assert json.loads(table[0]["sizes"]) == {"N": 1000}
 
 
 @pytest.mark.slow
@@ -204,6 +212,10 @@ def test_an_audit_names_what_a_problem_accepts(files, monkeypatch, capsys):
         (("--batch", "none.jsonl", "--out", "o.parquet"), ["none.jsonl"]),
         (("--batch", "problem.py", "--out", "o.parquet"), ["line 1", "JSON"]),
         (("--batch", "problem.py"), ["--out"]),
+        (("--batch", "r.jsonl", "--out", "o.parquet", "--set", "N=4", "--seed", "0"), ["--set, --seed"]),
+        (("--batch", "r.jsonl", "--out", "o.parquet", "--precision", "own"), ["--precision"]),
+        (("--batch", "r.jsonl", "--problem", "problem.py", "--kernel", "k.py"), ["--problem, --kernel"]),
+        (("--problem", "problem.py", "--kernel", "kernel.py", "--out", "o.json"), ["--out", "--batch"]),
     ],
 )
 def test_the_callers_mistakes_are_exit_code_2(files, arguments, words, monkeypatch, capsys):
