@@ -156,6 +156,17 @@ def test_bad_kernels_are_verdicts_and_not_errors(files):
     assert json.loads(table[0]["sizes"]) == {"N": 1000}
 
 
+def test_a_byte_order_mark_is_no_mistake(files):
+    for name in ("problem.py", "kernel.py"):
+        (files / name).write_text((files / name).read_text(), encoding="utf-8-sig")
+    row = json.dumps({"problem": "problem.py", "kernel": "kernel.py", "set": {"N": 1000}})
+    (files / "rows.jsonl").write_text(row, encoding="utf-8-sig")
+    result = dojo("judge", "--batch", "rows.jsonl", "--out", "judged.parquet", cwd=files)
+    assert result.returncode == 0, result.stderr
+    [judged] = pq.read_table(files / "judged.parquet").to_pylist()
+    assert judged["verdict"] == "correct"
+
+
 @pytest.mark.slow
 def test_a_row_that_cannot_be_judged_leaves_the_others_in_their_places(files):
     (files / "broken.py").write_text(PROBLEM.replace("torch.randn(N)", "torch.randn(missing)"))
@@ -208,6 +219,8 @@ def test_an_audit_names_what_a_problem_accepts(files, monkeypatch, capsys):
         (("--problem", "kernel.py", "--kernel", "kernel.py"), ["kernel", "Model"]),
         (("--problem", "problem.py", "--kernel", "kernel.py", "--set", "M=4"), ["M", "N"]),
         (("--problem", "problem.py", "--kernel", "kernel.py", "--set", "N"), ["NAME=VALUE"]),
+        (("--problem", "/proc/self/mem", "--kernel", "kernel.py"), ["cannot read", "/proc/self/mem"]),
+        (("--problem", "problem.py", "--kernel", "/proc/self/mem"), ["cannot read", "/proc/self/mem"]),
         (("--problem", "problem.py"), ["--kernel"]),
         (("--batch", "none.jsonl", "--out", "o.parquet"), ["none.jsonl"]),
         (("--batch", "problem.py", "--out", "o.parquet"), ["line 1", "JSON"]),

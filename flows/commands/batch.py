@@ -36,7 +36,7 @@ def read_batch(file: Path, device: str = "cpu") -> tuple[list[str], list[JudgeRe
     Raises `CallerError` naming the line.
     """
     try:
-        text = file.read_bytes().decode()
+        text = file.read_bytes().decode("utf-8-sig")
     except OSError as error:
         raise NotFound(f"cannot read {file}: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -92,7 +92,7 @@ def _kernel(row: BatchRow, file: Path) -> str:
 def read_kernel(file: Path) -> str:
     """The text of a kernel file. One that is not text is a bad kernel, and the judge says so."""
     try:
-        return file.read_bytes().decode("utf-8", errors="replace")
+        return file.read_bytes().decode("utf-8-sig", errors="replace")
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise NotFound(f"cannot read the kernel {file}: {reason}") from error
