@@ -167,6 +167,17 @@ def test_a_byte_order_mark_is_no_mistake(files):
     assert judged["verdict"] == "correct"
 
 
+@pytest.mark.parametrize(
+    ("size", "words"), [("0", ["empty", "larger"])]
+)
+def test_sizes_that_nothing_can_run_at_are_one_line(files, size, words):
+    result = dojo(
+        "judge", "--problem", "problem.py", "--kernel", "kernel.py", "--set", f"N={size}", cwd=files
+    )
+    refused(result.returncode, result.stderr, 2, words)
+    assert len(result.stderr) < 300, result.stderr
+
+
 @pytest.mark.slow
 def test_a_row_that_cannot_be_judged_leaves_the_others_in_their_places(files):
     (files / "broken.py").write_text(PROBLEM.replace("torch.randn(N)", "torch.randn(missing)"))
