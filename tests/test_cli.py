@@ -168,7 +168,7 @@ def test_a_byte_order_mark_is_no_mistake(files):
 
 
 @pytest.mark.parametrize(
-    ("size", "words"), [("0", ["empty", "larger"])]
+    ("size", "words"), [("0", ["empty", "larger"]), ("99999999999999999999999", ["get_inputs", "verflow"])]
 )
 def test_sizes_that_nothing_can_run_at_are_one_line(files, size, words):
     result = dojo(
