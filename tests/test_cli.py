@@ -18,6 +18,7 @@ from flows.presets import PREFECT_YAML
 from kernel_core.config import ProblemsConfig
 from kernel_core.errors import NotFound
 from kernel_core.problems.load import load_problems
+from kernel_core.runs import Run
 
 PROBLEM = """
 import torch
@@ -279,6 +280,20 @@ def test_an_empty_root_has_no_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert run(["runs", "list"]) == 0
     assert "no runs" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("text", ['{"run": ', '{"run": "broken"}', "[]"])
+def test_a_broken_state_hides_no_other_run(tmp_path, text, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with Run("runs", "good").owned("train", {}):
+        pass
+    (tmp_path / "runs" / "broken").mkdir()
+    (tmp_path / "runs" / "broken" / "state.json").write_text(text)
+    assert run(["runs", "list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    [good], [broken] = ([line for line in lines if f" {name} " in line] for name in ("good", "broken"))
+    assert "finished" in good and "unread" in broken
+    assert lines.index(good) < lines.index(broken)
 
 
 def test_the_deployments_of_this_repository_are_valid(capsys):
