@@ -5,6 +5,7 @@ Commands that reach a flow are in `tests/flows/test_stage_commands.py`: they nee
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -294,6 +295,17 @@ def test_a_broken_state_hides_no_other_run(tmp_path, text, monkeypatch, capsys):
     [good], [broken] = ([line for line in lines if f" {name} " in line] for name in ("good", "broken"))
     assert "finished" in good and "unread" in broken
     assert lines.index(good) < lines.index(broken)
+
+
+@pytest.mark.parametrize("command", [("ui",), ("deploy", "--local")])
+def test_a_port_that_is_taken_is_said_at_once(tmp_path, command):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        result = dojo(*command, "--port", port, cwd=tmp_path, PREFECT_HOME=str(tmp_path / "prefect"))
+    refused(result.returncode, result.stderr, 2, [str(port), "--port"])
+    assert result.stdout == ""
 
 
 def test_the_deployments_of_this_repository_are_valid(capsys):
