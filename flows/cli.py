@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
+from flows.arguments import Parser, number, port
+
 STAGES = {
     "pipeline": "all stages in order: corpora in, a trained policy, scorecards and winners out",
     "ingest": "corpus sources into one clean snapshot; `ingest verify` judges a run's snapshot",
@@ -52,14 +54,12 @@ def run(argv: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
-            raise
-        return _tell(f"{error.strerror}: {error.filename}; what was finished is kept, run it again", 3)
+        return _tell(_fault(error, is_stage=arguments.command is _stage), 3)
 
 
 def build_parser() -> argparse.ArgumentParser:
     """Every command and its arguments."""
-    parser = argparse.ArgumentParser(prog="dojo", description="Train policies to write fast Triton kernels.")
+    parser = Parser(prog="dojo", description="Train policies to write fast Triton kernels.")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for stage, purpose in STAGES.items():
         names = ["best-of"] if stage == "best-of-n" else []
@@ -74,7 +74,7 @@ def build_parser() -> argparse.ArgumentParser:
     audit.add_argument(
         "suite", nargs="?", default="dojo", help="dojo, generated, kernelbench, a folder or a file"
     )
-    audit.add_argument("--limit", type=int, default=None, help="at most so many problems")
+    audit.add_argument("--limit", type=number(int, 1), default=None, help="at most so many problems")
     audit.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a size constant")
     audit.add_argument("--out", type=Path, metavar="FILE.parquet", help="where the whole table goes")
     audit.add_argument(
@@ -85,21 +85,23 @@ def build_parser() -> argparse.ArgumentParser:
     search.add_argument("query", help="words, or the file of a problem")
     search.add_argument("--run", required=True, help="the run whose index is searched")
     search.add_argument("--root", default=ROOT, help="where runs are (DOJO_ROOT, or runs)")
-    search.add_argument("-k", type=int, default=5, help="how many")
+    search.add_argument("-k", type=number(int, 1), default=5, help="how many")
     search.add_argument("--mode", choices=("dense", "hybrid"), default="dense", help="hybrid: BM25 as well")
     search.add_argument("--language", action="append", default=[], help="only this one; may be repeated")
     search.add_argument("--exclude", type=Path, action="append", default=[], metavar="P.py", help="a problem")
-    search.add_argument("--code", type=int, default=1, metavar="N", help="print the code of the first N")
+    search.add_argument(
+        "--code", type=number(int, 0), default=1, metavar="N", help="print the code of the first N"
+    )
     search.set_defaults(command=_search)
     _add_runs(commands.add_parser("runs", help="what was run, and what is running"))
     deploy = commands.add_parser("deploy", help="check prefect.yaml, then create or update its deployments")
     deploy.add_argument("--dry-run", action="store_true", help="only check, and show what would change")
     deploy.add_argument("--local", action="store_true", help="start a server and a worker for each pool too")
-    deploy.add_argument("--port", type=int, default=4200, help="of the server that --local starts")
+    deploy.add_argument("--port", type=port, default=4200, help="of the server that --local starts")
     deploy.add_argument("--file", type=Path, default=None, help="another prefect.yaml")
     deploy.set_defaults(command=_deploy)
     ui = commands.add_parser("ui", help="start the Prefect server and say where to look")
-    ui.add_argument("--port", type=int, default=4200)
+    ui.add_argument("--port", type=port, default=4200)
     ui.set_defaults(command=_ui)
     return parser
 
@@ -122,8 +124,7 @@ def _add_judge(judge: argparse.ArgumentParser) -> None:
     judge.add_argument(
         "--precision",
         choices=("own", "float16", "bfloat16"),
-        default="own",
-        help="what inputs and weights are cast to",
+        help="what inputs and weights are cast to; own, by default, leaves them",
     )
     judge.add_argument("--seed", type=int, default=None, help="of the input draws; a fresh one by default")
     judge.add_argument("--json", action="store_true", help="the last line of stdout is one JSON object")
@@ -149,14 +150,14 @@ def _add_runs(runs: argparse.ArgumentParser) -> None:
             command.add_argument("names", nargs=2, metavar="NAME")
         elif action == "tensorboard":
             command.add_argument("name", metavar="NAME", nargs="?", default=None)
-            command.add_argument("--port", type=int, default=6006)
+            command.add_argument("--port", type=port, default=6006)
         elif action != "list":
             command.add_argument("name", metavar="NAME")
         if action == "logs":
-            command.add_argument("-n", type=int, default=50, help="lines")
+            command.add_argument("-n", type=number(int, 1), default=50, help="lines")
             command.add_argument("-f", "--follow", action="store_true")
         if action == "watch":
-            command.add_argument("--every", type=float, default=5.0, metavar="SECONDS")
+            command.add_argument("--every", type=number(float, 0.1, 86400), default=5.0, metavar="SECONDS")
         command.add_argument("--root", default=ROOT, help="where runs are (DOJO_ROOT, or runs)")
         command.set_defaults(command=_runs, action=action)
 
@@ -189,17 +190,29 @@ def _judge(arguments: argparse.Namespace) -> int:
     if arguments.cluster is not None:
         gym |= {"cluster": "ray", "ray_address": arguments.cluster}
     if arguments.batch is not None:
+        _refuse_beside_batch(arguments)
         if arguments.out is None:
             raise ConfigError("--batch FILE.jsonl needs --out FILE.parquet")
-        return judge_batch(arguments.batch, arguments.out, gym)
+        return judge_batch(arguments.batch, arguments.out, gym, arguments.json)
+    if arguments.out is not None:
+        raise ConfigError("--out is where the table of --batch FILE.jsonl goes; --json prints one verdict")
     if arguments.problem is None or arguments.kernel is None:
         raise ConfigError(
             "give --problem P.py and --kernel K.py, or --batch FILE.jsonl and --out FILE.parquet"
         )
-    problem = at_precision(load_file(arguments.problem), arguments.precision)
+    problem = at_precision(load_file(arguments.problem), arguments.precision or "own")
     sizes = read_sizes(arguments.set)
-    request = request_of(problem, read_kernel(arguments.kernel), sizes, arguments.seed)
+    request = request_of(problem, read_kernel(arguments.kernel), sizes, arguments.seed, arguments.device)
     return judge_one(request, gym, arguments.json)
+
+
+def _refuse_beside_batch(arguments: argparse.Namespace) -> None:
+    from kernel_core.errors import ConfigError
+
+    options = ("problem", "kernel", "set", "seed", "precision")
+    given = [f"--{name}" for name in options if getattr(arguments, name) not in (None, [])]
+    if given:
+        raise ConfigError(f"--batch takes no {', '.join(given)}: each of its rows has a key for that")
 
 
 def _audit(arguments: argparse.Namespace) -> int:
@@ -239,6 +252,15 @@ def _ui(arguments: argparse.Namespace) -> int:
     from flows.commands.ui import serve_ui
 
     return serve_ui(arguments.port)
+
+
+def _fault(error: OSError, *, is_stage: bool) -> str:
+    """What the system said, of which file, and what a stage's files are good for where only room or leave to
+    write was missing."""
+    words = error.strerror or str(error) or type(error).__name__
+    where = f": {error.filename}" if error.filename else ""
+    passes = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
+    return f"{words}{where}{'; what was finished is kept, run it again' if is_stage and passes else ''}"
 
 
 def _tell(message: str, exit_code: int) -> int:

@@ -154,6 +154,18 @@ def ui_server(port: int) -> tuple[str, list[str], dict[str, str]]:
     return url, command, {"PREFECT_API_URL": url, "PREFECT_UI_API_URL": url}
 
 
+def require_free(port: int) -> None:
+    """Raise `ConfigError` if no server can listen on a port of this machine."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: the last one may be gone
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise ConfigError(
+                f"port {port} cannot be listened on: {error.strerror}; name another with --port"
+            ) from error
+
+
 def announce_ui(api_url: str) -> None:
     """Leave word that this process serves the UI, so that other `dojo` commands use it."""
     pid = os.getpid()

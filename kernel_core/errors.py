@@ -79,6 +79,11 @@ class StoreFault(OurFault):
     """The store could not be written or read."""
 
 
+def first_line(error: BaseException) -> str:
+    """What a library's error says, without the stack of its own that some put below."""
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
 @contextlib.contextmanager
 def interrupts_stay_interrupts() -> Iterator[None]:
     """Raise the interrupt where a library, in handling one, raised an error of its own instead."""

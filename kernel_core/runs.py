@@ -24,7 +24,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from kernel_core.errors import CallerError, ConfigError, NotFound, StoreFault, interrupts_stay_interrupts
+from pydantic import ValidationError
+
+from kernel_core.errors import (
+    CallerError,
+    ConfigError,
+    Corrupt,
+    NotFound,
+    StoreFault,
+    interrupts_stay_interrupts,
+)
 from kernel_core.records import Record
 from kernel_core.store import Store
 
@@ -91,10 +100,15 @@ class Run:
         self.store = Store(f"{self.root}/{name}")
 
     def state(self) -> RunState | None:
-        """What its owner last wrote; None before any did."""
+        """What its owner last wrote; None before any did. Raises `Corrupt` where that is not a state."""
         if not self.store.exists("state.json"):
             return None
-        return RunState.model_validate(self.store.read_json("state.json"))
+        try:
+            return RunState.model_validate(self.store.read_json("state.json"))
+        except ValidationError as error:
+            raise Corrupt(
+                f"{self.store.path('state.json')} is not the state of a run; remove it and run again"
+            ) from error
 
     def command(self) -> dict[str, Any]:
         """The flow and parameters that made it: `{"flow": …, "parameters": …}`."""
@@ -206,12 +220,16 @@ class Owner:
 
 
 def list_runs(root: str) -> list[Run]:
-    """Every run under a root, the one that was active last first."""
+    """Every run under a root, the one that was active last first, and those of unreadable state last."""
     store = Store(root)
-    runs = [Run(root, name) for name in store.names() if store.exists(f"{name}/state.json")]
+    names = filter(NAME.fullmatch, store.names())
+    runs = [Run(root, name) for name in names if store.exists(f"{name}/state.json")]
 
     def last_seen(run: Run) -> str:
-        state = run.state()
+        try:
+            state = run.state()
+        except Corrupt:
+            return ""
         return state.seen_at if state is not None else ""
 
     return sorted(runs, key=last_seen, reverse=True)

@@ -5,6 +5,7 @@ Commands that reach a flow are in `tests/flows/test_stage_commands.py`: they nee
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ from flows.presets import PREFECT_YAML
 from kernel_core.config import ProblemsConfig
 from kernel_core.errors import NotFound
 from kernel_core.problems.load import load_problems
+from kernel_core.runs import Run
 
 PROBLEM = """
 import torch
@@ -121,6 +123,7 @@ def test_an_honest_kernel_is_correct_and_the_last_line_is_json(files):
     assert verdict["verdict"] == "correct"
     assert verdict["trials_passed"] == verdict["trials"] > 0
     assert verdict["speedup"] is None and verdict["predicted_speedup"] > 0
+    assert verdict["sizes"] == {"N": 1000}
 
 
 def test_bad_kernels_are_verdicts_and_not_errors(files):
@@ -138,14 +141,43 @@ def test_bad_kernels_are_verdicts_and_not_errors(files):
     (files / "binary.py").write_bytes(b"\x00\xff\xfe\x80")
     rows.append({"id": "file", "problem": "problem.py", "kernel": "binary.py", "set": {"N": 1000}})
     (files / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    result = dojo("judge", "--batch", "rows.jsonl", "--out", "out/judged.parquet", cwd=files)
+    result = dojo("judge", "--batch", "rows.jsonl", "--out", "out/judged.parquet", "--json", cwd=files)
     assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout.splitlines()[-1]) == {
+        "judged": 6,
+        "verdicts": {"malformed": 5, "wrong": 1},
+        "not_judged": [],
+        "out": "out/judged.parquet",
+    }
     table = pq.read_table(files / "out" / "judged.parquet").to_pylist()
     assert [row["id"] for row in table] == [*kernels, "file"]
     verdicts = {row["id"]: row["verdict"] for row in table}
     assert verdicts["wrong"] == "wrong"
     assert {verdicts[name] for name in ("not python", "empty", "no class", "binary", "file")} == {"malformed"}
     assert table[0].keys() >= PROMISED
+    assert json.loads(table[0]["sizes"]) == {"N": 1000}
+
+
+def test_a_byte_order_mark_is_no_mistake(files):
+    for name in ("problem.py", "kernel.py"):
+        (files / name).write_text((files / name).read_text(), encoding="utf-8-sig")
+    row = json.dumps({"problem": "problem.py", "kernel": "kernel.py", "set": {"N": 1000}})
+    (files / "rows.jsonl").write_text(row, encoding="utf-8-sig")
+    result = dojo("judge", "--batch", "rows.jsonl", "--out", "judged.parquet", cwd=files)
+    assert result.returncode == 0, result.stderr
+    [judged] = pq.read_table(files / "judged.parquet").to_pylist()
+    assert judged["verdict"] == "correct"
+
+
+@pytest.mark.parametrize(
+    ("size", "words"), [("0", ["empty", "larger"]), ("99999999999999999999999", ["get_inputs", "verflow"])]
+)
+def test_sizes_that_nothing_can_run_at_are_one_line(files, size, words):
+    result = dojo(
+        "judge", "--problem", "problem.py", "--kernel", "kernel.py", "--set", f"N={size}", cwd=files
+    )
+    refused(result.returncode, result.stderr, 2, words)
+    assert len(result.stderr) < 300, result.stderr
 
 
 @pytest.mark.slow
@@ -200,10 +232,16 @@ def test_an_audit_names_what_a_problem_accepts(files, monkeypatch, capsys):
         (("--problem", "kernel.py", "--kernel", "kernel.py"), ["kernel", "Model"]),
         (("--problem", "problem.py", "--kernel", "kernel.py", "--set", "M=4"), ["M", "N"]),
         (("--problem", "problem.py", "--kernel", "kernel.py", "--set", "N"), ["NAME=VALUE"]),
+        (("--problem", "/proc/self/mem", "--kernel", "kernel.py"), ["cannot read", "/proc/self/mem"]),
+        (("--problem", "problem.py", "--kernel", "/proc/self/mem"), ["cannot read", "/proc/self/mem"]),
         (("--problem", "problem.py"), ["--kernel"]),
         (("--batch", "none.jsonl", "--out", "o.parquet"), ["none.jsonl"]),
         (("--batch", "problem.py", "--out", "o.parquet"), ["line 1", "JSON"]),
         (("--batch", "problem.py"), ["--out"]),
+        (("--batch", "r.jsonl", "--out", "o.parquet", "--set", "N=4", "--seed", "0"), ["--set, --seed"]),
+        (("--batch", "r.jsonl", "--out", "o.parquet", "--precision", "own"), ["--precision"]),
+        (("--batch", "r.jsonl", "--problem", "problem.py", "--kernel", "k.py"), ["--problem, --kernel"]),
+        (("--problem", "problem.py", "--kernel", "kernel.py", "--out", "o.json"), ["--out", "--batch"]),
     ],
 )
 def test_the_callers_mistakes_are_exit_code_2(files, arguments, words, monkeypatch, capsys):
@@ -245,9 +283,79 @@ def test_an_empty_root_has_no_runs(tmp_path, monkeypatch, capsys):
     assert "no runs" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("text", ['{"run": ', '{"run": "broken"}', "[]"])
+def test_a_broken_state_hides_no_other_run(tmp_path, text, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with Run("runs", "good").owned("train", {}):
+        pass
+    (tmp_path / "runs" / "broken").mkdir()
+    (tmp_path / "runs" / "broken" / "state.json").write_text(text)
+    assert run(["runs", "list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    [good], [broken] = ([line for line in lines if f" {name} " in line] for name in ("good", "broken"))
+    assert "finished" in good and "unread" in broken
+    assert lines.index(good) < lines.index(broken)
+
+
+@pytest.mark.parametrize("command", [("ui",), ("deploy", "--local")])
+def test_a_port_that_is_taken_is_said_at_once(tmp_path, command):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        result = dojo(*command, "--port", port, cwd=tmp_path, PREFECT_HOME=str(tmp_path / "prefect"))
+    refused(result.returncode, result.stderr, 2, [str(port), "--port"])
+    assert result.stdout == ""
+
+
 def test_the_deployments_of_this_repository_are_valid(capsys):
     deployments = load_deployments(PREFECT_YAML, os.environ | {"PWD": str(PREFECT_YAML.parent)})
     names = list(routed_names(deployments))
     assert "pipeline/quickstart" in names
     assert run(["deploy", "--dry-run"]) == 0
     assert f"{PREFECT_YAML}: {len(names)} deployments, all valid\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "words"),
+    [
+        (("judge", "--batch", "rows.jsonl", "--out", "folder"), 2, ["--out", "folder"]),
+        (("judge", "--batch", "rows.jsonl", "--out", "rows.jsonl"), 2, ["overwrite", "rows.jsonl"]),
+        (("judge", "--batch", "rows.jsonl", "--out", "/proc/x.parquet"), 3, ["/proc/x.parquet"]),
+        (("audit", "problem.py", "--out", "folder"), 2, ["--out", "folder"]),
+        (("audit", "problem.py", "--write", "folder"), 2, ["--write", "folder"]),
+        (("audit", "problem.py", "--write", "problem.py"), 2, ["overwrite", "problem.py"]),
+        (("audit", "problem.py", "--limit", "0"), 2, ["--limit", "1 or more"]),
+        (("runs", "watch", "mine", "--every", "-1"), 2, ["--every"]),
+        (("runs", "logs", "mine", "-n", "-1"), 2, ["-n", "1 or more"]),
+        (("search", "words", "--run", "mine", "-k", "0"), 2, ["-k", "1 or more"]),
+        (("ui", "--port", "99999"), 2, ["--port", "65535"]),
+        (("deploy", "--local", "--port", "0"), 2, ["--port", "65535"]),
+    ],
+)
+def test_what_cannot_be_done_is_said_before_the_work(files, arguments, exit_code, words):
+    row = json.dumps({"problem": "problem.py", "kernel": "kernel.py", "set": {"N": 1000}})
+    (files / "rows.jsonl").write_text(row)
+    (files / "folder").mkdir()
+    result = dojo(*arguments, cwd=files)
+    refused(result.returncode, result.stderr, exit_code, words)
+    assert (files / "rows.jsonl").read_text() == row
+    assert (files / "problem.py").read_text() == PROBLEM
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (IsADirectoryError(21, "Is a directory", "x"), "Is a directory: x"),
+        (PermissionError(13, "Permission denied"), "Permission denied"),
+        (ConnectionError("the other side is gone"), "the other side is gone"),
+    ],
+)
+def test_a_fault_of_the_systems_is_one_line(error, words, monkeypatch, capsys):
+    def fail(root):
+        raise error
+
+    monkeypatch.setattr("flows.commands.runs.list_runs", fail)
+    assert run(["runs", "list"]) == 3
+    assert capsys.readouterr().err == f"dojo: {words}\n"

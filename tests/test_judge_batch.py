@@ -48,6 +48,19 @@ def test_rows_are_read_in_order(folder):
     assert {(request.sizes["N"], request.seed) for request in requests} == {(7, 3)}
 
 
+def test_a_gpu_takes_the_problems_own_sizes_beside_those_that_are_set(folder):
+    file = folder / "sizes.jsonl"
+    source = "# cpu: N=3, M=2\n" + PROBLEM.replace("N = 4\n", "N = 4\nM = 5\nK = 6\n")
+    row = {"problem_source": source, "kernel_source": "x = 1"}
+    file.write_text(json.dumps(row | {"set": {"K": 7}}) + "\n" + json.dumps(row))
+    for device, first, second in (
+        ("cpu", {"N": 3, "M": 2, "K": 7}, {"N": 3, "M": 2}),
+        ("cuda", {"K": 7}, {}),
+    ):
+        _, requests = read_batch(file, device)
+        assert [request.run_sizes(device) for request in requests] == [first, second]
+
+
 @pytest.mark.parametrize(
     ("row", "words"),
     [

@@ -11,8 +11,10 @@ from rich.progress import track
 from rich.table import Table
 
 from flows.commands.judge import read_sizes
+from flows.commands.outputs import require_writable
 from flows.terminal import say
 from kernel_core.config import ProblemsConfig
+from kernel_core.configure import build
 from kernel_core.errors import NotAProblem
 from kernel_core.problems.load import load_problems, resize
 from kernel_core.records import Constant, Problem
@@ -31,16 +33,19 @@ def audit(
     `write` gets the ids of those that pay for nothing, for `problems.exclude`.
     """
     sizes = read_sizes(assignments)
-    problems = load_problems(ProblemsConfig(suite=suite, split="all", limit=limit))
+    problems = load_problems(build(ProblemsConfig, {"suite": suite, "split": "all", "limit": limit}))
     for problem in problems if sizes else ():
         resize(problem, sizes)  # an unknown name is the caller's mistake, told before anything starts
+    if out is not None:
+        require_writable("--out", out, Path(suite))
+    if write is not None:
+        require_writable("--write", write, Path(suite), *([out] if out is not None else []))
     shown = track(problems, "audit", console=Console(stderr=True), transient=True)
     audits: Audits = {problem.id: _audit(problem, sizes) for problem in shown}
     _show(audits)
     if out is not None:
         _write(audits, out)
     if write is not None:
-        write.parent.mkdir(parents=True, exist_ok=True)
         write.write_text("".join(f"{name}\n" for name, one in audits.items() if pays_for_nothing(one)))
     return 0
 
@@ -97,5 +102,4 @@ def _write(audits: Audits, out: Path) -> None:
         for problem_id, one in audits.items()
         if isinstance(one, NotAProblem)
     ]
-    out.parent.mkdir(parents=True, exist_ok=True)
     pd.DataFrame(rows).to_parquet(out, index=False)

@@ -30,10 +30,13 @@ class BatchRow(BaseModel):
     id: Any = None
 
 
-def read_batch(file: Path) -> tuple[list[str], list[JudgeRequest]]:
-    """The id and the request of each line, in order. Raises `CallerError` naming the line."""
+def read_batch(file: Path, device: str = "cpu") -> tuple[list[str], list[JudgeRequest]]:
+    """The id and the request of each line, in order, for judges on a kind of device.
+
+    Raises `CallerError` naming the line.
+    """
     try:
-        text = file.read_bytes().decode()
+        text = file.read_bytes().decode("utf-8-sig")
     except OSError as error:
         raise NotFound(f"cannot read {file}: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -43,7 +46,7 @@ def read_batch(file: Path) -> tuple[list[str], list[JudgeRequest]]:
         raise ConfigError(f"{file} has no rows; each line is an object with `problem` and `kernel`")
     rows = [(number, _read_row(line, f"{file}, line {number}")) for number, line in lines]
     ids = [str(number if row.id is None else row.id) for number, row in rows]
-    return ids, [_request(row, file, number) for number, row in rows]
+    return ids, [_request(row, file, number, device) for number, row in rows]
 
 
 def _read_row(line: str, where: str) -> BatchRow:
@@ -62,10 +65,10 @@ def _read_row(line: str, where: str) -> BatchRow:
         raise ConfigError(f"{where}: {key}: {first['msg'].lower()}; known keys: {known}") from error
 
 
-def _request(row: BatchRow, file: Path, number: int) -> JudgeRequest:
+def _request(row: BatchRow, file: Path, number: int, device: str) -> JudgeRequest:
     try:
         problem = at_precision(_problem(row, file, number), row.precision)
-        return request_of(problem, _kernel(row, file), row.set, row.seed)
+        return request_of(problem, _kernel(row, file), row.set, row.seed, device)
     except CallerError as error:
         raise type(error)(f"{file}, line {number}: {error}") from error
 
@@ -89,17 +92,19 @@ def _kernel(row: BatchRow, file: Path) -> str:
 def read_kernel(file: Path) -> str:
     """The text of a kernel file. One that is not text is a bad kernel, and the judge says so."""
     try:
-        return file.read_bytes().decode("utf-8", errors="replace")
+        return file.read_bytes().decode("utf-8-sig", errors="replace")
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise NotFound(f"cannot read the kernel {file}: {reason}") from error
 
 
-def request_of(problem: Problem, kernel: str, sizes: dict[str, Constant], seed: int | None) -> JudgeRequest:
-    """Judge this kernel at these sizes, whatever is known of it already."""
-    if sizes:
-        resize(problem, sizes)  # an unknown name is the caller's mistake, told before anything starts
-    overrides = {**problem.cpu_constants, **sizes} if sizes else None
-    return JudgeRequest(
-        problem=problem, candidate=Candidate.from_source(kernel), sizes=overrides, seed=seed, rejudge=True
-    )
+def request_of(
+    problem: Problem, kernel: str, sizes: dict[str, Constant], seed: int | None, device: str
+) -> JudgeRequest:
+    """Judge this kernel at these sizes, whatever is known of it already; where `sizes` names none, they are
+    what the problem has on that kind of device."""
+    request = JudgeRequest(problem=problem, candidate=Candidate.from_source(kernel), seed=seed, rejudge=True)
+    if not sizes:
+        return request
+    resize(problem, sizes)  # an unknown name is the caller's mistake, told before anything starts
+    return request.model_copy(update={"sizes": {**request.run_sizes(device), **sizes}})

@@ -12,8 +12,10 @@ from rich.console import Console
 from rich.table import Table
 
 from flows.commands.batch import read_batch
+from flows.commands.outputs import require_writable
 from flows.terminal import say
 from kernel_core.config import GymConfig
+from kernel_core.configure import build
 from kernel_core.errors import ConfigError, DojoError
 from kernel_core.gym.protocol import JudgeRequest, TakenOut
 from kernel_core.gym.report import judge_report
@@ -28,7 +30,7 @@ def judge_one(request: JudgeRequest, gym: dict[str, str], as_json: bool) -> int:
     [outcome], _ = _judge([request], gym)
     if not isinstance(outcome, Evaluation):
         raise outcome
-    report = _report(outcome, gym)
+    report = _report(outcome, request, gym)
     if as_json:
         say(json.dumps(report))
     else:
@@ -36,14 +38,16 @@ def judge_one(request: JudgeRequest, gym: dict[str, str], as_json: bool) -> int:
     return 0
 
 
-def judge_batch(rows_file: Path, out: Path, gym: dict[str, str]) -> int:
+def judge_batch(rows_file: Path, out: Path, gym: dict[str, str], as_json: bool) -> int:
     """Judge every row of a JSON-lines file and write a Parquet table, one row each, in order.
 
     See `batch.BatchRow` for what a row may hold. A row that cannot be judged has an `error` and no verdict.
+    With `as_json` the last line printed is a summary.
     """
     import pandas as pd
 
-    ids, requests = read_batch(rows_file)
+    ids, requests = read_batch(rows_file, gym["device"])
+    require_writable("--out", out, rows_file)
     outcomes, taken_out = _judge(requests, gym)
     failed = [(name, one) for name, one in zip(ids, outcomes, strict=True) if isinstance(one, DojoError)]
     if len(failed) == len(ids):
@@ -51,15 +55,16 @@ def judge_batch(rows_file: Path, out: Path, gym: dict[str, str]) -> int:
     table = pd.DataFrame(
         [
             {"id": name}
-            | ({"error": str(one)} if isinstance(one, DojoError) else {"error": None, **_report(one, gym)})
-            for name, one in zip(ids, outcomes, strict=True)
+            | (
+                {"error": str(one)}
+                if isinstance(one, DojoError)
+                else {"error": None, **_report(one, request, gym)}
+            )
+            for name, request, one in zip(ids, requests, outcomes, strict=True)
         ]
     )
-    if "kernelbench" in table:
-        table["kernelbench"] = table["kernelbench"].map(
-            json.dumps, na_action="ignore"
-        )  # some of its objects are empty
-    out.parent.mkdir(parents=True, exist_ok=True)
+    for column in {"sizes", "kernelbench"} & set(table):  # objects, some empty, each with keys of its own
+        table[column] = table[column].map(json.dumps, na_action="ignore")
     table.to_parquet(out, index=False)
     counts = table["verdict"].value_counts()
     judged = ", ".join(f"{n} {verdict}" for verdict, n in counts.items())
@@ -68,12 +73,22 @@ def judge_batch(rows_file: Path, out: Path, gym: dict[str, str]) -> int:
         say(f"not judged: {name}: {error}")
     for one in taken_out:
         say(f"taken out: {one.place}: {one.reason}")
+    if as_json:
+        summary = {
+            "judged": int(counts.sum()),
+            "verdicts": {str(verdict): int(n) for verdict, n in counts.items()},
+            "not_judged": [{"id": name, "error": str(error)} for name, error in failed],
+            "out": str(out),
+        }
+        say(json.dumps(summary))
     return max((error.exit_code for _, error in failed), default=0)
 
 
-def _report(evaluation: Evaluation, gym: dict[str, str]) -> dict[str, Any]:
-    """The report of a verdict; by KernelBench's rules also as its evaluator writes it."""
+def _report(evaluation: Evaluation, request: JudgeRequest, gym: dict[str, str]) -> dict[str, Any]:
+    """The report of a verdict and the sizes in force; by KernelBench's rules also as its evaluator writes
+    it."""
     report = judge_report(evaluation)
+    report["sizes"] = {**request.problem.constants, **request.run_sizes(gym["device"])}
     if gym["rules"] == "kernelbench":
         from kernel_core.gym.kernelbench import result_of  # with torch, which takes seconds
 
@@ -86,7 +101,7 @@ def _judge(
 ) -> tuple[list[Evaluation | DojoError], tuple[TakenOut, ...]]:
     from kernel_core.gym import open_gym
 
-    config = GymConfig.model_validate(gym | {"workers": _num_workers(len(requests), gym)})
+    config = build(GymConfig, gym | {"workers": _num_workers(len(requests), gym)})
     with open_gym(config) as opened:
         return opened.judge_each(requests), opened.taken_out
 

@@ -21,6 +21,7 @@ from flows.server import (
     announce_ui,
     prefect_home,
     prepare_environment,
+    require_free,
     stoppable,
     ui_server,
     wait_until_healthy,
@@ -73,6 +74,7 @@ class Service:
 
 def serve_local(port: int, file: Path | None) -> int:
     """Start everything, deploy, and keep it running until interrupted."""
+    require_free(port)
     prepare_environment()
     url, command, settings = ui_server(port)
     folder, environment = (file or PREFECT_YAML).resolve().parent, os.environ | settings

@@ -18,7 +18,7 @@ from rich.live import Live
 from rich.table import Table
 
 from flows.terminal import say
-from kernel_core.errors import ConfigError, NotFound
+from kernel_core.errors import ConfigError, Corrupt, NotFound
 from kernel_core.runs import Run, RunState, find_run, list_runs, process_identity
 
 STOP_TIMEOUT_S = 60.0
@@ -30,7 +30,11 @@ def show_list(arguments: argparse.Namespace) -> int:
     """Every run of the root, newest first."""
     table = Table("run", "flow", "condition", "at", "step", "last seen", "message")
     for run in list_runs(arguments.root):
-        state = _state(run)
+        try:
+            state = _state(run)
+        except Corrupt as error:
+            table.add_row(run.name, "", "[red]unreadable[/]", "", "", "", str(error)[:80])
+            continue
         newest = _newest_metrics(run)
         table.add_row(
             run.name,

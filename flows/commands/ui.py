@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 
-from flows.server import announce_ui, prefect_home, prepare_environment, ui_server
+from flows.server import announce_ui, prefect_home, prepare_environment, require_free, ui_server
 from flows.terminal import say
 
 
 def serve_ui(port: int) -> int:
     """Serve until interrupted; runs started meanwhile use this server."""
+    require_free(port)
     prepare_environment()
     url, command, settings = ui_server(port)
     announce_ui(url)

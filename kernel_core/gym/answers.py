@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from kernel_core.errors import NotAProblem
+from kernel_core.errors import NotAProblem, first_line
 from kernel_core.gym.compare import all_pass
 from kernel_core.gym.operators import map_tensors
 from kernel_core.gym.places import is_discrete
@@ -213,7 +213,7 @@ class Answers:
         except torch.cuda.OutOfMemoryError:
             raise
         except Exception as error:
-            told = f"{type(error).__name__}: {error}"
+            told = f"{type(error).__name__}: {first_line(error)}"
             raise NotAProblem(
                 f"the reference of {self._problem_id} fails on its own inputs: {told}"
             ) from error

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from kernel_core.errors import NotAProblem
+from kernel_core.errors import NotAProblem, first_line
 from kernel_core.gym.seeds import CONSTRUCTION_SEED
 from kernel_core.gym.weights import VariedConstants
 from kernel_core.records import Precision
@@ -39,7 +39,9 @@ class ProblemModule:
             with torch.device(device):
                 exec(compile(source, f"<{problem_id}>", "exec", dont_inherit=True), self._names)
         except Exception as error:
-            raise NotAProblem(f"{problem_id} does not execute: {type(error).__name__}: {error}") from error
+            raise NotAProblem(
+                f"{problem_id} does not execute: {type(error).__name__}: {first_line(error)}"
+            ) from error
 
     def arguments(self) -> list[Any]:
         """What `Model` is constructed with."""
@@ -60,7 +62,9 @@ class ProblemModule:
         except torch.cuda.OutOfMemoryError:
             raise
         except Exception as error:
-            raise NotAProblem(f"the Model of {self._id} cannot be constructed: {error}") from error
+            raise NotAProblem(
+                f"the Model of {self._id} cannot be constructed: {first_line(error)}"
+            ) from error
 
     def _call(self, name: str) -> list[Any]:
         try:
@@ -70,7 +74,7 @@ class ProblemModule:
         except torch.cuda.OutOfMemoryError:
             raise
         except Exception as error:
-            raise NotAProblem(f"{name}() of {self._id} fails: {error}") from error
+            raise NotAProblem(f"{name}() of {self._id} fails: {first_line(error)}") from error
 
     def _place(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):

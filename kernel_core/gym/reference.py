@@ -12,6 +12,7 @@ from typing import Any
 import numpy
 import torch
 
+from kernel_core.errors import NotAProblem
 from kernel_core.gym.answers import LARGE_BYTES, Answers
 from kernel_core.gym.draws import Draw, without_zeros
 from kernel_core.gym.inputs import look_at_all, redraw
@@ -160,6 +161,10 @@ class Reference:
             known = copy.deepcopy(inputs) if tensor_bytes(inputs) <= LARGE_BYTES else []
             before = [tensor._version for tensor in tensors_in(inputs)]
             nesting, plain = self._answers.plain(inputs, seed)
+            if plain and all(isinstance(leaf, torch.Tensor) and not leaf.numel() for leaf in plain):
+                raise NotAProblem(
+                    f"the outputs of {self.problem.id} are empty at these sizes; give larger ones"
+                )
             if known:
                 changed = any(
                     not same_bytes(one, other)

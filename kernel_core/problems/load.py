@@ -38,10 +38,14 @@ _SPLITS: tuple[Split, ...] = ("train", "validation", "held_out")
 def load_file(path: str | os.PathLike[str], *, suite: str = "file") -> Problem:
     """The problem in one Python file; its id is `suite/stem`.
 
-    Raises `NotFound` without such a file and `NotAProblem` when it holds none.
+    Raises `NotFound` without such a file or leave to read it, and `NotAProblem` when it holds none.
     """
     file = Path(path)
-    if not file.is_file():
+    try:
+        is_there = file.is_file()
+    except OSError as error:
+        raise NotFound(f"cannot read {file}: {error.strerror}") from error
+    if not is_there:
         raise NotFound(f"no problem file {file}; give the path of a Python file in KernelBench's format")
     return parse_problem(_text(file), id=f"{suite}/{file.stem}", suite=suite)
 
@@ -191,7 +195,9 @@ def _kernelbench_problem(source: str, name: str, level: int) -> Problem:
 
 def _text(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8")
+        return file.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise NotFound(f"cannot read {file}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise NotAProblem(f"{file} is not UTF-8 text: {error}") from error
 
