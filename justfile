@@ -1,4 +1,4 @@
-# Short names for what `dojo` does; `just` lists them. `just setup` makes the environment they use.
+# Short names for what `dojo` does, in the environment of README.md; `.venv/bin/just` lists them.
 
 dojo := ".venv/bin/dojo"
 root := env("DOJO_ROOT", "runs")
@@ -7,13 +7,7 @@ root := env("DOJO_ROOT", "runs")
 default:
     @just --list --unsorted
 
-# Install the locked environment into .venv
-setup:
-    uv venv --python 3.11 --allow-existing .venv
-    uv pip sync --python .venv/bin/python --require-hashes requirements.lock
-    uv pip install --python .venv/bin/python --no-deps --no-build-isolation --editable .
-
-# Format, lint, types, layers and tests
+# Format, lint, types, layers and the fast tests
 check: lint test
 
 # Format, lint, types and layers
@@ -24,9 +18,9 @@ lint:
     .venv/bin/lint-imports
     {{ dojo }} deploy --dry-run
 
-# The fast tests
+# The fast tests, or those that ARGS choose
 test *ARGS:
-    .venv/bin/pytest -n 2 -q {{ ARGS }}
+    .venv/bin/pytest -q -n 2 --dist loadfile -m "not slow and not gpu" {{ ARGS }}
 
 # Train a preset of prefect.yaml: just train learn run=mine steps=20
 train PRESET="learn" *SETTINGS:

@@ -169,12 +169,10 @@ def _report(arguments: argparse.Namespace) -> None:
         f"{fast.value:+.3f} | {_shown(fast.low)} … {_shown(fast.high)} |"
     )
     for one in compare(before, after).changes:
-        change = one.change
-        interval = (
-            " | " if change is None else f"{change.value:+.3f} | {_shown(change.low)} … {_shown(change.high)}"
-        )
+        change, interval = one.in_words(digits=3)
         lines.append(
-            f"| {one.metric} | {one.view} | {_shown(one.before)} | {_shown(one.after)} | {interval} |"
+            f"| {one.metric} | {one.view} | {_shown(one.before)} | {_shown(one.after)} "
+            f"| {change} | {interval} |"
         )
     seconds: dict[str, float] = {}
     for row in work.lines("phases.jsonl"):

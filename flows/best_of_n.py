@@ -12,7 +12,7 @@ from tasks.report import report_winners
 from tasks.select import select_winners
 
 
-@flow(name="best-of-n")
+@flow(name="best-of-n", flow_run_name="{run} {name}")
 def best_of_n(
     config: BestOfNConfig,
     run: str = "best-of-n",

@@ -13,7 +13,7 @@ from kernel_core.stage_work import sealed_digest, working_on
 from tasks.learn import teach
 
 
-@flow(name="cold-start")
+@flow(name="cold-start", flow_run_name="{run}")
 def cold_start(
     config: TrainConfig,
     run: str = "train",

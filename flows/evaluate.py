@@ -12,7 +12,7 @@ from tasks.evaluate import score_policy
 from tasks.report import report_scorecard
 
 
-@flow(name="evaluate")
+@flow(name="evaluate", flow_run_name="{run} {name}")
 def evaluate(
     config: EvaluateConfig,
     run: str = "evaluate",

@@ -11,7 +11,7 @@ from tasks.index import build_index
 from tasks.report import report_index
 
 
-@flow(name="index")
+@flow(name="index", flow_run_name="{run}")
 def index(config: IndexConfig, run: str = "ingest", root: str = "runs") -> None:
     """Embed the run's `snapshot/` and seal `index/`; a snapshot that has changed since is worked in.
 

@@ -11,7 +11,7 @@ from tasks.corpus import build_snapshot
 from tasks.report import report_corpus
 
 
-@flow(name="ingest")
+@flow(name="ingest", flow_run_name="{run}")
 def ingest(config: IngestConfig, run: str = "ingest", root: str = "runs") -> None:
     """Read the sources, drop what repeats or leaks an evaluation problem, and seal `snapshot/`.
 

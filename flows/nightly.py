@@ -19,7 +19,7 @@ from kernel_core.store import Store
 from tasks.nights import report_nights
 
 
-@flow(name="nightly")
+@flow(name="nightly", flow_run_name="{run}")
 def nightly(
     config: EvaluateConfig,
     watch: tuple[str, ...] = ("quickstart",),

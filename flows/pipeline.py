@@ -18,7 +18,7 @@ from tasks.report import report_pipeline
 BEFORE, AFTER, WINNERS = "evaluate-before", "evaluate-after", "best-of-n"
 
 
-@flow(name="pipeline")
+@flow(name="pipeline", flow_run_name="{config.run}")
 def pipeline(config: PipelineConfig, mode: Mode = "inline") -> None:
     """Corpora in; a trained policy, its scorecards before and after, and verified winners out.
 

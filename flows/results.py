@@ -67,12 +67,10 @@ def before_and_after(
     change = compare(load_scorecard(first.store.child(before)), load_scorecard(second.store.child(after)))
     title = f"{after}: {len(change.gained)} problems gained, {len(change.lost)} lost"
     table = Table("metric", *columns, "change", "95 % interval", "", title=title)
-    for row in change.rows():
-        if row["turn"] == "last" and row["before"] is not None:
-            interval = "" if row["low"] is None else f"{row['low']:+.2f} … {row['high']:+.2f}"
-            sign = "clear" if row["clear"] else ""
-            figures = (_text(row["before"]), _text(row["after"]), _text(row["change"]))
-            table.add_row(escape(row["metric"]), *figures, interval, sign)
+    for one in change.changes:
+        if one.view == "last" and one.before is not None:
+            figures = (_text(one.before), _text(one.after), *one.in_words())
+            table.add_row(escape(one.metric), *figures, "clear" if one.clear else "")
     return table
 
 

@@ -8,7 +8,9 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
+import httpx
 from rich.console import Console
 
 from flows.lease import leased
@@ -16,6 +18,9 @@ from kernel_core.config import Config
 from kernel_core.runs import Run
 from tasks.tools import judges_kept
 
+log = logging.getLogger(__name__)
+
+DIED = "Its process died. Another flow run has taken up its work."
 LOGGERS = ("kernel_core", "tasks", "flows")
 
 
@@ -36,8 +41,38 @@ def running(flow: str, run: str, root: str, parameters: Mapping[str, Any]) -> It
         with leased(here), logged(here):
             yield here
         return
-    with here.owned(flow, as_json(parameters)), logged(here), judges_kept():
+    before, flow_run = here.state(), _flow_run_id()
+    with here.owned(flow, as_json(parameters), flow_run), logged(here), judges_kept():
+        if before is not None and before.condition == "dead" and before.flow_run not in (None, flow_run):
+            tell_the_end_of(str(before.flow_run))
         yield here
+
+
+def tell_the_end_of(flow_run: str) -> None:
+    """Mark a flow run whose process is gone as crashed, with the stages that ran in that process: nobody else
+    would, and the UI would show them as running for ever. Deployed stages have processes of their own."""
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterParentFlowRunId
+    from prefect.exceptions import PrefectException
+    from prefect.states import Crashed
+
+    dead = UUID(flow_run)
+    stages = FlowRunFilter(parent_flow_run_id=FlowRunFilterParentFlowRunId(any_=[dead]))
+    try:
+        with get_client(sync_client=True) as client:
+            inside = [one for one in client.read_flow_runs(flow_run_filter=stages) if not one.deployment_id]
+            for one in [*inside, client.read_flow_run(dead)]:
+                if one.state is not None and one.state.is_running():
+                    client.set_flow_run_state(one.id, Crashed(message=DIED))
+    except (httpx.HTTPError, PrefectException) as error:  # another server's, or deleted
+        log.warning("could not mark flow run %s, whose process died, as crashed: %s", flow_run, error)
+
+
+def _flow_run_id() -> str | None:
+    from prefect.context import FlowRunContext
+
+    context = FlowRunContext.get()
+    return str(context.flow_run.id) if context is not None and context.flow_run is not None else None
 
 
 def started_by_another_flow() -> bool:

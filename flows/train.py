@@ -18,7 +18,7 @@ MAY_CHANGE = ("steps", "minutes", "lr", "alarms_stop")
 """Settings that may change when a run goes on: how far it goes, and what a person does about an alarm."""
 
 
-@flow(name="train")
+@flow(name="train", flow_run_name="{run}")
 def train(
     config: TrainConfig,
     run: str = "train",

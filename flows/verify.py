@@ -10,7 +10,7 @@ from tasks.corpus import verify_snapshot
 from tasks.report import report_corpus
 
 
-@flow(name="verify")
+@flow(name="verify", flow_run_name="{run}")
 def verify(config: VerifyConfig, run: str = "ingest", root: str = "runs") -> None:
     """Judge the run's `snapshot/` and seal it again with `verified_*` filled in."""
     with running("verify", run, root, {"config": config, "run": run, "root": root}) as here:

@@ -42,6 +42,18 @@ class Change(Record):
         nothing = 0.0 if self.unit == "share" else 1.0
         return not self.change.low <= nothing <= self.change.high
 
+    def in_words(self, digits: int = 2) -> tuple[str, str]:
+        """The change and its 95 % interval: `+0.07` is a difference, `×1.07` a ratio; empty if unknown."""
+        if self.change is None:
+            return "", ""
+        change = self._sized(self.change.value, digits)
+        if self.change.low is None or self.change.high is None:
+            return change, ""
+        return change, f"{self._sized(self.change.low, digits)} … {self._sized(self.change.high, digits)}"
+
+    def _sized(self, value: float, digits: int) -> str:
+        return f"{value:+.{digits}f}" if self.unit == "share" else f"×{value:.{digits}f}"
+
 
 class Comparison(Record):
     """What changed between two scorecards, and for which problems."""
@@ -55,16 +67,15 @@ class Comparison(Record):
     lost: tuple[str, ...]
 
     def rows(self) -> list[Row]:
-        """One row a figure, for a table."""
+        """One row a figure, for a table that a person reads."""
         return [
             {
                 "metric": change.metric,
                 "turn": "last" if change.view == "last" else "best (oracle)",
                 "before": change.before,
                 "after": change.after,
-                "change": change.change and change.change.value,
-                "low": change.change and change.change.low,
-                "high": change.change and change.change.high,
+                "change": change.in_words(digits=3)[0],
+                "95 % interval": change.in_words(digits=3)[1],
                 "clear": change.clear,
             }
             for change in self.changes

@@ -60,6 +60,8 @@ class RunState(Record):
     seen_at: str
     """Refreshed by the owner every few seconds: how other hosts tell that it lives."""
     message: str = ""
+    flow_run: str | None = None
+    """Its id where flow runs are kept, for whoever finds it dead."""
 
     @property
     def condition(self) -> Condition:
@@ -139,7 +141,7 @@ class Run:
         self.store.write_json(f"stages/{record.stage}.json", record.model_dump())
 
     @contextlib.contextmanager
-    def owned(self, flow: str, parameters: Mapping[str, Any]) -> Iterator[None]:
+    def owned(self, flow: str, parameters: Mapping[str, Any], flow_run: str | None = None) -> Iterator[None]:
         """Work on this run as its only owner; the state file says so from beginning to end.
 
         A command that is refused as the caller's mistake leaves the run as it was before. Raises
@@ -153,7 +155,7 @@ class Run:
             )
         command_before = self.command() if before is not None else None
         self.store.write_json("config.json", {"flow": flow, "parameters": dict(parameters)})
-        owner = Owner(self, flow)
+        owner = Owner(self, flow, flow_run)
         try:
             with owner.beating():
                 yield
@@ -167,7 +169,7 @@ class Run:
 class Owner:
     """Keeps `state.json` true while a run is worked on."""
 
-    def __init__(self, run: Run, flow: str) -> None:
+    def __init__(self, run: Run, flow: str, flow_run: str | None = None) -> None:
         self._run = run
         self._lock = threading.Lock()
         pid = os.getpid()
@@ -180,6 +182,7 @@ class Owner:
             host=socket.gethostname(),
             started_at=stamp(),
             seen_at=stamp(),
+            flow_run=flow_run,
         )
 
     @contextlib.contextmanager

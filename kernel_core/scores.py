@@ -18,6 +18,16 @@ SpeedKind = Literal["measured", "predicted"]
 View = Literal["last", "best"]
 
 
+def in_words(kind: SpeedKind, gpu: str) -> str:
+    """What stands beside speed-ups that a person reads; `gpu` is the one that predictions are for."""
+    return kind if kind == "measured" else f"predicted for {gpu}"
+
+
+def is_of_speed(metric: str) -> bool:
+    """Whether a figure of a training step stands on speed-ups."""
+    return metric.rpartition("/")[2] in ("fast_1", "fast_1_rate", "speedup_geometric_mean")
+
+
 class Outcome(Record):
     """What the judge said about one turn."""
 

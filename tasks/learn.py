@@ -71,12 +71,13 @@ def train_policy(config: TrainConfig, run: Run) -> str:
                     with may_be_missed("curriculum"):
                         show_curriculum(run)
                 log.info(
-                    "step %d of %d, stage %s: reward %.3f, correct %.0f %%, beats the reference %.0f %%",
+                    "step %d of %d, stage %s: reward %.3f, correct %.0f %%, beats the reference %.0f %% (%s)",
                     report.step,
                     report.steps,
                     report.stage,
                     report.reward_mean,
                     100 * report.correct_rate,
                     100 * report.fast_1_rate,
+                    report.speedups,
                 )
     return sealed_digest(Store(locate_checkpoint(run.root, run.name)))

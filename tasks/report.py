@@ -47,7 +47,7 @@ def report_scorecard(name: str, store: Store) -> None:
     code = link_to(f"{key}-code", "code and evidence")
     blocks = [f"# Best answers of {card.conditions.policy_version}"]
     for answer in answers:
-        speedup = f", speed-up {answer.speedup:.2f}" if answer.speedup is not None else ""
+        speedup = f", speed-up {answer.speedup:.2f} ({answer.speed_kind})" if answer.speed_kind else ""
         blocks.append(f"## {answer.problem_id}: {answer.verdict}{speedup}")
         blocks.append(code_block("\n".join([*answer.findings, answer.feedback])))
         blocks.append(code_block(answer.code))
@@ -100,8 +100,18 @@ def show_curriculum(run: Run) -> None:
 
     lines = list(run.store.lines("metrics.jsonl"))
     spans = [span.model_dump() for span in stage_spans(lines)]
-    newest = what_and_value(lines[-1]) if lines else []
+    newest = what_and_value(_with_kinds(lines[-1])) if lines else []
     page("curriculum", f"Training of {run.name}", run.store, {"stages": spans, "newest step": newest})
+
+
+def _with_kinds(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of `metrics.jsonl` whose speeds name their kind: who reads one of them does not read the rest."""
+    from kernel_core.scores import is_of_speed
+
+    kind = metrics.get("speedups", "")
+    return {
+        f"{name} ({kind})" if kind and is_of_speed(name) else name: value for name, value in metrics.items()
+    }
 
 
 @task(name="report pipeline", tags=["report"], **RETRIES)

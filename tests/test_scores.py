@@ -4,12 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel_core.comparison import compare
+from kernel_core.comparison import Change, compare
 from kernel_core.errors import ConfigError
 from kernel_core.evaluation_tables import family_rows, headline_rows, problem_rows
 from kernel_core.plots import fast_p_png
 from kernel_core.records import Verdict
 from kernel_core.scores import Conditions, Outcome, ProblemOutcomes, Scorecard, best_turn, make_scorecard
+from kernel_core.statistics import Estimate
 
 CPU = Conditions(policy_version="p", gym_version="g", device="cpu", gpu="H200", versions={})
 THRESHOLDS = (0.0, 1.0, 1.5, 2.0)
@@ -143,11 +144,24 @@ def test_a_comparison_pairs_problems_and_names_what_was_gained_and_lost():
     change = compare(before, after)
     assert (change.gained, change.lost) == (("b",), ("c",))
     rows = {(row["metric"], row["turn"]): row for row in change.rows()}
-    assert rows["correct_rate", "last"]["change"] == 0.0
+    assert rows["correct_rate", "last"]["change"] == "+0.000"
     assert rows["fast_1 (predicted)", "last"]["before"] == pytest.approx(1 / 3)
     assert rows["fast_1 (predicted)", "last"]["after"] == pytest.approx(2 / 3)
     speedup = rows["geometric-mean speed-up (predicted)", "last"]
-    assert speedup["change"] == pytest.approx(8**0.5 / 2**0.5)
+    assert speedup["change"] == "×2.000"
+    (figure,) = [c for c in change.changes if c.unit == "speed-up" and c.view == "last"]
+    assert figure.change.value == pytest.approx(8**0.5 / 2**0.5)
+
+
+def test_a_ratio_never_looks_like_a_difference():
+    figures = {"metric": "m", "view": "last", "before": 3.78, "after": 3.55}
+    slower = Estimate(value=0.939, low=0.84, high=1.05)
+    assert Change(unit="speed-up", change=slower, **figures).in_words() == ("×0.94", "×0.84 … ×1.05")
+    worse = Estimate(value=-0.061, low=-0.16, high=0.05)
+    assert Change(unit="share", change=worse, **figures).in_words() == ("-0.06", "-0.16 … +0.05")
+    alone = Estimate(value=2.0, low=None, high=None)
+    assert Change(unit="speed-up", change=alone, **figures).in_words() == ("×2.00", "")
+    assert Change(unit="speed-up", change=None, **figures).in_words() == ("", "")
 
 
 def test_a_large_gain_on_many_problems_is_clear_and_a_small_one_is_not():

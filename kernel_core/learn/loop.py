@@ -46,7 +46,7 @@ from kernel_core.progress import Progress, silent
 from kernel_core.records import Problem
 from kernel_core.retrieval.protocol import Retriever
 from kernel_core.rollout import Rollouts, roll_out, seed_of
-from kernel_core.scores import SpeedKind
+from kernel_core.scores import SpeedKind, in_words
 from kernel_core.store import Store, digest_of
 
 log = logging.getLogger(__name__)
@@ -80,6 +80,7 @@ class Trainer:
         self.policy = policy
         self._store, self._gym, self._retriever, self._progress = store, gym, retriever, progress
         self._kind: SpeedKind = "measured" if config.gym.device == "cuda" else "predicted"
+        self._speedups = in_words(self._kind, config.gym.predict_gpu)
         self._practice = Practice.open(config)
         self._journal = Journal(store)
         self._name = digest_of([config.model_dump(mode="json"), policy.version])[:8]
@@ -175,7 +176,8 @@ class Trainer:
         clock = Clock(self._progress)
         probe = self._probe(0, clock)
         self._curriculum = observe(self._curriculum, probe, self.config.curriculum)
-        self._journal.write_metrics(0, {"stage": self._stage}, _probe_metrics(probe))
+        words = {"stage": self._stage, "speedups": self._speedups}
+        self._journal.write_metrics(0, words, _probe_metrics(probe))
         self._step = 0
         self._seconds += clock.total
         self._save(probe)
@@ -238,6 +240,7 @@ class Trainer:
             },
             correct_rate=metrics["kernel/correct_rate"],
             fast_1_rate=metrics["kernel/fast_1_rate"],
+            speedups=self._speedups,
             update=report,
             probe=probe,
             checkpoint=saved,
@@ -298,7 +301,7 @@ class Trainer:
         num_sampled: int,
         clock: Clock,
     ) -> list[Alarm]:
-        words = {"stage": stage}
+        words = {"stage": stage, "speedups": self._speedups}
         if event is not None:
             words["event"] = f"{event.kind} to {event.to_stage}: {event.reason}"
         numbers = {

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from kernel_core.records import Verdict
+from kernel_core.scores import is_of_speed
 from kernel_core.store import Store
 
 REPORT = "report.html"
@@ -38,7 +39,10 @@ _PANELS: tuple[tuple[str, dict[str, str]], ...] = (
         "correct, by turn",
         {f"multiturn/turn_{turn}/correct_rate": f"turn {turn + 1}" for turn in range(8)},
     ),
-    ("speed-up (geometric mean of correct kernels)", {"kernel/speedup_geometric_mean": "speed-up"}),
+    (
+        "speed-up (geometric mean of correct kernels)",
+        {"kernel/speedup_geometric_mean": "geometric mean"},
+    ),
     ("own-kernel share of correct kernels", {"kernel/own_share_mean": "share"}),
     (
         "what should stay low",
@@ -108,7 +112,8 @@ def _headline(rows: Rows) -> str:
     for key, words in (("probe/correct_rate", "correct"), ("probe/fast_1", "faster than the reference")):
         values = [row[key] for row in rows if key in row]
         if values:
-            cards.append((words, f"{100 * values[0]:.0f} → {100 * values[-1]:.0f} %", "validation problems"))
+            where = f"validation problems{_kind(rows, key)}"
+            cards.append((words, f"{100 * values[0]:.0f} → {100 * values[-1]:.0f} %", where))
     # Judging goes on beside the other phases.
     hours = sum(v for row in rows for k, v in row.items() if _is_phase(k)) / 3600
     cards.append(("hours", f"{hours:.2f}", "all phases"))
@@ -118,6 +123,12 @@ def _headline(rows: Rows) -> str:
         for name, value, note in cards
     ]
     return f"<div class=cards>{''.join(shown)}</div>"
+
+
+def _kind(rows: Rows, key: str) -> str:
+    """For a figure of speed, whether it is measured or predicted; nothing else could be mistaken."""
+    said = [row["speedups"] for row in rows if "speedups" in row]
+    return f", {said[-1]}" if said and is_of_speed(key) else ""
 
 
 def _is_phase(key: str) -> bool:
@@ -148,9 +159,14 @@ def _curves(rows: Rows) -> str:
         drawn = [key for key in keys if any(key in row for row in rows)]
         for colour, key in zip(_COLOURS, drawn, strict=False):
             points = [(row["step"], row[key]) for row in rows if key in row]
-            axes.plot(*zip(*points, strict=True), color=colour, label=keys[key], linewidth=1.6)
+            axes.plot(
+                *zip(*points, strict=True),
+                color=colour,
+                label=f"{keys[key]}{_kind(rows, key)}",
+                linewidth=1.6,
+            )
         axes.set_title(title, fontsize=10)
-        if len(drawn) > 1:
+        if len(drawn) > 1 or any(map(is_of_speed, drawn)):
             axes.legend(frameon=False, fontsize=7)
     _verdicts(grid[len(panels)], rows)
     for axes in grid[len(panels) + 1 :]:

@@ -23,6 +23,8 @@ class StepReport(Record):
     """Share of the turns by verdict."""
     correct_rate: float
     fast_1_rate: float
+    speedups: str
+    """Of which kind they are: `measured`, or `predicted for` a GPU."""
     update: UpdateReport
     probe: Probe | None
     checkpoint: str | None

@@ -136,6 +136,14 @@ def test_a_person_sees_scorecards_stages_winners_files_and_where_the_ui_is(finis
         assert words in shown
 
 
+def test_in_the_ui_flow_runs_bear_the_name_of_their_run(finished):
+    with get_client(sync_client=True) as client:
+        names = [run.name for run in client.read_flow_runs()]
+    run = finished.run
+    assert {run, f"{run} evaluate-before", f"{run} evaluate-after", f"{run} best-of-n"} <= set(names)
+    assert names.count(run) >= 5  # the pipeline, and its other stages
+
+
 def test_each_stage_leaves_artifacts(finished):
     with get_client(sync_client=True) as client:
         keys = {artifact.key for artifact in client.read_artifacts()}

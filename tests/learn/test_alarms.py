@@ -97,3 +97,16 @@ def test_a_report_of_a_run_without_a_step_and_of_one_with_hostile_text_can_be_re
     write_report(store)
     page = store.read("report.html").decode()
     assert "<svg" in page and "<script>" not in page and "promoted to &lt;b&gt;" in page
+
+
+def test_a_report_says_which_speeds_are_predicted_and_for_which_gpu(tmp_path):
+    store = Store(tmp_path)
+    row = {"step": 1, "stage": "speed", "probe/correct_rate": 0.5, "probe/fast_1": 0.25}
+    row |= {"kernel/speedup_geometric_mean": 2.0, "reward/mean": 0.1, "speedups": "predicted for H200"}
+    store.append_line("metrics.jsonl", row)
+    write_report(store)
+    page = store.read("report.html").decode()
+    assert "faster than the reference<b>25 → 25 %</b><span class=quiet>validation problems, predicted" in page
+    assert "correct<b>50 → 50 %</b><span class=quiet>validation problems</span>" in page
+    for curve in ("faster than the reference", "geometric mean"):
+        assert f"<!-- {curve}, predicted for H200 -->" in page

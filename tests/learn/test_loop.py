@@ -122,6 +122,7 @@ def test_metrics_name_rewards_verdicts_and_the_update(undisturbed):
     row = list(store.lines("metrics.jsonl"))[2]
     assert row["reward/mean"] == pytest.approx(reports[1].reward_mean)
     assert row["stage"] == "speed"
+    assert row["speedups"] == reports[1].speedups == "predicted for H200"
     assert row["update/sampler_logprob_gap"] < 1e-3
     for name in ("kernel/correct_rate", "verdict/malformed", "multiturn/turn_1/correct_rate", "probe/fast_1"):
         assert 0.0 <= row[name] <= 1.0

@@ -1,0 +1,66 @@
+"""Who takes up the run of a process that died tells the server that it did."""
+
+from prefect import flow, task
+from prefect.client.orchestration import get_client
+from prefect.states import Completed, Running
+
+from flows.running import DIED, running
+from kernel_core.runs import Run
+
+
+@flow(name="took-up")
+def took_up(root: str) -> None:
+    with running("train", "mine", root, {}):
+        pass
+
+
+@flow
+def died() -> None: ...
+
+
+@task
+def stage() -> None: ...
+
+
+def left_by_a_dead_process(root, flow_run):
+    run = Run(root, "mine")
+    with run.owned("train", {}, flow_run):
+        state = run.state()
+    run.store.write_json("state.json", state.model_copy(update={"process": "gone"}).model_dump())
+
+
+def test_the_flow_run_of_a_dead_process_is_crashed_when_its_run_goes_on(prefect_api, tmp_path):
+    with get_client(sync_client=True) as client:
+        before = client.create_flow_run(died, state=Running())
+        left_by_a_dead_process(str(tmp_path), str(before.id))
+        took_up(str(tmp_path))
+        state = client.read_flow_run(before.id).state
+        assert state.is_crashed() and state.message == DIED
+        newest = Run(str(tmp_path), "mine").state().flow_run
+        assert client.read_flow_run(newest).state.is_completed()
+
+
+def test_stages_in_that_process_are_crashed_and_those_that_ended_or_are_deployed_are_not(
+    prefect_api, tmp_path
+):
+    with get_client(sync_client=True) as client:
+        before = client.create_flow_run(died, state=Running())
+        deployment = client.create_deployment(before.flow_id, "elsewhere")
+        waits = [client.create_task_run(stage, before.id, dynamic_key=str(key)).id for key in range(2)]
+        inside, ended = (
+            client.create_flow_run(died, parent_task_run_id=waits[0], state=state)
+            for state in (Running(), Completed())
+        )
+        elsewhere = client.create_flow_run_from_deployment(
+            deployment, parent_task_run_id=waits[1], state=Running()
+        )
+        left_by_a_dead_process(str(tmp_path), str(before.id))
+        took_up(str(tmp_path))
+        states = [client.read_flow_run(one.id).state.name for one in (inside, ended, elsewhere)]
+    assert states == ["Crashed", "Completed", "Running"]
+
+
+def test_a_flow_run_that_the_server_does_not_know_stops_nobody(prefect_api, tmp_path):
+    left_by_a_dead_process(str(tmp_path), "00000000-0000-4000-8000-000000000000")
+    took_up(str(tmp_path))
+    assert Run(str(tmp_path), "mine").state().condition == "finished"
