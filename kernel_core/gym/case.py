@@ -41,8 +41,6 @@ class Case:
     detail: str = ""
     line: int = 0
     trials_passed: int = 0
-    looped_once: bool = False
-    """See `claims.Ran`."""
     trials: int = 0
     findings: list[Finding] = field(default_factory=list)
     sandbox: tuple[str, ...] = ()

@@ -90,8 +90,6 @@ class Ran(Claim):
     watched: tuple[_Name, ...] = Field(max_length=32)
     nesting: Any
     leaves: tuple[tuple[Any, ...], ...] = Field(max_length=10_000)
-    looped_once: bool = False
-    """On a CPU: some loop of its kernels has turned once at most, in every pass so far."""
     trace: dict[_Name, Any] | None = None
 
     @model_validator(mode="after")

@@ -11,13 +11,14 @@ from kernel_core.gym.bench import Bench
 from kernel_core.gym.case import Case
 from kernel_core.gym.claims import Kernel, Launch, Replayed
 from kernel_core.gym.gate import CompileGate, Part, refuse_grids
-from kernel_core.gym.grown import grown_sizes
+from kernel_core.gym.grown import Sizes, grown_sizes
 from kernel_core.gym.judge import KEPT_PROBLEMS, Judge, keep
 from kernel_core.gym.own_sizes import Rehearsal, check_at_own_sizes, ran_as, rehearse, works_at_own_sizes
 from kernel_core.gym.protocol import JudgeRequest
 from kernel_core.gym.recorded import Recorded
 from kernel_core.gym.reference import Reference
 from kernel_core.gym.traffic import EagerTraffic, count_eager
+from kernel_core.gym.trial import loose
 from kernel_core.gym.weighing import weigh
 from kernel_core.gym.witness import Witness
 from kernel_core.gym.work import Work
@@ -27,6 +28,8 @@ from kernel_core.records import Verdict
 _AT_OWN_SIZES = "at the problem's own sizes: "
 _PROCESSORS = "processor_count"
 """By torch's name and by Triton's."""
+_MOST_GROWN_S = 2.0
+"""What a candidate may take at grown sizes, of its own time."""
 
 
 class CpuJudge(Judge):
@@ -36,6 +39,7 @@ class CpuJudge(Judge):
         super().__init__(config, bench)
         self._gate = CompileGate(compilers, base, config.predict_gpu)
         self._eager: OrderedDict[str, EagerTraffic] = OrderedDict()
+        self._grown: OrderedDict[str, tuple[Sizes, ...]] = OrderedDict()
 
     def _decide(self, request: JudgeRequest, seed: int, case: Case) -> None:
         reference = self._reference(request)
@@ -52,33 +56,42 @@ class CpuJudge(Judge):
                 self._gate.check(case, parts)
         for part in parts:
             refuse_grids(case, part)
-        if case.verdict is None and rehearsal is not None:
+        if case.verdict is None and not self._strict and case.launches:
             with case.phase("grown"):
                 self._try_grown(reference, seed, case)
         if case.verdict is None and not self._strict and self._has_traces(case):
             self._replay_all(rehearsal, reference, seed, case)
 
     def _try_grown(self, reference: Reference, seed: int, case: Case) -> None:
-        """Once more, where one tile or turn held what several will hold: only what is wrong there counts."""
-        sizes = grown_sizes(case, reference, self._bench)
-        may_stay = case.looped_once and _PROCESSORS in case.source
-        if sizes is None and not may_stay:
-            return
-        larger = reference
-        try:
-            if sizes is not None:
+        """Once more at each of the sizes that `grown.py` names: only what is wrong there counts, whatever
+        rounding comes to in longer rows. Who takes too long is left alone, and that is said."""
+        label, draw = self._choose_draws(reference, seed)[-1]
+        asks = _PROCESSORS in case.source
+        runs = self._grown_sizes(reference) or (reference.sizes,) * asks
+        for sizes in runs:
+            changed = [f"{name}={size}" for name, size in sizes.items() if size != reference.sizes[name]]
+            where = f"at {', '.join(changed)}"
+            try:
                 larger = self._reference(case.request.model_copy(update={"sizes": sizes}))
-            label, draw = self._choose_draws(reference, seed)[-1]
-            trial = self._trial(larger, seed, label, draw)
-        except NotAProblem:
-            return
-        if sizes is not None:
-            changed = (f"{name}={size}" for name, size in sizes.items() if size != reference.sizes[name])
-            _blame(case, self._try_again(larger, case, trial), f"at {', '.join(changed)}")
-        if case.verdict is None and may_stay:
-            again = self._try_again(larger, case, trial, "runner_on_one_processor")
-            if len(again.launches) == len(case.launches) and all(all(one.grid) for one in again.launches):
-                _blame(case, again, "where a program for each multiprocessor has several turns")
+                trial = self._trial(larger, seed, label, draw)
+                trial = loose(trial if trial.is_usual else self._trial(larger, seed, label, "own"))
+            except NotAProblem:
+                continue
+            again = self._try_again(larger, case, trial, most_s=_MOST_GROWN_S)
+            _blame(case, again, where)
+            if case.verdict is None and sizes is runs[-1] and asks:
+                again = self._try_again(larger, case, trial, "runner_on_one_processor", _MOST_GROWN_S)
+                if len(again.launches) == len(case.launches) and all(all(one.grid) for one in again.launches):
+                    _blame(case, again, "where a program for each multiprocessor has several turns")
+            if again.verdict is Verdict.TIMED_OUT:
+                case.note("not_grown", f"it took more than {_MOST_GROWN_S:g} s {where}")
+            if case.verdict is not None or again.verdict is Verdict.TIMED_OUT:
+                return
+
+    def _grown_sizes(self, reference: Reference) -> tuple[Sizes, ...]:
+        if reference.key not in self._grown:
+            keep(self._grown, reference.key, grown_sizes(reference), KEPT_PROBLEMS)
+        return self._grown[reference.key]
 
     def _replay_all(self, rehearsal: Rehearsal | None, reference: Reference, seed: int, case: Case) -> None:
         for recorded in case.to_replay():

@@ -1,118 +1,137 @@
-"""Sizes at which a candidate runs once more, because one tile held what several will hold.
+"""Sizes at which a candidate runs once more, because what is wrong with it may not show at the run sizes.
 
-A block that is made for the problem's own sizes may cover a whole dimension at the run sizes, where it does
-not show how programs share the work. Of such a dimension the first size at which a grid changes at all has
-twice the programs; where there were two tiles, it has half as many more. So each size is tried alone, by host
-code that runs without data, and those that were one tile grow until they are two. Where a loop has turned
-once at most, sizes on which no grid depends grow too, as far as they may.
+There one tile, one turn of a loop or one branch of host code may hold what several hold at the problem's
+own sizes, and no size is a multiple of a block, as its own ones often are. So each size comes to its own
+value, halved until that is little enough, while the others stay small: halved as far as still shows how they
+divide, or, where that is too much, as they are at the run sizes. Where there is room, several come to their
+own values at once.
+
+The sizes depend on the problem alone. Nothing that a candidate says or does changes where it is looked at.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from itertools import product
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
 
 from kernel_core.errors import NotAProblem
-from kernel_core.gym.bench import Bench
-from kernel_core.gym.case import Case
-from kernel_core.gym.own_sizes import Place, num_programs, run_without_data
 from kernel_core.gym.problem_module import ProblemModule, own_seeds
 from kernel_core.gym.reference import Reference
+from kernel_core.gym.structure import flatten
 from kernel_core.gym.trial import tensor_bytes
+from kernel_core.gym.work import OperatorCounter
 from kernel_core.problems.source import resize
-from kernel_core.records import Constant
+from kernel_core.records import Constant, Problem
 
-_FACTORS = (1.5, 2, 4, 8, 16, 32)
-_MOST_BYTES = 16 << 20
-_MOST_S = 3.0
-"""What a pass may take, reckoned from one at the run sizes by the bytes of inputs."""
+_MOST_BYTES_OF_LAST = 1 << 19
+"""Of inputs, weights and outputs, where the problem's last size grows: rows are longer then, not more."""
+_MOST_BYTES = 1 << 17
+"""Where another does: an interpreter runs a thousand programs a second."""
+_MOST_BYTES_TOGETHER = 1 << 18
+"""Where the others grow beside it."""
+_MOST_OPERATIONS = 1 << 24
+"""Of the reference's: products are turns of loops."""
+_SHOWS_HOW_IT_DIVIDES = 64
+"""A size of so much and more, halved from its own, is a multiple of blocks of which its own is one."""
 
-Programs = Mapping[Place, int]
-
-
-def grown_sizes(case: Case, reference: Reference, bench: Bench) -> dict[str, Constant] | None:
-    """None where there is no size to grow, or the least that would help is too large."""
-    sources = {
-        one: source for one in product(reference.sizes, _FACTORS) if (source := _grown(reference, *one))
-    }
-    if not sources:
-        return None
-    rehearsed = run_without_data(case, reference, [reference.source, *sources.values()], bench, may_fail=True)
-    if isinstance(rehearsed, str):
-        return None
-    here, *there = (num_programs(rehearsed.kernels, one) for one in rehearsed.passes)
-    factors: dict[str, float] = {}
-    inner: dict[str, list[float]] = {}
-    for name in reference.sizes:
-        grids = {one[1]: found for one, found in zip(sources, there, strict=True) if one[0] == name}
-        needed = [factor for kernel in here if (factor := _to_two_tiles(kernel, here, grids))]
-        if needed:
-            factors[name] = max(needed)
-        elif case.looped_once:
-            inner[name] = [factor for factor, found in grids.items() if found == here]
-    limits = _Limits(case, reference)
-    while factors and not limits.allow(factors):
-        factors.pop(max(factors, key=lambda name: factors[name]))
-    for name, choices in inner.items():
-        allowed = [factor for factor in choices if limits.allow(factors | {name: factor})]
-        if allowed:
-            factors[name] = max(allowed)
-    return _sizes(reference, factors) if factors else None
+Sizes = dict[str, Constant]
 
 
-def _to_two_tiles(kernel: Place, here: Programs, tries: Mapping[float, Programs]) -> float | None:
-    """By how much a size has to grow, by ascending tries; None where it was not one tile of this kernel's."""
-    for factor, there in tries.items():
-        if kernel in there and there[kernel] != here[kernel]:
-            return factor if there[kernel] >= 2 * here[kernel] else None
-    return None
+def grown_sizes(reference: Reference) -> tuple[Sizes, ...]:
+    """Of each run, all sizes. It begins with the last size, of which programs usually hold the most."""
+    own, pending, found = reference.problem.constants, _may_grow(reference), list[Sizes]()
+    names, limits = list(pending), _Limits(reference)
+    while pending:
+        name = pending.pop()
+        tried = ({**reference.sizes, name: size} for size in _halved(own[name], reference.sizes[name]))
+        most_bytes = _MOST_BYTES_OF_LAST if name == names[-1] else _MOST_BYTES
+        grown = next((sizes for sizes in tried if limits.allow(sizes, most_bytes)), None)
+        if grown is None:
+            continue
+        for other in names:
+            choices = [own[other]] if other in pending else []
+            choices += [_small(own[other], reference.sizes[other])] if other != name else []
+            wider = ({**grown, other: size} for size in choices)
+            taken = next((sizes for sizes in wider if limits.allow(sizes, _MOST_BYTES_TOGETHER)), grown)
+            if other in pending and taken[other] == own[other]:
+                pending.remove(other)
+            grown = taken
+        found.append(grown)
+    return tuple(found)
 
 
-def _grown(reference: Reference, name: str, factor: float) -> str | None:
-    """The problem's text with one size grown, but not beyond its own; None where it cannot."""
-    size, own = reference.sizes[name], reference.problem.constants.get(name)
-    if type(size) is not int or type(own) is not int or not size < int(factor * size) <= own:
-        return None
-    source = _source(reference, {name: factor})
-    return source if _input_bytes(reference, source) is not None else None
+def _may_grow(reference: Reference) -> list[str]:
+    """Names of the sizes that are smaller than the problem's own."""
+    own = reference.problem.constants
+    return [
+        name
+        for name, size in reference.sizes.items()
+        if type(size) is int and type(own[name]) is int and size < int(own[name])
+    ]
+
+
+def _halved(own: Constant, run: Constant) -> Iterator[int]:
+    """The own size, its half and so on, while it is more than the run size."""
+    assert isinstance(own, int) and isinstance(run, int)
+    while own > run:
+        yield own
+        own //= 2
+
+
+def _small(own: Constant, run: Constant) -> int:
+    """The least that divides as the own size does."""
+    assert isinstance(own, int) and isinstance(run, int)
+    while own % 2 == 0 and own // 2 >= max(run, _SHOWS_HOW_IT_DIVIDES):
+        own //= 2
+    return own
 
 
 class _Limits:
-    """Of inputs' bytes, and of the time that a pass takes by them."""
+    """Of what a pass of the reference takes, reckoned without data."""
 
-    def __init__(self, case: Case, reference: Reference) -> None:
-        self._reference = reference
-        self._run_bytes = _input_bytes(reference, reference.source) or 1
-        later, first = case.phases_s.get("runs"), case.phases_s.get("first run", 0.0)
-        self._pass_s = first if later is None else later / max(1, case.trials_passed - 1)
+    def __init__(self, reference: Reference) -> None:
+        self._problem = reference.problem
+        self._is_known = _need(self._problem, reference.sizes) is not None
 
-    def allow(self, factors: Mapping[str, float]) -> bool:
-        """Whether sizes may grow by so much."""
-        num_bytes = _input_bytes(self._reference, _source(self._reference, factors))
-        if num_bytes is None or num_bytes > _MOST_BYTES:
+    def allow(self, sizes: Sizes, most_bytes: int) -> bool:
+        """Whether these are not too large, and go together. Of a reference that needs data, inputs count."""
+        if (inputs := _inputs_need(self._problem, sizes)) is None or inputs > most_bytes:
             return False
-        return self._pass_s * num_bytes / self._run_bytes <= _MOST_S
+        if not self._is_known:
+            return True
+        need = _need(self._problem, sizes)
+        return need is not None and need.num_bytes <= most_bytes and need.operations <= _MOST_OPERATIONS
 
 
-def _sizes(reference: Reference, factors: Mapping[str, float]) -> dict[str, Constant]:
-    grown = dict(reference.sizes)
-    for name, factor in factors.items():
-        size = grown[name]
-        assert isinstance(size, int)
-        grown[name] = int(factor * size)
-    return grown
+@dataclass(frozen=True, slots=True)
+class _Need:
+    """Of a pass: bytes of inputs, weights and outputs, and operations."""
+
+    num_bytes: int
+    operations: int
 
 
-def _source(reference: Reference, factors: Mapping[str, float]) -> str:
-    return resize(reference.problem, _sizes(reference, factors)).source
-
-
-def _input_bytes(reference: Reference, source: str) -> int | None:
-    """None for sizes that go together only as they are."""
-    problem = reference.problem
+def _need(problem: Problem, sizes: Sizes) -> _Need | None:
+    """None where the reference fails without data."""
+    program = ProblemModule(resize(problem, sizes).source, problem.id, problem.precision, "meta")
     try:
         with own_seeds("meta"):
-            program = ProblemModule(source, problem.id, problem.precision, "meta")
+            module, inputs = program.construct(program.arguments()), program.inputs()
+            with torch.device("meta"), torch.no_grad(), OperatorCounter() as counter:
+                outputs = flatten(module(*inputs))[1]
+    except Exception:
+        return None
+    num_bytes = tensor_bytes([*inputs, *outputs, *module.parameters()])
+    return _Need(num_bytes, sum(work.num_operations for work in counter.works))
+
+
+def _inputs_need(problem: Problem, sizes: Sizes) -> int | None:
+    """Their bytes; None for sizes at which there are none."""
+    program = ProblemModule(resize(problem, sizes).source, problem.id, problem.precision, "meta")
+    try:
+        with own_seeds("meta"):
             return tensor_bytes(program.inputs())
     except NotAProblem:
         return None

@@ -22,7 +22,6 @@ from triton.runtime.autotuner import Autotuner
 from kernel_core.gym.bfloat16 import compute_bfloat16
 from kernel_core.gym.float8 import round_float8
 from kernel_core.gym.libdevice import install_libdevice
-from kernel_core.gym.loops import count_loops
 from kernel_core.gym.meaning import mean_as_compiled
 
 _GOLDEN = (5**0.5 - 1) / 2
@@ -58,7 +57,6 @@ def prepare_interpreter() -> None:
     tl.core.tensor.__index__ = lambda self: int(self.handle.data.squeeze())
     install_libdevice()
     _repair_rewriter()
-    count_loops()
     mean_as_compiled()
     _mix_programs()
     compute_bfloat16()

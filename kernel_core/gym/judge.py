@@ -163,7 +163,6 @@ class Judge:
             case.ran_out_of_memory = claim.ran_out_of_memory
             case.fail(stage, _telling_line(claim), claim.line)
             return False
-        case.looped_once = claim.looped_once
         case.keep_recorded(
             Recorded(
                 trials={case.trials_passed: trial.draw},
@@ -310,10 +309,19 @@ class Judge:
         again = self._try_again(reference, case, trial)
         return again.detail if again.verdict is Verdict.WRONG else None
 
-    def _try_again(self, reference: Reference, case: Case, trial: Trial, job: str = "runner") -> Case:
-        """What becomes known of the candidate in another life of one trial."""
+    def _try_again(
+        self,
+        reference: Reference,
+        case: Case,
+        trial: Trial,
+        job: str = "runner",
+        most_s: float | None = None,
+    ) -> Case:
+        """What becomes known of the candidate in another life of one trial, which may be a short one."""
         again = Case(case.request, seed=case.seed, arena=case.arena)
         with self._runner(again, job) as talk:
+            if most_s is not None:
+                talk.allow(min(0.0, most_s - self._config.deadline_s))
             if self._load(talk, reference, again):
                 self._try(talk, reference, trial, again)
         again.forget_recorded()

@@ -79,15 +79,13 @@ def rehearse(case: Case, reference: Reference, bench: Bench) -> Rehearsal | None
 
 
 def run_without_data(
-    case: Case, reference: Reference, sources: Sequence[str], bench: Bench, *, may_fail: bool = False
+    case: Case, reference: Reference, sources: Sequence[str], bench: Bench
 ) -> Rehearsed | str:
-    """What host code launches for each of these versions of the problem, or why that is not known. What
-    `may_fail` launches nothing where it fails."""
+    """What host code launches for each of these versions of the problem, or why that is not known."""
     header = {
         "source": case.source,
         "precision": reference.problem.precision,
         "sizes": [_describe_size(reference, source) for source in sources],
-        "may_fail": may_fail,
     }
     with bench.converse("rehearse") as talk:
         answer = talk.ask(header, (Rehearsed, Failure))

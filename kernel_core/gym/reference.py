@@ -124,7 +124,7 @@ class Reference:
         return replace(
             trial,
             expected=tuple(
-                replace(one, loose=one.value != other.value)
+                replace(one, loose=one.loose | (one.value != other.value))
                 for one, other in zip(trial.expected, others, strict=True)
             ),
         )

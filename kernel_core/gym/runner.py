@@ -27,7 +27,6 @@ from kernel_core.gym.clock import time_calls
 from kernel_core.gym.device_memory import DeviceArena
 from kernel_core.gym.extensions import Built, Extensions, NvccError, line_in
 from kernel_core.gym.failures import describe_error
-from kernel_core.gym.loops import any_turned_once
 from kernel_core.gym.operators import tensors_in
 from kernel_core.gym.poison import Poison
 from kernel_core.gym.seeds import CONSTRUCTION_SEED
@@ -209,7 +208,6 @@ def _run_trial(
         given = {
             "nesting": nesting,
             "leaves": [describe_leaf(leaf) for leaf in leaves],
-            "looped_once": any_turned_once(),
         }
         trace, blob, taken = _trace(recorder, leaves)
         return answer | given | {"trace": trace}, blob, taken

@@ -161,7 +161,7 @@ class Conversation:
         self.is_as_new = isinstance(answer, Answer)
 
     def allow(self, seconds: float) -> None:
-        """More time than the deadline."""
+        """More time than the deadline, or less."""
         self._deadline += seconds
 
     def end(self) -> Ended:

@@ -24,7 +24,7 @@ class Expected:
     allowance: torch.Tensor | float
     """Beyond the tolerance, by size: see `precision.allowed_table`."""
     loose: torch.Tensor | bool = False
-    """Where as much is allowed as ever is: see `Reference.loosened`."""
+    """Where as much is allowed as ever is: see `Reference.loosened` and `loose`."""
     spread: torch.Tensor | None = None
     """What is allowed at each value however large it is: see `Reference.blurred`."""
     undecided: torch.Tensor | None = None
@@ -88,6 +88,11 @@ class Trial:
     def has_values(self) -> bool:
         """Whether the expected outputs were kept."""
         return not any(one.value.is_meta for one in self.expected)
+
+
+def loose(trial: Trial) -> Trial:
+    """The trial with as much allowed everywhere as ever is."""
+    return replace(trial, expected=tuple(replace(one, loose=True) for one in trial.expected))
 
 
 def outline(trial: Trial) -> Trial:
