@@ -75,9 +75,14 @@ def without_zeros(draw: Draw) -> Draw:
     return _AND.join(_WITHOUT_ZEROS.get(family, family) for family in draw.split(_AND))
 
 
+def families_in(draw: Draw) -> list[str]:
+    """One of all tensors, or one for each."""
+    return draw.split(_AND)
+
+
 def families_of(draw: Draw) -> Iterator[str]:
     """For one floating-point tensor after another."""
-    families = draw.split(_AND)
+    families = families_in(draw)
     return iter(families) if len(families) > 1 else itertools.repeat(draw)
 
 

@@ -23,9 +23,14 @@ from kernel_core.gym.seeds import CONSTRUCTION_SEED
 from kernel_core.gym.structure import same_bytes
 from kernel_core.gym.trial import Expected, Trial, tensor_bytes
 from kernel_core.gym.weights import VariedConstants
+from kernel_core.gym.work import OperatorCounter
 from kernel_core.problems.source import resize
 from kernel_core.records import Constant, Problem
 from kernel_core.store import digest_of
+
+_ASSERTING = tuple(
+    f"aten::{name}" for name in ("binary_cross_entropy", "bernoulli", "multinomial", "binomial")
+)
 
 _BOTH_STRAY = 1.25
 """Allowances are four errors of the reference's or more; its own values stray by one."""
@@ -67,6 +72,7 @@ class Reference:
         self._answers = Answers(problem.id, device, self.module, device == "cuda" if tf32 is None else tf32)
         self._gaps: list[torch.Tensor | None] | None = None
         self._kept: tuple[Kept, ...] | None = None
+        self._asserts: bool | None = None
 
     def inputs_of(self, trial: Trial) -> list[Any]:
         """The trial's inputs, drawn again if they were not kept."""
@@ -94,6 +100,17 @@ class Reference:
         """Of the inputs' tensors: those that draws differ in."""
         with own_seeds(self.device):
             return len(self._what_draws_keep())
+
+    @property
+    def asserts_probabilities(self) -> bool:
+        """Whether an operator asserts, on a GPU at the cost of the process, that inputs lie in [0, 1]."""
+        if self._asserts is None:
+            with own_seeds(self.device):
+                inputs = self._own_inputs(CONSTRUCTION_SEED)
+                with OperatorCounter() as counter:
+                    self._answers.now(inputs, CONSTRUCTION_SEED)
+            self._asserts = any(work.name in _ASSERTING for work in counter.works)
+        return self._asserts
 
     def _own_inputs(self, seed: int) -> list[Any]:
         torch.manual_seed(seed)
