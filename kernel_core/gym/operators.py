@@ -17,6 +17,7 @@ FREE = frozenset(
 """These move nothing, and neither does what leaves memory unwritten."""
 
 _TORCHS_OWN = frozenset(torch._C._dispatch_get_all_op_names())
+"""As they are when this is imported, before a candidate can add any."""
 _PLACES = ("cpu", "meta", "cuda")
 """Where tensors lie; of several places an operator works in the last."""
 
@@ -100,11 +101,6 @@ def gives_view(function: Any) -> bool:
     return not schema.is_mutable and any(value.alias_info is not None for value in schema.returns)
 
 
-@functools.cache
-def _names_of_all() -> frozenset[str]:
-    return frozenset(torch._C._dispatch_get_all_op_names())
-
-
 def operator_by_name(name: Any, overload: Any) -> torch._ops.OpOverload[Any, Any]:
     """One of torch's own operators, by what a trace calls it. Raises `ValueError` for anything else, and for
     what no trace has: operators that keep something outside of it, or give memory that nobody wrote to."""
@@ -112,7 +108,7 @@ def operator_by_name(name: Any, overload: Any) -> torch._ops.OpOverload[Any, Any
         raise ValueError("an operator is called by words")
     home, _, own_name = name.partition("::")
     full_name = f"{name}.{overload}" if overload not in ("", "default") else name
-    if home != "aten" or "." in own_name or full_name not in _names_of_all():
+    if home != "aten" or "." in own_name or full_name not in _TORCHS_OWN:
         raise ValueError(f"operator {full_name[:80]} cannot be replayed")
     packet = getattr(torch.ops.aten, own_name)
     function = getattr(packet, overload or "default") if type(packet) is torch._ops.OpOverloadPacket else None
