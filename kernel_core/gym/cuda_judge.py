@@ -25,7 +25,7 @@ from kernel_core.gym.case import Case
 from kernel_core.gym.claims import BuildFailed, DeviceWork, ReplayedOnDevice, Sources
 from kernel_core.gym.clock import Clocked, ReplayTime, contradicts
 from kernel_core.gym.device_memory import ArenaPool, TooLittleMemory
-from kernel_core.gym.draws import Draw, families_in, without_zeros
+from kernel_core.gym.draws import Draw, without_zeros
 from kernel_core.gym.echo import library_works
 from kernel_core.gym.gpu import Gpu, describe_platform
 from kernel_core.gym.judge import KEPT_PROBLEMS, Judge, keep, shrink
@@ -342,11 +342,6 @@ class CudaJudge(Judge):
             if trial is not None:
                 self._trials.move_to_end(key)
             return trial
-
-    def _takes(self, reference: Reference, seed: int, label: str, draw: Draw) -> bool:
-        """An assertion of a kernel's is no error but the end of this process."""
-        is_safe = set(families_in(draw)) <= {"own", "unit"} or not reference.asserts_probabilities
-        return is_safe and super()._takes(reference, seed, label, draw)
 
     def _draws_seed(self, seed: int) -> int:
         """What a problem takes is found out once: seeds are others for every few candidates."""

@@ -248,7 +248,7 @@ class Judge:
         """Whether it gives what it would for own draws. One that raises need not have a value there; what
         fails on its own draws does so in their trial."""
         try:
-            return self._trial(reference, seed, label, draw).is_usual
+            return reference.is_safe_with(draw) and self._trial(reference, seed, label, draw).is_usual
         except NotAProblem:
             return False
 

@@ -13,6 +13,7 @@ KINDS = len(_SCALES)
 _OF_ZEROS, _OF_EQUALS = 4, 5
 _LARGE, _LARGE_SHARE = 100.0, 1 / 128
 _LARGEST_TIE = 1.5
+_OFTEN = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +82,15 @@ def _long_dims(shape: torch.Size) -> list[int]:
 
 
 def _turned_slices(shape: torch.Size) -> tuple[torch.Size, int]:
-    """Of any long dimension but the first, by chance; of the second, which is that of channels, more often.
-    Where only a short one comes before the first long one, of a small batch, they may instead be of both
-    together and of several that are side by side, so that groups of channels have whole ones, too."""
+    """Of any long dimension but the first, by chance; mostly of the second, which is that of channels: it has
+    whole slices of what is reduced along the batch, and later ones only of what is reduced along both. Where
+    only a short one comes before the first long one, of a small batch, they are mostly of both together and
+    of several that are side by side, so that groups of channels have whole ones, too."""
     first, *others = _long_dims(shape)
     found = [(shape, dim) for dim in others] or [(shape, first)]
     if others and first > 0:
         found.insert(0, (_with_groups(shape, first), 0))
-    often = found[:1] * len(found) + found[1:]
+    often = found[:1] * (_OFTEN * len(found)) + found[1:]
     return often[int(torch.randint(len(often), ()))]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import math
 import random
 from collections.abc import Mapping
@@ -17,7 +18,7 @@ from kernel_core.gym.answers import LARGE_BYTES, Answers
 from kernel_core.gym.draws import Draw, without_zeros
 from kernel_core.gym.inputs import look_at_all, redraw
 from kernel_core.gym.kept import Kept, in_common
-from kernel_core.gym.operators import tensors_in
+from kernel_core.gym.operators import GATHERS, tensors_in
 from kernel_core.gym.problem_module import ProblemModule, own_seeds
 from kernel_core.gym.seeds import CONSTRUCTION_SEED
 from kernel_core.gym.structure import same_bytes
@@ -28,9 +29,13 @@ from kernel_core.problems.source import resize
 from kernel_core.records import Constant, Problem
 from kernel_core.store import digest_of
 
-_ASSERTING = tuple(
-    f"aten::{name}" for name in ("binary_cross_entropy", "bernoulli", "multinomial", "binomial")
+_ASSERTING = frozenset(
+    {f"aten::{name}" for name in ("binary_cross_entropy", "bernoulli", "multinomial", "binomial")}
+    | {f"aten::{name}" for name in ("index_put", "index_copy", "index_add", "index_fill", "one_hot")}
+    | {f"aten::{name}" for name in ("scatter", "scatter_add", "scatter_reduce", "nll_loss_forward")}
+    | {*GATHERS}
 )
+"""Operators whose kernels assert that numbers lie in [0, 1], or indices within a tensor."""
 
 _BOTH_STRAY = 1.25
 """Allowances are four errors of the reference's or more; its own values stray by one."""
@@ -72,7 +77,7 @@ class Reference:
         self._answers = Answers(problem.id, device, self.module, device == "cuda" if tf32 is None else tf32)
         self._gaps: list[torch.Tensor | None] | None = None
         self._kept: tuple[Kept, ...] | None = None
-        self._asserts: bool | None = None
+        self._small: Reference | None = None
 
     def inputs_of(self, trial: Trial) -> list[Any]:
         """The trial's inputs, drawn again if they were not kept."""
@@ -101,16 +106,26 @@ class Reference:
         with own_seeds(self.device):
             return len(self._what_draws_keep())
 
-    @property
-    def asserts_probabilities(self) -> bool:
-        """Whether an operator asserts, on a GPU at the cost of the process, that inputs lie in [0, 1]."""
-        if self._asserts is None:
-            with own_seeds(self.device):
-                inputs = self._own_inputs(CONSTRUCTION_SEED)
-                with OperatorCounter() as counter:
-                    self._answers.now(inputs, CONSTRUCTION_SEED)
-            self._asserts = any(work.name in _ASSERTING for work in counter.works)
-        return self._asserts
+    def is_safe_with(self, draw: Draw) -> bool:
+        """Whether operators of torch's can be given such inputs. Those that assert something of theirs end
+        the process where that is a GPU's; on a processor they raise, so one is asked, at small sizes."""
+        if self.device == "cpu" or draw == "own" or not self._asserts:
+            return True
+        if self._small is None:
+            self._small = Reference(self.problem, self.problem.cpu_constants)
+        try:
+            self._small.trial(CONSTRUCTION_SEED, draw, exact=False)
+        except NotAProblem:
+            return False
+        return True
+
+    @functools.cached_property
+    def _asserts(self) -> bool:
+        with own_seeds(self.device):
+            inputs = self._own_inputs(CONSTRUCTION_SEED)
+            with OperatorCounter() as counter:
+                self._answers.now(inputs, CONSTRUCTION_SEED)
+        return any(work.name.removesuffix("_") in _ASSERTING for work in counter.works)
 
     def _own_inputs(self, seed: int) -> list[Any]:
         torch.manual_seed(seed)

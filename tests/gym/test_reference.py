@@ -240,3 +240,36 @@ def test_inputs_that_honest_arithmetic_would_be_refused_on_are_not_for_a_problem
     assert ours.trial(3, "mixed").is_usual == fits
     assert ours.trial(3, "moderate").is_usual
     assert ours.trial(3, "own").is_usual
+
+
+@pytest.mark.parametrize(
+    ("forward", "safe", "unsafe"),
+    [
+        (
+            "nn.functional.binary_cross_entropy(p, t) + x.abs().mean()",
+            ["own", "unit", "unit, unit, mixed", "own, unit, far_negative"],
+            ["mixed", "far_negative", "mixed, unit, unit", "unit, positive, own", "within_one, own, own"],
+        ),
+        (
+            "t[(p[:, 0] * 64).long()] * x",
+            ["own", "own, mixed, mixed", "own, own, far_negative"],
+            ["mixed", "unit", "positive, own, own"],
+        ),
+        ("t[p[:, :64].argmax(1)] * x", ["own", "mixed", "far_negative"], []),
+    ],
+)
+def test_a_processor_says_which_inputs_an_asserting_operator_takes(
+    forward: str, safe: list[str], unsafe: list[str]
+) -> None:
+    """Asked as for a GPU, where such an assertion ends the process; nothing is computed there."""
+    problem = parse_problem(
+        _SOURCE.replace("forward(self, x)", "forward(self, p, t, x)")
+        .replace("FORWARD", forward)
+        .replace("[torch.rand(64, 300)]", "[torch.rand(64, 300), torch.rand(64, 300), torch.rand(64, 300)]"),
+        id="test/inline",
+        suite="test",
+    )
+    ours = Reference(problem, {})
+    assert ours._asserts
+    ours.device = "cuda"
+    assert [draw for draw in (*safe, *unsafe) if ours.is_safe_with(draw)] == safe
