@@ -12,8 +12,9 @@ from kernel_core.gym.case import Case
 from kernel_core.gym.claims import Kernel, Launch, Replayed
 from kernel_core.gym.gate import CompileGate, Part, refuse_grids
 from kernel_core.gym.grown import Sizes, grown_sizes
-from kernel_core.gym.judge import KEPT_PROBLEMS, Judge, keep
+from kernel_core.gym.judge import Judge
 from kernel_core.gym.own_sizes import Rehearsal, check_at_own_sizes, ran_as, rehearse, works_at_own_sizes
+from kernel_core.gym.prepared import KEPT_PROBLEMS, Prepared, keep
 from kernel_core.gym.protocol import JudgeRequest
 from kernel_core.gym.recorded import Recorded
 from kernel_core.gym.reference import Reference
@@ -36,13 +37,13 @@ class CpuJudge(Judge):
     """A kernel that does not compile comes before anything that happened while running."""
 
     def __init__(self, config: GymConfig, bench: Bench, compilers: Zygote, base: str) -> None:
-        super().__init__(config, bench)
+        super().__init__(config, bench, Prepared(config, bench))
         self._gate = CompileGate(compilers, base, config.predict_gpu)
         self._eager: OrderedDict[str, EagerTraffic] = OrderedDict()
         self._grown: OrderedDict[str, tuple[Sizes, ...]] = OrderedDict()
 
     def _decide(self, request: JudgeRequest, seed: int, case: Case) -> None:
-        reference = self._reference(request)
+        reference = self._prepared.reference(request)
         with self._runner(case) as talk:
             self._try_all(talk, reference, seed, case)
         at_own_sizes = not self._strict and self._eager_traffic(reference).at_own_sizes
@@ -65,16 +66,16 @@ class CpuJudge(Judge):
     def _try_grown(self, reference: Reference, seed: int, case: Case) -> None:
         """Once more at each of the sizes that `grown.py` names: only what is wrong there counts, whatever
         rounding comes to in longer rows. Who takes too long is left alone, and that is said."""
-        label, draw = self._choose_draws(reference, seed)[-1]
+        label, draw = self._prepared.draws(reference, seed)[-1]
         asks = _PROCESSORS in case.source
         runs = self._grown_sizes(reference) or (reference.sizes,) * asks
         for sizes in runs:
             changed = [f"{name}={size}" for name, size in sizes.items() if size != reference.sizes[name]]
             where = f"at {', '.join(changed)}"
             try:
-                larger = self._reference(case.request.model_copy(update={"sizes": sizes}))
-                trial = self._trial(larger, seed, label, draw)
-                trial = loose(trial if trial.is_usual else self._trial(larger, seed, label, "own"))
+                larger = self._prepared.reference(case.request.model_copy(update={"sizes": sizes}))
+                trial = self._prepared.trial(larger, seed, label, draw)
+                trial = loose(trial if trial.is_usual else self._prepared.trial(larger, seed, label, "own"))
             except NotAProblem:
                 continue
             again = self._try_again(larger, case, trial, most_s=_MOST_GROWN_S)

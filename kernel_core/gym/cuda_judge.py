@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import secrets
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -24,11 +22,12 @@ from kernel_core.gym.builds import Builder
 from kernel_core.gym.case import Case
 from kernel_core.gym.claims import BuildFailed, DeviceWork, ReplayedOnDevice, Sources
 from kernel_core.gym.clock import Clocked, ReplayTime, contradicts
+from kernel_core.gym.cuda_prepared import CudaPrepared
 from kernel_core.gym.device_memory import ArenaPool, TooLittleMemory
-from kernel_core.gym.draws import Draw, without_zeros
+from kernel_core.gym.draws import without_zeros
 from kernel_core.gym.echo import library_works
 from kernel_core.gym.gpu import Gpu, describe_platform
-from kernel_core.gym.judge import KEPT_PROBLEMS, Judge, keep, shrink
+from kernel_core.gym.judge import Judge
 from kernel_core.gym.protocol import JudgeRequest
 from kernel_core.gym.recorded import Recorded
 from kernel_core.gym.reference import Reference
@@ -36,21 +35,20 @@ from kernel_core.gym.reference_clock import ReferenceClock
 from kernel_core.gym.runs import Conversation
 from kernel_core.gym.stopwatch import Stopwatch
 from kernel_core.gym.timed_calls import arena_bytes
-from kernel_core.gym.trial import Trial, outline
+from kernel_core.gym.trial import Trial
 from kernel_core.gym.turns import Drawn, Room
 from kernel_core.gym.weighing import weigh_times
 from kernel_core.gym.witness import Turn, Witness
 from kernel_core.records import Evaluation
 from kernel_core.store import Store
 
-_SMALL_BYTES, _LARGE_BYTES = 64 << 20, 1 << 30
-"""Large trials are not kept but made again; of small ones more timed calls are verified."""
-_VERIFIED_OF_SMALL = 6
+_SMALL_BYTES, _VERIFIED_OF_SMALL = 64 << 20, 6
+"""Of small trials more timed calls are verified."""
 _ROOM_SHARE, _TORCH_SHARE = 0.58, 0.36
 """Of the GPU's memory: for candidates and what they are lent; and for this process, which makes one trial
 at a time. The rest is for everybody's contexts."""
-_KEPT_SHARE, _REFERENCES_SHARE = 0.08, 0.5
-"""What this process keeps, and how much of that for references; trials have the rest."""
+_KEPT_SHARE = 0.08
+"""What this process keeps of what is prepared."""
 _TORCH_SHARE_ALONE = 0.9
 _FOOTPRINT, _FOOTPRINT_OF_ECHOES = 0.6, 2.1
 """Memory that a pass may need beside its arena and its weights, in units of inputs and outputs; where the
@@ -58,8 +56,6 @@ library works too, a replay keeps inputs, twice, and outputs to compare with (an
 arguments, twice). Who needs more and does not find it is judged again with nobody beside it."""
 _HEAVY_BYTES = 1 << 29
 """Larger weights are promised room before they are handed over, and as long as there is a copy of them."""
-_GROUP = 16
-"""Candidates of one problem that share secret inputs."""
 _MOST_BUILDS = 8
 
 
@@ -70,12 +66,14 @@ class CudaJudge(Judge):
     """Of own draws it lies hidden among the timed calls, which came after what is replayed was recorded."""
 
     def __init__(self, config: GymConfig, bench: Bench, builder: Builder, store: Store | None) -> None:
-        super().__init__(config, bench)
-        self._builder = builder
         self._gpu = Gpu()
+        total_bytes = self._gpu.total_bytes
+        prepared = CudaPrepared(config, bench, int(_KEPT_SHARE * total_bytes))
+        super().__init__(config, bench, prepared)
+        self._prepared: CudaPrepared = prepared
+        self._builder = builder
         self.platform = describe_platform(self._gpu)
         self._stopwatch = Stopwatch(config, bench, self._gpu)
-        total_bytes = self._gpu.total_bytes
         # What torch holds back for itself would be missing to the candidates.
         torch.cuda.set_per_process_memory_fraction(_TORCH_SHARE)
         self._room = Room(int(_ROOM_SHARE * total_bytes))
@@ -84,9 +82,6 @@ class CudaJudge(Judge):
         self._reference_clock = ReferenceClock(
             config, bench, self._stopwatch, baselines, self._room, self._arenas
         )
-        self._kept_bytes = int(_KEPT_SHARE * total_bytes)
-        self._outlines: dict[tuple[str, Draw], Trial] = {}
-        self._groups: OrderedDict[str, list[int]] = OrderedDict()
 
     def evaluate(self, request: JudgeRequest, seed: int) -> Evaluation:
         """See `Judge`. Whoever finds the memory full is judged again with nobody beside it.
@@ -97,7 +92,7 @@ class CudaJudge(Judge):
             return super().evaluate(request, seed)
         torch.cuda.empty_cache()
         with self._room.take(self._room.num_bytes):
-            self._trials.clear()
+            self._prepared.forget_trials()
             torch.cuda.empty_cache()
             torch.cuda.set_per_process_memory_fraction(_TORCH_SHARE_ALONE)
             try:
@@ -113,10 +108,10 @@ class CudaJudge(Judge):
 
     def _decide(self, request: JudgeRequest, seed: int, case: Case) -> None:
         with case.phase("expected"):
-            reference = self._reference(request)
+            reference = self._prepared.reference(request)
             if request.seed is None:
-                seed = self._group_seed(reference.key)
-            like = self._outline(reference, seed)
+                seed = self._prepared.group_seed(reference)
+            like = self._prepared.outline(reference, seed)
         with case.phase("baseline"):
             baseline = self._reference_clock.baseline(reference, like)
         try:
@@ -270,82 +265,13 @@ class CudaJudge(Judge):
         """Those whose outputs are compared among the timed calls, and which look like all others there."""
         count = _VERIFIED_OF_SMALL if like.num_bytes <= _SMALL_BYTES else 1
         with case.phase("expected"):
-            return [self._trial(reference, seed, f"timed {i}", "own") for i in range(count)]
+            return [self._prepared.trial(reference, seed, f"timed {i}", "own") for i in range(count)]
 
     def _needed_bytes(self, reference: Reference, like: Trial, footprint: float) -> int:
         """Memory for a candidate at work: arena, what it makes itself, and weights (handed over, its own,
         those of what was recorded in this trial and in the one before)."""
         wanted = arena_bytes(like) + int(footprint * like.num_bytes) + 4 * reference.weight_bytes
         return self._room.below_all(wanted)
-
-    # What is kept ---------------------------------------------------------------------------------
-
-    def _group_seed(self, key: str) -> int:
-        """A secret seed for the next few candidates of a problem."""
-        with self._lock:
-            seed, uses = self._groups.pop(key, [secrets.randbits(62), 0])
-            if uses >= _GROUP:
-                seed, uses = secrets.randbits(62), 0
-            keep(self._groups, key, [seed, uses + 1], KEPT_PROBLEMS)
-            return seed
-
-    def _reference(self, request: JudgeRequest) -> Reference:
-        """As `Judge`, as long as their weights fit."""
-        found = super()._reference(request)
-        with self._lock:
-            shrink(self._references, int(_REFERENCES_SHARE * self._kept_bytes))
-        return found
-
-    def _outline(self, reference: Reference, seed: int) -> Trial:
-        """What all trials of a problem look like."""
-        if (reference.key, "own") not in self._outlines:
-            self._trial(reference, seed, self._first_label("own"), "own")
-        return self._outlines[reference.key, "own"]
-
-    def _trial(self, reference: Reference, seed: int, label: str, draw: Draw) -> Trial:
-        """Trials are kept while they fit; of large ones, once one was made, neither inputs nor what is
-        expected, which are made when they are needed: everybody would wait for their memory. How far honest
-        arithmetic strays from the problem's own draws is measured by the first of them."""
-        number, key = self._number(seed, label, draw), (reference.key, seed, f"{label}:{draw}")
-        is_first = self._strict or draw != "own" or label == self._first_label(draw)
-        alike = None if is_first else self._outline(reference, seed)
-        known = self._known_trial(reference, number, draw, key)
-        if known is not None:
-            return known
-        with self._bench.draw():
-            known = self._known_trial(reference, number, draw, key)
-            if known is not None:
-                return known
-            trial = (
-                reference.trial(number, draw, exact=not self._strict)
-                if alike is None
-                else reference.trial_like(alike, number)
-            )
-            like = outline(trial)
-            self._outlines.setdefault((reference.key, draw), like)
-            if like.num_bytes > _LARGE_BYTES:
-                return replace(like, inputs=[])
-            with self._lock:
-                self._trials[key] = trial
-                shrink(self._trials, int((1 - _REFERENCES_SHARE) * self._kept_bytes))
-            return trial
-
-    def _known_trial(
-        self, reference: Reference, number: int, draw: Draw, key: tuple[str, int, str]
-    ) -> Trial | None:
-        """One that need not be made: who only looks waits for nobody's turn."""
-        like = self._outlines.get((reference.key, draw))
-        if like is not None and like.num_bytes > _LARGE_BYTES:
-            return replace(like, seed=number, inputs=[])
-        with self._lock:
-            trial = self._trials.get(key)
-            if trial is not None:
-                self._trials.move_to_end(key)
-            return trial
-
-    def _draws_seed(self, seed: int) -> int:
-        """What a problem takes is found out once: seeds are others for every few candidates."""
-        return 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,8 @@ from __future__ import annotations
 import ast
 import contextlib
 import functools
-import threading
 import time
-from collections import OrderedDict
-from collections.abc import Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import torch
 
@@ -27,42 +24,32 @@ from kernel_core.gym.case import Case
 from kernel_core.gym.claims import Loaded, NotLoaded, Raised, Ran
 from kernel_core.gym.compare import Compare, Spots, compare_values, form_fault, unlike, value_fault
 from kernel_core.gym.delivery import Delivery, changed_inputs, deliver, load_header
-from kernel_core.gym.draws import HOSTILE, ONE_SIGNED, Draw, Family, hostile_draw, turned
+from kernel_core.gym.draws import Draw, turned
 from kernel_core.gym.gpu import describe_platform
 from kernel_core.gym.guard import inspect_source
+from kernel_core.gym.prepared import Prepared
 from kernel_core.gym.protocol import JudgeRequest
 from kernel_core.gym.recorded import Recorded
-from kernel_core.gym.reference import Reference, reference_key
+from kernel_core.gym.reference import Reference
 from kernel_core.gym.runs import NO_ANSWER, Answer, Conversation, Died
 from kernel_core.gym.seeds import derive_seed
 from kernel_core.gym.trial import Trial
 from kernel_core.gym.witness import Unseen
 from kernel_core.records import Evaluation, NoCandidate, Verdict
 
-KEPT_PROBLEMS = 8
-_KEPT_TRIALS = 32
-_KEPT_DRAWS = 1024
-_K = TypeVar("_K")
-_V = TypeVar("_V")
-_S = TypeVar("_S", bound="_Sized")
-
 
 class Judge:
-    """Judges one request after another; problems, trials and compiled kernels are paid once."""
+    """Judges one request after another; what a problem needs is `prepared` once."""
 
     _measured_label = "measured"
     """Of the trial on which recorded work is measured."""
 
-    def __init__(self, config: GymConfig, bench: Bench) -> None:
+    def __init__(self, config: GymConfig, bench: Bench, prepared: Prepared) -> None:
         self._config = config
         self.platform = describe_platform()
         self._strict = config.rules == "kernelbench"
-        self._num_own = max(1, config.trials - 1)
         self._bench = bench
-        self._references: OrderedDict[str, Reference] = OrderedDict()
-        self._trials: OrderedDict[tuple[str, int, str], Trial] = OrderedDict()
-        self._draws: OrderedDict[tuple[str, int], list[tuple[str, Draw]]] = OrderedDict()
-        self._lock = threading.RLock()
+        self._prepared = prepared
 
     def evaluate(self, request: JudgeRequest, seed: int) -> Evaluation:
         """The verdict on one candidate. Raises `NotAProblem` or `GymUnavailable`, never for a candidate."""
@@ -84,14 +71,14 @@ class Judge:
     def _try_all(self, talk: Conversation, reference: Reference, seed: int, case: Case) -> bool:
         """Load the candidate and run every trial in one caged life; whether all passed."""
         with case.phase("expected"):
-            draws = self._choose_draws(reference, seed)
+            draws = self._prepared.draws(reference, seed)
         case.trials = len(draws)
         with case.phase("load"):
             loaded = self._load(talk, reference, case)
         for label, draw in draws if loaded else ():
             self._lay_table(case)
             with case.phase("expected"):
-                trial = self._trial(reference, seed, label, draw)
+                trial = self._prepared.trial(reference, seed, label, draw)
             with case.phase("runs" if case.trials_passed else "first run"):
                 if not self._try(talk, reference, trial, case):
                     return False
@@ -219,45 +206,6 @@ class Judge:
     def _lay_table(self, case: Case) -> None:
         """Whatever a candidate needs to be there before its first pass; nothing, usually."""
 
-    def _choose_draws(self, reference: Reference, seed: int) -> list[tuple[str, Draw]]:
-        """The problem's own draws, and around them hostile ones that the reference can take; found once. What
-        a candidate prepares in its first pass is for all: its work on own draws is that of later ones."""
-        if self._strict:
-            return [(f"{number}", "own") for number in kernelbench.SEEDS]
-        key = (reference.key, self._draws_seed(seed))
-        if key not in self._draws:
-            keep(self._draws, key, self._find_draws(reference, seed), _KEPT_DRAWS)
-        return self._draws[key]
-
-    def _draws_seed(self, seed: int) -> int:
-        """For which seeds draws are found together."""
-        return seed
-
-    def _find_draws(self, reference: Reference, seed: int) -> list[tuple[str, Draw]]:
-        def usable(label: str, families: Sequence[Family]) -> Draw | None:
-            takes = functools.partial(self._takes, reference, seed, label)
-            return hostile_draw(takes, families, lambda: reference.num_floating)
-
-        own: list[tuple[str, Draw]] = [(f"trial {i}", "own") for i in range(self._num_own)]
-        if self._num_own > 1 and (first := usable("one sign", ONE_SIGNED)):
-            own = [("one sign", first), *own[:-1]]
-        last = self._first_label(HOSTILE[0])
-        return [*own, (last, usable(last, HOSTILE) or "own")]
-
-    def _takes(self, reference: Reference, seed: int, label: str, draw: Draw) -> bool:
-        """Whether it gives what it would for own draws. One that raises need not have a value there; what
-        fails on its own draws does so in their trial."""
-        try:
-            return reference.is_safe_with(draw) and self._trial(reference, seed, label, draw).is_usual
-        except NotAProblem:
-            return False
-
-    def _first_label(self, draw: Draw) -> str:
-        """Of the first trial with inputs of a family."""
-        if self._strict:
-            return f"{kernelbench.SEEDS[0]}"
-        return "trial 0" if draw == "own" else f"trial {self._num_own}"
-
     def _has_traces(self, case: Case) -> bool:
         """Whether in each pass kernels of its own were launched, and it can be replayed; if not, it is a
         hack."""
@@ -274,12 +222,12 @@ class Judge:
         these inputs alone, and one that counts its calls is not to know which trial has hostile ones."""
         draw = recorded.last_draw
         if not recorded.knows_its_inputs:
-            _, draw = self._choose_draws(reference, seed)[-1]
+            _, draw = self._prepared.draws(reference, seed)[-1]
 
         def make_trial(label: str, draw: Draw) -> Trial:
             self._lay_table(case)
             with case.phase("expected"):
-                return self._trial(reference, seed, label, draw)
+                return self._prepared.trial(reference, seed, label, draw)
 
         def make_replayed() -> Trial:
             for tried in (turned(draw), draw):
@@ -290,7 +238,7 @@ class Judge:
             return make_trial("replay", "own")
 
         def draw_others(number: int) -> list[Any]:
-            return reference.draw(self._number(seed, f"others {number}", draw), draw)
+            return reference.draw(self._prepared.number(seed, f"others {number}", draw), draw)
 
         return Unseen(
             make_trial=make_replayed,
@@ -339,52 +287,6 @@ class Judge:
                 f"this kernel cannot isolate candidates (missing: {', '.join(missing)}); "
                 "use a newer Linux kernel or run as root, or set gym.sandbox=best-effort"
             )
-
-    # What is paid once ----------------------------------------------------------------------------
-
-    def _reference(self, request: JudgeRequest) -> Reference:
-        sizes = request.run_sizes(self._bench.device)
-        key = reference_key(request.problem, sizes)
-        with self._lock:
-            known = self._references.get(key)
-        if known is not None:
-            return known
-        with self._bench.draw(), self._lock:
-            if key not in self._references:
-                found = Reference(request.problem, sizes, self._bench.device, varies=not self._strict)
-                keep(self._references, key, found, KEPT_PROBLEMS)
-            return self._references[key]
-
-    def _trial(self, reference: Reference, seed: int, label: str, draw: Draw) -> Trial:
-        key = (reference.key, seed, f"{label}:{draw}")
-        with self._bench.draw(), self._lock:
-            if key not in self._trials:
-                trial = reference.trial(self._number(seed, label, draw), draw, exact=not self._strict)
-                keep(self._trials, key, trial, _KEPT_TRIALS)
-            return self._trials[key]
-
-    def _number(self, seed: int, label: str, draw: Draw) -> int:
-        """The seed of one draw; KernelBench's are public."""
-        return int(label) if self._strict else derive_seed(seed, label, draw)
-
-
-def keep(known: OrderedDict[_K, _V], key: _K, value: _V, count: int) -> None:
-    """Remember a value, and forget the oldest beyond `count`."""
-    known[key] = value
-    while len(known) > count:
-        known.popitem(last=False)
-
-
-class _Sized(Protocol):
-    @property
-    def num_bytes(self) -> int:
-        """What is kept."""
-
-
-def shrink(known: OrderedDict[_K, _S], num_bytes: int) -> None:
-    """Forget the oldest until the rest fits, but never the newest."""
-    while len(known) > 1 and sum(one.num_bytes for one in known.values()) > num_bytes:
-        known.popitem(last=False)
 
 
 def _parse(case: Case) -> ast.Module | None:
