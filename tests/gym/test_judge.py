@@ -31,12 +31,7 @@ def launch(x, scale, shift):
     affine[(triton.cdiv(x.numel(), 64),)](x, out, scale, shift, x.numel(), BLOCK=64)
     return out
 """
-
-
-@pytest.mark.parametrize("seed", [17, 23])
-def test_what_is_wrong_on_the_last_inputs_only_is_wrong_and_no_hack(judge_text: JudgeText, seed: int) -> None:
-    """These seeds show the fault to the replay first."""
-    problem = """
+ONE_MORE = """
 N = 300
 
 class Model(nn.Module):
@@ -49,6 +44,11 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
+
+
+@pytest.mark.parametrize("seed", [17, 23])
+def test_what_is_wrong_on_the_last_inputs_only_is_wrong_and_no_hack(judge_text: JudgeText, seed: int) -> None:
+    """These seeds show the fault to the replay first."""
     candidate = """
 @triton.jit
 def add_one(x_ptr, out_ptr, count, BLOCK: tl.constexpr):
@@ -65,32 +65,19 @@ class ModelNew(nn.Module):
         add_one[(triton.cdiv(x.numel(), 64),)](x, out, x.numel(), BLOCK=64)
         return out
 """
-    evaluation = judge_text(problem, candidate, seed=seed)
+    evaluation = judge_text(ONE_MORE, candidate, seed=seed)
     assert evaluation.verdict is Verdict.WRONG, evaluation.feedback
     assert "inputs that it had not seen" in evaluation.feedback
 
 
 def test_what_nobody_wrote_is_the_same_for_the_same_seed(judge_text: JudgeText) -> None:
     """A run that goes on judges again, and tells the policy what it told it."""
-    problem = """
-N = 300
-
-class Model(nn.Module):
-    def forward(self, x):
-        return x + 1.0
-
-def get_inputs():
-    return [torch.randn(N)]
-
-def get_init_inputs():
-    return []
-"""
     candidate = f"""{ADD_ONE}
 class ModelNew(nn.Module):
     def forward(self, x):
         return launch(torch.empty_like(x), 1.0, 1.0)
 """
-    first, again, other = (judge_text(problem, candidate, seed=seed).feedback for seed in (3, 3, 4))
+    first, again, other = (judge_text(ONE_MORE, candidate, seed=seed).feedback for seed in (3, 3, 4))
     assert first == again != other
 
 
