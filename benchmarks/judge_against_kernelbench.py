@@ -144,6 +144,7 @@ def _judge(gym: PooledGym, pair: Pair) -> dict[str, Any]:
     candidate = Candidate.from_source(pair.source)
     [evaluation] = gym.judge([JudgeRequest(problem=load_file(pair.problem), candidate=candidate)])
     report = judge_report(evaluation)
+    print(f"{pair.name}: {report['verdict']}, {report['seconds']:.1f} s", flush=True)
     timing = evaluation.timing
     return {
         **{key: report[key] for key in ("verdict", "speedup", "runtime_ms", "reference_ms", "seconds")},

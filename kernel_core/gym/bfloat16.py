@@ -55,7 +55,7 @@ def _widened(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_bfloat16(value: Any) -> bool:
-    return isinstance(value, interpreter.TensorHandle) and value.dtype.scalar == tl.bfloat16
+    return isinstance(value, interpreter.TensorHandle) and value.dtype.scalar.name == tl.bfloat16.name
 
 
 def _reduced_wide(apply: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,10 +1,11 @@
 """Make Triton's interpreter quick and complete enough to judge with. Done once, before any fork.
 
 Quick: the interpreter patches `triton.language` anew for every call of a device function, which is half
-its time; here it is patched once, and types are looked up once. Complete: `libdevice` functions, which the
-interpreter lacks, are given bodies (`libdevice.py`); conditions stay conditions; kernels may close over
-constants and call the language by any name; and an autotuner takes its first configuration, because timings
-of an interpreter would say nothing about a GPU. Programs of a grid run in an order that nobody may rely on.
+its time; here it is patched once, and types are found out once (`quick_types.py`). Complete: `libdevice`
+functions, which the interpreter lacks, are given bodies (`libdevice.py`); conditions stay conditions; kernels
+may close over constants and call the language by any name; and an autotuner takes its first configuration,
+because timings of an interpreter would say nothing about a GPU. Programs of a grid run in an order that
+nobody may rely on.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from kernel_core.gym.bfloat16 import compute_bfloat16
 from kernel_core.gym.float8 import round_float8
 from kernel_core.gym.libdevice import install_libdevice
 from kernel_core.gym.meaning import mean_as_compiled
+from kernel_core.gym.pairwise import combine_in_pairs
+from kernel_core.gym.quick_types import make_types_quick
 
 _GOLDEN = (5**0.5 - 1) / 2
 _BINARY = (
@@ -50,34 +53,19 @@ def prepare_interpreter() -> None:
     _name_what_was_patched()
     permanent = _Permanent()
     interpreter._patch_lang = lambda function: permanent
-    _look_types_up_once()
+    make_types_quick()
     _spread_conditions()
     _leave_blocks_to_blocks()
     # NumPy from 2.4 on refuses what Triton before 3.7 does here: int() of an array of one dimension.
     tl.core.tensor.__index__ = lambda self: int(self.handle.data.squeeze())
     install_libdevice()
     _repair_rewriter()
+    combine_in_pairs()
     mean_as_compiled()
     _mix_programs()
     compute_bfloat16()
     round_float8()
     Autotuner.do_bench = property(lambda self: lambda call, quantiles: [0.0, 0.0, 0.0])
-
-
-def _look_types_up_once() -> None:
-    """Asked several times an operation, the interpreter makes a table of all types each time."""
-    original = interpreter._get_np_dtype
-    pointer, known = np.dtype(np.uint64), {}
-
-    def get_np_dtype(kind: Any) -> Any:
-        scalar = kind.scalar
-        if scalar.is_ptr():
-            return pointer
-        if scalar.name not in known:
-            known[scalar.name] = original(scalar)
-        return known[scalar.name]
-
-    interpreter._get_np_dtype = get_np_dtype
 
 
 def _spread_conditions() -> None:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.ctypeslib  # NumPy would load it when it is first used: in each life of a candidate
 import numpy.typing as npt
 import torch
 

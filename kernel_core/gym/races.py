@@ -143,8 +143,8 @@ class Order:
         """Which of these are another program's and came neither before nor after."""
         foreign = (stretches != 0) & (stretches < self.first)
         if foreign.any():
-            for one in np.unique(stretches[foreign]):
-                if self.has_before(int(one)):
+            for one in set(stretches[foreign].tolist()):
+                if self.has_before(one):
                     foreign &= stretches != one
         return foreign
 

@@ -22,6 +22,24 @@ import triton.language as tl
 from triton.language.extra import libdevice
 
 @triton.jit
+def larger(a, b):
+    return tl.maximum(a, b)
+
+@triton.jit
+def larger_by_branch(a, b):
+    if b > a:
+        a = b
+    return a
+
+@triton.jit
+def follow(factor, term, later_factor, later_term):
+    return factor * later_factor, later_factor * term + later_term
+
+@triton.jit
+def minus(a, b):
+    return a - b
+
+@triton.jit
 def kernel(x_ptr, y_ptr, out_ptr, N, s, BLOCK: tl.constexpr):
     i = tl.arange(0, BLOCK)
     m = i < N
@@ -97,6 +115,28 @@ IDIOMS = {
     "tl.softmax(tl.where(m, x, -float('inf')))": "x.softmax(0)",
     "tl.cumsum(x, axis=0)": "x.cumsum(0)",
     "tl.cumprod(tl.where(m, x, 1.0), axis=0)": "x.cumprod(0)",
+    # Functions of the kernel's own, put together in pairs.
+    "tl.associative_scan((tl.where(m, y, 1.0), x), 0, follow)[1]": "follow(y, x)",
+    "x * 0 + tl.reduce((tl.where(m, y, 1.0), x), 0, follow)[1]": "x * 0 + follow(y, x)[-1]",
+    "tl.associative_scan(x, 0, larger, reverse=True)": "x.flip(0).relu().cummax(0).values.flip(0)",
+    "tl.associative_scan(x.reshape([8, 8]), 0, larger).reshape([BLOCK])": (
+        "square(x).cummax(0).values.flatten()[:N]"
+    ),
+    "tl.associative_scan(x.reshape([8, 8]), 1, larger).reshape([BLOCK])": (
+        "square(x).cummax(1).values.flatten()[:N]"
+    ),
+    "(x.reshape([8, 8]) - tl.reduce(x.reshape([8, 8]), 1, larger, keep_dims=True)).reshape([BLOCK])": (
+        "(square(x) - square(x).amax(1, keepdim=True)).flatten()[:N]"
+    ),
+    "(x.reshape([8, 8]) - tl.reduce(x.reshape([8, 8]), 0, larger)).reshape([BLOCK])": (
+        "(square(x) - square(x).amax(0)).flatten()[:N]"
+    ),
+    "x - tl.reduce(x.reshape([8, 8]), None, larger)": "x - x.max()",
+    "x - tl.reduce(x, 0, larger_by_branch)": "x - x.max()",
+    "x + tl.reduce(tl.where(i < 4, i + 1.0, 0.0), 0, minus)": "x",
+    "x + tl.argmax(tl.where(m, i // 25, -1), 0)": "x + 25",
+    "x + tl.argmax(tl.where(m, i // 25, -1), 0, tie_break_left=False)": "x + 49",
+    "x + tl.argmin(tl.where(m, i // 25, 2), 0, tie_break_left=False)": "x + 24",
     "tl.sort(tl.where(m, x, float('inf')))": "x.sort().values",
     "tl.gather(x, tl.where(m, N - 1 - i, 0), 0)": "x.flip(0)",
     "x * 0 + tl.sum(tl.interleave(x, y))": "x * 0 + x.sum() + y.sum()",
@@ -104,6 +144,19 @@ IDIOMS = {
     "tl.sum(tl.where((i[:, None] == i[None, :]) & m[None, :], x[None, :], 0.0), axis=1)": "x",
     "tl.trans(tl.reshape(tl.trans(tl.reshape(x, [8, 8])), [8, 8])).reshape([BLOCK])": "x",
 }
+
+
+def follow(factors: torch.Tensor, terms: torch.Tensor) -> torch.Tensor:
+    """From step to step: what was before times a factor, and a term."""
+    found = [terms[0]]
+    for factor, term in zip(factors[1:], terms[1:], strict=True):
+        found.append(factor * found[-1] + term)
+    return torch.stack(found)
+
+
+def square(x: torch.Tensor) -> torch.Tensor:
+    """As a kernel's block of rows and columns."""
+    return torch.nn.functional.pad(x, (0, BLOCK - N)).view(8, 8)
 
 
 def main() -> None:
@@ -128,7 +181,8 @@ def main() -> None:
         except Exception as error:
             print(f"{idiom}: {type(error).__name__}: {error}")
             continue
-        wanted = eval(answer, {"torch": torch, "x": x, "y": y, "i": i, "s": 0.5})
+        known = {"torch": torch, "x": x, "y": y, "i": i, "s": 0.5, "N": N}
+        wanted = eval(answer, known | {"follow": follow, "square": square})
         if not torch.allclose(out, wanted, rtol=1e-5, atol=1e-5):
             print(f"{idiom}: differs by {(out - wanted).abs().max()}")
     print(f"{len(IDIOMS)} idioms")
