@@ -1,5 +1,5 @@
-"""Make quick what Triton's interpreter finds out about types, which is most of its time: at a CPU's sizes blocks
-are small, and each operation makes several types of a few Python objects each.
+"""Make quick what Triton's interpreter finds out about types, which is most of its time: at a CPU's sizes
+blocks are small, and each operation makes several types of a few Python objects each.
 
 Nothing of it changes what comes out: what follows of a shape is made once, operands of one type and shape are
 not brought to one, and no operation is done again in 64 bits for a check that only debugging has.

@@ -22,9 +22,9 @@ _STRAY = _TIMES * 2.0**-22
 """Relative: two units in the last place of float32."""
 _TF32_STRAY = _TIMES * 2.0**-10
 """Of what goes into a product: what is cut off loses as much."""
-_PAIRS = 6
+_PAIRS = 12
 _MUCH = 1 / 8
-"""Of a row's typical value."""
+"""Of a value as most of a row are."""
 _SORTS = frozenset(f"aten::{name}" for name in ("topk", "sort", "kthvalue", "median", "nanmedian", "mode"))
 
 Forward = Callable[[list[Any]], list[Any]]
@@ -67,9 +67,14 @@ def _by_rows(spread: torch.Tensor, true: torch.Tensor) -> torch.Tensor:
     of two rows an attention looks at): there twice the largest, as it may decide otherwise yet."""
     if not spread.dim() or not spread.numel():
         return spread
-    is_chance = spread.median(-1, keepdim=True).values > _MUCH * _typical_of_row(true.double())
+    # Not of the typical value: single large ones would hide that all others are another row's.
+    is_chance = _of_most(spread) > _MUCH * _of_most(true.double().abs())
     least = torch.where(is_chance, 2 * spread.amax(-1, keepdim=True), _typical_of_row(spread))
     return torch.maximum(spread, least)
+
+
+def _of_most(values: torch.Tensor) -> torch.Tensor:
+    return values.median(-1, keepdim=True).values
 
 
 def _typical_of_row(values: torch.Tensor) -> torch.Tensor:

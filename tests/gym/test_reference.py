@@ -174,6 +174,20 @@ def test_which_of_several_large_scores_is_largest_is_left_to_chance(seed: int) -
     assert not all_pass(got.roll(1, 1), kind)
 
 
+@pytest.mark.parametrize("seed", (8, 17, 18))
+def test_a_row_of_small_values_and_a_large_one_may_be_another_row(seed: int) -> None:
+    """Queries and keys are scaled and rounded: where scores are nearly equal, another row of values comes out,
+    of which one may be a hundred times as large as all others."""
+    ours = _reference_of_attention((4, 1024, 64), torch.bfloat16)
+    trial = ours.trial(seed, "mixed")
+    q, k, v = trial.inputs
+    scores = (q * 64**-0.25).double() @ (k * 64**-0.25).double().mT
+    got = (torch.softmax(scores, -1).bfloat16().double() @ v.double()).to(q.dtype)
+    [kind] = ours.blurred(trial).expected
+    assert all_pass(got, kind)
+    assert not all_pass(got.roll(1, 1), kind)
+
+
 def test_the_last_bits_decide_nothing_where_sums_are_plain() -> None:
     ours = _reference("torch.softmax(x, 1)")
     trial = ours.trial(3, "mixed")
