@@ -176,8 +176,8 @@ def test_which_of_several_large_scores_is_largest_is_left_to_chance(seed: int) -
 
 @pytest.mark.parametrize("seed", (8, 17, 18))
 def test_a_row_of_small_values_and_a_large_one_may_be_another_row(seed: int) -> None:
-    """Queries and keys are scaled and rounded: where scores are nearly equal, another row of values comes out,
-    of which one may be a hundred times as large as all others."""
+    """Queries and keys are scaled and rounded. Where scores are nearly equal another row of values comes
+    out, of which one may be a hundred times as large as all others."""
     ours = _reference_of_attention((4, 1024, 64), torch.bfloat16)
     trial = ours.trial(seed, "mixed")
     q, k, v = trial.inputs
