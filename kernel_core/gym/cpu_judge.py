@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from kernel_core.config import GymConfig
 from kernel_core.errors import NotAProblem
@@ -29,6 +30,7 @@ from kernel_core.records import Verdict
 _AT_OWN_SIZES = "at the problem's own sizes: "
 _PROCESSORS = "processor_count"
 """By torch's name and by Triton's."""
+_TUNED = "autotune"
 _MOST_GROWN_S = 2.0
 """What a candidate may take at grown sizes, of its own time."""
 
@@ -67,27 +69,27 @@ class CpuJudge(Judge):
         """Once more at each of the sizes that `grown.py` names: only what is wrong there counts, whatever
         rounding comes to in longer rows. Who takes too long is left alone, and that is said."""
         label, draw = self._prepared.draws(reference, seed)[-1]
-        asks = _PROCESSORS in case.source
-        runs = self._grown_sizes(reference) or (reference.sizes,) * asks
-        for sizes in runs:
+        others = _other_ways(case.source)
+        runs = self._grown_sizes(reference) or (reference.sizes,) * bool(others)
+        for number, sizes in enumerate(runs):
             changed = [f"{name}={size}" for name, size in sizes.items() if size != reference.sizes[name]]
-            where = f"at {', '.join(changed)}"
+            where = [f"at {', '.join(changed)}"] if changed else []
             try:
                 larger = self._prepared.reference(case.request.model_copy(update={"sizes": sizes}))
                 trial = self._prepared.trial(larger, seed, label, draw)
                 trial = loose(trial if trial.is_usual else self._prepared.trial(larger, seed, label, "own"))
             except NotAProblem:
                 continue
-            again = self._try_again(larger, case, trial, most_s=_MOST_GROWN_S)
-            _blame(case, again, where)
-            if case.verdict is None and sizes is runs[-1] and asks:
-                again = self._try_again(larger, case, trial, "runner_on_one_processor", _MOST_GROWN_S)
-                if len(again.launches) == len(case.launches) and all(all(one.grid) for one in again.launches):
-                    _blame(case, again, "where a program for each multiprocessor has several turns")
-            if again.verdict is Verdict.TIMED_OUT:
-                case.note("not_grown", f"it took more than {_MOST_GROWN_S:g} s {where}")
-            if case.verdict is not None or again.verdict is Verdict.TIMED_OUT:
-                return
+            for way in (_Way(), *(one for one in others if sizes is runs[-1] or one.configuration)):
+                configuration = way.configuration - number if way.configuration else 0
+                again = self._try_again(larger, case, trial, way.job, _MOST_GROWN_S, configuration)
+                said = ", ".join([*where, *way.where])
+                if way.tells(again, case):
+                    _blame(case, again, said)
+                if again.verdict is Verdict.TIMED_OUT:
+                    case.note("not_grown", f"it took more than {_MOST_GROWN_S:g} s {said}")
+                if case.verdict is not None or again.verdict is Verdict.TIMED_OUT:
+                    return
 
     def _grown_sizes(self, reference: Reference) -> tuple[Sizes, ...]:
         if reference.key not in self._grown:
@@ -129,6 +131,34 @@ class CpuJudge(Judge):
         if reference.key not in self._eager:
             keep(self._eager, reference.key, count_eager(reference), KEPT_PROBLEMS)
         return self._eager[reference.key]
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How a candidate is run once more."""
+
+    job: str = "runner"
+    configuration: int = 0
+    """Of an autotuner's, counted from the last."""
+    where: tuple[str, ...] = ()
+
+    def tells(self, again: Case, case: Case) -> bool:
+        """Whether what comes of it is the candidate's fault: an autotuner leaves out configurations that
+        fail, and a GPU of one multiprocessor, which there is not, changes how programs share work only."""
+        if self.configuration:
+            return again.verdict is Verdict.WRONG
+        is_alike = len(again.launches) == len(case.launches) and all(all(one.grid) for one in again.launches)
+        return is_alike or self.job == "runner"
+
+
+def _other_ways(source: str) -> list[_Way]:
+    found = []
+    if _TUNED in source:
+        found.append(_Way(configuration=-1, where=("with another configuration of its autotuner",)))
+    if _PROCESSORS in source:
+        where = ("where a program for each multiprocessor has several turns",)
+        found.append(_Way("runner_on_one_processor", where=where))
+    return found
 
 
 def _blame(case: Case, again: Case, where: str) -> None:

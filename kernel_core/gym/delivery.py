@@ -100,10 +100,10 @@ def settle_device(device: str) -> None:
 
 
 def load_header(
-    reference: Reference, source: str, poison: int, copy_state: bool = True
+    reference: Reference, source: str, poison: int, configuration: int = 0, copy_state: bool = True
 ) -> tuple[dict[str, Any], Any]:
-    """What a runner is first told: the candidate's text, constructor arguments and weights, and the seed of
-    what fresh memory holds."""
+    """What a runner is first told: the candidate's text, constructor arguments and weights, the seed of what
+    fresh memory holds, and which configuration an autotuner takes where kernels are interpreted."""
     tensors: list[torch.Tensor] = []
     names = sorted(reference.state) if copy_state else []
     described = pack([*reference.arguments, *(reference.state[name] for name in names)], tensors)
@@ -115,6 +115,7 @@ def load_header(
     header = {
         "source": source,
         "poison": poison,
+        "configuration": configuration,
         "arguments": fill(described, slots),
         "state": names,
         "constants": reference.constants,

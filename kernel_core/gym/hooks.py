@@ -19,14 +19,15 @@ from kernel_core.gym.meter import Meter
 from kernel_core.gym.metering import install as install_meter
 
 
-def install(recorder: Recorder) -> None:
-    """Route every launch through the recorder; where Triton interprets, check that memory is in bounds."""
+def install(recorder: Recorder, configuration: int = 0) -> None:
+    """Route every launch through the recorder; where Triton interprets, check that memory is in bounds, and
+    take the configuration of this place of those that an autotuner has."""
     if "TRITON_INTERPRET" in os.environ:
         meter = Meter(counting=False)
         install_meter(meter)
         recorder.watch_storages(meter.begin)
         _route(InterpretedFunction, recorder)
-        _try_one_configuration()
+        _try_one_configuration(configuration)
     else:
         _route(JITFunction, recorder)
         _tell_of_compilations(recorder)
@@ -98,13 +99,18 @@ def _unrecorded(timed: Any, recorder: Recorder) -> Any:
     return call
 
 
-def _try_one_configuration() -> None:
-    """The first configuration is tried once and then taken: trials happen to the real tensors, so a kernel
-    that adds to what is there must say what is to be cleared or restored, as on a GPU. What is tried is
-    recorded, and is preparation like all else that happens in a first pass only."""
+def _try_one_configuration(number: int) -> None:
+    """One configuration is tried once and then taken, because interpreted all take as long. Trials happen to
+    the real tensors, so a kernel that adds to what is there must say what is to be cleared or restored, as on
+    a GPU. What is tried is recorded, and is preparation like all else that happens in a first pass only."""
     kind: Any = Autotuner
-    bench = kind._bench
+    bench, prune = kind._bench, kind.prune_configs
     tuned: dict[Any, Any] = {}
+
+    def begin_with_it(self: Any, kwargs: Any) -> list[Any]:
+        found = prune(self, kwargs)
+        place = number % len(found)
+        return [*found[place:], *found[:place]]
 
     def bench_once(self: Any, *args: Any, **kwargs: Any) -> Any:
         if tuned.get(self) is self.nargs:
@@ -116,7 +122,7 @@ def _try_one_configuration() -> None:
         call()
         return [0.0, 0.0, 0.0]
 
-    kind._bench = bench_once
+    kind.prune_configs, kind._bench = begin_with_it, bench_once
     kind.do_bench = property(lambda self: call_once)
 
 

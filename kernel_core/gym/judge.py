@@ -85,10 +85,11 @@ class Judge:
             case.trials_passed += 1
         return loaded
 
-    def _load(self, talk: Conversation, reference: Reference, case: Case) -> bool:
+    def _load(self, talk: Conversation, reference: Reference, case: Case, configuration: int = 0) -> bool:
+        poison = derive_seed(case.seed, "poison")
         with self._bench.share():
             header, arena = load_header(
-                reference, case.source, derive_seed(case.seed, "poison"), copy_state=not self._strict
+                reference, case.source, poison, configuration, copy_state=not self._strict
             )
         descriptors = (arena.descriptor,)
         answer = talk.ask(header, (Loaded, NotLoaded), descriptors=descriptors, turn=self._bench.share)
@@ -264,13 +265,14 @@ class Judge:
         trial: Trial,
         job: str = "runner",
         most_s: float | None = None,
+        configuration: int = 0,
     ) -> Case:
         """What becomes known of the candidate in another life of one trial, which may be a short one."""
         again = Case(case.request, seed=case.seed, arena=case.arena)
         with self._runner(again, job) as talk:
             if most_s is not None:
                 talk.allow(min(0.0, most_s - self._config.deadline_s))
-            if self._load(talk, reference, again):
+            if self._load(talk, reference, again, configuration):
                 self._try(talk, reference, trial, again)
         again.forget_recorded()
         return again

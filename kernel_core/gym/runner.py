@@ -60,7 +60,7 @@ def run(channel: socket.socket, cage: dict[str, Any], *, num_processors: int | N
         if gate is not None
         else capture.Recorder(launches.append, poison=poison)
     )
-    hooks.install(recorder)
+    hooks.install(recorder, load.header["configuration"])
     if told is not None:
         recorder.watch_arguments(told.check_arguments)
     builds = None if gate is None else functools.partial(_build, channel, gate, source)

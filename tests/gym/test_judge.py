@@ -232,6 +232,33 @@ class ModelNew(nn.Module):
     assert "expected -inf" in refused.feedback
 
 
+@pytest.mark.parametrize(
+    ("second", "verdict"), [(1024, Verdict.CORRECT), (64, Verdict.WRONG), (3, Verdict.CORRECT)]
+)
+def test_a_configuration_that_an_autotuner_may_take_is_right_too(
+    judge_text: JudgeText, second: int, verdict: Verdict
+) -> None:
+    """One that does not compile is left out, as on a GPU."""
+    candidate = f"""
+@triton.autotune([triton.Config({{"BLOCK": 512}}), triton.Config({{"BLOCK": {second}}})], key=["count"])
+@triton.jit
+def add_one(x_ptr, out_ptr, count, BLOCK: tl.constexpr):
+    index = tl.arange(0, BLOCK)
+    mask = index < count
+    tl.store(out_ptr + index, tl.load(x_ptr + index, mask=mask) + 1.0, mask=mask)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        out = torch.empty_like(x)
+        add_one[(1,)](x, out, x.numel())
+        return out
+"""
+    evaluation = judge_text(ONE_MORE, candidate)
+    assert evaluation.verdict is verdict, evaluation.feedback
+    assert ("another configuration" in evaluation.feedback) == (verdict is Verdict.WRONG)
+
+
 def test_feedback_names_the_line_the_candidate_crashed_on(judge_text: JudgeText) -> None:
     problem = "class Model(nn.Module):\n    def forward(self, x):\n        return x\n\n"
     problem += "def get_inputs():\n    return [torch.rand(4)]\n\ndef get_init_inputs():\n    return []\n"
