@@ -44,7 +44,8 @@ def install(operations: Counter[str]) -> None:
         if name.startswith(("create_", "get_")) or name in _COMPUTING:
             setattr(builder, name, _counting(name, getattr(builder, name), operations, inside))
     builder.create_dot = _counting_dot(builder.create_dot, operations)
-    builder.create_dot_scaled = _counting_scaled_dot(builder.create_dot_scaled, operations)
+    if hasattr(builder, "create_dot_scaled"):
+        builder.create_dot_scaled = _counting_scaled_dot(builder.create_dot_scaled, operations)
     for interface in (interpreter.ReduceOps, interpreter.ScanOps):
         interface.apply_impl = _counting_reduction(interface.apply_impl, operations)
     interpreter._implicit_cvt = _marking(interpreter._implicit_cvt)

@@ -22,6 +22,8 @@ def compute_bfloat16() -> None:
     """Patch the interpreter of this process for good."""
     builder: Any = interpreter.InterpreterBuilder
     builder.cast_impl = _rounded(builder.cast_impl)
+    if not hasattr(builder, "get_bf16"):  # older ones have no such constants
+        builder.get_bf16 = lambda self, number: self.cast_impl(self.get_fp32(number), tl.bfloat16)
     for name in _COMPUTING:
         setattr(builder, name, _widened(getattr(builder, name)))
     reduction = interpreter.ReduceScanOpInterface

@@ -124,7 +124,9 @@ class _Compiled(interpreter.ASTTransformer):  # type: ignore[misc, unused-ignore
         """`is` of two values; what else is compared knows what it means."""
         identity = [isinstance(op, ast.Is | ast.IsNot) for op in node.ops]
         if not any(identity):
-            return super().visit_Compare(node)
+            # Triton before 3.9 leaves chains of comparisons to Python.
+            compare: Any = getattr(super(), "visit_Compare", self.generic_visit)
+            return compare(node)
         if len(node.ops) > 1:
             raise Undecidable("`is` in a chain of comparisons")
         self.generic_visit(node)

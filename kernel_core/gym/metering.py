@@ -40,26 +40,26 @@ def _wrap_memory(builder: Any, meter: Meter) -> None:
     atomic, exchange = builder.create_atomic_rmw, builder.create_atomic_cas
 
     def masked_load(self: Any, pointers: Any, mask: Any, *rest: Any, **named: Any) -> Any:
-        size = _item_bytes(pointers)
-        parts = meter.access(pointers.data, mask.data, size, store=False)
+        size, lanes = _item_bytes(pointers), np.asarray(mask.data)  # Triton 3.6 gives views of some
+        parts = meter.access(pointers.data, lanes, size, store=False)
         of_first = False
         if meter.is_atomic:
             meter.exchanges(parts, size, ordering=True)
         else:
-            of_first = meter.loads(parts, size, mask.data)
+            of_first = meter.loads(parts, size, lanes)
         loaded = load(self, pointers, mask, *rest, **named)
         if of_first:
             loaded.data = loaded.data.view(races.OfFirstLane)
         return loaded
 
     def masked_store(self: Any, pointers: Any, value: Any, mask: Any, *rest: Any, **named: Any) -> Any:
-        size = _item_bytes(pointers)
-        parts = meter.access(pointers.data, mask.data, size, store=True)
+        size, lanes = _item_bytes(pointers), np.asarray(mask.data)
+        parts = meter.access(pointers.data, lanes, size, store=True)
         if meter.is_atomic:
             meter.exchanges(parts, size, ordering=True)
             return store(self, pointers, value, mask, *rest, **named)
-        _check_lanes(pointers.data, value.data, mask.data)
-        finish = meter.stores(parts, size, mask.data)
+        _check_lanes(pointers.data, value.data, lanes)
+        finish = meter.stores(parts, size, lanes)
         result = store(self, pointers, value, mask, *rest, **named)
         finish()
         return result
@@ -100,7 +100,7 @@ def _wrap_waits(builder: Any, meter: Meter) -> None:
         (interpreter.ReduceOps, ("apply_impl",)),
         (interpreter.ScanOps, ("apply_impl",)),
     ):
-        for name in names:
+        for name in filter(functools.partial(hasattr, kind), names):  # older ones scale no products
             setattr(kind, name, _waiting(getattr(kind, name), meter))
 
 

@@ -33,15 +33,20 @@ def combine_in_pairs() -> None:
 
 
 def _last_of_equals(apply: Callable[..., Any]) -> Callable[..., Any]:
-    either = (tl.standard._argmax_combine_tie_break_fast, tl.standard._argmin_combine_tie_break_fast)
+    extremes = (
+        (tl.standard._argmax_combine_tie_break_fast, np.nanmax, np.nanargmax),
+        (tl.standard._argmin_combine_tie_break_fast, np.nanmin, np.nanargmin),
+    )
 
     def reduce(self: Any, given: Any) -> Any:
-        if not any(self.combine_fn is one for one in either):
-            return apply(self, given)
-        data, kind = given[0].handle.data, given[0].dtype
-        extreme, place = apply(self, (self.to_tensor(np.flip(data, self.axis), kind), *given[1:]))
-        place.handle.data = data.shape[self.axis] - 1 - place.handle.data
-        return extreme, place
+        for combine, find, find_place in extremes:
+            if self.combine_fn is combine:
+                data = given[0].handle.data
+                turned = self.to_tensor(np.flip(data, self.axis), given[0].dtype)
+                extreme, place = self.min_max(turned, find, find_place)
+                place.handle.data = data.shape[self.axis] - 1 - place.handle.data
+                return extreme, place
+        return apply(self, given)
 
     return reduce
 
