@@ -1,4 +1,4 @@
-"""Claim: a judge without a GPU takes about half a second for an honest kernel.
+"""Claim: a judge without a GPU takes about a second for an honest kernel.
 
 Judges every so-many-th file of `tests/exploits/` with one worker, and prints what its phases take together,
 and the slowest candidates. With `--against` the package of another checkout judges the same files afterwards,

@@ -69,8 +69,8 @@ class CpuJudge(Judge):
         """Once more at each of the sizes that `grown.py` names: only what is wrong there counts, whatever
         rounding comes to in longer rows. Who takes too long is left alone, and that is said."""
         label, draw = self._prepared.draws(reference, seed)[-1]
-        others = _other_ways(case.source)
-        runs = self._grown_sizes(reference) or (reference.sizes,) * bool(others)
+        asks = any(word in case.source for word in (_TUNED, _PROCESSORS))
+        runs = self._grown_sizes(reference) or (reference.sizes,) * asks
         for number, sizes in enumerate(runs):
             changed = [f"{name}={size}" for name, size in sizes.items() if size != reference.sizes[name]]
             where = [f"at {', '.join(changed)}"] if changed else []
@@ -80,15 +80,16 @@ class CpuJudge(Judge):
                 trial = loose(trial if trial.is_usual else self._prepared.trial(larger, seed, label, "own"))
             except NotAProblem:
                 continue
-            for way in (_Way(), *(one for one in others if sizes is runs[-1] or one.configuration)):
-                configuration = way.configuration - number if way.configuration else 0
-                again = self._try_again(larger, case, trial, way.job, _MOST_GROWN_S, configuration)
+            for way in _ways(case.source, number, is_last=sizes is runs[-1]):
+                again = self._try_again(larger, case, trial, way.job, _MOST_GROWN_S, way.configuration)
                 said = ", ".join([*where, *way.where])
                 if way.tells(again, case):
                     _blame(case, again, said)
                 if again.verdict is Verdict.TIMED_OUT:
                     case.note("not_grown", f"it took more than {_MOST_GROWN_S:g} s {said}")
-                if case.verdict is not None or again.verdict is Verdict.TIMED_OUT:
+                # A slow configuration keeps nobody from looking further.
+                is_slow = again.verdict is Verdict.TIMED_OUT and not way.configuration
+                if case.verdict is not None or is_slow:
                     return
 
     def _grown_sizes(self, reference: Reference) -> tuple[Sizes, ...]:
@@ -135,7 +136,7 @@ class CpuJudge(Judge):
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """How a candidate is run once more."""
+    """How a candidate is run at grown sizes."""
 
     job: str = "runner"
     configuration: int = 0
@@ -151,11 +152,13 @@ class _Way:
         return is_alike or self.job == "runner"
 
 
-def _other_ways(source: str) -> list[_Way]:
-    found = []
+def _ways(source: str, number: int, *, is_last: bool) -> list[_Way]:
+    """At the sizes of this number."""
+    found = [_Way()]
     if _TUNED in source:
-        found.append(_Way(configuration=-1, where=("with another configuration of its autotuner",)))
-    if _PROCESSORS in source:
+        where = ("with another configuration of its autotuner",)
+        found.append(_Way(configuration=-1 - number, where=where))
+    if _PROCESSORS in source and is_last:
         where = ("where a program for each multiprocessor has several turns",)
         found.append(_Way("runner_on_one_processor", where=where))
     return found
