@@ -30,7 +30,8 @@ from kernel_core.learn.batch import Row
 from kernel_core.learn.update import new_optimiser, update
 from kernel_core.policy.new import new_policy
 from kernel_core.policy.torch_policy import TorchPolicy
-from kernel_core.problems.generate import Generated, generate
+from kernel_core.problems.generate import generate
+from kernel_core.problems.graded import Generated
 from kernel_core.prompt import build_prompt, format_completion
 from kernel_core.records import Candidate, Exemplar
 from kernel_core.retrieval.index import build_index

@@ -9,7 +9,8 @@ from pathlib import Path
 import kernel_core.problems
 from kernel_core.corpus.normalise import kernel_hash, reference_hash
 from kernel_core.corpus.registry import Source
-from kernel_core.problems.generate import Generated, generate
+from kernel_core.problems.generate import generate
+from kernel_core.problems.graded import Generated
 from kernel_core.records import Exemplar
 
 

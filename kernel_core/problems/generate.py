@@ -9,10 +9,10 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterator, Sequence
-from typing import Literal
 
 from kernel_core.errors import ConfigError
 from kernel_core.problems.families import RESERVED, TRAINED
+from kernel_core.problems.graded import Generated, GradedKernel
 from kernel_core.problems.mistakes import draw_mistakes
 from kernel_core.problems.program import Program, worth_computing
 from kernel_core.problems.render import (
@@ -23,34 +23,15 @@ from kernel_core.problems.render import (
     reference_source,
 )
 from kernel_core.problems.splits import Split, split_of
-from kernel_core.records import Problem, Record, sha256_text
+from kernel_core.records import Problem, sha256_text
 
-__all__ = ["FAMILIES", "Generated", "GradedKernel", "Split", "generate"]
+__all__ = ["FAMILIES", "Split", "generate"]
 
 FAMILIES: tuple[str, ...] = (*TRAINED, *RESERVED)
 MISTAKES_PER_PROBLEM = 4
 _MOST_DRAWS = 20_000
 RESERVED_FAMILY_WEIGHT = 3
 """In the held-out split a reserved family comes so many times as often as another."""
-
-Grade = Literal["naive", "fused", "tuned", "mistake", "lazy"]
-
-
-class GradedKernel(Record):
-    """A kernel for a generated problem and how good it is by construction."""
-
-    grade: Grade
-    fault: str = ""
-    """What is wrong with a mistake."""
-    source: str
-    thinking: str
-
-
-class Generated(Record):
-    """A problem and its kernels: naive, fused, tuned, mistakes, and a lazy one where there is a choice."""
-
-    problem: Problem
-    kernels: tuple[GradedKernel, ...]
 
 
 def generate(split: Split, count: int, seed: int, families: Sequence[str] = ()) -> list[Generated]:

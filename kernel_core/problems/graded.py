@@ -1,0 +1,26 @@
+"""A generated problem and kernels for it whose quality is known by construction."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from kernel_core.records import Problem, Record
+
+Grade = Literal["naive", "fused", "tuned", "mistake", "lazy"]
+
+
+class GradedKernel(Record):
+    """A kernel for a generated problem and how good it is by construction."""
+
+    grade: Grade
+    fault: str = ""
+    """What is wrong with a mistake."""
+    source: str
+    thinking: str
+
+
+class Generated(Record):
+    """A problem and its kernels: naive, fused, tuned, mistakes, and a lazy one where there is a choice."""
+
+    problem: Problem
+    kernels: tuple[GradedKernel, ...]

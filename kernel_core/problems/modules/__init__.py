@@ -1,0 +1,1 @@
+"""Generated problems in the form that people write: layers, parameters, docstrings, usual sizes."""

@@ -1,0 +1,122 @@
+"""A drawn problem of the suite `modules`: a reference with layers and parameters, and kernels for it."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kernel_core.problems.graded import GradedKernel
+from kernel_core.problems.modules.style import Style
+from kernel_core.problems.program import Size
+
+IMPORTS = "import torch\nimport torch.nn as nn\n"
+FUNCTIONAL = "import torch.nn.functional as F\n"
+KERNEL_IMPORTS = IMPORTS + "import triton\nimport triton.language as tl\n"
+
+
+@dataclass(frozen=True)
+class Module:
+    """A reference module, as parts that the reference and every kernel share.
+
+    Lines are without indentation. `inputs` and `init_inputs` are expressions over the names of `sizes`.
+    Size names are given in lower case here and written in the style's case.
+    """
+
+    doc: str
+    """One sentence that says what is computed."""
+    init_args: tuple[str, ...]
+    init_lines: tuple[str, ...]
+    forward_args: tuple[str, ...]
+    forward_lines: tuple[str, ...]
+    sizes: tuple[Size, ...]
+    inputs: tuple[str, ...]
+    init_inputs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A problem and its kernels before they become records."""
+
+    family: str
+    operators: tuple[str, ...]
+    """Torch's names of the operators in order, such as `conv2d`, `relu`: they decide the split."""
+    reference: str
+    sizes: tuple[Size, ...]
+    """As named in the text."""
+    kernels: tuple[GradedKernel, ...]
+
+
+def reference_source(module: Module, style: Style) -> str:
+    """The problem's text in KernelBench's format at its GPU sizes."""
+    named = {size.name: style.size_name(size.name) for size in module.sizes}
+    inputs = [_renamed(text, named) for text in module.inputs]
+    init_inputs = [_renamed(text, named) for text in module.init_inputs]
+    constants = "".join(_constant(size, named[size.name], style) for size in module.sizes)
+    body = [*module.init_lines, *module.forward_lines]
+    functional = FUNCTIONAL if any("F." in line for line in body) else ""
+    return (
+        f"{IMPORTS}{functional}\n\n"
+        f"{model_class('Model', module, style, module.forward_lines)}\n\n"
+        f"{constants}\n\n"
+        f"def get_inputs():\n{_returned(inputs, module.forward_args, style)}\n\n"
+        f"def get_init_inputs():\n    return [{', '.join(init_inputs)}]\n"
+    )
+
+
+def kernel_source(module: Module, functions: Sequence[str], forward_lines: Sequence[str]) -> str:
+    """A candidate: the Triton functions, and `ModelNew` with the reference's constructor.
+
+    `forward_lines` replaces the reference's; helper functions of the host may be among `functions`.
+    """
+    body = [*module.init_lines, *forward_lines, *functions]
+    functional = FUNCTIONAL if any("F." in line for line in body) else ""
+    imports = KERNEL_IMPORTS.replace(IMPORTS, IMPORTS + functional)
+    texts = "\n\n\n".join(textwrap.dedent(one).strip("\n") for one in functions)
+    plain = Style(annotations=False, docstring="none")
+    return f"{imports}\n\n{texts}\n\n\n{model_class('ModelNew', module, plain, forward_lines)}"
+
+
+def draft_sizes(module: Module, style: Style) -> tuple[Size, ...]:
+    """The size constants under the names that the reference's text has."""
+    return tuple(Size(style.size_name(size.name), size.gpu, size.cpu) for size in module.sizes)
+
+
+def model_class(name: str, module: Module, style: Style, forward_lines: Sequence[str]) -> str:
+    """The class with constructor and `forward`, ending in a newline."""
+    lines = [f"class {name}(nn.Module):"]
+    if style.docstring != "none":
+        lines.append(f'    """{module.doc}"""\n')
+    if module.init_args or module.init_lines or style.long_super or style.docstring == "full":
+        arguments = ", ".join(("self", *module.init_args))
+        start = f"super({name}, self).__init__()" if style.long_super else "super().__init__()"
+        lines += [f"    def __init__({arguments}):", f"        {start}"]
+        lines += [f"        {line}" for line in module.init_lines]
+        lines.append("")
+    typed = [f"{one}: torch.Tensor" if style.annotations else one for one in module.forward_args]
+    result = " -> torch.Tensor" if style.annotations else ""
+    lines.append(f"    def forward({', '.join(('self', *typed))}){result}:")
+    if style.docstring == "full":
+        given = "".join(f"            {one}: input tensor\n" for one in module.forward_args)
+        lines.append(
+            f'        """\n        Args:\n{given}        Returns:\n            the result\n        """'
+        )
+    lines += [f"        {line}" for line in forward_lines]
+    return "\n".join(lines) + "\n"
+
+
+def _renamed(text: str, named: dict[str, str]) -> str:
+    return re.sub(r"\b[A-Za-z_]\w*\b", lambda found: named.get(found[0], found[0]), text)
+
+
+def _constant(size: Size, name: str, style: Style) -> str:
+    comment = f"  # {size.name.replace('_', ' ').lower()}" if style.size_comments else ""
+    return f"{name} = {size.gpu}{comment}\n"
+
+
+def _returned(inputs: Sequence[str], names: Sequence[str], style: Style) -> str:
+    if style.docstring == "full" and len(names) == len(inputs):
+        lines = [f"    {name} = {text}\n" for name, text in zip(names, inputs, strict=True)]
+        return "".join(lines) + f"    return [{', '.join(names)}]\n"
+    return f"    return [{', '.join(inputs)}]\n"

@@ -1,0 +1,102 @@
+"""Endless problems of the suite `modules` from a seed, each with kernels of graded quality.
+
+A longer draw begins with the shorter one. The split is a function of family and operators alone: a reserved
+family is held out whole; within the others, tuples of operators are hashed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Callable, Iterator, Sequence
+
+from kernel_core.errors import ConfigError
+from kernel_core.problems.graded import Generated
+from kernel_core.problems.modules import convolution, matmul, reduction
+from kernel_core.problems.modules.draft import Draft
+from kernel_core.problems.splits import HELD_OUT_PERCENT, VALIDATION_PERCENT, Split
+from kernel_core.records import Problem, sha256_text
+
+Draw = Callable[[random.Random], Draft]
+
+FAMILIES: dict[str, Draw] = {**matmul.FAMILIES, **convolution.FAMILIES, **reduction.FAMILIES}
+RESERVED: frozenset[str] = frozenset()
+"""Families that are held out as a whole: operators that training never shows."""
+_MOST_DRAWS = 2_000
+_SHORTEST_SPLIT_CHAIN = 3
+"""Problems with fewer operators are never held out by their operators: there are too few of them."""
+
+
+def generate_modules(split: Split, count: int, seed: int, families: Sequence[str] = ()) -> list[Generated]:
+    """`count` problems of a split, all different; `families` narrows the choice.
+
+    Raises `ConfigError` when no family asked for has problems in the split.
+    """
+    names = [name for name in FAMILIES if not families or name in families]
+    names = [name for name in names if name not in RESERVED or split == "held_out"]
+    if not names:
+        raise ConfigError(
+            f"no family of {', '.join(families)} is in split {split}; its families: {', '.join(FAMILIES)}"
+        )
+    return list(_drawn(split, count, seed, names))
+
+
+def split_of(draft: Draft) -> Split:
+    """The split of a problem: by its family if reserved, else by a hash of its operators."""
+    if draft.family in RESERVED:
+        return "held_out"
+    if len(draft.operators) < _SHORTEST_SPLIT_CHAIN:
+        return "train"
+    digest = hashlib.blake2b(">".join((draft.family, *draft.operators)).encode(), digest_size=4).digest()
+    percent = int.from_bytes(digest, "big") % 100
+    if percent < HELD_OUT_PERCENT:
+        return "held_out"
+    return "validation" if percent < HELD_OUT_PERCENT + VALIDATION_PERCENT else "train"
+
+
+def _drawn(split: Split, count: int, seed: int, names: list[str]) -> Iterator[Generated]:
+    seen: set[str] = set()
+    barren: set[str] = set()
+    order = random.Random(f"modules {split} {seed}")
+    while len(seen) < count:
+        for name in order.sample(names, len(names)):
+            if len(seen) == count:
+                return
+            if name in barren:
+                continue
+            draft = _fresh(name, split, random.Random(f"modules {split} {seed} {len(seen)} {name}"), seen)
+            if draft is None:
+                barren.add(name)
+                continue
+            seen.add(draft.reference)
+            yield _generated(draft, split)
+        if len(barren) == len(names):
+            raise ConfigError(
+                f"the families {', '.join(names)} gave {len(seen)} problems of split {split}, not {count}; "
+                "ask for fewer, or for more families"
+            )
+
+
+def _fresh(family: str, split: Split, rng: random.Random, seen: set[str]) -> Draft | None:
+    for _ in range(_MOST_DRAWS):
+        draft = FAMILIES[family](rng)
+        if split_of(draft) == split and draft.reference not in seen:
+            return draft
+    return None
+
+
+def _generated(draft: Draft, split: Split) -> Generated:
+    sha256 = sha256_text(draft.reference)
+    name = f"{draft.family}-{sha256[:12]}"
+    problem = Problem(
+        id=f"modules/{name}",
+        suite="modules",
+        name=name,
+        family=draft.family,
+        source=draft.reference,
+        sha256=sha256,
+        tags=(split, *dict.fromkeys(draft.operators)),
+        constants={size.name: size.gpu for size in draft.sizes},
+        cpu_constants={size.name: size.cpu for size in draft.sizes},
+    )
+    return Generated(problem=problem, kernels=draft.kernels)

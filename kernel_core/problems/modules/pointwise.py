@@ -1,0 +1,95 @@
+"""Elementwise operators of a chain: torch's function, torch's layer, and Triton's expression."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kernel_core.problems.ops import UNARY, draw_constant
+
+
+@dataclass(frozen=True)
+class Pointwise:
+    """One operator with its constant filled in; templates are over `{v}`, the variable."""
+
+    operator: str
+    torch: str
+    triton: str
+    layer: str = ""
+    """The constructor of torch's layer, such as `nn.LeakyReLU(0.1)`; empty where none exists."""
+
+
+_LAYERS = {
+    "relu": "nn.ReLU()",
+    "sigmoid": "nn.Sigmoid()",
+    "tanh": "nn.Tanh()",
+    "silu": "nn.SiLU()",
+    "gelu": "nn.GELU()",
+    "softplus": "nn.Softplus()",
+    "softsign": "nn.Softsign()",
+    "elu": "nn.ELU()",
+    "hardsigmoid": "nn.Hardsigmoid()",
+    "hardswish": "nn.Hardswish()",
+    "leaky_relu": "nn.LeakyReLU({c})",
+}
+_SOFTPLUS = "(tl.maximum({v}, 0.0) + tl.log(1.0 + tl.exp(-tl.abs({v}))))"
+_OWN = (
+    Pointwise("mish", "F.mish({v})", "{v} * (2.0 * tl.sigmoid(2.0 * " + _SOFTPLUS + ") - 1.0)", "nn.Mish()"),
+    Pointwise(
+        "selu",
+        "F.selu({v})",
+        "1.05070099 * tl.where({v} > 0, {v}, 1.67326324 * (tl.exp({v}) - 1.0))",
+        "nn.SELU()",
+    ),
+    Pointwise("relu6", "F.relu6({v})", "tl.minimum(tl.maximum({v}, 0.0), 6.0)", "nn.ReLU6()"),
+    Pointwise("hardtanh", "F.hardtanh({v})", "tl.minimum(tl.maximum({v}, -1.0), 1.0)", "nn.Hardtanh()"),
+    Pointwise(
+        "gelu_tanh",
+        "F.gelu({v}, approximate='tanh')",
+        "{v} * tl.sigmoid(1.5957691216 * ({v} + 0.044715 * {v} * {v} * {v}))",
+        "nn.GELU(approximate='tanh')",
+    ),
+    Pointwise(
+        "logsigmoid",
+        "F.logsigmoid({v})",
+        "-(tl.maximum(-{v}, 0.0) + tl.log(1.0 + tl.exp(-tl.abs({v}))))",
+        "nn.LogSigmoid()",
+    ),
+    Pointwise("swish", "{v} * torch.sigmoid({v})", "{v} * tl.sigmoid({v})"),
+)
+_BY_NAME = {one.operator: one for one in _OWN}
+
+ACTIVATIONS: tuple[str, ...] = (
+    "relu", "sigmoid", "tanh", "silu", "gelu", "softplus", "softsign", "elu", "hardsigmoid", "hardswish",
+    "leaky_relu", "mish", "selu", "relu6", "hardtanh", "gelu_tanh", "logsigmoid", "swish",
+)  # fmt: skip
+SCALINGS: tuple[str, ...] = ("mul", "div", "add", "sub", "clamp")
+ALL: tuple[str, ...] = (*ACTIVATIONS, *SCALINGS, "abs", "square", "exp", "sin", "cos", "rsub", "neg")
+
+
+def pointwise(name: str, rng: random.Random) -> Pointwise:
+    """The operator with a drawn constant."""
+    if name in _BY_NAME:
+        return _BY_NAME[name]
+    op = UNARY[name]
+    c = draw_constant(op, rng)
+    return Pointwise(
+        operator=name,
+        torch=op.torch.replace("{c}", c),
+        triton=op.triton.replace("{c}", c),
+        layer=_LAYERS.get(name, "").replace("{c}", c),
+    )
+
+
+def draw_chain(rng: random.Random, length: int, names: Sequence[str] = ALL) -> tuple[Pointwise, ...]:
+    """Operators in a row, no two neighbours alike and no second `exp`, which would overflow."""
+    chain: list[Pointwise] = []
+    while len(chain) < length:
+        one = pointwise(rng.choice(names), rng)
+        if chain and one.operator == chain[-1].operator:
+            continue
+        if one.operator == "exp" and any(other.operator in ("exp", "square") for other in chain):
+            continue
+        chain.append(one)
+    return tuple(chain)
