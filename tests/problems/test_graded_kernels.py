@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from kernel_core.problems.families import RESERVED, TRAINED
-from kernel_core.problems.generate import FAMILIES, Generated, generate
+from kernel_core.problems.generate import FAMILIES, generate
+from kernel_core.problems.graded import Generated
 from kernel_core.problems.source import resize
 
 HERE = Path(__file__).parent
