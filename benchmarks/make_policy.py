@@ -21,6 +21,7 @@ from flows.presets import preset
 from kernel_core.config import IndexConfig, IngestConfig, ProblemsConfig, TrainConfig
 from kernel_core.configure import build, override
 from kernel_core.corpus.snapshot import build_snapshot, load_snapshot
+from kernel_core.dialogue.rollout import roll_out
 from kernel_core.gym import open_gym
 from kernel_core.gym.protocol import Gym
 from kernel_core.learn.cold_start import build_conversations, cold_start, starting_policy
@@ -30,7 +31,6 @@ from kernel_core.problems.load import load_problems
 from kernel_core.retrieval.index import build_index
 from kernel_core.retrieval.protocol import Retriever
 from kernel_core.retrieval.search import open_retriever
-from kernel_core.rollout import roll_out
 from kernel_core.store import Store
 
 

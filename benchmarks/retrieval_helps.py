@@ -32,12 +32,12 @@ from kernel_core.config import (
 )
 from kernel_core.configure import build
 from kernel_core.corpus.snapshot import build_snapshot
+from kernel_core.dialogue.prompt import build_prompt
 from kernel_core.gym import open_gym
 from kernel_core.gym.protocol import Gym
 from kernel_core.policy import open_policy
 from kernel_core.policy.protocol import Policy
 from kernel_core.problems.load import load_problems
-from kernel_core.prompt import build_prompt
 from kernel_core.retrieval.index import build_index
 from kernel_core.retrieval.search import open_retriever
 from kernel_core.scorecard import evaluate

@@ -24,6 +24,7 @@ from rich.table import Table
 
 from kernel_core.config import GymConfig, IndexConfig, IngestConfig, PolicyConfig, RolloutConfig, TrainConfig
 from kernel_core.corpus.snapshot import build_snapshot, load_snapshot
+from kernel_core.dialogue.prompt import build_prompt, format_completion
 from kernel_core.gym import open_gym
 from kernel_core.gym.protocol import JudgeRequest
 from kernel_core.learn.batch import Row
@@ -32,7 +33,6 @@ from kernel_core.policy.new import new_policy
 from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.problems.generate import generate
 from kernel_core.problems.graded import Generated
-from kernel_core.prompt import build_prompt, format_completion
 from kernel_core.records import Candidate, Exemplar
 from kernel_core.retrieval.index import build_index
 from kernel_core.store import Store

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from kernel_core.comparison import Comparison, compare
 from kernel_core.config import EvaluateConfig
-from kernel_core.conversations import converse, digest_of_stage, finished
+from kernel_core.dialogue.resumable import converse, digest_of_stage, finished
 from kernel_core.errors import ConfigError, Corrupt
 from kernel_core.evaluation_tables import (
     FAMILY_SCHEMA,

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pydantic import ValidationError
 
 from kernel_core.config import BestOfNConfig
-from kernel_core.conversations import converse, digest_of_stage, finished
+from kernel_core.dialogue.resumable import converse, digest_of_stage, finished
 from kernel_core.errors import Corrupt
 from kernel_core.evaluation_tables import parquet
 from kernel_core.gym.protocol import Gym

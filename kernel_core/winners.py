@@ -10,9 +10,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
+from kernel_core.dialogue.rollout import seed_of
 from kernel_core.gym.protocol import Gym, JudgeRequest
 from kernel_core.records import Candidate, Evaluation, Group, Problem, Record, Turn, Verdict
-from kernel_core.rollout import seed_of
 from kernel_core.scores import SpeedKind, outcome_of
 
 FRESH_DRAWS = 3

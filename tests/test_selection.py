@@ -6,12 +6,12 @@ import pandas as pd
 import pytest
 
 from kernel_core.config import BestOfNConfig, GymConfig, ProblemsConfig, RolloutConfig
+from kernel_core.dialogue.prompt import format_completion
 from kernel_core.errors import ConfigError
 from kernel_core.gym.protocol import JudgeRequest
 from kernel_core.policy.scripted import ScriptedPolicy
 from kernel_core.problems.generate import generate
 from kernel_core.progress import silent
-from kernel_core.prompt import format_completion
 from kernel_core.records import (
     Candidate,
     Completion,

@@ -19,12 +19,13 @@ from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 from kernel_core.config import ColdStartConfig, RolloutConfig
+from kernel_core.dialogue.parse import parse_completion
+from kernel_core.dialogue.prompt import build_prompt, format_completion
+from kernel_core.dialogue.rollout import seed_of
 from kernel_core.errors import ConfigError
 from kernel_core.gym.protocol import Gym, JudgeRequest
-from kernel_core.parse import parse_completion
 from kernel_core.problems.source import parse_problem
 from kernel_core.progress import Progress, silent
-from kernel_core.prompt import build_prompt, format_completion
 from kernel_core.records import (
     Candidate,
     Completion,
@@ -37,7 +38,6 @@ from kernel_core.records import (
     sha256_text,
 )
 from kernel_core.retrieval.protocol import Retriever
-from kernel_core.rollout import seed_of
 
 log = logging.getLogger(__name__)
 

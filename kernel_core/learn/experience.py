@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from kernel_core.config import RewardWeights, TrainConfig
+from kernel_core.dialogue.rollout import Rollouts
 from kernel_core.errors import GymUnavailable
 from kernel_core.learn.grade import GradedTurn, grade, varies
 from kernel_core.records import Group, Problem
-from kernel_core.rollout import Rollouts
 
 log = logging.getLogger(__name__)
 

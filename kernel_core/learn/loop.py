@@ -24,6 +24,7 @@ from kernel_core.curriculum import (
     observe,
     observe_groups,
 )
+from kernel_core.dialogue.rollout import Rollouts, roll_out, seed_of
 from kernel_core.errors import ConfigError
 from kernel_core.gym.protocol import Gym
 from kernel_core.learn import checkpoint
@@ -45,7 +46,6 @@ from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.progress import Progress, silent
 from kernel_core.records import Problem
 from kernel_core.retrieval.protocol import Retriever
-from kernel_core.rollout import Rollouts, roll_out, seed_of
 from kernel_core.scores import SpeedKind, in_words
 from kernel_core.store import Store, digest_of
 

@@ -19,10 +19,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from kernel_core.dialogue.prompt import format_completion
 from kernel_core.errors import StaleWeights
 from kernel_core.policy.sampler import InlineSampler, Logprobs, Sampler
 from kernel_core.policy.torch_policy import Ids, TorchPolicy
-from kernel_core.prompt import format_completion
 from kernel_core.records import Record
 
 CLEARLY = 4.0

@@ -4,13 +4,13 @@ import pytest
 import torch
 
 from kernel_core.config import ColdStartConfig, PolicyConfig
+from kernel_core.dialogue.prompt import format_completion
 from kernel_core.errors import ConfigError
 from kernel_core.learn import layers
 from kernel_core.learn.cold_start import cold_start, encode, starting_policy
 from kernel_core.learn.cold_start_rows import HELD_BACK_AT_MOST, held_back, subject
 from kernel_core.learn.conversations import Conversation
 from kernel_core.policy.torch_policy import TorchPolicy
-from kernel_core.prompt import format_completion
 from kernel_core.store import Store
 
 POLICY = PolicyConfig(model="new", hidden_size=32, num_layers=1, num_heads=2, vocab_size=400, max_context=256)

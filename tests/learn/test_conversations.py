@@ -6,11 +6,11 @@ import pytest
 
 from kernel_core.config import ColdStartConfig, RolloutConfig
 from kernel_core.corpus.normalise import reference_hash
+from kernel_core.dialogue.parse import parse_completion
+from kernel_core.dialogue.prompt import build_prompt
 from kernel_core.errors import ConfigError
 from kernel_core.learn.conversations import build_conversations
-from kernel_core.parse import parse_completion
 from kernel_core.problems.source import parse_problem
-from kernel_core.prompt import build_prompt
 from kernel_core.records import Candidate
 from kernel_core.retrieval.protocol import Neighbour
 

@@ -4,6 +4,8 @@ import pytest
 
 from kernel_core.config import GymConfig, RewardWeights, RolloutConfig, SamplingConfig, TrainConfig
 from kernel_core.curriculum import CurriculumState
+from kernel_core.dialogue.prompt import format_completion
+from kernel_core.dialogue.rollout import roll_out
 from kernel_core.errors import GymUnavailable
 from kernel_core.learn.experience import gather
 from kernel_core.learn.grade import varies
@@ -12,8 +14,6 @@ from kernel_core.policy.scripted import ScriptedPolicy
 from kernel_core.problems.families import TRAINED
 from kernel_core.problems.generate import generate
 from kernel_core.progress import silent
-from kernel_core.prompt import format_completion
-from kernel_core.rollout import roll_out
 
 WEIGHTS = RewardWeights(format=0.5, correct=1.0)
 MADE = generate("train", 4, seed=4)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from kernel_core.config import RewardWeights, TrainConfig
+from kernel_core.dialogue.rollout import Rollouts
 from kernel_core.learn.grade import grade, paid_rewards, rows_of, varies
 from kernel_core.policy.protocol import Sample
 from kernel_core.records import (
@@ -16,7 +17,6 @@ from kernel_core.records import (
     Turn,
     Verdict,
 )
-from kernel_core.rollout import Rollouts
 
 WEIGHTS = RewardWeights(format=0.1, compile=0.2, correct=1.0, hack_penalty=-0.5)
 CORRECT, WRONG, HACKED = Verdict.CORRECT, Verdict.WRONG, Verdict.HACKED

@@ -14,18 +14,18 @@ from kernel_core.config import (
     SamplingConfig,
     TrainConfig,
 )
+from kernel_core.dialogue.parse import parse_completion
+from kernel_core.dialogue.prompt import format_completion
+from kernel_core.dialogue.rollout import roll_out, seed_of
 from kernel_core.errors import ConfigError, GymUnavailable
 from kernel_core.gym.cache import Cache
 from kernel_core.gym.pool import PooledGym
-from kernel_core.parse import parse_completion
 from kernel_core.policy.new import new_policy
 from kernel_core.policy.scripted import ScriptedPolicy
 from kernel_core.problems.generate import generate
 from kernel_core.progress import silent
-from kernel_core.prompt import format_completion
 from kernel_core.records import Candidate, Exemplar, NoCandidate, Verdict
 from kernel_core.retrieval.protocol import Neighbour
-from kernel_core.rollout import roll_out, seed_of
 
 MADE = generate("train", 2, seed=4)
 PROBLEMS = [made.problem for made in MADE]

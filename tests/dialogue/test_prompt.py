@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernel_core.config import RolloutConfig
-from kernel_core.prompt import build_prompt, format_completion
+from kernel_core.dialogue.prompt import build_prompt, format_completion
 from kernel_core.records import (
     Candidate,
     Completion,

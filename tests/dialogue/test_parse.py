@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel_core.parse import MAX_SOURCE_CHARS, parse_completion
-from kernel_core.prompt import format_completion
+from kernel_core.dialogue.parse import MAX_SOURCE_CHARS, parse_completion
+from kernel_core.dialogue.prompt import format_completion
 from kernel_core.records import Candidate, NoCandidate
 
 KERNEL = "import torch\n\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return x"

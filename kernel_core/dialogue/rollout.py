@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 
 from kernel_core.config import RolloutConfig
 from kernel_core.corpus.normalise import kernel_hash
+from kernel_core.dialogue.overlap import Judgement, seconds_judging, side_by_side
+from kernel_core.dialogue.parse import parse_completion
+from kernel_core.dialogue.prompt import build_prompt
 from kernel_core.errors import ConfigError, GymUnavailable
 from kernel_core.gym.protocol import Gym, JudgeRequest
-from kernel_core.overlap import Judgement, seconds_judging, side_by_side
-from kernel_core.parse import parse_completion
 from kernel_core.policy.protocol import Message, Policy, Sample
 from kernel_core.progress import Progress, silent
-from kernel_core.prompt import build_prompt
 from kernel_core.records import (
     Candidate,
     Completion,

@@ -26,7 +26,7 @@ from kernel_core.policy.protocol import Message
 from kernel_core.records import Candidate, Exemplar, Problem, Turn, Verdict
 from kernel_core.retrieval.reasons import reasons_for
 
-_FOLDER = Path(__file__).resolve().parents[1] / "data" / "prompts"
+_FOLDER = Path(__file__).resolve().parents[2] / "data" / "prompts"
 
 MAX_SUMMARY_CHARS = 800
 """About 200 tokens: a few sentences, as Kevin's policy wrote them."""

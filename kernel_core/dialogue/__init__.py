@@ -1,0 +1,1 @@
+"""A conversation with a policy: prompt, answer, candidate, feedback, next turn."""
