@@ -11,7 +11,7 @@ from rich.table import Column, Table
 
 from flows.pipeline import AFTER, BEFORE, WINNERS
 from flows.terminal import say
-from kernel_core.curriculum import stage_spans
+from kernel_core.reward.curriculum import stage_spans
 from kernel_core.runs import Run
 from kernel_core.scorecard import Scorecard, compare, headline_rows, load_scorecard
 from kernel_core.selection import load_selection

@@ -242,7 +242,7 @@ class StageConfig(Config):
 
 
 def _stages_of(values: dict[str, Any]) -> tuple[StageConfig, ...]:
-    from kernel_core.reward_presets import REWARD_PRESETS  # it is made of this module's classes
+    from kernel_core.reward.presets import REWARD_PRESETS  # it is made of this module's classes
 
     return REWARD_PRESETS[values["rewards"]]
 

@@ -96,7 +96,7 @@ def report_training(run: Run, *, has_more: bool) -> None:
 
 def show_curriculum(run: Run) -> None:
     """While it runs: the stages so far, and the newest step's figures."""
-    from kernel_core.curriculum import stage_spans
+    from kernel_core.reward.curriculum import stage_spans
 
     lines = list(run.store.lines("metrics.jsonl"))
     spans = [span.model_dump() for span in stage_spans(lines)]

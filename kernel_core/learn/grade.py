@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from kernel_core.advantages import ESTIMATORS
 from kernel_core.config import RewardWeights, TrainConfig
 from kernel_core.dialogue.rollout import Rollouts, seed_of
 from kernel_core.learn.batch import Row
 from kernel_core.records import Group, RewardTerms, Trajectory, Turn
-from kernel_core.rejection import ProfileRejection, keep_probability
-from kernel_core.returns import given, progress, returns_of
-from kernel_core.rewards import known_own_share, reward, usual_own_share, worth
+from kernel_core.reward.advantages import ESTIMATORS
+from kernel_core.reward.rejection import ProfileRejection, keep_probability
+from kernel_core.reward.returns import given, progress, returns_of
+from kernel_core.reward.terms import known_own_share, reward, usual_own_share, worth
 
 
 @dataclass(frozen=True, slots=True)

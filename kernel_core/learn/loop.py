@@ -15,15 +15,6 @@ from typing import Any
 import torch
 
 from kernel_core.config import TrainConfig
-from kernel_core.curriculum import (
-    CurriculumState,
-    Probe,
-    StageEvent,
-    advance,
-    check_stages,
-    observe,
-    observe_groups,
-)
 from kernel_core.dialogue.rollout import Rollouts, roll_out, seed_of
 from kernel_core.errors import ConfigError
 from kernel_core.gym.protocol import Gym
@@ -46,6 +37,15 @@ from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.progress import Progress, silent
 from kernel_core.records import Problem
 from kernel_core.retrieval.protocol import Retriever
+from kernel_core.reward.curriculum import (
+    CurriculumState,
+    Probe,
+    StageEvent,
+    advance,
+    check_stages,
+    observe,
+    observe_groups,
+)
 from kernel_core.scores import SpeedKind, in_words
 from kernel_core.store import Store, digest_of
 

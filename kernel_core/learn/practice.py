@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from kernel_core.config import ProblemsConfig, TrainConfig
-from kernel_core.curriculum import CurriculumState, choose_families, learnability
 from kernel_core.dialogue.rollout import seed_of
 from kernel_core.errors import ConfigError
 from kernel_core.problems.families import TRAINED
 from kernel_core.problems.generate import generate
 from kernel_core.problems.load import load_problems
 from kernel_core.records import Problem
+from kernel_core.reward.curriculum import CurriculumState, choose_families, learnability
 
 _PROBE_SEED = 1_000_003
 """Of the validation draw: the same problems for every run, so that curves of runs can be compared."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from kernel_core.curriculum import Probe, StageEvent
 from kernel_core.learn.alarms import Alarm
 from kernel_core.learn.update_report import UpdateReport
 from kernel_core.records import Record
+from kernel_core.reward.curriculum import Probe, StageEvent
 
 
 class StepReport(Record):

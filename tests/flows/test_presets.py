@@ -7,7 +7,7 @@ from kernel_core.config import MismatchConfig
 from kernel_core.errors import ConfigError, NotFound
 from kernel_core.learn.grade import paid_rewards
 from kernel_core.records import Candidate, Completion, Evaluation, Trajectory, Turn, Verdict
-from kernel_core.reward_presets import REWARD_PRESETS
+from kernel_core.reward.presets import REWARD_PRESETS
 
 
 @pytest.mark.parametrize("stage", STAGES)

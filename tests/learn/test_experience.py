@@ -3,7 +3,6 @@
 import pytest
 
 from kernel_core.config import GymConfig, RewardWeights, RolloutConfig, SamplingConfig, TrainConfig
-from kernel_core.curriculum import CurriculumState
 from kernel_core.dialogue.prompt import format_completion
 from kernel_core.dialogue.rollout import roll_out
 from kernel_core.errors import GymUnavailable
@@ -14,6 +13,7 @@ from kernel_core.policy.scripted import ScriptedPolicy
 from kernel_core.problems.families import TRAINED
 from kernel_core.problems.generate import generate
 from kernel_core.progress import silent
+from kernel_core.reward.curriculum import CurriculumState
 
 WEIGHTS = RewardWeights(format=0.5, correct=1.0)
 MADE = generate("train", 4, seed=4)

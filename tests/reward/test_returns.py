@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel_core.returns import discounted_max, discounted_sum, progress, returns_of
+from kernel_core.reward.returns import discounted_max, discounted_sum, progress, returns_of
 
 rewards = st.lists(st.floats(0, 3, allow_nan=False), min_size=1, max_size=6)
 gammas = st.floats(0, 1)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kernel_core.rejection import keep_probability
+from kernel_core.reward.rejection import keep_probability
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernel_core.config import CurriculumConfig, RewardWeights, StageConfig
-from kernel_core.curriculum import (
+from kernel_core.errors import ConfigError
+from kernel_core.reward.curriculum import (
     CurriculumState,
     Probe,
     advance,
@@ -18,7 +19,6 @@ from kernel_core.curriculum import (
     observe_groups,
     stage_spans,
 )
-from kernel_core.errors import ConfigError
 
 DEFAULT = CurriculumConfig()
 rates = st.floats(0, 1)

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from kernel_core.advantages import ESTIMATORS, dr_grpo, grpo, grpo_std, kevin, rloo, trloo
 from kernel_core.config import TrainConfig
+from kernel_core.reward.advantages import ESTIMATORS, dr_grpo, grpo, grpo_std, kevin, rloo, trloo
 
 NAN = float("nan")
 RETURNS = np.array([[1.0, 2.0], [0.0, 0.0], [0.0, 1.0], [3.0, 1.0]])

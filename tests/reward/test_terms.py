@@ -16,8 +16,8 @@ from kernel_core.records import (
     Turn,
     Verdict,
 )
-from kernel_core.reward_presets import REWARD_PRESETS
-from kernel_core.rewards import SPEEDUP_CAP, reward, speed_term, usual_own_share, worth
+from kernel_core.reward.presets import REWARD_PRESETS
+from kernel_core.reward.terms import SPEEDUP_CAP, reward, speed_term, usual_own_share, worth
 
 PRESETS = [stage.weights for stages in REWARD_PRESETS.values() for stage in stages]
 STAGES = {stage.name: stage.weights for stage in CurriculumConfig().stages}

@@ -1,0 +1,1 @@
+"""Rewards of turns: terms, presets, returns, advantages, rejection, curriculum."""
