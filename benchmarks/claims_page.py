@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from arms import Claim
 
-from kernel_core.scorecard import load_scorecard
+from kernel_core.evaluation.scorecard import load_scorecard
 from kernel_core.store import Store
 
 LAZY = 0.5

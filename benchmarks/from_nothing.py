@@ -21,12 +21,12 @@ from held_out import held_out_evaluation
 from machine import describe_machine
 
 from flows.presets import preset
-from kernel_core.comparison import compare
 from kernel_core.config import IngestConfig, TrainConfig
 from kernel_core.configure import build, override
-from kernel_core.scorecard import evaluate, load_scorecard
-from kernel_core.scores import Scorecard, outcomes_in
-from kernel_core.statistics import mean_difference
+from kernel_core.evaluation.comparison import compare
+from kernel_core.evaluation.metrics import Scorecard, outcomes_in
+from kernel_core.evaluation.scorecard import evaluate, load_scorecard
+from kernel_core.evaluation.statistics import mean_difference
 from kernel_core.store import Store
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"

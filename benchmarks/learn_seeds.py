@@ -22,12 +22,12 @@ from held_out import held_out_evaluation
 from machine import describe_machine
 
 from flows.presets import preset
-from kernel_core.comparison import compare
 from kernel_core.config import IndexConfig, IngestConfig, TrainConfig
 from kernel_core.configure import build, override
+from kernel_core.evaluation.comparison import compare
+from kernel_core.evaluation.metrics import Scorecard
+from kernel_core.evaluation.scorecard import load_scorecard
 from kernel_core.problems.families import TRAINED
-from kernel_core.scorecard import load_scorecard
-from kernel_core.scores import Scorecard
 from kernel_core.store import Store
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
@@ -110,11 +110,11 @@ def _one_seed(arguments: argparse.Namespace, seed: int) -> None:
     """Evaluate the cold start, train, evaluate what came out."""
     import torch
 
+    from kernel_core.evaluation.scorecard import evaluate
     from kernel_core.gym import open_gym
     from kernel_core.learn.loop import Trainer
     from kernel_core.policy import open_policy
     from kernel_core.retrieval.search import open_retriever
-    from kernel_core.scorecard import evaluate
 
     torch.set_num_threads(arguments.cores)
     begun = time.monotonic()

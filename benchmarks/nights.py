@@ -27,7 +27,7 @@ from machine import describe_machine
 from safetensors.torch import load, save
 from stack import FINAL, REPOSITORY, Stack, run_with_index, stack
 
-from kernel_core.nights import NIGHT
+from kernel_core.evaluation.nightly import NIGHT
 from kernel_core.policy import SHIPPED
 from kernel_core.store import Store
 

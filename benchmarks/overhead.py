@@ -94,7 +94,7 @@ def _publish() -> float:
     prepare_environment()
     from prefect import flow
 
-    from kernel_core.evaluation_tables import PROBLEM_SCHEMA
+    from kernel_core.evaluation.tables import PROBLEM_SCHEMA
     from tasks.artifacts import table
 
     rows = [

@@ -20,7 +20,6 @@ from pathlib import Path
 import numpy as np
 from report import Report
 
-from kernel_core.comparison import compare
 from kernel_core.config import (
     EvaluateConfig,
     IndexConfig,
@@ -33,6 +32,10 @@ from kernel_core.config import (
 from kernel_core.configure import build
 from kernel_core.corpus.snapshot import build_snapshot
 from kernel_core.dialogue.prompt import build_prompt
+from kernel_core.evaluation.comparison import compare
+from kernel_core.evaluation.metrics import Scorecard
+from kernel_core.evaluation.scorecard import evaluate
+from kernel_core.evaluation.statistics import Estimate
 from kernel_core.gym import open_gym
 from kernel_core.gym.protocol import Gym
 from kernel_core.policy import open_policy
@@ -40,9 +43,6 @@ from kernel_core.policy.protocol import Policy
 from kernel_core.problems.load import load_problems
 from kernel_core.retrieval.index import build_index
 from kernel_core.retrieval.search import open_retriever
-from kernel_core.scorecard import evaluate
-from kernel_core.scores import Scorecard
-from kernel_core.statistics import Estimate
 from kernel_core.store import Store
 
 _WAYS = (

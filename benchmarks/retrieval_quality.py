@@ -25,13 +25,13 @@ from tiny_model import make_tiny_model
 
 from kernel_core.config import IndexConfig, IngestConfig, RetrievalConfig
 from kernel_core.corpus.snapshot import build_snapshot, load_snapshot
+from kernel_core.evaluation.statistics import share
 from kernel_core.problems.generate import generate
 from kernel_core.problems.source import parse_problem
 from kernel_core.records import Problem
 from kernel_core.retrieval.index import build_index
 from kernel_core.retrieval.protocol import Neighbour
 from kernel_core.retrieval.search import open_retriever
-from kernel_core.statistics import share
 from kernel_core.store import Store
 
 _DEPTH = 10

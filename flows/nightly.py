@@ -11,7 +11,7 @@ from flows.route import Mode, route
 from flows.running import running
 from kernel_core.config import EvaluateConfig
 from kernel_core.errors import Regressed
-from kernel_core.nights import NIGHT, begun_checkpoint, folder_of
+from kernel_core.evaluation.nightly import NIGHT, begun_checkpoint, folder_of
 from kernel_core.run_policy import locate_checkpoint
 from kernel_core.runs import Run
 from kernel_core.stage_work import sealed_digest

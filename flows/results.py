@@ -11,10 +11,10 @@ from rich.table import Column, Table
 
 from flows.pipeline import AFTER, BEFORE, WINNERS
 from flows.terminal import say
+from kernel_core.evaluation.best_of_n import load_selection
+from kernel_core.evaluation.scorecard import Scorecard, compare, headline_rows, load_scorecard
 from kernel_core.reward.curriculum import stage_spans
 from kernel_core.runs import Run
-from kernel_core.scorecard import Scorecard, compare, headline_rows, load_scorecard
-from kernel_core.selection import load_selection
 
 UI = "http://127.0.0.1:4200"
 """Where `dojo ui` serves by default."""

@@ -29,7 +29,7 @@ def build_snapshot(config: IngestConfig, store: Store) -> Manifest:
 @task(name="verify snapshot", tags=["ingest"], **RETRIES)
 def verify_snapshot(config: VerifyConfig, run: Run) -> None:
     """Judge the snapshot's kernels, going on where an earlier try was, and seal it with what was found."""
-    from kernel_core.verification import verify_snapshot
+    from kernel_core.evaluation.verify_snapshot import verify_snapshot
 
     snapshot, work = run.store.child("snapshot"), run.store.child("verify")
     with (

@@ -16,7 +16,7 @@ from tasks.tools import opened
 @task(name="score policy", tags=["evaluate"], **RETRIES)
 def score_policy(config: EvaluateConfig, run: Run, store: Store) -> None:
     """A policy on held-out problems into a sealed scorecard."""
-    from kernel_core.scorecard import evaluate
+    from kernel_core.evaluation.scorecard import evaluate
 
     weights = choose_weights(run, config.policy, config.checkpoint)
     where = {"weights": weights, "corpus": config.checkpoint}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from prefect import task
 
-from kernel_core.evaluation_tables import parquet
-from kernel_core.nights import TREND_SCHEMA, finished_nights, last_change, regressions, trend_rows
+from kernel_core.evaluation.nightly import TREND_SCHEMA, finished_nights, last_change, regressions, trend_rows
+from kernel_core.evaluation.tables import parquet
 from kernel_core.runs import Run
 from tasks.artifacts import artifact_key, page, picture, table
 from tasks.faults import RETRIES
@@ -14,7 +14,7 @@ from tasks.faults import RETRIES
 @task(name="report nights", tags=["report"], **RETRIES)
 def report_nights(run: Run, watched: str) -> tuple[str, ...]:
     """Table, plot and last change of one watched run's nights; gives what regressed, in words."""
-    from kernel_core.plots import trend_png
+    from kernel_core.evaluation.plots import trend_png
 
     nights = finished_nights(run, watched)
     rows, change = trend_rows(nights), last_change(nights)

@@ -37,9 +37,9 @@ def report_index(store: Store) -> None:
 @task(name="report scorecard", tags=["report"], **RETRIES)
 def report_scorecard(name: str, store: Store) -> None:
     """The headline figures with their plot, one row a problem, and each problem's best answer."""
-    from kernel_core.evaluation_tables import problem_rows
-    from kernel_core.evidence import best_answers
-    from kernel_core.scorecard import headline_rows, load_scorecard
+    from kernel_core.evaluation.evidence import best_answers
+    from kernel_core.evaluation.scorecard import headline_rows, load_scorecard
+    from kernel_core.evaluation.tables import problem_rows
 
     card = load_scorecard(store)
     key, title = artifact_key(name), f"Scorecard of {card.conditions.policy_version}"
@@ -65,7 +65,7 @@ def report_scorecard(name: str, store: Store) -> None:
 @task(name="report winners", tags=["report"], **RETRIES)
 def report_winners(store: Store) -> None:
     """Each problem's winner with its code, or why it has none."""
-    from kernel_core.selection import load_selection
+    from kernel_core.evaluation.best_of_n import load_selection
 
     selection = load_selection(store)
     table("winners", selection.rows(), f"Verified winners; kernels and evidence: {store.path('winners')}")
@@ -106,7 +106,7 @@ def show_curriculum(run: Run) -> None:
 
 def _with_kinds(metrics: Mapping[str, Any]) -> dict[str, Any]:
     """A row of `metrics.jsonl` whose speeds name their kind: who reads one of them does not read the rest."""
-    from kernel_core.scores import is_of_speed
+    from kernel_core.evaluation.metrics import is_of_speed
 
     kind = metrics.get("speedups", "")
     return {
@@ -117,8 +117,8 @@ def _with_kinds(metrics: Mapping[str, Any]) -> dict[str, Any]:
 @task(name="report pipeline", tags=["report"], **RETRIES)
 def report_pipeline(run: Run, before: str, after: str, winners: str) -> None:
     """What training changed on held-out problems, and the winners."""
-    from kernel_core.scorecard import compare, load_scorecard
-    from kernel_core.selection import load_selection
+    from kernel_core.evaluation.best_of_n import load_selection
+    from kernel_core.evaluation.scorecard import compare, load_scorecard
 
     change = compare(load_scorecard(run.store.child(before)), load_scorecard(run.store.child(after)))
     selection = load_selection(run.store.child(winners))

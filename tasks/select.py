@@ -16,7 +16,7 @@ from tasks.tools import opened
 @task(name="select winners", tags=["best-of-n"], **RETRIES)
 def select_winners(config: BestOfNConfig, run: Run, store: Store) -> None:
     """The best verified kernel of each problem into a sealed folder."""
-    from kernel_core.selection import best_of_n
+    from kernel_core.evaluation.best_of_n import best_of_n
 
     weights = choose_weights(run, config.policy, config.checkpoint)
     where = {"weights": weights, "corpus": config.checkpoint}

@@ -17,12 +17,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from kernel_core.evaluation_tables import TURN_SCHEMA, parquet, turn_rows
+from kernel_core.evaluation.metrics import SpeedKind
+from kernel_core.evaluation.tables import TURN_SCHEMA, parquet, turn_rows
 from kernel_core.learn.alarms import Alarm, alarms_after
 from kernel_core.learn.grade import GradedTurn
 from kernel_core.records import Candidate, Group, Problem
 from kernel_core.run_policy import CHECKPOINTS
-from kernel_core.scores import SpeedKind
 from kernel_core.store import Store
 
 METRICS = "metrics.jsonl"

@@ -17,6 +17,7 @@ import torch
 from kernel_core.config import TrainConfig
 from kernel_core.dialogue.rollout import Rollouts, roll_out, seed_of
 from kernel_core.errors import ConfigError
+from kernel_core.evaluation.metrics import SpeedKind, in_words
 from kernel_core.gym.protocol import Gym
 from kernel_core.learn import checkpoint
 from kernel_core.learn.alarms import Alarm, AlarmKind
@@ -46,7 +47,6 @@ from kernel_core.reward.curriculum import (
     observe,
     observe_groups,
 )
-from kernel_core.scores import SpeedKind, in_words
 from kernel_core.store import Store, digest_of
 
 log = logging.getLogger(__name__)

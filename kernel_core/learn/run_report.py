@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
+from kernel_core.evaluation.metrics import is_of_speed
 from kernel_core.records import Verdict
-from kernel_core.scores import is_of_speed
 from kernel_core.store import Store
 
 REPORT = "report.html"

@@ -3,8 +3,8 @@
 import pytest
 
 import tasks.report
-from kernel_core.evaluation_tables import TURN_SCHEMA, parquet
-from kernel_core.evidence import best_answers
+from kernel_core.evaluation.evidence import best_answers
+from kernel_core.evaluation.tables import TURN_SCHEMA, parquet
 from kernel_core.runs import Run
 
 

@@ -8,6 +8,8 @@ import pytest
 from kernel_core.config import BestOfNConfig, GymConfig, ProblemsConfig, RolloutConfig
 from kernel_core.dialogue.prompt import format_completion
 from kernel_core.errors import ConfigError
+from kernel_core.evaluation.best_of_n import best_of_n, load_selection
+from kernel_core.evaluation.winners import FRESH_DRAWS, rank, select
 from kernel_core.gym.protocol import JudgeRequest
 from kernel_core.policy.scripted import ScriptedPolicy
 from kernel_core.problems.generate import generate
@@ -22,9 +24,7 @@ from kernel_core.records import (
     Turn,
     Verdict,
 )
-from kernel_core.selection import best_of_n, load_selection
 from kernel_core.store import Store
-from kernel_core.winners import FRESH_DRAWS, rank, select
 
 PROBLEMS = ProblemsConfig(split="held_out", limit=2, seed=1000)
 MADE = generate(PROBLEMS.split, PROBLEMS.limit, PROBLEMS.seed)

@@ -7,8 +7,7 @@ from functools import partial
 from typing import Any, Literal
 
 from kernel_core.errors import ConfigError
-from kernel_core.records import Record
-from kernel_core.scores import (
+from kernel_core.evaluation.metrics import (
     Outcome,
     ProblemOutcomes,
     Scorecard,
@@ -17,7 +16,14 @@ from kernel_core.scores import (
     outcomes_in,
     speedups_of,
 )
-from kernel_core.statistics import Estimate, geometric_mean, geometric_mean_ratio, mean_difference, pass_at_k
+from kernel_core.evaluation.statistics import (
+    Estimate,
+    geometric_mean,
+    geometric_mean_ratio,
+    mean_difference,
+    pass_at_k,
+)
+from kernel_core.records import Record
 
 Row = dict[str, Any]
 Samples = Sequence[Outcome]

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from kernel_core.comparison import compare
-from kernel_core.nights import (
+from kernel_core.evaluation.comparison import compare
+from kernel_core.evaluation.metrics import Conditions, Outcome, ProblemOutcomes, make_scorecard
+from kernel_core.evaluation.nightly import (
     begun_checkpoint,
     finished_nights,
     last_change,
@@ -12,11 +13,10 @@ from kernel_core.nights import (
     regressions,
     trend_rows,
 )
-from kernel_core.plots import trend_png
+from kernel_core.evaluation.plots import trend_png
+from kernel_core.evaluation.scorecard import KIND
 from kernel_core.records import Verdict
 from kernel_core.runs import Run
-from kernel_core.scorecard import KIND
-from kernel_core.scores import Conditions, Outcome, ProblemOutcomes, make_scorecard
 
 CPU = Conditions(policy_version="p", gym_version="g", device="cpu", gpu="H200", versions={})
 

@@ -12,16 +12,16 @@ from pydantic import ValidationError
 from kernel_core.config import BestOfNConfig
 from kernel_core.dialogue.resumable import converse, digest_of_stage, finished
 from kernel_core.errors import Corrupt
-from kernel_core.evaluation_tables import parquet
+from kernel_core.evaluation.metrics import SpeedKind
+from kernel_core.evaluation.tables import parquet
+from kernel_core.evaluation.winners import Rejudged, Selected, select, speedup_of
 from kernel_core.gym.protocol import Gym
 from kernel_core.policy.protocol import Policy
 from kernel_core.problems.load import load_problems
 from kernel_core.progress import Progress, silent
 from kernel_core.records import Record
 from kernel_core.retrieval.protocol import Retriever
-from kernel_core.scores import SpeedKind
 from kernel_core.store import Store
-from kernel_core.winners import Rejudged, Selected, select, speedup_of
 
 RecordT = TypeVar("RecordT", bound=Record)
 log = logging.getLogger(__name__)

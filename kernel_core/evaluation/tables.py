@@ -8,8 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kernel_core.records import Candidate, Evaluation, Group, Problem, Turn
-from kernel_core.scores import (
+from kernel_core.evaluation.metrics import (
     Scorecard,
     SpeedKind,
     best_turn,
@@ -17,7 +16,8 @@ from kernel_core.scores import (
     outcomes_in,
     speedups_of,
 )
-from kernel_core.statistics import Estimate, geometric_mean
+from kernel_core.evaluation.statistics import Estimate, geometric_mean
+from kernel_core.records import Candidate, Evaluation, Group, Problem, Turn
 
 Row = dict[str, Any]
 

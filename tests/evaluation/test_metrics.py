@@ -4,13 +4,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel_core.comparison import Change, compare
 from kernel_core.errors import ConfigError
-from kernel_core.evaluation_tables import family_rows, headline_rows, problem_rows
-from kernel_core.plots import fast_p_png
+from kernel_core.evaluation.comparison import Change, compare
+from kernel_core.evaluation.metrics import (
+    Conditions,
+    Outcome,
+    ProblemOutcomes,
+    Scorecard,
+    best_turn,
+    make_scorecard,
+)
+from kernel_core.evaluation.plots import fast_p_png
+from kernel_core.evaluation.statistics import Estimate
+from kernel_core.evaluation.tables import family_rows, headline_rows, problem_rows
 from kernel_core.records import Verdict
-from kernel_core.scores import Conditions, Outcome, ProblemOutcomes, Scorecard, best_turn, make_scorecard
-from kernel_core.statistics import Estimate
 
 CPU = Conditions(policy_version="p", gym_version="g", device="cpu", gpu="H200", versions={})
 THRESHOLDS = (0.0, 1.0, 1.5, 2.0)

@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel_core.statistics import geometric_mean, geometric_mean_ratio, mean_difference, pass_at_k, share
+from kernel_core.evaluation.statistics import (
+    geometric_mean,
+    geometric_mean_ratio,
+    mean_difference,
+    pass_at_k,
+    share,
+)
 
 shares = st.lists(st.floats(0, 1), min_size=1, max_size=12)
 

@@ -15,12 +15,12 @@ import pytest
 from kernel_core.config import EvaluateConfig, GymConfig, ProblemsConfig, RolloutConfig, SamplingConfig
 from kernel_core.dialogue.prompt import format_completion
 from kernel_core.errors import ConfigError, Corrupt, NotFound
+from kernel_core.evaluation.scorecard import compare, evaluate, headline_rows, load_scorecard
 from kernel_core.gym import open_gym
 from kernel_core.policy.scripted import ScriptedPolicy
 from kernel_core.problems.generate import generate
 from kernel_core.progress import silent
 from kernel_core.records import Verdict
-from kernel_core.scorecard import compare, evaluate, headline_rows, load_scorecard
 from kernel_core.store import Store
 
 NUM_PROBLEMS, NUM_SAMPLES, NUM_TURNS = 2, 2, 2

@@ -9,11 +9,12 @@ from collections.abc import Sequence
 
 from pydantic import ValidationError
 
-from kernel_core.comparison import Comparison, compare
 from kernel_core.config import EvaluateConfig
 from kernel_core.dialogue.resumable import converse, digest_of_stage, finished
 from kernel_core.errors import ConfigError, Corrupt
-from kernel_core.evaluation_tables import (
+from kernel_core.evaluation.comparison import Comparison, compare
+from kernel_core.evaluation.metrics import Conditions, Scorecard, make_scorecard, outcomes_of
+from kernel_core.evaluation.tables import (
     FAMILY_SCHEMA,
     PROBLEM_SCHEMA,
     TURN_SCHEMA,
@@ -30,7 +31,6 @@ from kernel_core.problems.load import load_problems
 from kernel_core.progress import Progress, silent
 from kernel_core.records import Group, Problem
 from kernel_core.retrieval.protocol import Retriever
-from kernel_core.scores import Conditions, Scorecard, make_scorecard, outcomes_of
 from kernel_core.store import Store
 
 __all__ = ["KIND", "Comparison", "Scorecard", "compare", "evaluate", "headline_rows", "load_scorecard"]
@@ -108,7 +108,7 @@ def _write(
 ) -> dict[str, str]:
     """Every file of the scorecard but its manifest; gives their SHA-256."""
     # Only who makes a scorecard draws one; who reads it is spared matplotlib.
-    from kernel_core.plots import fast_p_png
+    from kernel_core.evaluation.plots import fast_p_png
 
     return {
         "evaluations.parquet": store.write(

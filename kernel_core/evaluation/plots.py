@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from kernel_core.scores import Scorecard, View, outcomes_in, share_above
+from kernel_core.evaluation.metrics import Scorecard, View, outcomes_in, share_above
 
 _COLOURS: dict[View, str] = {"last": "#1f5fa8", "best": "#c2711b"}
 _LABELS: dict[View, str] = {"last": "last turn", "best": "best turn (oracle)"}

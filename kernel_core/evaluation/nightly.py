@@ -15,12 +15,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from kernel_core.comparison import Comparison, compare
 from kernel_core.errors import ConfigError
+from kernel_core.evaluation.comparison import Comparison, compare
+from kernel_core.evaluation.metrics import Scorecard
+from kernel_core.evaluation.scorecard import load_scorecard
 from kernel_core.records import Record
 from kernel_core.runs import Run
-from kernel_core.scorecard import load_scorecard
-from kernel_core.scores import Scorecard
 
 NIGHT = "%Y-%m-%dT%H%M"
 """How a night is named: when it was scheduled, to the minute, in UTC."""

@@ -6,8 +6,8 @@ import io
 
 import pyarrow.parquet as pq
 
+from kernel_core.evaluation.metrics import SpeedKind, in_words
 from kernel_core.records import Record
-from kernel_core.scores import SpeedKind, in_words
 from kernel_core.store import Store
 
 

@@ -1,0 +1,1 @@
+"""Figures of a policy: scorecards, statistics, comparisons, winners, nightly history."""
