@@ -101,7 +101,7 @@ class Pipeline:
 
     def _done(self) -> set[str]:
         """Stages that have finished."""
-        from kernel_core.runs import Run
+        from kernel_core.runs.run_folder import Run
 
         run = Run(str(self._folder.parent), self._folder.name)
         return {record.stage for record in run.stages() if record.status == "done"}

@@ -29,8 +29,8 @@ from machine import describe_machine
 
 from flows.presets import preset
 from kernel_core.config import IngestConfig, TrainConfig
-from kernel_core.configure import build, override
 from kernel_core.evaluation.scorecard import evaluate
+from kernel_core.runs.configure import build, override
 from kernel_core.store import Store
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"

@@ -22,11 +22,11 @@ from machine import describe_machine
 
 from flows.presets import preset
 from kernel_core.config import IngestConfig, TrainConfig
-from kernel_core.configure import build, override
 from kernel_core.evaluation.comparison import compare
 from kernel_core.evaluation.metrics import Scorecard, outcomes_in
 from kernel_core.evaluation.scorecard import evaluate, load_scorecard
 from kernel_core.evaluation.statistics import mean_difference
+from kernel_core.runs.configure import build, override
 from kernel_core.store import Store
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernel_core.config import EvaluateConfig, TrainConfig
-from kernel_core.configure import build
+from kernel_core.runs.configure import build
 
 SEED = 1000
 

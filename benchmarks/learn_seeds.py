@@ -23,11 +23,11 @@ from machine import describe_machine
 
 from flows.presets import preset
 from kernel_core.config import IndexConfig, IngestConfig, TrainConfig
-from kernel_core.configure import build, override
 from kernel_core.evaluation.comparison import compare
 from kernel_core.evaluation.metrics import Scorecard
 from kernel_core.evaluation.scorecard import load_scorecard
 from kernel_core.problems.families import TRAINED
+from kernel_core.runs.configure import build, override
 from kernel_core.store import Store
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"

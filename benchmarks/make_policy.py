@@ -19,7 +19,6 @@ import torch
 
 from flows.presets import preset
 from kernel_core.config import IndexConfig, IngestConfig, ProblemsConfig, TrainConfig
-from kernel_core.configure import build, override
 from kernel_core.corpus.snapshot import build_snapshot, load_snapshot
 from kernel_core.dialogue.rollout import roll_out
 from kernel_core.gym import open_gym
@@ -31,6 +30,7 @@ from kernel_core.problems.load import load_problems
 from kernel_core.retrieval.index import build_index
 from kernel_core.retrieval.protocol import Retriever
 from kernel_core.retrieval.search import open_retriever
+from kernel_core.runs.configure import build, override
 from kernel_core.store import Store
 
 

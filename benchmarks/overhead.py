@@ -22,7 +22,7 @@ from pathlib import Path
 
 from machine import describe_machine
 
-from kernel_core.runs import Run
+from kernel_core.runs.run_folder import Run
 
 REPOSITORY = Path(__file__).parents[1]
 RESULTS = REPOSITORY / "docs" / "results" / "overhead.md"

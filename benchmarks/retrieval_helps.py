@@ -29,7 +29,6 @@ from kernel_core.config import (
     RolloutConfig,
     SamplingConfig,
 )
-from kernel_core.configure import build
 from kernel_core.corpus.snapshot import build_snapshot
 from kernel_core.dialogue.prompt import build_prompt
 from kernel_core.evaluation.comparison import compare
@@ -43,6 +42,7 @@ from kernel_core.policy.protocol import Policy
 from kernel_core.problems.load import load_problems
 from kernel_core.retrieval.index import build_index
 from kernel_core.retrieval.search import open_retriever
+from kernel_core.runs.configure import build
 from kernel_core.store import Store
 
 _WAYS = (

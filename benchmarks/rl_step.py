@@ -24,7 +24,7 @@ from machine import describe_machine
 
 from flows.presets import preset
 from kernel_core.config import TrainConfig
-from kernel_core.configure import build, override
+from kernel_core.runs.configure import build, override
 from kernel_core.store import Store
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"

@@ -163,7 +163,7 @@ def run_with_index(root: Path, name: str) -> Any:
     from kernel_core.config import IndexConfig, IngestConfig
     from kernel_core.corpus.snapshot import build_snapshot
     from kernel_core.retrieval.index import build_index
-    from kernel_core.runs import Run
+    from kernel_core.runs.run_folder import Run
 
     run = Run(str(root), name)
     snapshot, index = run.store.child("snapshot"), run.store.child("index")

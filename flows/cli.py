@@ -224,8 +224,8 @@ def _audit(arguments: argparse.Namespace) -> int:
 def _search(arguments: argparse.Namespace) -> int:
     from flows.commands.search import search
     from kernel_core.config import RetrievalConfig
-    from kernel_core.configure import build
-    from kernel_core.runs import find_run
+    from kernel_core.runs.configure import build
+    from kernel_core.runs.run_folder import find_run
 
     config = build(RetrievalConfig, {"mode": arguments.mode, "languages": arguments.language})
     run = find_run(arguments.root, arguments.run)

@@ -12,8 +12,8 @@ from pydantic import Field
 from flows.presets import build_parameters, load_yaml, stage_of
 from flows.yaml_lines import line_of
 from kernel_core.config import Config
-from kernel_core.configure import build
 from kernel_core.errors import ConfigError
+from kernel_core.runs.configure import build
 
 
 class WorkPool(Config):

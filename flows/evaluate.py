@@ -6,8 +6,8 @@ from prefect import flow
 
 from flows.running import running
 from kernel_core.config import EvaluateConfig
-from kernel_core.run_policy import read_digests
-from kernel_core.stage_work import working_on
+from kernel_core.runs.resolve import read_digests
+from kernel_core.runs.stage_record import working_on
 from tasks.evaluate import score_policy
 from tasks.report import report_scorecard
 

@@ -7,9 +7,9 @@ from flows.ingest import ingest
 from flows.route import Mode, route
 from kernel_core.config import IndexConfig, IngestConfig, TrainConfig
 from kernel_core.policy import SHIPPED
-from kernel_core.run_policy import COLD_START, check_cold_start, is_shipped, needs_cold_start
-from kernel_core.runs import Run
-from kernel_core.stage_work import sealed_digest
+from kernel_core.runs.resolve import COLD_START, check_cold_start, is_shipped, needs_cold_start
+from kernel_core.runs.run_folder import Run
+from kernel_core.runs.stage_record import sealed_digest
 from kernel_core.store import Store
 
 INGEST, INDEX = IngestConfig(), IndexConfig()

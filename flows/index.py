@@ -6,7 +6,7 @@ from prefect import flow
 
 from flows.running import running
 from kernel_core.config import IndexConfig
-from kernel_core.stage_work import sealed_digest, working_on
+from kernel_core.runs.stage_record import sealed_digest, working_on
 from tasks.index import build_index
 from tasks.report import report_index
 

@@ -6,7 +6,7 @@ from prefect import flow
 
 from flows.running import running
 from kernel_core.config import IngestConfig
-from kernel_core.stage_work import problems_digest, working_on
+from kernel_core.runs.stage_record import problems_digest, working_on
 from tasks.corpus import build_snapshot
 from tasks.report import report_corpus
 

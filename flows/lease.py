@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator
 
 from kernel_core.errors import DojoError
-from kernel_core.runs import Run
+from kernel_core.runs.run_folder import Run
 
 LEASE_S = 120.0
 """How long after its parent was last known to live a child goes on."""

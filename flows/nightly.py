@@ -12,9 +12,9 @@ from flows.running import running
 from kernel_core.config import EvaluateConfig
 from kernel_core.errors import Regressed
 from kernel_core.evaluation.nightly import NIGHT, begun_checkpoint, folder_of
-from kernel_core.run_policy import locate_checkpoint
-from kernel_core.runs import Run
-from kernel_core.stage_work import sealed_digest
+from kernel_core.runs.resolve import locate_checkpoint
+from kernel_core.runs.run_folder import Run
+from kernel_core.runs.stage_record import sealed_digest
 from kernel_core.store import Store
 from tasks.nights import report_nights
 

@@ -12,7 +12,7 @@ from flows.route import Mode, route
 from flows.running import running
 from flows.train import train
 from kernel_core.config import PipelineConfig
-from kernel_core.run_policy import needs_cold_start, read_digests
+from kernel_core.runs.resolve import needs_cold_start, read_digests
 from tasks.report import report_pipeline
 
 BEFORE, AFTER, WINNERS = "evaluate-before", "evaluate-after", "best-of-n"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from flows.deployments import Deployment, DeploymentFile
 from flows.presets import load_flow
-from kernel_core.stage_work import flat
+from kernel_core.runs.stage_record import flat
 from tasks.gpu import GPU_LIMIT
 
 if TYPE_CHECKING:

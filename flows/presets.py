@@ -20,8 +20,8 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from kernel_core.config import Config
-from kernel_core.configure import build, override
 from kernel_core.errors import ConfigError, NotFound
+from kernel_core.runs.configure import build, override
 
 STAGES = ("pipeline", "ingest", "verify", "index", "cold-start", "train", "evaluate", "best-of-n", "nightly")
 """Names of the flows; the module of each is the name with underscores."""

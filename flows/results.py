@@ -14,7 +14,7 @@ from flows.terminal import say
 from kernel_core.evaluation.best_of_n import load_selection
 from kernel_core.evaluation.scorecard import Scorecard, compare, headline_rows, load_scorecard
 from kernel_core.reward.curriculum import stage_spans
-from kernel_core.runs import Run
+from kernel_core.runs.run_folder import Run
 
 UI = "http://127.0.0.1:4200"
 """Where `dojo ui` serves by default."""

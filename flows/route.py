@@ -21,7 +21,7 @@ import httpx
 
 from flows.running import as_json
 from kernel_core.errors import OurFault
-from kernel_core.stage_work import canonical, code_version
+from kernel_core.runs.stage_record import canonical, code_version
 from kernel_core.store import digest_of
 
 if TYPE_CHECKING:

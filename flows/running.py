@@ -15,7 +15,7 @@ from rich.console import Console
 
 from flows.lease import leased
 from kernel_core.config import Config
-from kernel_core.runs import Run
+from kernel_core.runs.run_folder import Run
 from tasks.tools import judges_kept
 
 log = logging.getLogger(__name__)

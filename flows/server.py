@@ -27,7 +27,7 @@ from typing import Any
 import httpx
 
 from kernel_core.errors import ConfigError, DojoError
-from kernel_core.runs import process_identity
+from kernel_core.runs.run_folder import process_identity
 
 START_TIMEOUT_S = 120.0
 START_ATTEMPTS = 3

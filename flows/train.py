@@ -9,8 +9,8 @@ from flows.foundations import INDEX, INGEST, foundations, lay_corpus
 from flows.route import Mode, route
 from flows.running import running, started_by_another_flow
 from kernel_core.config import IndexConfig, IngestConfig, TrainConfig
-from kernel_core.run_policy import needs_cold_start
-from kernel_core.stage_work import working_on
+from kernel_core.runs.resolve import needs_cold_start
+from kernel_core.runs.stage_record import working_on
 from tasks.learn import train_policy
 from tasks.report import report_training
 

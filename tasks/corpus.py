@@ -7,7 +7,7 @@ import logging
 from prefect import task
 
 from kernel_core.config import IngestConfig, VerifyConfig
-from kernel_core.runs import Run
+from kernel_core.runs.run_folder import Run
 from kernel_core.store import Manifest, Store
 from tasks.faults import RETRIES
 from tasks.gpu import gpu_slot

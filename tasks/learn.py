@@ -9,9 +9,9 @@ import time
 from prefect import task
 
 from kernel_core.config import TrainConfig
-from kernel_core.run_policy import locate_checkpoint, weights_to_train
-from kernel_core.runs import Run
-from kernel_core.stage_work import sealed_digest
+from kernel_core.runs.resolve import locate_checkpoint, weights_to_train
+from kernel_core.runs.run_folder import Run
+from kernel_core.runs.stage_record import sealed_digest
 from kernel_core.store import Store
 from tasks.faults import RETRIES
 from tasks.gpu import gpu_slot

@@ -6,7 +6,7 @@ from prefect import task
 
 from kernel_core.evaluation.nightly import TREND_SCHEMA, finished_nights, last_change, regressions, trend_rows
 from kernel_core.evaluation.tables import parquet
-from kernel_core.runs import Run
+from kernel_core.runs.run_folder import Run
 from tasks.artifacts import artifact_key, page, picture, table
 from tasks.faults import RETRIES
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from prefect import task
 
-from kernel_core.runs import Run
-from kernel_core.stage_work import flat
+from kernel_core.runs.run_folder import Run
+from kernel_core.runs.stage_record import flat
 from kernel_core.store import Store
 from tasks.artifacts import MAX_ROWS, artifact_key, code_block, link_to, page, picture, publish, table
 from tasks.faults import RETRIES

@@ -5,8 +5,8 @@ from __future__ import annotations
 from prefect import task
 
 from kernel_core.config import BestOfNConfig
-from kernel_core.run_policy import choose_weights
-from kernel_core.runs import Run
+from kernel_core.runs.resolve import choose_weights
+from kernel_core.runs.run_folder import Run
 from kernel_core.store import Store
 from tasks.faults import RETRIES
 from tasks.progress import StageProgress

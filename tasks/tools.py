@@ -11,8 +11,8 @@ from kernel_core.errors import GymUnavailable
 from kernel_core.gym.protocol import Gym
 from kernel_core.policy.protocol import Policy
 from kernel_core.retrieval.protocol import Retriever
-from kernel_core.run_policy import locate_index
-from kernel_core.runs import Run
+from kernel_core.runs.resolve import locate_index
+from kernel_core.runs.run_folder import Run
 from kernel_core.store import Store
 from tasks.gpu import gpu_slot
 

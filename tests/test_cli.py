@@ -19,7 +19,7 @@ from flows.presets import PREFECT_YAML
 from kernel_core.config import ProblemsConfig
 from kernel_core.errors import NotFound
 from kernel_core.problems.load import load_problems
-from kernel_core.runs import Run
+from kernel_core.runs.run_folder import Run
 
 PROBLEM = """
 import torch

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kernel_core.errors import Corrupt, NotFound
-from kernel_core.runs import Run
+from kernel_core.runs.run_folder import Run
 from kernel_core.store import Store
 
 pytest.importorskip("s3fs", reason="s3fs is not installed")

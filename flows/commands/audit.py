@@ -14,10 +14,10 @@ from flows.commands.judge import read_sizes
 from flows.commands.outputs import require_writable
 from flows.terminal import say
 from kernel_core.config import ProblemsConfig
-from kernel_core.configure import build
 from kernel_core.errors import NotAProblem
 from kernel_core.problems.load import load_problems, resize
 from kernel_core.records import Constant, Problem
+from kernel_core.runs.configure import build
 
 if TYPE_CHECKING:
     from kernel_core.gym.audit import ProblemAudit

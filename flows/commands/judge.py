@@ -15,11 +15,11 @@ from flows.commands.batch import read_batch
 from flows.commands.outputs import require_writable
 from flows.terminal import say
 from kernel_core.config import GymConfig
-from kernel_core.configure import build
 from kernel_core.errors import ConfigError, DojoError
 from kernel_core.gym.protocol import JudgeRequest, TakenOut
 from kernel_core.gym.report import judge_report
 from kernel_core.records import Constant, Evaluation
+from kernel_core.runs.configure import build
 
 _MAX_GPUS = 64
 """Of a node: more than any has."""

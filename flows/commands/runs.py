@@ -19,7 +19,7 @@ from rich.table import Table
 
 from flows.terminal import say
 from kernel_core.errors import ConfigError, Corrupt, NotFound
-from kernel_core.runs import Run, RunState, find_run, list_runs, process_identity
+from kernel_core.runs.run_folder import Run, RunState, find_run, list_runs, process_identity
 
 STOP_TIMEOUT_S = 60.0
 SHOWN_METRICS = ("step", "stage", "reward/mean", "kernel/", "probe/", "seconds/")
@@ -193,7 +193,7 @@ def _newest_metrics(run: Run) -> dict[str, Any]:
 
 
 def _settings(run: Run) -> dict[str, Any]:
-    from kernel_core.stage_work import flat
+    from kernel_core.runs.stage_record import flat
 
     return flat(run.command()["parameters"])
 

@@ -11,7 +11,7 @@ from rich.table import Column, Table
 
 from kernel_core.config import RetrievalConfig
 from kernel_core.records import Exemplar
-from kernel_core.runs import Run
+from kernel_core.runs.run_folder import Run
 
 
 def search(

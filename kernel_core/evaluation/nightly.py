@@ -20,7 +20,7 @@ from kernel_core.evaluation.comparison import Comparison, compare
 from kernel_core.evaluation.metrics import Scorecard
 from kernel_core.evaluation.scorecard import load_scorecard
 from kernel_core.records import Record
-from kernel_core.runs import Run
+from kernel_core.runs.run_folder import Run
 
 NIGHT = "%Y-%m-%dT%H%M"
 """How a night is named: when it was scheduled, to the minute, in UTC."""

@@ -20,7 +20,7 @@ import torch
 from kernel_core.errors import Corrupt, NotFound
 from kernel_core.policy.folder import KIND as POLICY_KIND
 from kernel_core.policy.torch_policy import TorchPolicy
-from kernel_core.run_policy import BEST, CHECKPOINTS
+from kernel_core.runs.resolve import BEST, CHECKPOINTS
 from kernel_core.store import MANIFEST, Store
 
 log = logging.getLogger(__name__)

@@ -35,7 +35,7 @@ from kernel_core.policy.new import new_policy
 from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.progress import Progress, silent
 from kernel_core.records import Record
-from kernel_core.run_policy import CHECKPOINTS
+from kernel_core.runs.resolve import CHECKPOINTS
 from kernel_core.store import Store, digest_of
 
 __all__ = ["ColdStartReport", "build_conversations", "cold_start", "encode", "starting_policy"]

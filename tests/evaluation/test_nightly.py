@@ -16,7 +16,7 @@ from kernel_core.evaluation.nightly import (
 from kernel_core.evaluation.plots import trend_png
 from kernel_core.evaluation.scorecard import KIND
 from kernel_core.records import Verdict
-from kernel_core.runs import Run
+from kernel_core.runs.run_folder import Run
 
 CPU = Conditions(policy_version="p", gym_version="g", device="cpu", gpu="H200", versions={})
 

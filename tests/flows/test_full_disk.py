@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kernel_core.runs import Run
+from kernel_core.runs.run_folder import Run
 
 REPOSITORY = Path(__file__).parents[2]
 pytestmark = pytest.mark.slow

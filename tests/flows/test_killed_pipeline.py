@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from kernel_core.runs import Run
+from kernel_core.runs.run_folder import Run
 
 REPOSITORY = Path(__file__).parents[2]
 STAGES = ("ingest", "index", "cold-start", "evaluate-before", "train", "evaluate-after", "best-of-n")

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from kernel_core.runs import Run
+from kernel_core.runs.run_folder import Run
 
 REPOSITORY = Path(__file__).parents[2]
 CHILD = """
 import signal, sys, time
 import flows.lease
-from kernel_core.runs import Run
+from kernel_core.runs.run_folder import Run
 flows.lease.LEASE_S, flows.lease.LOOK_EVERY_S, flows.lease.STOP_GRACE_S = 1.0, 0.2, 1.0
 if "deaf" in sys.argv:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -24,7 +24,7 @@ print("done", flush=True)
 """
 OWNER = """
 import sys, time
-from kernel_core.runs import Run
+from kernel_core.runs.run_folder import Run
 with Run(sys.argv[1], "leased").owned("pipeline", {}):
     print("owning", flush=True)
     time.sleep(60)

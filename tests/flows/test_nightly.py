@@ -9,9 +9,9 @@ from prefect.client.orchestration import get_client
 
 from flows.nightly import nightly
 from kernel_core.config import EvaluateConfig
-from kernel_core.configure import build
 from kernel_core.errors import Regressed
-from kernel_core.runs import Run
+from kernel_core.runs.configure import build
+from kernel_core.runs.run_folder import Run
 from tasks.tools import judges_kept
 
 NIGHTS, PLANTED = 24, 16

@@ -5,7 +5,7 @@ from prefect.client.orchestration import get_client
 from prefect.states import Completed, Running
 
 from flows.running import DIED, running
-from kernel_core.runs import Run
+from kernel_core.runs.run_folder import Run
 
 
 @flow(name="took-up")

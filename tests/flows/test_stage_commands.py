@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from flows.cli import run
-from kernel_core.runs import Run
+from kernel_core.runs.run_folder import Run
 
 REPOSITORY = Path(__file__).parents[2]
 

@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernel_core.config import CurriculumConfig, RewardWeights
-from kernel_core.configure import build
 from kernel_core.records import (
     Candidate,
     Completion,
@@ -18,6 +17,7 @@ from kernel_core.records import (
 )
 from kernel_core.reward.presets import REWARD_PRESETS
 from kernel_core.reward.terms import SPEEDUP_CAP, reward, speed_term, usual_own_share, worth
+from kernel_core.runs.configure import build
 
 PRESETS = [stage.weights for stages in REWARD_PRESETS.values() for stage in stages]
 STAGES = {stage.name: stage.weights for stage in CurriculumConfig().stages}

@@ -5,7 +5,7 @@ import pytest
 import tasks.report
 from kernel_core.evaluation.evidence import best_answers
 from kernel_core.evaluation.tables import TURN_SCHEMA, parquet
-from kernel_core.runs import Run
+from kernel_core.runs.run_folder import Run
 
 
 @pytest.fixture

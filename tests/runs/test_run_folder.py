@@ -11,7 +11,7 @@ import time
 import pytest
 
 from kernel_core.errors import ConfigError, NotFound
-from kernel_core.runs import Run, find_run, list_runs, process_identity
+from kernel_core.runs.run_folder import Run, find_run, list_runs, process_identity
 
 
 def owner_process(root, body="time.sleep(60)"):
@@ -19,7 +19,7 @@ def owner_process(root, body="time.sleep(60)"):
     code = textwrap.dedent(
         f"""
         import time
-        from kernel_core.runs import Run
+        from kernel_core.runs.run_folder import Run
         with Run({str(root)!r}, "busy").owned("train", {{"run": "busy"}}):
             print("owned", flush=True)
             {body}

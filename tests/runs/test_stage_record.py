@@ -5,8 +5,9 @@ import pytest
 from flows.train import MAY_CHANGE
 from kernel_core.config import TrainConfig
 from kernel_core.errors import ConfigError
-from kernel_core.runs import Run
-from kernel_core.stage_work import code_version, flat, sealed_digest, working_on
+from kernel_core.runs.run_folder import Run
+from kernel_core.runs import stage_record
+from kernel_core.runs.stage_record import code_version, flat, sealed_digest, working_on
 
 
 @pytest.fixture
@@ -95,3 +96,10 @@ def test_other_code_is_said_and_gone_on_with(run, caplog):
 
 def test_nested_settings_get_dotted_names():
     assert flat({"a": {"b": 1, "c": {"d": 2}}, "e": 3}) == {"a.b": 1, "a.c.d": 2, "e": 3}
+
+
+def test_the_code_version_covers_every_room_of_the_core_and_the_problems_digest_every_problem() -> None:
+    rooms = {path.parent.name for path in stage_record._PACKAGE.rglob("*.py")}
+    assert {"gym", "problems", "learn", "runs", "kernel_core"} <= rooms
+    assert len(list((stage_record._DATA / "problems").glob("*.py"))) > 30
+    assert (stage_record._DATA / "sources.toml").is_file()

@@ -7,8 +7,8 @@ from typing import Any
 from kernel_core.config import PolicyConfig, TrainConfig
 from kernel_core.errors import ConfigError, NotFound
 from kernel_core.policy import SHIPPED
-from kernel_core.runs import Run, find_run
-from kernel_core.stage_work import sealed_digest
+from kernel_core.runs.run_folder import Run, find_run
+from kernel_core.runs.stage_record import sealed_digest
 from kernel_core.store import Store
 
 CHECKPOINTS, BEST = "checkpoints.jsonl", "checkpoints/best.json"

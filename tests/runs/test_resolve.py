@@ -5,9 +5,9 @@ import pytest
 from kernel_core.config import ColdStartConfig, PolicyConfig, TrainConfig
 from kernel_core.errors import ConfigError, NotFound
 from kernel_core.policy import SHIPPED
-from kernel_core.run_policy import check_cold_start, choose_weights, needs_cold_start, weights_to_train
-from kernel_core.runs import Run
-from kernel_core.stage_work import working_on
+from kernel_core.runs.resolve import check_cold_start, choose_weights, needs_cold_start, weights_to_train
+from kernel_core.runs.run_folder import Run
+from kernel_core.runs.stage_record import working_on
 
 MODEL = PolicyConfig(model="/models/some")
 CHATS = ColdStartConfig(data=("chats.jsonl",))

@@ -16,10 +16,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import kernel_core
 from kernel_core.errors import ConfigError
-from kernel_core.runs import Run, StageRecord, stamp
+from kernel_core.runs.run_folder import Run, StageRecord, stamp
 from kernel_core.store import MANIFEST, Store, digest_of
 
+_PACKAGE = Path(kernel_core.__file__).parent
+_DATA = _PACKAGE.parent / "data"
 log = logging.getLogger(__name__)
 
 
@@ -90,17 +93,15 @@ def sealed_digest(folder: Store) -> str:
 
 
 def code_version() -> str:
-    """Digest of this package's sources: results carry the code they were made with."""
-    package = Path(__file__).parent
-    sources = {str(path.relative_to(package)): path.read_text() for path in sorted(package.rglob("*.py"))}
+    """Digest of the sources of all of `kernel_core`: results carry the code they were made with."""
+    sources = {str(path.relative_to(_PACKAGE)): path.read_text() for path in sorted(_PACKAGE.rglob("*.py"))}
     return digest_of(sources)[:16]
 
 
 def problems_digest() -> str:
     """Digest of the problems and source pins under `data/` that a snapshot is cleaned against."""
-    data = Path(__file__).resolve().parents[1] / "data"
-    files = [*sorted((data / "problems").rglob("*.py")), data / "sources.toml"]
-    return digest_of({path.name: path.read_text() for path in files if path.exists()})
+    files = [*sorted((_DATA / "problems").rglob("*.py")), _DATA / "sources.toml"]
+    return digest_of({path.name: path.read_text() for path in files})
 
 
 def canonical(config: Mapping[str, Any]) -> dict[str, Any]:
