@@ -116,7 +116,7 @@ def _cold_start(arguments: argparse.Namespace) -> None:
     """What all arms begin with, once."""
     from kernel_core.corpus.snapshot import build_snapshot, load_snapshot
     from kernel_core.gym import open_gym
-    from kernel_core.learn.cold_start import build_conversations, cold_start, starting_policy
+    from kernel_core.learn.cold_start.sft import build_conversations, cold_start, starting_policy
     from kernel_core.policy.torch_policy import TorchPolicy
 
     work, config = Store(arguments.work), _config(arguments, "base", 0)

@@ -92,7 +92,7 @@ def _work(arguments: argparse.Namespace, out_of_time: Callable[[], bool]) -> boo
     from kernel_core.corpus.snapshot import build_snapshot, load_snapshot
     from kernel_core.gym import open_gym
     from kernel_core.learn.checkpoint import newest
-    from kernel_core.learn.cold_start import build_conversations, cold_start, starting_policy
+    from kernel_core.learn.cold_start.sft import build_conversations, cold_start, starting_policy
     from kernel_core.learn.loop import Trainer
     from kernel_core.learn.run_report import write_report
     from kernel_core.policy.torch_policy import TorchPolicy

@@ -23,7 +23,7 @@ import torch
 from machine import describe_machine
 from transformers import AutoModelForCausalLM, Qwen3Config
 
-from kernel_core.learn import head
+from kernel_core.learn import chunked_logits as head
 from kernel_core.learn.batch import Row, collate
 from kernel_core.learn.loss import token_logprobs
 

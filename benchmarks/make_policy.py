@@ -23,8 +23,8 @@ from kernel_core.corpus.snapshot import build_snapshot, load_snapshot
 from kernel_core.dialogue.rollout import roll_out
 from kernel_core.gym import open_gym
 from kernel_core.gym.protocol import Gym
-from kernel_core.learn.cold_start import build_conversations, cold_start, starting_policy
-from kernel_core.learn.conversations import Conversation
+from kernel_core.learn.cold_start.dataset import Conversation
+from kernel_core.learn.cold_start.sft import build_conversations, cold_start, starting_policy
 from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.problems.load import load_problems
 from kernel_core.retrieval.index import build_index

@@ -19,7 +19,9 @@ import torch
 import update_speed
 
 from kernel_core.config import TrainConfig
-from kernel_core.learn import share, team, update, update_report
+from kernel_core.learn import update, update_report
+from kernel_core.learn.distributed import data_parallel as share
+from kernel_core.learn.distributed import learner_group as team
 
 UPDATES = 5
 

@@ -8,7 +8,7 @@ from flows.foundations import INDEX, INGEST, lay_corpus
 from flows.route import Mode
 from flows.running import running, started_by_another_flow
 from kernel_core.config import IndexConfig, IngestConfig, TrainConfig
-from kernel_core.learn.transcripts import transcripts_digest
+from kernel_core.learn.cold_start.chat_files import transcripts_digest
 from kernel_core.runs.stage_record import sealed_digest, working_on
 from tasks.learn import teach
 

@@ -29,8 +29,8 @@ CURRICULUM_EVERY_S = 60.0
 def teach(config: TrainConfig, run: Run, store: Store) -> None:
     """Judged conversations from the run's snapshot, and a policy trained on them."""
     from kernel_core.corpus.snapshot import load_snapshot
-    from kernel_core.learn.cold_start import build_conversations, cold_start, starting_policy
-    from kernel_core.learn.transcripts import read_transcripts
+    from kernel_core.learn.cold_start.chat_files import read_transcripts
+    from kernel_core.learn.cold_start.sft import build_conversations, cold_start, starting_policy
     from kernel_core.retrieval.search import open_retriever
 
     exemplars = load_snapshot(run.store.child("snapshot"))

@@ -22,14 +22,14 @@ from kernel_core.gym.protocol import Gym
 from kernel_core.learn import checkpoint
 from kernel_core.learn.alarms import Alarm, AlarmKind
 from kernel_core.learn.batch import Row
-from kernel_core.learn.clock import Clock, repeatable
-from kernel_core.learn.experience import Experience, gather
-from kernel_core.learn.grade import rows_of, varies
-from kernel_core.learn.journal import Journal
-from kernel_core.learn.measure import Metrics, measure, probe_of
-from kernel_core.learn.practice import Practice
+from kernel_core.learn.credit import rows_of, varies
+from kernel_core.learn.distributed.learner_group import Team
+from kernel_core.learn.metrics import Metrics, measure, probe_of
+from kernel_core.learn.phase_timer import Clock, repeatable
+from kernel_core.learn.problem_sampler import Practice
+from kernel_core.learn.run_log import Journal
+from kernel_core.learn.step_batch import Experience, gather
 from kernel_core.learn.step_report import StepReport
-from kernel_core.learn.team import Team
 from kernel_core.learn.update import keep_master_weights, new_optimiser, update
 from kernel_core.learn.update_report import UpdateReport
 from kernel_core.policy.publish import Publisher

@@ -15,8 +15,9 @@ from torch.distributed.tensor import DTensor
 
 from kernel_core.config import MismatchConfig, TrainConfig
 from kernel_core.learn.batch import Batch, Row, collate
-from kernel_core.learn.head import by_token
-from kernel_core.learn.layers import computed_again
+from kernel_core.learn.chunked_logits import by_token
+from kernel_core.learn.decoder_layers import computed_again
+from kernel_core.learn.distributed.data_parallel import ALONE, Share
 from kernel_core.learn.loss import (
     LossSettings,
     k3,
@@ -26,7 +27,6 @@ from kernel_core.learn.loss import (
     token_logprobs,
 )
 from kernel_core.learn.mismatch import Corrected, correct
-from kernel_core.learn.share import ALONE, Share
 from kernel_core.learn.update_report import Totals, UpdateReport
 from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.progress import Progress, silent

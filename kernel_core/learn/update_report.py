@@ -7,9 +7,9 @@ from typing import Any
 import torch
 
 from kernel_core.learn.batch import Batch
+from kernel_core.learn.distributed.data_parallel import Share
 from kernel_core.learn.loss import Surrogate
 from kernel_core.learn.mismatch import Corrected
-from kernel_core.learn.share import Share
 from kernel_core.records import Record
 
 _SUMMED = ("loss", "ratio", "clipped", "entropy", "sampler_kl", "reference_kl", "importance")

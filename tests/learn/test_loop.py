@@ -17,7 +17,7 @@ import torch
 from kernel_core.errors import ConfigError, GymUnavailable
 from kernel_core.learn import checkpoint
 from kernel_core.learn.loop import Trainer
-from kernel_core.learn.practice import Practice
+from kernel_core.learn.problem_sampler import Practice
 from kernel_core.learn.run_report import write_report
 from kernel_core.policy.sampler import CopySampler
 from kernel_core.policy.torch_policy import TorchPolicy

@@ -9,7 +9,7 @@ from kernel_core.corpus.normalise import reference_hash
 from kernel_core.dialogue.parse import parse_completion
 from kernel_core.dialogue.prompt import build_prompt
 from kernel_core.errors import ConfigError
-from kernel_core.learn.conversations import build_conversations
+from kernel_core.learn.cold_start.dataset import build_conversations
 from kernel_core.problems.source import parse_problem
 from kernel_core.records import Candidate
 from kernel_core.retrieval.protocol import Neighbour

@@ -7,8 +7,8 @@ import torch
 
 from kernel_core.config import ColdStartConfig, PolicyConfig
 from kernel_core.errors import ConfigError, NotFound
-from kernel_core.learn.cold_start import cold_start, encode, starting_policy
-from kernel_core.learn.transcripts import read_transcripts, transcripts_digest
+from kernel_core.learn.cold_start.chat_files import read_transcripts, transcripts_digest
+from kernel_core.learn.cold_start.sft import cold_start, encode, starting_policy
 from kernel_core.store import Store
 
 

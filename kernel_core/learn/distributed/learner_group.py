@@ -42,9 +42,9 @@ from torch.distributed.fsdp import fully_shard
 from kernel_core.config import TrainConfig
 from kernel_core.errors import ConfigError
 from kernel_core.learn.batch import Row
-from kernel_core.learn.layers import decoder_layers
-from kernel_core.learn.parcel import Parcel
-from kernel_core.learn.share import Share
+from kernel_core.learn.decoder_layers import decoder_layers
+from kernel_core.learn.distributed.data_parallel import Share
+from kernel_core.learn.distributed.row_arrays import Parcel
 from kernel_core.learn.update import keep_master_weights, new_optimiser, update
 from kernel_core.learn.update_report import UpdateReport
 from kernel_core.policy.torch_policy import TorchPolicy
@@ -135,7 +135,14 @@ class Team:
         policy.save(str(start / "policy"))
         self._others = [
             subprocess.Popen(
-                [sys.executable, "-m", "kernel_core.learn.team", str(start), str(rank), str(port)]
+                [
+                    sys.executable,
+                    "-m",
+                    "kernel_core.learn.distributed.learner_group",
+                    str(start),
+                    str(rank),
+                    str(port),
+                ]
                 + ["copy"] * share.has_copy
             )
             for rank in range(1, config.learners)

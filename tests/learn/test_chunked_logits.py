@@ -8,7 +8,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, Gemma2Config, LlamaConfig, Qwen3Config
 
-from kernel_core.learn import head
+from kernel_core.learn import chunked_logits as head
 from kernel_core.learn.batch import Row, collate
 from kernel_core.learn.loss import token_logprobs
 

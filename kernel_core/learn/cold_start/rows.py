@@ -14,7 +14,7 @@ from itertools import takewhile
 import numpy as np
 
 from kernel_core.learn.batch import Row
-from kernel_core.learn.conversations import Conversation
+from kernel_core.learn.cold_start.dataset import Conversation
 from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.store import digest_of
 

@@ -14,7 +14,7 @@ from typing import Literal
 from pydantic import BaseModel, Field, ValidationError
 
 from kernel_core.errors import ConfigError
-from kernel_core.learn.conversations import Conversation
+from kernel_core.learn.cold_start.dataset import Conversation
 from kernel_core.store import Store
 
 log = logging.getLogger(__name__)

@@ -6,10 +6,10 @@ import torch
 from kernel_core.config import ColdStartConfig, PolicyConfig
 from kernel_core.dialogue.prompt import format_completion
 from kernel_core.errors import ConfigError
-from kernel_core.learn import layers
-from kernel_core.learn.cold_start import cold_start, encode, starting_policy
-from kernel_core.learn.cold_start_rows import HELD_BACK_AT_MOST, held_back, subject
-from kernel_core.learn.conversations import Conversation
+from kernel_core.learn import decoder_layers as layers
+from kernel_core.learn.cold_start.dataset import Conversation
+from kernel_core.learn.cold_start.rows import HELD_BACK_AT_MOST, held_back, subject
+from kernel_core.learn.cold_start.sft import cold_start, encode, starting_policy
 from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.store import Store
 

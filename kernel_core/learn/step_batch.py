@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from kernel_core.config import RewardWeights, TrainConfig
 from kernel_core.dialogue.rollout import Rollouts
 from kernel_core.errors import GymUnavailable
-from kernel_core.learn.grade import GradedTurn, grade, varies
+from kernel_core.learn.credit import GradedTurn, grade, varies
 from kernel_core.records import Group, Problem
 
 log = logging.getLogger(__name__)

@@ -6,9 +6,9 @@ from kernel_core.config import GymConfig, RewardWeights, RolloutConfig, Sampling
 from kernel_core.dialogue.prompt import format_completion
 from kernel_core.dialogue.rollout import roll_out
 from kernel_core.errors import GymUnavailable
-from kernel_core.learn.experience import gather
-from kernel_core.learn.grade import varies
-from kernel_core.learn.practice import Practice
+from kernel_core.learn.credit import varies
+from kernel_core.learn.problem_sampler import Practice
+from kernel_core.learn.step_batch import gather
 from kernel_core.policy.scripted import ScriptedPolicy
 from kernel_core.problems.families import TRAINED
 from kernel_core.problems.generate import generate

@@ -20,7 +20,7 @@ import pyarrow as pa
 from kernel_core.evaluation.metrics import SpeedKind
 from kernel_core.evaluation.tables import TURN_SCHEMA, parquet, turn_rows
 from kernel_core.learn.alarms import Alarm, alarms_after
-from kernel_core.learn.grade import GradedTurn
+from kernel_core.learn.credit import GradedTurn
 from kernel_core.records import Candidate, Group, Problem
 from kernel_core.runs.resolve import CHECKPOINTS
 from kernel_core.store import Store

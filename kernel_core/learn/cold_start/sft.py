@@ -24,11 +24,11 @@ from kernel_core.config import ColdStartConfig, PolicyConfig
 from kernel_core.errors import ConfigError
 from kernel_core.learn import checkpoint
 from kernel_core.learn.batch import Batch, Row, collate, plan_batches
-from kernel_core.learn.clock import repeatable
-from kernel_core.learn.cold_start_rows import digest_of_rows, encode, held_back, subject
-from kernel_core.learn.conversations import Conversation, build_conversations
-from kernel_core.learn.head import by_token
-from kernel_core.learn.layers import computed_again
+from kernel_core.learn.chunked_logits import by_token
+from kernel_core.learn.cold_start.dataset import Conversation, build_conversations
+from kernel_core.learn.cold_start.rows import digest_of_rows, encode, held_back, subject
+from kernel_core.learn.decoder_layers import computed_again
+from kernel_core.learn.phase_timer import repeatable
 from kernel_core.learn.update import clip_and_step, computing_in, keep_master_weights, new_optimiser
 from kernel_core.policy import open_policy
 from kernel_core.policy.new import new_policy

@@ -8,7 +8,7 @@ import numpy as np
 
 from kernel_core.evaluation.metrics import Outcome, SpeedKind, outcome_of
 from kernel_core.learn.alarms import is_junk
-from kernel_core.learn.grade import GradedTurn, varies
+from kernel_core.learn.credit import GradedTurn, varies
 from kernel_core.records import Group, Turn, Verdict
 from kernel_core.reward.curriculum import Probe
 from kernel_core.reward.terms import known_own_share

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from kernel_core.config import MismatchConfig, PolicyConfig, RolloutConfig, SamplingConfig, TrainConfig
 from kernel_core.learn import checkpoint
 from kernel_core.learn.batch import Row
-from kernel_core.learn.parcel import Parcel
-from kernel_core.learn.share import Share
-from kernel_core.learn.team import Team
+from kernel_core.learn.distributed.data_parallel import Share
+from kernel_core.learn.distributed.learner_group import Team
+from kernel_core.learn.distributed.row_arrays import Parcel
 from kernel_core.learn.update import new_optimiser, update
 from kernel_core.policy.new import new_policy
 from kernel_core.store import Store

@@ -5,7 +5,7 @@ import pytest
 
 from kernel_core.config import RewardWeights, TrainConfig
 from kernel_core.dialogue.rollout import Rollouts
-from kernel_core.learn.grade import grade, paid_rewards, rows_of, varies
+from kernel_core.learn.credit import grade, paid_rewards, rows_of, varies
 from kernel_core.policy.protocol import Sample
 from kernel_core.records import (
     Candidate,

@@ -1,0 +1,1 @@
+"""Supervised training before RL: rows from a corpus or from chat files, and the updates."""

@@ -1,0 +1,1 @@
+"""One update shared by several processes."""
