@@ -22,8 +22,8 @@ from machine import describe_machine
 
 from kernel_core.config import PolicyConfig
 from kernel_core.policy import decode
-from kernel_core.policy.new import new_policy
-from kernel_core.policy.static_decode import StaticDecoder
+from kernel_core.policy.fast_decode.graph_decoder import StaticDecoder
+from kernel_core.policy.tiny_model import new_policy
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 NO_END = -1

@@ -29,7 +29,7 @@ from kernel_core.gym import open_gym
 from kernel_core.gym.protocol import JudgeRequest
 from kernel_core.learn.batch import Row
 from kernel_core.learn.update import new_optimiser, update
-from kernel_core.policy.new import new_policy
+from kernel_core.policy.tiny_model import new_policy
 from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.problems.generate import generate
 from kernel_core.problems.graded import Generated

@@ -25,7 +25,7 @@ from kernel_core.config import PolicyConfig, TrainConfig
 from kernel_core.learn.batch import Row
 from kernel_core.learn.distributed.learner_group import Team
 from kernel_core.learn.update import keep_master_weights, new_optimiser, update
-from kernel_core.policy.new import new_policy
+from kernel_core.policy.tiny_model import new_policy
 from kernel_core.policy.torch_policy import TorchPolicy
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"

@@ -19,7 +19,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.utils.checkpoint import checkpoint
 
 from kernel_core.learn.batch import Batch
-from kernel_core.policy.lent import lent
+from kernel_core.policy.fast_decode.patched_modules import lent
 
 Look = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, ...]]
 """Of logits (..., V) and targets (...), some values for each token (...)."""

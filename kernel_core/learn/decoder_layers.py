@@ -8,7 +8,7 @@ from typing import Any
 
 from torch.utils.checkpoint import checkpoint
 
-from kernel_core.policy.lent import lent
+from kernel_core.policy.fast_decode.patched_modules import lent
 
 
 def decoder_layers(model: Any) -> list[Any]:

@@ -16,9 +16,9 @@ from kernel_core.dialogue.prompt import format_completion
 from kernel_core.errors import ConfigError
 from kernel_core.policy import decode
 from kernel_core.policy.base import Base
+from kernel_core.policy.fast_decode.graph_decoder import StaticDecoder, decodes
 from kernel_core.policy.folder import KIND, load_parts, write_parts
 from kernel_core.policy.protocol import Messages, Sample
-from kernel_core.policy.static_decode import StaticDecoder, decodes
 from kernel_core.store import Manifest, Store
 
 log = logging.getLogger(__name__)

@@ -20,8 +20,8 @@ from kernel_core.dialogue.rollout import roll_out, seed_of
 from kernel_core.errors import ConfigError, GymUnavailable
 from kernel_core.gym.cache import Cache
 from kernel_core.gym.pool import PooledGym
-from kernel_core.policy.new import new_policy
 from kernel_core.policy.scripted import ScriptedPolicy
+from kernel_core.policy.tiny_model import new_policy
 from kernel_core.problems.generate import generate
 from kernel_core.progress import silent
 from kernel_core.records import Candidate, Exemplar, NoCandidate, Verdict

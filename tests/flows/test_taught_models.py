@@ -22,7 +22,7 @@ from kernel_core.config import (
 )
 from kernel_core.errors import ConfigError
 from kernel_core.evaluation.scorecard import load_scorecard
-from kernel_core.policy.new import new_policy
+from kernel_core.policy.tiny_model import new_policy
 from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.runs.run_folder import Run
 from tasks.tools import judges_kept

@@ -9,7 +9,7 @@ from kernel_core.config import PolicyConfig
 from kernel_core.errors import Corrupt
 from kernel_core.learn import checkpoint
 from kernel_core.learn.update import new_optimiser
-from kernel_core.policy.new import new_policy
+from kernel_core.policy.tiny_model import new_policy
 from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.store import Store
 

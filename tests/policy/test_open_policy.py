@@ -7,8 +7,8 @@ import pytest
 from kernel_core.config import PolicyConfig
 from kernel_core.errors import ConfigError, NotFound
 from kernel_core.policy import open_policy
-from kernel_core.policy.new import new_policy
 from kernel_core.policy.scripted import ScriptedPolicy
+from kernel_core.policy.tiny_model import new_policy
 
 TINY = {"hidden_size": 32, "num_layers": 1, "num_heads": 2, "vocab_size": 300}
 

@@ -14,9 +14,9 @@ from adapter_server import Server, handler_of
 
 from kernel_core.config import PolicyConfig, SamplerConfig, TrainConfig
 from kernel_core.errors import ConfigError, SourceUnavailable, StaleWeights
-from kernel_core.policy.new import new_policy
 from kernel_core.policy.publish import Publisher
 from kernel_core.policy.sampler import CopySampler, open_sampler
+from kernel_core.policy.tiny_model import new_policy
 from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.store import Store
 

@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, MistralC
 from kernel_core.config import PolicyConfig, RolloutConfig, SamplingConfig
 from kernel_core.errors import ConfigError, Corrupt, NotFound
 from kernel_core.policy import decode
-from kernel_core.policy.new import new_policy
+from kernel_core.policy.tiny_model import new_policy
 from kernel_core.policy.torch_policy import TorchPolicy, uniforms
 from kernel_core.store import Store
 

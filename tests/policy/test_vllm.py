@@ -5,9 +5,9 @@ import torch
 from vllm_server import Served, needs_vllm
 
 from kernel_core.config import PolicyConfig, SamplerConfig, TrainConfig
-from kernel_core.policy.new import new_policy
 from kernel_core.policy.publish import Publisher
 from kernel_core.policy.sampler import open_sampler
+from kernel_core.policy.tiny_model import new_policy
 from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.store import Store
 

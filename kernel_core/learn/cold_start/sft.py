@@ -31,7 +31,7 @@ from kernel_core.learn.decoder_layers import computed_again
 from kernel_core.learn.phase_timer import repeatable
 from kernel_core.learn.update import clip_and_step, computing_in, keep_master_weights, new_optimiser
 from kernel_core.policy import open_policy
-from kernel_core.policy.new import new_policy
+from kernel_core.policy.tiny_model import new_policy
 from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.progress import Progress, silent
 from kernel_core.records import Record

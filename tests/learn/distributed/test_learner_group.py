@@ -16,7 +16,7 @@ from kernel_core.learn.distributed.data_parallel import Share
 from kernel_core.learn.distributed.learner_group import Team
 from kernel_core.learn.distributed.row_arrays import Parcel
 from kernel_core.learn.update import new_optimiser, update
-from kernel_core.policy.new import new_policy
+from kernel_core.policy.tiny_model import new_policy
 from kernel_core.store import Store
 
 TEXTS = ["import triton\nimport triton.language as tl\n\n\nclass ModelNew:\n    pass\n"] * 3

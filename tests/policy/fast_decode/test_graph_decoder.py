@@ -16,11 +16,11 @@ from transformers import (
 from kernel_core.config import PolicyConfig
 from kernel_core.learn.update import keep_master_weights
 from kernel_core.policy import decode
-from kernel_core.policy.joined import JoinedLinears, joinable_linears
-from kernel_core.policy.new import new_policy
-from kernel_core.policy.norms import fusible_norms
-from kernel_core.policy.rotary import FusedRotary, rotary_modules
-from kernel_core.policy.static_decode import StaticDecoder, decodes
+from kernel_core.policy.fast_decode.fused_linears import JoinedLinears, joinable_linears
+from kernel_core.policy.fast_decode.fused_norms import fusible_norms
+from kernel_core.policy.fast_decode.fused_rotary import FusedRotary, rotary_modules
+from kernel_core.policy.fast_decode.graph_decoder import StaticDecoder, decodes
+from kernel_core.policy.tiny_model import new_policy
 from kernel_core.policy.torch_policy import TorchPolicy
 
 CONFIG = PolicyConfig(hidden_size=32, num_layers=2, num_heads=4, vocab_size=320, max_context=600)

@@ -26,10 +26,10 @@ from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
 from kernel_core.policy.decode import Ids, Row, draw
-from kernel_core.policy.decode_state import DecodeState, SlotLayer, attending
-from kernel_core.policy.joined import JoinedLinears
-from kernel_core.policy.norms import FusedNorms
-from kernel_core.policy.rotary import FusedRotary
+from kernel_core.policy.fast_decode.decode_state import DecodeState, SlotLayer, attending
+from kernel_core.policy.fast_decode.fused_linears import JoinedLinears
+from kernel_core.policy.fast_decode.fused_norms import FusedNorms
+from kernel_core.policy.fast_decode.fused_rotary import FusedRotary
 
 ROW_SIZES = (8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 SLOT_STEP = 128

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from kernel_core.policy.lent import lent
+from kernel_core.policy.fast_decode.patched_modules import lent
 
 
 class FusedNorms:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from kernel_core.config import PolicyConfig
 from kernel_core.dialogue.prompt import format_completion
 from kernel_core.errors import ConfigError
-from kernel_core.policy.new import characters_per_token, new_policy, train_tokenizer
+from kernel_core.policy.tiny_model import characters_per_token, new_policy, train_tokenizer
 from kernel_core.problems.generate import generate
 
 

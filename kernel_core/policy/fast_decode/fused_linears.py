@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from kernel_core.policy.lent import lent
+from kernel_core.policy.fast_decode.patched_modules import lent
 
 _SIBLINGS = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 _MOST_BYTES = 1 << 30

@@ -1,0 +1,1 @@
+"""Decoding with fixed shapes and fused kernels, replayed as CUDA graphs."""
