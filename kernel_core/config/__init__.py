@@ -1,0 +1,40 @@
+"""One frozen config a stage.
+
+The defaults are the vetted setting on a laptop's CPU. A flow's parameter is its config, so the same
+fields make the form in the Prefect UI; presets are the deployments in `prefect.yaml`.
+"""
+
+from kernel_core.config.base import Config
+from kernel_core.config.cold_start import ColdStartConfig
+from kernel_core.config.corpus import IndexConfig, IngestConfig, ProblemsConfig, VerifyConfig
+from kernel_core.config.curriculum import CurriculumConfig, RewardWeights, StageConfig
+from kernel_core.config.evaluate import BestOfNConfig, EvaluateConfig
+from kernel_core.config.gym import GymConfig
+from kernel_core.config.pipeline import PipelineConfig
+from kernel_core.config.policy import PolicyConfig, SamplingConfig
+from kernel_core.config.rollout import RetrievalConfig, RolloutConfig, RolloutStageConfig
+from kernel_core.config.train import MismatchConfig, SamplerConfig, TrainConfig
+
+__all__ = [
+    "BestOfNConfig",
+    "ColdStartConfig",
+    "Config",
+    "CurriculumConfig",
+    "EvaluateConfig",
+    "GymConfig",
+    "IndexConfig",
+    "IngestConfig",
+    "MismatchConfig",
+    "PipelineConfig",
+    "PolicyConfig",
+    "ProblemsConfig",
+    "RetrievalConfig",
+    "RewardWeights",
+    "RolloutConfig",
+    "RolloutStageConfig",
+    "SamplerConfig",
+    "SamplingConfig",
+    "StageConfig",
+    "TrainConfig",
+    "VerifyConfig",
+]

@@ -1,0 +1,72 @@
+"""Settings of problems, of a snapshot and of its index."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from kernel_core.config.base import Config
+from kernel_core.config.gym import GymConfig
+
+
+class ProblemsConfig(Config):
+    """Which problems."""
+
+    suite: str = Field(
+        "generated", description="`dojo` (our own files), `generated`, `kernelbench`, or a folder."
+    )
+    split: Literal["train", "validation", "held_out", "all"] = Field(
+        "train", description="Learned from, probed on, or never seen in training."
+    )
+    levels: tuple[int, ...] = Field((1, 2), description="KernelBench levels.")
+    families: tuple[str, ...] = Field((), description="Only these families; empty means all of the split.")
+    limit: int | None = Field(None, ge=1, description="At most this many.")
+    seed: int = Field(0, description="Of the generator's draw.")
+    precision: Literal["own", "float16", "bfloat16"] = Field(
+        "own", description="What floating-point inputs and weights are cast to."
+    )
+    exclude: str | None = Field(
+        None,
+        description="A file of problem ids to leave out, one a line; `dojo audit --write` makes one of those "
+        "that pay for nothing.",
+    )
+
+
+class IngestConfig(Config):
+    """Corpus sources into one clean snapshot."""
+
+    sources: tuple[str, ...] = Field(("generator",), description="Names in data/sources.toml, or file paths.")
+    generator_rows: int = Field(2000, ge=0, description="Problems the generator contributes.")
+    max_rows_per_source: int | None = Field(None, ge=1, description="At most so many; empty: all.")
+    near_duplicate_threshold: float = Field(
+        0.95, gt=0, le=1, description="Jaccard similarity of token shingles."
+    )
+    decontaminate_against: tuple[str, ...] = Field(
+        ("dojo", "generated"), description="Suites whose evaluation problems must not be in the snapshot."
+    )
+    seed: int = Field(0, description="Of every draw of this stage.")
+
+
+class VerifyConfig(Config):
+    """Re-judging a snapshot's kernels."""
+
+    gym: GymConfig = GymConfig()
+    sources: tuple[str, ...] = Field((), description="Only rows of these sources; empty: all.")
+    limit: int | None = Field(None, ge=1, description="Judge so many rows at most, in the snapshot's order.")
+    seed: int = Field(0, description="Of the input draws.")
+
+
+class IndexConfig(Config):
+    """Embeddings and a nearest-neighbour index over a snapshot."""
+
+    embedder: str = Field(
+        "offline",
+        description="`offline` (hashed features, no download) or a sentence-transformers name or path.",
+    )
+    text: Literal["source", "described"] = Field(
+        "source",
+        description="What a sentence-transformers model reads; `described` puts operators and shapes first.",
+    )
+    batch_size: int = Field(256, ge=1, description="Texts embedded at once.")
+    device: Literal["cpu", "cuda"] = Field("cpu", description="Where the embedder runs.")

@@ -1,0 +1,76 @@
+"""Settings of rewards and of the stages of training."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from kernel_core.config.base import Config
+
+
+class RewardWeights(Config):
+    """Weights of one curriculum stage; see `rewards.py` for each term."""
+
+    format: float = 0.0
+    compile: float = 0.0
+    correct: float = 0.0
+    speed: float = 0.0
+    own_share: float = 0.0
+    thinking: float = 0.0
+    length: float = 0.0
+    speed_form: Literal["log", "ratio", "clipped", "above_parity"] = Field(
+        "log", description="How a speed-up counts: log2(1+s)/2, s, min(s, 3) or s-1 above parity, at most 10."
+    )
+    partial_credit: bool = Field(
+        False, description="A wrong kernel's `correct` is the share of trials it passed."
+    )
+    hack_penalty: float = Field(0.0, le=0, description="Added when the verdict is `hacked`.")
+
+
+class StageConfig(Config):
+    """One step of the curriculum."""
+
+    name: str
+    weights: RewardWeights
+    promote_metric: Literal["format_rate", "compile_rate", "correct_rate", "fast_1"]
+    promote_at: float = Field(
+        ge=0, le=1, description="Mean of the metric over the window that opens the next stage."
+    )
+    demote_at: float = Field(
+        0.0, ge=0, le=1, description="The run falls back when the metric that opened this stage is below."
+    )
+    window: int = Field(2, ge=1, description="Probes on validation problems that are averaged.")
+    min_steps: int = Field(1, ge=1)
+    max_steps: int | None = Field(
+        None, ge=1, description="Promoted after so many steps whatever the metric says."
+    )
+
+
+def _stages_of(values: dict[str, Any]) -> tuple[StageConfig, ...]:
+    from kernel_core.reward.presets import REWARD_PRESETS  # it is made of this module's classes
+
+    return REWARD_PRESETS[values["rewards"]]
+
+
+class CurriculumConfig(Config):
+    """The stages in order, and how often they are measured."""
+
+    rewards: Literal["dojo", "seed", "kevin", "dr_kernel"] = Field(
+        "dojo", description="Whose stages and rewards; `stages`, where given, replace them."
+    )
+    stages: tuple[StageConfig, ...] = Field(default_factory=_stages_of, min_length=1)
+    only: Literal["format", "compile", "correct", "speed"] | None = Field(
+        None, description="Train in this stage alone; empty: in all of them, one after the other."
+    )
+    probe_every: int = Field(2, ge=1, description="Steps between probes on validation problems.")
+    probe_problems: int = Field(12, ge=1, description="Validation problems a probe asks.")
+
+    @model_validator(mode="after")
+    def _only_one(self) -> Self:
+        if self.only is not None:
+            chosen = tuple(stage for stage in self.stages if stage.name == self.only)
+            if not chosen:
+                raise ValueError(f"there is no such stage among {[stage.name for stage in self.stages]}")
+            object.__setattr__(self, "stages", chosen)
+        return self

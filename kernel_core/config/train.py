@@ -1,0 +1,92 @@
+"""Settings of RL."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from kernel_core.config.base import Config
+from kernel_core.config.cold_start import ColdStartConfig
+from kernel_core.config.corpus import ProblemsConfig
+from kernel_core.config.curriculum import CurriculumConfig
+from kernel_core.config.rollout import RolloutStageConfig
+
+
+class SamplerConfig(Config):
+    """Who writes the rollouts of training; see `policy/sampler.py`."""
+
+    kind: Literal["inline", "copy", "server"] = Field(
+        "inline", description="The trained model, a copy of it in `policy.dtype`, or a vLLM server."
+    )
+    endpoint: str | None = Field(None, description="Base URL of the server.")
+    max_gap: float = Field(
+        0.1, gt=0, description="Mean |difference| in nats a token from the trainer at which training stops."
+    )
+
+
+class MismatchConfig(Config):
+    """What is done where the sampler's probabilities are not the trainer's; see `learn/mismatch.py`."""
+
+    band: float | None = Field(
+        None, gt=0, description="A conversation whose geometric mean ratio leaves 1 ± band is rejected."
+    )
+    veto: float | None = Field(
+        None, gt=0, lt=1, description="A token whose ratio is below rejects what `veto_scope` says."
+    )
+    veto_scope: Literal["turn", "conversation"] = "conversation"
+    importance_cap: float | None = Field(
+        None, ge=1, description="Weight tokens by their ratio, at most this; empty: no weights."
+    )
+
+
+class TrainConfig(RolloutStageConfig):
+    """RL on verified rewards."""
+
+    steps: int = Field(12, ge=1, description="In all; raise it to go on.")
+    problems_per_step: int = Field(4, ge=1, description="Problems sampled a step.")
+    group_size: int = Field(8, ge=2, description="Conversations a problem.")
+    estimator: Literal["trloo", "grpo", "grpo_std", "rloo", "dr_grpo", "kevin"] = Field(
+        "trloo", description="Of advantages; docs/learning.md has each formula."
+    )
+    credit: Literal["progress", "absolute"] = Field(
+        "progress", description="A turn is paid for what it adds to the one before, or for its whole kernel."
+    )
+    gamma: float = Field(0.4, ge=0, le=1, description="Discount over turns.")
+    returns: Literal["sum", "max"] = Field("sum", description="How later rewards count for a turn.")
+    lr: float = Field(2e-4, gt=0, description="Learning rate.")
+    clip_low: float = Field(0.2, gt=0, description="How far a probability ratio may fall below 1.")
+    clip_high: float = Field(0.28, gt=0, description="How far it may rise above 1.")
+    dual_clip: float = Field(3.0, gt=1, description="Bound on the ratio where the advantage is negative.")
+    kl_coefficient: float = Field(0.0, ge=0, description="Pull towards the policy that training began with.")
+    entropy_coefficient: float = Field(0.0, ge=0, description="Reward for undecidedness.")
+    aggregation: Literal["constant", "token", "turn"] = Field(
+        "constant", description="What the sum over tokens is divided by; see `learn/loss.py`."
+    )
+    mismatch: MismatchConfig = MismatchConfig()
+    profile_rejection: Literal["none", "published", "corrected"] = Field(
+        "none", description="Leave out correct turns whose own kernels do little of the work."
+    )
+    mask_regressions: bool = Field(
+        False, description="Leave out turns that lost an earlier success, as published; it biases."
+    )
+    resample_rounds: int = Field(
+        0, ge=0, description="Times that problems are drawn again in a step for groups that are all alike."
+    )
+    max_grad_norm: float = Field(1.0, gt=0, description="Gradients longer than this are shortened.")
+    minibatch_tokens: int = Field(8192, ge=256, description="Tokens in one forward pass.")
+    learners: int = Field(1, ge=1, description="Processes that update together, a GPU each.")
+    updates_per_step: int = Field(1, ge=1, description="Passes over a step's turns.")
+    checkpoint_every: int = Field(1, ge=1, description="Steps between checkpoints.")
+    keep_checkpoints: int = Field(
+        3, ge=1, description="Older ones are removed, except the best on validation problems."
+    )
+    minutes: float | None = Field(None, gt=0, description="Finish after the step that passes this.")
+    alarms_stop: tuple[Literal["collapse", "junk", "hacks", "drift", "idle"], ...] = Field(
+        (), description="Early warnings that end the run; it goes on when this or lr is changed."
+    )
+    seed: int = Field(0, description="Of every draw of this stage.")
+    problems: ProblemsConfig = ProblemsConfig()
+    sampler: SamplerConfig = SamplerConfig()
+    cold_start: ColdStartConfig = ColdStartConfig()
+    curriculum: CurriculumConfig = Field(default_factory=CurriculumConfig)

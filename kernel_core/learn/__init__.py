@@ -1,0 +1,1 @@
+"""Reinforcement learning: batches, loss, updates, checkpoints, and the loop of a run."""
