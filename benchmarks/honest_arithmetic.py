@@ -28,11 +28,10 @@ from kernel_core.errors import NotAProblem
 from kernel_core.gym.compare import compare_values, value_fault
 from kernel_core.gym.dispatch import LightDispatchMode
 from kernel_core.gym.draws import Draw
-from kernel_core.gym.inputs import HALF_PRECISION
 from kernel_core.gym.operators import gives_view, map_tensors, tensors_in
 from kernel_core.gym.precision import ShortenedProducts, truncated
 from kernel_core.gym.reference import Reference
-from kernel_core.gym.strays import signed_noise
+from kernel_core.gym.strays import HALF_PRECISION, signed_noise
 from kernel_core.gym.structure import flatten
 from kernel_core.gym.trial import Trial
 from kernel_core.problems.load import load_file

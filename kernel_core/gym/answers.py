@@ -12,6 +12,7 @@ import torch
 
 from kernel_core.errors import NotAProblem, first_line
 from kernel_core.gym.compare import all_pass
+from kernel_core.gym.expected import Choice, Expected
 from kernel_core.gym.operators import map_tensors
 from kernel_core.gym.places import is_discrete
 from kernel_core.gym.precision import (
@@ -24,8 +25,8 @@ from kernel_core.gym.precision import (
 )
 from kernel_core.gym.strays import Forward, spread_of_strays
 from kernel_core.gym.structure import flatten
-from kernel_core.gym.trial import Expected, tensor_bytes
-from kernel_core.gym.undecided import Choice, look_for_undecided
+from kernel_core.gym.trial import tensor_bytes
+from kernel_core.gym.undecided import look_for_undecided
 
 LARGE_BYTES = 4 << 30
 """Of larger inputs and outputs only a part is computed in float64, which takes many times as much."""

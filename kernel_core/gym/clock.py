@@ -1,9 +1,6 @@
 """How long a forward pass takes on a GPU: many calls, two clocks.
 
-In the candidate's process device events time each call, after the L2 cache was flushed; every call has
-contents and addresses of its own, and its outputs are kept for the judge. The host has a head start, so that
-the time is the device's: Python that runs once in a while needs up to 0.3 ms to launch a kernel, which
-would be most of the time of a small one. What the events say is a claim.
+In the candidate's process device events time each call (`call_timer.py`). What the events say is a claim.
 It must agree with the judge's own clock over the same calls (less what the same calls cost beside the
 reference's forward), and with the device time of the replayed trace, where no host code of the candidate
 runs: nearly, where a timed call and the replay give other bits for the same inputs, because then other work
@@ -12,25 +9,14 @@ may have been timed. Where a witness says more, the witness counts.
 
 from __future__ import annotations
 
-import gc
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-import torch
-
-from kernel_core.gym.structure import Fingerprint, flatten
+from kernel_core.gym.structure import Fingerprint
 from kernel_core.records import Timing
 
-FLUSH_BYTES = 256 << 20
-"""Several times the L2 cache; what KernelBench writes between calls."""
-_SPINS = 30
-"""Of about 0.06 ms each."""
-HEAD_START_S = 5e-4
-"""Of the host, in each timed call."""
-_CYCLES_PER_S = 2e9
 _DISAGREEMENT = 0.25
 _SLACK_MS, _KEPT_BYTES_PER_MS = 0.1, 5e8
 """By call, and for keeping its outputs, which takes longer when they are strided: what the judge's clock may
@@ -41,44 +27,6 @@ _REPLAY_SHARE, _OTHER_SHARE = 0.75, 0.95
 """Of a replay's time, what a process may claim: where its outputs are those of the replay, and where not."""
 _EVENTS_MS = 3e-3
 """Between the replayed operations there are events, which cost a little."""
-
-
-def time_calls(
-    model: Any, calls: Sequence[tuple[list[Any], Any]], keep: Callable[[list[Any], Any], None]
-) -> list[float]:
-    """Milliseconds of each call by device events. Runs in the candidate's process."""
-    flush = torch.empty(FLUSH_BYTES // 4, dtype=torch.int32, device="cuda")
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    times = []
-    gc.disable()
-    spin(flush)
-    with torch.no_grad():
-        for inputs, slots in calls:
-            torch.cuda.synchronize()
-            flush.zero_()
-            keep_busy(HEAD_START_S)
-            start.record()
-            output = model(*inputs)
-            end.record()
-            torch.cuda.synchronize()
-            times.append(start.elapsed_time(end))
-            keep(flatten(output)[1], slots)
-            del output
-    torch.cuda.synchronize()
-    gc.enable()
-    return times
-
-
-def spin(flush: torch.Tensor) -> None:
-    """Keep the GPU busy for a moment: its clocks fall while it waits."""
-    for _ in range(_SPINS):
-        flush.zero_()
-    torch.cuda.synchronize()
-
-
-def keep_busy(seconds: float) -> None:
-    """Have the GPU wait about so long, while the host queues what comes next."""
-    torch.cuda._sleep(int(seconds * _CYCLES_PER_S))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
+from kernel_core.gym.expected import Expected
 from kernel_core.gym.precision import allowed_error, most_by_size, typical_size
-from kernel_core.gym.trial import Expected
 
 RELATIVE_TOLERANCE = {"float64": 1e-4, "float32": 1e-4, "float16": 1e-2, "bfloat16": 1e-2}
 """As in KernelBench, by the type of the output."""

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 
 from kernel_core.gym import metering
-from kernel_core.gym.clock import FLUSH_BYTES, keep_busy
+from kernel_core.gym.busy_gpu import FLUSH_BYTES, keep_busy
 from kernel_core.gym.kernel_use import Resources
 from kernel_core.gym.meter import Meter
 from kernel_core.gym.work import OperatorCounter, Work

@@ -23,9 +23,9 @@ from kernel_core.gym.case import Case
 from kernel_core.gym.claims import BuildFailed, DeviceWork, ReplayedOnDevice, Sources
 from kernel_core.gym.clock import Clocked, ReplayTime, contradicts
 from kernel_core.gym.cuda_prepared import CudaPrepared
+from kernel_core.gym.decoys import library_works
 from kernel_core.gym.device_memory import ArenaPool, TooLittleMemory
 from kernel_core.gym.draws import without_zeros
-from kernel_core.gym.echo import library_works
 from kernel_core.gym.gpu import Gpu, describe_platform
 from kernel_core.gym.judge import Judge
 from kernel_core.gym.protocol import JudgeRequest

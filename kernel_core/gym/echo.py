@@ -23,13 +23,10 @@ from typing import Any, Protocol
 import torch
 
 from kernel_core.gym.compare import num_failing
-from kernel_core.gym.trial import Expected
+from kernel_core.gym.decoys import NEGLIGIBLE_SHARE
+from kernel_core.gym.expected import Expected
 
 Launch = Callable[[dict[str, Any]], None]
-ECHOES = 2
-"""Draws of other inputs that a trace is played on."""
-NEGLIGIBLE_SHARE = 0.01
-"""Below this share of the time, or of the outputs, a candidate's own kernels are a decoy."""
 
 
 class Player(Protocol):
@@ -54,12 +51,6 @@ class Player(Protocol):
     def outputs(self) -> list[torch.Tensor]:
         """What the pass gave."""
         ...
-
-
-def library_works(trace: dict[str, Any] | None) -> bool:
-    """Whether there is a trace, and it has operators of torch's beyond views and allocation, which are not
-    recorded."""
-    return trace is not None and any("op" in operation for operation in trace["operations"])
 
 
 def outputs_need_kernels(

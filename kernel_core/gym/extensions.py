@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from kernel_core.gym.capture import Recorder
+from kernel_core.gym.failures import NvccError
 
 _WATCHER = ctypes.CFUNCTYPE(
     None, ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint), ctypes.POINTER(ctypes.c_ubyte), ctypes.c_ulong
@@ -26,14 +27,6 @@ _MAX_NAME_CHARS = 200
 Built = tuple[str, bytes]
 """The build's name, and the library."""
 Build = Callable[[dict[str, Any]], Built]
-
-
-class NvccError(Exception):
-    """CUDA C++ that does not compile; `line` is the candidate's own, 0 if unknown."""
-
-    def __init__(self, reason: str, line: int) -> None:
-        super().__init__(reason)
-        self.line = line
 
 
 class Extensions:
@@ -143,12 +136,6 @@ def _torchs_own() -> Any:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def line_in(source: str, text: str, line: int) -> int:
-    """Where a line of a text that the candidate's source holds as it is lies in that source; 0 if nowhere."""
-    start = source.find(text)
-    return source.count("\n", 0, start) + line if start >= 0 and line else 0
 
 
 def _texts(given: str | Sequence[str] | dict[str, str] | None) -> list[str]:

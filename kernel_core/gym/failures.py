@@ -6,7 +6,14 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from kernel_core.gym.extensions import NvccError
+
+class NvccError(Exception):
+    """CUDA C++ that does not compile; `line` is the candidate's own, 0 if unknown."""
+
+    def __init__(self, reason: str, line: int) -> None:
+        super().__init__(reason)
+        self.line = line
+
 
 _MAX_NAME_CHARS, _MAX_MESSAGE_CHARS = 200, 2000
 _COMPILER_ERRORS = {

@@ -24,7 +24,6 @@ from kernel_core.gym.operators import tensors_in
 _WIDE_EXPONENTS, _POSITIVE_EXPONENTS = 8.0, 4.0
 _EDGE_SHARE = 0.1
 _AWAY_FROM_ZERO, _FAR = 0.5, 512.0
-HALF_PRECISION = (torch.float16, torch.bfloat16)
 _NEAR_ONE = 0.98
 """Not one in any precision."""
 _EDGES = (0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0**-14, -(2.0**-14), 100.0, -100.0)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from kernel_core.gym.claims import DeviceWork
 from kernel_core.gym.cuda_driver import call_driver
-from kernel_core.records import KernelUse
 
 _LANES, _WORD_BYTES = 32, 4
 
@@ -69,17 +66,3 @@ def resources_on_device(
         shared_bytes=dynamic_bytes + static_bytes,
         occupancy=blocks.value * num_threads / device.max_threads_per_multi_processor,
     )
-
-
-def slowest_kernel(works: Sequence[DeviceWork]) -> KernelUse | None:
-    """The own kernel that took the most time over all its launches, by its longest launch."""
-    own = [(work, work.resources) for work in works if work.own and work.resources is not None]
-    times: dict[str, float] = {}
-    for work, _ in own:
-        times[work.name] = times.get(work.name, 0.0) + work.device_ms
-    total_ms = sum(work.device_ms for work in works)
-    if not times or not total_ms:
-        return None
-    name = max(times, key=lambda one: times[one])
-    _, use = max((one for one in own if one[0].name == name), key=lambda one: one[0].device_ms)
-    return KernelUse(name=name, time_share=times[name] / total_ms, **use.model_dump())

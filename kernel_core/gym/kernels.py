@@ -23,6 +23,7 @@ import triton
 import triton.language as tl
 from triton.runtime import interpreter
 
+from kernel_core.gym.candidate_file import first_line
 from kernel_core.gym.kernel_check import (
     BUILTINS,
     MODULES,
@@ -44,11 +45,6 @@ def find_function(tree: ast.Module, name: str, line: int) -> ast.FunctionDef:
         if isinstance(node, ast.FunctionDef) and node.name == name and first_line(node) == line:
             return node
     raise KernelRefused(line, f"no function {name} is defined at line {line} of the candidate")
-
-
-def first_line(definition: ast.FunctionDef) -> int:
-    """Where it starts, decorators included: the line that Python gives its code."""
-    return min([definition.lineno, *(decorator.lineno for decorator in definition.decorator_list)])
 
 
 def build_kernels(source: str, filename: str, described: Sequence[dict[str, Any]]) -> list[Any]:

@@ -16,13 +16,14 @@ import torch
 from kernel_core.errors import NotAProblem
 from kernel_core.gym.answers import LARGE_BYTES, Answers
 from kernel_core.gym.draws import Draw, without_zeros
+from kernel_core.gym.expected import Expected
 from kernel_core.gym.inputs import look_at_all, redraw
 from kernel_core.gym.kept import Kept, in_common
 from kernel_core.gym.operators import GATHERS, tensors_in
 from kernel_core.gym.problem_module import ProblemModule, own_seeds
 from kernel_core.gym.seeds import CONSTRUCTION_SEED
 from kernel_core.gym.structure import same_bytes
-from kernel_core.gym.trial import Expected, Trial, tensor_bytes
+from kernel_core.gym.trial import Trial, tensor_bytes
 from kernel_core.gym.weights import VariedConstants
 from kernel_core.gym.work import OperatorCounter
 from kernel_core.problems.source import resize

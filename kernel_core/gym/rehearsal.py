@@ -20,6 +20,7 @@ from triton.runtime.interpreter import InterpretedFunction
 
 from kernel_core.gym import wire
 from kernel_core.gym.arena import DTYPES, Slot, dtype_name
+from kernel_core.gym.candidate_file import CANDIDATE_FILE
 from kernel_core.gym.capture import MAX_OPERATIONS
 from kernel_core.gym.codec import encode
 from kernel_core.gym.dispatch import LightDispatchMode
@@ -27,7 +28,7 @@ from kernel_core.gym.failures import describe_error
 from kernel_core.gym.kernel_globals import JitFunction, LaunchedKernels
 from kernel_core.gym.launch_arguments import encode_argument, sizes_of
 from kernel_core.gym.operators import do_inside, is_torchs_own
-from kernel_core.gym.runner import CANDIDATE_FILE, import_candidate, place, unpack
+from kernel_core.gym.runner import import_candidate, place, unpack
 from kernel_core.gym.stand_in import StandIn
 from kernel_core.gym.target import answer_for
 from kernel_core.gym.work import OperatorCounter

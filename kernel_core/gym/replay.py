@@ -27,17 +27,18 @@ from triton.runtime.jit import MockTensor
 
 from kernel_core.gym import wire
 from kernel_core.gym.arena import DTYPES, Slot, arena_kind, lay_out
+from kernel_core.gym.candidate_file import CANDIDATE_FILE
 from kernel_core.gym.conduct import Conduct, Counted, Timed
 from kernel_core.gym.cuda_driver import call_driver
+from kernel_core.gym.decoys import ECHOES, library_works
 from kernel_core.gym.device_image import DeviceImage, ImageKernel
-from kernel_core.gym.echo import ECHOES, library_works, outputs_need_kernels
+from kernel_core.gym.echo import outputs_need_kernels
 from kernel_core.gym.failures import describe_error
 from kernel_core.gym.kernels import build_kernels
 from kernel_core.gym.launchers import make_launcher
 from kernel_core.gym.moving import Movers
 from kernel_core.gym.player import Player, argument
 from kernel_core.gym.poison import Poison
-from kernel_core.gym.runner import CANDIDATE_FILE
 from kernel_core.gym.target import answer_for
 
 

@@ -23,10 +23,11 @@ import torch
 
 from kernel_core.gym import capture, hooks, wire
 from kernel_core.gym.arena import Slot, arena_kind, lay_out
-from kernel_core.gym.clock import time_calls
+from kernel_core.gym.call_timer import time_calls
+from kernel_core.gym.candidate_file import CANDIDATE_FILE, line_in
 from kernel_core.gym.device_memory import DeviceArena
-from kernel_core.gym.extensions import Built, Extensions, NvccError, line_in
-from kernel_core.gym.failures import describe_error
+from kernel_core.gym.extensions import Built, Extensions
+from kernel_core.gym.failures import NvccError, describe_error
 from kernel_core.gym.operators import tensors_in
 from kernel_core.gym.poison import Poison
 from kernel_core.gym.seeds import CONSTRUCTION_SEED
@@ -34,8 +35,6 @@ from kernel_core.gym.stand_in import StandIn
 from kernel_core.gym.structure import describe_leaf, flatten
 from kernel_core.gym.target import answer_for
 from kernel_core.gym.weights import VariedConstants, copy_state
-
-CANDIDATE_FILE = "candidate.py"
 
 
 def run(channel: socket.socket, cage: dict[str, Any], *, num_processors: int | None = None) -> None:
@@ -216,7 +215,7 @@ def _run_trial(
 
 
 def _time(model: Any, described: list[Any], arena: Any, path: Path) -> dict[str, Any]:
-    """Call after call, each on contents of its own at addresses of its own; see `clock.py`."""
+    """Call after call, each on contents of its own at addresses of its own; see `call_timer.py`."""
     calls = [
         (unpack(inputs, arena), [Slot.from_json(slot) for slot in outputs]) for inputs, outputs in described
     ]

@@ -11,13 +11,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from pydantic import ValidationError
 
 from kernel_core.gym import wire
 from kernel_core.gym.claims import BuildRequest, Claim, Failure, Rested, Sources
-from kernel_core.gym.delivery import Delivery
 from kernel_core.gym.limits import FILE_BYTES, MOST_FORGIVEN, Cage
 from kernel_core.gym.zygote import Caged, Ended, Zygote
 
@@ -33,6 +32,20 @@ _USER_IDS = 50_000_000
 
 Builder = Callable[[Sources], tuple[dict[str, Any], bytes]]
 """What a child that asked for a build is told, and the library."""
+
+
+class Payload(Protocol):
+    """What a child is to work on: a header, and the shared memory that it names places in."""
+
+    @property
+    def arena(self) -> Any:
+        """The memory; its `descriptor` is sent along."""
+        ...
+
+    @property
+    def header(self) -> dict[str, Any]:
+        """Where in the arena inputs and outputs lie."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +125,7 @@ class Conversation:
         *,
         blob: bytes = b"",
         descriptors: tuple[int, ...] = (),
-        turn: Callable[[], contextlib.AbstractContextManager[Delivery | None]] | None = None,
+        turn: Callable[[], contextlib.AbstractContextManager[Payload | None]] | None = None,
         take_descriptors: bool = False,
     ) -> Answer | Died:
         """Send a request and wait for an answer that is one of `claims`.

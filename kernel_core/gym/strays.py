@@ -13,9 +13,9 @@ from typing import Any
 import torch
 
 from kernel_core.gym.dispatch import LightDispatchMode
-from kernel_core.gym.inputs import HALF_PRECISION
 from kernel_core.gym.operators import formula_of, gives_view, map_tensors, tensors_in
 
+HALF_PRECISION = (torch.float16, torch.bfloat16)
 _TIMES = 8.0
 """As far as honest numbers: of millions that chance decides, some stray farther than any of a few."""
 _STRAY = _TIMES * 2.0**-22

@@ -23,11 +23,12 @@ from kernel_core.gym.clock import Clocked, Clocks
 from kernel_core.gym.compare import compare_values
 from kernel_core.gym.delivery import fill, pack, settle_device
 from kernel_core.gym.device_memory import DeviceArena
+from kernel_core.gym.expected import Expected
 from kernel_core.gym.problem_module import own_seeds
 from kernel_core.gym.reference import Reference
 from kernel_core.gym.runs import NO_ANSWER, Answer, Conversation, Died
 from kernel_core.gym.structure import Fingerprint, fingerprint
-from kernel_core.gym.trial import Expected, Trial
+from kernel_core.gym.trial import Trial
 from kernel_core.gym.turns import Drawn
 
 _WARM_UP_CALLS = 2

@@ -11,27 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
-from kernel_core.gym.inputs import HALF_PRECISION
+from kernel_core.gym.expected import Choice
 from kernel_core.gym.operators import tensors_in
 from kernel_core.gym.places import Call, Calls, Naming, is_discrete
-from kernel_core.gym.strays import Forward, Straying, opposite_pairs
+from kernel_core.gym.strays import HALF_PRECISION, Forward, Straying, opposite_pairs
 
 _PAIRS = 12
 """They turn every pair of equals; which of an odd number of equals is in the middle is left to chance."""
 _HALF_ROUNDINGS = 4.0
 """Of half precision, on the way to a value that is sorted."""
-
-
-class Choice(Protocol):
-    """What may stand where nothing decides."""
-
-    def allows(self, output: torch.Tensor) -> torch.Tensor:
-        """At which places of an output there is what may stand there."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

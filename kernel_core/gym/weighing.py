@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 from kernel_core.gym.case import Case
 from kernel_core.gym.claims import DeviceWork
-from kernel_core.gym.echo import NEGLIGIBLE_SHARE
-from kernel_core.gym.kernel_use import slowest_kernel
+from kernel_core.gym.decoys import NEGLIGIBLE_SHARE
 from kernel_core.gym.traffic import EagerTraffic, own_work_share, predict
 from kernel_core.gym.work import Work
-from kernel_core.records import Verdict
+from kernel_core.records import KernelUse, Verdict
 
 
 def weigh_times(case: Case, works: Sequence[DeviceWork]) -> None:
@@ -19,7 +18,7 @@ def weigh_times(case: Case, works: Sequence[DeviceWork]) -> None:
     own_ms = sum(work.device_ms for work in works if work.own)
     working_ms = sum(work.device_ms for work in works if work.own and not work.copies_only)
     case.own_kernel_share = own_ms / total_ms if total_ms else None
-    case.slowest = slowest_kernel(works)
+    case.slowest = _slowest_kernel(works)
     _refuse_decoys(case, working_ms / total_ms if total_ms else 0.0, "device time")
 
 
@@ -39,3 +38,17 @@ def _refuse_decoys(case: Case, share: float, of_what: str) -> None:
     if share < NEGLIGIBLE_SHARE:
         case.note("decoy", f"own kernels do {100 * share:.2f} % of the {of_what}")
         case.fail(Verdict.HACKED, "its own kernels do almost none of the work")
+
+
+def _slowest_kernel(works: Sequence[DeviceWork]) -> KernelUse | None:
+    """The own kernel that took the most time over all its launches, by its longest launch."""
+    own = [(work, work.resources) for work in works if work.own and work.resources is not None]
+    times: dict[str, float] = {}
+    for work, _ in own:
+        times[work.name] = times.get(work.name, 0.0) + work.device_ms
+    total_ms = sum(work.device_ms for work in works)
+    if not times or not total_ms:
+        return None
+    name = max(times, key=lambda one: times[one])
+    _, use = max((one for one in own if one[0].name == name), key=lambda one: one[0].device_ms)
+    return KernelUse(name=name, time_share=times[name] / total_ms, **use.model_dump())

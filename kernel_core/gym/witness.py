@@ -16,8 +16,8 @@ from kernel_core.gym.bench import Bench
 from kernel_core.gym.case import Case
 from kernel_core.gym.claims import Echoed, Failure, Muted, Played, Replayed, ReplayedOnDevice
 from kernel_core.gym.compare import Spots, all_pass
+from kernel_core.gym.decoys import ECHOES, library_works
 from kernel_core.gym.delivery import Delivery, changed_inputs, deliver, gave, refill, settle_device
-from kernel_core.gym.echo import ECHOES, library_works
 from kernel_core.gym.recorded import Recorded
 from kernel_core.gym.reference import Reference
 from kernel_core.gym.runs import Answer, Conversation, Died, describe

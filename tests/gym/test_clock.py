@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kernel_core.gym.call_timer import time_calls
 from kernel_core.gym.clock import (
     Clocked,
     Clocks,
@@ -20,7 +21,6 @@ from kernel_core.gym.clock import (
     steadier,
     straddled,
     summarize,
-    time_calls,
 )
 from kernel_core.records import Timing
 

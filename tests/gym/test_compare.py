@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from kernel_core.gym import compare
 from kernel_core.gym.compare import Spots, all_pass, compare_outputs, compare_values
+from kernel_core.gym.expected import Expected
 from kernel_core.gym.precision import allowed_error, allowed_table
 from kernel_core.gym.structure import fingerprint
-from kernel_core.gym.trial import Expected
 
 
 def _expected(value: torch.Tensor, dtype: str = "float32", allowance: torch.Tensor | float = 0.0) -> Expected:

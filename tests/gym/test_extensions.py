@@ -19,11 +19,13 @@ from hypothesis import strategies as st
 
 from kernel_core.gym import wire
 from kernel_core.gym.builds import Builder, Extension
+from kernel_core.gym.candidate_file import line_in
 from kernel_core.gym.capture import Recorder
 from kernel_core.gym.claims import BuildFailed, Loaded, Sources
 from kernel_core.gym.cuda_toolkit import toolkit
 from kernel_core.gym.extension_build import build
-from kernel_core.gym.extensions import Extensions, NvccError, line_in
+from kernel_core.gym.extensions import Extensions
+from kernel_core.gym.failures import NvccError
 from kernel_core.gym.judge_process import _fork_zygote
 from kernel_core.gym.native_launch import find_addresses, put_addresses
 from kernel_core.gym.runs import converse_caged

@@ -9,6 +9,7 @@ import torch
 
 from kernel_core.gym.compare import compare_values
 from kernel_core.gym.draws import Draw
+from kernel_core.gym.expected import Expected
 from kernel_core.gym.inputs import redraw
 from kernel_core.gym.precision import (
     ShortenedProducts,
@@ -18,7 +19,7 @@ from kernel_core.gym.precision import (
     truncated,
 )
 from kernel_core.gym.reference import Reference
-from kernel_core.gym.trial import Expected, outline
+from kernel_core.gym.trial import outline
 from kernel_core.problems.source import parse_problem
 from kernel_core.records import Problem
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from kernel_core.gym.compare import all_pass
+from kernel_core.gym.expected import Expected
 from kernel_core.gym.reference import Reference
-from kernel_core.gym.trial import Expected
 from kernel_core.problems.source import parse_problem
 
 _SOURCE = """
