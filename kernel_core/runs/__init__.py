@@ -1,0 +1,1 @@
+"""Runs on disk: folder, stage record, policy of a run, settings."""
