@@ -13,11 +13,31 @@ import pytest
 REPOSITORY = Path(__file__).parents[2]
 _LINT = "import sys; from importlinter.cli import lint_imports_command; sys.exit(lint_imports_command())"
 _PLANTED = [
-    ("runner", "judge", "Nothing that runs beside a candidate imports the judge"),
-    ("echo", "reference", "Nothing that runs beside a candidate imports the judge"),
-    ("witness", "player", "The judge imports nothing that runs beside a candidate"),
-    ("compare", "meter", "The judge imports nothing that runs beside a candidate"),
-    ("kernels", "precision", "Beside a candidate, only the replay compares numbers"),
+    (
+        "kernel_core.gym.runner",
+        "kernel_core.gym.judge",
+        "Nothing that runs beside a candidate imports the judge",
+    ),
+    (
+        "kernel_core.gym.echo",
+        "kernel_core.gym.reference",
+        "Nothing that runs beside a candidate imports the judge",
+    ),
+    (
+        "kernel_core.gym.witness",
+        "kernel_core.gym.player",
+        "The judge imports nothing that runs beside a candidate",
+    ),
+    (
+        "kernel_core.gym.compare",
+        "kernel_core.gym.meter",
+        "The judge imports nothing that runs beside a candidate",
+    ),
+    (
+        "kernel_core.gym.kernels",
+        "kernel_core.gym.precision",
+        "Beside a candidate, only the replay compares numbers",
+    ),
 ]
 
 
@@ -45,6 +65,10 @@ def _lint(folder: Path) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+def _file_of(module: str, folder: Path) -> Path:
+    return folder.joinpath(*module.split(".")).with_suffix(".py")
+
+
 def test_contracts_hold_as_it_is(copied: Path) -> None:
     code, told = _lint(copied)
     assert code == 0, told
@@ -54,12 +78,11 @@ def test_contracts_hold_as_it_is(copied: Path) -> None:
 def test_import_across_the_boundary_breaks_its_contract(
     copied: Path, importer: str, imported: str, contract: str
 ) -> None:
-    gym = copied / "kernel_core" / "gym"
-    file = gym / f"{importer}.py"
-    assert (gym / f"{imported}.py").exists()
+    file = _file_of(importer, copied)
+    assert _file_of(imported, copied).exists()
     before = file.read_text()
     try:
-        file.write_text(f"{before}\nimport kernel_core.gym.{imported}\n")
+        file.write_text(f"{before}\nimport {imported}\n")
         code, told = _lint(copied)
     finally:
         file.write_text(before)
