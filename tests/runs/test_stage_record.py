@@ -5,8 +5,8 @@ import pytest
 from flows.train import MAY_CHANGE
 from kernel_core.config import TrainConfig
 from kernel_core.errors import ConfigError
-from kernel_core.runs.run_folder import Run
 from kernel_core.runs import stage_record
+from kernel_core.runs.run_folder import Run
 from kernel_core.runs.stage_record import code_version, flat, sealed_digest, working_on
 
 
