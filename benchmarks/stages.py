@@ -26,7 +26,7 @@ from kernel_core.config import GymConfig, IndexConfig, IngestConfig, PolicyConfi
 from kernel_core.corpus.snapshot import build_snapshot, load_snapshot
 from kernel_core.dialogue.prompt import build_prompt, format_completion
 from kernel_core.gym import open_gym
-from kernel_core.gym.protocol import JudgeRequest
+from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.learn.batch import Row
 from kernel_core.learn.update import new_optimiser, update
 from kernel_core.policy.tiny_model import new_policy

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from kernel_core.config import GymConfig, PolicyConfig, RetrievalConfig
 from kernel_core.errors import GymUnavailable
-from kernel_core.gym.protocol import Gym
+from kernel_core.gym.contract.requests import Gym
 from kernel_core.policy.protocol import Policy
 from kernel_core.retrieval.protocol import Retriever
 from kernel_core.runs.resolve import locate_index

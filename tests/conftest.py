@@ -11,7 +11,7 @@ import pytest
 
 from kernel_core.config import GymConfig
 from kernel_core.gym import open_gym
-from kernel_core.gym.protocol import Gym
+from kernel_core.gym.contract.requests import Gym
 
 QUICK = GymConfig(workers=1, trials=1, compile_gate=False)
 

@@ -16,7 +16,7 @@ from flows.commands.outputs import require_writable
 from flows.terminal import say
 from kernel_core.config import GymConfig
 from kernel_core.errors import ConfigError, DojoError
-from kernel_core.gym.protocol import JudgeRequest, TakenOut
+from kernel_core.gym.contract.requests import JudgeRequest, TakenOut
 from kernel_core.gym.report import judge_report
 from kernel_core.records import Constant, Evaluation
 from kernel_core.runs.configure import build

@@ -11,8 +11,8 @@ from collections import OrderedDict
 from pydantic import ValidationError
 
 from kernel_core.errors import Corrupt
+from kernel_core.gym.contract.version import GYM_VERSION
 from kernel_core.gym.reference import Reference
-from kernel_core.gym.version import GYM_VERSION
 from kernel_core.records import Platform, Record, Timing
 from kernel_core.store import Store, digest_of
 

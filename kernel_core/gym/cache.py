@@ -10,8 +10,8 @@ from pydantic import ValidationError
 
 from kernel_core.config import GymConfig
 from kernel_core.errors import Corrupt
-from kernel_core.gym.protocol import JudgeRequest
-from kernel_core.gym.version import GYM_VERSION
+from kernel_core.gym.contract.requests import JudgeRequest
+from kernel_core.gym.contract.version import GYM_VERSION
 from kernel_core.records import Evaluation, NoCandidate
 from kernel_core.store import Store, digest_of
 

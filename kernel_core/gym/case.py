@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from kernel_core.feedback import describe
 from kernel_core.gym.claims import Kernel, Launch
+from kernel_core.gym.contract.requests import JudgeRequest
+from kernel_core.gym.contract.version import GYM_VERSION
 from kernel_core.gym.draws import Draw
-from kernel_core.gym.protocol import JudgeRequest
 from kernel_core.gym.recorded import Recorded, joined
-from kernel_core.gym.version import GYM_VERSION
 from kernel_core.records import (
     Evaluation,
     Finding,

@@ -11,12 +11,12 @@ from kernel_core.errors import NotAProblem
 from kernel_core.gym.bench import Bench
 from kernel_core.gym.case import Case
 from kernel_core.gym.claims import Kernel, Launch, Replayed
+from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.gate import CompileGate, Part, refuse_grids
 from kernel_core.gym.grown import Sizes, grown_sizes
 from kernel_core.gym.judge import Judge
 from kernel_core.gym.own_sizes import Rehearsal, check_at_own_sizes, ran_as, rehearse, works_at_own_sizes
 from kernel_core.gym.prepared import KEPT_PROBLEMS, Prepared, keep
-from kernel_core.gym.protocol import JudgeRequest
 from kernel_core.gym.recorded import Recorded
 from kernel_core.gym.reference import Reference
 from kernel_core.gym.traffic import EagerTraffic, count_eager

@@ -22,12 +22,12 @@ from kernel_core.errors import DojoError, GymUnavailable
 from kernel_core.gym import extension_build, rehearsal, replay, runner, wire, zygote
 from kernel_core.gym.bench import HostBench
 from kernel_core.gym.builds import Builder
+from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.cpu_judge import CpuJudge
 from kernel_core.gym.cuda_judge import CudaJudge
 from kernel_core.gym.gpu import gpu_architecture, keep_to_gpu
 from kernel_core.gym.interpret import prepare_interpreter
 from kernel_core.gym.judge import Judge
-from kernel_core.gym.protocol import JudgeRequest
 from kernel_core.gym.warm import CudaBench, bring_up, wait_for_job
 from kernel_core.gym.zygote import Zygote, ZygoteGone
 from kernel_core.store import Store

@@ -14,12 +14,12 @@ from kernel_core.config import GymConfig
 from kernel_core.errors import DojoError, GymUnavailable
 from kernel_core.gym.cache import Cache, request_key
 from kernel_core.gym.case import Case
+from kernel_core.gym.contract.requests import JudgeRequest, TakenOut
+from kernel_core.gym.contract.version import GYM_VERSION
 from kernel_core.gym.host import Host, JudgeLost
 from kernel_core.gym.leases import Lease, Leases, Outcome
 from kernel_core.gym.place import Place, PlaceClosed
 from kernel_core.gym.probe import idle_request
-from kernel_core.gym.protocol import JudgeRequest, TakenOut
-from kernel_core.gym.version import GYM_VERSION
 from kernel_core.progress import Progress, silent
 from kernel_core.records import Evaluation, Verdict
 
@@ -66,7 +66,7 @@ class PooledGym:
 
     @property
     def taken_out(self) -> tuple[TakenOut, ...]:
-        """See `protocol.Gym`."""
+        """See `requests.Gym`."""
         return tuple(self._taken_out)
 
     @property
@@ -83,7 +83,7 @@ class PooledGym:
         self.close()
 
     def judge(self, requests: Sequence[JudgeRequest], progress: Progress = silent) -> list[Evaluation]:
-        """One evaluation a request, in order; see `protocol.Gym`."""
+        """One evaluation a request, in order; see `requests.Gym`."""
         evaluations = []
         for outcome in self._outcomes(requests, progress, may_fail=False):
             assert isinstance(outcome, Evaluation)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernel_core.gym.protocol import JudgeRequest
+from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.problems.source import parse_problem
 from kernel_core.records import Candidate
 

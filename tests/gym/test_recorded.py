@@ -9,8 +9,8 @@ import pytest
 
 from kernel_core.gym.case import Case
 from kernel_core.gym.claims import Kernel, Launch
+from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.draws import Draw
-from kernel_core.gym.protocol import JudgeRequest
 from kernel_core.gym.recorded import Recorded
 from kernel_core.records import Candidate, Problem
 
