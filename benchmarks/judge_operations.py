@@ -20,7 +20,7 @@ import torch
 from kernelbench_pairs import kernelbench_pairs, kernelbench_root
 from machine import describe_machine
 
-from kernel_core.gym.arena import arena_kind
+from kernel_core.gym.channel.shared_arena import arena_kind
 from kernel_core.gym.compare import compare_values
 from kernel_core.gym.delivery import deliver, input_was_changed, refill
 from kernel_core.gym.reference import Reference

@@ -11,9 +11,10 @@ from typing import Any
 import torch
 
 from kernel_core.errors import NotAProblem, first_line
+from kernel_core.gym.channel.pytree import flatten
+from kernel_core.gym.channel.torch_ops import map_tensors
 from kernel_core.gym.compare import all_pass
 from kernel_core.gym.expected import Choice, Expected
-from kernel_core.gym.operators import map_tensors
 from kernel_core.gym.places import is_discrete
 from kernel_core.gym.precision import (
     ShortenedProducts,
@@ -24,7 +25,6 @@ from kernel_core.gym.precision import (
     typical_size,
 )
 from kernel_core.gym.strays import Forward, spread_of_strays
-from kernel_core.gym.structure import flatten
 from kernel_core.gym.trial import tensor_bytes
 from kernel_core.gym.undecided import look_for_undecided
 

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from kernel_core.errors import GymUnavailable, NotFound, StoreFault
-from kernel_core.gym.claims import BuildFailed, Built, CompilerFault, Sources
+from kernel_core.gym.channel.messages import BuildFailed, Built, CompilerFault, Sources
 from kernel_core.gym.cuda_toolkit import toolkit
 from kernel_core.gym.gate import compiler_unavailable
 from kernel_core.gym.runs import Answer, Died, converse_caged

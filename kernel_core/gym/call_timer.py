@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from kernel_core.gym.busy_gpu import FLUSH_BYTES, HEAD_START_S, keep_busy, spin
-from kernel_core.gym.structure import flatten
+from kernel_core.gym.channel.busy_gpu import FLUSH_BYTES, HEAD_START_S, keep_busy, spin
+from kernel_core.gym.channel.pytree import flatten
 
 
 def time_calls(

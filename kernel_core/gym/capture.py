@@ -14,14 +14,14 @@ from typing import Any
 
 import torch
 
-from kernel_core.gym.arena import dtype_name
-from kernel_core.gym.codec import NotEncodable, bytes_of, encode
-from kernel_core.gym.dispatch import LightDispatchMode
-from kernel_core.gym.kernel_globals import JitFunction, LaunchedKernels
-from kernel_core.gym.launch_arguments import encode_argument, sizes_of
-from kernel_core.gym.native_launch import find_addresses
-from kernel_core.gym.operators import do_inside, is_torchs_own, leaves_unwritten, tensors_in
-from kernel_core.gym.poison import Poison
+from kernel_core.gym.channel.cuda_params import find_addresses
+from kernel_core.gym.channel.dispatch_mode import LightDispatchMode
+from kernel_core.gym.channel.kernel_description import JitFunction, LaunchedKernels
+from kernel_core.gym.channel.launch_codec import encode_argument, sizes_of
+from kernel_core.gym.channel.poison import Poison
+from kernel_core.gym.channel.shared_arena import dtype_name
+from kernel_core.gym.channel.torch_ops import do_inside, is_torchs_own, leaves_unwritten, tensors_in
+from kernel_core.gym.channel.trace_codec import NotEncodable, bytes_of, encode
 
 MAX_OPERATIONS = 20_000
 _HOST_READS = ("aten::_local_scalar_dense", "aten::is_nonzero", "aten::equal")

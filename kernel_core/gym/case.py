@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kernel_core.feedback import describe
-from kernel_core.gym.claims import Kernel, Launch
+from kernel_core.gym.channel.messages import Kernel, Launch
 from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.contract.version import GYM_VERSION
 from kernel_core.gym.draws import Draw
@@ -27,7 +27,7 @@ from kernel_core.records import (
 )
 
 if TYPE_CHECKING:
-    from kernel_core.gym.device_memory import DeviceArena
+    from kernel_core.gym.channel.cuda_arena import DeviceArena
 
 
 @dataclass(slots=True)

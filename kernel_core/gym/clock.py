@@ -14,7 +14,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kernel_core.gym.structure import Fingerprint
+from kernel_core.gym.channel.pytree import Fingerprint
 from kernel_core.records import Timing
 
 _DISAGREEMENT = 0.25

@@ -19,12 +19,12 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
 from triton.runtime.jit import create_function_from_signature
 
-from kernel_core.gym import wire
+from kernel_core.gym.channel import framing
+from kernel_core.gym.channel.launch_codec import decode_argument
+from kernel_core.gym.channel.launch_limits import excess_of
+from kernel_core.gym.channel.target_gpu import answer_for, target_of
 from kernel_core.gym.kernel_check import KernelRefused
 from kernel_core.gym.kernels import build_kernels
-from kernel_core.gym.launch_arguments import decode_argument
-from kernel_core.gym.launch_limits import excess_of
-from kernel_core.gym.target import answer_for, target_of
 
 _MAX_MESSAGE_CHARS = 600
 _ADDRESS = 1 << 20
@@ -34,7 +34,7 @@ _ADDRESS = 1 << 20
 def compile_launches(channel: socket.socket, cage: dict[str, Any]) -> None:
     """One request: the text, and in parts kernels, distinct launches of them and whether to compile these
     `whole`; the answer names the first failure."""
-    header = wire.receive(channel).header
+    header = framing.receive(channel).header
     kernels: list[Any] = []
     count, target = 0, target_of(header["gpu"])
     answer_for(header["gpu"])
@@ -45,14 +45,14 @@ def compile_launches(channel: socket.socket, cage: dict[str, Any]) -> None:
                 _compile(kernels, launch, target, whole=part["whole"])
                 count += 1
     except KernelRefused as refusal:
-        wire.send(channel, {"failed": refusal.reason, "line": refusal.line, "place": count})
+        framing.send(channel, {"failed": refusal.reason, "line": refusal.line, "place": count})
     except OSError as error:
         # Files and processes are ours: a full disk is no fault of a kernel's.
-        wire.send(channel, {"fault": str(error)})
+        framing.send(channel, {"fault": str(error)})
     except Exception as error:
-        wire.send(channel, {**_describe(error, kernels), "place": count})
+        framing.send(channel, {**_describe(error, kernels), "place": count})
     else:
-        wire.send(channel, {"compiled": count})
+        framing.send(channel, {"compiled": count})
 
 
 def warm_up() -> None:

@@ -10,7 +10,8 @@ from kernel_core.config import GymConfig
 from kernel_core.errors import NotAProblem
 from kernel_core.gym.bench import Bench
 from kernel_core.gym.case import Case
-from kernel_core.gym.claims import Kernel, Launch, Replayed
+from kernel_core.gym.channel.messages import Kernel, Launch, Replayed
+from kernel_core.gym.channel.work import Work
 from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.gate import CompileGate, Part, refuse_grids
 from kernel_core.gym.grown import Sizes, grown_sizes
@@ -23,7 +24,6 @@ from kernel_core.gym.traffic import EagerTraffic, count_eager
 from kernel_core.gym.trial import loose
 from kernel_core.gym.weighing import weigh
 from kernel_core.gym.witness import Witness
-from kernel_core.gym.work import Work
 from kernel_core.gym.zygote import Zygote
 from kernel_core.records import Verdict
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import triton.testing
 
-from kernel_core.gym.target import Properties
+from kernel_core.gym.channel.target_gpu import Properties
 
 _FREE_OF_CHARGE = (
     "init",

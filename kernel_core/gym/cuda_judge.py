@@ -20,12 +20,12 @@ from kernel_core.gym.baselines import Baseline, Baselines
 from kernel_core.gym.bench import Bench
 from kernel_core.gym.builds import Builder
 from kernel_core.gym.case import Case
-from kernel_core.gym.claims import BuildFailed, DeviceWork, ReplayedOnDevice, Sources
+from kernel_core.gym.channel.cuda_arena import ArenaPool, TooLittleMemory
+from kernel_core.gym.channel.decoy_thresholds import library_works
+from kernel_core.gym.channel.messages import BuildFailed, DeviceWork, ReplayedOnDevice, Sources
 from kernel_core.gym.clock import Clocked, ReplayTime, contradicts
 from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.cuda_prepared import CudaPrepared
-from kernel_core.gym.decoys import library_works
-from kernel_core.gym.device_memory import ArenaPool, TooLittleMemory
 from kernel_core.gym.draws import without_zeros
 from kernel_core.gym.gpu import Gpu, describe_platform
 from kernel_core.gym.judge import Judge

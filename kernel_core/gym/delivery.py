@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from kernel_core.errors import NotAProblem
-from kernel_core.gym.arena import DTYPES, Slot, arena_kind, dtype_name, lay_out, like_these
+from kernel_core.gym.channel.pytree import Fingerprint, fingerprint, is_same
+from kernel_core.gym.channel.shared_arena import DTYPES, Slot, arena_kind, dtype_name, lay_out, like_these
 from kernel_core.gym.problem_module import own_seeds
 from kernel_core.gym.reference import Reference
-from kernel_core.gym.structure import Fingerprint, fingerprint, is_same
 from kernel_core.gym.trial import Trial
 
 

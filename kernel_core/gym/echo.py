@@ -22,8 +22,8 @@ from typing import Any, Protocol
 
 import torch
 
+from kernel_core.gym.channel.decoy_thresholds import NEGLIGIBLE_SHARE
 from kernel_core.gym.compare import num_failing
-from kernel_core.gym.decoys import NEGLIGIBLE_SHARE
 from kernel_core.gym.expected import Expected
 
 Launch = Callable[[dict[str, Any]], None]

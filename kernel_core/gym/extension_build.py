@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from kernel_core.gym import wire
+from kernel_core.gym.channel import framing
 
 _LAUNCHES = (Path(__file__).parent / "launches.cpp").read_text()
 _WRAPPED = ("cudaLaunchKernel", "__cudaLaunchKernel")
@@ -48,17 +48,17 @@ class _Refused(Exception):
 
 def build(channel: socket.socket, cage: dict[str, Any]) -> None:
     """One request: the sources and the GPU's architecture. The answer's blob is library and image."""
-    header = wire.receive(channel).header
+    header = framing.receive(channel).header
     os.nice(_NICENESS)
     try:
         library, image = _build(Path.cwd(), header)
     except _Refused as refused:
-        wire.send(channel, {"failed": refused.reason, "part": refused.part, "line": refused.line})
+        framing.send(channel, {"failed": refused.reason, "part": refused.part, "line": refused.line})
     except OSError as error:
         # Files and processes are ours: a full disk is no fault of a candidate's.
-        wire.send(channel, {"fault": str(error)})
+        framing.send(channel, {"fault": str(error)})
     else:
-        wire.send(channel, {"library_bytes": len(library), "image_bytes": len(image)}, library + image)
+        framing.send(channel, {"library_bytes": len(library), "image_bytes": len(image)}, library + image)
 
 
 def _build(folder: Path, header: dict[str, Any]) -> tuple[bytes, bytes]:

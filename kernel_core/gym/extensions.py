@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from kernel_core.gym.capture import Recorder
-from kernel_core.gym.failures import NvccError
+from kernel_core.gym.channel.failures import NvccError
 
 _WATCHER = ctypes.CFUNCTYPE(
     None, ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint), ctypes.POINTER(ctypes.c_ubyte), ctypes.c_ulong

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 import torch
 
 from kernel_core.errors import NotAProblem
+from kernel_core.gym.channel.pytree import flatten
+from kernel_core.gym.channel.work import OperatorCounter
 from kernel_core.gym.problem_module import ProblemModule, own_seeds
 from kernel_core.gym.reference import Reference
-from kernel_core.gym.structure import flatten
 from kernel_core.gym.trial import tensor_bytes
-from kernel_core.gym.work import OperatorCounter
 from kernel_core.problems.source import resize
 from kernel_core.records import Constant, Problem
 

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from kernel_core.config import GymConfig
 from kernel_core.errors import GymUnavailable
-from kernel_core.gym import wire
+from kernel_core.gym.channel import framing
 
 _START_TIMEOUT_S = 180.0
 
@@ -77,9 +77,9 @@ class SocketLine:
     def ask(self, header: dict[str, Any], patience_s: float) -> dict[str, Any]:
         """See `Line`."""
         try:
-            wire.send(self._channel, header)
-            return wire.receive(self._channel, deadline=time.monotonic() + patience_s).header
-        except (wire.ChannelClosed, wire.ChannelTimeout, wire.ChannelGarbage) as error:
+            framing.send(self._channel, header)
+            return framing.receive(self._channel, deadline=time.monotonic() + patience_s).header
+        except (framing.ChannelClosed, framing.ChannelTimeout, framing.ChannelGarbage) as error:
             words = last_words(self._log, self._heard)
             raise JudgeLost(f"{error}; its last words: {words}" if words else str(error)) from error
 
@@ -122,9 +122,9 @@ class LocalHost:
             "store": self._store,
         }
         with contextlib.suppress(
-            wire.ChannelClosed
+            framing.ChannelClosed
         ):  # a judge that is dead already shows at the first question
-            wire.send(channel, hello)
+            framing.send(channel, hello)
         return SocketLine(channel, self._nursery.log)
 
     def end_judge(self, place: int) -> None:
@@ -170,8 +170,8 @@ class _Nursery:
             )
         theirs.close()
         try:
-            wire.receive(self._channel, deadline=time.monotonic() + _START_TIMEOUT_S)
-        except (wire.ChannelClosed, wire.ChannelTimeout) as error:
+            framing.receive(self._channel, deadline=time.monotonic() + _START_TIMEOUT_S)
+        except (framing.ChannelClosed, framing.ChannelTimeout) as error:
             reason = last_words(self.log) or error
             self.close()
             raise GymUnavailable(f"the judges did not start: {reason}") from error
@@ -186,7 +186,7 @@ class _Nursery:
         ours, theirs = socket.socketpair()
         try:
             self._tell({"do": "judge", "place": place}, (theirs.fileno(),))
-        except (wire.ChannelClosed, wire.ChannelTimeout) as error:
+        except (framing.ChannelClosed, framing.ChannelTimeout) as error:
             ours.close()
             raise GymUnavailable(f"no judge could be started: {last_words(self.log) or error}") from error
         finally:
@@ -195,7 +195,7 @@ class _Nursery:
 
     def end_judge(self, place: int) -> None:
         """Have the judge of a place killed. With a dead nursery, all are dead."""
-        with contextlib.suppress(wire.ChannelClosed, wire.ChannelTimeout):
+        with contextlib.suppress(framing.ChannelClosed, framing.ChannelTimeout):
             self._tell({"do": "end", "place": place})
 
     def close(self) -> None:
@@ -208,5 +208,5 @@ class _Nursery:
             self._process.wait()
 
     def _tell(self, header: dict[str, Any], descriptors: tuple[int, ...] = ()) -> None:
-        wire.send(self._channel, header, descriptors=descriptors)
-        wire.receive(self._channel, deadline=time.monotonic() + _START_TIMEOUT_S)
+        framing.send(self._channel, header, descriptors=descriptors)
+        framing.receive(self._channel, deadline=time.monotonic() + _START_TIMEOUT_S)

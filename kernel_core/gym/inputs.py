@@ -15,11 +15,11 @@ from typing import Any
 
 import torch
 
-from kernel_core.gym.arena import order_in_memory
+from kernel_core.gym.channel.shared_arena import order_in_memory
+from kernel_core.gym.channel.torch_ops import tensors_in
 from kernel_core.gym.draws import Draw, families_of
 from kernel_core.gym.kept import Kept, Look, look_at
 from kernel_core.gym.mixed import KINDS, Mixed
-from kernel_core.gym.operators import tensors_in
 
 _WIDE_EXPONENTS, _POSITIVE_EXPONENTS = 8.0, 4.0
 _EDGE_SHARE = 0.1

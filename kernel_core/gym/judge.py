@@ -17,11 +17,13 @@ import torch
 
 from kernel_core.config import GymConfig
 from kernel_core.errors import GymUnavailable, NotAProblem
-from kernel_core.gym import kernelbench, sandbox, wire
-from kernel_core.gym.arena import Slot
+from kernel_core.gym import kernelbench, sandbox
 from kernel_core.gym.bench import Bench
 from kernel_core.gym.case import Case
-from kernel_core.gym.claims import Loaded, NotLoaded, Raised, Ran
+from kernel_core.gym.channel import framing
+from kernel_core.gym.channel.messages import Loaded, NotLoaded, Raised, Ran
+from kernel_core.gym.channel.seeds import derive_seed
+from kernel_core.gym.channel.shared_arena import Slot
 from kernel_core.gym.compare import Compare, Spots, compare_values, form_fault, unlike, value_fault
 from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.delivery import Delivery, changed_inputs, deliver, load_header
@@ -32,7 +34,6 @@ from kernel_core.gym.prepared import Prepared
 from kernel_core.gym.recorded import Recorded
 from kernel_core.gym.reference import Reference
 from kernel_core.gym.runs import NO_ANSWER, Answer, Conversation, Died
-from kernel_core.gym.seeds import derive_seed
 from kernel_core.gym.trial import Trial
 from kernel_core.gym.witness import Unseen
 from kernel_core.records import Evaluation, NoCandidate, Verdict
@@ -136,7 +137,7 @@ class Judge:
         if not isinstance(claim, Ran | Raised) or any(
             launch.launch >= len(claim.kernels) for launch in claim.launches
         ):
-            wire.close_all(answer.descriptors)
+            framing.close_all(answer.descriptors)
             _fail_dead(case, Died(timed_out=False, reason=NO_ANSWER))
             return False
         case.kernels, case.launches = claim.kernels, claim.launches
@@ -144,7 +145,7 @@ class Judge:
             for event in claim.watched:
                 case.note("audit", event)
         if isinstance(claim, Raised):
-            wire.close_all(answer.descriptors)
+            framing.close_all(answer.descriptors)
             # On a CPU nothing compiles here; the compile gate says so of each launch.
             refused = claim.by_compiler and self._bench.device == "cuda"
             stage = Verdict.NOT_COMPILED if refused else Verdict.CRASHED

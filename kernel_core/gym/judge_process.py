@@ -19,9 +19,10 @@ import triton.language as tl
 
 from kernel_core.config import GymConfig
 from kernel_core.errors import DojoError, GymUnavailable
-from kernel_core.gym import extension_build, rehearsal, replay, runner, wire, zygote
+from kernel_core.gym import extension_build, rehearsal, replay, runner, zygote
 from kernel_core.gym.bench import HostBench
 from kernel_core.gym.builds import Builder
+from kernel_core.gym.channel import framing
 from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.cpu_judge import CpuJudge
 from kernel_core.gym.cuda_judge import CudaJudge
@@ -67,7 +68,7 @@ def live(pool: socket.socket, compilers: socket.socket) -> None:
     """First fork its own zygote, then answer requests until the pool goes away."""
     runners = _fork_zygote(_JOBS, (pool, compilers))
     gc.freeze()
-    hello = wire.receive(pool).header
+    hello = framing.receive(pool).header
     config = GymConfig.model_validate(hello["config"])
     with _folder(hello["base"]) as folder:
         bench = HostBench(config, Zygote(runners), folder)
@@ -86,11 +87,11 @@ def live_on_gpu(channels: socket.socket, index: int) -> None:
     with contextlib.ExitStack() as stack:
         while True:
             try:
-                message = wire.receive(channels, take_descriptors=True)
-            except wire.ChannelClosed:
+                message = framing.receive(channels, take_descriptors=True)
+            except framing.ChannelClosed:
                 return
             channel = socket.socket(fileno=message.descriptors[0])
-            hello = wire.receive(channel).header
+            hello = framing.receive(channel).header
             if judge is None:
                 config = GymConfig.model_validate(hello["config"])
                 folder = stack.enter_context(_folder(hello["base"]))
@@ -125,9 +126,9 @@ def _folder(base: str) -> Iterator[str]:
 def _answer_all(channel: socket.socket, judge: Judge) -> None:
     while True:
         try:
-            message = wire.receive(channel)
-            wire.send(channel, _answer(judge, message.header))
-        except wire.ChannelClosed:
+            message = framing.receive(channel)
+            framing.send(channel, _answer(judge, message.header))
+        except framing.ChannelClosed:
             return
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from kernel_core.gym.cuda_driver import call_driver
+from kernel_core.gym.channel.cuda_driver import call_driver
 
 _LANES, _WORD_BYTES = 32, 4
 

@@ -23,7 +23,8 @@ import triton
 import triton.language as tl
 from triton.runtime import interpreter
 
-from kernel_core.gym.candidate_file import first_line
+from kernel_core.gym.channel.candidate_file import first_line
+from kernel_core.gym.channel.kernel_description import DTYPES
 from kernel_core.gym.kernel_check import (
     BUILTINS,
     MODULES,
@@ -33,7 +34,6 @@ from kernel_core.gym.kernel_check import (
     forget_foreign_annotations,
     member_of_triton,
 )
-from kernel_core.gym.kernel_globals import DTYPES
 from kernel_core.gym.meaning import HELPERS, as_compiled
 
 _UNSPECIALISED = ("do_not_specialize", "do_not_specialize_on_alignment")

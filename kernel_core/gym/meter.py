@@ -21,7 +21,7 @@ import numpy.typing as npt
 import torch
 
 from kernel_core.gym import races
-from kernel_core.gym.work import ELEMENTWISE
+from kernel_core.gym.channel.work import ELEMENTWISE
 
 
 class OutOfBounds(Exception):

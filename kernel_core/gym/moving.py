@@ -18,9 +18,9 @@ from typing import Any, Protocol
 
 import torch
 
-from kernel_core.gym.arena import DTYPES
+from kernel_core.gym.channel.pytree import same_bytes
+from kernel_core.gym.channel.shared_arena import DTYPES
 from kernel_core.gym.other_values import OtherValues
-from kernel_core.gym.structure import same_bytes
 
 
 class Player(Protocol):

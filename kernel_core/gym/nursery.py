@@ -21,7 +21,8 @@ import traceback
 from collections.abc import Iterator
 from typing import Protocol
 
-from kernel_core.gym import sandbox, wire, zygote
+from kernel_core.gym import sandbox, zygote
+from kernel_core.gym.channel import framing
 
 _REAP_INTERVAL_S = 0.5
 
@@ -45,15 +46,15 @@ def main(descriptor: int, base: str, device: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     judges: Judges = GpuJudges(pool) if device == "cuda" else HostJudges(pool)
     sandbox.adopt_orphans()
-    wire.send(pool, {"ready": os.getpid()})
+    framing.send(pool, {"ready": os.getpid()})
     while True:
         readable, _, _ = select.select([pool], [], [], _REAP_INTERVAL_S)
         _reap()
         if not readable:
             continue
         try:
-            message = wire.receive(pool, take_descriptors=True)
-        except wire.ChannelClosed:
+            message = framing.receive(pool, take_descriptors=True)
+        except framing.ChannelClosed:
             _end_everything(base)
         place = int(message.header["place"])
         if message.header["do"] == "judge":
@@ -62,7 +63,7 @@ def main(descriptor: int, base: str, device: str) -> None:
             os.close(to_pool)
         else:
             judges.end(place)
-        wire.send(pool, {"done": True})
+        framing.send(pool, {"done": True})
 
 
 class HostJudges:
@@ -89,7 +90,7 @@ class HostJudges:
         """See `Judges`; a judge on the host has one seat, so each request gets a fresh one."""
         self.end(place)
         to_compiler, for_compiler = socket.socketpair()
-        wire.send(self._compilers, {"do": "zygote"}, descriptors=(for_compiler.fileno(),))
+        framing.send(self._compilers, {"do": "zygote"}, descriptors=(for_compiler.fileno(),))
         for_compiler.close()
         self._lives[place] = life = _Life()
         if life.is_child:
@@ -125,8 +126,8 @@ class GpuJudges:
     def seat(self, to_pool: int, place: int) -> None:
         """See `Judges`."""
         if place in self._channels:
-            with contextlib.suppress(wire.ChannelClosed):
-                return wire.send(self._channels[place], {"do": "seat"}, descriptors=(to_pool,))
+            with contextlib.suppress(framing.ChannelClosed):
+                return framing.send(self._channels[place], {"do": "seat"}, descriptors=(to_pool,))
             self.end(place)
         ours, theirs = socket.socketpair()
         self._lives[place] = life = _Life()
@@ -139,7 +140,7 @@ class GpuJudges:
             os._exit(0)
         theirs.close()
         self._channels[place] = ours
-        wire.send(ours, {"do": "seat"}, descriptors=(to_pool,))
+        framing.send(ours, {"do": "seat"}, descriptors=(to_pool,))
         return None
 
     def end(self, place: int) -> None:
@@ -191,8 +192,8 @@ def _serve_compilers(control: socket.socket) -> None:
     _keep_no_more_bytecode()
     while True:
         try:
-            message = wire.receive(control, take_descriptors=True)
-        except wire.ChannelClosed:
+            message = framing.receive(control, take_descriptors=True)
+        except framing.ChannelClosed:
             return
         [descriptor] = message.descriptors
         if os.fork() == 0:

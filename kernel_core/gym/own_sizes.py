@@ -11,12 +11,13 @@ from typing import Any
 
 import torch
 
-from kernel_core.gym.arena import lay_out, like_these
 from kernel_core.gym.bench import Bench
 from kernel_core.gym.case import Case
-from kernel_core.gym.claims import Failure, Kernel, Launch, Rehearsed, RehearsedPass
+from kernel_core.gym.channel.messages import Failure, Kernel, Launch, Rehearsed, RehearsedPass
+from kernel_core.gym.channel.shared_arena import lay_out, like_these
+from kernel_core.gym.channel.torch_ops import only_moves
+from kernel_core.gym.channel.work import Work
 from kernel_core.gym.delivery import fill, pack
-from kernel_core.gym.operators import only_moves
 from kernel_core.gym.problem_module import ProblemModule, own_seeds
 from kernel_core.gym.reference import Reference
 from kernel_core.gym.runs import Answer, describe
@@ -28,7 +29,6 @@ from kernel_core.gym.traffic import (
     scaled,
     work_time_ms,
 )
-from kernel_core.gym.work import Work
 from kernel_core.records import Verdict
 
 _NO_DOUBT = "predicted with no more programs than ran"

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from kernel_core.gym.dispatch import LightDispatchMode
-from kernel_core.gym.operators import tensors_in
+from kernel_core.gym.channel.dispatch_mode import LightDispatchMode
+from kernel_core.gym.channel.torch_ops import tensors_in
 
 _FIRST_OF_EQUALS = frozenset(
     f"aten::{name}" for name in ("argmax", "argmin", "max", "min", "cummax", "cummin")

@@ -8,19 +8,19 @@ from typing import Any
 
 import torch
 
-from kernel_core.gym.arena import DTYPES, Slot
-from kernel_core.gym.codec import Decode, bytes_of, decode
+from kernel_core.gym.channel.cuda_params import put_addresses
+from kernel_core.gym.channel.launch_codec import decode_argument
+from kernel_core.gym.channel.poison import Poison
+from kernel_core.gym.channel.pytree import fingerprint, is_same
+from kernel_core.gym.channel.shared_arena import DTYPES, Slot
+from kernel_core.gym.channel.torch_ops import operator_by_name, tensors_in
+from kernel_core.gym.channel.trace_codec import Decode, bytes_of, decode
+from kernel_core.gym.channel.work import written_by
 from kernel_core.gym.conduct import Conduct
 from kernel_core.gym.device_image import ImageKernel
 from kernel_core.gym.echo import Launch
 from kernel_core.gym.kernel_use import resources_of
-from kernel_core.gym.launch_arguments import decode_argument
 from kernel_core.gym.moving import views_in
-from kernel_core.gym.native_launch import put_addresses
-from kernel_core.gym.operators import operator_by_name, tensors_in
-from kernel_core.gym.poison import Poison
-from kernel_core.gym.structure import fingerprint, is_same
-from kernel_core.gym.work import written_by
 
 _MAX_ALLOCATION_BYTES = 32 << 30
 _GUARD_BYTES, _GUARD = 4096, 0xA5

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from kernel_core.gym.dispatch import LightDispatchMode
-from kernel_core.gym.operators import formula_of, map_tensors
+from kernel_core.gym.channel.dispatch_mode import LightDispatchMode
+from kernel_core.gym.channel.torch_ops import formula_of, map_tensors
 
 _SAMPLE = 1 << 24
 _BINS = 258

@@ -13,10 +13,10 @@ from kernel_core.config import GymConfig
 from kernel_core.errors import NotAProblem
 from kernel_core.gym import kernelbench
 from kernel_core.gym.bench import Bench
+from kernel_core.gym.channel.seeds import derive_seed
 from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.draws import HOSTILE, ONE_SIGNED, Draw, Family, hostile_draw
 from kernel_core.gym.reference import Reference, reference_key
-from kernel_core.gym.seeds import derive_seed
 from kernel_core.gym.trial import Trial
 
 KEPT_PROBLEMS = 8

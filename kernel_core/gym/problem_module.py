@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from kernel_core.errors import NotAProblem, first_line
-from kernel_core.gym.seeds import CONSTRUCTION_SEED
-from kernel_core.gym.weights import VariedConstants
+from kernel_core.gym.channel.constant_perturbation import VariedConstants
+from kernel_core.gym.channel.seeds import CONSTRUCTION_SEED
 from kernel_core.records import Precision
 
 _SEEDING = threading.RLock()

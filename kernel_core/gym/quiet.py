@@ -13,7 +13,7 @@ import time
 
 import torch
 
-from kernel_core.gym.busy_gpu import keep_busy
+from kernel_core.gym.channel.busy_gpu import keep_busy
 
 _PROBE_BYTES = 1 << 29
 _READS = 3

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from kernel_core.gym.claims import Kernel, Launch
+from kernel_core.gym.channel.framing import close_all
+from kernel_core.gym.channel.messages import Kernel, Launch
 from kernel_core.gym.draws import Draw
-from kernel_core.gym.wire import close_all
 
 _WORK = ("inputs", "constants", "operations", "outputs")
 

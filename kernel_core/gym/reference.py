@@ -15,17 +15,17 @@ import torch
 
 from kernel_core.errors import NotAProblem
 from kernel_core.gym.answers import LARGE_BYTES, Answers
+from kernel_core.gym.channel.constant_perturbation import VariedConstants
+from kernel_core.gym.channel.pytree import same_bytes
+from kernel_core.gym.channel.seeds import CONSTRUCTION_SEED
+from kernel_core.gym.channel.torch_ops import GATHERS, tensors_in
+from kernel_core.gym.channel.work import OperatorCounter
 from kernel_core.gym.draws import Draw, without_zeros
 from kernel_core.gym.expected import Expected
 from kernel_core.gym.inputs import look_at_all, redraw
 from kernel_core.gym.kept import Kept, in_common
-from kernel_core.gym.operators import GATHERS, tensors_in
 from kernel_core.gym.problem_module import ProblemModule, own_seeds
-from kernel_core.gym.seeds import CONSTRUCTION_SEED
-from kernel_core.gym.structure import same_bytes
 from kernel_core.gym.trial import Trial, tensor_bytes
-from kernel_core.gym.weights import VariedConstants
-from kernel_core.gym.work import OperatorCounter
 from kernel_core.problems.source import resize
 from kernel_core.records import Constant, Problem
 from kernel_core.store import digest_of
@@ -70,7 +70,7 @@ class Reference:
             self.module = self._program.construct(self.arguments, varied)
             self.constants = varied.vary(self.module, self.arguments) if varied else None
             """What weights would have begun as that begin as one number; None where these were left as they
-            are. See `weights.py`."""
+            are. See `constant_perturbation.py`."""
         self.state = {
             name: value.detach().clone()
             for name, value in (*self.module.named_parameters(), *self.module.named_buffers())

@@ -9,10 +9,10 @@ from kernel_core.config import GymConfig
 from kernel_core.errors import NotAProblem
 from kernel_core.gym.baselines import Baseline, Baselines
 from kernel_core.gym.bench import Bench
-from kernel_core.gym.claims import Failure, Loaded, NotLoaded
+from kernel_core.gym.channel.cuda_arena import ArenaPool, TooLittleMemory
+from kernel_core.gym.channel.messages import Failure, Loaded, NotLoaded
 from kernel_core.gym.clock import Clocked, summarize
 from kernel_core.gym.delivery import load_header
-from kernel_core.gym.device_memory import ArenaPool, TooLittleMemory
 from kernel_core.gym.reference import Reference
 from kernel_core.gym.runs import Answer, Died, describe
 from kernel_core.gym.stopwatch import Stopwatch

@@ -18,20 +18,20 @@ import torch
 import triton.language as tl
 from triton.runtime.interpreter import InterpretedFunction
 
-from kernel_core.gym import wire
-from kernel_core.gym.arena import DTYPES, Slot, dtype_name
-from kernel_core.gym.candidate_file import CANDIDATE_FILE
 from kernel_core.gym.capture import MAX_OPERATIONS
-from kernel_core.gym.codec import encode
-from kernel_core.gym.dispatch import LightDispatchMode
-from kernel_core.gym.failures import describe_error
-from kernel_core.gym.kernel_globals import JitFunction, LaunchedKernels
-from kernel_core.gym.launch_arguments import encode_argument, sizes_of
-from kernel_core.gym.operators import do_inside, is_torchs_own
+from kernel_core.gym.channel import framing
+from kernel_core.gym.channel.candidate_file import CANDIDATE_FILE
+from kernel_core.gym.channel.dispatch_mode import LightDispatchMode
+from kernel_core.gym.channel.failures import describe_error
+from kernel_core.gym.channel.kernel_description import JitFunction, LaunchedKernels
+from kernel_core.gym.channel.launch_codec import encode_argument, sizes_of
+from kernel_core.gym.channel.shared_arena import DTYPES, Slot, dtype_name
+from kernel_core.gym.channel.target_gpu import answer_for
+from kernel_core.gym.channel.torch_ops import do_inside, is_torchs_own
+from kernel_core.gym.channel.trace_codec import encode
+from kernel_core.gym.channel.work import OperatorCounter
 from kernel_core.gym.runner import import_candidate, place, unpack
 from kernel_core.gym.stand_in import StandIn
-from kernel_core.gym.target import answer_for
-from kernel_core.gym.work import OperatorCounter
 
 _DEVICE = "meta"
 _OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
@@ -47,7 +47,7 @@ def rehearse(channel: socket.socket, cage: dict[str, Any]) -> None:
     """One request: the text, and arguments and inputs of several sizes; one answer with a pass for each, the
     second: what is prepared in a first one, as packed weights, is not what a pass takes."""
     answer_for(cage["gpu"])
-    header = wire.receive(channel).header
+    header = framing.receive(channel).header
     path = Path.cwd() / CANDIDATE_FILE
     path.write_text(header["source"])
     launches = _Launches()
@@ -68,9 +68,9 @@ def rehearse(channel: socket.socket, cage: dict[str, Any]) -> None:
                 launches.begin()
                 passes.append(_pass(model, inputs, launches))
     except BaseException as error:
-        wire.send(channel, {"failed": "rehearsal", **describe_error(error, path)})
+        framing.send(channel, {"failed": "rehearsal", **describe_error(error, path)})
         return
-    wire.send(channel, {"kernels": launches.kernels.described, "passes": passes})
+    framing.send(channel, {"kernels": launches.kernels.described, "passes": passes})
 
 
 def _pass(model: Any, inputs: list[Any], launches: _Launches) -> dict[str, Any]:

@@ -25,21 +25,21 @@ import torch
 import triton
 from triton.runtime.jit import MockTensor
 
-from kernel_core.gym import wire
-from kernel_core.gym.arena import DTYPES, Slot, arena_kind, lay_out
-from kernel_core.gym.candidate_file import CANDIDATE_FILE
+from kernel_core.gym.channel import framing
+from kernel_core.gym.channel.candidate_file import CANDIDATE_FILE
+from kernel_core.gym.channel.cuda_driver import call_driver
+from kernel_core.gym.channel.decoy_thresholds import ECHOES, library_works
+from kernel_core.gym.channel.failures import describe_error
+from kernel_core.gym.channel.poison import Poison
+from kernel_core.gym.channel.shared_arena import DTYPES, Slot, arena_kind, lay_out
+from kernel_core.gym.channel.target_gpu import answer_for
 from kernel_core.gym.conduct import Conduct, Counted, Timed
-from kernel_core.gym.cuda_driver import call_driver
-from kernel_core.gym.decoys import ECHOES, library_works
 from kernel_core.gym.device_image import DeviceImage, ImageKernel
 from kernel_core.gym.echo import outputs_need_kernels
-from kernel_core.gym.failures import describe_error
 from kernel_core.gym.kernels import build_kernels
 from kernel_core.gym.launchers import make_launcher
 from kernel_core.gym.moving import Movers
 from kernel_core.gym.player import Player, argument
-from kernel_core.gym.poison import Poison
-from kernel_core.gym.target import answer_for
 
 
 def replay(channel: socket.socket, cage: dict[str, Any]) -> None:
@@ -49,19 +49,19 @@ def replay(channel: socket.socket, cage: dict[str, Any]) -> None:
         answer_for(cage["gpu"])
     counted = Counted() if device == "cpu" else None
     while True:
-        request = wire.receive(channel, take_descriptors=True)
+        request = framing.receive(channel, take_descriptors=True)
         with contextlib.ExitStack() as arenas:
             if not _replay_one(channel, request, device, counted or Timed(), arenas):
                 return
             gc.collect()
         if device == "cuda":
             _wipe_memory()
-        wire.send(channel, {"rested": True})
+        framing.send(channel, {"rested": True})
 
 
 def _replay_one(
     channel: socket.socket,
-    request: wire.Message,
+    request: framing.Message,
     device: str,
     conduct: Conduct,
     arenas: contextlib.ExitStack,
@@ -79,8 +79,8 @@ def _replay_one(
         if device == "cuda":
             triton.set_allocator(_allocate)
             compile_launches(trace, kernels)
-        wire.send(channel, {"ready": True})
-        work = wire.receive(channel, take_descriptors=True)
+        framing.send(channel, {"ready": True})
+        work = framing.receive(channel, take_descriptors=True)
         arena = memory.open(work.descriptors[0], work.header["arena_bytes"])
         arenas.callback(arena.close)
         inputs = [arena.tensor(Slot.from_json(value)) for value in work.header["tensors"]]
@@ -92,13 +92,13 @@ def _replay_one(
         slots = [Slot.from_json(value) for value in work.header["outputs"]]
         player.write_outputs(slots, arena)
         right = [arena.tensor(slot).clone() for slot in slots] if library_works(trace) else []
-        wire.send(channel, {"played": True})
+        framing.send(channel, {"played": True})
         _wait_for_turn(channel)
         first = [tensor.clone() for tensor in inputs] if library_works(trace) else []
         player = player.restart()
         if _play_mute(player, moving):
             player.write_outputs(slots, arena)
-        wire.send(channel, {"muted": True, "moving": len(moving)})
+        framing.send(channel, {"muted": True, "moving": len(moving)})
         del player  # others need its memory
 
         def play_on(tensors: list[torch.Tensor]) -> Player:
@@ -108,18 +108,20 @@ def _replay_one(
             _wait_for_turn(channel)
             again = [tensor.clone() for tensor in first]  # a pass may write to them
             needed = outputs_need_kernels(play_on, again, inputs, right, moving)
-            wire.send(channel, {"needed": needed})
+            framing.send(channel, {"needed": needed})
         del first, right
         while "measure" in (question := _wait_for_turn(channel)):
             player, works = _measure(play_on(inputs), conduct, once=question["once"])
             player.write_outputs(slots, arena)
             del player
-            wire.send(channel, {"works": [work.to_json() for work in _marked(works, trace, moving | idle)]})
+            framing.send(
+                channel, {"works": [work.to_json() for work in _marked(works, trace, moving | idle)]}
+            )
         return True
-    except wire.ChannelClosed:
+    except framing.ChannelClosed:
         raise
     except Exception as error:
-        wire.send(channel, {"failed": "replay", **describe_error(error, path)})
+        framing.send(channel, {"failed": "replay", **describe_error(error, path)})
         return False
 
 
@@ -147,9 +149,9 @@ def _all_kernels(header: dict[str, Any], path: Path) -> list[Any]:
 def _wait_for_turn(channel: socket.socket) -> dict[str, Any]:
     """Before each question after the first, which is returned; what it is about (the same inputs once more,
     or others, and poisoned outputs) is laid out after this process says that it is ready."""
-    question = wire.receive(channel).header
-    wire.send(channel, {"ready": True})
-    wire.receive(channel)
+    question = framing.receive(channel).header
+    framing.send(channel, {"ready": True})
+    framing.receive(channel)
     return question
 
 
@@ -218,7 +220,7 @@ def _pointer(view: list[Any]) -> Any:
 
 
 def _constants(
-    described: list[Any], request: wire.Message, memory: Any, arenas: contextlib.ExitStack
+    described: list[Any], request: framing.Message, memory: Any, arenas: contextlib.ExitStack
 ) -> list[torch.Tensor]:
     """The bytes of each storage that the pass took from outside: host memory's from the blob, a GPU's from
     the second arena."""

@@ -21,20 +21,21 @@ from typing import Any
 
 import torch
 
-from kernel_core.gym import capture, hooks, wire
-from kernel_core.gym.arena import Slot, arena_kind, lay_out
+from kernel_core.gym import capture, hooks
 from kernel_core.gym.call_timer import time_calls
-from kernel_core.gym.candidate_file import CANDIDATE_FILE, line_in
-from kernel_core.gym.device_memory import DeviceArena
+from kernel_core.gym.channel import framing
+from kernel_core.gym.channel.candidate_file import CANDIDATE_FILE, line_in
+from kernel_core.gym.channel.constant_perturbation import VariedConstants, copy_state
+from kernel_core.gym.channel.cuda_arena import DeviceArena
+from kernel_core.gym.channel.failures import NvccError, describe_error
+from kernel_core.gym.channel.poison import Poison
+from kernel_core.gym.channel.pytree import describe_leaf, flatten
+from kernel_core.gym.channel.seeds import CONSTRUCTION_SEED
+from kernel_core.gym.channel.shared_arena import Slot, arena_kind, lay_out
+from kernel_core.gym.channel.target_gpu import answer_for
+from kernel_core.gym.channel.torch_ops import tensors_in
 from kernel_core.gym.extensions import Built, Extensions
-from kernel_core.gym.failures import NvccError, describe_error
-from kernel_core.gym.operators import tensors_in
-from kernel_core.gym.poison import Poison
-from kernel_core.gym.seeds import CONSTRUCTION_SEED
 from kernel_core.gym.stand_in import StandIn
-from kernel_core.gym.structure import describe_leaf, flatten
-from kernel_core.gym.target import answer_for
-from kernel_core.gym.weights import VariedConstants, copy_state
 
 
 def run(channel: socket.socket, cage: dict[str, Any], *, num_processors: int | None = None) -> None:
@@ -42,7 +43,7 @@ def run(channel: socket.socket, cage: dict[str, Any], *, num_processors: int | N
     it is told of one with so many multiprocessors, or with as many as it has."""
     device = cage["device"]
     memory = arena_kind(device)
-    load = wire.receive(channel, take_descriptors=True)
+    load = framing.receive(channel, take_descriptors=True)
     path = Path.cwd() / CANDIDATE_FILE
     source = load.header["source"]
     path.write_text(source, encoding="utf-8")
@@ -84,15 +85,15 @@ def run(channel: socket.socket, cage: dict[str, Any], *, num_processors: int | N
                 told.moved(model)
         unmatched = copy_state(model, state, constants or {}, varied)
     except BaseException as error:
-        wire.send(channel, {"failed": stage, "features": cage["features"], **describe_error(error, path)})
+        framing.send(channel, {"failed": stage, "features": cage["features"], **describe_error(error, path)})
         return
     if gate is not None:
         gate.close()
-    wire.send(channel, {"loaded": True, "features": cage["features"], "unmatched": unmatched})
+    framing.send(channel, {"loaded": True, "features": cage["features"], "unmatched": unmatched})
     del values, state
     arena: Any = None
     while True:
-        request = wire.receive(channel, take_descriptors=True)
+        request = framing.receive(channel, take_descriptors=True)
         launches.clear()
         if request.descriptors:
             recorder.begin([])
@@ -104,17 +105,17 @@ def run(channel: socket.socket, cage: dict[str, Any], *, num_processors: int | N
             if not request.descriptors:
                 arena.move()
             gc.collect()  # now, because the time of the calls is the judge's
-            wire.send(channel, {"mapped": True})
+            framing.send(channel, {"mapped": True})
         elif "calls" in request.header:
             with recorder.paused(), extensions.unwatched():
-                wire.send(channel, _time(model, request.header["calls"], arena, path))
+                framing.send(channel, _time(model, request.header["calls"], arena, path))
         else:
             answer, blob, taken = _run_trial(
                 model, request, recorder, launches, path, watched, arena, told or contextlib.nullcontext()
             )
             if gate is not None:
                 gate.close()
-            wire.send(channel, answer, blob, () if taken is None else (taken.descriptor,))
+            framing.send(channel, answer, blob, () if taken is None else (taken.descriptor,))
             if taken is not None:
                 taken.close(reuse_address=False)  # the judge has it now
 
@@ -139,8 +140,8 @@ def import_candidate(source: str, path: Path) -> Any:
 def _build(channel: socket.socket, gate: _Gate, source: str, sources: dict[str, Any]) -> Built:
     """Ask for a build, while others use the device."""
     with gate.left_for_a_while():
-        wire.send(channel, {"build": sources})
-        answer = wire.receive(channel)
+        framing.send(channel, {"build": sources})
+        answer = framing.receive(channel)
     told = answer.header
     if "failed" in told:
         texts = sources[told["part"]] if told["part"] else [""]
@@ -158,15 +159,15 @@ class _Gate:
     def pass_through(self) -> None:
         """Wait until the device may be used."""
         if not self._is_open:
-            wire.send(self._channel, {"ready": True})
-            wire.receive(self._channel)
+            framing.send(self._channel, {"ready": True})
+            framing.receive(self._channel)
             self._is_open = True
 
     def step_aside(self) -> None:
         """Something is to be compiled in the middle of a pass: let others use the device meanwhile."""
         if self._is_open:
             self.close()
-            wire.send(self._channel, {"aside": True})
+            framing.send(self._channel, {"aside": True})
 
     @contextlib.contextmanager
     def left_for_a_while(self) -> Iterator[None]:
@@ -185,7 +186,7 @@ class _Gate:
 
 def _run_trial(
     model: Any,
-    trial: wire.Message,
+    trial: framing.Message,
     recorder: capture.Recorder,
     launches: list[dict[str, Any]],
     path: Path,

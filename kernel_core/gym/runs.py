@@ -15,8 +15,8 @@ from typing import Any, Protocol
 
 from pydantic import ValidationError
 
-from kernel_core.gym import wire
-from kernel_core.gym.claims import BuildRequest, Claim, Failure, Rested, Sources
+from kernel_core.gym.channel import framing
+from kernel_core.gym.channel.messages import BuildRequest, Claim, Failure, Rested, Sources
 from kernel_core.gym.limits import FILE_BYTES, MOST_FORGIVEN, Cage
 from kernel_core.gym.zygote import Caged, Ended, Zygote
 
@@ -144,7 +144,7 @@ class Conversation:
                     wanted = {"aside": True} if has_turn else {"ready": True}
                     if not wants_build and (turn is None or answer.header != wanted):
                         return _read_answer(answer, claims)
-                    wire.close_all(answer.descriptors)  # only a claim may bring some
+                    framing.close_all(answer.descriptors)  # only a claim may bring some
                     if wants_build:
                         self._answer_build(answer.header)
                     elif has_turn:
@@ -156,16 +156,16 @@ class Conversation:
                         go = {"go": True} | (brought.header if brought else {})
                         self._send(go, descriptors=(brought.arena.descriptor,) if brought else ())
                         has_turn = True
-            except wire.ChannelTimeout:
+            except framing.ChannelTimeout:
                 return Died(timed_out=True, reason=f"no result within {self._deadline_s:g} s")
-            except wire.ChannelGarbage:
+            except framing.ChannelGarbage:
                 return Died(timed_out=False, reason=NO_ANSWER)
-            except wire.ChannelClosed:
+            except framing.ChannelClosed:
                 return self._post_mortem()
 
     def tell(self, header: dict[str, Any]) -> None:
         """Send what needs no answer; a dead child is found out at the next question."""
-        with contextlib.suppress(wire.ChannelClosed), self._its_time():
+        with contextlib.suppress(framing.ChannelClosed), self._its_time():
             self._send(header)
 
     def rest(self, turn: Callable[[], contextlib.AbstractContextManager[None]]) -> None:
@@ -211,13 +211,13 @@ class Conversation:
     def _send(self, header: dict[str, Any], blob: bytes = b"", descriptors: tuple[int, ...] = ()) -> None:
         channel = self._caged.channel
         channel.settimeout(max(0.0, self._deadline - time.monotonic()) or 0.001)
-        wire.send(channel, header, blob, descriptors)
+        framing.send(channel, header, blob, descriptors)
 
-    def _receive(self, take_descriptors: bool) -> wire.Message:
-        while not wire.comes(self._caged.channel, self._deadline):
+    def _receive(self, take_descriptors: bool) -> framing.Message:
+        while not framing.comes(self._caged.channel, self._deadline):
             if not self._forgive():
-                raise wire.ChannelTimeout("no answer before the deadline")
-        return wire.receive(
+                raise framing.ChannelTimeout("no answer before the deadline")
+        return framing.receive(
             self._caged.channel,
             deadline=max(self._deadline, time.monotonic() + _READING_S),
             max_header=_MAX_ANSWER_BYTES,
@@ -264,11 +264,11 @@ def converse_caged(
             talk.end()
 
 
-def _read_answer(message: wire.Message, claims: Sequence[type[Claim]]) -> Answer:
+def _read_answer(message: framing.Message, claims: Sequence[type[Claim]]) -> Answer:
     try:
         return Answer(_read_claim(message.header, claims), message.blob, message.descriptors)
-    except wire.ChannelGarbage:
-        wire.close_all(message.descriptors)
+    except framing.ChannelGarbage:
+        framing.close_all(message.descriptors)
         raise
 
 
@@ -277,4 +277,4 @@ def _read_claim(header: dict[str, Any], claims: Sequence[type[Claim]]) -> Claim:
         with contextlib.suppress(ValidationError):
             return kind.model_validate(header)
     _log.warning("an answer of no known form: %s", str(header)[:500])
-    raise wire.ChannelGarbage("an answer of no known form")
+    raise framing.ChannelGarbage("an answer of no known form")

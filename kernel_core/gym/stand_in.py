@@ -19,10 +19,10 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import DeviceContext
 
+from kernel_core.gym.channel.target_gpu import properties_of
+from kernel_core.gym.channel.torch_ops import tensors_in
 from kernel_core.gym.cuda_answers import answer_for_cuda, leave_uncompiled, take_operators_to
 from kernel_core.gym.host_memory import HostMemory
-from kernel_core.gym.operators import tensors_in
-from kernel_core.gym.target import properties_of
 
 _CUDA = re.compile(r"cuda(:\d+)?")
 _ASKED = {"is_cuda": True, "is_cpu": False, "is_meta": False, "device": torch.device("cuda", 0)}

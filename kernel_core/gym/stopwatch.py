@@ -11,7 +11,8 @@ from kernel_core.config import GymConfig
 from kernel_core.gym.baselines import Baseline
 from kernel_core.gym.bench import Bench
 from kernel_core.gym.case import Case
-from kernel_core.gym.claims import Failure
+from kernel_core.gym.channel.cuda_arena import DeviceArena
+from kernel_core.gym.channel.messages import Failure
 from kernel_core.gym.clock import (
     Clocked,
     Clocks,
@@ -24,7 +25,6 @@ from kernel_core.gym.clock import (
     straddled,
     summarize,
 )
-from kernel_core.gym.device_memory import DeviceArena
 from kernel_core.gym.gpu import Gpu
 from kernel_core.gym.reference import Reference
 from kernel_core.gym.runs import Conversation, Died

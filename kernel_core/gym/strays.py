@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from kernel_core.gym.dispatch import LightDispatchMode
-from kernel_core.gym.operators import formula_of, gives_view, map_tensors, tensors_in
+from kernel_core.gym.channel.dispatch_mode import LightDispatchMode
+from kernel_core.gym.channel.torch_ops import formula_of, gives_view, map_tensors, tensors_in
 
 HALF_PRECISION = (torch.float16, torch.bfloat16)
 _TIMES = 8.0

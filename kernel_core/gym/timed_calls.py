@@ -17,17 +17,17 @@ from typing import Any, Protocol
 
 import torch
 
-from kernel_core.gym.arena import DTYPES, lay_out, like_these
-from kernel_core.gym.claims import Failure, Mapped, Timed
+from kernel_core.gym.channel.cuda_arena import DeviceArena
+from kernel_core.gym.channel.messages import Failure, Mapped, Timed
+from kernel_core.gym.channel.pytree import Fingerprint, fingerprint
+from kernel_core.gym.channel.shared_arena import DTYPES, lay_out, like_these
 from kernel_core.gym.clock import Clocked, Clocks
 from kernel_core.gym.compare import compare_values
 from kernel_core.gym.delivery import fill, pack, settle_device
-from kernel_core.gym.device_memory import DeviceArena
 from kernel_core.gym.expected import Expected
 from kernel_core.gym.problem_module import own_seeds
 from kernel_core.gym.reference import Reference
 from kernel_core.gym.runs import NO_ANSWER, Answer, Conversation, Died
-from kernel_core.gym.structure import Fingerprint, fingerprint
 from kernel_core.gym.trial import Trial
 from kernel_core.gym.turns import Drawn
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from kernel_core.gym.channel.torch_ops import map_tensors, tensors_in
 from kernel_core.gym.draws import Draw
 from kernel_core.gym.expected import Expected
-from kernel_core.gym.operators import map_tensors, tensors_in
 
 
 @dataclass(frozen=True, slots=True)

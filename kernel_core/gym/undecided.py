@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
+from kernel_core.gym.channel.torch_ops import tensors_in
 from kernel_core.gym.expected import Choice
-from kernel_core.gym.operators import tensors_in
 from kernel_core.gym.places import Call, Calls, Naming, is_discrete
 from kernel_core.gym.strays import HALF_PRECISION, Forward, Straying, opposite_pairs
 

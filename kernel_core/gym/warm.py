@@ -24,7 +24,8 @@ import triton
 
 from kernel_core.config import GymConfig
 from kernel_core.errors import GymUnavailable
-from kernel_core.gym import replay, runner, wire
+from kernel_core.gym import replay, runner
+from kernel_core.gym.channel import framing
 from kernel_core.gym.limits import Cage
 from kernel_core.gym.quiet import MemoryProbe
 from kernel_core.gym.runs import Conversation, cage_folder
@@ -69,8 +70,8 @@ def load_triton_driver() -> None:
 
 def wait_for_job(channel: socket.socket, cage: dict[str, Any]) -> None:
     """Say that the context is up, then do what is asked; a job that is done once gets no time for more."""
-    wire.send(channel, {"warm": True})
-    header = wire.receive(channel).header
+    framing.send(channel, {"warm": True})
+    header = framing.receive(channel).header
     resource.setrlimit(resource.RLIMIT_CPU, (header["cpu_seconds"], header["cpu_seconds"]))
     _JOBS[header["job"]](channel, cage)
 
@@ -212,8 +213,8 @@ def _left_tidy() -> Iterator[None]:
 def _wait_until_warm(waiting: _Waiting) -> _Waiting | str:
     """The process, or why it is not there."""
     try:
-        wire.receive(waiting.caged.channel, deadline=time.monotonic() + _START_TIMEOUT_S)
-    except (wire.ChannelClosed, wire.ChannelTimeout) as error:
+        framing.receive(waiting.caged.channel, deadline=time.monotonic() + _START_TIMEOUT_S)
+    except (framing.ChannelClosed, framing.ChannelTimeout) as error:
         ended = waiting.caged.end()
         waiting.stack.close()
         return f"{error}; exit code {ended.exit_code}, signal {ended.signal_number}"

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernel_core.gym import sandbox, wire
+from kernel_core.gym import sandbox
+from kernel_core.gym.channel import framing
 from kernel_core.gym.limits import Cage
 
 Job = Callable[[socket.socket, dict[str, Any]], None]
@@ -56,12 +57,12 @@ def serve(control: socket.socket, jobs: dict[str, Job], prepare: Callable[[], No
     gc.freeze()
     while True:
         try:
-            message = wire.receive(control, take_descriptors=True)
-        except wire.ChannelClosed:
+            message = framing.receive(control, take_descriptors=True)
+        except framing.ChannelClosed:
             return
         if message.header["do"] == "end":
             ended = _end(int(message.header["pid"]), alive)
-            wire.send(control, {"exit": ended.exit_code, "signal": ended.signal_number})
+            framing.send(control, {"exit": ended.exit_code, "signal": ended.signal_number})
             continue
         namespaces.prepare_child()
         features = (*inherited, *(("process namespace", "processes") if namespaces.available else ()))
@@ -73,7 +74,7 @@ def serve(control: socket.socket, jobs: dict[str, Job], prepare: Callable[[], No
             _live_once(jobs[message.header["job"]], descriptor, cage, features, prepare or (lambda: None))
         alive.add(pid)
         os.close(descriptor)
-        wire.send(control, {"pid": pid})
+        framing.send(control, {"pid": pid})
 
 
 def _live_once(
@@ -89,7 +90,7 @@ def _live_once(
         features = sandbox.confine(cage, inherited, keep=(descriptor,), prepare=prepare)
         job(socket.socket(fileno=descriptor), {"features": features, "device": cage.device, "gpu": cage.gpu})
         code = 0
-    except wire.ChannelClosed:
+    except framing.ChannelClosed:
         code = 71
     finally:
         os._exit(code)
@@ -152,9 +153,9 @@ class Zygote:
     def _ask(self, header: dict[str, Any], descriptors: tuple[int, ...] = ()) -> dict[str, Any]:
         try:
             with self._lock:
-                wire.send(self._control, header, descriptors=descriptors)
-                return wire.receive(self._control).header
-        except wire.ChannelClosed as error:
+                framing.send(self._control, header, descriptors=descriptors)
+                return framing.receive(self._control).header
+        except framing.ChannelClosed as error:
             raise ZygoteGone("a zygote of this judge has died") from error
 
 

@@ -21,7 +21,7 @@ os.environ["TRITON_INTERPRET"] = "1"
 from kernel_core.config import GymConfig
 from kernel_core.gym import judge_process, runner
 from kernel_core.gym.bench import HostBench
-from kernel_core.gym.claims import Loaded, NotLoaded
+from kernel_core.gym.channel.messages import Loaded, NotLoaded
 from kernel_core.gym.delivery import load_header
 from kernel_core.gym.reference import Reference
 from kernel_core.gym.runs import Died
@@ -65,7 +65,7 @@ WORK = "import time\nend = time.thread_time() + 1.5\nwhile time.thread_time() < 
 
 LEAKING = """
 import os, sys
-wire = sys.modules["kernel_core.gym.wire"]
+wire = sys.modules["kernel_core.gym.channel.framing"]
 send, pipe = wire.send, os.pipe()
 def forged(channel, header, *rest):
     for _ in range(50):

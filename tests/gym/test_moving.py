@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from kernel_core.gym.arena import dtype_name
+from kernel_core.gym.channel.shared_arena import dtype_name
 from kernel_core.gym.moving import Movers
 
 Kernel = Callable[[list[torch.Tensor]], None]

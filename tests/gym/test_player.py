@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from kernel_core.gym.capture import Recorder
-from kernel_core.gym.operators import operator_by_name
+from kernel_core.gym.channel.poison import Poison
+from kernel_core.gym.channel.torch_ops import operator_by_name
 from kernel_core.gym.player import Player
-from kernel_core.gym.poison import Poison
 
 
 class _Unmeasured:

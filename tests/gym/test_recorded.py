@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kernel_core.gym.case import Case
-from kernel_core.gym.claims import Kernel, Launch
+from kernel_core.gym.channel.messages import Kernel, Launch
 from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.draws import Draw
 from kernel_core.gym.recorded import Recorded

@@ -8,8 +8,8 @@ from typing import Any
 import triton
 from triton.backends.compiler import GPUTarget
 
-from kernel_core.gym.launch_limits import LIMITS
-from kernel_core.gym.peaks import GPUS
+from kernel_core.gym.channel.gpu_specs import GPUS
+from kernel_core.gym.channel.launch_limits import LIMITS
 
 _CAPABILITIES = {"H200": 90, "H100": 90, "A100": 80, "L4": 89}
 """Compute capability of each GPU that times can be predicted for."""

@@ -161,6 +161,6 @@ def arena_kind(device: str) -> Any:
     """The class of arenas in the memory of a kind of device."""
     if device == "cpu":
         return Arena
-    from kernel_core.gym.device_memory import DeviceArena
+    from kernel_core.gym.channel.cuda_arena import DeviceArena
 
     return DeviceArena

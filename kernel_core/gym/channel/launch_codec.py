@@ -11,7 +11,7 @@ from typing import Any
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from kernel_core.gym.kernel_globals import DTYPES, JitFunction
+from kernel_core.gym.channel.kernel_description import DTYPES, JitFunction
 
 
 def encode_argument(

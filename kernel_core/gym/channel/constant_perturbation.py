@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch.nn import init
 
-from kernel_core.gym.seeds import CONSTRUCTION_SEED, derive_seed
+from kernel_core.gym.channel.seeds import CONSTRUCTION_SEED, derive_seed
 
 _SPREAD = 0.5
 """Of the numbers: to this share of the constant to both sides of it; around small ones, so far."""

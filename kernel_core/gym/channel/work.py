@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from kernel_core.gym.dispatch import LightDispatchMode
-from kernel_core.gym.operators import (
+from kernel_core.gym.channel.dispatch_mode import LightDispatchMode
+from kernel_core.gym.channel.torch_ops import (
     FREE,
     GATHERS,
     formula_of,

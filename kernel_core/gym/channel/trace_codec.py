@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from kernel_core.gym.arena import DTYPES, dtype_name
+from kernel_core.gym.channel.shared_arena import DTYPES, dtype_name
 
 Encode = Callable[[torch.Tensor], list[Any]]
 Decode = Callable[[list[Any]], torch.Tensor]

@@ -17,8 +17,8 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from kernel_core.gym.arena import DTYPES, Slot
-from kernel_core.gym.cuda_driver import call_driver
+from kernel_core.gym.channel.cuda_driver import call_driver
+from kernel_core.gym.channel.shared_arena import DTYPES, Slot
 
 _PINNED, _POSIX_DESCRIPTOR, _ON_DEVICE, _READ_WRITE = 1, 1, 1, 3
 
