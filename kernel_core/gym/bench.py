@@ -8,8 +8,8 @@ from typing import Protocol
 
 from kernel_core.config import GymConfig
 from kernel_core.gym.runs import Conversation, converse_caged
+from kernel_core.gym.sandbox.fork_server import Zygote
 from kernel_core.gym.turns import Drawn, nothing_drawn
-from kernel_core.gym.zygote import Zygote
 
 
 class Bench(Protocol):

@@ -20,11 +20,11 @@ from kernel_core.gym.own_sizes import Rehearsal, check_at_own_sizes, ran_as, reh
 from kernel_core.gym.prepared import KEPT_PROBLEMS, Prepared, keep
 from kernel_core.gym.recorded import Recorded
 from kernel_core.gym.reference import Reference
+from kernel_core.gym.sandbox.fork_server import Zygote
 from kernel_core.gym.traffic import EagerTraffic, count_eager
 from kernel_core.gym.trial import loose
 from kernel_core.gym.weighing import weigh
 from kernel_core.gym.witness import Witness
-from kernel_core.gym.zygote import Zygote
 from kernel_core.records import Verdict
 
 _AT_OWN_SIZES = "at the problem's own sizes: "

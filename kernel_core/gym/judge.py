@@ -17,7 +17,7 @@ import torch
 
 from kernel_core.config import GymConfig
 from kernel_core.errors import GymUnavailable, NotAProblem
-from kernel_core.gym import kernelbench, sandbox
+from kernel_core.gym import kernelbench
 from kernel_core.gym.bench import Bench
 from kernel_core.gym.case import Case
 from kernel_core.gym.channel import framing
@@ -34,6 +34,7 @@ from kernel_core.gym.prepared import Prepared
 from kernel_core.gym.recorded import Recorded
 from kernel_core.gym.reference import Reference
 from kernel_core.gym.runs import NO_ANSWER, Answer, Conversation, Died
+from kernel_core.gym.sandbox import sandbox
 from kernel_core.gym.trial import Trial
 from kernel_core.gym.witness import Unseen
 from kernel_core.records import Evaluation, NoCandidate, Verdict

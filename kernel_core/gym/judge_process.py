@@ -19,7 +19,7 @@ import triton.language as tl
 
 from kernel_core.config import GymConfig
 from kernel_core.errors import DojoError, GymUnavailable
-from kernel_core.gym import extension_build, rehearsal, replay, runner, zygote
+from kernel_core.gym import extension_build, rehearsal, replay, runner
 from kernel_core.gym.bench import HostBench
 from kernel_core.gym.builds import Builder
 from kernel_core.gym.channel import framing
@@ -29,12 +29,13 @@ from kernel_core.gym.cuda_judge import CudaJudge
 from kernel_core.gym.gpu import gpu_architecture, keep_to_gpu
 from kernel_core.gym.interpret import prepare_interpreter
 from kernel_core.gym.judge import Judge
+from kernel_core.gym.sandbox import fork_server
+from kernel_core.gym.sandbox.fork_server import Zygote, ZygoteGone
 from kernel_core.gym.warm import CudaBench, bring_up, wait_for_job
-from kernel_core.gym.zygote import Zygote, ZygoteGone
 from kernel_core.store import Store
 
 _log = logging.getLogger(__name__)
-_JOBS: dict[str, zygote.Job] = {
+_JOBS: dict[str, fork_server.Job] = {
     "runner": runner.run,
     "runner_on_one_processor": runner.run_on_one_processor,
     "replay": replay.replay,
@@ -103,14 +104,16 @@ def live_on_gpu(channels: socket.socket, index: int) -> None:
 
 
 def _fork_zygote(
-    jobs: dict[str, zygote.Job], foreign: tuple[socket.socket, ...], prepare: Callable[[], None] | None = None
+    jobs: dict[str, fork_server.Job],
+    foreign: tuple[socket.socket, ...],
+    prepare: Callable[[], None] | None = None,
 ) -> socket.socket:
     ours, theirs = socket.socketpair()
     if os.fork() == 0:
         with contextlib.suppress(BaseException):
             for other in (*foreign, ours):
                 other.close()
-            zygote.serve(theirs, jobs, prepare)
+            fork_server.serve(theirs, jobs, prepare)
         os._exit(0)
     theirs.close()
     return ours

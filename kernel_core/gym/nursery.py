@@ -21,8 +21,8 @@ import traceback
 from collections.abc import Iterator
 from typing import Protocol
 
-from kernel_core.gym import sandbox, zygote
 from kernel_core.gym.channel import framing
+from kernel_core.gym.sandbox import fork_server, sandbox
 
 _REAP_INTERVAL_S = 0.5
 
@@ -200,7 +200,9 @@ def _serve_compilers(control: socket.socket) -> None:
             control.close()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             with contextlib.suppress(BaseException):
-                zygote.serve(socket.socket(fileno=descriptor), {"compile": compile_gate.compile_launches})
+                fork_server.serve(
+                    socket.socket(fileno=descriptor), {"compile": compile_gate.compile_launches}
+                )
             os._exit(0)
         os.close(descriptor)
 
@@ -214,7 +216,7 @@ def _reap() -> None:
 def _end_everything(base: str) -> None:
     """Kill every descendant, however it was orphaned, then leave."""
     while True:
-        left = zygote.children()
+        left = fork_server.children()
         if not left:
             shutil.rmtree(base, ignore_errors=True)
             os._exit(0)

@@ -17,8 +17,8 @@ from kernel_core.config import GymConfig
 from kernel_core.errors import DojoError, GymUnavailable
 from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.host import Host, HostLost, JudgeLost, Line
-from kernel_core.gym.limits import MOST_FORGIVEN
 from kernel_core.gym.probe import known_request
+from kernel_core.gym.sandbox.limits import MOST_FORGIVEN
 from kernel_core.gym.turns import Turns
 from kernel_core.records import Evaluation
 

@@ -17,8 +17,8 @@ from pydantic import ValidationError
 
 from kernel_core.gym.channel import framing
 from kernel_core.gym.channel.messages import BuildRequest, Claim, Failure, Rested, Sources
-from kernel_core.gym.limits import FILE_BYTES, MOST_FORGIVEN, Cage
-from kernel_core.gym.zygote import Caged, Ended, Zygote
+from kernel_core.gym.sandbox.fork_server import Caged, Ended, Zygote
+from kernel_core.gym.sandbox.limits import FILE_BYTES, MOST_FORGIVEN, Cage
 
 NO_ANSWER = "its process gave no answer that can be understood"
 """Why a child counts as dead that says something else than what it was asked."""

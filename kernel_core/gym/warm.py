@@ -26,11 +26,11 @@ from kernel_core.config import GymConfig
 from kernel_core.errors import GymUnavailable
 from kernel_core.gym import replay, runner
 from kernel_core.gym.channel import framing
-from kernel_core.gym.limits import Cage
 from kernel_core.gym.quiet import MemoryProbe
 from kernel_core.gym.runs import Conversation, cage_folder
+from kernel_core.gym.sandbox.fork_server import Caged, Zygote, ZygoteGone
+from kernel_core.gym.sandbox.limits import Cage
 from kernel_core.gym.turns import Drawn, Turns, nothing_drawn
-from kernel_core.gym.zygote import Caged, Zygote, ZygoteGone
 
 _START_TIMEOUT_S = 60.0
 _STARTED_TOGETHER = 4

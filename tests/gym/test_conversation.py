@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kernel_core.gym.limits import MOST_FORGIVEN
 from kernel_core.gym.runs import NO_ANSWER
+from kernel_core.gym.sandbox.limits import MOST_FORGIVEN
 
 REPOSITORY = Path(__file__).parents[2]
 SCRIPT = """
@@ -25,7 +25,7 @@ from kernel_core.gym.channel.messages import Loaded, NotLoaded
 from kernel_core.gym.delivery import load_header
 from kernel_core.gym.reference import Reference
 from kernel_core.gym.runs import Died
-from kernel_core.gym.zygote import Zygote
+from kernel_core.gym.sandbox.fork_server import Zygote
 from kernel_core.problems.load import load_file
 
 DEADLINE_S, NEIGHBOURS = float(sys.argv[2]), int(sys.argv[3])

@@ -24,12 +24,12 @@ from kernel_core.gym.channel.candidate_file import line_in
 from kernel_core.gym.channel.cuda_params import find_addresses, put_addresses
 from kernel_core.gym.channel.failures import NvccError
 from kernel_core.gym.channel.messages import BuildFailed, Loaded, Sources
-from kernel_core.gym.cuda_toolkit import toolkit
 from kernel_core.gym.extension_build import build
 from kernel_core.gym.extensions import Extensions
 from kernel_core.gym.judge_process import _fork_zygote
 from kernel_core.gym.runs import converse_caged
-from kernel_core.gym.zygote import Zygote, ZygoteGone
+from kernel_core.gym.sandbox.cuda_toolkit import toolkit
+from kernel_core.gym.sandbox.fork_server import Zygote, ZygoteGone
 from kernel_core.store import Store
 
 EXPLOITS = Path(__file__).parents[1] / "exploits"

@@ -18,7 +18,7 @@ from kernel_core.gym import judge_process, rehearsal, replay, runner
 from kernel_core.gym.bench import HostBench
 from kernel_core.gym.cpu_judge import CpuJudge
 from kernel_core.gym.contract.requests import JudgeRequest
-from kernel_core.gym.zygote import Zygote
+from kernel_core.gym.sandbox.fork_server import Zygote
 from kernel_core.problems.load import load_file
 from kernel_core.records import Candidate
 

@@ -6,9 +6,9 @@ import os
 import socket
 from pathlib import Path
 
-from kernel_core.gym import sandbox
 from kernel_core.gym.channel import framing
-from kernel_core.gym.limits import Cage
+from kernel_core.gym.sandbox import sandbox
+from kernel_core.gym.sandbox.limits import Cage
 
 
 def test_missing_features_are_named() -> None:

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernel_core.gym import sandbox
 from kernel_core.gym.channel import framing
-from kernel_core.gym.limits import Cage
+from kernel_core.gym.sandbox import sandbox
+from kernel_core.gym.sandbox.limits import Cage
 
 Job = Callable[[socket.socket, dict[str, Any]], None]
 """What a child does with its channel; the dictionary tells it which features its cage has."""

@@ -18,8 +18,8 @@ import sysconfig
 from collections.abc import Callable
 from pathlib import Path
 
-from kernel_core.gym.cuda_toolkit import toolkit
-from kernel_core.gym.limits import Cage
+from kernel_core.gym.sandbox.cuda_toolkit import toolkit
+from kernel_core.gym.sandbox.limits import Cage
 
 REQUIRED = ("files", "network", "processes", "rlimits")
 """What `sandbox: require` insists on."""
