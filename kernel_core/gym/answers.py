@@ -13,10 +13,10 @@ import torch
 from kernel_core.errors import NotAProblem, first_line
 from kernel_core.gym.channel.pytree import flatten
 from kernel_core.gym.channel.torch_ops import map_tensors
-from kernel_core.gym.compare import all_pass
-from kernel_core.gym.expected import Choice, Expected
-from kernel_core.gym.places import is_discrete
-from kernel_core.gym.precision import (
+from kernel_core.gym.numerics.ambiguous_indices import is_discrete
+from kernel_core.gym.numerics.ambiguous_integers import look_for_undecided
+from kernel_core.gym.numerics.compare import all_pass
+from kernel_core.gym.numerics.error_model import (
     ShortenedProducts,
     allowed_table,
     most_by_size,
@@ -24,9 +24,9 @@ from kernel_core.gym.precision import (
     truncated,
     typical_size,
 )
-from kernel_core.gym.strays import Forward, spread_of_strays
+from kernel_core.gym.numerics.expected import Choice, Expected
+from kernel_core.gym.numerics.random_rounding import Forward, spread_of_strays
 from kernel_core.gym.trial import tensor_bytes
-from kernel_core.gym.undecided import look_for_undecided
 
 LARGE_BYTES = 4 << 30
 """Of larger inputs and outputs only a part is computed in float64, which takes many times as much."""

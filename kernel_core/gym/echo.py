@@ -23,8 +23,8 @@ from typing import Any, Protocol
 import torch
 
 from kernel_core.gym.channel.decoy_thresholds import NEGLIGIBLE_SHARE
-from kernel_core.gym.compare import num_failing
-from kernel_core.gym.expected import Expected
+from kernel_core.gym.numerics.compare import num_failing
+from kernel_core.gym.numerics.expected import Expected
 
 Launch = Callable[[dict[str, Any]], None]
 

@@ -24,12 +24,12 @@ from kernel_core.gym.channel import framing
 from kernel_core.gym.channel.messages import Loaded, NotLoaded, Raised, Ran
 from kernel_core.gym.channel.seeds import derive_seed
 from kernel_core.gym.channel.shared_arena import Slot
-from kernel_core.gym.compare import Compare, Spots, compare_values, form_fault, unlike, value_fault
 from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.delivery import Delivery, changed_inputs, deliver, load_header
 from kernel_core.gym.draws import Draw, turned
 from kernel_core.gym.gpu import describe_platform
 from kernel_core.gym.guard import inspect_source
+from kernel_core.gym.numerics.compare import Compare, Spots, compare_values, form_fault, unlike, value_fault
 from kernel_core.gym.prepared import Prepared
 from kernel_core.gym.recorded import Recorded
 from kernel_core.gym.reference import Reference

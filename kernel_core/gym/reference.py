@@ -21,9 +21,9 @@ from kernel_core.gym.channel.seeds import CONSTRUCTION_SEED
 from kernel_core.gym.channel.torch_ops import GATHERS, tensors_in
 from kernel_core.gym.channel.work import OperatorCounter
 from kernel_core.gym.draws import Draw, without_zeros
-from kernel_core.gym.expected import Expected
 from kernel_core.gym.inputs import look_at_all, redraw
 from kernel_core.gym.kept import Kept, in_common
+from kernel_core.gym.numerics.expected import Expected
 from kernel_core.gym.problem_module import ProblemModule, own_seeds
 from kernel_core.gym.trial import Trial, tensor_bytes
 from kernel_core.problems.source import resize
@@ -163,9 +163,9 @@ class Reference:
         )
 
     def blurred(self, trial: Trial) -> Trial:
-        """The trial, with what is allowed at each value because its last bits decide it: see `strays.py`. On
-        a GPU they are those of TF32 products; only a part of what these come to, where that is no more than
-        is allowed by size, or products in bfloat16 would pass for them."""
+        """The trial, with what is allowed at each value because its last bits decide it: see
+        `random_rounding.py`. On a GPU they are those of TF32 products; only a part of what these come to,
+        where that is no more than is allowed by size, or products in bfloat16 would pass for them."""
         with own_seeds(self.device):
             inputs = self.inputs_of(trial)
             return replace(trial, expected=self._answers.blurred(trial.expected, inputs, trial.seed))

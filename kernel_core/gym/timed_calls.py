@@ -22,9 +22,9 @@ from kernel_core.gym.channel.messages import Failure, Mapped, Timed
 from kernel_core.gym.channel.pytree import Fingerprint, fingerprint
 from kernel_core.gym.channel.shared_arena import DTYPES, lay_out, like_these
 from kernel_core.gym.clock import Clocked, Clocks
-from kernel_core.gym.compare import compare_values
 from kernel_core.gym.delivery import fill, pack, settle_device
-from kernel_core.gym.expected import Expected
+from kernel_core.gym.numerics.compare import compare_values
+from kernel_core.gym.numerics.expected import Expected
 from kernel_core.gym.problem_module import own_seeds
 from kernel_core.gym.reference import Reference
 from kernel_core.gym.runs import NO_ANSWER, Answer, Conversation, Died

@@ -8,7 +8,7 @@ from typing import Any
 
 from kernel_core.gym.channel.torch_ops import map_tensors, tensors_in
 from kernel_core.gym.draws import Draw
-from kernel_core.gym.expected import Expected
+from kernel_core.gym.numerics.expected import Expected
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ from kernel_core.gym.channel.decoy_thresholds import ECHOES, library_works
 from kernel_core.gym.channel.messages import Echoed, Failure, Muted, Played, Replayed, ReplayedOnDevice
 from kernel_core.gym.channel.pytree import Fingerprint
 from kernel_core.gym.channel.seeds import derive_seed
-from kernel_core.gym.compare import Spots, all_pass
 from kernel_core.gym.delivery import Delivery, changed_inputs, deliver, gave, refill, settle_device
+from kernel_core.gym.numerics.compare import Spots, all_pass
 from kernel_core.gym.recorded import Recorded
 from kernel_core.gym.reference import Reference
 from kernel_core.gym.runs import Answer, Conversation, Died, describe

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from kernel_core.gym import answers, reference
-from kernel_core.gym.compare import all_pass
 from kernel_core.gym.draws import DRAWS, Draw
+from kernel_core.gym.numerics.compare import all_pass
 from kernel_core.gym.reference import Reference
 from kernel_core.problems.source import parse_problem
 

@@ -29,13 +29,13 @@ _PLANTED = [
         "The judge imports nothing that runs beside a candidate",
     ),
     (
-        "kernel_core.gym.compare",
+        "kernel_core.gym.numerics.compare",
         "kernel_core.gym.meter",
         "The judge imports nothing that runs beside a candidate",
     ),
     (
         "kernel_core.gym.kernels",
-        "kernel_core.gym.precision",
+        "kernel_core.gym.numerics.error_model",
         "Beside a candidate, only the replay compares numbers",
     ),
 ]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kernel_core.gym.compare import all_pass
-from kernel_core.gym.expected import Expected
+from kernel_core.gym.numerics.compare import all_pass
+from kernel_core.gym.numerics.expected import Expected
 from kernel_core.gym.reference import Reference
 from kernel_core.problems.source import parse_problem
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from kernel_core.gym.expected import Expected
-from kernel_core.gym.precision import allowed_error, most_by_size, typical_size
+from kernel_core.gym.numerics.error_model import allowed_error, most_by_size, typical_size
+from kernel_core.gym.numerics.expected import Expected
 
 RELATIVE_TOLERANCE = {"float64": 1e-4, "float32": 1e-4, "float16": 1e-2, "bfloat16": 1e-2}
 """As in KernelBench, by the type of the output."""
@@ -113,7 +113,7 @@ class Spots:
     """Positions in the flat output."""
     wanted: Expected
     scale: float
-    """Of all that is expected: see `precision.typical_size`."""
+    """Of all that is expected: see `error_model.typical_size`."""
 
     @classmethod
     def of(cls, wanted: Expected) -> Spots:

@@ -16,9 +16,9 @@ from typing import Any
 import torch
 
 from kernel_core.gym.channel.torch_ops import tensors_in
-from kernel_core.gym.expected import Choice
-from kernel_core.gym.places import Call, Calls, Naming, is_discrete
-from kernel_core.gym.strays import HALF_PRECISION, Forward, Straying, opposite_pairs
+from kernel_core.gym.numerics.ambiguous_indices import Call, Calls, Naming, is_discrete
+from kernel_core.gym.numerics.expected import Choice
+from kernel_core.gym.numerics.random_rounding import HALF_PRECISION, Forward, Straying, opposite_pairs
 
 _PAIRS = 12
 """They turn every pair of equals; which of an odd number of equals is in the middle is left to chance."""
@@ -28,7 +28,7 @@ _HALF_ROUNDINGS = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Rows of places: see `places.py`."""
+    """Rows of places: see `ambiguous_indices.py`."""
 
     naming: Naming
     rows: torch.Tensor

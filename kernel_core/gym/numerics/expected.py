@@ -25,13 +25,13 @@ class Expected:
     value: torch.Tensor
     """Without data where it is made again rather than kept: see `Reference.expected_of`."""
     allowance: torch.Tensor | float
-    """Beyond the tolerance, by size: see `precision.allowed_table`."""
+    """Beyond the tolerance, by size: see `error_model.allowed_table`."""
     loose: torch.Tensor | bool = False
     """Where as much is allowed as ever is: see `Reference.loosened` and `loose`."""
     spread: torch.Tensor | None = None
     """What is allowed at each value however large it is: see `Reference.blurred`."""
     undecided: torch.Tensor | None = None
-    """Of integers and booleans: those that nothing decides. See `undecided.py`."""
+    """Of integers and booleans: those that nothing decides. See `ambiguous_integers.py`."""
     choice: Choice | None = None
     """What those may be; None where they may be any."""
 
