@@ -65,7 +65,7 @@ def _audit(problem: Problem, sizes: dict[str, Constant]) -> ProblemAudit | NotAP
 
 
 def _show(audits: Audits) -> None:
-    from kernel_core.gym.draws import DRAWS
+    from kernel_core.gym.oracle.input_families import DRAWS
 
     table = Table("problem", *DRAWS, "never refused", title="accepted without work, by family of inputs")
     weak = lost = failed = 0

@@ -14,10 +14,10 @@ import torch
 from kernel_core.errors import NotAProblem
 from kernel_core.gym.channel.pytree import describe_leaf, flatten
 from kernel_core.gym.channel.seeds import derive_seed
-from kernel_core.gym.draws import DRAWS, Draw
 from kernel_core.gym.numerics.compare import compare_outputs
-from kernel_core.gym.reference import Reference
-from kernel_core.gym.trial import Trial
+from kernel_core.gym.oracle.input_families import DRAWS, Draw
+from kernel_core.gym.oracle.reference import Reference
+from kernel_core.gym.oracle.trial import Trial
 from kernel_core.records import Constant, Problem, Record
 
 

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from kernel_core.errors import Corrupt
 from kernel_core.gym.contract.version import GYM_VERSION
-from kernel_core.gym.reference import Reference
+from kernel_core.gym.oracle.reference import Reference
 from kernel_core.records import Platform, Record, Timing
 from kernel_core.store import Store, digest_of
 

@@ -26,16 +26,16 @@ from kernel_core.gym.channel.messages import BuildFailed, DeviceWork, ReplayedOn
 from kernel_core.gym.clock import Clocked, ReplayTime, contradicts
 from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.cuda_prepared import CudaPrepared
-from kernel_core.gym.draws import without_zeros
 from kernel_core.gym.gpu import Gpu, describe_platform
 from kernel_core.gym.judge import Judge
+from kernel_core.gym.oracle.input_families import without_zeros
+from kernel_core.gym.oracle.reference import Reference
+from kernel_core.gym.oracle.trial import Trial
 from kernel_core.gym.recorded import Recorded
-from kernel_core.gym.reference import Reference
 from kernel_core.gym.reference_clock import ReferenceClock
 from kernel_core.gym.runs import Conversation
 from kernel_core.gym.stopwatch import Stopwatch
 from kernel_core.gym.timed_calls import arena_bytes
-from kernel_core.gym.trial import Trial
 from kernel_core.gym.turns import Drawn, Room
 from kernel_core.gym.weighing import weigh_times
 from kernel_core.gym.witness import Turn, Witness

@@ -11,9 +11,9 @@ import torch
 from kernel_core.errors import NotAProblem
 from kernel_core.gym.channel.pytree import Fingerprint, fingerprint, is_same
 from kernel_core.gym.channel.shared_arena import DTYPES, Slot, arena_kind, dtype_name, lay_out, like_these
-from kernel_core.gym.problem_module import own_seeds
-from kernel_core.gym.reference import Reference
-from kernel_core.gym.trial import Trial
+from kernel_core.gym.oracle.problem_module import own_seeds
+from kernel_core.gym.oracle.reference import Reference
+from kernel_core.gym.oracle.trial import Trial
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,9 @@ import torch
 from kernel_core.errors import NotAProblem
 from kernel_core.gym.channel.pytree import flatten
 from kernel_core.gym.channel.work import OperatorCounter
-from kernel_core.gym.problem_module import ProblemModule, own_seeds
-from kernel_core.gym.reference import Reference
-from kernel_core.gym.trial import tensor_bytes
+from kernel_core.gym.oracle.problem_module import ProblemModule, own_seeds
+from kernel_core.gym.oracle.reference import Reference
+from kernel_core.gym.oracle.trial import tensor_bytes
 from kernel_core.problems.source import resize
 from kernel_core.records import Constant, Problem
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from kernel_core.gym.trial import Trial
+from kernel_core.gym.oracle.trial import Trial
 from kernel_core.records import Evaluation, Verdict
 
 SEEDS = (734796314, 576165995, 2197670066, 839703249, 2584932063)

@@ -18,8 +18,8 @@ from kernel_core.gym.channel.shared_arena import lay_out, like_these
 from kernel_core.gym.channel.torch_ops import only_moves
 from kernel_core.gym.channel.work import Work
 from kernel_core.gym.delivery import fill, pack
-from kernel_core.gym.problem_module import ProblemModule, own_seeds
-from kernel_core.gym.reference import Reference
+from kernel_core.gym.oracle.problem_module import ProblemModule, own_seeds
+from kernel_core.gym.oracle.reference import Reference
 from kernel_core.gym.runs import Answer, describe
 from kernel_core.gym.traffic import (
     EagerTraffic,

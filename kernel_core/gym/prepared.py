@@ -15,9 +15,9 @@ from kernel_core.gym import kernelbench
 from kernel_core.gym.bench import Bench
 from kernel_core.gym.channel.seeds import derive_seed
 from kernel_core.gym.contract.requests import JudgeRequest
-from kernel_core.gym.draws import HOSTILE, ONE_SIGNED, Draw, Family, hostile_draw
-from kernel_core.gym.reference import Reference, reference_key
-from kernel_core.gym.trial import Trial
+from kernel_core.gym.oracle.input_families import HOSTILE, ONE_SIGNED, Draw, Family, hostile_draw
+from kernel_core.gym.oracle.reference import Reference, reference_key
+from kernel_core.gym.oracle.trial import Trial
 
 KEPT_PROBLEMS = 8
 _KEPT_TRIALS = 32

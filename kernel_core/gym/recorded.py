@@ -7,7 +7,7 @@ from typing import Any
 
 from kernel_core.gym.channel.framing import close_all
 from kernel_core.gym.channel.messages import Kernel, Launch
-from kernel_core.gym.draws import Draw
+from kernel_core.gym.oracle.input_families import Draw
 
 _WORK = ("inputs", "constants", "operations", "outputs")
 

@@ -13,11 +13,11 @@ from kernel_core.gym.channel.cuda_arena import ArenaPool, TooLittleMemory
 from kernel_core.gym.channel.messages import Failure, Loaded, NotLoaded
 from kernel_core.gym.clock import Clocked, summarize
 from kernel_core.gym.delivery import load_header
-from kernel_core.gym.reference import Reference
+from kernel_core.gym.oracle.reference import Reference
+from kernel_core.gym.oracle.trial import Trial
 from kernel_core.gym.runs import Answer, Died, describe
 from kernel_core.gym.stopwatch import Stopwatch
 from kernel_core.gym.timed_calls import arena_bytes
-from kernel_core.gym.trial import Trial
 from kernel_core.gym.turns import Room
 
 _AS_CANDIDATE = {

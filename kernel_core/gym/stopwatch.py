@@ -26,11 +26,11 @@ from kernel_core.gym.clock import (
     summarize,
 )
 from kernel_core.gym.gpu import Gpu
-from kernel_core.gym.reference import Reference
+from kernel_core.gym.oracle.reference import Reference
+from kernel_core.gym.oracle.trial import Trial
 from kernel_core.gym.runs import Conversation, Died
 from kernel_core.gym.timed_calls import clock_calls
 from kernel_core.gym.traffic import count_eager
-from kernel_core.gym.trial import Trial
 from kernel_core.gym.turns import Drawn
 from kernel_core.records import Timing, Verdict
 

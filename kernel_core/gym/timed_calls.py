@@ -25,10 +25,10 @@ from kernel_core.gym.clock import Clocked, Clocks
 from kernel_core.gym.delivery import fill, pack, settle_device
 from kernel_core.gym.numerics.compare import compare_values
 from kernel_core.gym.numerics.expected import Expected
-from kernel_core.gym.problem_module import own_seeds
-from kernel_core.gym.reference import Reference
+from kernel_core.gym.oracle.problem_module import own_seeds
+from kernel_core.gym.oracle.reference import Reference
+from kernel_core.gym.oracle.trial import Trial
 from kernel_core.gym.runs import NO_ANSWER, Answer, Conversation, Died
-from kernel_core.gym.trial import Trial
 from kernel_core.gym.turns import Drawn
 
 _WARM_UP_CALLS = 2

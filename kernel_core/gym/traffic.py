@@ -20,8 +20,8 @@ from kernel_core.gym.channel.gpu_specs import GPUS, Gpu
 from kernel_core.gym.channel.pytree import flatten
 from kernel_core.gym.channel.torch_ops import GATHERS
 from kernel_core.gym.channel.work import ELEMENTWISE, OperatorCounter, Work
-from kernel_core.gym.problem_module import ProblemModule, own_seeds
-from kernel_core.gym.reference import Reference
+from kernel_core.gym.oracle.problem_module import ProblemModule, own_seeds
+from kernel_core.gym.oracle.reference import Reference
 from kernel_core.records import Problem, Traffic
 
 _SLOWEST_FIRST = GPUS["H200"].rate_of

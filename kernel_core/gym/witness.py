@@ -20,10 +20,10 @@ from kernel_core.gym.channel.pytree import Fingerprint
 from kernel_core.gym.channel.seeds import derive_seed
 from kernel_core.gym.delivery import Delivery, changed_inputs, deliver, gave, refill, settle_device
 from kernel_core.gym.numerics.compare import Spots, all_pass
+from kernel_core.gym.oracle.reference import Reference
+from kernel_core.gym.oracle.trial import Trial
 from kernel_core.gym.recorded import Recorded
-from kernel_core.gym.reference import Reference
 from kernel_core.gym.runs import Answer, Conversation, Died, describe
-from kernel_core.gym.trial import Trial
 from kernel_core.gym.turns import Drawn
 from kernel_core.records import Verdict
 

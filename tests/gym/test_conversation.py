@@ -23,7 +23,7 @@ from kernel_core.gym import judge_process, runner
 from kernel_core.gym.bench import HostBench
 from kernel_core.gym.channel.messages import Loaded, NotLoaded
 from kernel_core.gym.delivery import load_header
-from kernel_core.gym.reference import Reference
+from kernel_core.gym.oracle.reference import Reference
 from kernel_core.gym.runs import Died
 from kernel_core.gym.sandbox.fork_server import Zygote
 from kernel_core.problems.load import load_file

@@ -7,8 +7,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from kernel_core.gym.draws import Draw
-from kernel_core.gym.inputs import redraw
 from kernel_core.gym.numerics.compare import compare_values
 from kernel_core.gym.numerics.error_model import (
     ShortenedProducts,
@@ -18,8 +16,10 @@ from kernel_core.gym.numerics.error_model import (
     truncated,
 )
 from kernel_core.gym.numerics.expected import Expected
-from kernel_core.gym.reference import Reference
-from kernel_core.gym.trial import outline
+from kernel_core.gym.oracle.input_families import Draw
+from kernel_core.gym.oracle.input_generators import redraw
+from kernel_core.gym.oracle.reference import Reference
+from kernel_core.gym.oracle.trial import outline
 from kernel_core.problems.source import parse_problem
 from kernel_core.records import Problem
 

@@ -10,7 +10,7 @@ import pytest
 from kernel_core.gym.case import Case
 from kernel_core.gym.channel.messages import Kernel, Launch
 from kernel_core.gym.contract.requests import JudgeRequest
-from kernel_core.gym.draws import Draw
+from kernel_core.gym.oracle.input_families import Draw
 from kernel_core.gym.recorded import Recorded
 from kernel_core.records import Candidate, Problem
 

@@ -20,7 +20,7 @@ _PLANTED = [
     ),
     (
         "kernel_core.gym.echo",
-        "kernel_core.gym.reference",
+        "kernel_core.gym.oracle.reference",
         "Nothing that runs beside a candidate imports the judge",
     ),
     (

@@ -17,9 +17,9 @@ import torch
 
 from kernel_core.gym.channel.shared_arena import order_in_memory
 from kernel_core.gym.channel.torch_ops import tensors_in
-from kernel_core.gym.draws import Draw, families_of
-from kernel_core.gym.kept import Kept, Look, look_at
-from kernel_core.gym.mixed import KINDS, Mixed
+from kernel_core.gym.oracle.input_families import Draw, families_of
+from kernel_core.gym.oracle.input_invariants import Kept, Look, look_at
+from kernel_core.gym.oracle.mixed_inputs import KINDS, Mixed
 
 _WIDE_EXPONENTS, _POSITIVE_EXPONENTS = 8.0, 4.0
 _EDGE_SHARE = 0.1

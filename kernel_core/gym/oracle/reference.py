@@ -14,18 +14,18 @@ import numpy
 import torch
 
 from kernel_core.errors import NotAProblem
-from kernel_core.gym.answers import LARGE_BYTES, Answers
 from kernel_core.gym.channel.constant_perturbation import VariedConstants
 from kernel_core.gym.channel.pytree import same_bytes
 from kernel_core.gym.channel.seeds import CONSTRUCTION_SEED
 from kernel_core.gym.channel.torch_ops import GATHERS, tensors_in
 from kernel_core.gym.channel.work import OperatorCounter
-from kernel_core.gym.draws import Draw, without_zeros
-from kernel_core.gym.inputs import look_at_all, redraw
-from kernel_core.gym.kept import Kept, in_common
 from kernel_core.gym.numerics.expected import Expected
-from kernel_core.gym.problem_module import ProblemModule, own_seeds
-from kernel_core.gym.trial import Trial, tensor_bytes
+from kernel_core.gym.oracle.input_families import Draw, without_zeros
+from kernel_core.gym.oracle.input_generators import look_at_all, redraw
+from kernel_core.gym.oracle.input_invariants import Kept, in_common
+from kernel_core.gym.oracle.problem_module import ProblemModule, own_seeds
+from kernel_core.gym.oracle.reference_outputs import LARGE_BYTES, Answers
+from kernel_core.gym.oracle.trial import Trial, tensor_bytes
 from kernel_core.problems.source import resize
 from kernel_core.records import Constant, Problem
 from kernel_core.store import digest_of

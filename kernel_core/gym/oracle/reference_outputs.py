@@ -26,7 +26,7 @@ from kernel_core.gym.numerics.error_model import (
 )
 from kernel_core.gym.numerics.expected import Choice, Expected
 from kernel_core.gym.numerics.random_rounding import Forward, spread_of_strays
-from kernel_core.gym.trial import tensor_bytes
+from kernel_core.gym.oracle.trial import tensor_bytes
 
 LARGE_BYTES = 4 << 30
 """Of larger inputs and outputs only a part is computed in float64, which takes many times as much."""

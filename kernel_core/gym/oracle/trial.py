@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kernel_core.gym.channel.torch_ops import map_tensors, tensors_in
-from kernel_core.gym.draws import Draw
 from kernel_core.gym.numerics.expected import Expected
+from kernel_core.gym.oracle.input_families import Draw
 
 
 @dataclass(frozen=True, slots=True)
