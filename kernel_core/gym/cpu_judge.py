@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from kernel_core.config import GymConfig
 from kernel_core.errors import NotAProblem
 from kernel_core.gym.bench import Bench
-from kernel_core.gym.case import Case
 from kernel_core.gym.channel.messages import Kernel, Launch, Replayed
 from kernel_core.gym.channel.work import Work
 from kernel_core.gym.contract.requests import JudgeRequest
@@ -20,9 +19,10 @@ from kernel_core.gym.oracle.reference import Reference
 from kernel_core.gym.oracle.trial import loose
 from kernel_core.gym.own_sizes import Rehearsal, check_at_own_sizes, ran_as, rehearse, works_at_own_sizes
 from kernel_core.gym.prepared import KEPT_PROBLEMS, Prepared, keep
-from kernel_core.gym.recorded import Recorded
 from kernel_core.gym.sandbox.fork_server import Zygote
 from kernel_core.gym.traffic import EagerTraffic, count_eager
+from kernel_core.gym.verdict.case import Case
+from kernel_core.gym.verdict.recorded_pass import Recorded
 from kernel_core.gym.weighing import weigh
 from kernel_core.gym.witness import Witness
 from kernel_core.records import Verdict

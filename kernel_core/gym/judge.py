@@ -19,7 +19,6 @@ from kernel_core.config import GymConfig
 from kernel_core.errors import GymUnavailable, NotAProblem
 from kernel_core.gym import kernelbench
 from kernel_core.gym.bench import Bench
-from kernel_core.gym.case import Case
 from kernel_core.gym.channel import framing
 from kernel_core.gym.channel.messages import Loaded, NotLoaded, Raised, Ran
 from kernel_core.gym.channel.seeds import derive_seed
@@ -33,9 +32,10 @@ from kernel_core.gym.oracle.input_families import Draw, turned
 from kernel_core.gym.oracle.reference import Reference
 from kernel_core.gym.oracle.trial import Trial
 from kernel_core.gym.prepared import Prepared
-from kernel_core.gym.recorded import Recorded
 from kernel_core.gym.runs import NO_ANSWER, Answer, Conversation, Died
 from kernel_core.gym.sandbox import sandbox
+from kernel_core.gym.verdict.case import Case
+from kernel_core.gym.verdict.recorded_pass import Recorded
 from kernel_core.gym.witness import Unseen
 from kernel_core.records import Evaluation, NoCandidate, Verdict
 

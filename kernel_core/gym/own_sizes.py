@@ -12,7 +12,6 @@ from typing import Any
 import torch
 
 from kernel_core.gym.bench import Bench
-from kernel_core.gym.case import Case
 from kernel_core.gym.channel.messages import Failure, Kernel, Launch, Rehearsed, RehearsedPass
 from kernel_core.gym.channel.shared_arena import lay_out, like_these
 from kernel_core.gym.channel.torch_ops import only_moves
@@ -29,6 +28,7 @@ from kernel_core.gym.traffic import (
     scaled,
     work_time_ms,
 )
+from kernel_core.gym.verdict.case import Case
 from kernel_core.records import Verdict
 
 _NO_DOUBT = "predicted with no more programs than ran"

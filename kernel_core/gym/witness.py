@@ -13,7 +13,6 @@ from typing import Any, Self, TypeVar
 import torch
 
 from kernel_core.gym.bench import Bench
-from kernel_core.gym.case import Case
 from kernel_core.gym.channel.decoy_thresholds import ECHOES, library_works
 from kernel_core.gym.channel.messages import Echoed, Failure, Muted, Played, Replayed, ReplayedOnDevice
 from kernel_core.gym.channel.pytree import Fingerprint
@@ -22,9 +21,10 @@ from kernel_core.gym.delivery import Delivery, changed_inputs, deliver, gave, re
 from kernel_core.gym.numerics.compare import Spots, all_pass
 from kernel_core.gym.oracle.reference import Reference
 from kernel_core.gym.oracle.trial import Trial
-from kernel_core.gym.recorded import Recorded
 from kernel_core.gym.runs import Answer, Conversation, Died, describe
 from kernel_core.gym.turns import Drawn
+from kernel_core.gym.verdict.case import Case
+from kernel_core.gym.verdict.recorded_pass import Recorded
 from kernel_core.records import Verdict
 
 _Measured = TypeVar("_Measured", Replayed, ReplayedOnDevice)

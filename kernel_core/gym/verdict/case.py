@@ -13,7 +13,7 @@ from kernel_core.gym.channel.messages import Kernel, Launch
 from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.contract.version import GYM_VERSION
 from kernel_core.gym.oracle.input_families import Draw
-from kernel_core.gym.recorded import Recorded, joined
+from kernel_core.gym.verdict.recorded_pass import Recorded, joined
 from kernel_core.records import (
     Evaluation,
     Finding,
