@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from kernel_core.config import GymConfig
 from kernel_core.errors import NotAProblem
-from kernel_core.gym.bench import Bench
 from kernel_core.gym.channel.messages import Kernel, Launch, Replayed
 from kernel_core.gym.channel.work import Work
 from kernel_core.gym.contract.requests import JudgeRequest
@@ -25,6 +24,7 @@ from kernel_core.gym.verdict.case import Case
 from kernel_core.gym.verdict.recorded_pass import Recorded
 from kernel_core.gym.weighing import weigh
 from kernel_core.gym.witness import Witness
+from kernel_core.gym.workers.workers import Bench
 from kernel_core.records import Verdict
 
 _AT_OWN_SIZES = "at the problem's own sizes: "

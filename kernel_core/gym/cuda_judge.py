@@ -17,7 +17,6 @@ import torch
 from kernel_core.config import GymConfig
 from kernel_core.errors import GymUnavailable
 from kernel_core.gym.baselines import Baseline, Baselines
-from kernel_core.gym.bench import Bench
 from kernel_core.gym.builds import Builder
 from kernel_core.gym.channel.cuda_arena import ArenaPool, TooLittleMemory
 from kernel_core.gym.channel.decoy_thresholds import library_works
@@ -31,14 +30,15 @@ from kernel_core.gym.oracle.input_families import without_zeros
 from kernel_core.gym.oracle.reference import Reference
 from kernel_core.gym.oracle.trial import Trial
 from kernel_core.gym.reference_clock import ReferenceClock
-from kernel_core.gym.runs import Conversation
 from kernel_core.gym.stopwatch import Stopwatch
 from kernel_core.gym.timed_calls import arena_bytes
-from kernel_core.gym.turns import Drawn, Room
 from kernel_core.gym.verdict.case import Case
 from kernel_core.gym.verdict.recorded_pass import Recorded
 from kernel_core.gym.weighing import weigh_times
 from kernel_core.gym.witness import Turn, Witness
+from kernel_core.gym.workers.child import Conversation
+from kernel_core.gym.workers.gpu_locks import Drawn, Room
+from kernel_core.gym.workers.workers import Bench
 from kernel_core.records import Evaluation
 from kernel_core.store import Store
 

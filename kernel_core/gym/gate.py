@@ -13,9 +13,9 @@ from kernel_core.gym.channel.candidate_file import CANDIDATE_FILE, first_line
 from kernel_core.gym.channel.launch_limits import grid_fault
 from kernel_core.gym.channel.messages import Compiled, CompilerFault, Kernel, Launch, NotCompiled
 from kernel_core.gym.channel.shared_arena import DTYPES
-from kernel_core.gym.runs import Answer, Died, converse_caged
 from kernel_core.gym.sandbox.fork_server import Zygote
 from kernel_core.gym.verdict.case import Case
+from kernel_core.gym.workers.child import Answer, Died, converse_caged
 from kernel_core.records import Verdict
 from kernel_core.store import digest_of
 

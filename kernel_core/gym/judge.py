@@ -18,13 +18,11 @@ import torch
 from kernel_core.config import GymConfig
 from kernel_core.errors import GymUnavailable, NotAProblem
 from kernel_core.gym import kernelbench
-from kernel_core.gym.bench import Bench
 from kernel_core.gym.channel import framing
 from kernel_core.gym.channel.messages import Loaded, NotLoaded, Raised, Ran
 from kernel_core.gym.channel.seeds import derive_seed
 from kernel_core.gym.channel.shared_arena import Slot
 from kernel_core.gym.contract.requests import JudgeRequest
-from kernel_core.gym.delivery import Delivery, changed_inputs, deliver, load_header
 from kernel_core.gym.gpu import describe_platform
 from kernel_core.gym.guard import inspect_source
 from kernel_core.gym.numerics.compare import Compare, Spots, compare_values, form_fault, unlike, value_fault
@@ -32,11 +30,13 @@ from kernel_core.gym.oracle.input_families import Draw, turned
 from kernel_core.gym.oracle.reference import Reference
 from kernel_core.gym.oracle.trial import Trial
 from kernel_core.gym.prepared import Prepared
-from kernel_core.gym.runs import NO_ANSWER, Answer, Conversation, Died
 from kernel_core.gym.sandbox import sandbox
 from kernel_core.gym.verdict.case import Case
 from kernel_core.gym.verdict.recorded_pass import Recorded
 from kernel_core.gym.witness import Unseen
+from kernel_core.gym.workers.child import NO_ANSWER, Answer, Conversation, Died
+from kernel_core.gym.workers.payload import Delivery, changed_inputs, deliver, load_header
+from kernel_core.gym.workers.workers import Bench
 from kernel_core.records import Evaluation, NoCandidate, Verdict
 
 

@@ -20,7 +20,6 @@ import triton.language as tl
 from kernel_core.config import GymConfig
 from kernel_core.errors import DojoError, GymUnavailable
 from kernel_core.gym import extension_build, rehearsal, replay, runner
-from kernel_core.gym.bench import HostBench
 from kernel_core.gym.builds import Builder
 from kernel_core.gym.channel import framing
 from kernel_core.gym.contract.requests import JudgeRequest
@@ -32,6 +31,7 @@ from kernel_core.gym.judge import Judge
 from kernel_core.gym.sandbox import fork_server
 from kernel_core.gym.sandbox.fork_server import Zygote, ZygoteGone
 from kernel_core.gym.warm import CudaBench, bring_up, wait_for_job
+from kernel_core.gym.workers.workers import HostBench
 from kernel_core.store import Store
 
 _log = logging.getLogger(__name__)

@@ -11,15 +11,12 @@ from typing import Any
 
 import torch
 
-from kernel_core.gym.bench import Bench
 from kernel_core.gym.channel.messages import Failure, Kernel, Launch, Rehearsed, RehearsedPass
 from kernel_core.gym.channel.shared_arena import lay_out, like_these
 from kernel_core.gym.channel.torch_ops import only_moves
 from kernel_core.gym.channel.work import Work
-from kernel_core.gym.delivery import fill, pack
 from kernel_core.gym.oracle.problem_module import ProblemModule, own_seeds
 from kernel_core.gym.oracle.reference import Reference
-from kernel_core.gym.runs import Answer, describe
 from kernel_core.gym.traffic import (
     EagerTraffic,
     as_much_as_all,
@@ -29,6 +26,9 @@ from kernel_core.gym.traffic import (
     work_time_ms,
 )
 from kernel_core.gym.verdict.case import Case
+from kernel_core.gym.workers.child import Answer, describe
+from kernel_core.gym.workers.payload import fill, pack
+from kernel_core.gym.workers.workers import Bench
 from kernel_core.records import Verdict
 
 _NO_DOUBT = "predicted with no more programs than ran"

@@ -19,7 +19,7 @@ from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.host import Host, HostLost, JudgeLost, Line
 from kernel_core.gym.probe import known_request
 from kernel_core.gym.sandbox.limits import MOST_FORGIVEN
-from kernel_core.gym.turns import Turns
+from kernel_core.gym.workers.gpu_locks import Turns
 from kernel_core.records import Evaluation
 
 _log = logging.getLogger(__name__)

@@ -12,12 +12,12 @@ from typing import TypeVar
 from kernel_core.config import GymConfig
 from kernel_core.errors import NotAProblem
 from kernel_core.gym import kernelbench
-from kernel_core.gym.bench import Bench
 from kernel_core.gym.channel.seeds import derive_seed
 from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.oracle.input_families import HOSTILE, ONE_SIGNED, Draw, Family, hostile_draw
 from kernel_core.gym.oracle.reference import Reference, reference_key
 from kernel_core.gym.oracle.trial import Trial
+from kernel_core.gym.workers.workers import Bench
 
 KEPT_PROBLEMS = 8
 _KEPT_TRIALS = 32

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 
 from kernel_core.config import GymConfig
 from kernel_core.gym.baselines import Baseline
-from kernel_core.gym.bench import Bench
 from kernel_core.gym.channel.cuda_arena import DeviceArena
 from kernel_core.gym.channel.messages import Failure
 from kernel_core.gym.clock import (
@@ -27,11 +26,12 @@ from kernel_core.gym.clock import (
 from kernel_core.gym.gpu import Gpu
 from kernel_core.gym.oracle.reference import Reference
 from kernel_core.gym.oracle.trial import Trial
-from kernel_core.gym.runs import Conversation, Died
 from kernel_core.gym.timed_calls import clock_calls
 from kernel_core.gym.traffic import count_eager
-from kernel_core.gym.turns import Drawn
 from kernel_core.gym.verdict.case import Case
+from kernel_core.gym.workers.child import Conversation, Died
+from kernel_core.gym.workers.gpu_locks import Drawn
+from kernel_core.gym.workers.workers import Bench
 from kernel_core.records import Timing, Verdict
 
 _CLOCKINGS, _RETIMINGS = 3, 2

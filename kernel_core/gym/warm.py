@@ -27,10 +27,10 @@ from kernel_core.errors import GymUnavailable
 from kernel_core.gym import replay, runner
 from kernel_core.gym.channel import framing
 from kernel_core.gym.quiet import MemoryProbe
-from kernel_core.gym.runs import Conversation, cage_folder
 from kernel_core.gym.sandbox.fork_server import Caged, Zygote, ZygoteGone
 from kernel_core.gym.sandbox.limits import Cage
-from kernel_core.gym.turns import Drawn, Turns, nothing_drawn
+from kernel_core.gym.workers.child import Conversation, cage_folder
+from kernel_core.gym.workers.gpu_locks import Drawn, Turns, nothing_drawn
 
 _START_TIMEOUT_S = 60.0
 _STARTED_TOGETHER = 4
@@ -104,7 +104,7 @@ class CudaBench:
 
     @contextlib.contextmanager
     def converse(self, job: str, *, fresh: bool = True) -> Iterator[Conversation]:
-        """See `bench.Bench`. Only replays may be used again."""
+        """See `workers.Bench`. Only replays may be used again."""
         waiting = (None if fresh else self._take_resting()) or self._take()
         talk = Conversation(waiting.caged, self._config.deadline_s, is_fresh=waiting.uses == 0)
         waiting.uses += 1
@@ -123,19 +123,19 @@ class CudaBench:
 
     @contextlib.contextmanager
     def share(self) -> Iterator[None]:
-        """See `bench.Bench`."""
+        """See `workers.Bench`."""
         with self._turns.share(), _left_tidy():
             yield
 
     @contextlib.contextmanager
     def draw(self) -> Iterator[Drawn]:
-        """See `bench.Bench`."""
+        """See `workers.Bench`."""
         with self._turns.draw() as drawn, _left_tidy():
             yield drawn
 
     @contextlib.contextmanager
     def alone(self, *, still: bool = False) -> Iterator[Drawn]:
-        """See `bench.Bench`. It begins when memory that others gave back is cleared."""
+        """See `workers.Bench`. It begins when memory that others gave back is cleared."""
         with self._births.alone() if still else contextlib.nullcontext(), self._turns.alone():
             self._probe.wait()
             yield nothing_drawn

@@ -12,19 +12,19 @@ from typing import Any, Self, TypeVar
 
 import torch
 
-from kernel_core.gym.bench import Bench
 from kernel_core.gym.channel.decoy_thresholds import ECHOES, library_works
 from kernel_core.gym.channel.messages import Echoed, Failure, Muted, Played, Replayed, ReplayedOnDevice
 from kernel_core.gym.channel.pytree import Fingerprint
 from kernel_core.gym.channel.seeds import derive_seed
-from kernel_core.gym.delivery import Delivery, changed_inputs, deliver, gave, refill, settle_device
 from kernel_core.gym.numerics.compare import Spots, all_pass
 from kernel_core.gym.oracle.reference import Reference
 from kernel_core.gym.oracle.trial import Trial
-from kernel_core.gym.runs import Answer, Conversation, Died, describe
-from kernel_core.gym.turns import Drawn
 from kernel_core.gym.verdict.case import Case
 from kernel_core.gym.verdict.recorded_pass import Recorded
+from kernel_core.gym.workers.child import Answer, Conversation, Died, describe
+from kernel_core.gym.workers.gpu_locks import Drawn
+from kernel_core.gym.workers.payload import Delivery, changed_inputs, deliver, gave, refill, settle_device
+from kernel_core.gym.workers.workers import Bench
 from kernel_core.records import Verdict
 
 _Measured = TypeVar("_Measured", Replayed, ReplayedOnDevice)

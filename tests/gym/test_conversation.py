@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kernel_core.gym.runs import NO_ANSWER
 from kernel_core.gym.sandbox.limits import MOST_FORGIVEN
+from kernel_core.gym.workers.child import NO_ANSWER
 
 REPOSITORY = Path(__file__).parents[2]
 SCRIPT = """
@@ -20,11 +20,11 @@ from pathlib import Path
 os.environ["TRITON_INTERPRET"] = "1"
 from kernel_core.config import GymConfig
 from kernel_core.gym import judge_process, runner
-from kernel_core.gym.bench import HostBench
+from kernel_core.gym.workers.workers import HostBench
 from kernel_core.gym.channel.messages import Loaded, NotLoaded
-from kernel_core.gym.delivery import load_header
+from kernel_core.gym.workers.payload import load_header
 from kernel_core.gym.oracle.reference import Reference
-from kernel_core.gym.runs import Died
+from kernel_core.gym.workers.child import Died
 from kernel_core.gym.sandbox.fork_server import Zygote
 from kernel_core.problems.load import load_file
 

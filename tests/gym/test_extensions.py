@@ -27,9 +27,9 @@ from kernel_core.gym.channel.messages import BuildFailed, Loaded, Sources
 from kernel_core.gym.extension_build import build
 from kernel_core.gym.extensions import Extensions
 from kernel_core.gym.judge_process import _fork_zygote
-from kernel_core.gym.runs import converse_caged
 from kernel_core.gym.sandbox.cuda_toolkit import toolkit
 from kernel_core.gym.sandbox.fork_server import Zygote, ZygoteGone
+from kernel_core.gym.workers.child import converse_caged
 from kernel_core.store import Store
 
 EXPLOITS = Path(__file__).parents[1] / "exploits"

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from kernel_core.config import GymConfig
-from kernel_core.gym.runs import Conversation, converse_caged
 from kernel_core.gym.sandbox.fork_server import Zygote
-from kernel_core.gym.turns import Drawn, nothing_drawn
+from kernel_core.gym.workers.child import Conversation, converse_caged
+from kernel_core.gym.workers.gpu_locks import Drawn, nothing_drawn
 
 
 class Bench(Protocol):
