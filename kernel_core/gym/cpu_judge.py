@@ -16,13 +16,19 @@ from kernel_core.gym.grown import Sizes, grown_sizes
 from kernel_core.gym.judge import Judge
 from kernel_core.gym.oracle.reference import Reference
 from kernel_core.gym.oracle.trial import loose
-from kernel_core.gym.own_sizes import Rehearsal, check_at_own_sizes, ran_as, rehearse, works_at_own_sizes
+from kernel_core.gym.prediction.full_size import (
+    Rehearsal,
+    check_at_own_sizes,
+    ran_as,
+    rehearse,
+    works_at_own_sizes,
+)
+from kernel_core.gym.prediction.own_work_share import weigh
+from kernel_core.gym.prediction.roofline import EagerTraffic, count_eager
 from kernel_core.gym.prepared import KEPT_PROBLEMS, Prepared, keep
 from kernel_core.gym.sandbox.fork_server import Zygote
-from kernel_core.gym.traffic import EagerTraffic, count_eager
 from kernel_core.gym.verdict.case import Case
 from kernel_core.gym.verdict.recorded_pass import Recorded
-from kernel_core.gym.weighing import weigh
 from kernel_core.gym.witness import Witness
 from kernel_core.gym.workers.workers import Bench
 from kernel_core.records import Verdict

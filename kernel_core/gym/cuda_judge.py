@@ -29,12 +29,12 @@ from kernel_core.gym.judge import Judge
 from kernel_core.gym.oracle.input_families import without_zeros
 from kernel_core.gym.oracle.reference import Reference
 from kernel_core.gym.oracle.trial import Trial
+from kernel_core.gym.prediction.own_work_share import weigh_times
 from kernel_core.gym.reference_clock import ReferenceClock
 from kernel_core.gym.stopwatch import Stopwatch
 from kernel_core.gym.timed_calls import arena_bytes
 from kernel_core.gym.verdict.case import Case
 from kernel_core.gym.verdict.recorded_pass import Recorded
-from kernel_core.gym.weighing import weigh_times
 from kernel_core.gym.witness import Turn, Witness
 from kernel_core.gym.workers.child import Conversation
 from kernel_core.gym.workers.gpu_locks import Drawn, Room

@@ -26,8 +26,8 @@ from kernel_core.gym.clock import (
 from kernel_core.gym.gpu import Gpu
 from kernel_core.gym.oracle.reference import Reference
 from kernel_core.gym.oracle.trial import Trial
+from kernel_core.gym.prediction.roofline import count_eager
 from kernel_core.gym.timed_calls import clock_calls
-from kernel_core.gym.traffic import count_eager
 from kernel_core.gym.verdict.case import Case
 from kernel_core.gym.workers.child import Conversation, Died
 from kernel_core.gym.workers.gpu_locks import Drawn

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from kernel_core.gym.channel.decoy_thresholds import NEGLIGIBLE_SHARE
 from kernel_core.gym.channel.messages import DeviceWork
 from kernel_core.gym.channel.work import Work
-from kernel_core.gym.traffic import EagerTraffic, own_work_share, predict
+from kernel_core.gym.prediction.roofline import EagerTraffic, own_work_share, predict
 from kernel_core.gym.verdict.case import Case
 from kernel_core.records import KernelUse, Verdict
 

@@ -17,7 +17,7 @@ from kernel_core.gym.channel.torch_ops import only_moves
 from kernel_core.gym.channel.work import Work
 from kernel_core.gym.oracle.problem_module import ProblemModule, own_seeds
 from kernel_core.gym.oracle.reference import Reference
-from kernel_core.gym.traffic import (
+from kernel_core.gym.prediction.roofline import (
     EagerTraffic,
     as_much_as_all,
     least_time_ms,
