@@ -22,7 +22,7 @@ from collections.abc import Callable
 import torch
 from machine import describe_machine
 
-from kernel_core.gym.gpu import keep_to_gpu
+from kernel_core.gym.timing.nvml import keep_to_gpu
 from kernel_core.gym.warm import QUEUES, bring_up
 
 

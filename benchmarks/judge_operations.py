@@ -24,7 +24,7 @@ from kernel_core.gym.channel.shared_arena import arena_kind
 from kernel_core.gym.numerics.compare import compare_values
 from kernel_core.gym.oracle.reference import Reference
 from kernel_core.gym.oracle.trial import Trial
-from kernel_core.gym.timed_calls import arena_bytes
+from kernel_core.gym.timing.timed_batch import arena_bytes
 from kernel_core.gym.workers.payload import deliver, input_was_changed, refill
 from kernel_core.problems.load import load_file
 

@@ -16,23 +16,23 @@ import torch
 
 from kernel_core.config import GymConfig
 from kernel_core.errors import GymUnavailable
-from kernel_core.gym.baselines import Baseline, Baselines
 from kernel_core.gym.builds import Builder
 from kernel_core.gym.channel.cuda_arena import ArenaPool, TooLittleMemory
 from kernel_core.gym.channel.decoy_thresholds import library_works
 from kernel_core.gym.channel.messages import BuildFailed, DeviceWork, ReplayedOnDevice, Sources
-from kernel_core.gym.clock import Clocked, ReplayTime, contradicts
 from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.cuda_prepared import CudaPrepared
-from kernel_core.gym.gpu import Gpu, describe_platform
 from kernel_core.gym.judge import Judge
 from kernel_core.gym.oracle.input_families import without_zeros
 from kernel_core.gym.oracle.reference import Reference
 from kernel_core.gym.oracle.trial import Trial
 from kernel_core.gym.prediction.own_work_share import weigh_times
-from kernel_core.gym.reference_clock import ReferenceClock
-from kernel_core.gym.stopwatch import Stopwatch
-from kernel_core.gym.timed_calls import arena_bytes
+from kernel_core.gym.timing.baseline_store import Baseline, Baselines
+from kernel_core.gym.timing.baseline_timer import ReferenceClock
+from kernel_core.gym.timing.nvml import Gpu, describe_platform
+from kernel_core.gym.timing.retiming import Stopwatch
+from kernel_core.gym.timing.timed_batch import arena_bytes
+from kernel_core.gym.timing.timing_stats import Clocked, ReplayTime, contradicts
 from kernel_core.gym.verdict.case import Case
 from kernel_core.gym.verdict.recorded_pass import Recorded
 from kernel_core.gym.witness import Turn, Witness

@@ -23,7 +23,6 @@ from kernel_core.gym.channel.messages import Loaded, NotLoaded, Raised, Ran
 from kernel_core.gym.channel.seeds import derive_seed
 from kernel_core.gym.channel.shared_arena import Slot
 from kernel_core.gym.contract.requests import JudgeRequest
-from kernel_core.gym.gpu import describe_platform
 from kernel_core.gym.guard import inspect_source
 from kernel_core.gym.numerics.compare import Compare, Spots, compare_values, form_fault, unlike, value_fault
 from kernel_core.gym.oracle.input_families import Draw, turned
@@ -31,6 +30,7 @@ from kernel_core.gym.oracle.reference import Reference
 from kernel_core.gym.oracle.trial import Trial
 from kernel_core.gym.prepared import Prepared
 from kernel_core.gym.sandbox import sandbox
+from kernel_core.gym.timing.nvml import describe_platform
 from kernel_core.gym.verdict.case import Case
 from kernel_core.gym.verdict.recorded_pass import Recorded
 from kernel_core.gym.witness import Unseen

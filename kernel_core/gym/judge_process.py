@@ -25,11 +25,11 @@ from kernel_core.gym.channel import framing
 from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.cpu_judge import CpuJudge
 from kernel_core.gym.cuda_judge import CudaJudge
-from kernel_core.gym.gpu import gpu_architecture, keep_to_gpu
 from kernel_core.gym.interpret import prepare_interpreter
 from kernel_core.gym.judge import Judge
 from kernel_core.gym.sandbox import fork_server
 from kernel_core.gym.sandbox.fork_server import Zygote, ZygoteGone
+from kernel_core.gym.timing.nvml import gpu_architecture, keep_to_gpu
 from kernel_core.gym.warm import CudaBench, bring_up, wait_for_job
 from kernel_core.gym.workers.workers import HostBench
 from kernel_core.store import Store

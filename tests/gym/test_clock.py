@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernel_core.gym.call_timer import time_calls
-from kernel_core.gym.clock import (
+from kernel_core.gym.timing.timing_stats import (
     Clocked,
     Clocks,
     ReplayTime,

@@ -12,8 +12,8 @@ import pynvml
 import torch
 import triton
 
-from kernel_core.gym.clock import Clocks
 from kernel_core.gym.sandbox import sandbox
+from kernel_core.gym.timing.timing_stats import Clocks
 from kernel_core.records import Platform
 
 _REASONS = {

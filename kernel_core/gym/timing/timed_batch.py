@@ -21,12 +21,12 @@ from kernel_core.gym.channel.cuda_arena import DeviceArena
 from kernel_core.gym.channel.messages import Failure, Mapped, Timed
 from kernel_core.gym.channel.pytree import Fingerprint, fingerprint
 from kernel_core.gym.channel.shared_arena import DTYPES, lay_out, like_these
-from kernel_core.gym.clock import Clocked, Clocks
 from kernel_core.gym.numerics.compare import compare_values
 from kernel_core.gym.numerics.expected import Expected
 from kernel_core.gym.oracle.problem_module import own_seeds
 from kernel_core.gym.oracle.reference import Reference
 from kernel_core.gym.oracle.trial import Trial
+from kernel_core.gym.timing.timing_stats import Clocked, Clocks
 from kernel_core.gym.workers.child import NO_ANSWER, Answer, Conversation, Died
 from kernel_core.gym.workers.gpu_locks import Drawn
 from kernel_core.gym.workers.payload import fill, pack, settle_device

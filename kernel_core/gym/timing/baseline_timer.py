@@ -7,14 +7,14 @@ import threading
 
 from kernel_core.config import GymConfig
 from kernel_core.errors import NotAProblem
-from kernel_core.gym.baselines import Baseline, Baselines
 from kernel_core.gym.channel.cuda_arena import ArenaPool, TooLittleMemory
 from kernel_core.gym.channel.messages import Failure, Loaded, NotLoaded
-from kernel_core.gym.clock import Clocked, summarize
 from kernel_core.gym.oracle.reference import Reference
 from kernel_core.gym.oracle.trial import Trial
-from kernel_core.gym.stopwatch import Stopwatch
-from kernel_core.gym.timed_calls import arena_bytes
+from kernel_core.gym.timing.baseline_store import Baseline, Baselines
+from kernel_core.gym.timing.retiming import Stopwatch
+from kernel_core.gym.timing.timed_batch import arena_bytes
+from kernel_core.gym.timing.timing_stats import Clocked, summarize
 from kernel_core.gym.workers.child import Answer, Died, describe
 from kernel_core.gym.workers.gpu_locks import Room
 from kernel_core.gym.workers.payload import load_header

@@ -8,10 +8,15 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 
 from kernel_core.config import GymConfig
-from kernel_core.gym.baselines import Baseline
 from kernel_core.gym.channel.cuda_arena import DeviceArena
 from kernel_core.gym.channel.messages import Failure
-from kernel_core.gym.clock import (
+from kernel_core.gym.oracle.reference import Reference
+from kernel_core.gym.oracle.trial import Trial
+from kernel_core.gym.prediction.roofline import count_eager
+from kernel_core.gym.timing.baseline_store import Baseline
+from kernel_core.gym.timing.nvml import Gpu
+from kernel_core.gym.timing.timed_batch import clock_calls
+from kernel_core.gym.timing.timing_stats import (
     Clocked,
     Clocks,
     ReplayTime,
@@ -23,11 +28,6 @@ from kernel_core.gym.clock import (
     straddled,
     summarize,
 )
-from kernel_core.gym.gpu import Gpu
-from kernel_core.gym.oracle.reference import Reference
-from kernel_core.gym.oracle.trial import Trial
-from kernel_core.gym.prediction.roofline import count_eager
-from kernel_core.gym.timed_calls import clock_calls
 from kernel_core.gym.verdict.case import Case
 from kernel_core.gym.workers.child import Conversation, Died
 from kernel_core.gym.workers.gpu_locks import Drawn
@@ -57,7 +57,7 @@ class Stopwatch:
         bed: DeviceArena,
         case: Case | None = None,
     ) -> Clocked | str | Died | Failure:
-        """See `timed_calls.clock_calls`: once more, with nobody coming up, where something came between. The
+        """See `timed_batch.clock_calls`: once more, with nobody coming up, where something came between. The
         reference itself has no case."""
         turns = _Turns(self._bench, self._gpu, case)
         clocked = clock_calls(talk, reference, like, hidden, bed, turns, still=False)
@@ -179,7 +179,7 @@ class Stopwatch:
 
 
 class _Turns:
-    """See `timed_calls.GpuTurns`; where there is a case, its phases say how long it had the GPU alone."""
+    """See `timed_batch.GpuTurns`; where there is a case, its phases say how long it had the GPU alone."""
 
     def __init__(self, bench: Bench, gpu: Gpu, case: Case | None) -> None:
         self._bench = bench
