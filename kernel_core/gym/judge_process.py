@@ -20,13 +20,13 @@ import triton.language as tl
 from kernel_core.config import GymConfig
 from kernel_core.errors import DojoError, GymUnavailable
 from kernel_core.gym import extension_build, rehearsal, replay, runner
-from kernel_core.gym.builds import Builder
 from kernel_core.gym.channel import framing
 from kernel_core.gym.contract.requests import JudgeRequest
-from kernel_core.gym.cpu_judge import CpuJudge
-from kernel_core.gym.cuda_judge import CudaJudge
 from kernel_core.gym.interpret import prepare_interpreter
-from kernel_core.gym.judge import Judge
+from kernel_core.gym.judge.cpu_judge import CpuJudge
+from kernel_core.gym.judge.cuda_judge import CudaJudge
+from kernel_core.gym.judge.extension_check import Builder
+from kernel_core.gym.judge.judge import Judge
 from kernel_core.gym.sandbox import fork_server
 from kernel_core.gym.sandbox.fork_server import Zygote, ZygoteGone
 from kernel_core.gym.timing.nvml import gpu_architecture, keep_to_gpu

@@ -17,7 +17,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel_core.gym.builds import Builder, Extension
 from kernel_core.gym.capture import Recorder
 from kernel_core.gym.channel import framing
 from kernel_core.gym.channel.candidate_file import line_in
@@ -26,6 +25,7 @@ from kernel_core.gym.channel.failures import NvccError
 from kernel_core.gym.channel.messages import BuildFailed, Loaded, Sources
 from kernel_core.gym.extension_build import build
 from kernel_core.gym.extensions import Extensions
+from kernel_core.gym.judge.extension_check import Builder, Extension
 from kernel_core.gym.judge_process import _fork_zygote
 from kernel_core.gym.sandbox.cuda_toolkit import toolkit
 from kernel_core.gym.sandbox.fork_server import Zygote, ZygoteGone

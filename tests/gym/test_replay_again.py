@@ -16,7 +16,7 @@ os.environ["TRITON_INTERPRET"] = "1"
 from kernel_core.config import GymConfig
 from kernel_core.gym import judge_process, rehearsal, replay, runner
 from kernel_core.gym.workers.workers import HostBench
-from kernel_core.gym.cpu_judge import CpuJudge
+from kernel_core.gym.judge.cpu_judge import CpuJudge
 from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.sandbox.fork_server import Zygote
 from kernel_core.problems.load import load_file

@@ -15,7 +15,7 @@ _LINT = "import sys; from importlinter.cli import lint_imports_command; sys.exit
 _PLANTED = [
     (
         "kernel_core.gym.runner",
-        "kernel_core.gym.judge",
+        "kernel_core.gym.judge.judge",
         "Nothing that runs beside a candidate imports the judge",
     ),
     (
@@ -24,7 +24,7 @@ _PLANTED = [
         "Nothing that runs beside a candidate imports the judge",
     ),
     (
-        "kernel_core.gym.witness",
+        "kernel_core.gym.judge.replay_check",
         "kernel_core.gym.player",
         "The judge imports nothing that runs beside a candidate",
     ),

@@ -9,10 +9,10 @@ from typing import Protocol, TypeVar
 
 from kernel_core.config import GymConfig
 from kernel_core.gym.contract.requests import JudgeRequest
+from kernel_core.gym.judge.problem_cache import KEPT_PROBLEMS, Prepared, keep
 from kernel_core.gym.oracle.input_families import Draw
 from kernel_core.gym.oracle.reference import Reference
 from kernel_core.gym.oracle.trial import Trial, outline
-from kernel_core.gym.prepared import KEPT_PROBLEMS, Prepared, keep
 from kernel_core.gym.workers.workers import Bench
 
 _LARGE_BYTES = 1 << 30

@@ -16,13 +16,14 @@ import torch
 
 from kernel_core.config import GymConfig
 from kernel_core.errors import GymUnavailable
-from kernel_core.gym.builds import Builder
 from kernel_core.gym.channel.cuda_arena import ArenaPool, TooLittleMemory
 from kernel_core.gym.channel.decoy_thresholds import library_works
 from kernel_core.gym.channel.messages import BuildFailed, DeviceWork, ReplayedOnDevice, Sources
 from kernel_core.gym.contract.requests import JudgeRequest
-from kernel_core.gym.cuda_prepared import CudaPrepared
-from kernel_core.gym.judge import Judge
+from kernel_core.gym.judge.cuda_problem_cache import CudaPrepared
+from kernel_core.gym.judge.extension_check import Builder
+from kernel_core.gym.judge.judge import Judge
+from kernel_core.gym.judge.replay_check import Turn, Witness
 from kernel_core.gym.oracle.input_families import without_zeros
 from kernel_core.gym.oracle.reference import Reference
 from kernel_core.gym.oracle.trial import Trial
@@ -35,7 +36,6 @@ from kernel_core.gym.timing.timed_batch import arena_bytes
 from kernel_core.gym.timing.timing_stats import Clocked, ReplayTime, contradicts
 from kernel_core.gym.verdict.case import Case
 from kernel_core.gym.verdict.recorded_pass import Recorded
-from kernel_core.gym.witness import Turn, Witness
 from kernel_core.gym.workers.child import Conversation
 from kernel_core.gym.workers.gpu_locks import Drawn, Room
 from kernel_core.gym.workers.workers import Bench

@@ -11,9 +11,11 @@ from kernel_core.errors import NotAProblem
 from kernel_core.gym.channel.messages import Kernel, Launch, Replayed
 from kernel_core.gym.channel.work import Work
 from kernel_core.gym.contract.requests import JudgeRequest
-from kernel_core.gym.gate import CompileGate, Part, refuse_grids
-from kernel_core.gym.grown import Sizes, grown_sizes
-from kernel_core.gym.judge import Judge
+from kernel_core.gym.judge.compile_check import CompileGate, Part, refuse_grids
+from kernel_core.gym.judge.judge import Judge
+from kernel_core.gym.judge.problem_cache import KEPT_PROBLEMS, Prepared, keep
+from kernel_core.gym.judge.replay_check import Witness
+from kernel_core.gym.judge.scaled_sizes import Sizes, grown_sizes
 from kernel_core.gym.oracle.reference import Reference
 from kernel_core.gym.oracle.trial import loose
 from kernel_core.gym.prediction.full_size import (
@@ -25,11 +27,9 @@ from kernel_core.gym.prediction.full_size import (
 )
 from kernel_core.gym.prediction.own_work_share import weigh
 from kernel_core.gym.prediction.roofline import EagerTraffic, count_eager
-from kernel_core.gym.prepared import KEPT_PROBLEMS, Prepared, keep
 from kernel_core.gym.sandbox.fork_server import Zygote
 from kernel_core.gym.verdict.case import Case
 from kernel_core.gym.verdict.recorded_pass import Recorded
-from kernel_core.gym.witness import Witness
 from kernel_core.gym.workers.workers import Bench
 from kernel_core.records import Verdict
 
@@ -72,8 +72,8 @@ class CpuJudge(Judge):
             self._replay_all(rehearsal, reference, seed, case)
 
     def _try_grown(self, reference: Reference, seed: int, case: Case) -> None:
-        """Once more at each of the sizes that `grown.py` names: only what is wrong there counts, whatever
-        rounding comes to in longer rows. Who takes too long is left alone, and that is said."""
+        """Once more at each of the sizes that `scaled_sizes.py` names: only what is wrong there counts,
+        whatever rounding comes to in longer rows. Who takes too long is left alone, and that is said."""
         label, draw = self._prepared.draws(reference, seed)[-1]
         asks = any(word in case.source for word in (_TUNED, _PROCESSORS))
         runs = self._grown_sizes(reference) or (reference.sizes,) * asks

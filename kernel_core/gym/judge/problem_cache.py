@@ -11,9 +11,9 @@ from typing import TypeVar
 
 from kernel_core.config import GymConfig
 from kernel_core.errors import NotAProblem
-from kernel_core.gym import kernelbench
 from kernel_core.gym.channel.seeds import derive_seed
 from kernel_core.gym.contract.requests import JudgeRequest
+from kernel_core.gym.judge import kernelbench_rules
 from kernel_core.gym.oracle.input_families import HOSTILE, ONE_SIGNED, Draw, Family, hostile_draw
 from kernel_core.gym.oracle.reference import Reference, reference_key
 from kernel_core.gym.oracle.trial import Trial
@@ -57,7 +57,7 @@ class Prepared:
         can take; found once. What a candidate prepares in its first pass is for all: its work on own draws is
         that of later ones."""
         if self._strict:
-            return [(f"{number}", "own") for number in kernelbench.SEEDS]
+            return [(f"{number}", "own") for number in kernelbench_rules.SEEDS]
         key = (reference.key, self._draws_seed(seed))
         if key not in self._draws:
             keep(self._draws, key, self._find_draws(reference, seed), _KEPT_DRAWS)
@@ -102,7 +102,7 @@ class Prepared:
     def _first_label(self, draw: Draw) -> str:
         """Of the first trial with inputs of a family."""
         if self._strict:
-            return f"{kernelbench.SEEDS[0]}"
+            return f"{kernelbench_rules.SEEDS[0]}"
         return "trial 0" if draw == "own" else f"trial {self._num_own}"
 
 

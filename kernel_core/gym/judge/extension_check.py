@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from kernel_core.errors import GymUnavailable, NotFound, StoreFault
 from kernel_core.gym.channel.messages import BuildFailed, Built, CompilerFault, Sources
-from kernel_core.gym.gate import compiler_unavailable
+from kernel_core.gym.judge.compile_check import compiler_unavailable
 from kernel_core.gym.sandbox.cuda_toolkit import toolkit
 from kernel_core.gym.sandbox.fork_server import Zygote
 from kernel_core.gym.workers.child import Answer, Died, converse_caged

@@ -17,23 +17,23 @@ import torch
 
 from kernel_core.config import GymConfig
 from kernel_core.errors import GymUnavailable, NotAProblem
-from kernel_core.gym import kernelbench
 from kernel_core.gym.channel import framing
 from kernel_core.gym.channel.messages import Loaded, NotLoaded, Raised, Ran
 from kernel_core.gym.channel.seeds import derive_seed
 from kernel_core.gym.channel.shared_arena import Slot
 from kernel_core.gym.contract.requests import JudgeRequest
-from kernel_core.gym.guard import inspect_source
+from kernel_core.gym.judge import kernelbench_rules
+from kernel_core.gym.judge.problem_cache import Prepared
+from kernel_core.gym.judge.replay_check import Unseen
+from kernel_core.gym.judge.static_findings import inspect_source
 from kernel_core.gym.numerics.compare import Compare, Spots, compare_values, form_fault, unlike, value_fault
 from kernel_core.gym.oracle.input_families import Draw, turned
 from kernel_core.gym.oracle.reference import Reference
 from kernel_core.gym.oracle.trial import Trial
-from kernel_core.gym.prepared import Prepared
 from kernel_core.gym.sandbox import sandbox
 from kernel_core.gym.timing.nvml import describe_platform
 from kernel_core.gym.verdict.case import Case
 from kernel_core.gym.verdict.recorded_pass import Recorded
-from kernel_core.gym.witness import Unseen
 from kernel_core.gym.workers.child import NO_ANSWER, Answer, Conversation, Died
 from kernel_core.gym.workers.payload import Delivery, changed_inputs, deliver, load_header
 from kernel_core.gym.workers.workers import Bench
@@ -176,7 +176,7 @@ class Judge:
         known = reference.with_values(trial)
         if self._strict:
             values = self._values(delivery, delivery.output_slots)
-            return kernelbench.accepts(claim.nesting, claim.leaves, values, known)
+            return kernelbench_rules.accepts(claim.nesting, claim.leaves, values, known)
         fault = form_fault(claim.nesting, claim.leaves, trial.nesting, trial.expected)
         if fault is not None or self._value_fault(delivery, known, unlike) is None:
             return fault
