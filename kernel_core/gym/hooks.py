@@ -15,8 +15,8 @@ from triton.runtime.jit import JITFunction
 
 from kernel_core.gym.capture import Recorder
 from kernel_core.gym.launchers import make_launcher
-from kernel_core.gym.meter import Meter
-from kernel_core.gym.metering import install as install_meter
+from kernel_core.gym.untrusted.interpreter.memory_meter import Meter
+from kernel_core.gym.untrusted.interpreter.meter_hooks import install as install_meter
 
 
 def install(recorder: Recorder, configuration: int = 0) -> None:

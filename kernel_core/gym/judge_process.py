@@ -22,7 +22,6 @@ from kernel_core.errors import DojoError, GymUnavailable
 from kernel_core.gym import extension_build, rehearsal, replay, runner
 from kernel_core.gym.channel import framing
 from kernel_core.gym.contract.requests import JudgeRequest
-from kernel_core.gym.interpret import prepare_interpreter
 from kernel_core.gym.judge.cpu_judge import CpuJudge
 from kernel_core.gym.judge.cuda_judge import CudaJudge
 from kernel_core.gym.judge.extension_check import Builder
@@ -30,6 +29,7 @@ from kernel_core.gym.judge.judge import Judge
 from kernel_core.gym.sandbox import fork_server
 from kernel_core.gym.sandbox.fork_server import Zygote, ZygoteGone
 from kernel_core.gym.timing.nvml import gpu_architecture, keep_to_gpu
+from kernel_core.gym.untrusted.interpreter.patches import prepare_interpreter
 from kernel_core.gym.warm import CudaBench, bring_up, wait_for_job
 from kernel_core.gym.workers.workers import HostBench
 from kernel_core.store import Store

@@ -34,7 +34,7 @@ from kernel_core.gym.kernel_check import (
     forget_foreign_annotations,
     member_of_triton,
 )
-from kernel_core.gym.meaning import HELPERS, as_compiled
+from kernel_core.gym.untrusted.interpreter.compiled_semantics import HELPERS, as_compiled
 
 _UNSPECIALISED = ("do_not_specialize", "do_not_specialize_on_alignment")
 

@@ -30,7 +30,7 @@ _PLANTED = [
     ),
     (
         "kernel_core.gym.numerics.compare",
-        "kernel_core.gym.meter",
+        "kernel_core.gym.untrusted.interpreter.memory_meter",
         "The judge imports nothing that runs beside a candidate",
     ),
     (

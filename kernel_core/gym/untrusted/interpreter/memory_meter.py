@@ -1,10 +1,9 @@
 """What interpreted kernels do: whether they stay in bounds, whether they race, how much work it is.
 
-Counted are bytes loaded and stored, the distinct bytes behind them, and operations (`arithmetic.py`). Masked
+Counted are bytes loaded and stored, the distinct bytes behind them, and operations (`op_counter.py`). Masked
 lanes move nothing. Counts are taken in the replaying process, where no host code of a candidate runs; a
-runner only has bounds and races (`races.py`) checked, so that a stray access is an error with a line number
-and not whatever the heap happened to hold.
-"""
+runner only has bounds and races (`race_detector.py`) checked, so that a stray access is an error with a line
+number and not whatever the heap happened to hold."""
 
 from __future__ import annotations
 
@@ -20,8 +19,8 @@ import numpy.ctypeslib  # NumPy would load it when it is first used: in each lif
 import numpy.typing as npt
 import torch
 
-from kernel_core.gym import races
 from kernel_core.gym.channel.work import ELEMENTWISE
+from kernel_core.gym.untrusted.interpreter import race_detector
 
 
 class OutOfBounds(Exception):
@@ -39,13 +38,15 @@ class Region:
     start: int
     num_bytes: int
     touched: npt.NDArray[np.bool_] | None = None
-    past: races.Past | None = None
+    past: race_detector.Past | None = None
 
-    def cells(self, flat: npt.NDArray[np.uint64], item_bytes: int) -> tuple[races.Past, races.Cells]:
+    def cells(
+        self, flat: npt.NDArray[np.uint64], item_bytes: int
+    ) -> tuple[race_detector.Past, race_detector.Cells]:
         """Who touched these addresses, and where that stands; a slice where they follow each other."""
         first, last = int(flat[0]) - self.start, int(flat[-1]) - self.start
         if self.past is None:
-            self.past = races.Past.of(self.num_bytes, math.gcd(first, item_bytes))
+            self.past = race_detector.Past.of(self.num_bytes, math.gcd(first, item_bytes))
         past = self.past
         if last - first == (flat.size - 1) * item_bytes and (flat[1:] - flat[:-1] == item_bytes).all():
             unit = math.gcd(past.unit, item_bytes, first)
@@ -61,7 +62,7 @@ class Region:
             cells = (cells[:, None] + np.arange(item_bytes // unit)).ravel()
         return past, cells
 
-    def memory(self, cells: races.Cells, unit: int) -> npt.NDArray[np.uint8]:
+    def memory(self, cells: race_detector.Cells, unit: int) -> npt.NDArray[np.uint8]:
         """What the elements hold now, each a row of bytes."""
         raw = (ctypes.c_uint8 * (self.num_bytes // unit * unit)).from_address(self.start)
         return np.array(np.ctypeslib.as_array(raw).reshape(-1, unit)[cells])
@@ -88,14 +89,14 @@ class Meter:
     """What was counted before this program, and of the one that did most."""
     regions: list[Region] = field(default_factory=list)
     _starts: list[int] = field(default_factory=list)
-    _order: races.Order = field(default_factory=races.Order)
+    _order: race_detector.Order = field(default_factory=race_detector.Order)
     is_atomic: bool = False
     """Whether loads and stores are parts of an atomic one."""
 
     def begin(self, storages: list[torch.UntypedStorage]) -> None:
         """Forget the last launch; from now on memory is these storages."""
         self.bytes_accessed = self.num_programs = self._done = self._heaviest = 0
-        self._order = races.Order()
+        self._order = race_detector.Order()
         self.operations.clear()
         self.lanes = {False: [0, 0], True: [0, 0]}
         spans = sorted({(storage.data_ptr(), storage.nbytes()) for storage in storages if storage.nbytes()})
@@ -192,22 +193,22 @@ class Meter:
             yield region, part
 
     def loads(self, parts: Parts, item_bytes: int, mask: Mask) -> bool:
-        """Raises `races.Race` where what is loaded depends on the order of programs or lanes; gives whether
-        it is a number that only the first lane has."""
+        """Raises `race_detector.Race` where what is loaded depends on the order of programs or lanes; gives
+        whether it is a number that only the first lane has."""
         of_first = False
         for region, part in parts:
             past, cells = region.cells(part, item_bytes)
-            races.load(past, cells, self._order, _lanes(past, item_bytes, part, mask))
+            race_detector.load(past, cells, self._order, _lanes(past, item_bytes, part, mask))
             if mask.size > 1:
-                races.check_ahead(past, cells, self._order)
+                race_detector.check_ahead(past, cells, self._order)
             else:
-                of_first |= races.is_of_first_lane(past, cells, self._order)
+                of_first |= race_detector.is_of_first_lane(past, cells, self._order)
         return of_first
 
     def stores(self, parts: Parts, item_bytes: int, mask: Mask) -> Callable[[], None]:
-        """Before a store; to be called after it. Raises `races.Race` like `loads`."""
+        """Before a store; to be called after it. Raises `race_detector.Race` like `loads`."""
         places = [(region, *region.cells(part, item_bytes)) for region, part in parts]
-        contested = [races.contested(past, cells, self._order) for _, past, cells in places]
+        contested = [race_detector.contested(past, cells, self._order) for _, past, cells in places]
         before = [
             None if doubt is None else region.memory(cells, past.unit)
             for (region, past, cells), doubt in zip(places, contested, strict=True)
@@ -219,14 +220,14 @@ class Meter:
             ):
                 lanes = _lanes(past, item_bytes, part, mask)
                 if doubt is None or old is None:
-                    races.stored(past, cells, self._order, lanes)
+                    race_detector.stored(past, cells, self._order, lanes)
                     continue
                 changed = (region.memory(cells, past.unit) != old).any(axis=1)
                 if (changed & doubt).any():
-                    raise races.Race(
+                    raise race_detector.Race(
                         "it stores over what another program of the same launch loads or stores, in no order"
                     )
-                races.stored(past, cells, self._order, lanes, doubt)
+                race_detector.stored(past, cells, self._order, lanes, doubt)
 
         return finish
 
@@ -237,7 +238,7 @@ class Meter:
         if ordering and len(parts) == 1 and parts[0][1].size == 1:
             self._order.meet(int(parts[0][1][0]))
         for region, part in parts:
-            races.exchange(*region.cells(part, item_bytes), self._order, stretch)
+            race_detector.exchange(*region.cells(part, item_bytes), self._order, stretch)
 
     def _touch(self, region: Region, flat: npt.NDArray[np.uint64], item_bytes: int) -> None:
         if not self.counting:
@@ -249,7 +250,9 @@ class Meter:
             region.touched[offsets + byte] = True
 
 
-def _lanes(past: races.Past, item_bytes: int, part: npt.NDArray[np.uint64], mask: Mask) -> races.Lanes | None:
+def _lanes(
+    past: race_detector.Past, item_bytes: int, part: npt.NDArray[np.uint64], mask: Mask
+) -> race_detector.Lanes | None:
     """None where a block lies in several storages, which is rare, or its mask is not of its shape."""
     if np.count_nonzero(mask) != part.size:
         return None

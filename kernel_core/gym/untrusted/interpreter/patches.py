@@ -1,7 +1,7 @@
 """Make Triton's interpreter quick and complete enough to judge with. Done once, before any fork.
 
 Quick: the interpreter patches `triton.language` anew for every call of a device function, which is half
-its time; here it is patched once, and types are found out once (`quick_types.py`). Complete: `libdevice`
+its time; here it is patched once, and types are found out once (`type_cache.py`). Complete: `libdevice`
 functions, which the interpreter lacks, are given bodies (`libdevice.py`); conditions stay conditions; kernels
 may close over constants and call the language by any name; and an autotuner takes its first configuration,
 because timings of an interpreter would say nothing about a GPU. Programs of a grid run in an order that
@@ -20,12 +20,12 @@ import triton.language as tl
 from triton.runtime import interpreter
 from triton.runtime.autotuner import Autotuner
 
-from kernel_core.gym.bfloat16 import compute_bfloat16
-from kernel_core.gym.float8 import round_float8
-from kernel_core.gym.libdevice import install_libdevice
-from kernel_core.gym.meaning import mean_as_compiled
-from kernel_core.gym.pairwise import combine_in_pairs
-from kernel_core.gym.quick_types import make_types_quick
+from kernel_core.gym.untrusted.interpreter.bfloat16 import compute_bfloat16
+from kernel_core.gym.untrusted.interpreter.compiled_semantics import mean_as_compiled
+from kernel_core.gym.untrusted.interpreter.float8 import round_float8
+from kernel_core.gym.untrusted.interpreter.libdevice import install_libdevice
+from kernel_core.gym.untrusted.interpreter.tree_reduce import combine_in_pairs
+from kernel_core.gym.untrusted.interpreter.type_cache import make_types_quick
 
 _GOLDEN = (5**0.5 - 1) / 2
 _BINARY = (

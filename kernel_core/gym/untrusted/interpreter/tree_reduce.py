@@ -17,7 +17,7 @@ import numpy.typing as npt
 import triton.language as tl
 from triton.runtime import interpreter
 
-from kernel_core.gym.races import Race
+from kernel_core.gym.untrusted.interpreter.race_detector import Race
 
 Blocks = list[npt.NDArray[Any]]
 """Of the values that are combined together, as the function takes and gives them."""

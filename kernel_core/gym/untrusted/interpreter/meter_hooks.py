@@ -13,8 +13,8 @@ from triton._C.libtriton import ir
 from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpreterBuilder
 
-from kernel_core.gym import arithmetic, races
-from kernel_core.gym.meter import Meter
+from kernel_core.gym.untrusted.interpreter import op_counter, race_detector
+from kernel_core.gym.untrusted.interpreter.memory_meter import Meter
 
 
 def install(meter: Meter) -> None:
@@ -25,7 +25,7 @@ def install(meter: Meter) -> None:
     _wrap_spreading(builder)
     _wrap_loops(meter)
     if meter.counting:
-        arithmetic.install(meter.operations)
+        op_counter.install(meter.operations)
     place = builder.set_grid_idx
 
     def set_grid_idx(self: Any, *index: int) -> None:
@@ -49,7 +49,7 @@ def _wrap_memory(builder: Any, meter: Meter) -> None:
             of_first = meter.loads(parts, size, lanes)
         loaded = load(self, pointers, mask, *rest, **named)
         if of_first:
-            loaded.data = loaded.data.view(races.OfFirstLane)
+            loaded.data = loaded.data.view(race_detector.OfFirstLane)
         return loaded
 
     def masked_store(self: Any, pointers: Any, value: Any, mask: Any, *rest: Any, **named: Any) -> Any:
@@ -108,11 +108,11 @@ def _wrap_spreading(builder: Any) -> None:
     splat, broadcast = builder.create_splat, builder.create_broadcast
 
     def create_splat(self: Any, kind: Any, number: Any) -> Any:
-        races.spread(number.data)
+        race_detector.spread(number.data)
         return splat(self, kind, number)
 
     def create_broadcast(self: Any, block: Any, *rest: Any) -> Any:
-        races.spread(block.data)
+        race_detector.spread(block.data)
         return broadcast(self, block, *rest)
 
     builder.create_splat, builder.create_broadcast = create_splat, create_broadcast
@@ -154,7 +154,7 @@ def _check_lanes(
     addresses, values, mask = np.broadcast_arrays(addresses, values, mask)
     flat = addresses[mask]
     if flat.size > 1 and not (flat[1:] > flat[:-1]).all():
-        races.check_lanes(flat, values[mask])
+        race_detector.check_lanes(flat, values[mask])
 
 
 def _item_bytes(pointers: Any) -> int:
