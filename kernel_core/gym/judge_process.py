@@ -19,7 +19,7 @@ import triton.language as tl
 
 from kernel_core.config import GymConfig
 from kernel_core.errors import DojoError, GymUnavailable
-from kernel_core.gym import extension_build, rehearsal, replay, runner
+from kernel_core.gym import rehearsal, replay, runner
 from kernel_core.gym.channel import framing
 from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.judge.cpu_judge import CpuJudge
@@ -29,6 +29,7 @@ from kernel_core.gym.judge.judge import Judge
 from kernel_core.gym.sandbox import fork_server
 from kernel_core.gym.sandbox.fork_server import Zygote, ZygoteGone
 from kernel_core.gym.timing.nvml import gpu_architecture, keep_to_gpu
+from kernel_core.gym.untrusted.compile import nvcc_job
 from kernel_core.gym.untrusted.interpreter.patches import prepare_interpreter
 from kernel_core.gym.warm import CudaBench, bring_up, wait_for_job
 from kernel_core.gym.workers.workers import HostBench
@@ -82,7 +83,7 @@ def live_on_gpu(channels: socket.socket, index: int) -> None:
     zygotes = [
         _fork_zygote({"warm": wait_for_job}, (channels,), prepare=bring_up) for _ in range(_ZYGOTES_BY_GPU)
     ]
-    builders = Zygote(_fork_zygote({"build": extension_build.build}, (channels,)))
+    builders = Zygote(_fork_zygote({"build": nvcc_job.build}, (channels,)))
     gc.freeze()
     judge: Judge | None = None
     with contextlib.ExitStack() as stack:

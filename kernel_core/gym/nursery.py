@@ -113,9 +113,10 @@ class GpuJudges:
     does not survive a fork."""
 
     def __init__(self, pool: socket.socket) -> None:
-        from kernel_core.gym import compile_gate, judge_process, warm
+        from kernel_core.gym import judge_process, warm
+        from kernel_core.gym.untrusted.compile import compile_job
 
-        compile_gate.warm_up()
+        compile_job.warm_up()
         warm.load_triton_driver()
         _keep_no_more_bytecode()
         self._pool = pool
@@ -186,9 +187,9 @@ def _serve_compilers(control: socket.socket) -> None:
     sandbox.die_with_parent()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     os.environ.pop("TRITON_INTERPRET", None)
-    from kernel_core.gym import compile_gate
+    from kernel_core.gym.untrusted.compile import compile_job
 
-    compile_gate.warm_up()
+    compile_job.warm_up()
     _keep_no_more_bytecode()
     while True:
         try:
@@ -200,9 +201,7 @@ def _serve_compilers(control: socket.socket) -> None:
             control.close()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             with contextlib.suppress(BaseException):
-                fork_server.serve(
-                    socket.socket(fileno=descriptor), {"compile": compile_gate.compile_launches}
-                )
+                fork_server.serve(socket.socket(fileno=descriptor), {"compile": compile_job.compile_launches})
             os._exit(0)
         os.close(descriptor)
 

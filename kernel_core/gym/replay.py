@@ -36,10 +36,10 @@ from kernel_core.gym.channel.target_gpu import answer_for
 from kernel_core.gym.conduct import Conduct, Counted, Timed
 from kernel_core.gym.device_image import DeviceImage, ImageKernel
 from kernel_core.gym.echo import outputs_need_kernels
-from kernel_core.gym.kernels import build_kernels
-from kernel_core.gym.launchers import make_launcher
 from kernel_core.gym.moving import Movers
 from kernel_core.gym.player import Player, argument
+from kernel_core.gym.untrusted.compile.launcher_stubs import make_launcher
+from kernel_core.gym.untrusted.compile.rebuild_kernels import build_kernels
 
 
 def replay(channel: socket.socket, cage: dict[str, Any]) -> None:

@@ -34,7 +34,7 @@ _PLANTED = [
         "The judge imports nothing that runs beside a candidate",
     ),
     (
-        "kernel_core.gym.kernels",
+        "kernel_core.gym.untrusted.compile.rebuild_kernels",
         "kernel_core.gym.numerics.error_model",
         "Beside a candidate, only the replay compares numbers",
     ),

@@ -25,7 +25,7 @@ from triton.runtime import interpreter
 
 from kernel_core.gym.channel.candidate_file import first_line
 from kernel_core.gym.channel.kernel_description import DTYPES
-from kernel_core.gym.kernel_check import (
+from kernel_core.gym.untrusted.compile.kernel_whitelist import (
     BUILTINS,
     MODULES,
     KernelRefused,

@@ -23,8 +23,8 @@ from kernel_core.gym.channel import framing
 from kernel_core.gym.channel.launch_codec import decode_argument
 from kernel_core.gym.channel.launch_limits import excess_of
 from kernel_core.gym.channel.target_gpu import answer_for, target_of
-from kernel_core.gym.kernel_check import KernelRefused
-from kernel_core.gym.kernels import build_kernels
+from kernel_core.gym.untrusted.compile.kernel_whitelist import KernelRefused
+from kernel_core.gym.untrusted.compile.rebuild_kernels import build_kernels
 
 _MAX_MESSAGE_CHARS = 600
 _ADDRESS = 1 << 20
