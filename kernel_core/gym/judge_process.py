@@ -19,7 +19,7 @@ import triton.language as tl
 
 from kernel_core.config import GymConfig
 from kernel_core.errors import DojoError, GymUnavailable
-from kernel_core.gym import rehearsal, replay, runner
+from kernel_core.gym import rehearsal, runner
 from kernel_core.gym.channel import framing
 from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.judge.cpu_judge import CpuJudge
@@ -31,6 +31,7 @@ from kernel_core.gym.sandbox.fork_server import Zygote, ZygoteGone
 from kernel_core.gym.timing.nvml import gpu_architecture, keep_to_gpu
 from kernel_core.gym.untrusted.compile import nvcc_job
 from kernel_core.gym.untrusted.interpreter.patches import prepare_interpreter
+from kernel_core.gym.untrusted.replay import replay
 from kernel_core.gym.warm import CudaBench, bring_up, wait_for_job
 from kernel_core.gym.workers.workers import HostBench
 from kernel_core.store import Store

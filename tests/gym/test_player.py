@@ -12,7 +12,7 @@ import torch
 from kernel_core.gym.capture import Recorder
 from kernel_core.gym.channel.poison import Poison
 from kernel_core.gym.channel.torch_ops import operator_by_name
-from kernel_core.gym.player import Player
+from kernel_core.gym.untrusted.replay.trace_player import Player
 
 
 class _Unmeasured:

@@ -19,13 +19,13 @@ _PLANTED = [
         "Nothing that runs beside a candidate imports the judge",
     ),
     (
-        "kernel_core.gym.echo",
+        "kernel_core.gym.untrusted.replay.input_swap",
         "kernel_core.gym.oracle.reference",
         "Nothing that runs beside a candidate imports the judge",
     ),
     (
         "kernel_core.gym.judge.replay_check",
-        "kernel_core.gym.player",
+        "kernel_core.gym.untrusted.replay.trace_player",
         "The judge imports nothing that runs beside a candidate",
     ),
     (

@@ -177,7 +177,7 @@ class Timed(Claim):
 
 
 class Resources(Claim):
-    """What a launch takes of a multiprocessor (`kernel_use.Resources`)."""
+    """What a launch takes of a multiprocessor (`kernel_resources.Resources`)."""
 
     registers: _Count
     spilled_bytes: _Count
@@ -186,7 +186,7 @@ class Resources(Claim):
 
 
 class DeviceWork(Claim):
-    """One operator or launch as a GPU did it (`conduct.DeviceWork`)."""
+    """One operator or launch as a GPU did it (`cost_probe.DeviceWork`)."""
 
     name: _Name
     own: StrictBool
@@ -269,6 +269,6 @@ class Rested(Claim):
 
 
 class Echoed(Claim):
-    """Whether the outputs needed what the launches made of the inputs (`echo.py`)."""
+    """Whether the outputs needed what the launches made of the inputs (`input_swap.py`)."""
 
     needed: StrictBool

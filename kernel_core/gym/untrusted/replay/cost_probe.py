@@ -12,9 +12,9 @@ import torch
 
 from kernel_core.gym.channel.busy_gpu import FLUSH_BYTES, keep_busy
 from kernel_core.gym.channel.work import OperatorCounter, Work
-from kernel_core.gym.kernel_use import Resources
 from kernel_core.gym.untrusted.interpreter import meter_hooks
 from kernel_core.gym.untrusted.interpreter.memory_meter import Meter
+from kernel_core.gym.untrusted.replay.kernel_resources import Resources
 
 _HEAD_START_S, _HOST_S_BY_OPERATION, _MAX_HEAD_START_S = 5e-4, 1e-4, 0.1
 """How long the GPU is kept busy before a timed pass."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from kernel_core.gym.channel.cuda_driver import call_driver
-from kernel_core.gym.kernel_use import Resources, resources_on_device
+from kernel_core.gym.untrusted.replay.kernel_resources import Resources, resources_on_device
 
 _SHARED_BYTES, _LOCAL_BYTES, _REGISTERS, _MAX_DYNAMIC_SHARED = 1, 3, 4, 8
 _BUFFER, _BUFFER_SIZE, _END = 1, 2, 0

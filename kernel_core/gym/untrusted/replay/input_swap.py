@@ -6,7 +6,7 @@ there is kept. In a second pass, on the first inputs, torch's operators work as 
 writes what it wrote for the others. If the outputs come out right all the same, or an operator of torch's
 makes them, then nothing that the kernels found out about the inputs was needed. This is done with more than
 one draw of other inputs: what is needed is needed each time, and a decoy now and then. Launches that only
-move data work as torch's operators do (`moving.py`).
+move data work as torch's operators do (`copy_detection.py`).
 
 Right is what is right but for less than a hundredth of what differs from the outputs for others: a kernel
 that looks after one row of many, or clamps the one number in a thousand that is too large, does almost none

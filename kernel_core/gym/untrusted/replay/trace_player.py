@@ -16,11 +16,11 @@ from kernel_core.gym.channel.shared_arena import DTYPES, Slot
 from kernel_core.gym.channel.torch_ops import operator_by_name, tensors_in
 from kernel_core.gym.channel.trace_codec import Decode, bytes_of, decode
 from kernel_core.gym.channel.work import written_by
-from kernel_core.gym.conduct import Conduct
-from kernel_core.gym.device_image import ImageKernel
-from kernel_core.gym.echo import Launch
-from kernel_core.gym.kernel_use import resources_of
-from kernel_core.gym.moving import views_in
+from kernel_core.gym.untrusted.replay.copy_detection import views_in
+from kernel_core.gym.untrusted.replay.cost_probe import Conduct
+from kernel_core.gym.untrusted.replay.cubin_kernels import ImageKernel
+from kernel_core.gym.untrusted.replay.input_swap import Launch
+from kernel_core.gym.untrusted.replay.kernel_resources import resources_of
 
 _MAX_ALLOCATION_BYTES = 32 << 30
 _GUARD_BYTES, _GUARD = 4096, 0xA5

@@ -1,13 +1,12 @@
 """Run a candidate's trace again, elsewhere, on inputs the candidate never saw; count what it does.
 
-This is the independent witness to what a candidate says about itself. Its host code does not run here:
-only its JIT functions, rebuilt from its text, and torch's operators by name. If the trace gives the right
-outputs for fresh inputs, then these kernels and operators are what did the work, and the counts taken
-here are the counts of that work. Replayed a second time without the launches, the outputs must break; where
-operators of torch's work too, launches that only move data are none of its (`moving.py`), and the others must
-be needed for what they make of the inputs (`echo.py`). What is counted or timed is looked at as well: it is
-done on inputs of another family, and its outputs must be right too.
-"""
+This is the independent witness to what a candidate says about itself. Its host code does not run here: only
+its JIT functions, rebuilt from its text, and torch's operators by name. If the trace gives the right outputs
+for fresh inputs, then these kernels and operators are what did the work, and the counts taken here are the
+counts of that work. Replayed a second time without the launches, the outputs must break; where operators of
+torch's work too, launches that only move data are none of its (`copy_detection.py`), and the others must be
+needed for what they make of the inputs (`input_swap.py`). What is counted or timed is looked at as well: it
+is done on inputs of another family, and its outputs must be right too."""
 
 from __future__ import annotations
 
@@ -33,13 +32,13 @@ from kernel_core.gym.channel.failures import describe_error
 from kernel_core.gym.channel.poison import Poison
 from kernel_core.gym.channel.shared_arena import DTYPES, Slot, arena_kind, lay_out
 from kernel_core.gym.channel.target_gpu import answer_for
-from kernel_core.gym.conduct import Conduct, Counted, Timed
-from kernel_core.gym.device_image import DeviceImage, ImageKernel
-from kernel_core.gym.echo import outputs_need_kernels
-from kernel_core.gym.moving import Movers
-from kernel_core.gym.player import Player, argument
 from kernel_core.gym.untrusted.compile.launcher_stubs import make_launcher
 from kernel_core.gym.untrusted.compile.rebuild_kernels import build_kernels
+from kernel_core.gym.untrusted.replay.copy_detection import Movers
+from kernel_core.gym.untrusted.replay.cost_probe import Conduct, Counted, Timed
+from kernel_core.gym.untrusted.replay.cubin_kernels import DeviceImage, ImageKernel
+from kernel_core.gym.untrusted.replay.input_swap import outputs_need_kernels
+from kernel_core.gym.untrusted.replay.trace_player import Player, argument
 
 
 def replay(channel: socket.socket, cage: dict[str, Any]) -> None:

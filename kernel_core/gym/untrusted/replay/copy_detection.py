@@ -1,9 +1,9 @@
 """Which launches of a trace only move data: copies, slices, transposes, paddings, in chains too.
 
 Such a launch does nothing with a value but put it elsewhere, and where to does not depend on the values: what
-it does on other values tells (`other_values.py`). It is of no account in a pass in which operators of torch's
-are given anything that depends on the inputs, be it the inputs, weights or what operators made that it moves.
-Where they are not, to move may be all there is to do.
+it does on other values tells (`value_substitution.py`). It is of no account in a pass in which operators of
+torch's are given anything that depends on the inputs, be it the inputs, weights or what operators made that
+it moves. Where they are not, to move may be all there is to do.
 
 Integers stay as they are: a launch that is told by the inputs' integers what goes where does not count as a
 copy, one that has them from elsewhere may. Launches that write integers, and those of CUDA C++, which do not
@@ -20,7 +20,7 @@ import torch
 
 from kernel_core.gym.channel.pytree import same_bytes
 from kernel_core.gym.channel.shared_arena import DTYPES
-from kernel_core.gym.other_values import OtherValues
+from kernel_core.gym.untrusted.replay.value_substitution import OtherValues
 
 
 class Player(Protocol):
