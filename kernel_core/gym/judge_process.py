@@ -19,7 +19,6 @@ import triton.language as tl
 
 from kernel_core.config import GymConfig
 from kernel_core.errors import DojoError, GymUnavailable
-from kernel_core.gym import rehearsal, runner
 from kernel_core.gym.channel import framing
 from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.judge.cpu_judge import CpuJudge
@@ -29,6 +28,7 @@ from kernel_core.gym.judge.judge import Judge
 from kernel_core.gym.sandbox import fork_server
 from kernel_core.gym.sandbox.fork_server import Zygote, ZygoteGone
 from kernel_core.gym.timing.nvml import gpu_architecture, keep_to_gpu
+from kernel_core.gym.untrusted.candidate import dry_run, runner
 from kernel_core.gym.untrusted.compile import nvcc_job
 from kernel_core.gym.untrusted.interpreter.patches import prepare_interpreter
 from kernel_core.gym.untrusted.replay import replay
@@ -41,7 +41,7 @@ _JOBS: dict[str, fork_server.Job] = {
     "runner": runner.run,
     "runner_on_one_processor": runner.run_on_one_processor,
     "replay": replay.replay,
-    "rehearse": rehearsal.rehearse,
+    "rehearse": dry_run.rehearse,
 }
 _ZYGOTES_BY_GPU = 3
 """Each waits while a process of its own goes, which takes a GPU's context a while."""

@@ -24,11 +24,11 @@ import triton
 
 from kernel_core.config import GymConfig
 from kernel_core.errors import GymUnavailable
-from kernel_core.gym import runner
 from kernel_core.gym.channel import framing
 from kernel_core.gym.sandbox.fork_server import Caged, Zygote, ZygoteGone
 from kernel_core.gym.sandbox.limits import Cage
 from kernel_core.gym.timing.idle_gpu import MemoryProbe
+from kernel_core.gym.untrusted.candidate import runner
 from kernel_core.gym.untrusted.replay import replay
 from kernel_core.gym.workers.child import Conversation, cage_folder
 from kernel_core.gym.workers.gpu_locks import Drawn, Turns, nothing_drawn

@@ -17,17 +17,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel_core.gym.capture import Recorder
 from kernel_core.gym.channel import framing
 from kernel_core.gym.channel.candidate_file import line_in
 from kernel_core.gym.channel.cuda_params import find_addresses, put_addresses
 from kernel_core.gym.channel.failures import NvccError
 from kernel_core.gym.channel.messages import BuildFailed, Loaded, Sources
-from kernel_core.gym.extensions import Extensions
 from kernel_core.gym.judge.extension_check import Builder, Extension
 from kernel_core.gym.judge_process import _fork_zygote
 from kernel_core.gym.sandbox.cuda_toolkit import toolkit
 from kernel_core.gym.sandbox.fork_server import Zygote, ZygoteGone
+from kernel_core.gym.untrusted.candidate.inline_cuda import Extensions
+from kernel_core.gym.untrusted.candidate.trace_recorder import Recorder
 from kernel_core.gym.untrusted.compile.nvcc_job import build
 from kernel_core.gym.workers.child import converse_caged
 from kernel_core.store import Store

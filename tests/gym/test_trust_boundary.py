@@ -14,7 +14,7 @@ REPOSITORY = Path(__file__).parents[2]
 _LINT = "import sys; from importlinter.cli import lint_imports_command; sys.exit(lint_imports_command())"
 _PLANTED = [
     (
-        "kernel_core.gym.runner",
+        "kernel_core.gym.untrusted.candidate.runner",
         "kernel_core.gym.judge.judge",
         "Nothing that runs beside a candidate imports the judge",
     ),

@@ -13,7 +13,7 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import JITFunction
 
-from kernel_core.gym.capture import Recorder
+from kernel_core.gym.untrusted.candidate.trace_recorder import Recorder
 from kernel_core.gym.untrusted.compile.launcher_stubs import make_launcher
 from kernel_core.gym.untrusted.interpreter.memory_meter import Meter
 from kernel_core.gym.untrusted.interpreter.meter_hooks import install as install_meter

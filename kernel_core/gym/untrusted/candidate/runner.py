@@ -21,8 +21,6 @@ from typing import Any
 
 import torch
 
-from kernel_core.gym import capture, hooks
-from kernel_core.gym.call_timer import time_calls
 from kernel_core.gym.channel import framing
 from kernel_core.gym.channel.candidate_file import CANDIDATE_FILE, line_in
 from kernel_core.gym.channel.constant_perturbation import VariedConstants, copy_state
@@ -34,8 +32,10 @@ from kernel_core.gym.channel.seeds import CONSTRUCTION_SEED
 from kernel_core.gym.channel.shared_arena import Slot, arena_kind, lay_out
 from kernel_core.gym.channel.target_gpu import answer_for
 from kernel_core.gym.channel.torch_ops import tensors_in
-from kernel_core.gym.extensions import Built, Extensions
-from kernel_core.gym.stand_in import StandIn
+from kernel_core.gym.untrusted.candidate import trace_recorder, triton_hooks
+from kernel_core.gym.untrusted.candidate.call_timer import time_calls
+from kernel_core.gym.untrusted.candidate.fake_cuda_mode import StandIn
+from kernel_core.gym.untrusted.candidate.inline_cuda import Built, Extensions
 
 
 def run(channel: socket.socket, cage: dict[str, Any], *, num_processors: int | None = None) -> None:
@@ -56,11 +56,11 @@ def run(channel: socket.socket, cage: dict[str, Any], *, num_processors: int | N
     gate = _Gate(channel) if device == "cuda" else None
     poison = Poison(random.Random(load.header["poison"]))
     recorder = (
-        capture.Recorder(launches.append, gate.pass_through, gate.step_aside, poison)
+        trace_recorder.Recorder(launches.append, gate.pass_through, gate.step_aside, poison)
         if gate is not None
-        else capture.Recorder(launches.append, poison=poison)
+        else trace_recorder.Recorder(launches.append, poison=poison)
     )
-    hooks.install(recorder, load.header["configuration"])
+    triton_hooks.install(recorder, load.header["configuration"])
     if told is not None:
         recorder.watch_arguments(told.check_arguments)
     builds = None if gate is None else functools.partial(_build, channel, gate, source)
@@ -187,7 +187,7 @@ class _Gate:
 def _run_trial(
     model: Any,
     trial: framing.Message,
-    recorder: capture.Recorder,
+    recorder: trace_recorder.Recorder,
     launches: list[dict[str, Any]],
     path: Path,
     watched: list[str],
@@ -243,7 +243,7 @@ def _write_outputs(leaves: list[Any], slots: list[Slot], arena: Any) -> None:
 
 
 def _trace(
-    recorder: capture.Recorder, leaves: list[Any]
+    recorder: trace_recorder.Recorder, leaves: list[Any]
 ) -> tuple[dict[str, Any] | None, bytes, DeviceArena | None]:
     """The record of the pass, and what it takes from outside: host memory as bytes, a GPU's in an arena. None
     where the outputs are nothing that a record can hold: what is wrong with them is the judge's to say."""

@@ -4,7 +4,7 @@ Most kernels that are published assert `x.is_cuda`, allocate on `"cuda"` or ask 
 are. On a CPU they are told what the GPU that times are predicted for would tell them, and what they put there
 lies in this machine's memory. All of this happens in the candidate's own process and decides nothing: what is
 recorded and replayed lies below, where each tensor is where it is. What they leave in the host's memory is
-known by that (`host_memory.py`): a tensor of theirs that no device was named for.
+known by that (`host_tensors.py`): a tensor of theirs that no device was named for.
 """
 
 from __future__ import annotations
@@ -21,8 +21,12 @@ from torch.utils._device import DeviceContext
 
 from kernel_core.gym.channel.target_gpu import properties_of
 from kernel_core.gym.channel.torch_ops import tensors_in
-from kernel_core.gym.cuda_answers import answer_for_cuda, leave_uncompiled, take_operators_to
-from kernel_core.gym.host_memory import HostMemory
+from kernel_core.gym.untrusted.candidate.fake_cuda_api import (
+    answer_for_cuda,
+    leave_uncompiled,
+    take_operators_to,
+)
+from kernel_core.gym.untrusted.candidate.host_tensors import HostMemory
 
 _CUDA = re.compile(r"cuda(:\d+)?")
 _ASKED = {"is_cuda": True, "is_cpu": False, "is_meta": False, "device": torch.device("cuda", 0)}

@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
-from kernel_core.gym.capture import Recorder
 from kernel_core.gym.channel.failures import NvccError
+from kernel_core.gym.untrusted.candidate.trace_recorder import Recorder
 
 _WATCHER = ctypes.CFUNCTYPE(
     None, ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint), ctypes.POINTER(ctypes.c_ubyte), ctypes.c_ulong

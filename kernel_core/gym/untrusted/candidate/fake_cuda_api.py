@@ -1,6 +1,6 @@
 """What `torch.cuda`, `torch.library` and `triton.testing` do where no GPU is, for who takes one for granted.
 
-All of it happens in the candidate's own process and decides nothing (`stand_in.py`).
+All of it happens in the candidate's own process and decides nothing (`fake_cuda_mode.py`).
 """
 
 from __future__ import annotations

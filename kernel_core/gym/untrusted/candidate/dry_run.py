@@ -18,7 +18,6 @@ import torch
 import triton.language as tl
 from triton.runtime.interpreter import InterpretedFunction
 
-from kernel_core.gym.capture import MAX_OPERATIONS
 from kernel_core.gym.channel import framing
 from kernel_core.gym.channel.candidate_file import CANDIDATE_FILE
 from kernel_core.gym.channel.dispatch_mode import LightDispatchMode
@@ -30,8 +29,9 @@ from kernel_core.gym.channel.target_gpu import answer_for
 from kernel_core.gym.channel.torch_ops import do_inside, is_torchs_own
 from kernel_core.gym.channel.trace_codec import encode
 from kernel_core.gym.channel.work import OperatorCounter
-from kernel_core.gym.runner import import_candidate, place, unpack
-from kernel_core.gym.stand_in import StandIn
+from kernel_core.gym.untrusted.candidate.fake_cuda_mode import StandIn
+from kernel_core.gym.untrusted.candidate.runner import import_candidate, place, unpack
+from kernel_core.gym.untrusted.candidate.trace_recorder import MAX_OPERATIONS
 
 _DEVICE = "meta"
 _OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
