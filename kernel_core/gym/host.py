@@ -157,7 +157,14 @@ class _Nursery:
         }
         if device == "cpu":
             environment["CUDA_VISIBLE_DEVICES"] = ""
-        command = [sys.executable, "-m", "kernel_core.gym.nursery", str(theirs.fileno()), base, device]
+        command = [
+            sys.executable,
+            "-m",
+            "kernel_core.gym.processes.fork_root",
+            str(theirs.fileno()),
+            base,
+            device,
+        ]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 command,

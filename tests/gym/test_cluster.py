@@ -58,7 +58,9 @@ def _wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
 
 def _nurseries() -> list[int]:
     """Process ids of the cluster's nurseries, oldest first."""
-    named = {pid for pid in _descendants(os.getpid()) if "kernel_core.gym.nursery" in _command(pid)}
+    named = {
+        pid for pid in _descendants(os.getpid()) if "kernel_core.gym.processes.fork_root" in _command(pid)
+    }
     forked = {child for pid in named for child in _descendants(pid)}
     return sorted(named - forked)
 

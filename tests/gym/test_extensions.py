@@ -23,7 +23,7 @@ from kernel_core.gym.channel.cuda_params import find_addresses, put_addresses
 from kernel_core.gym.channel.failures import NvccError
 from kernel_core.gym.channel.messages import BuildFailed, Loaded, Sources
 from kernel_core.gym.judge.extension_check import Builder, Extension
-from kernel_core.gym.judge_process import _fork_zygote
+from kernel_core.gym.processes.judge_main import _fork_zygote
 from kernel_core.gym.sandbox.cuda_toolkit import toolkit
 from kernel_core.gym.sandbox.fork_server import Zygote, ZygoteGone
 from kernel_core.gym.untrusted.candidate.inline_cuda import Extensions

@@ -14,7 +14,7 @@ from pathlib import Path
 
 os.environ["TRITON_INTERPRET"] = "1"
 from kernel_core.config import GymConfig
-from kernel_core.gym import judge_process
+from kernel_core.gym.processes import judge_main as judge_process
 from kernel_core.gym.untrusted.candidate import dry_run as rehearsal, runner
 from kernel_core.gym.untrusted.replay import replay
 from kernel_core.gym.workers.workers import HostBench

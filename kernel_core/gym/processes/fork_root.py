@@ -80,11 +80,11 @@ class HostJudges:
             os._exit(0)
         theirs.close()
         os.environ["TRITON_INTERPRET"] = "1"
-        from kernel_core.gym import judge_process
+        from kernel_core.gym.processes import judge_main
 
-        judge_process.warm_up()
+        judge_main.warm_up()
         _keep_no_more_bytecode()
-        self._live = judge_process.live
+        self._live = judge_main.live
 
     def seat(self, to_pool: int, place: int) -> None:
         """See `Judges`; a judge on the host has one seat, so each request gets a fresh one."""
@@ -113,14 +113,14 @@ class GpuJudges:
     does not survive a fork."""
 
     def __init__(self, pool: socket.socket) -> None:
-        from kernel_core.gym import judge_process, warm
+        from kernel_core.gym.processes import cuda_workers, judge_main
         from kernel_core.gym.untrusted.compile import compile_job
 
         compile_job.warm_up()
-        warm.load_triton_driver()
+        cuda_workers.load_triton_driver()
         _keep_no_more_bytecode()
         self._pool = pool
-        self._live = judge_process.live_on_gpu
+        self._live = judge_main.live_on_gpu
         self._lives: dict[int, _Life] = {}
         self._channels: dict[int, socket.socket] = {}
 

@@ -25,6 +25,7 @@ from kernel_core.gym.judge.cpu_judge import CpuJudge
 from kernel_core.gym.judge.cuda_judge import CudaJudge
 from kernel_core.gym.judge.extension_check import Builder
 from kernel_core.gym.judge.judge import Judge
+from kernel_core.gym.processes.cuda_workers import CudaBench, bring_up, wait_for_job
 from kernel_core.gym.sandbox import fork_server
 from kernel_core.gym.sandbox.fork_server import Zygote, ZygoteGone
 from kernel_core.gym.timing.nvml import gpu_architecture, keep_to_gpu
@@ -32,7 +33,6 @@ from kernel_core.gym.untrusted.candidate import dry_run, runner
 from kernel_core.gym.untrusted.compile import nvcc_job
 from kernel_core.gym.untrusted.interpreter.patches import prepare_interpreter
 from kernel_core.gym.untrusted.replay import replay
-from kernel_core.gym.warm import CudaBench, bring_up, wait_for_job
 from kernel_core.gym.workers.workers import HostBench
 from kernel_core.store import Store
 
