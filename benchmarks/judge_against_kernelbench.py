@@ -36,7 +36,7 @@ from kernel_core.gym import open_gym
 from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.judge.json_report import judge_report
 from kernel_core.gym.oracle.problem_module import ProblemModule
-from kernel_core.gym.pool import PooledGym
+from kernel_core.gym.pool.pool import PooledGym
 from kernel_core.problems.load import load_file
 from kernel_core.records import Candidate
 

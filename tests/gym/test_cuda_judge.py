@@ -11,7 +11,7 @@ import torch
 from kernel_core.config import GymConfig
 from kernel_core.gym import open_gym
 from kernel_core.gym.contract.requests import JudgeRequest
-from kernel_core.gym.pool import PooledGym
+from kernel_core.gym.pool.pool import PooledGym
 from kernel_core.records import Candidate, Constant, Evaluation, Problem, Verdict
 
 from .conftest import header_of, judged_with_neighbours

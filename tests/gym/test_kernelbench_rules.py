@@ -9,7 +9,7 @@ from kernel_core.config import GymConfig
 from kernel_core.gym import open_gym
 from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.judge import kernelbench_rules
-from kernel_core.gym.pool import PooledGym
+from kernel_core.gym.pool.pool import PooledGym
 from kernel_core.problems.source import parse_problem
 from kernel_core.records import Candidate, Verdict
 

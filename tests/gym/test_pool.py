@@ -17,10 +17,10 @@ import pytest
 from kernel_core.config import GymConfig
 from kernel_core.errors import Corrupt, GymUnavailable
 from kernel_core.gym import GYM_VERSION, open_gym
-from kernel_core.gym.cache import request_key
 from kernel_core.gym.contract.requests import JudgeRequest
-from kernel_core.gym.host import LocalHost
-from kernel_core.gym.pool import PooledGym
+from kernel_core.gym.pool.judge_host import LocalHost
+from kernel_core.gym.pool.pool import PooledGym
+from kernel_core.gym.pool.verdict_cache import request_key
 from kernel_core.records import Candidate, Problem, Verdict
 from kernel_core.store import Store
 

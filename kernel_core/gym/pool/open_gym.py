@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from kernel_core.config import GymConfig
 from kernel_core.errors import ConfigError, GymUnavailable
-from kernel_core.gym.cache import Cache
-from kernel_core.gym.host import LocalHost
-from kernel_core.gym.place import Place
-from kernel_core.gym.pool import PooledGym
+from kernel_core.gym.pool.judge_host import LocalHost
+from kernel_core.gym.pool.judge_slot import Place
+from kernel_core.gym.pool.pool import PooledGym
+from kernel_core.gym.pool.verdict_cache import Cache
 from kernel_core.store import Store
 
 
@@ -18,7 +18,7 @@ def open_gym(config: GymConfig, cache: Store | None = None) -> PooledGym:
     """
     if config.cluster == "ray":
         try:
-            from kernel_core.gym.cluster import open_cluster
+            from kernel_core.gym.pool.ray_cluster import open_cluster
         except ImportError as error:
             raise ConfigError(
                 f"gym.cluster=ray, but Ray is not installed ({error}); install kernel-dojo[cluster]"

@@ -147,7 +147,7 @@ class _Nursery:
         self._channel, theirs = socket.socketpair()
         self.log = Path(base) / "nursery.log"
         """What the nursery and its judges die of."""
-        root = str(Path(__file__).parents[2])
+        root = str(Path(__file__).parents[3])
         environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH")))),

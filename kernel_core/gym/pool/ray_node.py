@@ -18,7 +18,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from kernel_core.config import GymConfig
 from kernel_core.errors import GymUnavailable
 from kernel_core.gym.contract.version import GYM_VERSION
-from kernel_core.gym.host import HostLost, JudgeLost, Line, LocalHost
+from kernel_core.gym.pool.judge_host import HostLost, JudgeLost, Line, LocalHost
 
 NODE_LEFT = "the node left the cluster"
 _LOOK_EVERY_S = 1.0

@@ -16,8 +16,8 @@ from kernel_core import errors
 from kernel_core.config import GymConfig
 from kernel_core.errors import DojoError, GymUnavailable
 from kernel_core.gym.contract.requests import JudgeRequest
-from kernel_core.gym.host import Host, HostLost, JudgeLost, Line
-from kernel_core.gym.probe import known_request
+from kernel_core.gym.pool.health_probe import known_request
+from kernel_core.gym.pool.judge_host import Host, HostLost, JudgeLost, Line
 from kernel_core.gym.sandbox.limits import MOST_FORGIVEN
 from kernel_core.gym.workers.gpu_locks import Turns
 from kernel_core.records import Evaluation

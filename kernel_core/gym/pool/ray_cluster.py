@@ -18,9 +18,9 @@ from ray.exceptions import RayError
 
 from kernel_core.config import GymConfig
 from kernel_core.errors import ConfigError, GymUnavailable
-from kernel_core.gym.host import Host, JudgeLost
-from kernel_core.gym.node import NODE_LEFT, RayHost, alive_nodes
-from kernel_core.gym.place import Place
+from kernel_core.gym.pool.judge_host import Host, JudgeLost
+from kernel_core.gym.pool.judge_slot import Place
+from kernel_core.gym.pool.ray_node import NODE_LEFT, RayHost, alive_nodes
 
 _LOOK_EVERY_S = 1.0
 _REACH_TIMEOUT_S = 10.0

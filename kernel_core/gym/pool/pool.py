@@ -12,13 +12,13 @@ from typing import Protocol
 
 from kernel_core.config import GymConfig
 from kernel_core.errors import DojoError, GymUnavailable
-from kernel_core.gym.cache import Cache, request_key
 from kernel_core.gym.contract.requests import JudgeRequest, TakenOut
 from kernel_core.gym.contract.version import GYM_VERSION
-from kernel_core.gym.host import Host, JudgeLost
-from kernel_core.gym.leases import Lease, Leases, Outcome
-from kernel_core.gym.place import Place, PlaceClosed
-from kernel_core.gym.probe import idle_request
+from kernel_core.gym.pool.health_probe import idle_request
+from kernel_core.gym.pool.judge_host import Host, JudgeLost
+from kernel_core.gym.pool.judge_slot import Place, PlaceClosed
+from kernel_core.gym.pool.leases import Lease, Leases, Outcome
+from kernel_core.gym.pool.verdict_cache import Cache, request_key
 from kernel_core.gym.verdict.case import Case
 from kernel_core.progress import Progress, silent
 from kernel_core.records import Evaluation, Verdict
