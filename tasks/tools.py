@@ -51,7 +51,7 @@ def judges_kept() -> Iterator[None]:
 @contextlib.contextmanager
 def judging(config: GymConfig, run: Run) -> Iterator[Gym]:
     """The judge, with the root's memory of what was judged."""
-    from kernel_core.gym import open_gym
+    from kernel_core.gym.pool.open_gym import open_gym
 
     memory = Store(run.root).child(JUDGED)
     if _kept is None:

@@ -99,7 +99,7 @@ def _report(evaluation: Evaluation, request: JudgeRequest, gym: dict[str, str]) 
 def _judge(
     requests: Sequence[JudgeRequest], gym: dict[str, str]
 ) -> tuple[list[Evaluation | DojoError], tuple[TakenOut, ...]]:
-    from kernel_core.gym import open_gym
+    from kernel_core.gym.pool.open_gym import open_gym
 
     config = build(GymConfig, gym | {"workers": _num_workers(len(requests), gym)})
     with open_gym(config) as opened:

@@ -21,8 +21,8 @@ from ray.cluster_utils import Cluster
 
 from kernel_core.config import GymConfig
 from kernel_core.errors import GymUnavailable
-from kernel_core.gym import open_gym
 from kernel_core.gym.contract.requests import JudgeRequest
+from kernel_core.gym.pool.open_gym import open_gym
 from kernel_core.gym.pool.pool import PooledGym
 from kernel_core.store import Store
 

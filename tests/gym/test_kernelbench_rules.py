@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from kernel_core.config import GymConfig
-from kernel_core.gym import open_gym
 from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.judge import kernelbench_rules
+from kernel_core.gym.pool.open_gym import open_gym
 from kernel_core.gym.pool.pool import PooledGym
 from kernel_core.problems.source import parse_problem
 from kernel_core.records import Candidate, Verdict

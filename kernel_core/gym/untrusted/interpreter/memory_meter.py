@@ -3,7 +3,8 @@
 Counted are bytes loaded and stored, the distinct bytes behind them, and operations (`op_counter.py`). Masked
 lanes move nothing. Counts are taken in the replaying process, where no host code of a candidate runs; a
 runner only has bounds and races (`race_detector.py`) checked, so that a stray access is an error with a line
-number and not whatever the heap happened to hold."""
+number and not whatever the heap happened to hold.
+"""
 
 from __future__ import annotations
 

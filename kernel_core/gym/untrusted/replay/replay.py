@@ -6,7 +6,8 @@ for fresh inputs, then these kernels and operators are what did the work, and th
 counts of that work. Replayed a second time without the launches, the outputs must break; where operators of
 torch's work too, launches that only move data are none of its (`copy_detection.py`), and the others must be
 needed for what they make of the inputs (`input_swap.py`). What is counted or timed is looked at as well: it
-is done on inputs of another family, and its outputs must be right too."""
+is done on inputs of another family, and its outputs must be right too.
+"""
 
 from __future__ import annotations
 
