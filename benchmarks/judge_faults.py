@@ -34,8 +34,8 @@ from rich.progress import Progress
 from rich.table import Table
 
 from kernel_core.config import GymConfig
-from kernel_core.gym import open_gym
-from kernel_core.gym.protocol import JudgeRequest
+from kernel_core.gym.contract.requests import JudgeRequest
+from kernel_core.gym.pool.open_gym import open_gym
 from kernel_core.problems.load import load_file
 from kernel_core.records import Candidate, Evaluation
 from kernel_core.store import Store

@@ -11,9 +11,9 @@ MOST_LINES_A_FILE = 300
 MOST_LINES_A_FUNCTION = 60
 LONG_FILES = frozenset(
     {
-        "kernel_core/gym/judge.py",
-        "kernel_core/gym/runner.py",
-        "kernel_core/gym/capture.py",
+        "kernel_core/gym/judge/judge.py",
+        "kernel_core/gym/untrusted/candidate/runner.py",
+        "kernel_core/gym/untrusted/candidate/trace_recorder.py",
         "kernel_core/learn/cold_start/sft.py",
         "kernel_core/learn/loop.py",
         "kernel_core/policy/fast_decode/graph_decoder.py",
@@ -26,8 +26,8 @@ LONG_FILES = frozenset(
 LONG_FUNCTIONS: frozenset[str] = frozenset(
     {
         "kernel_core/dialogue/rollout.py roll_out",
-        "kernel_core/gym/replay.py _replay_one",
-        "kernel_core/gym/runner.py run",
+        "kernel_core/gym/untrusted/replay/replay.py _replay_one",
+        "kernel_core/gym/untrusted/candidate/runner.py run",
         "kernel_core/learn/loop.py _one_step",
         "kernel_core/learn/update.py update",
     }

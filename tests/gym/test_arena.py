@@ -7,9 +7,9 @@ import json
 import pytest
 import torch
 
-from kernel_core.gym.arena import Arena, Slot, lay_out, like_these, order_in_memory
-from kernel_core.gym.draws import DRAWS, Draw
-from kernel_core.gym.inputs import redraw
+from kernel_core.gym.channel.shared_arena import Arena, Slot, lay_out, like_these, order_in_memory
+from kernel_core.gym.oracle.input_families import DRAWS, Draw
+from kernel_core.gym.oracle.input_generators import redraw
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from kernel_core.errors import NotAProblem
-from kernel_core.gym.audit import CHEATS, audit_problem
-from kernel_core.gym.draws import DRAWS, Family
-from kernel_core.gym.inputs import redraw
+from kernel_core.gym.judge.problem_audit import CHEATS, audit_problem
+from kernel_core.gym.oracle.input_families import DRAWS, Family
+from kernel_core.gym.oracle.input_generators import redraw
 from kernel_core.problems.load import load_dojo
 from kernel_core.problems.source import parse_problem
 

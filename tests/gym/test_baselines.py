@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kernel_core.gym.baselines import Baseline, Baselines
-from kernel_core.gym.gpu import describe_platform
-from kernel_core.gym.reference import Reference
+from kernel_core.gym.oracle.reference import Reference
+from kernel_core.gym.timing.baseline_store import Baseline, Baselines
+from kernel_core.gym.timing.nvml import describe_platform
 from kernel_core.records import Problem, Timing
 from kernel_core.store import Store
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernel_core.gym.claims import Failure
+from kernel_core.gym.channel.messages import Failure
 
 
 @pytest.mark.parametrize(

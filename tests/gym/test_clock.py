@@ -10,8 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel_core.gym.call_timer import time_calls
-from kernel_core.gym.clock import (
+from kernel_core.gym.timing.timing_stats import (
     Clocked,
     Clocks,
     ReplayTime,
@@ -22,6 +21,7 @@ from kernel_core.gym.clock import (
     straddled,
     summarize,
 )
+from kernel_core.gym.untrusted.candidate.call_timer import time_calls
 from kernel_core.records import Timing
 
 TIMES = tuple(1.0 + 0.001 * (i % 7) for i in range(50))

@@ -21,9 +21,9 @@ from ray.cluster_utils import Cluster
 
 from kernel_core.config import GymConfig
 from kernel_core.errors import GymUnavailable
-from kernel_core.gym import open_gym
-from kernel_core.gym.pool import PooledGym
-from kernel_core.gym.protocol import JudgeRequest
+from kernel_core.gym.contract.requests import JudgeRequest
+from kernel_core.gym.pool.open_gym import open_gym
+from kernel_core.gym.pool.pool import PooledGym
 from kernel_core.store import Store
 
 from .conftest import PATIENCE_S
@@ -58,7 +58,9 @@ def _wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
 
 def _nurseries() -> list[int]:
     """Process ids of the cluster's nurseries, oldest first."""
-    named = {pid for pid in _descendants(os.getpid()) if "kernel_core.gym.nursery" in _command(pid)}
+    named = {
+        pid for pid in _descendants(os.getpid()) if "kernel_core.gym.processes.fork_root" in _command(pid)
+    }
     forked = {child for pid in named for child in _descendants(pid)}
     return sorted(named - forked)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kernel_core.gym.limits import MOST_FORGIVEN
-from kernel_core.gym.runs import NO_ANSWER
+from kernel_core.gym.sandbox.limits import MOST_FORGIVEN
+from kernel_core.gym.workers.child import NO_ANSWER
 
 REPOSITORY = Path(__file__).parents[2]
 SCRIPT = """
@@ -19,13 +19,14 @@ from pathlib import Path
 
 os.environ["TRITON_INTERPRET"] = "1"
 from kernel_core.config import GymConfig
-from kernel_core.gym import judge_process, runner
-from kernel_core.gym.bench import HostBench
-from kernel_core.gym.claims import Loaded, NotLoaded
-from kernel_core.gym.delivery import load_header
-from kernel_core.gym.reference import Reference
-from kernel_core.gym.runs import Died
-from kernel_core.gym.zygote import Zygote
+from kernel_core.gym.processes import judge_main as judge_process
+from kernel_core.gym.untrusted.candidate import runner
+from kernel_core.gym.workers.workers import HostBench
+from kernel_core.gym.channel.messages import Loaded, NotLoaded
+from kernel_core.gym.workers.payload import load_header
+from kernel_core.gym.oracle.reference import Reference
+from kernel_core.gym.workers.child import Died
+from kernel_core.gym.sandbox.fork_server import Zygote
 from kernel_core.problems.load import load_file
 
 DEADLINE_S, NEIGHBOURS = float(sys.argv[2]), int(sys.argv[3])
@@ -65,7 +66,7 @@ WORK = "import time\nend = time.thread_time() + 1.5\nwhile time.thread_time() < 
 
 LEAKING = """
 import os, sys
-wire = sys.modules["kernel_core.gym.wire"]
+wire = sys.modules["kernel_core.gym.channel.framing"]
 send, pipe = wire.send, os.pipe()
 def forged(channel, header, *rest):
     for _ in range(50):

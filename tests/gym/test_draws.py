@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from kernel_core.errors import NotAProblem
-from kernel_core.gym.draws import HOSTILE, families_of, hostile_draw, turned, without_zeros
-from kernel_core.gym.inputs import look_at_all, redraw
-from kernel_core.gym.kept import in_common
-from kernel_core.gym.reference import Reference
+from kernel_core.gym.oracle.input_families import HOSTILE, families_of, hostile_draw, turned, without_zeros
+from kernel_core.gym.oracle.input_generators import look_at_all, redraw
+from kernel_core.gym.oracle.input_invariants import in_common
+from kernel_core.gym.oracle.reference import Reference
 from kernel_core.problems.source import parse_problem
 
 _SOURCE = """

@@ -17,19 +17,19 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel_core.gym import wire
-from kernel_core.gym.builds import Builder, Extension
-from kernel_core.gym.candidate_file import line_in
-from kernel_core.gym.capture import Recorder
-from kernel_core.gym.claims import BuildFailed, Loaded, Sources
-from kernel_core.gym.cuda_toolkit import toolkit
-from kernel_core.gym.extension_build import build
-from kernel_core.gym.extensions import Extensions
-from kernel_core.gym.failures import NvccError
-from kernel_core.gym.judge_process import _fork_zygote
-from kernel_core.gym.native_launch import find_addresses, put_addresses
-from kernel_core.gym.runs import converse_caged
-from kernel_core.gym.zygote import Zygote, ZygoteGone
+from kernel_core.gym.channel import framing
+from kernel_core.gym.channel.candidate_file import line_in
+from kernel_core.gym.channel.cuda_params import find_addresses, put_addresses
+from kernel_core.gym.channel.failures import NvccError
+from kernel_core.gym.channel.messages import BuildFailed, Loaded, Sources
+from kernel_core.gym.judge.extension_check import Builder, Extension
+from kernel_core.gym.processes.judge_main import _fork_zygote
+from kernel_core.gym.sandbox.cuda_toolkit import toolkit
+from kernel_core.gym.sandbox.fork_server import Zygote, ZygoteGone
+from kernel_core.gym.untrusted.candidate.inline_cuda import Extensions
+from kernel_core.gym.untrusted.candidate.trace_recorder import Recorder
+from kernel_core.gym.untrusted.compile.nvcc_job import build
+from kernel_core.gym.workers.child import converse_caged
 from kernel_core.store import Store
 
 EXPLOITS = Path(__file__).parents[1] / "exploits"
@@ -137,9 +137,9 @@ def test_a_candidate_is_not_blamed_for_a_compiler_that_was_killed() -> None:
     wanted = {"build": _sources("honest_cuda_cpp").model_dump()}
 
     def ask_for_a_build(channel: socket.socket, _: dict[str, Any]) -> None:
-        wire.receive(channel)
-        wire.send(channel, wanted)
-        wire.receive(channel)
+        framing.receive(channel)
+        framing.send(channel, wanted)
+        framing.receive(channel)
 
     dead = _dead_zygote()
     alive = Zygote(_fork_zygote({"ask": ask_for_a_build}, ()))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kernel_core.gym.grown import grown_sizes
-from kernel_core.gym.reference import Reference
+from kernel_core.gym.judge.scaled_sizes import grown_sizes
+from kernel_core.gym.oracle.reference import Reference
 from kernel_core.problems.source import parse_problem
 from kernel_core.records import Constant
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernel_core.gym.guard import inspect_source
+from kernel_core.gym.judge.static_findings import inspect_source
 
 HONEST = sorted((Path(__file__).parents[1] / "exploits").glob("honest_*.py"))
 LABELLED = {

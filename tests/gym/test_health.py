@@ -16,11 +16,11 @@ import pytest
 
 from kernel_core.config import GymConfig
 from kernel_core.errors import GymUnavailable
-from kernel_core.gym import open_gym
-from kernel_core.gym.host import JudgeLost, LocalHost
-from kernel_core.gym.pool import PooledGym
-from kernel_core.gym.probe import idle_request, known_request
-from kernel_core.gym.protocol import JudgeRequest
+from kernel_core.gym.contract.requests import JudgeRequest
+from kernel_core.gym.pool.health_probe import idle_request, known_request
+from kernel_core.gym.pool.judge_host import JudgeLost, LocalHost
+from kernel_core.gym.pool.open_gym import open_gym
+from kernel_core.gym.pool.pool import PooledGym
 from kernel_core.records import Candidate, Problem, Verdict
 
 MakeRequest = Callable[..., JudgeRequest]

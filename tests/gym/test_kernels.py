@@ -9,8 +9,8 @@ import pytest
 import triton.language as tl
 from triton.runtime.jit import JITFunction
 
-from kernel_core.gym.kernel_check import KernelRefused
-from kernel_core.gym.kernels import build_kernels
+from kernel_core.gym.untrusted.compile.kernel_whitelist import KernelRefused
+from kernel_core.gym.untrusted.compile.rebuild_kernels import build_kernels
 
 HEAD = "import triton\nimport triton.language as tl\n\n"
 GLOBALS = {"tl": {"module": "triton.language"}, "triton": {"module": "triton"}}

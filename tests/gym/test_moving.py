@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from kernel_core.gym.arena import dtype_name
-from kernel_core.gym.moving import Movers
+from kernel_core.gym.channel.shared_arena import dtype_name
+from kernel_core.gym.untrusted.replay.copy_detection import Movers
 
 Kernel = Callable[[list[torch.Tensor]], None]
 _FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]

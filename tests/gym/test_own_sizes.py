@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from kernel_core.gym.launch_limits import grid_fault
-from kernel_core.gym.own_sizes import Rehearsal, taken_over, works_at_own_sizes
-from kernel_core.gym.peaks import GPUS
-from kernel_core.gym.traffic import EagerTraffic, launch_time_ms, predict
-from kernel_core.gym.work import Work
+from kernel_core.gym.channel.gpu_specs import GPUS
+from kernel_core.gym.channel.launch_limits import grid_fault
+from kernel_core.gym.channel.work import Work
+from kernel_core.gym.prediction.full_size import Rehearsal, taken_over, works_at_own_sizes
+from kernel_core.gym.prediction.roofline import EagerTraffic, launch_time_ms, predict
 from kernel_core.records import Evaluation, Verdict
 
 _EAGER = EagerTraffic((), bytes_ratio=10.0, operations_ratio=100.0, compulsory_bytes=0, at_own_sizes=True)

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from kernel_core.gym.capture import Recorder
-from kernel_core.gym.operators import operator_by_name
-from kernel_core.gym.player import Player
-from kernel_core.gym.poison import Poison
+from kernel_core.gym.channel.poison import Poison
+from kernel_core.gym.channel.torch_ops import operator_by_name
+from kernel_core.gym.untrusted.candidate.trace_recorder import Recorder
+from kernel_core.gym.untrusted.replay.trace_player import Player
 
 
 class _Unmeasured:

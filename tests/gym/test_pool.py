@@ -16,11 +16,12 @@ import pytest
 
 from kernel_core.config import GymConfig
 from kernel_core.errors import Corrupt, GymUnavailable
-from kernel_core.gym import GYM_VERSION, open_gym
-from kernel_core.gym.cache import request_key
-from kernel_core.gym.host import LocalHost
-from kernel_core.gym.pool import PooledGym
-from kernel_core.gym.protocol import JudgeRequest
+from kernel_core.gym.contract.requests import JudgeRequest
+from kernel_core.gym.contract.version import GYM_VERSION
+from kernel_core.gym.pool.judge_host import LocalHost
+from kernel_core.gym.pool.open_gym import open_gym
+from kernel_core.gym.pool.pool import PooledGym
+from kernel_core.gym.pool.verdict_cache import request_key
 from kernel_core.records import Candidate, Problem, Verdict
 from kernel_core.store import Store
 
@@ -134,8 +135,8 @@ def test_nothing_survives_a_parent_that_is_killed(tmp_path: Path) -> None:
         "import sys, time\n"
         f"sys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
         "from kernel_core.config import GymConfig\n"
-        "from kernel_core.gym import open_gym\n"
-        "from kernel_core.gym.protocol import JudgeRequest\n"
+        "from kernel_core.gym.pool.open_gym import open_gym\n"
+        "from kernel_core.gym.contract.requests import JudgeRequest\n"
         "from kernel_core.problems.load import load_file\n"
         "from kernel_core.records import Candidate\n"
         "gym = open_gym(GymConfig(workers=1, deadline_s=100.0))\n"

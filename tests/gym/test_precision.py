@@ -7,19 +7,19 @@ from dataclasses import replace
 import pytest
 import torch
 
-from kernel_core.gym.compare import compare_values
-from kernel_core.gym.draws import Draw
-from kernel_core.gym.expected import Expected
-from kernel_core.gym.inputs import redraw
-from kernel_core.gym.precision import (
+from kernel_core.gym.numerics.compare import compare_values
+from kernel_core.gym.numerics.error_model import (
     ShortenedProducts,
     allowed_error,
     allowed_table,
     error_by_size,
     truncated,
 )
-from kernel_core.gym.reference import Reference
-from kernel_core.gym.trial import outline
+from kernel_core.gym.numerics.expected import Expected
+from kernel_core.gym.oracle.input_families import Draw
+from kernel_core.gym.oracle.input_generators import redraw
+from kernel_core.gym.oracle.reference import Reference
+from kernel_core.gym.oracle.trial import outline
 from kernel_core.problems.source import parse_problem
 from kernel_core.records import Problem
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kernel_core.gym.quiet import MemoryProbe
+from kernel_core.gym.timing.idle_gpu import MemoryProbe
 
 
 @pytest.mark.gpu

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from kernel_core.gym.case import Case
-from kernel_core.gym.claims import Kernel, Launch
-from kernel_core.gym.draws import Draw
-from kernel_core.gym.protocol import JudgeRequest
-from kernel_core.gym.recorded import Recorded
+from kernel_core.gym.channel.messages import Kernel, Launch
+from kernel_core.gym.contract.requests import JudgeRequest
+from kernel_core.gym.oracle.input_families import Draw
+from kernel_core.gym.verdict.case import Case
+from kernel_core.gym.verdict.recorded_pass import Recorded
 from kernel_core.records import Candidate, Problem
 
 _KERNELS = [Kernel(name=name, line=3, globals={}) for name in ("pack", "work")]

@@ -14,11 +14,13 @@ from pathlib import Path
 
 os.environ["TRITON_INTERPRET"] = "1"
 from kernel_core.config import GymConfig
-from kernel_core.gym import judge_process, rehearsal, replay, runner
-from kernel_core.gym.bench import HostBench
-from kernel_core.gym.cpu_judge import CpuJudge
-from kernel_core.gym.protocol import JudgeRequest
-from kernel_core.gym.zygote import Zygote
+from kernel_core.gym.processes import judge_main as judge_process
+from kernel_core.gym.untrusted.candidate import dry_run as rehearsal, runner
+from kernel_core.gym.untrusted.replay import replay
+from kernel_core.gym.workers.workers import HostBench
+from kernel_core.gym.judge.cpu_judge import CpuJudge
+from kernel_core.gym.contract.requests import JudgeRequest
+from kernel_core.gym.sandbox.fork_server import Zygote
 from kernel_core.problems.load import load_file
 from kernel_core.records import Candidate
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from kernel_core.gym.peaks import GPUS
-from kernel_core.gym.reference import Reference
-from kernel_core.gym.traffic import count_eager, launch_time_ms, own_work_share, predict, scaled
-from kernel_core.gym.work import Work
+from kernel_core.gym.channel.gpu_specs import GPUS
+from kernel_core.gym.channel.work import Work
+from kernel_core.gym.oracle.reference import Reference
+from kernel_core.gym.prediction.roofline import count_eager, launch_time_ms, own_work_share, predict, scaled
 from kernel_core.problems.source import parse_problem
 from kernel_core.records import Problem
 

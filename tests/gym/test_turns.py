@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernel_core.gym.turns import Room, Turns
+from kernel_core.gym.workers.gpu_locks import Room, Turns
 
 WAIT_S = 10.0
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kernel_core.gym.compare import all_pass
-from kernel_core.gym.expected import Expected
-from kernel_core.gym.reference import Reference
+from kernel_core.gym.numerics.compare import all_pass
+from kernel_core.gym.numerics.expected import Expected
+from kernel_core.gym.oracle.reference import Reference
 from kernel_core.problems.source import parse_problem
 
 _SOURCE = """

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from kernel_core.gym.weights import VariedConstants, copy_state
+from kernel_core.gym.channel.constant_perturbation import VariedConstants, copy_state
 from kernel_core.records import Evaluation
 
 _INITS = {name: getattr(nn.init, name) for name in ("ones_", "zeros_", "constant_")}

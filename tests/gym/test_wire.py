@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from kernel_core.gym import wire
-from kernel_core.gym.claims import (
+from kernel_core.gym.channel import framing
+from kernel_core.gym.channel.messages import (
     Claim,
     DeviceWork,
     Failure,
@@ -61,8 +61,8 @@ def _soon() -> float:
 def test_a_message_arrives_as_it_was_sent(header: dict[str, object], blob: bytes) -> None:
     ours, theirs = _pair()
     with ours, theirs:
-        wire.send(ours, header, blob)
-        message = wire.receive(theirs, deadline=_soon())
+        framing.send(ours, header, blob)
+        message = framing.receive(theirs, deadline=_soon())
     assert (message.header, bytes(message.blob)) == (header, blob)
 
 
@@ -73,47 +73,47 @@ def test_noise_is_never_a_message(noise: bytes) -> None:
     with ours, theirs:
         ours.sendall(noise)
         ours.close()
-        with pytest.raises((wire.ChannelClosed, wire.ChannelGarbage)):
-            wire.receive(theirs, deadline=_soon())
+        with pytest.raises((framing.ChannelClosed, framing.ChannelGarbage)):
+            framing.receive(theirs, deadline=_soon())
 
 
 @pytest.mark.parametrize("text", [b"[]", b"3", b"{", b"[" * 100_000, b'"' + b"x" * 10])
 def test_a_header_that_is_no_object_is_garbage(text: bytes) -> None:
     ours, theirs = _pair()
     with ours, theirs:
-        ours.sendall(struct.pack("<4sIQ", wire.MAGIC, len(text), 0) + text)
-        with pytest.raises(wire.ChannelGarbage):
-            wire.receive(theirs, deadline=_soon())
+        ours.sendall(struct.pack("<4sIQ", framing.MAGIC, len(text), 0) + text)
+        with pytest.raises(framing.ChannelGarbage):
+            framing.receive(theirs, deadline=_soon())
 
 
 @pytest.mark.parametrize(("header_length", "blob_length"), [(2**31, 0), (2, 2**40)])
 def test_lengths_beyond_the_bound_are_refused_before_reading(header_length: int, blob_length: int) -> None:
     ours, theirs = _pair()
     with ours, theirs:
-        ours.sendall(struct.pack("<4sIQ", wire.MAGIC, header_length, blob_length))
-        with pytest.raises(wire.ChannelGarbage):
-            wire.receive(theirs, deadline=_soon())
+        ours.sendall(struct.pack("<4sIQ", framing.MAGIC, header_length, blob_length))
+        with pytest.raises(framing.ChannelGarbage):
+            framing.receive(theirs, deadline=_soon())
 
 
 def test_half_a_message_times_out() -> None:
     ours, theirs = _pair()
     with ours, theirs:
-        ours.sendall(struct.pack("<4sIQ", wire.MAGIC, 10, 0) + b"{")
-        with pytest.raises(wire.ChannelTimeout):
-            wire.receive(theirs, deadline=time.monotonic() + 0.05)
+        ours.sendall(struct.pack("<4sIQ", framing.MAGIC, 10, 0) + b"{")
+        with pytest.raises(framing.ChannelTimeout):
+            framing.receive(theirs, deadline=time.monotonic() + 0.05)
 
 
 def test_descriptors_travel_only_where_they_are_taken() -> None:
     reading, writing = os.pipe()
     ours, theirs = _pair()
     with ours, theirs:
-        wire.send(ours, {"a": 1}, descriptors=(reading,))
-        message = wire.receive(theirs, deadline=_soon(), take_descriptors=True)
+        framing.send(ours, {"a": 1}, descriptors=(reading,))
+        message = framing.receive(theirs, deadline=_soon(), take_descriptors=True)
         [received] = message.descriptors
         os.write(writing, b"x")
         assert os.read(received, 1) == b"x"
-        wire.send(ours, {"a": 2}, descriptors=(reading,))
-        assert wire.receive(theirs, deadline=_soon()).descriptors == ()
+        framing.send(ours, {"a": 2}, descriptors=(reading,))
+        assert framing.receive(theirs, deadline=_soon()).descriptors == ()
     for descriptor in (reading, writing, received):
         os.close(descriptor)
 
@@ -127,7 +127,7 @@ def test_a_damaged_message_is_never_read_as_more_than_was_sent(
 ) -> None:
     ours, theirs = _pair()
     with ours, theirs:
-        wire.send(ours, {"a": 1}, blob)
+        framing.send(ours, {"a": 1}, blob)
         frame = bytearray(theirs.recv(200))
         if position < len(frame):
             frame[position] = byte
@@ -135,8 +135,8 @@ def test_a_damaged_message_is_never_read_as_more_than_was_sent(
             ours.sendall(part)
         ours.close()
         try:
-            message = wire.receive(theirs, deadline=_soon(), max_blob=64)
-        except (wire.ChannelClosed, wire.ChannelGarbage):
+            message = framing.receive(theirs, deadline=_soon(), max_blob=64)
+        except (framing.ChannelClosed, framing.ChannelGarbage):
             return
     assert isinstance(message.header, dict)
     assert len(message.blob) <= len(blob)
