@@ -98,7 +98,9 @@ def _table(rows: list[dict[str, Any]]) -> str:
         medians = right.groupby("grade")["speedup"].median().round(2).to_dict()
         lines.append(f"{family:32} {len(right):3} of {len(part):3} correct   {medians}")
     wrong = frame[frame["verdict"] != "correct"]
-    lines += [f"{row.verdict}: {row.problem} {row.kernel}: {row.feedback[:200]}" for row in wrong.itertuples()]
+    lines += [
+        f"{row.verdict}: {row.problem} {row.kernel}: {row.feedback[:200]}" for row in wrong.itertuples()
+    ]
     total = (frame["verdict"] == "correct").mean()
     return "\n".join([*lines, f"{len(frame)} kernels, {total:.1%} correct"])
 

@@ -6,9 +6,9 @@ import ast
 
 import pytest
 
-from kernel_core.feedback import MAX_CHARS, describe
 from kernel_core.gym.judge.json_report import judge_report
 from kernel_core.gym.judge.static_findings import inspect_source
+from kernel_core.gym.verdict.feedback import MAX_CHARS, describe
 from kernel_core.records import Evaluation, Finding, KernelUse, Platform, Provenance, Traffic, Verdict
 
 _TRAFFIC = Traffic(

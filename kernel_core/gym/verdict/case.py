@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kernel_core.feedback import describe
 from kernel_core.gym.channel.messages import Kernel, Launch
 from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.contract.version import GYM_VERSION
 from kernel_core.gym.oracle.input_families import Draw
+from kernel_core.gym.verdict.feedback import describe
 from kernel_core.gym.verdict.recorded_pass import Recorded, joined
 from kernel_core.records import (
     Evaluation,
