@@ -18,7 +18,7 @@ _LAUNCHES: tuple[tuple[Grade, int, int], ...] = (("naive", 256, 4), ("fused", 10
 _DOCS = (
     "Applies {name} to every element.",
     "Elementwise {name} of a tensor of any shape.",
-    "A single {name} activation.",
+    "One elementwise operator: {name}.",
     "Computes the {name} of its input.",
 )
 
@@ -112,4 +112,5 @@ def _thinking(drawn: _Drawn, block: int, rng: random.Random) -> str:
             "The block's start is computed in 64 bits because a flat index may pass 2^31.",
         )
     )
-    return " ".join(part for part in (first, second, third, drawn.form.remark) if part)
+    text = " ".join(part for part in (first, second, third, drawn.form.remark) if part)
+    return text[0].upper() + text[1:]

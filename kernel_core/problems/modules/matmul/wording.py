@@ -10,7 +10,7 @@ _VARIANTS: dict[str, tuple[str, ...]] = {
     "offs": ("offs", "offs", "idx"),
     "BLOCK": ("BLOCK", "BLOCK", "BLOCK_SIZE"),
     "out": ("out", "out", "output"),
-    "out_ptr": ("out_ptr", "out_ptr", "y_ptr"),
+    "out_ptr": ("out_ptr", "out_ptr", "output_ptr"),
 }
 
 
