@@ -88,7 +88,7 @@ def _with_vector(
             break
     by_size = any(step.vectors and not step.init_args for step in steps)
     leading = (length.replace("1, ", "").split(",")[0],) if by_size else ()
-    drawn = f"torch.{rng.choice(('rand', 'randn'))}({', '.join(size.name for size in sizes)})"
+    drawn = _draws(steps, sizes, rng)
     module = _module(steps, sizes, drawn, rng, leading)
     return flat_draft(Flat(family, module, draw_style(rng), tuple(steps), layout, why=why), rng)
 
@@ -135,9 +135,13 @@ def _feature_map(rng: random.Random, rank: int) -> tuple[Size, ...]:
 
 def _over_any_rank(family: str, steps: Sequence[Step], rng: random.Random) -> Flat:
     shape = draw_shape(rng)
-    uniform = rng.random() < 0.4 and broken(steps, rng, uniform=True) is not None
-    drawn = f"torch.{'rand' if uniform else 'randn'}({shape.dims})"
+    drawn = _draws(steps, shape.sizes, rng)
     return Flat(family, _module(steps, shape.sizes, drawn, rng), draw_style(rng), tuple(steps))
+
+
+def _draws(steps: Sequence[Step], sizes: tuple[Size, ...], rng: random.Random) -> str:
+    uniform = rng.random() < 0.4 and broken(steps, rng, uniform=True) is not None
+    return f"torch.{'rand' if uniform else 'randn'}({', '.join(size.name for size in sizes)})"
 
 
 def _module(
@@ -167,7 +171,11 @@ def flat_draft(flat: Flat, rng: random.Random) -> Draft:
     """The problem and its kernels: one launch, and for chains a naive one with two."""
     name, names = rng.choice(_KERNEL_NAMES), draw_names(rng)
     steps = list(flat.steps)
-    fault = broken(steps, rng) or ("wrong_op", [replace(steps[0], tile=steps[0].wrong), *steps[1:]])
+    uniform = "torch.rand(" in flat.module.inputs[0]
+    fault = broken(steps, rng, uniform=uniform) or (
+        "wrong_op",
+        [replace(steps[0], tile=steps[0].wrong), *steps[1:]],
+    )
     kernels = [
         _kernel(flat, "fused", _source(flat, name, [steps], 1024, 4, names), rng),
         _kernel(flat, "tuned", _source(flat, name, [steps], 4096, 8, names), rng),

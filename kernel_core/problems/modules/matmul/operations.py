@@ -240,7 +240,7 @@ def residual(rng: random.Random, taken: set[str]) -> tuple[Step, Step]:
 
 def second_input(rng: random.Random, taken: set[str]) -> Step:
     """Addition of a further input of the output's shape, or the product with it."""
-    name = free_name(rng, ("y", "skip", "other"), taken)
+    name = free_name(rng, ("y", "z", "skip"), taken)
     kind = rng.choice(("add", "mul"))
     line = f"x = x {_SIGNS[kind]} {name}"
     return Step(kind, (line,), (line,), (f"x = x - {name}",), inputs=(name,), word=f"second input `{name}`")
