@@ -33,6 +33,8 @@ class Module:
     sizes: tuple[Size, ...]
     inputs: tuple[str, ...]
     init_inputs: tuple[str, ...]
+    settings: tuple[tuple[str, str], ...] = ()
+    """Further constants that are never resized: a name, and an expression over sizes or literals."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +52,12 @@ class Draft:
 
 def reference_source(module: Module, style: Style) -> str:
     """The problem's text in KernelBench's format at its GPU sizes."""
-    named = {size.name: style.size_name(size.name) for size in module.sizes}
+    names = [size.name for size in module.sizes] + [name for name, _ in module.settings]
+    named = {name: style.size_name(name) for name in names}
     inputs = [_renamed(text, named) for text in module.inputs]
     init_inputs = [_renamed(text, named) for text in module.init_inputs]
     constants = "".join(_constant(size, named[size.name], style) for size in module.sizes)
+    constants += "".join(f"{named[name]} = {_renamed(text, named)}\n" for name, text in module.settings)
     body = [*module.init_lines, *module.forward_lines]
     functional = FUNCTIONAL if any("F." in line for line in body) else ""
     return (

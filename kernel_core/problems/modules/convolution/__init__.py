@@ -5,6 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+from kernel_core.problems.modules.convolution import single
 from kernel_core.problems.modules.draft import Draft
 
-FAMILIES: dict[str, Callable[[random.Random], Draft]] = {}
+FAMILIES: dict[str, Callable[[random.Random], Draft]] = {
+    "conv1d": single.conv1d,
+    "conv2d": single.conv2d,
+    "conv3d": single.conv3d,
+    "conv_transpose1d": single.conv_transpose1d,
+    "conv_transpose2d": single.conv_transpose2d,
+    "conv_transpose3d": single.conv_transpose3d,
+}
