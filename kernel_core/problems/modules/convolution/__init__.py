@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from kernel_core.problems.modules.convolution import single
+from kernel_core.problems.modules.convolution import channelwise, single
 from kernel_core.problems.modules.draft import Draft
 
 FAMILIES: dict[str, Callable[[random.Random], Draft]] = {
@@ -15,4 +15,7 @@ FAMILIES: dict[str, Callable[[random.Random], Draft]] = {
     "conv_transpose1d": single.conv_transpose1d,
     "conv_transpose2d": single.conv_transpose2d,
     "conv_transpose3d": single.conv_transpose3d,
+    "conv_depthwise": channelwise.conv_depthwise,
+    "conv_pointwise": channelwise.conv_pointwise,
+    "conv_depthwise_separable": channelwise.conv_depthwise_separable,
 }

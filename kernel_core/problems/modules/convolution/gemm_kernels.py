@@ -37,7 +37,7 @@ def axes(rank: int, pattern: str, separator: str = ", ") -> str:
 
 
 def flat_index(rank: int, prefix: str, extent: str = "") -> str:
-    """Row-major offset of a pixel with the coordinates `{prefix}h`, … in an image of extents `{extent}H`, …"""
+    """Row-major offset of the pixel `{prefix}h`, … in an image of extents `{extent}H`, …"""
     letters = LETTERS[rank]
     text = f"{prefix}{letters[0].lower()}"
     for position, letter in enumerate(letters[1:]):

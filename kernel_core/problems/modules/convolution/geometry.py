@@ -22,9 +22,9 @@ _UNEVEN_KERNELS = {
     2: ((3, 5), (5, 3), (1, 7), (7, 1), (3, 1), (2, 4), (7, 3), (4, 3)),
     3: ((1, 3, 3), (3, 1, 1), (3, 3, 5), (3, 5, 3), (2, 3, 4), (5, 3, 1), (1, 5, 5)),
 }
-_FLOATS = (1 << 20, 100 << 20)
+_FLOATS = (4 << 20, 100 << 20)
 """Elements of the larger of input and output."""
-_FLOPS = (2e9, 4e11)
+_FLOPS = (1e10, 4e11)
 _CPU_EXTENT = {1: (150,), 2: (11, 13), 3: (4, 5, 7)}
 """Output pixels along each axis on the CPU: more than one tile in all."""
 
@@ -74,8 +74,10 @@ class Geometry:
         pairs = self.in_channels.gpu * self.out_channels.gpu // self.groups
         pixels = math.prod(pixels_in if self.transposed else pixels_out)
         flops = 2 * self.batch.gpu * pixels * pairs * math.prod(self.kernel)
-        least = 0 if self.groups == self.in_channels.gpu else _FLOPS[0]
-        return _FLOATS[0] <= max(floats_in, floats_out) <= _FLOATS[1] and least <= flops <= _FLOPS[1]
+        floats = max(floats_in, floats_out)
+        if self.groups == self.in_channels.gpu or max(self.kernel) == 1:
+            return 4 * _FLOATS[0] <= floats <= _FLOATS[1]
+        return _FLOATS[0] <= floats <= _FLOATS[1] and _FLOPS[0] <= flops <= _FLOPS[1]
 
 
 @dataclass(frozen=True)

@@ -108,21 +108,21 @@ def _by_letter(geometry: Geometry) -> tuple[int, int, int, int]:
 
 
 _DIRECT = (
-    "Each program computes a tile of one output plane. It loops over the group's input channels and the kernel "
-    "positions, with one scalar weight each; pixels outside the input count as zero."
+    "Each program computes a tile of one output plane. It loops over the group's input channels and the "
+    "kernel positions, with one scalar weight each; pixels outside the input count as zero."
 )
 
 
 def _thinking(geometry: Geometry, rng: random.Random | None) -> str:
     count = "a" if rng is None or rng.random() < 0.5 else "one"
     text = (
-        f"The convolution is a matrix product: {count} tile holds output channels by output pixels of one image, "
-        "summed over kernel positions and blocks of input channels with tl.dot. "
+        f"The convolution is a matrix product: {count} tile holds output channels by output pixels of "
+        "one image, summed over kernel positions and blocks of input channels with tl.dot. "
     )
     if geometry.transposed:
         return text + (
-            "Each output gathers the inputs that reach it; outputs with one remainder modulo the stride share a "
-            "program, so positions that miss are skipped. Masks cover the borders."
+            "Each output gathers the inputs that reach it; outputs with one remainder modulo the stride "
+            "share a program, so positions that miss are skipped. Masks cover the borders."
         )
     text += "Weights are read in torch's layout, and masks stand for the padding."
     return text + (" The groups are a program axis." if geometry.groups > 1 else "")
