@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from kernel_core.problems.modules.convolution import channelwise, single
+from kernel_core.problems.modules.convolution import chains, channelwise, single
 from kernel_core.problems.modules.draft import Draft
 
 FAMILIES: dict[str, Callable[[random.Random], Draft]] = {
@@ -18,4 +18,8 @@ FAMILIES: dict[str, Callable[[random.Random], Draft]] = {
     "conv_depthwise": channelwise.conv_depthwise,
     "conv_pointwise": channelwise.conv_pointwise,
     "conv_depthwise_separable": channelwise.conv_depthwise_separable,
+    "conv_elementwise": chains.conv_elementwise,
+    "conv_norm": chains.conv_norm,
+    "conv_reduce": chains.conv_reduce,
+    "conv_pool": chains.conv_pool,
 }
