@@ -72,7 +72,10 @@ def softmax_row(rng: random.Random) -> Draft:
     sizes = draw_sizes(rng, rng.choice((2, 2, 2, 3)))
     dim = "1" if len(sizes) == 2 and rng.random() < 0.6 else "-1"
     layer = "nn.Softmax" if name == "softmax" else "nn.LogSoftmax"
-    forms = [((), f"torch.{name}(x, dim={dim})"), ((), f"F.{name}(x, dim={dim})")]
+    forms: list[tuple[tuple[str, ...], str]] = [
+        ((), f"torch.{name}(x, dim={dim})"),
+        ((), f"F.{name}(x, dim={dim})"),
+    ]
     forms.append(((f"self.{name} = {layer}(dim={dim})",), f"self.{name}(x)"))
     init_lines, text = rng.choice(forms)
     module = Module(
