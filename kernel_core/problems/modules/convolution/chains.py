@@ -83,7 +83,7 @@ def _same_width(geometry: Geometry) -> Geometry:
 
 
 def _divisible(geometry: Geometry, ops: Sequence[Op]) -> Geometry:
-    groups = next((int(op.constants[0][1]) for op in ops if op.kind == "group_norm"), 0)
+    groups = next((int(op.settings[0][1]) for op in ops if op.kind == "group_norm"), 0)
     small = replace(geometry.out_channels, cpu=3 * groups) if groups else geometry.out_channels
     return replace(geometry, out_channels=small)
 
@@ -107,7 +107,7 @@ def _module(geometry: Geometry, chain: Chain, rng: random.Random) -> tuple[Modul
     options = "".join(f", {name}={name}" for name, _ in given[1:])
     form = "ConvTranspose" if geometry.transposed else "Conv"
     layer = f"self.{attribute} = nn.{form}{rank}d(in_channels, out_channels, kernel_size{options})"
-    settings = [*given, *[pair for op in chain.ops for pair in op.constants]]
+    settings = [*given, *[pair for op in chain.ops for pair in op.settings]]
     if any(op.kind == "layer_norm" for op in chain.ops):
         settings.append(("norm_size", "width"))
     arguments = [name for name, _ in given] + [name for op in chain.ops for name in op.init_args]

@@ -84,7 +84,7 @@ def _given_constant(name: str, rng: random.Random, taken: set[str]) -> Op:
         (f"v = v {sign} {attribute}",),
         init_args=(attribute,),
         init_lines=(f"self.{attribute} = {attribute}",),
-        constants=((attribute, value),),
+        settings=((attribute, value),),
         arguments=((attribute, f"self.{attribute}"),),
     )
 
@@ -131,7 +131,7 @@ def draw_channel(rng: random.Random, taken: set[str], rank: int) -> Op:
         (f"v = v {sign} tl.load({attribute}_ptr + c{{mask}})",),
         init_args=(shape_name,) if form == 0 else (),
         init_lines=(f"self.{attribute} = nn.Parameter({drawn[form]})",),
-        constants=((shape_name, f"(out_channels{ones})"),) if form == 0 else (),
+        settings=((shape_name, f"(out_channels{ones})"),) if form == 0 else (),
         arguments=((f"{attribute}_ptr", f"self.{attribute}"),),
     )
 
@@ -165,7 +165,7 @@ def draw_norm(rng: random.Random, taken: set[str], rank: int, kind: Kind) -> Op:
         standardised(kind),
         init_args=names,
         init_lines=(f"self.{attribute} = nn.{layer}({given})",),
-        constants=settings,
+        settings=settings,
         attribute=attribute,
     )
 
@@ -237,7 +237,7 @@ def draw_pool(rng: random.Random, taken: set[str], rank: int) -> Op:
         pooled(detail),
         init_args=args,
         init_lines=(f"self.{attribute} = nn.{layer}({given})",),
-        constants=settings,
+        settings=settings,
         detail=detail,
         attribute=attribute,
     )
