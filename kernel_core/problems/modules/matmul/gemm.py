@@ -55,8 +55,8 @@ class Product:
     epilogue: tuple[str, ...] = ()
     """Lines over the accumulator `acc`, before it is stored as `result`."""
     result: str = "acc"
-    load_mask: bool = True
-    """False leaves out the bound of K: a fault."""
+    fault: str = ""
+    """`no_sum`, `same_block` or `plain_store`, for a mistake."""
 
 
 def product_kernel(one: Product) -> str:
@@ -117,24 +117,25 @@ def _loop(one: Product) -> list[str]:
     if one.splits > 1:
         lines.append("lo = tl.program_id(2) * BLOCK_K")
         steps, bounds = "BLOCK_K * SPLITS", "lo, K"
-    in_a = "(rm[:, None] < M) & (rk[None, :] < K - k)" if one.load_mask else "rm[:, None] < M"
+    so_far = "" if one.fault == "no_sum" else ", acc"
+    advance = [] if one.fault == "same_block" else [f"    {b}_ptrs += {steps} * stride_{b}k"]
     return [
         *lines,
         f"{a}_ptrs = {a}_ptr{batch_a} + rm[:, None] * stride_{a}m + {start}[None, :] * stride_{a}k",
         f"{b}_ptrs = {b}_ptr{batch_b} + {start}[:, None] * stride_{b}k + rn[None, :] * stride_{b}n",
         "acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)",
         f"for k in range({bounds}, {steps}):",
-        f"    {a} = tl.load({a}_ptrs, mask={in_a}, other=0.0)",
+        f"    {a} = tl.load({a}_ptrs, mask=(rm[:, None] < M) & (rk[None, :] < K - k), other=0.0)",
         f"    {b} = tl.load({b}_ptrs, mask=(rk[:, None] < K - k) & (rn[None, :] < N), other=0.0)",
-        f"    acc = tl.dot({a}, {b}, acc{one.precision})",
+        f"    acc = tl.dot({a}, {b}{so_far}{one.precision})",
         f"    {a}_ptrs += {steps} * stride_{a}k",
-        f"    {b}_ptrs += {steps} * stride_{b}k",
+        *advance,
     ]
 
 
 def _end(one: Product) -> list[str]:
     batch = "batch * M * N + " if one.batched else ""
-    store = "atomic_add" if one.splits > 1 else "store"
+    store = "atomic_add" if one.splits > 1 and one.fault != "plain_store" else "store"
     return [
         *one.epilogue,
         "mask = (rm[:, None] < M) & (rn[None, :] < N)",
@@ -157,7 +158,12 @@ class Operands:
 
 
 def product_launch(
-    one: Product, operands: Operands, *, tensors: Sequence[str] = (), scalars: Sequence[str] = (), out: str = "C"
+    one: Product,
+    operands: Operands,
+    *,
+    tensors: Sequence[str] = (),
+    scalars: Sequence[str] = (),
+    out: str = "C",
 ) -> list[str]:
     """The host's lines that launch the kernel, after M, N, K and the output are named."""
     a, b, tile = operands.a, operands.b, one.tile
