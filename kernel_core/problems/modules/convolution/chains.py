@@ -129,7 +129,7 @@ def _module(geometry: Geometry, chain: Chain, rng: random.Random) -> tuple[Modul
             sizes=(geometry.batch, geometry.in_channels, geometry.out_channels, *geometry.spatial),
             inputs=(f"torch.{rng.choice(('rand', 'randn'))}({x})",),
             init_inputs=("in_channels", "out_channels", *arguments),
-            settings=tuple(settings),
+            constants=tuple(settings),
         ),
         attribute,
     )

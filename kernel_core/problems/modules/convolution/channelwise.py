@@ -68,7 +68,7 @@ def conv_pointwise(rng: random.Random) -> Draft:
         sizes=(geometry.batch, geometry.in_channels, geometry.out_channels, *geometry.spatial),
         inputs=(_input(rng),),
         init_inputs=("in_channels", "out_channels", *(("bias",) if geometry.bias else ())),
-        settings=(("bias", "True"),) if geometry.bias else (),
+        constants=(("bias", "True"),) if geometry.bias else (),
     )
     name = rng.choice(("pointwise_kernel", "conv1x1_kernel", "pointwise_conv_kernel"))
     function = pointwise_kernel(name, rng.random() < 0.5)
@@ -166,7 +166,7 @@ def _depthwise_module(geometry: Geometry, style: Style, attribute: str, rng: ran
         sizes=(geometry.batch, geometry.in_channels, *geometry.spatial),
         inputs=(_input(rng),),
         init_inputs=("in_channels", *[name for name, _ in settings], *(name for name, _ in bias)),
-        settings=(*[(name, str(value)) for name, value in settings], *bias),
+        constants=(*[(name, str(value)) for name, value in settings], *bias),
     )
 
 
@@ -198,7 +198,7 @@ def _separable_module(
         sizes=(geometry.batch, geometry.in_channels, geometry.out_channels, *geometry.spatial),
         inputs=(_input(rng),),
         init_inputs=("in_channels", "out_channels", *named, *(name for name, _ in bias)),
-        settings=(*named.items(), *bias),
+        constants=(*named.items(), *bias),
     )
 
 
