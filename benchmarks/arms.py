@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from kernel_core.gym.protocol import Gym, JudgeRequest, TakenOut
+from kernel_core.gym.contract.requests import Gym, JudgeRequest, TakenOut
 from kernel_core.policy.sampler import CopySampler
 from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.progress import Progress, silent

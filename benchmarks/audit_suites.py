@@ -17,8 +17,8 @@ from pathlib import Path
 from machine import describe_machine
 
 from kernel_core.config import ProblemsConfig
-from kernel_core.gym.audit import CHEATS, ProblemAudit, audit_problem
-from kernel_core.gym.draws import DRAWS
+from kernel_core.gym.judge.problem_audit import CHEATS, ProblemAudit, audit_problem
+from kernel_core.gym.oracle.input_families import DRAWS
 from kernel_core.problems.load import load_problems
 
 PAGE = Path(__file__).parents[1] / "docs" / "results" / "audit.md"

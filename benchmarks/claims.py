@@ -115,7 +115,7 @@ def main() -> None:
 def _cold_start(arguments: argparse.Namespace) -> None:
     """What all arms begin with, once."""
     from kernel_core.corpus.snapshot import build_snapshot, load_snapshot
-    from kernel_core.gym import open_gym
+    from kernel_core.gym.pool.open_gym import open_gym
     from kernel_core.learn.cold_start.sft import build_conversations, cold_start, starting_policy
     from kernel_core.policy.torch_policy import TorchPolicy
 
@@ -174,7 +174,7 @@ def _config(arguments: argparse.Namespace, arm: str, seed: int) -> TrainConfig:
 
 
 def _one_run(arguments: argparse.Namespace, arm: str, seed: int) -> None:
-    from kernel_core.gym import open_gym
+    from kernel_core.gym.pool.open_gym import open_gym
     from kernel_core.learn.checkpoint import newest
     from kernel_core.learn.loop import Trainer
     from kernel_core.policy.torch_policy import TorchPolicy

@@ -22,8 +22,8 @@ from collections.abc import Callable
 import torch
 from machine import describe_machine
 
-from kernel_core.gym.gpu import keep_to_gpu
-from kernel_core.gym.warm import QUEUES, bring_up
+from kernel_core.gym.processes.cuda_workers import QUEUES, bring_up
+from kernel_core.gym.timing.nvml import keep_to_gpu
 
 
 def main() -> int:

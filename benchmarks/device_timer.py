@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import torch
 
-from kernel_core.gym.busy_gpu import FLUSH_BYTES, HEAD_START_S, keep_busy
+from kernel_core.gym.channel.busy_gpu import FLUSH_BYTES, HEAD_START_S, keep_busy
 
 
 class DeviceTimer:

@@ -90,7 +90,7 @@ def main() -> None:
 def _work(arguments: argparse.Namespace, out_of_time: Callable[[], bool]) -> bool:
     """Every phase in order; False when the time was up before the last."""
     from kernel_core.corpus.snapshot import build_snapshot, load_snapshot
-    from kernel_core.gym import open_gym
+    from kernel_core.gym.pool.open_gym import open_gym
     from kernel_core.learn.checkpoint import newest
     from kernel_core.learn.cold_start.sft import build_conversations, cold_start, starting_policy
     from kernel_core.learn.loop import Trainer

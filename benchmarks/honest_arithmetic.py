@@ -25,15 +25,15 @@ from machine import describe_machine
 from rich.progress import track
 
 from kernel_core.errors import NotAProblem
-from kernel_core.gym.compare import compare_values, value_fault
-from kernel_core.gym.dispatch import LightDispatchMode
-from kernel_core.gym.draws import Draw
-from kernel_core.gym.operators import gives_view, map_tensors, tensors_in
-from kernel_core.gym.precision import ShortenedProducts, truncated
-from kernel_core.gym.reference import Reference
-from kernel_core.gym.strays import HALF_PRECISION, signed_noise
-from kernel_core.gym.structure import flatten
-from kernel_core.gym.trial import Trial
+from kernel_core.gym.channel.dispatch_mode import LightDispatchMode
+from kernel_core.gym.channel.pytree import flatten
+from kernel_core.gym.channel.torch_ops import gives_view, map_tensors, tensors_in
+from kernel_core.gym.numerics.compare import compare_values, value_fault
+from kernel_core.gym.numerics.error_model import ShortenedProducts, truncated
+from kernel_core.gym.numerics.random_rounding import HALF_PRECISION, signed_noise
+from kernel_core.gym.oracle.input_families import Draw
+from kernel_core.gym.oracle.reference import Reference
+from kernel_core.gym.oracle.trial import Trial
 from kernel_core.problems.load import load_file
 from kernel_core.records import Constant, Problem
 

@@ -32,11 +32,11 @@ from machine import describe_machine
 from rich.console import Console
 
 from kernel_core.config import GymConfig
-from kernel_core.gym import open_gym
-from kernel_core.gym.pool import PooledGym
-from kernel_core.gym.problem_module import ProblemModule
-from kernel_core.gym.protocol import JudgeRequest
-from kernel_core.gym.report import judge_report
+from kernel_core.gym.contract.requests import JudgeRequest
+from kernel_core.gym.judge.json_report import judge_report
+from kernel_core.gym.oracle.problem_module import ProblemModule
+from kernel_core.gym.pool.open_gym import open_gym
+from kernel_core.gym.pool.pool import PooledGym
 from kernel_core.problems.load import load_file
 from kernel_core.records import Candidate
 

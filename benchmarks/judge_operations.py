@@ -20,12 +20,12 @@ import torch
 from kernelbench_pairs import kernelbench_pairs, kernelbench_root
 from machine import describe_machine
 
-from kernel_core.gym.arena import arena_kind
-from kernel_core.gym.compare import compare_values
-from kernel_core.gym.delivery import deliver, input_was_changed, refill
-from kernel_core.gym.reference import Reference
-from kernel_core.gym.timed_calls import arena_bytes
-from kernel_core.gym.trial import Trial
+from kernel_core.gym.channel.shared_arena import arena_kind
+from kernel_core.gym.numerics.compare import compare_values
+from kernel_core.gym.oracle.reference import Reference
+from kernel_core.gym.oracle.trial import Trial
+from kernel_core.gym.timing.timed_batch import arena_bytes
+from kernel_core.gym.workers.payload import changed_inputs, deliver, refill
 from kernel_core.problems.load import load_file
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
@@ -102,7 +102,7 @@ def _time_all(problem: Path) -> dict[str, str]:
 def _time_handing_over(times: Times, reference: Reference, own: Trial, arena: Any) -> None:
     delivery = times.of("inputs handed over", lambda: deliver(reference, own, arena=arena))
     times.of("inputs laid out anew", lambda: refill(delivery, lambda: reference.inputs_of(own), "cuda"))
-    times.of("inputs looked at for changes", lambda: input_was_changed(delivery))
+    times.of("inputs looked at for changes", lambda: changed_inputs(delivery))
     times.of("outputs poisoned", lambda: arena.poison(delivery.output_slots))
     output, [wanted] = arena.tensor(delivery.output_slots[0]), own.expected
     output.copy_(wanted.value)

@@ -23,8 +23,8 @@ from kernelbench_pairs import Pair, kernelbench_pairs, kernelbench_root
 from machine import describe_machine
 
 from kernel_core.config import GymConfig
-from kernel_core.gym import open_gym
-from kernel_core.gym.protocol import JudgeRequest
+from kernel_core.gym.contract.requests import JudgeRequest
+from kernel_core.gym.pool.open_gym import open_gym
 from kernel_core.problems.load import load_file
 from kernel_core.records import Candidate
 

@@ -111,7 +111,7 @@ def _one_seed(arguments: argparse.Namespace, seed: int) -> None:
     import torch
 
     from kernel_core.evaluation.scorecard import evaluate
-    from kernel_core.gym import open_gym
+    from kernel_core.gym.pool.open_gym import open_gym
     from kernel_core.learn.loop import Trainer
     from kernel_core.policy import open_policy
     from kernel_core.retrieval.search import open_retriever

@@ -21,8 +21,8 @@ from flows.presets import preset
 from kernel_core.config import IndexConfig, IngestConfig, ProblemsConfig, TrainConfig
 from kernel_core.corpus.snapshot import build_snapshot, load_snapshot
 from kernel_core.dialogue.rollout import roll_out
-from kernel_core.gym import open_gym
-from kernel_core.gym.protocol import Gym
+from kernel_core.gym.contract.requests import Gym
+from kernel_core.gym.pool.open_gym import open_gym
 from kernel_core.learn.cold_start.dataset import Conversation
 from kernel_core.learn.cold_start.sft import build_conversations, cold_start, starting_policy
 from kernel_core.policy.torch_policy import TorchPolicy

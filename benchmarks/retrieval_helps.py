@@ -35,8 +35,8 @@ from kernel_core.evaluation.comparison import compare
 from kernel_core.evaluation.metrics import Scorecard
 from kernel_core.evaluation.scorecard import evaluate
 from kernel_core.evaluation.statistics import Estimate
-from kernel_core.gym import open_gym
-from kernel_core.gym.protocol import Gym
+from kernel_core.gym.contract.requests import Gym
+from kernel_core.gym.pool.open_gym import open_gym
 from kernel_core.policy import open_policy
 from kernel_core.policy.protocol import Policy
 from kernel_core.problems.load import load_problems

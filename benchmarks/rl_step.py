@@ -86,7 +86,7 @@ def _config(arguments: argparse.Namespace) -> TrainConfig:
 
 def _measure(arguments: argparse.Namespace, config: TrainConfig, overlap: bool) -> dict[str, float]:
     """Medians over steps; what was judged before is forgotten."""
-    from kernel_core.gym import open_gym
+    from kernel_core.gym.pool.open_gym import open_gym
     from kernel_core.learn.loop import Trainer
     from kernel_core.policy import open_policy
 

@@ -25,8 +25,8 @@ from rich.table import Table
 from kernel_core.config import GymConfig, IndexConfig, IngestConfig, PolicyConfig, RolloutConfig, TrainConfig
 from kernel_core.corpus.snapshot import build_snapshot, load_snapshot
 from kernel_core.dialogue.prompt import build_prompt, format_completion
-from kernel_core.gym import open_gym
-from kernel_core.gym.protocol import JudgeRequest
+from kernel_core.gym.contract.requests import JudgeRequest
+from kernel_core.gym.pool.open_gym import open_gym
 from kernel_core.learn.batch import Row
 from kernel_core.learn.update import new_optimiser, update
 from kernel_core.policy.tiny_model import new_policy

@@ -22,8 +22,8 @@ import torch
 from device_timer import DeviceTimer
 from machine import describe_machine
 
-from kernel_core.gym.arena import lay_out
-from kernel_core.gym.device_memory import DeviceArena
+from kernel_core.gym.channel.cuda_arena import DeviceArena
+from kernel_core.gym.channel.shared_arena import lay_out
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "timing_state.md"
 SHAPE = (128, 4096, 4095)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from kernel_core.config import GymConfig, PolicyConfig, RetrievalConfig
 from kernel_core.errors import GymUnavailable
-from kernel_core.gym.protocol import Gym
+from kernel_core.gym.contract.requests import Gym
 from kernel_core.policy.protocol import Policy
 from kernel_core.retrieval.protocol import Retriever
 from kernel_core.runs.resolve import locate_index
@@ -51,7 +51,7 @@ def judges_kept() -> Iterator[None]:
 @contextlib.contextmanager
 def judging(config: GymConfig, run: Run) -> Iterator[Gym]:
     """The judge, with the root's memory of what was judged."""
-    from kernel_core.gym import open_gym
+    from kernel_core.gym.pool.open_gym import open_gym
 
     memory = Store(run.root).child(JUDGED)
     if _kept is None:

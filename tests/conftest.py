@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from kernel_core.config import GymConfig
-from kernel_core.gym import open_gym
-from kernel_core.gym.protocol import Gym
+from kernel_core.gym.contract.requests import Gym
+from kernel_core.gym.pool.open_gym import open_gym
 
 QUICK = GymConfig(workers=1, trials=1, compile_gate=False)
 

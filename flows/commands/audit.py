@@ -20,7 +20,7 @@ from kernel_core.records import Constant, Problem
 from kernel_core.runs.configure import build
 
 if TYPE_CHECKING:
-    from kernel_core.gym.audit import ProblemAudit
+    from kernel_core.gym.judge.problem_audit import ProblemAudit
 
 Audits = dict[str, "ProblemAudit | NotAProblem"]
 
@@ -56,7 +56,7 @@ def pays_for_nothing(audited: ProblemAudit | NotAProblem) -> bool:
 
 
 def _audit(problem: Problem, sizes: dict[str, Constant]) -> ProblemAudit | NotAProblem:
-    from kernel_core.gym.audit import audit_problem
+    from kernel_core.gym.judge.problem_audit import audit_problem
 
     try:
         return audit_problem(problem, {**problem.cpu_constants, **sizes} if sizes else None)
@@ -65,7 +65,7 @@ def _audit(problem: Problem, sizes: dict[str, Constant]) -> ProblemAudit | NotAP
 
 
 def _show(audits: Audits) -> None:
-    from kernel_core.gym.draws import DRAWS
+    from kernel_core.gym.oracle.input_families import DRAWS
 
     table = Table("problem", *DRAWS, "never refused", title="accepted without work, by family of inputs")
     weak = lost = failed = 0

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from kernel_core.errors import CallerError, ConfigError, NotFound
-from kernel_core.gym.protocol import JudgeRequest
+from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.problems.load import load_file
 from kernel_core.problems.source import at_precision, parse_problem, resize
 from kernel_core.records import Candidate, Constant, Precision, Problem

@@ -16,8 +16,8 @@ from flows.commands.outputs import require_writable
 from flows.terminal import say
 from kernel_core.config import GymConfig
 from kernel_core.errors import ConfigError, DojoError
-from kernel_core.gym.protocol import JudgeRequest, TakenOut
-from kernel_core.gym.report import judge_report
+from kernel_core.gym.contract.requests import JudgeRequest, TakenOut
+from kernel_core.gym.judge.json_report import judge_report
 from kernel_core.records import Constant, Evaluation
 from kernel_core.runs.configure import build
 
@@ -90,7 +90,7 @@ def _report(evaluation: Evaluation, request: JudgeRequest, gym: dict[str, str]) 
     report = judge_report(evaluation)
     report["sizes"] = {**request.problem.constants, **request.run_sizes(gym["device"])}
     if gym["rules"] == "kernelbench":
-        from kernel_core.gym.kernelbench import result_of  # with torch, which takes seconds
+        from kernel_core.gym.judge.kernelbench_rules import result_of  # with torch, which takes seconds
 
         report["kernelbench"] = result_of(evaluation)
     return report
@@ -99,7 +99,7 @@ def _report(evaluation: Evaluation, request: JudgeRequest, gym: dict[str, str]) 
 def _judge(
     requests: Sequence[JudgeRequest], gym: dict[str, str]
 ) -> tuple[list[Evaluation | DojoError], tuple[TakenOut, ...]]:
-    from kernel_core.gym import open_gym
+    from kernel_core.gym.pool.open_gym import open_gym
 
     config = build(GymConfig, gym | {"workers": _num_workers(len(requests), gym)})
     with open_gym(config) as opened:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from kernel_core.errors import GymUnavailable
-from kernel_core.gym.protocol import Gym, JudgeRequest
+from kernel_core.gym.contract.requests import Gym, JudgeRequest
 from kernel_core.progress import Progress
 from kernel_core.records import Evaluation
 

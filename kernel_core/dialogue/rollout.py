@@ -17,7 +17,7 @@ from kernel_core.dialogue.overlap import Judgement, seconds_judging, side_by_sid
 from kernel_core.dialogue.parse import parse_completion
 from kernel_core.dialogue.prompt import build_prompt
 from kernel_core.errors import ConfigError, GymUnavailable
-from kernel_core.gym.protocol import Gym, JudgeRequest
+from kernel_core.gym.contract.requests import Gym, JudgeRequest
 from kernel_core.policy.protocol import Message, Policy, Sample
 from kernel_core.progress import Progress, silent
 from kernel_core.records import (

@@ -15,7 +15,7 @@ from kernel_core.errors import Corrupt
 from kernel_core.evaluation.metrics import SpeedKind
 from kernel_core.evaluation.tables import parquet
 from kernel_core.evaluation.winners import Rejudged, Selected, select, speedup_of
-from kernel_core.gym.protocol import Gym
+from kernel_core.gym.contract.requests import Gym
 from kernel_core.policy.protocol import Policy
 from kernel_core.problems.load import load_problems
 from kernel_core.progress import Progress, silent

@@ -25,7 +25,7 @@ from kernel_core.evaluation.tables import (
     problem_rows,
     turn_rows,
 )
-from kernel_core.gym.protocol import Gym
+from kernel_core.gym.contract.requests import Gym
 from kernel_core.policy.protocol import Policy
 from kernel_core.problems.load import load_problems
 from kernel_core.progress import Progress, silent

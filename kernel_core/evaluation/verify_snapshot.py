@@ -13,7 +13,7 @@ from typing import Any
 from kernel_core.config import VerifyConfig
 from kernel_core.corpus.snapshot import load_snapshot, seal_verified
 from kernel_core.errors import CallerError, NotAProblem
-from kernel_core.gym.protocol import Gym, JudgeRequest
+from kernel_core.gym.contract.requests import Gym, JudgeRequest
 from kernel_core.problems.load import parse_problem
 from kernel_core.progress import Progress, silent
 from kernel_core.records import Candidate, Evaluation, Exemplar, Problem, Record, Verdict

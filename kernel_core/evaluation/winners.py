@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from kernel_core.dialogue.rollout import seed_of
 from kernel_core.evaluation.metrics import SpeedKind, outcome_of
-from kernel_core.gym.protocol import Gym, JudgeRequest
+from kernel_core.gym.contract.requests import Gym, JudgeRequest
 from kernel_core.records import Candidate, Evaluation, Group, Problem, Record, Turn, Verdict
 
 FRESH_DRAWS = 3

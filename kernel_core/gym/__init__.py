@@ -1,6 +1,1 @@
 """The judge: the only place that decides whether a kernel is honest, correct and fast."""
-
-from kernel_core.gym.opening import open_gym
-from kernel_core.gym.version import GYM_VERSION
-
-__all__ = ["GYM_VERSION", "open_gym"]

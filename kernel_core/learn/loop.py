@@ -18,7 +18,7 @@ from kernel_core.config import TrainConfig
 from kernel_core.dialogue.rollout import Rollouts, roll_out, seed_of
 from kernel_core.errors import ConfigError
 from kernel_core.evaluation.metrics import SpeedKind, in_words
-from kernel_core.gym.protocol import Gym
+from kernel_core.gym.contract.requests import Gym
 from kernel_core.learn import checkpoint
 from kernel_core.learn.alarms import Alarm, AlarmKind
 from kernel_core.learn.batch import Row

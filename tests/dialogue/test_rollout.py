@@ -18,8 +18,8 @@ from kernel_core.dialogue.parse import parse_completion
 from kernel_core.dialogue.prompt import format_completion
 from kernel_core.dialogue.rollout import roll_out, seed_of
 from kernel_core.errors import ConfigError, GymUnavailable
-from kernel_core.gym.cache import Cache
-from kernel_core.gym.pool import PooledGym
+from kernel_core.gym.pool.pool import PooledGym
+from kernel_core.gym.pool.verdict_cache import Cache
 from kernel_core.policy.scripted import ScriptedPolicy
 from kernel_core.policy.tiny_model import new_policy
 from kernel_core.problems.generate import generate

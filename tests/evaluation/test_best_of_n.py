@@ -10,7 +10,7 @@ from kernel_core.dialogue.prompt import format_completion
 from kernel_core.errors import ConfigError
 from kernel_core.evaluation.best_of_n import best_of_n, load_selection
 from kernel_core.evaluation.winners import FRESH_DRAWS, rank, select
-from kernel_core.gym.protocol import JudgeRequest
+from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.policy.scripted import ScriptedPolicy
 from kernel_core.problems.generate import generate
 from kernel_core.progress import silent

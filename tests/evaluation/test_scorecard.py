@@ -16,7 +16,7 @@ from kernel_core.config import EvaluateConfig, GymConfig, ProblemsConfig, Rollou
 from kernel_core.dialogue.prompt import format_completion
 from kernel_core.errors import ConfigError, Corrupt, NotFound
 from kernel_core.evaluation.scorecard import compare, evaluate, headline_rows, load_scorecard
-from kernel_core.gym import open_gym
+from kernel_core.gym.pool.open_gym import open_gym
 from kernel_core.policy.scripted import ScriptedPolicy
 from kernel_core.problems.generate import generate
 from kernel_core.progress import silent

@@ -10,7 +10,7 @@ from kernel_core.config import GymConfig, IngestConfig, VerifyConfig
 from kernel_core.corpus.snapshot import build_snapshot, load_snapshot
 from kernel_core.errors import CallerError
 from kernel_core.evaluation.verify_snapshot import verify_snapshot
-from kernel_core.gym.protocol import Gym
+from kernel_core.gym.contract.requests import Gym
 from kernel_core.records import Verdict
 from kernel_core.retrieval.index import best_exemplars
 from kernel_core.store import Store

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from kernel_core.config import GymConfig
-from kernel_core.gym import open_gym
-from kernel_core.gym.pool import PooledGym
-from kernel_core.gym.protocol import JudgeRequest
+from kernel_core.gym.contract.requests import JudgeRequest
+from kernel_core.gym.pool.open_gym import open_gym
+from kernel_core.gym.pool.pool import PooledGym
 from kernel_core.problems.load import load_file
 from kernel_core.problems.source import parse_problem
 from kernel_core.records import Candidate, Evaluation, Problem

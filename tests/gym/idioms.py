@@ -11,9 +11,9 @@ from pathlib import Path
 
 import torch
 
-from kernel_core.gym.interpret import prepare_interpreter
-from kernel_core.gym.meter import Meter
-from kernel_core.gym.metering import install
+from kernel_core.gym.untrusted.interpreter.memory_meter import Meter
+from kernel_core.gym.untrusted.interpreter.meter_hooks import install
+from kernel_core.gym.untrusted.interpreter.patches import prepare_interpreter
 
 N, BLOCK = 50, 64
 HEAD = """

@@ -7,11 +7,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernel_core.gym import compare
-from kernel_core.gym.compare import Spots, all_pass, compare_outputs, compare_values
-from kernel_core.gym.expected import Expected
-from kernel_core.gym.precision import allowed_error, allowed_table
-from kernel_core.gym.structure import fingerprint
+from kernel_core.gym.channel.pytree import fingerprint
+from kernel_core.gym.numerics import compare
+from kernel_core.gym.numerics.compare import Spots, all_pass, compare_outputs, compare_values
+from kernel_core.gym.numerics.error_model import allowed_error, allowed_table
+from kernel_core.gym.numerics.expected import Expected
 
 
 def _expected(value: torch.Tensor, dtype: str = "float32", allowance: torch.Tensor | float = 0.0) -> Expected:

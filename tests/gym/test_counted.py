@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernel_core.gym.peaks import GPUS
-from kernel_core.gym.pool import PooledGym
-from kernel_core.gym.protocol import JudgeRequest
-from kernel_core.gym.traffic import launch_time_ms
-from kernel_core.gym.work import OperatorCounter, Work
+from kernel_core.gym.channel.gpu_specs import GPUS
+from kernel_core.gym.channel.work import OperatorCounter, Work
+from kernel_core.gym.contract.requests import JudgeRequest
+from kernel_core.gym.pool.pool import PooledGym
+from kernel_core.gym.prediction.roofline import launch_time_ms
 from kernel_core.problems.load import load_file
 from kernel_core.records import Candidate
 

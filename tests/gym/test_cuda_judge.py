@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from kernel_core.config import GymConfig
-from kernel_core.gym import open_gym
-from kernel_core.gym.pool import PooledGym
-from kernel_core.gym.protocol import JudgeRequest
+from kernel_core.gym.contract.requests import JudgeRequest
+from kernel_core.gym.pool.open_gym import open_gym
+from kernel_core.gym.pool.pool import PooledGym
 from kernel_core.records import Candidate, Constant, Evaluation, Problem, Verdict
 
 from .conftest import header_of, judged_with_neighbours

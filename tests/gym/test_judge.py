@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from kernel_core.errors import ConfigError, NotAProblem
-from kernel_core.gym.pool import PooledGym
-from kernel_core.gym.protocol import JudgeRequest
+from kernel_core.gym.contract.requests import JudgeRequest
+from kernel_core.gym.pool.pool import PooledGym
 from kernel_core.problems.source import at_precision
 from kernel_core.records import Candidate, Evaluation, NoCandidate, Precision, Problem, Verdict
 

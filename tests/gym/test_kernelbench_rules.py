@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from kernel_core.config import GymConfig
-from kernel_core.gym import kernelbench, open_gym
-from kernel_core.gym.pool import PooledGym
-from kernel_core.gym.protocol import JudgeRequest
+from kernel_core.gym.contract.requests import JudgeRequest
+from kernel_core.gym.judge import kernelbench_rules
+from kernel_core.gym.pool.open_gym import open_gym
+from kernel_core.gym.pool.pool import PooledGym
 from kernel_core.problems.source import parse_problem
 from kernel_core.records import Candidate, Verdict
 
@@ -39,13 +40,13 @@ def judged(gym, source, problem=PROBLEMS["softmax_rows"]):
 def test_the_seeds_are_those_of_their_generator():
     generator = torch.Generator().manual_seed(42)
     drawn = [int(torch.randint(0, 2**32 - 1, (1,), generator=generator)) for _ in range(5)]
-    assert tuple(drawn) == kernelbench.SEEDS
+    assert tuple(drawn) == kernelbench_rules.SEEDS
 
 
 def test_an_honest_kernel_passes_five_trials_and_their_json_says_so(strict):
     evaluation = judged(strict, (EXPLOITS / "honest_softmax.py").read_text())
     assert (evaluation.verdict, evaluation.trials_passed, evaluation.trials) == (Verdict.CORRECT, 5, 5)
-    result = kernelbench.result_of(evaluation)
+    result = kernelbench_rules.result_of(evaluation)
     assert result.keys() == KEYS
     assert (result["compiled"], result["correctness"], result["runtime"]) == (True, True, -1.0)
 
@@ -120,6 +121,6 @@ def test_weights_agree_by_the_order_of_construction_alone(strict, gym):
     [("nonsense(", False, "compilation_error"), (IDENTITY, True, "correctness_issue")],
 )
 def test_failures_are_told_where_theirs_are(strict, source, compiled, key):
-    result = kernelbench.result_of(judged(strict, source))
+    result = kernelbench_rules.result_of(judged(strict, source))
     assert (result["compiled"], result["correctness"]) == (compiled, False)
     assert key in result["metadata"]

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from kernel_core.errors import GymUnavailable
-from kernel_core.gym.host import JudgeLost
-from kernel_core.gym.leases import Lease, Leases
-from kernel_core.gym.probe import known_request
+from kernel_core.gym.pool.health_probe import known_request
+from kernel_core.gym.pool.judge_host import JudgeLost
+from kernel_core.gym.pool.leases import Lease, Leases
 
 PLACES = ("a", "b", "c")
 REQUEST = known_request()

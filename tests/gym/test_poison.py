@@ -7,7 +7,7 @@ import random
 import pytest
 import torch
 
-from kernel_core.gym.poison import Poison
+from kernel_core.gym.channel.poison import Poison
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 

@@ -16,11 +16,12 @@ import pytest
 
 from kernel_core.config import GymConfig
 from kernel_core.errors import Corrupt, GymUnavailable
-from kernel_core.gym import GYM_VERSION, open_gym
-from kernel_core.gym.cache import request_key
-from kernel_core.gym.host import LocalHost
-from kernel_core.gym.pool import PooledGym
-from kernel_core.gym.protocol import JudgeRequest
+from kernel_core.gym.contract.requests import JudgeRequest
+from kernel_core.gym.contract.version import GYM_VERSION
+from kernel_core.gym.pool.judge_host import LocalHost
+from kernel_core.gym.pool.open_gym import open_gym
+from kernel_core.gym.pool.pool import PooledGym
+from kernel_core.gym.pool.verdict_cache import request_key
 from kernel_core.records import Candidate, Problem, Verdict
 from kernel_core.store import Store
 
@@ -119,13 +120,13 @@ def test_killed_judges_lose_no_candidate(gym: PooledGym, softmax_request: MakeRe
 
 
 def _judges(gym: PooledGym) -> list[int]:
-    """The children of a gym's nursery, but for its first, which serves compilers."""
+    """The children of a gym's fork root, but for its first, which serves compilers."""
     host = gym._owned
     assert isinstance(host, LocalHost)
-    [nursery] = [
+    [fork_root] = [
         pid for pid in _children(os.getpid()) if host.base in Path(f"/proc/{pid}/cmdline").read_text()
     ]
-    return sorted(_children(nursery))[1:]
+    return sorted(_children(fork_root))[1:]
 
 
 def test_nothing_survives_a_parent_that_is_killed(tmp_path: Path) -> None:
@@ -134,8 +135,8 @@ def test_nothing_survives_a_parent_that_is_killed(tmp_path: Path) -> None:
         "import sys, time\n"
         f"sys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
         "from kernel_core.config import GymConfig\n"
-        "from kernel_core.gym import open_gym\n"
-        "from kernel_core.gym.protocol import JudgeRequest\n"
+        "from kernel_core.gym.pool.open_gym import open_gym\n"
+        "from kernel_core.gym.contract.requests import JudgeRequest\n"
         "from kernel_core.problems.load import load_file\n"
         "from kernel_core.records import Candidate\n"
         "gym = open_gym(GymConfig(workers=1, deadline_s=100.0))\n"
@@ -150,7 +151,7 @@ def test_nothing_survives_a_parent_that_is_killed(tmp_path: Path) -> None:
     give_up = time.monotonic() + 30
     while len(everyone := _descendants(parent.pid)) < 6 and time.monotonic() < give_up:
         time.sleep(0.1)
-    assert len(everyone) == 6  # nursery, compilers and their zygote, judge, its zygote, the runner
+    assert len(everyone) == 6  # fork root, compilers, judge, a fork server of each, the runner
     parent.kill()
     parent.wait()
     parent.stdout.close()
@@ -182,7 +183,7 @@ def test_close_ends_every_process_and_removes_every_file(
     gym = open_gym(GymConfig(workers=1))
     gym.judge([softmax_request(300)])
     mine = set(_descendants(os.getpid())) - before
-    assert len(mine) == 5  # nursery, compilers and their zygote, judge and its zygote
+    assert len(mine) == 5  # fork root, compilers and their fork server, judge and its fork server
     gym.close()
     assert _wait_until_gone(sorted(mine)) == []
     folder.rmdir()  # which it refuses unless it is empty

@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from kernel_core.gym import answers, reference
-from kernel_core.gym.compare import all_pass
-from kernel_core.gym.draws import DRAWS, Draw
-from kernel_core.gym.reference import Reference
+from kernel_core.gym.numerics.compare import all_pass
+from kernel_core.gym.oracle import reference, reference_outputs
+from kernel_core.gym.oracle.input_families import DRAWS, Draw
+from kernel_core.gym.oracle.reference import Reference
 from kernel_core.problems.source import parse_problem
 
 _SOURCE = """
@@ -59,7 +59,7 @@ def test_a_large_trial_allows_what_its_first_rows_need(
 ) -> None:
     ours = _reference(forward)
     [exact] = ours.trial(5, "mixed").expected
-    for module in (answers, reference):
+    for module in (reference_outputs, reference):
         monkeypatch.setattr(module, "LARGE_BYTES", 1000)
     [large] = ours.trial(5, "mixed").expected
     assert isinstance(large.allowance, torch.Tensor) == is_measured
@@ -249,7 +249,7 @@ def test_inputs_that_honest_arithmetic_would_be_refused_on_are_not_for_a_problem
     fits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Attention with TF32 products: unless each value can be looked into."""
-    monkeypatch.setattr(answers, "_MOST_STRAYING_BYTES", {"cpu": 1 << 25 if fits else 0})
+    monkeypatch.setattr(reference_outputs, "_MOST_STRAYING_BYTES", {"cpu": 1 << 25 if fits else 0})
     ours = _reference_of_attention((8, 256, 64), tf32=True)
     assert ours.trial(3, "mixed").is_usual == fits
     assert ours.trial(3, "moderate").is_usual

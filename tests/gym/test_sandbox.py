@@ -6,8 +6,9 @@ import os
 import socket
 from pathlib import Path
 
-from kernel_core.gym import sandbox, wire
-from kernel_core.gym.limits import Cage
+from kernel_core.gym.channel import framing
+from kernel_core.gym.sandbox import sandbox
+from kernel_core.gym.sandbox.limits import Cage
 
 
 def test_missing_features_are_named() -> None:
@@ -36,10 +37,10 @@ def test_a_confined_process_reads_libraries_and_writes_only_its_folder(tmp_path:
                 "fork": _try(os.fork),
                 "descriptors": _try(lambda: os.fstat(ours.fileno())),
             }
-            wire.send(theirs, {"features": features, "attempts": attempts})
+            framing.send(theirs, {"features": features, "attempts": attempts})
         finally:
             os._exit(0)
-    answer = wire.receive(ours).header
+    answer = framing.receive(ours).header
     os.waitpid(pid, 0)
     ours.close()
     theirs.close()

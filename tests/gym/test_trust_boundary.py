@@ -14,31 +14,54 @@ REPOSITORY = Path(__file__).parents[2]
 _LINT = "import sys; from importlinter.cli import lint_imports_command; sys.exit(lint_imports_command())"
 _PLANTED = [
     (
-        "kernel_core.gym.runner",
-        "kernel_core.gym.judge",
+        "kernel_core.gym.untrusted.candidate.runner",
+        "kernel_core.gym.judge.judge",
         "Nothing that runs beside a candidate imports the judge",
     ),
     (
-        "kernel_core.gym.echo",
-        "kernel_core.gym.reference",
+        "kernel_core.gym.untrusted.replay.input_swap",
+        "kernel_core.gym.oracle.reference",
         "Nothing that runs beside a candidate imports the judge",
     ),
     (
-        "kernel_core.gym.witness",
-        "kernel_core.gym.player",
+        "kernel_core.gym.judge.replay_check",
+        "kernel_core.gym.untrusted.replay.trace_player",
         "The judge imports nothing that runs beside a candidate",
     ),
     (
-        "kernel_core.gym.compare",
-        "kernel_core.gym.meter",
+        "kernel_core.gym.numerics.compare",
+        "kernel_core.gym.untrusted.interpreter.memory_meter",
         "The judge imports nothing that runs beside a candidate",
     ),
     (
-        "kernel_core.gym.kernels",
-        "kernel_core.gym.precision",
+        "kernel_core.gym.untrusted.compile.rebuild_kernels",
+        "kernel_core.gym.numerics.error_model",
         "Beside a candidate, only the replay compares numbers",
     ),
+    (
+        "kernel_core.gym.numerics.compare",
+        "kernel_core.gym.oracle.trial",
+        "The judge's rooms, from processes down to the contract",
+    ),
+    (
+        "kernel_core.gym.untrusted.compile.compile_job",
+        "kernel_core.gym.untrusted.candidate.runner",
+        "Candidate and replay are apart, above compilers and the interpreter",
+    ),
+    (
+        "kernel_core.gym.pool.judge_host",
+        "kernel_core.gym.processes.fork_root",
+        "The pool knows neither judge nor candidate, only how to reach a judge",
+    ),
 ]
+_JOBS = (
+    "kernel_core.gym.untrusted.candidate.runner",
+    "kernel_core.gym.untrusted.candidate.dry_run",
+    "kernel_core.gym.untrusted.replay.replay",
+    "kernel_core.gym.untrusted.compile.compile_job",
+    "kernel_core.gym.untrusted.compile.nvcc_job",
+)
+_JUDGE = ("judge", "timing", "prediction", "workers", "verdict", "oracle", "pool", "processes")
 
 
 @pytest.fixture(scope="module")
@@ -88,3 +111,19 @@ def test_import_across_the_boundary_breaks_its_contract(
         file.write_text(before)
     assert code == 1
     assert f"{contract} BROKEN" in told
+
+
+def test_what_runs_in_the_sandbox_loads_nothing_of_the_judge() -> None:
+    script = f"import sys, {', '.join(_JOBS)}; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    loaded = [name.split(".") for name in done.stdout.split() if name.startswith("kernel_core.gym.")]
+    rooms = {parts[2] for parts in loaded}
+    assert "channel" in rooms
+    assert not rooms & set(_JUDGE)

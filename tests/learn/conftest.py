@@ -20,7 +20,7 @@ from kernel_core.config import (
 )
 from kernel_core.corpus.generator_source import generated_exemplars
 from kernel_core.corpus.registry import SOURCES_FILE, read_registry
-from kernel_core.gym import open_gym
+from kernel_core.gym.pool.open_gym import open_gym
 from kernel_core.learn.cold_start.dataset import build_conversations
 from kernel_core.learn.cold_start.sft import cold_start, starting_policy
 from kernel_core.policy.torch_policy import TorchPolicy

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from kernel_core.config import TrainConfig
-from kernel_core.gym import open_gym
+from kernel_core.gym.pool.open_gym import open_gym
 from kernel_core.learn.loop import Trainer
 from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.store import Store

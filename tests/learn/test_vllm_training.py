@@ -18,7 +18,7 @@ from kernel_core.config import (
     TrainConfig,
 )
 from kernel_core.errors import OurFault
-from kernel_core.gym import open_gym
+from kernel_core.gym.pool.open_gym import open_gym
 from kernel_core.learn.loop import Trainer
 from kernel_core.policy import SHIPPED
 from kernel_core.policy.torch_policy import TorchPolicy

@@ -23,7 +23,7 @@ from kernel_core.dialogue.parse import parse_completion
 from kernel_core.dialogue.prompt import build_prompt, format_completion
 from kernel_core.dialogue.rollout import seed_of
 from kernel_core.errors import ConfigError
-from kernel_core.gym.protocol import Gym, JudgeRequest
+from kernel_core.gym.contract.requests import Gym, JudgeRequest
 from kernel_core.problems.source import parse_problem
 from kernel_core.progress import Progress, silent
 from kernel_core.records import (

@@ -6,5 +6,21 @@ import random
 from collections.abc import Callable
 
 from kernel_core.problems.modules.draft import Draft
+from kernel_core.problems.modules.matmul.activations import activation, activation_formula
+from kernel_core.problems.modules.matmul.elementwise import (
+    channel_parameter,
+    elementwise_chain,
+    feature_parameter,
+    scalar_product,
+    tensor_pair,
+)
 
-FAMILIES: dict[str, Callable[[random.Random], Draft]] = {}
+FAMILIES: dict[str, Callable[[random.Random], Draft]] = {
+    "activation": activation,
+    "activation_formula": activation_formula,
+    "elementwise_chain": elementwise_chain,
+    "tensor_pair": tensor_pair,
+    "channel_parameter": channel_parameter,
+    "feature_parameter": feature_parameter,
+    "scalar_product": scalar_product,
+}

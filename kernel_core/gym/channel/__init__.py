@@ -1,0 +1,1 @@
+"""All that crosses the trust boundary: framing, messages, shared memory and codecs."""

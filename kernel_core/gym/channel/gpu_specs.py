@@ -1,0 +1,85 @@
+"""What each GPU that times are predicted for can do in practice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSpec:
+    """Rates are a second; `operations_per_s` by kind, with products by the operands' type."""
+
+    dram_bytes_per_s: float
+    operations_per_s: dict[str, float]
+    num_processors: int
+    processor_bytes_per_s: float
+    """What one multiprocessor can load."""
+    memory_bytes: int
+    l2_bytes: int
+    launch_ms: float = 0.004
+    l2_over_dram: float = 2.5
+    """L2 bandwidth over that of DRAM, as microbenchmarks of Hopper and Ampere find it."""
+
+    def rate_of(self, kind: str) -> float:
+        """Operations a second; a kind that no rate is known of is as slow as the slowest."""
+        rates = self.operations_per_s
+        return rates.get(_RATES.get(kind, kind), min(rates.values()))
+
+
+_RATES = dict.fromkeys(("float16", "bfloat16", "fp16", "bf16"), "half") | {"fp64": "float64"}
+"""What torch and Triton call the types of products, by the names of their rates."""
+
+# Peaks: NVIDIA's data sheets (dense, without sparsity). Reachable shares: 0.9 of DRAM bandwidth (4.3 of
+# 4.8 TB/s measured on an H200 with a streaming ReLU), 0.75 of arithmetic peaks. Integers: a multiprocessor
+# gives 64 results of 32 bits a clock, where it gives 128 of fp32 on capability 8.9 and 9.0, and 64 on 8.0
+# (CUDA C++ Programming Guide, "Arithmetic Instructions"). Each loads 64 bytes a clock from L2 (NVIDIA's
+# whitepapers on the A100 and H100). Matrix products of fp32 run on fp32 cores in torch's default, and as TF32
+# in Triton's (`tl.dot` without `input_precision`). Triton's IEEE products reach about half of a library's: 13
+# to 43 TFLOPS on an H200, by nine kernels of benchmarks/judge_against_kernelbench.py, of which 24 is the
+# geometric mean.
+_HOPPER = {
+    "float": 50e12,
+    "integer": 25e12,
+    "float32": 50e12,
+    "ieee": 24e12,
+    "fp32": 370e12,
+    "half": 740e12,
+    "float64": 50e12,
+}
+_GB, _MB = 10**9, 1 << 20
+GPUS = {
+    "H200": GpuSpec(4.3e12, _HOPPER, 132, 127e9, 141 * _GB, 50 * _MB),
+    "H100": GpuSpec(3.0e12, _HOPPER, 132, 127e9, 80 * _GB, 50 * _MB),
+    "A100": GpuSpec(
+        1.8e12,
+        {
+            "float": 14.6e12,
+            "integer": 14.6e12,
+            "float32": 14.6e12,
+            "ieee": 7e12,
+            "fp32": 117e12,
+            "half": 234e12,
+            "float64": 14.6e12,
+        },
+        108,
+        90e9,
+        80 * _GB,
+        40 * _MB,
+    ),
+    "L4": GpuSpec(
+        0.27e12,
+        {
+            "float": 22.7e12,
+            "integer": 11.3e12,
+            "float32": 22.7e12,
+            "ieee": 11e12,
+            "fp32": 45e12,
+            "half": 90e12,
+            "float64": 0.35e12,
+        },
+        58,
+        130e9,
+        24 * _GB,
+        48 * _MB,
+    ),
+}

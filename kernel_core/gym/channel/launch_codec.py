@@ -1,0 +1,60 @@
+"""Grids and arguments of a launch as JSON: kernels by their numbers, Triton's types by name, lists, tuples
+and tensor descriptors by what is in them; all else is for whoever asks to say."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from typing import Any
+
+import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from kernel_core.gym.channel.kernel_description import DTYPES, JitFunction
+
+
+def encode_argument(
+    value: Any, describe: Callable[[JitFunction], int], encode_other: Callable[[Any], Any]
+) -> Any:
+    """A JSON value, in which `describe` numbers kernels."""
+    if isinstance(value, tl.constexpr):
+        value = value.value
+    if isinstance(value, tl.dtype):
+        return {"tl": str(value)}
+    if isinstance(value, JitFunction):
+        return {"jit": describe(value)}
+    if isinstance(value, list | tuple):
+        return {"l": [encode_argument(item, describe, encode_other) for item in value]}
+    if isinstance(value, TensorDescriptor):
+        parts = {one.name: getattr(value, one.name) for one in fields(value)}
+        return {"d": {name: encode_argument(part, describe, encode_other) for name, part in parts.items()}}
+    return encode_other(value)
+
+
+def decode_argument(value: Any, kernels: Sequence[Any], decode_other: Callable[[Any], Any]) -> Any:
+    """The argument behind it. Triton takes no lists but in descriptors; else what was one is a tuple. Raises
+    `TypeError` and `AssertionError` on descriptors that there cannot be."""
+    match value:
+        case {"jit": int(number)}:
+            return kernels[number]
+        case {"tl": str(name)}:
+            return DTYPES[name]
+        case {"l": [*items]}:
+            return tuple(decode_argument(item, kernels, decode_other) for item in items)
+        case {"d": dict(parts)}:
+            decoded = {name: decode_argument(part, kernels, decode_other) for name, part in parts.items()}
+            return TensorDescriptor(
+                **{name: list(part) if isinstance(part, tuple) else part for name, part in decoded.items()}
+            )
+    return decode_other(value)
+
+
+def sizes_of(grid: Any, values: Any) -> tuple[int, ...]:
+    """Of a grid, which may be computed from the launch's arguments. Raises `ValueError`, and `TypeError` for
+    numbers that are not whole, as Triton's launcher does."""
+    sizes = grid(values) if callable(grid) else grid
+    sizes = (sizes,) if isinstance(sizes, int) else tuple(operator.index(size) for size in sizes)
+    if not 1 <= len(sizes) <= 3:
+        raise ValueError(f"a grid has one to three dimensions, and this one {len(sizes)}: {sizes}")
+    return sizes

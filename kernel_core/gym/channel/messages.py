@@ -1,0 +1,274 @@
+"""What a caged process may say, strictly typed: anything else is garbage on its channel, and its failure."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Self
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    StrictStr,
+    model_validator,
+)
+
+_Name = Annotated[StrictStr, Field(max_length=200)]
+_Text = Annotated[StrictStr, Field(max_length=4000)]
+_Line = Annotated[StrictInt, Field(ge=0, le=10_000_000)]
+_Count = Annotated[StrictInt, Field(ge=0, le=1 << 62)]
+_Source = Annotated[StrictStr, Field(max_length=1 << 20)]
+_Flag = Annotated[StrictStr, Field(max_length=1000)]
+_OUT_OF_MEMORY, _ASKED_FOR_USAGE = "OutOfMemoryError", "nvmlInit_v2_() INTERNAL ASSERT FAILED"
+"""Raised by torch when a GPU is full; the second where it first asks NVML, which no cage has, by whom."""
+
+
+class Claim(BaseModel):
+    """Base of all claims: unknown fields refused, nothing coerced."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Failure(Claim):
+    """An exception in the candidate's code; `line` is its own, 0 if unknown. `by_compiler`: Triton's compiler
+    raised it, or something it called."""
+
+    failed: _Name
+    error: _Name
+    message: _Text
+    line: _Line
+    by_compiler: StrictBool
+
+    @property
+    def ran_out_of_memory(self) -> bool:
+        """Of a GPU's."""
+        return self.error == _OUT_OF_MEMORY or _ASKED_FOR_USAGE in self.message
+
+
+class Loaded(Claim):
+    """The candidate was imported and constructed; `unmatched` weights got no value of the reference's."""
+
+    loaded: StrictBool
+    features: tuple[_Name, ...] = Field(max_length=32)
+    unmatched: tuple[_Name, ...] = Field(max_length=10_000)
+
+
+class NotLoaded(Failure):
+    """The candidate's module or its constructor raised."""
+
+    features: tuple[_Name, ...] = Field(max_length=32)
+
+
+class Kernel(Claim):
+    """A JIT function by its place in the candidate's text, and the names it uses; or one of CUDA C++."""
+
+    name: _Name
+    line: _Line
+    globals: dict[_Name, Any] = Field(max_length=1000)
+    extension: _Name = ""
+    """Of CUDA C++: what was built of its sources, and there the function's symbol."""
+    symbol: _Text = ""
+
+
+class Launch(Claim):
+    """One launch: which kernel, on which grid, with which arguments."""
+
+    launch: StrictInt = Field(ge=0, lt=1000)
+    grid: tuple[StrictInt, ...] = Field(min_length=1, max_length=3)
+    args: dict[_Name, Any] = Field(max_length=1000)
+    options: dict[_Name, StrictInt] = Field(max_length=8)
+
+
+class Ran(Claim):
+    """A forward pass came to an end. What is traced is what was launched: the first is replayed, the second
+    compiled."""
+
+    kernels: tuple[Kernel, ...] = Field(max_length=1000)
+    launches: tuple[Launch, ...] = Field(max_length=100_000)
+    watched: tuple[_Name, ...] = Field(max_length=32)
+    nesting: Any
+    leaves: tuple[tuple[Any, ...], ...] = Field(max_length=10_000)
+    trace: dict[_Name, Any] | None = None
+
+    @model_validator(mode="after")
+    def _launches_are_those_of_the_trace(self) -> Self:
+        if self.trace is not None:
+            operations = self.trace.get("operations")
+            if not isinstance(operations, list) or not all(isinstance(one, dict) for one in operations):
+                raise ValueError("a trace without operations")
+            traced = tuple(Launch.model_validate(one) for one in operations if "launch" in one)
+            if traced != self.launches:
+                raise ValueError("the launches are not those of the trace")
+        return self
+
+
+class Raised(Failure):
+    """A forward pass raised; what was launched before is known."""
+
+    kernels: tuple[Kernel, ...] = Field(max_length=1000)
+    launches: tuple[Launch, ...] = Field(max_length=100_000)
+    watched: tuple[_Name, ...] = Field(max_length=32)
+
+
+class Sources(Claim):
+    """CUDA C++ that a candidate wants built; without `functions` it brings its own bindings."""
+
+    cpp: tuple[_Source, ...] = Field(max_length=64)
+    cuda: tuple[_Source, ...] = Field(max_length=64)
+    functions: tuple[_Name, ...] | None = Field(max_length=64)
+    cflags: tuple[_Flag, ...] = Field(max_length=64)
+    cuda_cflags: tuple[_Flag, ...] = Field(max_length=64)
+    implicit_headers: StrictBool
+
+
+class BuildRequest(Claim):
+    """A candidate's process waits for a build."""
+
+    build: Sources
+
+
+class Built(Claim):
+    """Its blob is the library, then the device code."""
+
+    library_bytes: _Count
+    image_bytes: _Count
+
+
+class BuildFailed(Claim):
+    """The first error, and its line in a part of the sources (`cpp` or `cuda`), as far as they are known."""
+
+    failed: _Text
+    part: _Name
+    line: _Line
+
+
+class Compiled(Claim):
+    """Every launch compiled."""
+
+    compiled: _Count
+
+
+class NotCompiled(Claim):
+    """The first fault of the compiler's that is the kernel's, and how many launches come before it."""
+
+    failed: _Text
+    line: _Line
+    place: _Count
+
+
+class CompilerFault(Claim):
+    """The compiler could not work for a reason of ours."""
+
+    fault: _Text
+
+
+class Mapped(Claim):
+    """The memory for timed calls is at hand."""
+
+    mapped: StrictBool
+
+
+class CallTimes(Claim):
+    """Milliseconds of each call that was asked for."""
+
+    times_ms: tuple[Annotated[StrictFloat, Field(gt=0, allow_inf_nan=False)], ...] = Field(max_length=10_000)
+
+
+class Resources(Claim):
+    """What a launch takes of a multiprocessor (`kernel_resources.Resources`)."""
+
+    registers: _Count
+    spilled_bytes: _Count
+    shared_bytes: _Count
+    occupancy: Annotated[StrictFloat, Field(ge=0, le=1)]
+
+
+class DeviceWork(Claim):
+    """One operator or launch as a GPU did it (`cost_probe.DeviceWork`)."""
+
+    name: _Name
+    own: StrictBool
+    device_ms: Annotated[StrictFloat, Field(ge=0, allow_inf_nan=False)]
+    copies_only: StrictBool
+    resources: Resources | None
+
+
+class ReplayedOnDevice(Claim):
+    """The trace ran to its end, several times, and was timed."""
+
+    works: tuple[DeviceWork, ...] = Field(max_length=100_000)
+
+
+class CountedWork(Claim):
+    """The counts of one launch or operator (`work.Work`)."""
+
+    name: _Name
+    own: StrictBool
+    bytes_accessed: _Count
+    bytes_distinct: _Count
+    operations: dict[_Name, _Count] = Field(max_length=100)
+    padded: dict[_Name, _Count] = Field(max_length=100)
+    copies_only: StrictBool
+    is_unknown: StrictBool
+    programs: _Count
+    balance: Annotated[StrictFloat, Field(ge=0, le=1)]
+
+
+class Played(Claim):
+    """The trace ran to its end."""
+
+    played: StrictBool
+
+
+class Replayed(Claim):
+    """The trace ran to its end, and was counted."""
+
+    works: tuple[CountedWork, ...] = Field(max_length=100_000)
+
+
+class RehearsedPass(Claim):
+    """A pass without data: its launches, by their places among those that differ, and the library's works."""
+
+    distinct: tuple[Launch, ...] = Field(max_length=20_000)
+    launches: tuple[_Count, ...] = Field(max_length=20_000)
+    works: tuple[CountedWork, ...] = Field(max_length=20_000)
+
+    @model_validator(mode="after")
+    def _launches_are_there(self) -> Self:
+        if any(place >= len(self.distinct) for place in self.launches):
+            raise ValueError("a launch that is not there")
+        return self
+
+
+class Rehearsed(Claim):
+    """Host code ran, at one size after the other."""
+
+    kernels: tuple[Kernel, ...] = Field(max_length=1000)
+    passes: tuple[RehearsedPass, ...] = Field(max_length=100)
+
+    @model_validator(mode="after")
+    def _kernels_are_there(self) -> Self:
+        if any(one.launch >= len(self.kernels) for some in self.passes for one in some.distinct):
+            raise ValueError("a launch of a kernel that is not there")
+        return self
+
+
+class Muted(Claim):
+    """The trace ran to its end without its launches but for those that only move data, `moving` in number."""
+
+    muted: StrictBool
+    moving: _Count
+
+
+class Rested(Claim):
+    """Nothing is left of the trace; the next one may come."""
+
+    rested: StrictBool
+
+
+class Echoed(Claim):
+    """Whether the outputs needed what the launches made of the inputs (`input_swap.py`)."""
+
+    needed: StrictBool

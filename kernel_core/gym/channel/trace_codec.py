@@ -1,0 +1,80 @@
+"""Values of a trace as JSON: tensors as views of numbered storages, dtypes and special floats by name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from kernel_core.gym.channel.shared_arena import DTYPES, dtype_name
+
+Encode = Callable[[torch.Tensor], list[Any]]
+Decode = Callable[[list[Any]], torch.Tensor]
+
+_LAYOUTS = {"strided": torch.strided}
+_MEMORY_FORMATS = {
+    str(memory_format).removeprefix("torch."): memory_format
+    for memory_format in (
+        torch.contiguous_format,
+        torch.preserve_format,
+        torch.channels_last,
+        torch.channels_last_3d,
+    )
+}
+
+
+class NotEncodable(Exception):
+    """A value that a trace cannot hold."""
+
+
+def bytes_of(storage: torch.UntypedStorage) -> torch.Tensor:
+    """A storage as a tensor of bytes that shares its memory."""
+    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
+
+
+def encode(value: Any, tensor: Encode) -> Any:
+    """A JSON value for an argument of an operator or a launch. Raises `NotEncodable`."""
+    if isinstance(value, torch.Tensor):
+        return {"t": tensor(value)}
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else {"float": repr(float(value))}
+    if isinstance(value, list | tuple):
+        return {"l": [encode(item, tensor) for item in value]}
+    if isinstance(value, torch.dtype):
+        return {"dtype": dtype_name(value)}
+    if isinstance(value, torch.device):
+        return {"device": value.type}
+    if isinstance(value, torch.layout):
+        return {"layout": str(value).removeprefix("torch.")}
+    if isinstance(value, torch.memory_format):
+        return {"memory_format": str(value).removeprefix("torch.")}
+    raise NotEncodable(f"a value of type {type(value).__name__}")
+
+
+def decode(value: Any, tensor: Decode) -> Any:
+    """The value behind `encode`'s JSON. Raises `KeyError`, `TypeError` or `ValueError` on anything else."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if not isinstance(value, dict) or [type(one) for one in value.values()] not in ([str], [list]):
+        raise ValueError(f"not a value of a trace: {str(value)[:80]}")
+    if "t" in value:
+        return tensor(value["t"])
+    if "l" in value:
+        return [decode(item, tensor) for item in value["l"]]
+    if "float" in value:
+        return float(value["float"])
+    if "dtype" in value:
+        return DTYPES[value["dtype"]]
+    if "device" in value:
+        return torch.device({"cpu": "cpu", "cuda": "cuda"}[value["device"]])
+    if "layout" in value:
+        return _LAYOUTS[value["layout"]]
+    if "memory_format" in value:
+        return _MEMORY_FORMATS[value["memory_format"]]
+    raise ValueError(f"not a value of a trace: {value}")

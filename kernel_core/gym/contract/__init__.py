@@ -1,0 +1,1 @@
+"""Requests to the judge, their results, and the version of its rules."""

@@ -1,0 +1,1 @@
+"""The decisions: one verdict for each candidate."""

@@ -1,0 +1,182 @@
+"""The judge's side of the compile gate: distinct launches, each compiled once in the judge's life."""
+
+from __future__ import annotations
+
+import ast
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kernel_core.errors import GymUnavailable
+from kernel_core.gym.channel.candidate_file import CANDIDATE_FILE, first_line
+from kernel_core.gym.channel.launch_limits import grid_fault
+from kernel_core.gym.channel.messages import Compiled, CompilerFault, Kernel, Launch, NotCompiled
+from kernel_core.gym.channel.shared_arena import DTYPES
+from kernel_core.gym.sandbox.fork_server import ForkServer
+from kernel_core.gym.verdict.case import Case
+from kernel_core.gym.workers.child import Answer, Died, open_caged_child
+from kernel_core.records import Verdict
+from kernel_core.store import digest_of
+
+_DEADLINE_S = 60.0
+_MEMORY_BYTES = 8 << 30
+_MAX_PROCESSES = 16
+"""The compiler starts an assembler."""
+_KEPT_ANSWERS = 4096
+_ALIGNMENT = 16
+"""Of addresses and integers, whose multiples Triton knows as such."""
+_INTEGERS = ((-(2**63), -(2**31)), (0, 2**31), (2**32, 2**63), (2**63, 2**64))
+"""One of each type that Triton gives to integers, and what is beyond those; the next ones are alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompileUnit:
+    """Launches of one pass, and how far to compile them."""
+
+    kernels: Sequence[Kernel]
+    launches: Sequence[Launch]
+    whole: bool
+    """If not, it is only found out whether they are Triton: these kernels are compiled at other sizes too."""
+    where: str = ""
+    """Of which sizes a fault is, for whoever reads it."""
+
+
+class CompileGate:
+    """Compiles for one GPU; remembers what it found out."""
+
+    def __init__(self, compilers: ForkServer, base: str, gpu: str) -> None:
+        self._compilers = compilers
+        self._base = base
+        self._gpu = gpu
+        self._known: OrderedDict[str, tuple[str, int] | None] = OrderedDict()
+
+    def check(self, case: Case, parts: Sequence[CompileUnit]) -> None:
+        """A launch that does not compile comes before whatever happened while running."""
+        fault = self._fault_of(case.source, parts)
+        if fault is not None:
+            case.verdict = None
+            case.fail(Verdict.NOT_COMPILED, *fault)
+
+    def _fault_of(self, source: str, parts: Sequence[CompileUnit]) -> tuple[str, int] | None:
+        keys: list[tuple[str, CompileUnit]] = []
+        missing: list[dict[str, Any]] = []
+        asked: dict[str, None] = {}
+        text = digest_of(source)
+        for part in parts:
+            kernels = [kernel.model_dump() for kernel in part.kernels]
+            free = _free_parameters(source, part.kernels)
+            launches = []
+            for launch in part.launches:
+                seen = _without_values(launch, free[launch.launch])
+                key = digest_of([text, kernels[: _num_used(seen)], seen, part.whole])
+                keys.append((key, part))
+                if key not in self._known and key not in asked:
+                    asked[key] = None
+                    launches.append(seen)
+            if launches:
+                missing.append({"kernels": kernels, "launches": launches, "whole": part.whole})
+        if missing:
+            place, fault = self._compile(source, missing)
+            in_order = list(asked)
+            self._known |= dict.fromkeys(in_order[:place])
+            if fault is not None:
+                self._known[in_order[min(place, len(asked) - 1)]] = fault
+        faults = ((part, known) for key, part in keys if (known := self._known.get(key)) is not None)
+        found = next(faults, None)
+        while len(self._known) > _KEPT_ANSWERS:
+            self._known.popitem(last=False)
+        return None if found is None else (found[0].where + found[1][0], found[1][1])
+
+    def _compile(self, source: str, parts: list[dict[str, Any]]) -> tuple[int, tuple[str, int] | None]:
+        """How many launches compile, one after the other, and what is wrong with the next."""
+        with open_caged_child(
+            self._compilers,
+            "compile",
+            self._base,
+            _DEADLINE_S,
+            memory_bytes=_MEMORY_BYTES,
+            cpu_seconds=int(_DEADLINE_S) + 1,
+            max_processes=_MAX_PROCESSES,
+        ) as talk:
+            request = {
+                "filename": CANDIDATE_FILE,
+                "source": source,
+                "gpu": self._gpu,
+                "parts": parts,
+            }
+            answer = talk.ask(request, (Compiled, NotCompiled, CompilerFault))
+        match answer:
+            case Died():
+                return 0, (f"the compiler gave up: {answer.reason}", 0)
+            case Answer(claim=CompilerFault() as fault):
+                raise compiler_unavailable(fault)
+            case Answer(claim=NotCompiled() as refused):
+                return refused.place, (refused.failed, refused.line)
+        return sum(len(part["launches"]) for part in parts), None
+
+
+def refuse_grids(case: Case, part: CompileUnit) -> None:
+    """A launch on a grid that no GPU takes fails when it happens."""
+    for launch in part.launches:
+        fault = grid_fault(launch.grid)
+        if fault is not None:
+            case.fail(Verdict.CRASHED, part.where + fault)
+            return
+
+
+def compiler_unavailable(fault: CompilerFault) -> GymUnavailable:
+    """What to raise when a compiler could not work for a reason of ours."""
+    return GymUnavailable(
+        f"the compiler could not work: {fault.fault}; free disk space or memory, then run again"
+    )
+
+
+def _free_parameters(source: str, kernels: Sequence[Kernel]) -> list[frozenset[str]]:
+    """Of each kernel, the parameters without annotation: nothing else makes a `tl.constexpr` of one."""
+    free: dict[tuple[str, int], frozenset[str]] = {}
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef):
+            arguments = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+            names = frozenset(one.arg for one in arguments if one.annotation is None)
+            free.setdefault((node.name, first_line(node)), names)
+    return [free.get((kernel.name, kernel.line), frozenset()) for kernel in kernels]
+
+
+def _num_used(launch: dict[str, Any]) -> int:
+    """How many of the kernels a launch needs: each uses only earlier ones, and some are arguments."""
+    return 1 + max([launch["launch"], *_functions_in(list(launch["args"].values()))])
+
+
+def _functions_in(values: list[Any]) -> list[int]:
+    """The numbers of JIT functions among arguments."""
+    found: list[int] = []
+    for value in values:
+        match value:
+            case {"jit": int(number)}:
+                found.append(number)
+            case {"l": [*items]}:
+                found.extend(_functions_in(items))
+    return found
+
+
+def _without_values(launch: Launch, free: frozenset[str]) -> dict[str, Any]:
+    """A launch without what a compiler does not see: its grid, addresses, shapes and strides, and of numbers
+    that are no constants all but what Triton specialises on."""
+    args = {name: _kind_of(value, name in free) for name, value in launch.args.items()}
+    return {"launch": launch.launch, "args": args, "options": launch.options}
+
+
+def _kind_of(value: Any, is_free: bool) -> Any:
+    """An argument that stands for all that are compiled alike."""
+    match value:
+        case {"t": [_, str(dtype), int(offset), *_]} if dtype in DTYPES:
+            return {"t": [0, dtype, offset * DTYPES[dtype].itemsize % _ALIGNMENT]}
+        case {"l": [*items]}:
+            return {"l": [_kind_of(item, is_free) for item in items]}
+        case {"d": dict(parts)}:
+            return {"d": {name: _kind_of(part, is_free=False) for name, part in parts.items()}}
+    if is_free and isinstance(value, int) and not isinstance(value, bool) and value != 1:
+        smallest = next((low for low, high in _INTEGERS if value < high), 2**64)
+        return smallest + (_ALIGNMENT if value % _ALIGNMENT == 0 else _ALIGNMENT + 1)
+    return value

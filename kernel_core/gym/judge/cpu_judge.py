@@ -1,0 +1,202 @@
+"""The judge where there is no GPU: kernels are interpreted, compiled for one, and their times predicted."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kernel_core.config import GymConfig
+from kernel_core.errors import NotAProblem
+from kernel_core.gym.channel.messages import Kernel, Launch, Replayed
+from kernel_core.gym.channel.work import Work
+from kernel_core.gym.contract.requests import JudgeRequest
+from kernel_core.gym.judge.compile_check import CompileGate, CompileUnit, refuse_grids
+from kernel_core.gym.judge.judge import Judge
+from kernel_core.gym.judge.problem_cache import KEPT_PROBLEMS, Prepared, keep
+from kernel_core.gym.judge.replay_check import ReplayCheck
+from kernel_core.gym.judge.scaled_sizes import Sizes, grown_sizes
+from kernel_core.gym.oracle.reference import Reference
+from kernel_core.gym.oracle.trial import loose
+from kernel_core.gym.prediction.full_size import (
+    Rehearsal,
+    check_at_own_sizes,
+    ran_as,
+    rehearse,
+    works_at_own_sizes,
+)
+from kernel_core.gym.prediction.own_work_share import weigh
+from kernel_core.gym.prediction.roofline import EagerTraffic, count_eager
+from kernel_core.gym.sandbox.fork_server import ForkServer
+from kernel_core.gym.verdict.case import Case
+from kernel_core.gym.verdict.recorded_pass import Recorded
+from kernel_core.gym.workers.workers import Workers
+from kernel_core.records import Verdict
+
+_AT_OWN_SIZES = "at the problem's own sizes: "
+_PROCESSORS = "processor_count"
+"""By torch's name and by Triton's."""
+_TUNED = "autotune"
+_MOST_GROWN_S = 2.0
+"""What a candidate may take at grown sizes, of its own time."""
+
+
+class CpuJudge(Judge):
+    """A kernel that does not compile comes before anything that happened while running."""
+
+    def __init__(self, config: GymConfig, workers: Workers, compilers: ForkServer, base: str) -> None:
+        super().__init__(config, workers, Prepared(config, workers))
+        self._gate = CompileGate(compilers, base, config.predict_gpu)
+        self._eager: OrderedDict[str, EagerTraffic] = OrderedDict()
+        self._grown: OrderedDict[str, tuple[Sizes, ...]] = OrderedDict()
+
+    def _decide(self, request: JudgeRequest, seed: int, case: Case) -> None:
+        reference = self._prepared.reference(request)
+        with self._runner(case) as talk:
+            self._try_all(talk, reference, seed, case)
+        at_own_sizes = not self._strict and self._eager_traffic(reference).at_own_sizes
+        rehearsal = None
+        if at_own_sizes and case.verdict is None and case.launches:
+            with case.phase("rehearsal"):
+                rehearsal = rehearse(case, reference, self._workers)
+        parts = _to_compile(case, rehearsal, at_own_sizes=at_own_sizes)
+        if self._config.compile_gate:
+            with case.phase("compile"):
+                self._gate.check(case, parts)
+        for part in parts:
+            refuse_grids(case, part)
+        if case.verdict is None and not self._strict and case.launches:
+            with case.phase("grown"):
+                self._try_grown(reference, seed, case)
+        if case.verdict is None and not self._strict and self._has_traces(case):
+            self._replay_all(rehearsal, reference, seed, case)
+
+    def _try_grown(self, reference: Reference, seed: int, case: Case) -> None:
+        """Once more at each of the sizes that `scaled_sizes.py` names: only what is wrong there counts,
+        whatever rounding comes to in longer rows. Who takes too long is left alone, and that is said."""
+        label, draw = self._prepared.draws(reference, seed)[-1]
+        asks = any(word in case.source for word in (_TUNED, _PROCESSORS))
+        runs = self._grown_sizes(reference) or (reference.sizes,) * asks
+        for number, sizes in enumerate(runs):
+            changed = [f"{name}={size}" for name, size in sizes.items() if size != reference.sizes[name]]
+            where = [f"at {', '.join(changed)}"] if changed else []
+            try:
+                larger = self._prepared.reference(case.request.model_copy(update={"sizes": sizes}))
+                trial = self._prepared.trial(larger, seed, label, draw)
+                trial = loose(trial if trial.is_usual else self._prepared.trial(larger, seed, label, "own"))
+            except NotAProblem:
+                continue
+            for way in _ways(case.source, number, is_last=sizes is runs[-1]):
+                again = self._try_again(larger, case, trial, way.job, _MOST_GROWN_S, way.configuration)
+                said = ", ".join([*where, *way.where])
+                if way.tells(again, case):
+                    _blame(case, again, said)
+                if again.verdict is Verdict.TIMED_OUT:
+                    case.note("not_grown", f"it took more than {_MOST_GROWN_S:g} s {said}")
+                # A slow configuration keeps nobody from looking further.
+                is_slow = again.verdict is Verdict.TIMED_OUT and not way.configuration
+                if case.verdict is not None or is_slow:
+                    return
+
+    def _grown_sizes(self, reference: Reference) -> tuple[Sizes, ...]:
+        if reference.key not in self._grown:
+            keep(self._grown, reference.key, grown_sizes(reference), KEPT_PROBLEMS)
+        return self._grown[reference.key]
+
+    def _replay_all(self, rehearsal: Rehearsal | None, reference: Reference, seed: int, case: Case) -> None:
+        for recorded in case.to_replay():
+            if case.verdict is not None or not self._replay(recorded, rehearsal, reference, seed, case):
+                return
+
+    def _replay(
+        self,
+        recorded: Recorded,
+        rehearsal: Rehearsal | None,
+        reference: Reference,
+        seed: int,
+        case: Case,
+    ) -> bool:
+        """Whether what was recorded is honest work; what counts is weighed."""
+        unseen = self._unseen(reference, seed, recorded, case)
+        with (
+            case.phase("replay"),
+            self._workers.open_child("replay") as talk,
+            ReplayCheck(case, recorded, reference, unseen, talk, self._workers) as witness,
+        ):
+            if not witness.is_convinced():
+                return False
+            counted = witness.measure(Replayed, self._workers.draw) if case.is_measured(recorded) else None
+        if counted is not None:
+            works = [Work(**one.model_dump()) for one in counted.works]
+            eager, gpu = self._eager_traffic(reference), self._config.predict_gpu
+            if rehearsal is not None:
+                check_at_own_sizes(case, rehearsal, eager, gpu)
+            weigh(case, works_at_own_sizes(works, eager, rehearsal, gpu, ran_as(case)), eager, gpu)
+        return case.verdict is None
+
+    def _eager_traffic(self, reference: Reference) -> EagerTraffic:
+        if reference.key not in self._eager:
+            keep(self._eager, reference.key, count_eager(reference), KEPT_PROBLEMS)
+        return self._eager[reference.key]
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How a candidate is run at grown sizes."""
+
+    job: str = "runner"
+    configuration: int = 0
+    """Of an autotuner's, counted from the last."""
+    where: tuple[str, ...] = ()
+
+    def tells(self, again: Case, case: Case) -> bool:
+        """Whether what comes of it is the candidate's fault: an autotuner leaves out configurations that
+        fail, and a GPU of one multiprocessor, which there is not, changes how programs share work only."""
+        if self.configuration:
+            return again.verdict is Verdict.WRONG
+        is_alike = len(again.launches) == len(case.launches) and all(all(one.grid) for one in again.launches)
+        return is_alike or self.job == "runner"
+
+
+def _ways(source: str, number: int, *, is_last: bool) -> list[_Way]:
+    """At the sizes of this number."""
+    found = [_Way()]
+    if _TUNED in source:
+        where = ("with another configuration of its autotuner",)
+        found.append(_Way(configuration=-1 - number, where=where))
+    if _PROCESSORS in source and is_last:
+        where = ("where a program for each multiprocessor has several turns",)
+        found.append(_Way("runner_on_one_processor", where=where))
+    return found
+
+
+def _blame(case: Case, again: Case, where: str) -> None:
+    if again.verdict is Verdict.WRONG or (again.verdict is Verdict.CRASHED and again.line):
+        case.fail(again.verdict, f"{again.detail} ({where})", again.line)
+
+
+def _to_compile(case: Case, rehearsal: Rehearsal | None, *, at_own_sizes: bool) -> list[CompileUnit]:
+    """What ran, and what a rehearsal showed. A kernel that is launched at the problem's own sizes is compiled
+    whole for these; one whose candidate failed need only be Triton, where there are such sizes at all."""
+    passes = [(one.kernels, one.launches) for one in case.recorded]
+    if (case.kernels, case.launches) not in passes:
+        passes.append((case.kernels, case.launches))  # of one that raised
+    whole = not at_own_sizes if case.verdict is not None else not _launches_all(rehearsal, passes)
+    parts = [CompileUnit(*one, whole=whole) for one in passes]
+    if rehearsal is not None:
+        parts.append(CompileUnit(rehearsal.kernels, rehearsal.distinct, whole=True, where=_AT_OWN_SIZES))
+    return parts
+
+
+def _launches_all(
+    rehearsal: Rehearsal | None, passes: Sequence[tuple[Sequence[Kernel], Sequence[Launch]]]
+) -> bool:
+    """Whether each kernel of these passes is launched at the problem's own sizes too."""
+    if rehearsal is None:
+        return False
+    there = {_place(rehearsal.kernels[one.launch]) for one in rehearsal.distinct}
+    return all(_place(kernels[one.launch]) in there for kernels, launches in passes for one in launches)
+
+
+def _place(kernel: Kernel) -> tuple[str, int]:
+    return kernel.name, kernel.line

@@ -1,0 +1,300 @@
+"""The judge of one GPU: kernels run as they are, and their times are measured.
+
+Compilation needs no GPU and overlaps; correctness shares the GPU; timing has it alone. What a problem costs
+(inputs, expected outputs, the reference's time) is paid once for all its candidates.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from kernel_core.config import GymConfig
+from kernel_core.errors import GymUnavailable
+from kernel_core.gym.channel.cuda_arena import ArenaPool, TooLittleMemory
+from kernel_core.gym.channel.decoy_thresholds import library_works
+from kernel_core.gym.channel.messages import BuildFailed, DeviceWork, ReplayedOnDevice, Sources
+from kernel_core.gym.contract.requests import JudgeRequest
+from kernel_core.gym.judge.cuda_problem_cache import CudaPrepared
+from kernel_core.gym.judge.extension_check import Builder
+from kernel_core.gym.judge.judge import Judge
+from kernel_core.gym.judge.replay_check import ReplayCheck, TakeGpu
+from kernel_core.gym.oracle.input_families import without_zeros
+from kernel_core.gym.oracle.reference import Reference
+from kernel_core.gym.oracle.trial import Trial
+from kernel_core.gym.prediction.own_work_share import weigh_times
+from kernel_core.gym.timing.baseline_store import Baseline, Baselines
+from kernel_core.gym.timing.baseline_timer import ReferenceClock
+from kernel_core.gym.timing.nvml import NvmlDevice, describe_platform
+from kernel_core.gym.timing.retiming import Stopwatch
+from kernel_core.gym.timing.timed_batch import arena_bytes
+from kernel_core.gym.timing.timing_stats import Clocked, ReplayTime, contradicts
+from kernel_core.gym.verdict.case import Case
+from kernel_core.gym.verdict.recorded_pass import Recorded
+from kernel_core.gym.workers.child import ChildSession
+from kernel_core.gym.workers.gpu_locks import Drawn, Room
+from kernel_core.gym.workers.workers import Workers
+from kernel_core.records import Evaluation
+from kernel_core.store import Store
+
+_SMALL_BYTES, _VERIFIED_OF_SMALL = 64 << 20, 6
+"""Of small trials more timed calls are verified."""
+_ROOM_SHARE, _TORCH_SHARE = 0.58, 0.36
+"""Of the GPU's memory: for candidates and what they are lent; and for this process, which makes one trial
+at a time. The rest is for everybody's contexts."""
+_KEPT_SHARE = 0.08
+"""What this process keeps of what is prepared."""
+_TORCH_SHARE_ALONE = 0.9
+_FOOTPRINT, _FOOTPRINT_OF_ECHOES = 0.6, 2.1
+"""Memory that a pass may need beside its arena and its weights, in units of inputs and outputs; where the
+library works too, a replay keeps inputs, twice, and outputs to compare with (and, before, each launch's
+arguments, twice). Who needs more and does not find it is judged again with nobody beside it."""
+_HEAVY_BYTES = 1 << 29
+"""Larger weights are promised room before they are handed over, and as long as there is a copy of them."""
+_MOST_BUILDS = 8
+
+
+class CudaJudge(Judge):
+    """Threads may evaluate at once; each candidate still meets one judge, one GPU and one clock."""
+
+    _measured_label = "timed 0"
+    """Of own draws it lies hidden among the timed calls, which came after what is replayed was recorded."""
+
+    def __init__(self, config: GymConfig, workers: Workers, builder: Builder, store: Store | None) -> None:
+        self._gpu = NvmlDevice()
+        total_bytes = self._gpu.total_bytes
+        prepared = CudaPrepared(config, workers, int(_KEPT_SHARE * total_bytes))
+        super().__init__(config, workers, prepared)
+        self._prepared: CudaPrepared = prepared
+        self._builder = builder
+        self.platform = describe_platform(self._gpu)
+        self._stopwatch = Stopwatch(config, workers, self._gpu)
+        # What torch holds back for itself would be missing to the candidates.
+        torch.cuda.set_per_process_memory_fraction(_TORCH_SHARE)
+        self._room = Room(int(_ROOM_SHARE * total_bytes))
+        self._arenas = ArenaPool()
+        baselines = Baselines(store, self.platform, config.baseline)
+        self._reference_clock = ReferenceClock(
+            config, workers, self._stopwatch, baselines, self._room, self._arenas
+        )
+
+    def evaluate(self, request: JudgeRequest, seed: int) -> Evaluation:
+        """See `Judge`. Whoever finds the memory full is judged again with nobody beside it.
+
+        Candidates without a seed of their own share their problem's for a while.
+        """
+        with contextlib.suppress(torch.cuda.OutOfMemoryError, TooLittleMemory):
+            return super().evaluate(request, seed)
+        torch.cuda.empty_cache()
+        with self._room.take(self._room.num_bytes):
+            self._prepared.forget_trials()
+            torch.cuda.empty_cache()
+            torch.cuda.set_per_process_memory_fraction(_TORCH_SHARE_ALONE)
+            try:
+                return super().evaluate(request, seed)
+            except (torch.cuda.OutOfMemoryError, TooLittleMemory) as error:
+                raise GymUnavailable(
+                    f"the GPU has too little memory for {request.problem.id} ({error}); use one with more, "
+                    "or smaller sizes (--set)"
+                ) from error
+            finally:
+                torch.cuda.empty_cache()
+                torch.cuda.set_per_process_memory_fraction(_TORCH_SHARE)
+
+    def _decide(self, request: JudgeRequest, seed: int, case: Case) -> None:
+        with case.phase("expected"):
+            reference = self._prepared.reference(request)
+            if request.seed is None:
+                seed = self._prepared.group_seed(reference)
+            like = self._prepared.outline(reference, seed)
+        with case.phase("baseline"):
+            baseline = self._reference_clock.baseline(reference, like)
+        try:
+            self._decide_in_room(reference, like, baseline, seed, case)
+        finally:
+            self._clear_away(case)
+        if case.ran_out_of_memory and not self._room.is_all_mine():
+            raise TooLittleMemory(case.detail)
+
+    def _decide_in_room(
+        self, reference: Reference, like: Trial, baseline: Baseline, seed: int, case: Case
+    ) -> None:
+        case.arena_bytes = arena_bytes(like)
+        case.needs_bytes = self._needed_bytes(reference, like, _FOOTPRINT)
+        is_heavy = reference.weight_bytes > _HEAVY_BYTES
+        if is_heavy:
+            self._take_room(case)
+        clocked = self._try_and_clock(reference, like, baseline, seed, case)
+        if not is_heavy:
+            # While the trace is compiled again, others may have the memory.
+            self._clear_away(case)
+        if any(library_works(recorded.trace) for recorded in case.recorded):
+            case.needs_bytes = self._needed_bytes(reference, like, _FOOTPRINT_OF_ECHOES)
+        if case.verdict is not None or clocked is None:
+            return
+        replayed: ReplayTime | None = None
+        if not self._strict:
+            with case.phase("replay"):
+                replayed = self._replay_all(reference, clocked, seed, case)
+            if replayed is None:
+                return
+        self._stopwatch.conclude(clocked, baseline, reference, like, replayed, case)
+
+    def _try_and_clock(
+        self, reference: Reference, like: Trial, baseline: Baseline, seed: int, case: Case
+    ) -> Clocked | None:
+        with self._runner(case) as talk:
+            if not self._try_all(talk, reference, seed, case):
+                return None
+            hidden = self._hidden_trials(reference, like, seed, case)
+            return self._stopwatch.clock(talk, reference, like, hidden, case, baseline)
+
+    @contextlib.contextmanager
+    def _runner(self, case: Case, job: str = "runner") -> Iterator[ChildSession]:
+        """See `Judge`; it may ask for builds."""
+        with super()._runner(case, job) as talk:
+            talk.build_with(functools.partial(self._build, case))
+            yield talk
+
+    def _build(self, case: Case, sources: Sources) -> tuple[dict[str, Any], bytes]:
+        """What a candidate's process is told of a build that it asked for."""
+        if len(case.images) >= _MOST_BUILDS:
+            return BuildFailed(
+                failed=f"more than {_MOST_BUILDS} extensions", part="", line=0
+            ).model_dump(), b""
+        with case.phase("build"):
+            outcome = self._builder.build(sources)
+        if isinstance(outcome, BuildFailed):
+            return outcome.model_dump(), b""
+        case.images[outcome.name] = outcome.image
+        return {"built": outcome.name}, outcome.library
+
+    def _take_room(self, case: Case) -> None:
+        """Memory to work in, until `_clear_away`."""
+        with case.phase("room"):
+            case.room.enter_context(self._room.take(case.needs_bytes))
+        self._arenas.shrink(self._room.free_bytes)
+
+    def _lay_table(self, case: Case) -> None:
+        """See `Judge`: room, and an arena, until `_clear_away`."""
+        if case.arena is None:
+            self._take_room(case)
+            with self._workers.share():
+                case.arena = case.room.enter_context(self._arenas.lend(case.arena_bytes))
+
+    def _clear_away(self, case: Case) -> None:
+        case.arena = None
+        case.room.close()
+
+    @contextlib.contextmanager
+    def _alone(self, case: Case, *, still: bool) -> Iterator[Drawn]:
+        with self._workers.alone(still=still) as drawn, case.phase("replay alone"):
+            yield drawn
+
+    def _replay_all(self, reference: Reference, clocked: Clocked, seed: int, case: Case) -> ReplayTime | None:
+        """What it takes on the problem's own draws; None when the work is not the candidate's."""
+        time: ReplayTime | None = None
+        for recorded in case.to_replay() if self._has_traces(case) else ():
+            replayed = self._replay(recorded, reference, clocked, seed, case)
+            if replayed is None:
+                return None
+            if case.is_measured(recorded):
+                weigh_times(case, replayed.works)
+                time = replayed.time
+            if case.verdict is not None:
+                return None
+        return time
+
+    def _replay(
+        self, recorded: Recorded, reference: Reference, clocked: Clocked, seed: int, case: Case
+    ) -> _ReplayCost | None:
+        """The works with their device times, where they are measured; None when they are not the
+        candidate's."""
+        unseen, findings = self._unseen(reference, seed, recorded, case), tuple(case.findings)
+        claim = clocked if recorded.trials_of("own") else None
+        for fresh in (False, True):
+            with self._workers.open_child("replay", fresh=fresh) as talk:
+                with ReplayCheck(case, recorded, reference, unseen, talk, self._workers) as witness:
+                    found: _ReplayCost | None = None
+                    if witness.is_convinced():
+                        found = (
+                            self._measure(witness, claim, case)
+                            if case.is_measured(recorded)
+                            else _ReplayCost()
+                        )
+                if found is not None and not case.images:  # libraries stay in a process
+                    talk.rest(self._workers.share)
+            if found is not None:
+                return found
+            if talk.is_fresh:
+                break
+            # Nobody is blamed for what another candidate's kernels may have left.
+            case.take_back(findings)
+        return None
+
+    def _measure(self, witness: ReplayCheck, clocked: Clocked | None, case: Case) -> _ReplayCost | None:
+        """Beside others, who can only make times longer; alone, where that could do the candidate wrong, or
+        right; and with nobody coming up, where its times still contradict what its process claims."""
+        alone = functools.partial(self._alone, case)
+        turns: tuple[tuple[TakeGpu, Callable[[Clocked | None, _ReplayCost], bool]], ...] = (
+            (self._workers.draw, _others_matter),
+            (functools.partial(alone, still=False), _contradicted),
+            (functools.partial(alone, still=True), _contradicted),
+        )
+        found = _ReplayCost()
+        for turn, is_in_doubt in turns:
+            answer = witness.measure(ReplayedOnDevice, turn)
+            if answer is None:
+                return None
+            found = _ReplayCost(answer.works, is_same=clocked is None or witness.gave(clocked.outputs))
+            if not is_in_doubt(clocked, found):
+                break
+        return found
+
+    def _exactly(self, reference: Reference, trial: Trial) -> Trial:
+        """See `Unseen`: of own draws only the first trial was computed so, and what is not kept is made again
+        without."""
+        if without_zeros(trial.draw) != trial.draw or (trial.draw != "own" and trial.has_values):
+            return super()._exactly(reference, trial)
+        return reference.blurred(reference.trial(trial.seed, trial.draw))
+
+    def _hidden_trials(self, reference: Reference, like: Trial, seed: int, case: Case) -> list[Trial]:
+        """Those whose outputs are compared among the timed calls, and which look like all others there."""
+        count = _VERIFIED_OF_SMALL if like.num_bytes <= _SMALL_BYTES else 1
+        with case.phase("expected"):
+            return [self._prepared.trial(reference, seed, f"timed {i}", "own") for i in range(count)]
+
+    def _needed_bytes(self, reference: Reference, like: Trial, footprint: float) -> int:
+        """Memory for a candidate at work: arena, what it makes itself, and weights (handed over, its own,
+        those of what was recorded in this trial and in the one before)."""
+        wanted = arena_bytes(like) + int(footprint * like.num_bytes) + 4 * reference.weight_bytes
+        return self._room.below_all(wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class _ReplayCost:
+    """What a replay did; nothing, where it was not measured."""
+
+    works: Sequence[DeviceWork] = ()
+    is_same: bool = True
+    """See `ReplayTime`."""
+
+    @property
+    def time(self) -> ReplayTime:
+        """Of all works."""
+        return ReplayTime(sum(work.device_ms for work in self.works), len(self.works), self.is_same)
+
+
+def _others_matter(clocked: Clocked | None, replayed: _ReplayCost) -> bool:
+    """Whether times that others may have lengthened decide between its kernels and the library's, or against
+    what its process claims."""
+    return any(not work.own for work in replayed.works) or _contradicted(clocked, replayed)
+
+
+def _contradicted(clocked: Clocked | None, replayed: _ReplayCost) -> bool:
+    return clocked is not None and contradicts(clocked, replayed.time)

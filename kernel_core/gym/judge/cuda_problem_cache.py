@@ -1,0 +1,119 @@
+"""What judges of a GPU prepare, as long as there is memory for it."""
+
+from __future__ import annotations
+
+import secrets
+from collections import OrderedDict
+from dataclasses import replace
+from typing import Protocol, TypeVar
+
+from kernel_core.config import GymConfig
+from kernel_core.gym.contract.requests import JudgeRequest
+from kernel_core.gym.judge.problem_cache import KEPT_PROBLEMS, Prepared, keep
+from kernel_core.gym.oracle.input_families import Draw
+from kernel_core.gym.oracle.reference import Reference
+from kernel_core.gym.oracle.trial import Trial, outline
+from kernel_core.gym.workers.workers import Workers
+
+_LARGE_BYTES = 1 << 30
+"""Larger trials are not kept but made again."""
+_REFERENCES_SHARE = 0.5
+"""Of what is kept; trials have the rest."""
+_GROUP = 16
+"""Candidates of one problem that share secret inputs."""
+_K = TypeVar("_K")
+_S = TypeVar("_S", bound="_Sized")
+
+
+class CudaPrepared(Prepared):
+    """References and trials within `num_bytes` of the GPU's memory."""
+
+    def __init__(self, config: GymConfig, workers: Workers, num_bytes: int) -> None:
+        super().__init__(config, workers)
+        self._num_bytes = num_bytes
+        self._outlines: dict[tuple[str, Draw], Trial] = {}
+        self._groups: OrderedDict[str, list[int]] = OrderedDict()
+
+    def group_seed(self, reference: Reference) -> int:
+        """A secret seed for the next few candidates of a problem."""
+        with self._lock:
+            seed, uses = self._groups.pop(reference.key, [secrets.randbits(62), 0])
+            if uses >= _GROUP:
+                seed, uses = secrets.randbits(62), 0
+            keep(self._groups, reference.key, [seed, uses + 1], KEPT_PROBLEMS)
+            return seed
+
+    def forget_trials(self) -> None:
+        """Those that are kept."""
+        with self._lock:
+            self._trials.clear()
+
+    def reference(self, request: JudgeRequest) -> Reference:
+        """As `Prepared`, as long as their weights fit."""
+        found = super().reference(request)
+        with self._lock:
+            shrink(self._references, int(_REFERENCES_SHARE * self._num_bytes))
+        return found
+
+    def outline(self, reference: Reference, seed: int) -> Trial:
+        """What all trials of a problem look like."""
+        if (reference.key, "own") not in self._outlines:
+            self.trial(reference, seed, self._first_label("own"), "own")
+        return self._outlines[reference.key, "own"]
+
+    def trial(self, reference: Reference, seed: int, label: str, draw: Draw) -> Trial:
+        """Trials are kept while they fit; of large ones, once one was made, neither inputs nor what is
+        expected, which are made when they are needed: everybody would wait for their memory. How far honest
+        arithmetic strays from the problem's own draws is measured by the first of them."""
+        number, key = self.number(seed, label, draw), (reference.key, seed, f"{label}:{draw}")
+        is_first = self._strict or draw != "own" or label == self._first_label(draw)
+        alike = None if is_first else self.outline(reference, seed)
+        known = self._known_trial(reference, number, draw, key)
+        if known is not None:
+            return known
+        with self._workers.draw():
+            known = self._known_trial(reference, number, draw, key)
+            if known is not None:
+                return known
+            trial = (
+                reference.trial(number, draw, exact=not self._strict)
+                if alike is None
+                else reference.trial_like(alike, number)
+            )
+            like = outline(trial)
+            self._outlines.setdefault((reference.key, draw), like)
+            if like.num_bytes > _LARGE_BYTES:
+                return replace(like, inputs=[])
+            with self._lock:
+                self._trials[key] = trial
+                shrink(self._trials, int((1 - _REFERENCES_SHARE) * self._num_bytes))
+            return trial
+
+    def _known_trial(
+        self, reference: Reference, number: int, draw: Draw, key: tuple[str, int, str]
+    ) -> Trial | None:
+        """One that need not be made: who only looks waits for nobody's turn."""
+        like = self._outlines.get((reference.key, draw))
+        if like is not None and like.num_bytes > _LARGE_BYTES:
+            return replace(like, seed=number, inputs=[])
+        with self._lock:
+            trial = self._trials.get(key)
+            if trial is not None:
+                self._trials.move_to_end(key)
+            return trial
+
+    def _draws_seed(self, seed: int) -> int:
+        """What a problem takes is found out once: seeds are others for every few candidates."""
+        return 0
+
+
+class _Sized(Protocol):
+    @property
+    def num_bytes(self) -> int:
+        """What is kept."""
+
+
+def shrink(known: OrderedDict[_K, _S], num_bytes: int) -> None:
+    """Forget the oldest until the rest fits, but never the newest."""
+    while len(known) > 1 and sum(one.num_bytes for one in known.values()) > num_bytes:
+        known.popitem(last=False)

@@ -1,0 +1,317 @@
+"""The trusted side: decides whether a kernel is honest, correct and fast.
+
+One candidate goes through: parse · run every trial in a caged runner · replay the trace on fresh inputs in
+another cage · say how fast it is. The first thing that fails names the verdict. Here is what judges of every
+device share; `cpu_judge` predicts times, `cuda_judge` measures them.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import functools
+import time
+from typing import Any
+
+import torch
+
+from kernel_core.config import GymConfig
+from kernel_core.errors import GymUnavailable, NotAProblem
+from kernel_core.gym.channel import framing
+from kernel_core.gym.channel.messages import Loaded, NotLoaded, Raised, Ran
+from kernel_core.gym.channel.seeds import derive_seed
+from kernel_core.gym.channel.shared_arena import Slot
+from kernel_core.gym.contract.requests import JudgeRequest
+from kernel_core.gym.judge import kernelbench_rules
+from kernel_core.gym.judge.problem_cache import Prepared
+from kernel_core.gym.judge.replay_check import Unseen
+from kernel_core.gym.judge.static_findings import inspect_source
+from kernel_core.gym.numerics.compare import Compare, Spots, compare_values, form_fault, unlike, value_fault
+from kernel_core.gym.oracle.input_families import Draw, turned
+from kernel_core.gym.oracle.reference import Reference
+from kernel_core.gym.oracle.trial import Trial
+from kernel_core.gym.sandbox import sandbox
+from kernel_core.gym.timing.nvml import describe_platform
+from kernel_core.gym.verdict.case import Case
+from kernel_core.gym.verdict.recorded_pass import Recorded
+from kernel_core.gym.workers.child import NO_ANSWER, Answer, ChildSession, Died
+from kernel_core.gym.workers.payload import TrialPayload, changed_inputs, deliver, load_header
+from kernel_core.gym.workers.workers import Workers
+from kernel_core.records import Evaluation, NoCandidate, Verdict
+
+
+class Judge:
+    """Judges one request after another; what a problem needs is `prepared` once."""
+
+    _measured_label = "measured"
+    """Of the trial on which recorded work is measured."""
+
+    def __init__(self, config: GymConfig, workers: Workers, prepared: Prepared) -> None:
+        self._config = config
+        self.platform = describe_platform()
+        self._strict = config.rules == "kernelbench"
+        self._workers = workers
+        self._prepared = prepared
+
+    def evaluate(self, request: JudgeRequest, seed: int) -> Evaluation:
+        """The verdict on one candidate. Raises `NotAProblem` or `GymUnavailable`, never for a candidate."""
+        started = time.monotonic()
+        case = Case(request, seed=seed)
+        if isinstance(request.candidate, NoCandidate):
+            case.fail(Verdict.MALFORMED, request.candidate.reason)
+        elif (tree := _parse(case)) is not None:
+            case.findings.extend(inspect_source(tree))
+            try:
+                self._decide(request, seed, case)
+            finally:
+                case.forget_recorded()
+        return case.evaluation(self._workers.device, self.platform, time.monotonic() - started)
+
+    def _decide(self, request: JudgeRequest, seed: int, case: Case) -> None:
+        raise NotImplementedError
+
+    def _try_all(self, talk: ChildSession, reference: Reference, seed: int, case: Case) -> bool:
+        """Load the candidate and run every trial in one caged life; whether all passed."""
+        with case.phase("expected"):
+            draws = self._prepared.draws(reference, seed)
+        case.trials = len(draws)
+        with case.phase("load"):
+            loaded = self._load(talk, reference, case)
+        for label, draw in draws if loaded else ():
+            self._lay_table(case)
+            with case.phase("expected"):
+                trial = self._prepared.trial(reference, seed, label, draw)
+            with case.phase("runs" if case.trials_passed else "first run"):
+                if not self._try(talk, reference, trial, case):
+                    return False
+            case.trials_passed += 1
+        return loaded
+
+    def _load(self, talk: ChildSession, reference: Reference, case: Case, configuration: int = 0) -> bool:
+        poison = derive_seed(case.seed, "poison")
+        with self._workers.share():
+            header, arena = load_header(
+                reference, case.source, poison, configuration, copy_state=not self._strict
+            )
+        descriptors = (arena.descriptor,)
+        answer = talk.ask(header, (Loaded, NotLoaded), descriptors=descriptors, turn=self._workers.share)
+        arena.close()
+        match answer:
+            case Died():
+                _fail_dead(case, answer)
+                return False
+            case Answer(claim=NotLoaded() as failure):
+                self._check_cage(failure.features, case)
+                refused = failure.failed == "import" or failure.by_compiler
+                stage = Verdict.NOT_COMPILED if refused else Verdict.CRASHED
+                case.ran_out_of_memory = failure.ran_out_of_memory
+                case.fail(stage, _telling_line(failure), failure.line)
+                return False
+            case Answer(claim=Loaded() as loaded):
+                self._check_cage(loaded.features, case)
+                case.unmatched = loaded.unmatched
+                return True
+        raise AssertionError(answer)
+
+    def _try(self, talk: ChildSession, reference: Reference, trial: Trial, case: Case) -> bool:
+        with self._workers.draw():
+            delivery = deliver(reference, trial, arena=case.arena)
+        try:
+            answer = talk.ask(
+                delivery.header,
+                (Ran, Raised),
+                descriptors=(delivery.arena.descriptor,),
+                turn=self._workers.share,
+                take_descriptors=True,
+            )
+            if isinstance(answer, Answer):
+                return self._hear(answer, delivery, reference, trial, case)
+        finally:
+            delivery.close()
+        _fail_dead(case, answer)
+        return False
+
+    def _hear(
+        self, answer: Answer, delivery: TrialPayload, reference: Reference, trial: Trial, case: Case
+    ) -> bool:
+        claim = answer.claim
+        if not isinstance(claim, Ran | Raised) or any(
+            launch.launch >= len(claim.kernels) for launch in claim.launches
+        ):
+            framing.close_all(answer.descriptors)
+            _fail_dead(case, Died(timed_out=False, reason=NO_ANSWER))
+            return False
+        case.kernels, case.launches = claim.kernels, claim.launches
+        if case.trials_passed == 0:
+            for event in claim.watched:
+                case.note("audit", event)
+        if isinstance(claim, Raised):
+            framing.close_all(answer.descriptors)
+            # On a CPU nothing compiles here; the compile gate says so of each launch.
+            refused = claim.by_compiler and self._workers.device == "cuda"
+            stage = Verdict.NOT_COMPILED if refused else Verdict.CRASHED
+            case.ran_out_of_memory = claim.ran_out_of_memory
+            case.fail(stage, _telling_line(claim), claim.line)
+            return False
+        case.keep_recorded(
+            Recorded(
+                trials={case.trials_passed: trial.draw},
+                kernels=claim.kernels,
+                launches=claim.launches,
+                trace=claim.trace,
+                constants=bytes(answer.blob),
+                memory=answer.descriptors,
+            )
+        )
+        with self._workers.draw():
+            fault = self._fault(claim, delivery, reference, trial)
+        if fault is not None:
+            case.fail(Verdict.WRONG, fault + ("" if trial.draw == "own" else f" ({trial.draw} inputs)"))
+        return fault is None
+
+    def _fault(self, claim: Ran, delivery: TrialPayload, reference: Reference, trial: Trial) -> str | None:
+        """What is wrong with the outputs, which lie in the judge's own memory. What fails by the allowance
+        that was measured on another draw is looked at again, with all that is allowed here; not, if it is too
+        far off for that."""
+        known = reference.with_values(trial)
+        if self._strict:
+            values = self._values(delivery, delivery.output_slots)
+            return kernelbench_rules.accepts(claim.nesting, claim.leaves, values, known)
+        fault = form_fault(claim.nesting, claim.leaves, trial.nesting, trial.expected)
+        if fault is not None or self._value_fault(delivery, known, unlike) is None:
+            return fault
+        values = self._values(delivery, delivery.output_slots)
+        if any(Spots.of(want).are_far(value) for value, want in zip(values, known.expected, strict=True)):
+            return self._value_fault(delivery, known, compare_values)
+        del known, values
+        return self._value_fault(delivery, self._exactly(reference, trial), compare_values)
+
+    def _value_fault(self, delivery: TrialPayload, trial: Trial, compare: Compare) -> str | None:
+        """Outputs are compared, and inputs with what was delivered: what was changed must be what the
+        reference leaves there."""
+        fault = value_fault(self._values(delivery, delivery.output_slots), trial.expected, compare)
+        if fault is not None:
+            return fault
+        for index in changed_inputs(delivery):
+            if not trial.changes_inputs:
+                return f"input {index} was changed in place"
+            [value] = self._values(delivery, [delivery.input_slots[index]])
+            fault = compare(value, trial.left[index])
+            if fault is not None:
+                return f"{fault} (input {index}, changed in place)"
+        return None
+
+    def _values(self, delivery: TrialPayload, slots: list[Slot]) -> list[torch.Tensor]:
+        values = [delivery.arena.tensor(slot) for slot in slots]
+        # A comparison on the GPU reads its memory once; here the owner could change it between reads.
+        return [value.clone() for value in values] if self._workers.device == "cpu" else values
+
+    def _lay_table(self, case: Case) -> None:
+        """Whatever a candidate needs to be there before its first pass; nothing, usually."""
+
+    def _has_traces(self, case: Case) -> bool:
+        """Whether in each pass kernels of its own were launched, and it can be replayed; if not, it is a
+        hack."""
+        for recorded in case.recorded:
+            if not recorded.launches:
+                case.note("no_own_kernel", "no JIT function of the candidate's was launched")
+                case.fail(Verdict.HACKED, "no kernel of its own was launched")
+            elif recorded.trace is None:
+                case.fail(Verdict.HACKED, "its work could not be traced")
+        return case.verdict is None
+
+    def _unseen(self, reference: Reference, seed: int, recorded: Recorded, case: Case) -> Unseen:
+        """What to replay a recorded pass on. Host code that looks at no tensor cannot have done this work for
+        these inputs alone, and one that counts its calls is not to know which trial has hostile ones."""
+        draw = recorded.last_draw
+        if not recorded.knows_its_inputs:
+            _, draw = self._prepared.draws(reference, seed)[-1]
+
+        def make_trial(label: str, draw: Draw) -> Trial:
+            self._lay_table(case)
+            with case.phase("expected"):
+                return self._prepared.trial(reference, seed, label, draw)
+
+        def make_replayed() -> Trial:
+            for tried in (turned(draw), draw):
+                with contextlib.suppress(NotAProblem):
+                    trial = make_trial("replay", tried)
+                    if trial.is_usual or tried == draw:
+                        return trial
+            return make_trial("replay", "own")
+
+        def draw_others(number: int) -> list[Any]:
+            return reference.draw(self._prepared.number(seed, f"others {number}", draw), draw)
+
+        return Unseen(
+            make_trial=make_replayed,
+            draw_others=draw_others,
+            make_measured=functools.partial(make_trial, self._measured_label, case.measured_draw(recorded)),
+            exactly=functools.partial(self._exactly, reference),
+            fault_on=functools.partial(self._fault_on, reference, case),
+        )
+
+    def _exactly(self, reference: Reference, trial: Trial) -> Trial:
+        """See `Unseen`."""
+        return reference.blurred(reference.loosened(trial))
+
+    def _fault_on(self, reference: Reference, case: Case, trial: Trial) -> str | None:
+        """What is wrong with the candidate's own outputs for a trial, in another life; None if nothing is."""
+        again = self._try_again(reference, case, trial)
+        return again.detail if again.verdict is Verdict.WRONG else None
+
+    def _try_again(
+        self,
+        reference: Reference,
+        case: Case,
+        trial: Trial,
+        job: str = "runner",
+        most_s: float | None = None,
+        configuration: int = 0,
+    ) -> Case:
+        """What becomes known of the candidate in another life of one trial, which may be a short one."""
+        again = Case(case.request, seed=case.seed, arena=case.arena)
+        with self._runner(again, job) as talk:
+            if most_s is not None:
+                talk.allow(min(0.0, most_s - self._config.deadline_s))
+            if self._load(talk, reference, again, configuration):
+                self._try(talk, reference, trial, again)
+        again.forget_recorded()
+        return again
+
+    def _runner(self, case: Case, job: str = "runner") -> contextlib.AbstractContextManager[ChildSession]:
+        """A process for the candidate."""
+        return self._workers.open_child(job)
+
+    def _check_cage(self, features: tuple[str, ...], case: Case) -> None:
+        case.sandbox = features
+        missing = sandbox.missing_features(features)
+        if missing and self._config.sandbox == "require":
+            raise GymUnavailable(
+                f"this kernel cannot isolate candidates (missing: {', '.join(missing)}); "
+                "use a newer Linux kernel or run as root, or set gym.sandbox=best-effort"
+            )
+
+
+def _parse(case: Case) -> ast.Module | None:
+    try:
+        tree = ast.parse(case.source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        case.fail(Verdict.MALFORMED, str(getattr(error, "msg", error)), getattr(error, "lineno", 0) or 0)
+        return None
+    names = {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    names |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    if "ModelNew" not in names:
+        case.fail(Verdict.MALFORMED, "no class ModelNew")
+        return None
+    return tree
+
+
+def _telling_line(failure: NotLoaded | Raised) -> str:
+    """A compiler says last what is wrong; other errors say it first, and then what may help."""
+    lines = [line.strip() for line in failure.message.splitlines() if line.strip()]
+    return f"{failure.error}: {lines[-1 if failure.by_compiler else 0]}" if lines else failure.error
+
+
+def _fail_dead(case: Case, died: Died) -> None:
+    case.fail(Verdict.TIMED_OUT if died.timed_out else Verdict.CRASHED, died.reason)

@@ -1,0 +1,66 @@
+"""KernelBench's own rules, for figures that compare with others: `gym.rules: kernelbench`.
+
+Their seeds, their five draws, their tolerance, and no more: weights agree only because both constructors
+begin with the same seed, every answer that `torch.allclose` takes is right, whatever made it, and inputs
+may be written to. What a candidate can reach is still what our sandbox leaves it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from kernel_core.gym.oracle.trial import Trial
+from kernel_core.records import Evaluation, Verdict
+
+SEEDS = (734796314, 576165995, 2197670066, 839703249, 2584932063)
+"""Of the five trials: KernelBench draws them from a generator seeded with 42."""
+TOLERANCE = {"float16": 1e-2, "bfloat16": 1e-2}
+"""Absolute and relative alike, by the type of the output; 1e-4 for every other."""
+
+
+def accepts(nesting: Any, leaves: Sequence[Any], values: Sequence[torch.Tensor], trial: Trial) -> str | None:
+    """None when one tensor came that is close to the reference's own, else what is wrong with it."""
+    match (nesting, trial.nesting, list(leaves)):
+        case ("*", "*", [["tensor", str(dtype), list(shape)]]):
+            [want] = trial.expected
+        case _:
+            return "output and reference must be one tensor each"
+    if tuple(shape) != want.shape:
+        return f"output has shape {shape}, expected {list(want.shape)}"
+    if dtype != want.dtype:
+        return f"output has dtype {dtype}, expected {want.dtype}"
+    got, true = values[0], want.value.to(values[0].dtype)
+    tolerance = TOLERANCE.get(dtype, 1e-4)
+    if torch.allclose(true, got, atol=tolerance, rtol=tolerance):
+        return None
+    difference = (got.double() - true.double()).abs()
+    return f"output differs by up to {difference.max().item():.4g}, {difference.mean().item():.4g} on average"
+
+
+def result_of(evaluation: Evaluation) -> dict[str, Any]:
+    """KernelBench's `KernelExecResult`: times in ms, -1 where nothing was measured."""
+    compiled = evaluation.verdict not in (Verdict.MALFORMED, Verdict.NOT_COMPILED)
+    metadata: dict[str, Any] = {
+        "hardware": evaluation.device,
+        "device": evaluation.device,
+        "correctness_trials": f"({evaluation.trials_passed} / {evaluation.trials})",
+    }
+    if not compiled:
+        metadata["compilation_error"] = evaluation.feedback
+    elif evaluation.verdict is Verdict.WRONG:
+        metadata["correctness_issue"] = evaluation.feedback
+    elif not evaluation.correct:
+        metadata["runtime_error"] = evaluation.feedback
+    timing, reference = evaluation.timing, evaluation.reference_timing
+    return {
+        "compiled": compiled,
+        "correctness": evaluation.correct,
+        "metadata": metadata,
+        "runtime": timing.median_ms if timing else -1.0,
+        "runtime_stats": timing.model_dump() if timing else {},
+        "ref_runtime": reference.median_ms if reference else -1.0,
+        "ref_runtime_stats": reference.model_dump() if reference else {},
+    }

@@ -1,0 +1,113 @@
+"""What judges need of a problem before any candidate of it comes: executed, with draws that it takes, and
+with trials of these. It is made once for all its candidates."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import TypeVar
+
+from kernel_core.config import GymConfig
+from kernel_core.errors import NotAProblem
+from kernel_core.gym.channel.seeds import derive_seed
+from kernel_core.gym.contract.requests import JudgeRequest
+from kernel_core.gym.judge import kernelbench_rules
+from kernel_core.gym.oracle.input_families import HOSTILE, ONE_SIGNED, Draw, Family, hostile_draw
+from kernel_core.gym.oracle.reference import Reference, reference_key
+from kernel_core.gym.oracle.trial import Trial
+from kernel_core.gym.workers.workers import Workers
+
+KEPT_PROBLEMS = 8
+_KEPT_TRIALS = 32
+_KEPT_DRAWS = 1024
+_K = TypeVar("_K")
+_V = TypeVar("_V")
+
+
+class Prepared:
+    """References, their draws and their trials. Threads may ask at once."""
+
+    def __init__(self, config: GymConfig, workers: Workers) -> None:
+        self._strict = config.rules == "kernelbench"
+        self._num_own = max(1, config.trials - 1)
+        self._workers = workers
+        self._references: OrderedDict[str, Reference] = OrderedDict()
+        self._trials: OrderedDict[tuple[str, int, str], Trial] = OrderedDict()
+        self._draws: OrderedDict[tuple[str, int], list[tuple[str, Draw]]] = OrderedDict()
+        self._lock = threading.RLock()
+
+    def reference(self, request: JudgeRequest) -> Reference:
+        """The problem at the request's sizes. Raises `NotAProblem`."""
+        sizes = request.run_sizes(self._workers.device)
+        key = reference_key(request.problem, sizes)
+        with self._lock:
+            known = self._references.get(key)
+        if known is not None:
+            return known
+        with self._workers.draw(), self._lock:
+            if key not in self._references:
+                found = Reference(request.problem, sizes, self._workers.device, varies=not self._strict)
+                keep(self._references, key, found, KEPT_PROBLEMS)
+            return self._references[key]
+
+    def draws(self, reference: Reference, seed: int) -> list[tuple[str, Draw]]:
+        """Labels and draws of all trials: the problem's own, and around them hostile ones that the reference
+        can take; found once. What a candidate prepares in its first pass is for all: its work on own draws is
+        that of later ones."""
+        if self._strict:
+            return [(f"{number}", "own") for number in kernelbench_rules.SEEDS]
+        key = (reference.key, self._draws_seed(seed))
+        if key not in self._draws:
+            keep(self._draws, key, self._find_draws(reference, seed), _KEPT_DRAWS)
+        return self._draws[key]
+
+    def trial(self, reference: Reference, seed: int, label: str, draw: Draw) -> Trial:
+        """Inputs and what is expected of them. Raises `NotAProblem`."""
+        key = (reference.key, seed, f"{label}:{draw}")
+        with self._workers.draw(), self._lock:
+            if key not in self._trials:
+                trial = reference.trial(self.number(seed, label, draw), draw, exact=not self._strict)
+                keep(self._trials, key, trial, _KEPT_TRIALS)
+            return self._trials[key]
+
+    def number(self, seed: int, label: str, draw: Draw) -> int:
+        """The seed of one draw; KernelBench's are public."""
+        return int(label) if self._strict else derive_seed(seed, label, draw)
+
+    def _draws_seed(self, seed: int) -> int:
+        """For which seeds draws are found together."""
+        return seed
+
+    def _find_draws(self, reference: Reference, seed: int) -> list[tuple[str, Draw]]:
+        def usable(label: str, families: Sequence[Family]) -> Draw | None:
+            takes = functools.partial(self._takes, reference, seed, label)
+            return hostile_draw(takes, families, lambda: reference.num_floating)
+
+        own: list[tuple[str, Draw]] = [(f"trial {i}", "own") for i in range(self._num_own)]
+        if self._num_own > 1 and (first := usable("one sign", ONE_SIGNED)):
+            own = [("one sign", first), *own[:-1]]
+        last = self._first_label(HOSTILE[0])
+        return [*own, (last, usable(last, HOSTILE) or "own")]
+
+    def _takes(self, reference: Reference, seed: int, label: str, draw: Draw) -> bool:
+        """Whether it gives what it would for own draws. One that raises need not have a value there; what
+        fails on its own draws does so in their trial."""
+        try:
+            return reference.is_safe_with(draw) and self.trial(reference, seed, label, draw).is_usual
+        except NotAProblem:
+            return False
+
+    def _first_label(self, draw: Draw) -> str:
+        """Of the first trial with inputs of a family."""
+        if self._strict:
+            return f"{kernelbench_rules.SEEDS[0]}"
+        return "trial 0" if draw == "own" else f"trial {self._num_own}"
+
+
+def keep(known: OrderedDict[_K, _V], key: _K, value: _V, count: int) -> None:
+    """Remember a value, and forget the oldest beyond `count`."""
+    known[key] = value
+    while len(known) > count:
+        known.popitem(last=False)

@@ -1,0 +1,274 @@
+"""Whether a candidate's own kernels did the work, and how much work it is: by replaying what it claims."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import torch
+
+from kernel_core.gym.channel.decoy_thresholds import ECHOES, library_works
+from kernel_core.gym.channel.messages import Echoed, Failure, Muted, Played, Replayed, ReplayedOnDevice
+from kernel_core.gym.channel.pytree import Fingerprint
+from kernel_core.gym.channel.seeds import derive_seed
+from kernel_core.gym.numerics.compare import Spots, all_pass
+from kernel_core.gym.oracle.reference import Reference
+from kernel_core.gym.oracle.trial import Trial
+from kernel_core.gym.verdict.case import Case
+from kernel_core.gym.verdict.recorded_pass import Recorded
+from kernel_core.gym.workers.child import Answer, ChildSession, Died, describe
+from kernel_core.gym.workers.gpu_locks import Drawn
+from kernel_core.gym.workers.payload import TrialPayload, changed_inputs, deliver, gave, refill, settle_device
+from kernel_core.gym.workers.workers import Workers
+from kernel_core.records import Verdict
+
+_Measured = TypeVar("_Measured", Replayed, ReplayedOnDevice)
+TakeGpu = Callable[[], contextlib.AbstractContextManager[Drawn]]
+
+
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """What a recorded pass is replayed on: trials that the candidate had not seen when it recorded it, made
+    when there is room for them."""
+
+    make_trial: Callable[[], Trial]
+    """Of the family of the last trial in which this was recorded, or of that family turned."""
+    draw_others: Callable[[int], list[Any]]
+    """Other inputs of the same family, by their number."""
+    make_measured: Callable[[], Trial]
+    """Inputs like those that it is timed on: how much work it is may depend on what is read."""
+    exactly: Callable[[Trial], Trial]
+    """The same trial with what is expected of it, and allowed, by float64's answer to its own inputs. Asked
+    by who has the turn to draw."""
+    fault_on: Callable[[Trial], str | None]
+    """What is wrong with the candidate's own outputs for a trial."""
+
+
+class ReplayCheck:
+    """The replay of one recorded pass in another process."""
+
+    def __init__(
+        self,
+        case: Case,
+        recorded: Recorded,
+        reference: Reference,
+        unseen: Unseen,
+        talk: ChildSession,
+        workers: Workers,
+    ) -> None:
+        self._case = case
+        self._recorded = recorded
+        self._reference = reference
+        self._unseen = unseen
+        self._talk = talk
+        self._workers = workers
+        self._delivery: TrialPayload | None = None
+        self._measured_seed = -1
+        self._spots: list[Spots] = []
+        """Of the outputs that were right last."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._delivery is not None:
+            self._delivery.close()
+
+    def is_convinced(self) -> bool:
+        """Whether the recorded work gives the right outputs on inputs that the candidate never saw, and not
+        without its kernels; if not, the case has a verdict."""
+        self._case.kernels, self._case.launches = self._recorded.kernels, self._recorded.launches
+        trial = self._first_pass()
+        return trial is not None and self._kernels_do_something(trial) and self._echoes_differ()
+
+    def measure(self, kind: type[_Measured], turn: TakeGpu) -> _Measured | None:
+        """What the same work costs on inputs of the kind that the candidate is timed on; None, and a verdict,
+        when its outputs are not right there."""
+        trial = self._unseen.make_measured()
+        self._measured_seed = trial.seed
+        question = {"measure": True, "once": trial.changes_inputs}
+        asked = functools.partial(self._lay_trial, trial, turn)
+        answer = self._talk.ask(question, (kind, Failure), turn=asked)
+        if not isinstance(answer, Answer) or not isinstance(answer.claim, kind):
+            self._fail_to_reproduce(answer)
+            return None
+        return answer.claim if self._is_right_on(trial) else None
+
+    def gave(self, outputs: Mapping[int, Sequence[Fingerprint]]) -> bool:
+        """Whether what was measured last gave, bit for bit, the outputs that are known of its trial, by the
+        trials' seeds; true where none are."""
+        known = outputs.get(self._measured_seed)
+        if known is None:
+            return True
+        with self._workers.share():
+            return gave(self._laid_out, known)
+
+    # Questions --------------------------------------------------------------------------------------
+
+    def _first_pass(self) -> Trial | None:
+        """The trial, when its outputs are right."""
+        case, recorded = self._case, self._recorded
+        header = {
+            "source": case.source,
+            "kernels": [kernel.model_dump() for kernel in recorded.kernels],
+            "trace": recorded.trace,
+            "poison": derive_seed(case.seed, "poison of replays"),
+            "images": {name: base64.b64encode(image).decode() for name, image in case.images.items()},
+        }
+        laid: list[Trial] = []
+
+        @contextlib.contextmanager
+        def deliver_in_turn() -> Iterator[TrialPayload]:
+            laid.append(self._unseen.make_trial())
+            with self._workers.draw() as drawn:
+                self._delivery = deliver(self._reference, laid[0], arena=case.arena)
+                drawn()
+                yield self._delivery
+
+        answer = self._talk.ask(
+            header,
+            (Played, Failure),
+            blob=recorded.constants,
+            descriptors=recorded.memory,
+            turn=deliver_in_turn,
+        )
+        if not isinstance(answer, Answer) or not isinstance(answer.claim, Played) or not laid:
+            self._fail_to_reproduce(answer)
+            return None
+        return laid[0] if self._is_right_on(laid[0]) else None
+
+    def _kernels_do_something(self, trial: Trial) -> bool:
+        asked = functools.partial(self._lay_again, trial)
+        answer = self._talk.ask({"mute": True}, (Muted, Failure), turn=asked)
+        if not isinstance(answer, Answer) or not isinstance(answer.claim, Muted):
+            self._fail_to_reproduce(answer)
+        elif self._may_give_the_same() and self._gives(trial):
+            if answer.claim.moving:
+                finding = "own kernels only move data beside library operators"
+                reason = "its own kernels only move data that other operators compute with"
+            else:
+                finding = "the outputs are right without the candidate's kernels"
+                reason = "the outputs do not depend on its kernels"
+            self._case.note("decoy", finding)
+            self._case.fail(Verdict.HACKED, reason)
+        return self._case.verdict is None
+
+    def _echoes_differ(self) -> bool:
+        for number in range(ECHOES if library_works(self._recorded.trace) else 0):
+            asked = functools.partial(self._lay_others, number)
+            answer = self._talk.ask({"needed": True}, (Echoed, Failure), turn=asked)
+            if isinstance(answer, Died) or not isinstance(answer.claim, Echoed):
+                self._fail_to_reproduce(answer)
+                return False
+            if not answer.claim.needed:
+                self._case.note(
+                    "decoy", "the outputs are right with what the candidate's kernels made of other inputs"
+                )
+                self._case.fail(
+                    Verdict.HACKED, "the outputs do not depend on what its kernels make of the inputs"
+                )
+                return False
+        return True
+
+    # What is laid out before each ---------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _lay_trial(self, trial: Trial, turn: TakeGpu) -> Iterator[None]:
+        """The trial's inputs, to which an earlier pass may have written, and poison where its outputs will
+        be."""
+        with turn() as drawn:
+            delivery = self._laid_out
+            refill(delivery, functools.partial(self._reference.inputs_of, trial), self._reference.device)
+            drawn()
+            self._poison()
+            yield
+
+    @contextlib.contextmanager
+    def _lay_again(self, trial: Trial) -> Iterator[None]:
+        """As it was. Inputs were not changed, or that was seen; unless torch's operators are to work on them,
+        who might be misled by a change that nobody saw, they need not be drawn again."""
+        if library_works(self._recorded.trace) or trial.changes_inputs:
+            with self._lay_trial(trial, self._workers.draw):
+                yield
+            return
+        with self._workers.share():
+            self._poison()
+            yield
+
+    @contextlib.contextmanager
+    def _lay_others(self, number: int) -> Iterator[None]:
+        with self._workers.draw() as drawn:
+            others = functools.partial(self._unseen.draw_others, number)
+            refill(self._laid_out, others, self._reference.device)
+            drawn()
+            yield
+
+    def _poison(self) -> None:
+        self._laid_out.arena.poison(self._laid_out.output_slots)
+        settle_device(self._reference.device)
+
+    @property
+    def _laid_out(self) -> TrialPayload:
+        assert self._delivery is not None, "the first pass comes first"
+        return self._delivery
+
+    # What came of it ----------------------------------------------------------------------------------
+
+    def _is_right_on(self, trial: Trial) -> bool:
+        if not self._gives(trial) and not self._gives(trial, exactly=True):
+            self._blame(trial)
+        elif not trial.changes_inputs and self._changed_inputs():
+            self._case.note("input_changed", "replayed, its recorded work writes to the inputs")
+            self._case.fail(
+                Verdict.HACKED, "its recorded work writes to its inputs, where the candidate did not"
+            )
+        return self._case.verdict is None
+
+    def _gives(self, trial: Trial, *, exactly: bool = False) -> bool:
+        with self._workers.draw():
+            known = self._unseen.exactly(trial) if exactly else self._reference.with_values(trial)
+            if not all(all_pass(*one) for one in zip(self._outputs(), known.expected, strict=True)):
+                return False
+            self._spots = [Spots.of(one) for one in known.expected]
+            return True
+
+    def _may_give_the_same(self) -> bool:
+        """False where outputs are not right at a few places: who asks for no more need not make all that is
+        expected once more."""
+        with self._workers.share():
+            return all(spots.all_pass(one) for spots, one in zip(self._spots, self._outputs(), strict=True))
+
+    def _outputs(self) -> list[torch.Tensor]:
+        return [self._laid_out.arena.tensor(slot) for slot in self._laid_out.output_slots]
+
+    def _changed_inputs(self) -> bool:
+        with self._workers.share():
+            return bool(changed_inputs(self._laid_out))
+
+    def _blame(self, trial: Trial) -> None:
+        """Its recorded work is wrong on new inputs: so is the candidate, or it does not do what it showed."""
+        fault = self._unseen.fault_on(trial)
+        if fault is not None:
+            self._case.fail(Verdict.WRONG, f"{fault} (inputs that it had not seen)")
+            return
+        self._case.note(
+            "not_reproduced", "the recorded kernels and operators give other outputs on new inputs"
+        )
+        self._case.fail(Verdict.HACKED, "its recorded work gives other outputs on other inputs")
+
+    def _fail_to_reproduce(self, answer: Answer | Died) -> None:
+        if isinstance(answer, Died) and answer.timed_out:
+            self._case.fail(Verdict.TIMED_OUT, answer.reason)
+            return
+        reason = describe(answer)
+        claim = answer.claim if isinstance(answer, Answer) else None
+        self._case.ran_out_of_memory = isinstance(claim, Failure) and claim.ran_out_of_memory
+        self._case.note("not_reproduced", f"replay: {reason[:200]}")
+        self._case.fail(Verdict.HACKED, "its recorded work does not run on other inputs")

@@ -1,0 +1,137 @@
+"""Sizes at which a candidate runs once more, because what is wrong with it may not show at the run sizes.
+
+There one tile, one turn of a loop or one branch of host code may hold what several hold at the problem's
+own sizes, and no size is a multiple of a block, as its own ones often are. So each size comes to its own
+value, halved until that is little enough, while the others stay small: halved as far as still shows how they
+divide, or, where that is too much, as they are at the run sizes. Where there is room, several come to their
+own values at once.
+
+The sizes depend on the problem alone. Nothing that a candidate says or does changes where it is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from kernel_core.errors import NotAProblem
+from kernel_core.gym.channel.pytree import flatten
+from kernel_core.gym.channel.work import OperatorCounter
+from kernel_core.gym.oracle.problem_module import ProblemModule, own_seeds
+from kernel_core.gym.oracle.reference import Reference
+from kernel_core.gym.oracle.trial import tensor_bytes
+from kernel_core.problems.source import resize
+from kernel_core.records import Constant, Problem
+
+_MOST_BYTES_OF_LAST = 1 << 19
+"""Of inputs, weights and outputs, where the problem's last size grows: rows are longer then, not more."""
+_MOST_BYTES = 1 << 17
+"""Where another does: an interpreter runs a thousand programs a second."""
+_MOST_BYTES_TOGETHER = 1 << 18
+"""Where the others grow beside it."""
+_MOST_OPERATIONS = 1 << 24
+"""Of the reference's: products are turns of loops."""
+_SHOWS_HOW_IT_DIVIDES = 64
+"""A size of so much and more, halved from its own, is a multiple of blocks of which its own is one."""
+
+Sizes = dict[str, Constant]
+
+
+def grown_sizes(reference: Reference) -> tuple[Sizes, ...]:
+    """Of each run, all sizes. It begins with the last size, of which programs usually hold the most."""
+    own, pending, found = reference.problem.constants, _may_grow(reference), list[Sizes]()
+    names, limits = list(pending), _SizeLimits(reference)
+    while pending:
+        name = pending.pop()
+        tried = ({**reference.sizes, name: size} for size in _halved(own[name], reference.sizes[name]))
+        most_bytes = _MOST_BYTES_OF_LAST if name == names[-1] else _MOST_BYTES
+        grown = next((sizes for sizes in tried if limits.allow(sizes, most_bytes)), None)
+        if grown is None:
+            continue
+        for other in names:
+            choices = [own[other]] if other in pending else []
+            choices += [_small(own[other], reference.sizes[other])] if other != name else []
+            wider = ({**grown, other: size} for size in choices)
+            taken = next((sizes for sizes in wider if limits.allow(sizes, _MOST_BYTES_TOGETHER)), grown)
+            if other in pending and taken[other] == own[other]:
+                pending.remove(other)
+            grown = taken
+        found.append(grown)
+    return tuple(found)
+
+
+def _may_grow(reference: Reference) -> list[str]:
+    """Names of the sizes that are smaller than the problem's own."""
+    own = reference.problem.constants
+    return [
+        name
+        for name, size in reference.sizes.items()
+        if type(size) is int and type(own[name]) is int and size < int(own[name])
+    ]
+
+
+def _halved(own: Constant, run: Constant) -> Iterator[int]:
+    """The own size, its half and so on, while it is more than the run size."""
+    assert isinstance(own, int) and isinstance(run, int)
+    while own > run:
+        yield own
+        own //= 2
+
+
+def _small(own: Constant, run: Constant) -> int:
+    """The least that divides as the own size does."""
+    assert isinstance(own, int) and isinstance(run, int)
+    while own % 2 == 0 and own // 2 >= max(run, _SHOWS_HOW_IT_DIVIDES):
+        own //= 2
+    return own
+
+
+class _SizeLimits:
+    """Of what a pass of the reference takes, reckoned without data."""
+
+    def __init__(self, reference: Reference) -> None:
+        self._problem = reference.problem
+        self._is_known = _need(self._problem, reference.sizes) is not None
+
+    def allow(self, sizes: Sizes, most_bytes: int) -> bool:
+        """Whether these are not too large, and go together. Of a reference that needs data, inputs count."""
+        if (inputs := _inputs_need(self._problem, sizes)) is None or inputs > most_bytes:
+            return False
+        if not self._is_known:
+            return True
+        need = _need(self._problem, sizes)
+        return need is not None and need.num_bytes <= most_bytes and need.operations <= _MOST_OPERATIONS
+
+
+@dataclass(frozen=True, slots=True)
+class _Need:
+    """Of a pass: bytes of inputs, weights and outputs, and operations."""
+
+    num_bytes: int
+    operations: int
+
+
+def _need(problem: Problem, sizes: Sizes) -> _Need | None:
+    """None where the reference fails without data."""
+    program = ProblemModule(resize(problem, sizes).source, problem.id, problem.precision, "meta")
+    try:
+        with own_seeds("meta"):
+            module, inputs = program.construct(program.arguments()), program.inputs()
+            with torch.device("meta"), torch.no_grad(), OperatorCounter() as counter:
+                outputs = flatten(module(*inputs))[1]
+    except Exception:
+        return None
+    num_bytes = tensor_bytes([*inputs, *outputs, *module.parameters()])
+    return _Need(num_bytes, sum(work.num_operations for work in counter.works))
+
+
+def _inputs_need(problem: Problem, sizes: Sizes) -> int | None:
+    """Their bytes; None for sizes at which there are none."""
+    program = ProblemModule(resize(problem, sizes).source, problem.id, problem.precision, "meta")
+    try:
+        with own_seeds("meta"):
+            return tensor_bytes(program.inputs())
+    except NotAProblem:
+        return None

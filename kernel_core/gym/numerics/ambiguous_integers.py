@@ -1,0 +1,143 @@
+"""Integers and booleans among a reference's outputs that nothing decides, so that several are right.
+
+Which of equal values comes first in a sort, to which side of a half a quotient rounds, and whether a sum that
+cancels is above zero, is nobody's to say. Such values are others in float64, or become others when results
+stray by less than float32 tells; what is exact decides, so that a half among the inputs rounds as torch says.
+A candidate may give what such passes could give: places that the values of a pass may have named, and else
+what lies between the values that came out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from kernel_core.gym.channel.torch_ops import tensors_in
+from kernel_core.gym.numerics.ambiguous_indices import Call, Calls, Naming, is_discrete
+from kernel_core.gym.numerics.expected import Choice
+from kernel_core.gym.numerics.random_rounding import HALF_PRECISION, Forward, Straying, opposite_pairs
+
+_PAIRS = 12
+"""They turn every pair of equals; which of an odd number of equals is in the middle is left to chance."""
+_HALF_ROUNDINGS = 4.0
+"""Of half precision, on the way to a value that is sorted."""
+
+
+@dataclass(frozen=True, slots=True)
+class AmbiguousOrder:
+    """Rows of places: see `ambiguous_indices.py`."""
+
+    naming: Naming
+    rows: torch.Tensor
+    """In which something is undecided; of others nothing is said."""
+    lowest: torch.Tensor
+    highest: torch.Tensor
+    """Of the values of these rows."""
+
+    def allows(self, output: torch.Tensor) -> torch.Tensor:
+        """All places of a row, or none."""
+        places = self.naming.in_rows(output)
+        fit = torch.ones(len(places), dtype=torch.bool, device=output.device)
+        fit[self.rows] = self.naming.fit(places[self.rows], self.lowest, self.highest)
+        return self.naming.as_output(fit, output)
+
+
+@dataclass(frozen=True, slots=True)
+class AmbiguousRange:
+    """Anything from the lowest to the highest."""
+
+    lowest: torch.Tensor
+    highest: torch.Tensor
+
+    def allows(self, output: torch.Tensor) -> torch.Tensor:
+        """Each place by itself."""
+        return (output >= self.lowest) & (output <= self.highest)
+
+
+def look_for_undecided(
+    found: Sequence[torch.Tensor],
+    forward: Forward,
+    inputs: list[Any],
+    plain: Sequence[Any],
+    seed: int,
+    *,
+    tf32: bool,
+) -> list[Choice | None]:
+    """Mark in `found`, for each output, what becomes another when results stray, and say what it may become;
+    None says nothing. Of outputs of floating-point numbers the marks mean nothing. `plain` is the reference's
+    own answer. With `tf32` products may be of that precision."""
+    with Calls() as calls:
+        known = forward(inputs)
+    if not calls.are_free and not tf32:
+        return [None] * len(found)
+    halves = [tensor.dtype for tensor in tensors_in(inputs) if tensor.dtype in HALF_PRECISION]
+    rounding = max((torch.finfo(dtype).eps for dtype in halves), default=0.0)
+    seen = [
+        _Seen(mask, other, leaf, calls.named) if is_discrete(other) and mask.shape == other.shape else None
+        for mask, other, leaf in zip(found, known, plain, strict=True)
+    ]
+    for generator, sign in opposite_pairs(_PAIRS, seed, found[0].device):
+        with Calls() as calls, Straying(generator, sign=sign, tf32=tf32):
+            leaves = forward(inputs)
+        for one, leaf in zip(seen, leaves, strict=True):
+            if one is not None:
+                one.look(leaf, calls.named)
+    return [None if one is None else one.choice(rounding) for one in seen]
+
+
+class _Seen:
+    """What one output was in several passes."""
+
+    def __init__(
+        self, mask: torch.Tensor, known: torch.Tensor, plain: torch.Tensor, named: list[Call]
+    ) -> None:
+        self._mask, self._known, self._plain = mask, known, plain
+        self._lowest, self._highest = torch.minimum(known, plain), torch.maximum(known, plain)
+        self._chooses = bool(named)
+        found = [(number, call.naming_of(known)) for number, call in enumerate(named)]
+        self._number, self._naming = next((one for one in found if one[1]), (0, None))
+        if self._naming is not None:
+            self._low = named[self._number].values.clone()
+            self._high = self._low.clone()
+
+    def look(self, leaf: torch.Tensor, named: list[Call]) -> None:
+        """At another pass."""
+        if leaf.shape != self._mask.shape:
+            return
+        self._mask |= leaf != self._known
+        torch.minimum(self._lowest, leaf, out=self._lowest)
+        torch.maximum(self._highest, leaf, out=self._highest)
+        if self._naming is None:
+            return
+        call = named[self._number] if self._number < len(named) else None
+        if call is None or call.naming_of(leaf) != self._naming or call.values.shape != self._low.shape:
+            self._naming = None
+            return
+        torch.minimum(self._low, call.values, out=self._low)
+        torch.maximum(self._high, call.values, out=self._high)
+
+    def choice(self, rounding: float) -> Choice | None:
+        """What may stand where the passes differ, if values may be rounded so on their way."""
+        if self._known.dtype == torch.bool or not self._mask.any():
+            return None
+        if self._naming is not None:
+            low = _moved(self._low, -_HALF_ROUNDINGS * rounding)
+            high = _moved(self._high, _HALF_ROUNDINGS * rounding)
+            # Where strays do not explain the reference's own answer, they are no measure of others'.
+            fit = self._naming.fit(self._naming.in_rows(self._plain), low, high)
+            rows = (self._naming.in_rows(self._mask).any(-1) & fit).nonzero().flatten()
+            return AmbiguousOrder(self._naming, rows, low[rows], high[rows])
+        low, high = self._lowest.long(), self._highest.long()
+        if self._chooses:
+            # Made of places, of which a pass names a few of many equals'.
+            low, high = low.min(), high.max()
+        span = high - low if self._chooses or rounding else 0
+        return AmbiguousRange(low - span, high + span)
+
+
+def _moved(values: torch.Tensor, share: float) -> torch.Tensor:
+    """Up or down by a share of each."""
+    return torch.where(values.isfinite(), values + share * values.abs(), values)

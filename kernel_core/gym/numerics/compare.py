@@ -1,0 +1,257 @@
+"""Whether an output is what the reference gives: shape and type, then non-finite masks, then values.
+
+A value passes when `|got - expected| <= rtol·|expected| + atol`, where `atol` is `rtol` times the size of
+a typical expected value (at most 1), so that an output of tiny numbers cannot be answered with zeros,
+plus a few times the error that the reference's own arithmetic makes against float64 on values of that size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from kernel_core.gym.numerics.error_model import allowed_error, most_by_size, typical_size
+from kernel_core.gym.numerics.expected import Expected
+
+RELATIVE_TOLERANCE = {"float64": 1e-4, "float32": 1e-4, "float16": 1e-2, "bfloat16": 1e-2}
+"""As in KernelBench, by the type of the output."""
+_SMALLEST_TOLERANCE = 1e-6
+_CHUNK, _EXACT_CHUNK = 1 << 26, 1 << 24
+"""Elements compared at a time, plainly and in float64, so that huge outputs need little memory beside
+themselves."""
+_DESCRIBED_CHUNKS = 4
+_SPOTS = 4096
+_FAR, _FAR_SHARE = 0.25, 1 / 2
+"""Off by so much of the value, or of a typical one, at more than this share of the spots."""
+Compare = Callable[[torch.Tensor, Expected], str | None]
+"""Why an output is not as expected, or None."""
+
+
+def compare_outputs(
+    nesting: Any,
+    leaves: Sequence[Any],
+    values: Sequence[torch.Tensor],
+    want: Any,
+    expected: Sequence[Expected],
+) -> str | None:
+    """None when every output passes, else one clause for a person: where, what came, what was wanted."""
+    return form_fault(nesting, leaves, want, expected) or value_fault(values, expected, compare_values)
+
+
+def form_fault(nesting: Any, leaves: Sequence[Any], want: Any, expected: Sequence[Expected]) -> str | None:
+    """`compare_outputs` for who has not looked at values yet, of what came or of what is expected."""
+    if nesting != want:
+        return f"the outputs are nested as {_shorten(nesting)}, expected {_shorten(want)}"
+    if len(leaves) != len(expected):
+        return f"there are {len(leaves)} outputs, expected {len(expected)}"
+    faults = (_form_fault(*one) for one in zip(leaves, expected, strict=True))
+    return _first(faults, len(expected))
+
+
+def value_fault(values: Sequence[torch.Tensor], expected: Sequence[Expected], compare: Compare) -> str | None:
+    """`compare_outputs` for outputs of the right form."""
+    faults = (compare(*one) for one in zip(values, expected, strict=True))
+    return _first(faults, len(expected))
+
+
+def _first(faults: Iterable[str | None], count: int) -> str | None:
+    for index, fault in enumerate(faults):
+        if fault is not None:
+            return f"output {fault}" if count == 1 else f"output {index} {fault}"
+    return None
+
+
+def _form_fault(leaf: Any, wanted: Expected) -> str | None:
+    match leaf:
+        case ["tensor", str(dtype), list(shape)]:
+            if shape != list(wanted.shape):
+                return f"has shape {_shorten(shape)}, expected {list(wanted.shape)}"
+            if dtype != wanted.dtype:
+                return f"has dtype {_shorten(dtype)}, expected {wanted.dtype}"
+            return None
+        case ["other", str(kind)]:
+            return f"is a {_shorten(kind)}, expected a tensor"
+    return "cannot be read"
+
+
+def compare_values(got: torch.Tensor, wanted: Expected) -> str | None:
+    """None when all elements pass, else the worst one and the share that fails. Of huge outputs that fail,
+    what follows the first element that does is looked at here and there."""
+    comparison = _Comparison(got, wanted)
+    worst, num_bad, num_seen = _Worst(), 0, 0
+    stride = -(-len(comparison.starts) // _DESCRIBED_CHUNKS)
+    for number, start in enumerate(comparison.starts):
+        if num_bad and number % stride:
+            continue
+        bad, badness = comparison.look(start)
+        num_seen += bad.numel()
+        num_bad += worst.look(bad, badness, start)
+    return None if not num_bad else _describe(got, wanted.value, worst.position, num_bad / num_seen)
+
+
+def all_pass(got: torch.Tensor, wanted: Expected, scale: float | None = None) -> bool:
+    """Whether all elements pass: `compare_values` for those who do not ask which does not. They are part of
+    an output whose typical size is `scale`, or all of it."""
+    comparison = _Comparison(got, wanted, scale)
+    return not any(bool(comparison.look(start)[0].any()) for start in comparison.starts)
+
+
+def unlike(got: torch.Tensor, wanted: Expected) -> str | None:
+    """`compare_values` for those who do not ask which element fails."""
+    return None if all_pass(got, wanted) else "is wrong"
+
+
+@dataclass(frozen=True, slots=True)
+class Spots:
+    """What is expected at a few places of an output, which nobody knows: where that fails, the whole does."""
+
+    places: torch.Tensor
+    """Positions in the flat output."""
+    wanted: Expected
+    scale: float
+    """Of all that is expected: see `error_model.typical_size`."""
+
+    @classmethod
+    def of(cls, wanted: Expected) -> Spots:
+        """Drawn at random; all places of a small output."""
+        true = wanted.value.reshape(-1)
+        generator = torch.Generator(true.device)
+        generator.seed()
+        places = (
+            torch.randint(true.numel(), (_SPOTS,), generator=generator, device=true.device)
+            if true.numel() > _SPOTS
+            else torch.arange(true.numel(), device=true.device)
+        )
+        return cls(places, wanted.at(places), typical_size(true))
+
+    def all_pass(self, got: torch.Tensor) -> bool:
+        """Whether the whole may pass."""
+        return all_pass(got.reshape(-1)[self.places], self.wanted, self.scale)
+
+    def are_far(self, got: torch.Tensor) -> bool:
+        """Whether much of a large output is so far off that no errors of honest arithmetic explain it."""
+        if len(self.places) < _SPOTS or not self.wanted.value.is_floating_point():
+            return False
+        mine, true = got.reshape(-1)[self.places].double(), self.wanted.value.double()
+        close = (mine - true).abs() <= _FAR * true.abs().clamp(min=self.scale)
+        return bool((torch.isfinite(true) & ~close).double().mean() > _FAR_SHARE)
+
+
+def num_failing(got: torch.Tensor, wanted: Expected, enough: float = math.inf) -> int:
+    """How many elements fail; it is not counted much further than `enough`."""
+    comparison, failing = _Comparison(got, wanted), 0
+    for start in comparison.starts:
+        failing += int(comparison.look(start)[0].sum())
+        if failing >= enough:
+            break
+    return failing
+
+
+class _Comparison:
+    """An output and what is expected, chunk by chunk; there are none where all is plainly well."""
+
+    def __init__(self, got: torch.Tensor, wanted: Expected, scale: float | None = None) -> None:
+        self._got, self._true = got.reshape(-1), wanted.value.reshape(-1)
+        self._wanted = wanted.chosen(got)
+        self._is_exact = wanted.dtype not in RELATIVE_TOLERANCE
+        self._chunk = _CHUNK
+        if not self._is_exact:
+            self._relative = RELATIVE_TOLERANCE[wanted.dtype]
+            self._scale = typical_size(self._true) if scale is None else scale
+            self._floor = max(self._relative * min(1.0, self._scale), _SMALLEST_TOLERANCE)
+            self._chunk = _EXACT_CHUNK
+        is_well = not self._is_exact and _is_plainly_close(self._got, self._true, self._relative, self._floor)
+        self.starts = range(0, 0 if is_well else self._true.numel(), self._chunk)
+
+    def look(self, start: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Which elements of the chunk fail, and how badly."""
+        here = slice(start, start + self._chunk)
+        mine, wanted = self._got[here], self._wanted.at(here)
+        theirs = wanted.value
+        if self._is_exact:
+            bad = mine != theirs.to(mine.dtype)
+            if wanted.undecided is not None:
+                bad &= ~wanted.undecided
+            return bad, bad.double()
+        largest = most_by_size(theirs, self._scale)
+        honest = torch.minimum(allowed_error(wanted.allowance, theirs), largest)
+        if wanted.loose is not False:
+            honest = torch.where(torch.as_tensor(wanted.loose, device=largest.device), largest, honest)
+        if wanted.spread is not None:
+            # What chance decides otherwise is rounded, too; of small spreads the rounding is the cause.
+            is_chance = wanted.spread > largest
+            honest = torch.where(is_chance, honest + wanted.spread, torch.maximum(honest, wanted.spread))
+        bad, excess = _exceeds(mine, theirs, self._relative, self._floor + honest)
+        return bad, torch.where(torch.isnan(excess), torch.inf, excess)
+
+
+def _is_plainly_close(got: torch.Tensor, true: torch.Tensor, relative: float, floor: float) -> bool:
+    """Whether all is finite and passes without any allowance for honest errors: the usual case, quickly. More
+    quickly yet where no value needs a tolerance by its size."""
+    close = torch.ones((), dtype=torch.bool, device=true.device)
+    for start in range(0, true.numel(), _CHUNK):
+        error = got[start : start + _CHUNK].to(true.dtype) - true[start : start + _CHUNK]
+        lowest, highest = error.aminmax()
+        close &= (lowest >= -floor) & (highest <= floor)  # neither holds of NaN
+    if close:
+        return True
+    close.fill_(True)
+    for start in range(0, true.numel(), _CHUNK):
+        theirs = true[start : start + _CHUNK]
+        error = (got[start : start + _CHUNK].to(true.dtype) - theirs).abs_()
+        close &= (error <= theirs.abs().mul_(relative).add_(floor)).all() & torch.isfinite(error).all()
+    return bool(close)
+
+
+def _exceeds(
+    got: torch.Tensor, true: torch.Tensor, relative: float, floor: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Which elements fail, and by how much each is beyond its tolerance."""
+    got64, true64 = got.double(), true.to(got.dtype).double()
+    finite = torch.isfinite(true64)
+    # Compared before subtracting, because inf - inf is NaN.
+    same_special = (got64 == true64) | (torch.isnan(got64) & torch.isnan(true64))
+    exact64 = torch.where(finite, true.double(), torch.zeros_like(true64))
+    error = torch.where(finite, (got64 - exact64).abs(), torch.zeros_like(true64))
+    excess = error - relative * exact64.abs() - floor
+    return torch.where(finite, ~(excess <= 0), ~same_special), excess
+
+
+class _Worst:
+    """The element that is furthest off, over all chunks."""
+
+    def __init__(self) -> None:
+        self.position = 0
+        self._badness = -math.inf
+
+    def look(self, bad: torch.Tensor, badness: torch.Tensor, start: int) -> int:
+        """Consider a chunk that starts at `start`; gives how many of its elements fail."""
+        count = int(bad.sum())
+        if count:
+            masked = torch.where(bad, badness.double(), -torch.inf)
+            position = int(masked.argmax())
+            if float(masked[position]) > self._badness:
+                self._badness, self.position = float(masked[position]), start + position
+        return count
+
+
+def _describe(got: torch.Tensor, true: torch.Tensor, position: int, share_of_bad: float) -> str:
+    index = [int(i) for i in torch.unravel_index(torch.tensor(position), got.shape)] if got.dim() else []
+    percent = f"{100 * share_of_bad:.0f}" if share_of_bad >= 0.01 else "<1"
+    got_text, true_text = _number(got.reshape(-1)[position]), _number(true.reshape(-1)[position])
+    place = f"at {index} " if index else ""
+    return f"{place}is {got_text}, expected {true_text}; {percent} % of values differ"
+
+
+def _number(value: torch.Tensor) -> str:
+    item = value.item()
+    return f"{item:.4g}" if isinstance(item, float) else str(item)
+
+
+def _shorten(value: Any) -> str:
+    text = str(value).replace("'*'", "tensor")
+    return text if len(text) <= 60 else text[:57] + "…"

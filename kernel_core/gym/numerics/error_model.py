@@ -1,0 +1,128 @@
+"""How far honest arithmetic strays from the exact result, by the size of the result.
+
+The reference's own arithmetic is measured against float64. On a GPU it is measured twice, in float32 and
+with TF32 products, because `tl.dot` uses TF32 unless told otherwise and KernelBench's tolerance lets it
+pass; bfloat16, whose products err four times as much, stays out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from kernel_core.gym.channel.dispatch_mode import LightDispatchMode
+from kernel_core.gym.channel.torch_ops import formula_of, map_tensors
+
+_SAMPLE = 1 << 24
+_BINS = 258
+_WINDOW = 5
+_ENOUGH_VALUES, _ENOUGH_SHARE = 64, 1 / 16
+_HONEST_ERRORS_ALLOWED = 4.0
+_TF32_ERRORS_ALLOWED = 2.0
+_TF32_BITS = -(1 << 13)
+_ALLOWANCE_CAP = 1e-2
+"""The allowance for honest errors never exceeds this share of the value, or of a typical one."""
+
+
+def sample(flat: torch.Tensor) -> torch.Tensor:
+    """At most about 16 million of the elements, evenly spaced."""
+    return flat[:: -(-flat.numel() // _SAMPLE)] if flat.numel() > _SAMPLE else flat
+
+
+def error_by_size(plain: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
+    """The largest error by binary exponent of the exact value, each over a factor of about four (258).
+
+    One figure for all would let the rounding of huge values excuse small ones that are plain wrong.
+    """
+    true = sample(exact.reshape(-1)).double()
+    error = (sample(plain.reshape(-1)).double() - true).abs().nan_to_num(0.0, 0.0, 0.0)
+    sizes = _exponent(true)
+    largest = torch.zeros(_BINS, dtype=torch.float64, device=exact.device)
+    largest.scatter_reduce_(0, sizes, error, "amax")
+    nearby = torch.nn.functional.max_pool1d(largest[None], _WINDOW, stride=1, padding=_WINDOW // 2)[0]
+    counts = torch.bincount(sizes, minlength=_BINS).double()
+    shares = torch.nn.functional.avg_pool1d(counts[None], _WINDOW, stride=1, padding=_WINDOW // 2)[0]
+    return torch.maximum(nearby, nearby[_well_known(_WINDOW * shares)])
+
+
+def _well_known(counts: torch.Tensor) -> torch.Tensor:
+    """For each size the nearest one, larger if there is any, of which there are enough values to know their
+    errors. A sum that happens to cancel is a small value with the error of a large one, and rare."""
+    few = counts.sum() / _WINDOW * _ENOUGH_SHARE
+    enough = counts >= few.clamp(1, _ENOUGH_VALUES)
+    sizes = torch.arange(_BINS, device=counts.device)
+    larger = torch.where(enough, sizes, _BINS).flip(0).cummin(0).values.flip(0)
+    smaller = torch.where(enough, sizes, -1).cummax(0).values
+    nearest = torch.where(larger < _BINS, larger, smaller)
+    return torch.where(nearest >= 0, nearest, sizes)
+
+
+def allowed_table(plain: torch.Tensor, tf32: torch.Tensor | None, exact: torch.Tensor) -> torch.Tensor:
+    """What is allowed beyond the tolerance, by size: a few times the honest error."""
+    allowed = _HONEST_ERRORS_ALLOWED * error_by_size(plain, exact)
+    if tf32 is None:
+        return allowed
+    return torch.maximum(allowed, _TF32_ERRORS_ALLOWED * error_by_size(tf32, exact))
+
+
+def most_by_size(true: torch.Tensor, typical: float) -> torch.Tensor:
+    """The most that a table allows for each value of outputs of a typical size."""
+    return _ALLOWANCE_CAP * true.double().abs().clamp(min=typical)
+
+
+def typical_size(true: torch.Tensor) -> float:
+    """Root mean square of the finite values."""
+    values = sample(true.reshape(-1)).double()
+    finite = torch.isfinite(values)
+    return float(torch.where(finite, values, 0.0).square().mean().sqrt()) if values.numel() else 0.0
+
+
+def allowed_error(table: torch.Tensor | float, values: torch.Tensor) -> torch.Tensor:
+    """The table's entry for each value (or the same for all)."""
+    if isinstance(table, float):
+        return torch.tensor(table, dtype=torch.float64, device=values.device)
+    return table[_exponent(values.double())]
+
+
+def _exponent(values: torch.Tensor) -> torch.Tensor:
+    return values.abs().clamp(2.0**-126, 2.0**127).log2().floor().nan_to_num(0.0).long() + 128
+
+
+@contextlib.contextmanager
+def tf32_products(allowed: bool) -> Iterator[None]:
+    """Whether torch's own products and convolutions may use TF32, for as long as this lasts."""
+    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = allowed
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
+
+
+class ShortenedProducts(LightDispatchMode):
+    """While active, what goes into a product in float32 is made shorter first."""
+
+    def __init__(self, shorten: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.are_there = False
+        self._shorten = shorten
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if formula_of(function) is not None:
+            args = map_tensors(tuple(args), self._shortened)
+        return function(*args, **(kwargs or {}))
+
+    def _shortened(self, value: torch.Tensor) -> torch.Tensor:
+        if value.dtype != torch.float32:
+            return value
+        self.are_there = True
+        return self._shorten(value)
+
+
+def truncated(value: torch.Tensor) -> torch.Tensor:
+    """Without what TF32 has no bits for. It is cut off, as tensor cores do with what no kernel has rounded
+    before; and whatever size a product has, where a library uses TF32 only for some."""
+    return (value.view(torch.int32) & _TF32_BITS).view(torch.float32)

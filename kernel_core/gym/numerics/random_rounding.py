@@ -1,0 +1,153 @@
+"""How far other honest arithmetic may stray from float64's answer, place by place: tried out at random.
+
+Monte Carlo arithmetic (D. S. Parker, 1997): in a pass in float64 every result that float32 cannot hold strays
+by several times what approximate division and exponentials on a GPU may do. What is exact stays exact, so
+that what decides there (to which side a half rounds, whether something is above zero) decides as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from kernel_core.gym.channel.dispatch_mode import LightDispatchMode
+from kernel_core.gym.channel.torch_ops import formula_of, gives_view, map_tensors, tensors_in
+
+HALF_PRECISION = (torch.float16, torch.bfloat16)
+_TIMES = 8.0
+"""As far as honest numbers: of millions that chance decides, some stray farther than any of a few."""
+_STRAY = _TIMES * 2.0**-22
+"""Relative: two units in the last place of float32."""
+_TF32_STRAY = _TIMES * 2.0**-10
+"""Of what goes into a product: what is cut off loses as much."""
+_PAIRS = 12
+_MUCH = 1 / 8
+"""Of a value as most of a row are."""
+_SORTS = frozenset(f"aten::{name}" for name in ("topk", "sort", "kthvalue", "median", "nanmedian", "mode"))
+
+Forward = Callable[[list[Any]], list[Any]]
+"""The outputs for inputs in float64, each time by a module in the same state."""
+
+
+def spread_of_strays(forward: Forward, inputs: list[Any], seed: int, *, tf32: bool) -> list[torch.Tensor]:
+    """For each output, and each of its values, what may be allowed because its last bits are in nobody's
+    hands: the largest of a few differences that strays make, here or in the same row.
+
+    Inputs of half precision are rounded again on their way, as kernels of attention do that scale queries
+    first; those of products too, to `tf32`.
+    """
+    true = forward(inputs)
+    spreads = [torch.zeros_like(one, dtype=torch.float64) for one in true]
+    for generator, sign in opposite_pairs(_PAIRS, seed, true[0].device):
+        again = _rounded_again(inputs, generator, sign)
+        with Straying(generator, sign=sign, tf32=tf32):
+            leaves = forward(again)
+        for spread, leaf, known in zip(spreads, leaves, true, strict=True):
+            if known.is_floating_point():
+                error = (leaf.double() - known.double()).abs().nan_to_num(0.0, 0.0, 0.0)
+                torch.maximum(spread, error, out=spread)
+    return [_by_rows(*one) for one in zip(spreads, true, strict=True)]
+
+
+def opposite_pairs(pairs: int, seed: int, device: torch.device) -> Iterator[tuple[torch.Generator, float]]:
+    """Twice the same random numbers and both signs, for each pair of passes.
+
+    What two passes do to the difference of two nearly equal numbers is opposite: one of them turns it, if
+    they stray far enough. All of eight passes that stray at will leave one of 256 such differences as it is.
+    """
+    for number in range(pairs):
+        for sign in (1.0, -1.0):
+            yield torch.Generator(device).manual_seed(seed + number), sign
+
+
+def _by_rows(spread: torch.Tensor, true: torch.Tensor) -> torch.Tensor:
+    """At least a row's typical spread. Where most of a row became something else, chance decides what (which
+    of two rows an attention looks at): there twice the largest, as it may decide otherwise yet."""
+    if not spread.dim() or not spread.numel():
+        return spread
+    # Not of the typical value: single large ones would hide that all others are another row's.
+    is_chance = _of_most(spread) > _MUCH * _of_most(true.double().abs())
+    least = torch.where(is_chance, 2 * spread.amax(-1, keepdim=True), _typical_of_row(spread))
+    return torch.maximum(spread, least)
+
+
+def _of_most(values: torch.Tensor) -> torch.Tensor:
+    return values.median(-1, keepdim=True).values
+
+
+def _typical_of_row(values: torch.Tensor) -> torch.Tensor:
+    return values.square().mean(-1, keepdim=True).sqrt()
+
+
+def _rounded_again(values: list[Any], generator: torch.Generator, sign: float) -> list[Any]:
+    """Copies in float64 of which those of half precision differ by what one rounding to it may do."""
+
+    def change(value: torch.Tensor) -> torch.Tensor:
+        if not value.is_floating_point():
+            return value
+        wide = value.double()
+        if value.dtype in HALF_PRECISION:
+            stray = sign * _TIMES * torch.finfo(value.dtype).eps / 2
+            wide.addcmul_(wide, signed_noise(wide, generator), value=stray)
+        return wide
+
+    return [map_tensors(value, change) for value in values]
+
+
+class Straying(LightDispatchMode):
+    """While active, results in float64 stray; with `sign` -1, and the same generator, to the other side.
+
+    Of equal values that are sorted, each stands before the other in one of the two.
+    """
+
+    def __init__(self, generator: torch.Generator, *, sign: float, tf32: bool) -> None:
+        super().__init__()
+        self._generator = generator
+        self._sign = sign
+        self._tf32 = tf32
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if _sorts_as_it_likes(function, args, kwargs):
+            args = map_tensors(tuple(args), self._beside)
+        elif self._tf32 and formula_of(function) is not None:
+            args = map_tensors(tuple(args), self._shortened)
+        result = function(*args, **kwargs)
+        if not gives_view(function):
+            for tensor in tensors_in(result):
+                self._stray(tensor)
+        return result
+
+    def _stray(self, made: torch.Tensor) -> None:
+        if made.dtype == torch.float64 and 0 not in made.stride():
+            noise = self._noise(made).mul_(made != made.float())
+            made.addcmul_(made.nan_to_num(0.0, 0.0, 0.0), noise, value=_STRAY)
+
+    def _beside(self, value: torch.Tensor) -> torch.Tensor:
+        if value.dtype != torch.float64:
+            return value
+        sizes = value.abs()
+        typical = float(sizes.mean().nan_to_num(1.0, 1.0))
+        return self._noise(value).mul_(sizes.clamp_(min=typical)).mul_(_STRAY).add_(value)
+
+    def _shortened(self, value: torch.Tensor) -> torch.Tensor:
+        if value.dtype != torch.float64:
+            return value
+        return self._noise(value).mul_(value).mul_(_TF32_STRAY).add_(value)
+
+    def _noise(self, like: torch.Tensor) -> torch.Tensor:
+        return signed_noise(like, self._generator).mul_(self._sign)
+
+
+def _sorts_as_it_likes(function: Any, args: Any, kwargs: dict[str, Any]) -> bool:
+    """Whether an operator puts equal numbers in any order."""
+    is_stable = kwargs.get("stable") or (function._schema.overload_name == "stable" and True in args[1:2])
+    return function._schema.name in _SORTS and not is_stable
+
+
+def signed_noise(like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Between -1 and 1. Large tensors have little room beside one another: it is all that is made."""
+    random = torch.rand(like.shape, generator=generator, device=like.device, dtype=like.dtype)
+    return random.mul_(2).sub_(1)

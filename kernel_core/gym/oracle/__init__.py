@@ -1,0 +1,1 @@
+"""The reference: a problem's module, its inputs, and its expected outputs."""

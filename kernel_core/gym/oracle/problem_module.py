@@ -1,0 +1,85 @@
+"""A problem's text as a module: its constructor, its inputs, its `Model`, on a device, at its precision."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from kernel_core.errors import NotAProblem, first_line
+from kernel_core.gym.channel.constant_perturbation import VariedConstants
+from kernel_core.gym.channel.seeds import CONSTRUCTION_SEED
+from kernel_core.records import Precision
+
+_SEEDING = threading.RLock()
+
+
+@contextlib.contextmanager
+def own_seeds(device: str) -> Iterator[None]:
+    """The global generators are this thread's alone, and afterwards torch's are as they were."""
+    devices = [torch.cuda.current_device()] if device == "cuda" else []
+    with _SEEDING, torch.random.fork_rng(devices=devices):
+        yield
+
+
+class ProblemModule:
+    """An executed problem. Its text is trusted, unlike a candidate's. Raises `NotAProblem` where it fails."""
+
+    def __init__(
+        self, source: str, problem_id: str, precision: Precision = "own", device: str = "cpu"
+    ) -> None:
+        self._id = problem_id
+        self._device = device
+        self._dtype: torch.dtype | None = None if precision == "own" else getattr(torch, precision)
+        self._names: dict[str, Any] = {"__name__": "problem"}
+        try:
+            with torch.device(device):
+                exec(compile(source, f"<{problem_id}>", "exec", dont_inherit=True), self._names)
+        except Exception as error:
+            raise NotAProblem(
+                f"{problem_id} does not execute: {type(error).__name__}: {first_line(error)}"
+            ) from error
+
+    def arguments(self) -> list[Any]:
+        """What `Model` is constructed with."""
+        return self._call("get_init_inputs")
+
+    def inputs(self) -> list[Any]:
+        """A draw of inputs under the seeds in force, before `Model` could see them."""
+        return self._call("get_inputs")
+
+    def construct(self, arguments: list[Any], varied: VariedConstants | None = None) -> Any:
+        """`Model`, constructed under the public seed; what would begin as one number is `varied` if asked."""
+        torch.manual_seed(CONSTRUCTION_SEED)
+        try:
+            with torch.device(self._device), varied or contextlib.nullcontext():
+                module = self._names["Model"](*arguments)
+            module = module if self._device == "cpu" else module.to(self._device)
+            return module if self._dtype is None else module.to(self._dtype)
+        except torch.cuda.OutOfMemoryError:
+            raise
+        except Exception as error:
+            raise NotAProblem(
+                f"the Model of {self._id} cannot be constructed: {first_line(error)}"
+            ) from error
+
+    def _call(self, name: str) -> list[Any]:
+        try:
+            with torch.device(self._device):
+                values = list(self._names[name]())
+            return [self._place(value) for value in values]
+        except torch.cuda.OutOfMemoryError:
+            raise
+        except Exception as error:
+            raise NotAProblem(f"{name}() of {self._id} fails: {first_line(error)}") from error
+
+    def _place(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            dtype = self._dtype if value.is_floating_point() else None
+            return value.to(device=self._device, dtype=dtype)
+        if isinstance(value, list | tuple):
+            return type(value)(self._place(item) for item in value)
+        return value

@@ -1,0 +1,280 @@
+"""A problem at its run sizes, executed by the judge: secret inputs, weights and expected outputs."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import math
+import random
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy
+import torch
+
+from kernel_core.errors import NotAProblem
+from kernel_core.gym.channel.constant_perturbation import VariedConstants
+from kernel_core.gym.channel.pytree import same_bytes
+from kernel_core.gym.channel.seeds import CONSTRUCTION_SEED
+from kernel_core.gym.channel.torch_ops import GATHERS, tensors_in
+from kernel_core.gym.channel.work import OperatorCounter
+from kernel_core.gym.numerics.expected import Expected
+from kernel_core.gym.oracle.input_families import Draw, without_zeros
+from kernel_core.gym.oracle.input_generators import look_at_all, redraw
+from kernel_core.gym.oracle.input_invariants import Kept, in_common
+from kernel_core.gym.oracle.problem_module import ProblemModule, own_seeds
+from kernel_core.gym.oracle.reference_outputs import LARGE_BYTES, ReferenceOutputs
+from kernel_core.gym.oracle.trial import Trial, tensor_bytes
+from kernel_core.problems.source import resize
+from kernel_core.records import Constant, Problem
+from kernel_core.store import digest_of
+
+_ASSERTING = frozenset(
+    {f"aten::{name}" for name in ("binary_cross_entropy", "bernoulli", "multinomial", "binomial")}
+    | {f"aten::{name}" for name in ("index_put", "index_copy", "index_add", "index_fill", "one_hot")}
+    | {f"aten::{name}" for name in ("scatter", "scatter_add", "scatter_reduce", "nll_loss_forward")}
+    | {*GATHERS}
+)
+"""Operators whose kernels assert that numbers lie in [0, 1], or indices within a tensor."""
+
+_BOTH_STRAY = 1.25
+"""Allowances are four errors of the reference's or more; its own values stray by one."""
+
+
+class Reference:
+    """An executed problem. `trial` advances the module's own state, as repeated calls of it would.
+
+    Threads may use it at once: `own_seeds` lets them draw one after another.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        sizes: dict[str, Constant],
+        device: str = "cpu",
+        varies: bool = True,
+        tf32: bool | None = None,
+    ) -> None:
+        """`tf32`: whether products may be of that precision; on a GPU they may, unless it says otherwise."""
+        self.problem = problem
+        self.sizes = dict(sizes)
+        self.device = device
+        self.key = reference_key(problem, self.sizes)
+        self.source = resize(problem, self.sizes).source if self.sizes else problem.source
+        self._program = ProblemModule(self.source, problem.id, problem.precision, device)
+        with own_seeds(device):
+            torch.manual_seed(CONSTRUCTION_SEED)
+            self.arguments = self._program.arguments()
+            varied = VariedConstants() if varies else None
+            self.module = self._program.construct(self.arguments, varied)
+            self.constants = varied.vary(self.module, self.arguments) if varied else None
+            """What weights would have begun as that begin as one number; None where these were left as they
+            are. See `constant_perturbation.py`."""
+        self.state = {
+            name: value.detach().clone()
+            for name, value in (*self.module.named_parameters(), *self.module.named_buffers())
+        }
+        self._answers = ReferenceOutputs(
+            problem.id, device, self.module, device == "cuda" if tf32 is None else tf32
+        )
+        self._gaps: list[torch.Tensor | None] | None = None
+        self._kept: tuple[Kept, ...] | None = None
+        self._small: Reference | None = None
+
+    def inputs_of(self, trial: Trial) -> list[Any]:
+        """The trial's inputs, drawn again if they were not kept."""
+        return trial.inputs or self.draw(trial.seed, trial.draw)
+
+    def with_values(self, trial: Trial) -> Trial:
+        """The trial with what is expected of it; if that was not kept, made again as in `trial_like`, and
+        without inputs."""
+        return trial if trial.has_values else replace(self.trial_like(trial, trial.seed), inputs=[])
+
+    def expected_of(self, trial: Trial) -> tuple[Expected, ...]:
+        """The trial's expected outputs, kept or made again."""
+        return self.with_values(trial).expected
+
+    def draw(self, seed: int, draw: Draw) -> list[Any]:
+        """Inputs under a seed, on the reference's device."""
+        with own_seeds(self.device):
+            kept = () if draw == "own" else self._what_draws_keep()
+            inputs = self._own_inputs(seed)
+            with torch.device(self.device):
+                return redraw(inputs, draw, kept)
+
+    @property
+    def num_floating(self) -> int:
+        """Of the inputs' tensors: those that draws differ in."""
+        with own_seeds(self.device):
+            return len(self._what_draws_keep())
+
+    def is_safe_with(self, draw: Draw) -> bool:
+        """Whether operators of torch's can be given such inputs. Those that assert something of theirs end
+        the process where that is a GPU's; on a processor they raise, so one is asked, at small sizes."""
+        if self.device == "cpu" or draw == "own" or not self._asserts:
+            return True
+        if self._small is None:
+            self._small = Reference(self.problem, self.problem.cpu_constants)
+        try:
+            self._small.trial(CONSTRUCTION_SEED, draw, exact=False)
+        except NotAProblem:
+            return False
+        return True
+
+    @functools.cached_property
+    def _asserts(self) -> bool:
+        with own_seeds(self.device):
+            inputs = self._own_inputs(CONSTRUCTION_SEED)
+            with OperatorCounter() as counter:
+                self._answers.now(inputs, CONSTRUCTION_SEED)
+        return any(work.name.removesuffix("_") in _ASSERTING for work in counter.works)
+
+    def _own_inputs(self, seed: int) -> list[Any]:
+        torch.manual_seed(seed)
+        random.seed(seed)
+        numpy.random.seed(seed % 2**32)
+        return self._program.inputs()
+
+    def _what_draws_keep(self) -> tuple[Kept, ...]:
+        """Found once, of two own draws one after the other, because large ones have no room beside one
+        another."""
+        if self._kept is None:
+            first, second = (look_at_all(self._own_inputs(CONSTRUCTION_SEED + number)) for number in range(2))
+            self._kept = tuple(map(in_common, first, second))
+        return self._kept
+
+    def loosened(self, trial: Trial) -> Trial:
+        """The trial, with more allowed where a slice of zeros among the inputs decides, if one is there. It
+        may become one constant, whose deviation is zero, and a norm makes large errors of its rounding: more
+        of honest arithmetic's than of the reference's, which may happen to round to nothing. So it is
+        everywhere where the outputs are not known."""
+        draw = without_zeros(trial.draw)
+        if draw == trial.draw:
+            return trial
+        if not trial.has_values:
+            exact = self.trial(trial.seed, trial.draw)
+            return replace(exact, expected=tuple(replace(one, loose=True) for one in exact.expected))
+        others = self.trial(trial.seed, draw).expected
+        return replace(
+            trial,
+            expected=tuple(
+                replace(one, loose=one.loose | (one.value != other.value))
+                for one, other in zip(trial.expected, others, strict=True)
+            ),
+        )
+
+    def blurred(self, trial: Trial) -> Trial:
+        """The trial, with what is allowed at each value because its last bits decide it: see
+        `random_rounding.py`. On a GPU they are those of TF32 products; only a part of what these come to,
+        where that is no more than is allowed by size, or products in bfloat16 would pass for them."""
+        with own_seeds(self.device):
+            inputs = self.inputs_of(trial)
+            return replace(trial, expected=self._answers.blurred(trial.expected, inputs, trial.seed))
+
+    @property
+    def work_bytes(self) -> int:
+        """See `ReferenceOutputs`."""
+        return self._answers.work_bytes
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the weights."""
+        return self._answers.weight_bytes
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the weights, and of the copy that candidates are given."""
+        return 2 * self.weight_bytes
+
+    def trial(self, seed: int, draw: Draw, exact: bool = True) -> Trial:
+        """Inputs drawn under a seed, and the expected outputs: in float64 where that is possible, or, not
+        `exact` or too large for it, in the reference's own arithmetic. Raises `NotAProblem` when it fails."""
+        with own_seeds(self.device):
+            wide = self._answers.double() if exact else None
+            inputs = self.draw(seed, draw)
+            known = copy.deepcopy(inputs) if tensor_bytes(inputs) <= LARGE_BYTES else []
+            before = [tensor._version for tensor in tensors_in(inputs)]
+            nesting, plain = self._answers.plain(inputs, seed)
+            if plain and all(isinstance(leaf, torch.Tensor) and not leaf.numel() for leaf in plain):
+                raise NotAProblem(
+                    f"the outputs of {self.problem.id} are empty at these sizes; give larger ones"
+                )
+            if known:
+                changed = any(
+                    not same_bytes(one, other)
+                    for one, other in zip(tensors_in(inputs), tensors_in(known), strict=True)
+                )
+            else:
+                # Torch is asked; smaller ones are compared with a copy.
+                changed = before != [tensor._version for tensor in tensors_in(inputs)]
+            left = self._answers.plainly(tensors_in(inputs)) if changed else ()
+            pristine = known or (self.draw(seed, draw) if changed else inputs)
+            del inputs, known
+            is_fit, true = True, plain
+            if not exact:
+                expected = self._answers.plainly(plain)
+            elif tensor_bytes([*pristine, *plain]) > LARGE_BYTES:
+                expected, is_fit = self._answers.expected_by_a_part(wide, pristine, seed, plain)
+            else:
+                true = self._answers.exact(wide, pristine, seed, plain)
+                expected, is_fit = self._answers.expected(wide, pristine, seed, plain, true)
+            del wide
+            is_usual = draw == "own" or (is_fit and self._is_usual(plain) and self._is_usual(true))
+        return Trial(draw, seed, pristine, nesting, expected, left, is_usual)
+
+    def trial_like(self, known: Trial, seed: int) -> Trial:
+        """Inputs of the same family under another seed, and expected outputs in the reference's own
+        arithmetic: a third of the work of `trial`. What is allowed is what was measured for `known`, and a
+        little more, because here the expected values have that error too."""
+        with own_seeds(self.device):
+            inputs = self.draw(seed, known.draw)
+            nesting, plain = self._answers.plain(inputs, seed)
+            left = self._answers.plainly(tensors_in(inputs)) if known.changes_inputs else ()
+            if known.changes_inputs:
+                inputs = self.draw(seed, known.draw)
+        expected = tuple(
+            replace(one, allowance=_BOTH_STRAY * other.allowance)
+            for one, other in zip(self._answers.plainly(plain), known.expected, strict=True)
+        )
+        return Trial(known.draw, seed, inputs, nesting, expected, left, known.is_usual)
+
+    def inputs_that_matter(self) -> tuple[int, ...]:
+        """Positions of the tensor inputs without which the output would be another."""
+        with own_seeds(self.device):
+            torch.manual_seed(CONSTRUCTION_SEED)
+            first, second = self._program.inputs(), self._program.inputs()
+            base = self._answers.now(copy.deepcopy(first), CONSTRUCTION_SEED)
+            found = []
+            for index, value in enumerate(first):
+                if not isinstance(value, torch.Tensor):
+                    continue
+                changed = copy.deepcopy([*first[:index], second[index], *first[index + 1 :]])
+                leaves = self._answers.now(changed, CONSTRUCTION_SEED)
+                if any(not torch.equal(a, b) for a, b in zip(base, leaves, strict=False)):
+                    found.append(index)
+        return tuple(found)
+
+    def _is_usual(self, leaves: list[Any]) -> bool:
+        """See `Trial`. A mask makes infinities of its own, whatever the inputs are."""
+        if all(map(_is_finite, leaves)):
+            return True
+        if self._gaps is None:
+            inputs = self.draw(CONSTRUCTION_SEED, "own")
+            own = self._answers.now(inputs, CONSTRUCTION_SEED)
+            self._gaps = [None if _is_finite(leaf) else ~leaf.isfinite() for leaf in own]
+        return all(
+            _is_finite(leaf) or (gap is not None and torch.equal(~leaf.isfinite(), gap))
+            for leaf, gap in zip(leaves, self._gaps, strict=True)
+        )
+
+
+def reference_key(problem: Problem, sizes: Mapping[str, Constant]) -> str:
+    """What a problem is at some sizes."""
+    return f"{problem.sha256}:{problem.precision}:{digest_of(dict(sizes))}"
+
+
+def _is_finite(leaf: Any) -> bool:
+    if not isinstance(leaf, torch.Tensor) or not leaf.is_floating_point() or not leaf.numel():
+        return True
+    return all(math.isfinite(end.item()) for end in leaf.aminmax())  # NaN is both; no memory beside the leaf

@@ -1,0 +1,244 @@
+"""What a reference answers, by its own arithmetic, float64's and TF32's, and what is expected of others."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from kernel_core.errors import NotAProblem, first_line
+from kernel_core.gym.channel.pytree import flatten
+from kernel_core.gym.channel.torch_ops import map_tensors
+from kernel_core.gym.numerics.ambiguous_indices import is_discrete
+from kernel_core.gym.numerics.ambiguous_integers import look_for_undecided
+from kernel_core.gym.numerics.compare import all_pass
+from kernel_core.gym.numerics.error_model import (
+    ShortenedProducts,
+    allowed_table,
+    most_by_size,
+    tf32_products,
+    truncated,
+    typical_size,
+)
+from kernel_core.gym.numerics.expected import Choice, Expected
+from kernel_core.gym.numerics.random_rounding import Forward, spread_of_strays
+from kernel_core.gym.oracle.trial import tensor_bytes
+
+LARGE_BYTES = 4 << 30
+"""Of larger inputs and outputs only a part is computed in float64, which takes many times as much."""
+_MOST_STRAYING_BYTES = {"cuda": 1 << 30, "cpu": 1 << 25}
+"""Of weights, inputs and outputs: eight times as much is taken in float64 with what strays, in a dozen
+passes and more."""
+_SMALL_SHARE = 0.25
+"""Of what TF32's strays come to, where that is no more than is ever allowed by size: twice its errors."""
+_SEPARATE = 1e-3
+"""Where a part of the inputs gives that part of the outputs, it agrees so well."""
+
+
+class ReferenceOutputs:
+    """The outputs of one module for inputs; who asks has the turn to draw. Plain ones advance its state."""
+
+    def __init__(self, problem_id: str, device: str, module: Any, tf32: bool) -> None:
+        self.work_bytes = 0
+        """On a GPU: the most memory that a pass took beside its inputs and weights, outputs included; more if
+        other threads took some meanwhile."""
+        self._problem_id = problem_id
+        self._device = device
+        self._module = module
+        self.weight_bytes = tensor_bytes([*module.parameters(), *module.buffers()])
+        self._can_widen = True
+        self._has_products = tf32
+        """That may be TF32's, as far as is known."""
+
+    def plain(self, inputs: list[Any], seed: int) -> tuple[Any, list[Any]]:
+        """Nesting and leaves, by the module's own arithmetic."""
+        with tf32_products(False), self._weighing():
+            return flatten(self._forward(self._module, inputs, seed))
+
+    def now(self, inputs: list[Any], seed: int) -> list[Any]:
+        """The same leaves, by a copy of the module, which is left as it is."""
+        return flatten(self._forward(copy.deepcopy(self._module), inputs, seed))[1]
+
+    def double(self) -> Any:
+        """A copy of the module as it is now, in float64; None where that cannot be."""
+        try:
+            return copy.deepcopy(self._module).double() if self._can_widen else None
+        except torch.cuda.OutOfMemoryError:
+            raise
+        except Exception:
+            # A module that cannot be copied or widened serves in its own precision.
+            self._can_widen = False
+            return None
+
+    def exact(self, wide: Any, inputs: list[Any], seed: int, plain: list[Any]) -> list[Any]:
+        """The leaves in float64, by what `double` gave; `plain` where that cannot be."""
+        if wide is None:
+            return plain
+        try:
+            copies = [map_tensors(value, _to_double) for value in inputs]  # nobody changes the inputs
+            _, exact = flatten(self._forward(wide, copies, seed))
+        except torch.cuda.OutOfMemoryError:
+            raise
+        except Exception:
+            # Some modules name a dtype inside; their own precision is then the best there is.
+            self._can_widen = False
+            return plain
+        return exact if len(exact) == len(plain) else plain
+
+    def expected(
+        self, wide: Any, inputs: list[Any], seed: int, plain: list[Any], exact: list[Any]
+    ) -> tuple[tuple[Expected, ...], bool]:
+        """What is expected, and whether inputs of the kind are for this module: not, where TF32 products
+        would be refused and there is no room to look into that value by value."""
+        tf32 = self._tf32(inputs, seed, plain)
+        expected = self._all_expected(plain, exact, tf32)
+        expected = self._with_undecided(expected, wide, inputs, seed, plain)
+        if tf32 is None or self._can_stray([*inputs, *plain]):
+            return expected, True
+        return expected, all(all_pass(*one) for one in zip(tf32, expected, strict=True))
+
+    def expected_by_a_part(
+        self, wide: Any, inputs: list[Any], seed: int, plain: list[Any]
+    ) -> tuple[tuple[Expected, ...], bool]:
+        """As `expected`, of large inputs: the plain answer, and what is allowed by the errors of the first
+        rows alone, where these give the first rows of the outputs; where they do not, nothing is."""
+        expected = self.plainly(plain)
+        tensors = [one for one in inputs if isinstance(one, torch.Tensor)]
+        shapes = [tuple(one.shape) for one in (*tensors, *plain)]
+        if len(tensors) != len(inputs) or len({shape[:1] for shape in shapes}) != 1 or not shapes[0]:
+            return expected, True
+        rows = max(1, shapes[0][0] * LARGE_BYTES // (2 * tensor_bytes([*inputs, *plain])))
+        part = [one[:rows] for one in tensors]
+        _, first = self.plain(copy.deepcopy(part), seed)
+        if not all(_agree(leaf, one[:rows]) for leaf, one in zip(first, plain, strict=True)):
+            return expected, True
+        exact = self.exact(wide, part, seed, first)
+        measured, is_fit = self.expected(wide, part, seed, first, exact)
+        return tuple(
+            replace(one, allowance=other.allowance) for one, other in zip(expected, measured, strict=True)
+        ), is_fit
+
+    def plainly(self, plain: list[Any]) -> tuple[Expected, ...]:
+        """The plain answer is expected, and nothing is allowed beyond tolerances."""
+        return self._all_expected(plain, plain, None)
+
+    def blurred(self, expected: Sequence[Expected], inputs: list[Any], seed: int) -> tuple[Expected, ...]:
+        """See `Reference.blurred`."""
+        values = [one.value for one in expected]
+        if not self._can_stray([*inputs, *values]):
+            return tuple(expected)
+        forward = self._exactly(self.double(), seed, values)
+        tf32 = self._has_products and any(one.dtype == "float32" for one in expected)
+        spreads = spread_of_strays(forward, inputs, seed, tf32=tf32)
+        if tf32:
+            spreads = [
+                torch.where(one > most_by_size(value, typical_size(value)), one, _SMALL_SHARE * one)
+                for one, value in zip(spreads, values, strict=True)
+            ]
+        return tuple(replace(one, spread=spread) for one, spread in zip(expected, spreads, strict=True))
+
+    def _can_stray(self, values: list[Any]) -> bool:
+        """Whether there is memory, and time, for passes over these inputs and outputs that stray."""
+        num_bytes = self.weight_bytes + tensor_bytes(values)
+        return self._can_widen and num_bytes <= _MOST_STRAYING_BYTES[self._device]
+
+    def _exactly(self, wide: Any, seed: int, plain: list[Any]) -> Forward:
+        """What `exact` gives for inputs, each time by a module in the same state."""
+        return lambda inputs: self.exact(copy.deepcopy(wide), inputs, seed, plain)
+
+    def _tf32(self, inputs: list[Any], seed: int, plain: list[Any]) -> list[Any] | None:
+        """The leaves with TF32 products; None where there are no products."""
+        if not self._has_products:
+            return None
+        with tf32_products(True), ShortenedProducts(truncated) as products:
+            _, leaves = flatten(self._forward(self._module, copy.deepcopy(inputs), seed))
+        # A library's own recurrent cells are no products by name.
+        self._has_products = products.are_there or any(
+            not torch.equal(one, other) for one, other in zip(plain, leaves, strict=True) if _is_single(one)
+        )
+        return leaves if self._has_products else None
+
+    def _with_undecided(
+        self, expected: tuple[Expected, ...], wide: Any, inputs: list[Any], seed: int, plain: list[Any]
+    ) -> tuple[Expected, ...]:
+        """What is expected, with the integers and booleans that nothing decides."""
+        if not any(map(is_discrete, plain)):
+            return expected
+        values = [one.value for one in expected]
+        found = [one != other for one, other in zip(plain, values, strict=True)]
+        choices: list[Choice | None] = [None] * len(plain)
+        if self._can_stray([*inputs, *plain]):
+            forward = self._exactly(wide, seed, plain)
+            choices = look_for_undecided(found, forward, inputs, plain, seed, tf32=self._has_products)
+        return tuple(
+            replace(one, undecided=mask, choice=choice) if is_discrete(leaf) else one
+            for one, mask, choice, leaf in zip(expected, found, choices, plain, strict=True)
+        )
+
+    def _all_expected(
+        self, plain: list[Any], exact: list[Any], tf32: list[Any] | None
+    ) -> tuple[Expected, ...]:
+        others = tf32 if tf32 is not None else [None] * len(plain)
+        return tuple(self._expected(*one) for one in zip(plain, exact, others, strict=True))
+
+    def _expected(self, plain: Any, exact: Any, tf32: Any) -> Expected:
+        if not isinstance(plain, torch.Tensor):
+            kind = type(plain).__name__
+            raise NotAProblem(f"the reference of {self._problem_id} gives a {kind}, not tensors")
+        allowance: torch.Tensor | float = 0.0
+        if plain.is_floating_point() and exact.dtype != plain.dtype:
+            allowance = allowed_table(plain, tf32, exact)
+        value = exact.detach()
+        if self._device == "cuda" and plain.is_floating_point() and plain.dtype != torch.float64:
+            # Half the memory of float64, and far finer than any tolerance.
+            value = value.float()
+        if value.data_ptr() == plain.data_ptr() and value.nbytes <= LARGE_BYTES:
+            # A module may keep what it gave, and write to it in its next pass; none keeps large ones as long.
+            value = value.clone()
+        return Expected(
+            dtype=str(plain.dtype).removeprefix("torch."),
+            shape=tuple(plain.shape),
+            value=value,
+            allowance=allowance,
+        )
+
+    def _forward(self, module: Any, inputs: list[Any], seed: int) -> Any:
+        torch.manual_seed(seed)
+        try:
+            with torch.no_grad():
+                return module(*inputs)
+        except torch.cuda.OutOfMemoryError:
+            raise
+        except Exception as error:
+            told = f"{type(error).__name__}: {first_line(error)}"
+            raise NotAProblem(
+                f"the reference of {self._problem_id} fails on its own inputs: {told}"
+            ) from error
+
+    @contextlib.contextmanager
+    def _weighing(self) -> Iterator[None]:
+        if self._device != "cuda":
+            yield
+            return
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        yield
+        self.work_bytes = max(self.work_bytes, torch.cuda.max_memory_allocated() - before)
+
+
+def _to_double(value: torch.Tensor) -> torch.Tensor:
+    return value.to(torch.float64 if value.is_floating_point() else value.dtype, copy=True)
+
+
+def _agree(leaf: Any, known: torch.Tensor) -> bool:
+    if not isinstance(leaf, torch.Tensor) or leaf.shape != known.shape:
+        return False
+    return bool((leaf - known).abs().max() <= _SEPARATE * known.abs().max())
+
+
+def _is_single(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor) and leaf.dtype == torch.float32

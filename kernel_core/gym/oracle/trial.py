@@ -1,0 +1,64 @@
+"""One draw of inputs and what is expected of it: what a judge knows and a candidate does not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kernel_core.gym.channel.torch_ops import map_tensors, tensors_in
+from kernel_core.gym.numerics.expected import Expected
+from kernel_core.gym.oracle.input_families import Draw
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One draw of inputs and what the reference makes of it."""
+
+    draw: Draw
+    seed: int
+    inputs: list[Any]
+    """Empty where they are drawn again rather than kept: see `Reference.inputs_of`."""
+    nesting: Any
+    expected: tuple[Expected, ...]
+    left: tuple[Expected, ...]
+    """What the reference leaves in its inputs' tensors, where it writes to them: a candidate leaves that, or
+    does not touch them."""
+    is_usual: bool
+    """Outputs, in the reference's own arithmetic and in float64, are finite but where those of own draws are
+    not; of own draws it is not asked."""
+
+    @property
+    def changes_inputs(self) -> bool:
+        """Whether the reference itself writes to its inputs."""
+        return bool(self.left)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the tensors that are kept."""
+        return tensor_bytes([*self.inputs, *(one.value for one in (*self.expected, *self.left))])
+
+    @property
+    def has_values(self) -> bool:
+        """Whether the expected outputs were kept."""
+        return not any(one.value.is_meta for one in self.expected)
+
+
+def loose(trial: Trial) -> Trial:
+    """The trial with as much allowed everywhere as ever is."""
+    return replace(trial, expected=tuple(replace(one, loose=True) for one in trial.expected))
+
+
+def outline(trial: Trial) -> Trial:
+    """The trial without its numbers: what shapes and types there are, and how large it is."""
+    expected, left = (
+        tuple(replace(one, value=one.value.to("meta"), undecided=None, choice=None) for one in part)
+        for part in (trial.expected, trial.left)
+    )
+    inputs = [map_tensors(value, lambda tensor: tensor.to("meta")) for value in trial.inputs]
+    return replace(trial, inputs=inputs, expected=expected, left=left)
+
+
+def tensor_bytes(values: Sequence[Any]) -> int:
+    """Of the tensors among them."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors_in(list(values)))

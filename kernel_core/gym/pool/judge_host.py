@@ -1,0 +1,219 @@
+"""Where judges live: a machine that starts them, ends them and carries questions to them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any, Protocol
+
+from kernel_core.config import GymConfig
+from kernel_core.errors import GymUnavailable
+from kernel_core.gym.channel import framing
+
+_START_TIMEOUT_S = 180.0
+
+
+class JudgeLost(Exception):
+    """A judge gave no answer: it died, hangs or sent what is none."""
+
+
+class HostLost(JudgeLost):
+    """No judge can be started there any more."""
+
+
+class Line(Protocol):
+    """A seat at a judge: whoever holds it asks one thing at a time."""
+
+    def ask(self, header: dict[str, Any], patience_s: float) -> dict[str, Any]:
+        """The judge's answer. Raises `JudgeLost`."""
+        ...
+
+    def hang_up(self) -> None:
+        """Leave the seat."""
+        ...
+
+
+class Host(Protocol):
+    """A machine, or a part of a cluster, with places for judges that are numbered from 0."""
+
+    def connect(self, place: int) -> Line:
+        """A line to the judge of a place, which is started if none lives.
+
+        Raises `GymUnavailable` when it cannot be, `HostLost` when none ever will be.
+        """
+        ...
+
+    def end_judge(self, place: int) -> None:
+        """Kill the judge of a place, however busy it is."""
+        ...
+
+    def close(self) -> None:
+        """End every process."""
+        ...
+
+
+def last_words(log: Path, since: int = 0) -> str:
+    """The last line of a log, unless it is among its first `since` bytes."""
+    text = log.read_bytes()[since:].decode(errors="replace") if log.exists() else ""
+    return next((line.strip() for line in reversed(text.split("\n")) if line.strip()), "")
+
+
+class SocketLine:
+    """A line to a judge of this machine, which writes to `log` what it dies of."""
+
+    def __init__(self, channel: socket.socket, log: Path) -> None:
+        self._channel = channel
+        self._log = log
+        self._heard = log.stat().st_size if log.exists() else 0
+
+    def ask(self, header: dict[str, Any], patience_s: float) -> dict[str, Any]:
+        """See `Line`."""
+        try:
+            framing.send(self._channel, header)
+            return framing.receive(self._channel, deadline=time.monotonic() + patience_s).header
+        except (framing.ChannelClosed, framing.ChannelTimeout, framing.ChannelGarbage) as error:
+            words = last_words(self._log, self._heard)
+            raise JudgeLost(f"{error}; its last words: {words}" if words else str(error)) from error
+
+    def hang_up(self) -> None:
+        """See `Line`."""
+        self._channel.close()
+
+
+class LocalHost:
+    """The judges of this machine, which are forked by a fork root; a fork root that dies is replaced.
+
+    `store` is where they may keep what outlives them."""
+
+    def __init__(self, config: GymConfig, store: str | None = None) -> None:
+        self._config = config
+        self._store = store
+        self.base = tempfile.mkdtemp(prefix="dojo-gym-")
+        """The folder under which judges keep their temporary files."""
+        Path(self.base).chmod(0o711)
+        self._lock = threading.Lock()
+        self._closed = False
+        try:
+            self._fork_root = _ForkRoot(self.base, config.device)
+        except GymUnavailable:
+            shutil.rmtree(self.base, ignore_errors=True)
+            raise
+
+    def connect(self, place: int) -> Line:
+        """See `Host`."""
+        with self._lock:
+            if self._closed:
+                raise HostLost("the gym was closed")
+            if not self._fork_root.alive:
+                self._fork_root.close()
+                self._fork_root = _ForkRoot(self.base, self._config.device)
+            channel = self._fork_root.new_channel(place)
+        hello = {
+            "config": self._config.model_dump(mode="json"),
+            "base": self.base,
+            "store": self._store,
+        }
+        with contextlib.suppress(
+            framing.ChannelClosed
+        ):  # a judge that is dead already shows at the first question
+            framing.send(channel, hello)
+        return SocketLine(channel, self._fork_root.log)
+
+    def end_judge(self, place: int) -> None:
+        """See `Host`."""
+        with self._lock:
+            self._fork_root.end_judge(place)
+
+    def close(self) -> None:
+        """See `Host`; removes every temporary file too."""
+        with self._lock:
+            self._closed = True
+            self._fork_root.close()
+        shutil.rmtree(self.base, ignore_errors=True)
+
+
+class _ForkRoot:
+    """The process that forks judges, as its master sees it."""
+
+    def __init__(self, base: str, device: str) -> None:
+        self._channel, theirs = socket.socketpair()
+        self.log = Path(base) / "fork_root.log"
+        """What the fork root and its judges die of."""
+        root = str(Path(__file__).parents[3])
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH")))),
+            "OMP_NUM_THREADS": "1",
+            "MKL_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+        }
+        if device == "cpu":
+            environment["CUDA_VISIBLE_DEVICES"] = ""
+        command = [
+            sys.executable,
+            "-m",
+            "kernel_core.gym.processes.fork_root",
+            str(theirs.fileno()),
+            base,
+            device,
+        ]
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                command,
+                pass_fds=(theirs.fileno(),),
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                start_new_session=True,
+            )
+        theirs.close()
+        try:
+            framing.receive(self._channel, deadline=time.monotonic() + _START_TIMEOUT_S)
+        except (framing.ChannelClosed, framing.ChannelTimeout) as error:
+            reason = last_words(self.log) or error
+            self.close()
+            raise GymUnavailable(f"the judges did not start: {reason}") from error
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still runs."""
+        return self._process.poll() is None
+
+    def new_channel(self, place: int) -> socket.socket:
+        """Have the judge of a place take a seat; gives the socket to it."""
+        ours, theirs = socket.socketpair()
+        try:
+            self._tell({"do": "judge", "place": place}, (theirs.fileno(),))
+        except (framing.ChannelClosed, framing.ChannelTimeout) as error:
+            ours.close()
+            raise GymUnavailable(f"no judge could be started: {last_words(self.log) or error}") from error
+        finally:
+            theirs.close()
+        return ours
+
+    def end_judge(self, place: int) -> None:
+        """Have the judge of a place killed. With a dead fork root, all are dead."""
+        with contextlib.suppress(framing.ChannelClosed, framing.ChannelTimeout):
+            self._tell({"do": "end", "place": place})
+
+    def close(self) -> None:
+        """Close its channel, upon which it ends all it started, and wait until it has."""
+        self._channel.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=30)
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+    def _tell(self, header: dict[str, Any], descriptors: tuple[int, ...] = ()) -> None:
+        framing.send(self._channel, header, descriptors=descriptors)
+        framing.receive(self._channel, deadline=time.monotonic() + _START_TIMEOUT_S)

@@ -1,0 +1,1 @@
+"""Predicted times and shares of work, by counted bytes and operations."""

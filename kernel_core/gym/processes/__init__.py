@@ -1,0 +1,1 @@
+"""The root that forks every process, and the main loops of judges and their children."""

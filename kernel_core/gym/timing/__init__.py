@@ -1,0 +1,1 @@
+"""Measured times on a GPU, and the baselines that they are compared with."""

@@ -1,0 +1,264 @@
+"""The judge's side of timing: a bed of inputs and poisoned outputs for many calls, and its own clock.
+
+The GPU is had alone from the first call to the last, with what must be done between them; what goes before
+and after happens beside others' work.
+Every call has contents of its own at addresses of its own. Some calls, nobody else knows which, have inputs
+whose outputs the judge knows, and are compared; contents of the others are drawn for the moment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import secrets
+import time
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
+
+from kernel_core.gym.channel.cuda_arena import DeviceArena
+from kernel_core.gym.channel.messages import CallTimes, Failure, Mapped
+from kernel_core.gym.channel.pytree import Fingerprint, fingerprint
+from kernel_core.gym.channel.shared_arena import DTYPES, lay_out, like_these
+from kernel_core.gym.numerics.compare import compare_values
+from kernel_core.gym.numerics.expected import Expected
+from kernel_core.gym.oracle.problem_module import own_seeds
+from kernel_core.gym.oracle.reference import Reference
+from kernel_core.gym.oracle.trial import Trial
+from kernel_core.gym.timing.timing_stats import Clocked, Clocks
+from kernel_core.gym.workers.child import NO_ANSWER, Answer, ChildSession, Died
+from kernel_core.gym.workers.gpu_locks import Drawn
+from kernel_core.gym.workers.payload import fill, pack, settle_device
+
+_WARM_UP_CALLS = 2
+"""A process does some things once: these calls are thrown away, and tell how many to make."""
+_CALLS, _FEW_CALLS = 50, 8
+_LONG_CALL_MS = 1.0
+_INTERRUPTED_MS = 4.0
+"""A GPU divides its time by a few milliseconds among the processes that have work: a shorter call is mostly
+over before it is another's turn."""
+_BED_BYTES = 1 << 30
+"""Places for calls are made as long as they fit in this; there is always one."""
+_RANDOM = random.SystemRandom()
+
+
+class GpuAccess(Protocol):
+    """The GPU, shared or alone."""
+
+    def draw(self) -> contextlib.AbstractContextManager[Drawn]:
+        """Beside others, of whom nobody draws."""
+        ...
+
+    def alone(self, *, still: bool) -> contextlib.AbstractContextManager[None]:
+        """With nobody beside; `still`, and nobody who comes up."""
+        ...
+
+    def clocks(self) -> Clocks:
+        """The state of the GPU now."""
+        ...
+
+
+def clock_calls(
+    talk: ChildSession,
+    reference: Reference,
+    like: Trial,
+    trials: Sequence[Trial],
+    arena: DeviceArena,
+    turns: GpuAccess,
+    still: bool,
+) -> Clocked | str | Died | Failure:
+    """Calls until there are enough. `like` says what inputs and outputs look like, `trials` lie hidden
+    among the calls. `still` calls, and all long ones, are made while no process comes up. A text is what is
+    wrong with an output."""
+    bed = _Bed(like, arena)
+    warm_up = _Rounds(talk, reference, bed, turns)
+    fault: str | Died | Failure | None = warm_up.go_beside_others(_WARM_UP_CALLS)
+    if fault is not None:
+        return fault
+    call_ms = min(warm_up.times_ms)
+    wanted = _enough(call_ms)
+    places = _RANDOM.sample(range(wanted), min(wanted, len(trials)))
+    rounds = _Rounds(talk, reference, bed, turns)
+    hidden = dict(zip(places, trials, strict=False))
+    fault = rounds.go_alone(wanted, hidden, still=still or call_ms >= _INTERRUPTED_MS)
+    if fault is not None:
+        return fault
+    return Clocked(tuple(rounds.times_ms), rounds.wall_ms, rounds.state, rounds.outputs)
+
+
+def arena_bytes(like: Trial) -> int:
+    """What a candidate's arena must hold: inputs and outputs, of more than one call where they are small."""
+    tensors: list[torch.Tensor] = []
+    pack(like.inputs, tensors)
+    inputs = [(tuple(tensor.shape), tensor.dtype) for tensor in tensors]
+    outputs = [(one.shape, DTYPES[one.dtype]) for one in like.expected]
+    _, place_bytes = lay_out([*inputs, *outputs])
+    return place_bytes * max(1, min(_CALLS, _BED_BYTES // place_bytes))
+
+
+def _enough(call_ms: float) -> int:
+    """How many calls give a good median: fewer when they are long, because long calls vary less."""
+    return _CALLS if call_ms < _LONG_CALL_MS else _FEW_CALLS
+
+
+class _Rounds:
+    """As many calls at a time as the bed has places for."""
+
+    def __init__(
+        self,
+        talk: ChildSession,
+        reference: Reference,
+        bed: _Bed,
+        turns: GpuAccess,
+    ) -> None:
+        self._talk = talk
+        self._reference = reference
+        self._bed = bed
+        self._turns = turns
+        self.times_ms: list[float] = []
+        self.wall_ms = 0.0
+        self.state = Clocks()
+        self.outputs: dict[int, list[Fingerprint]] = {}
+
+    def go_beside_others(self, count: int) -> Died | Failure | None:
+        """Make so many calls; nobody looks at their outputs."""
+        for _, num_calls in self._rounds(count):
+            with self._turns.draw() as drawn:
+                answer = self._prepare(num_calls, {})
+                drawn()
+                fault = answer if isinstance(answer, Died) else self._call(num_calls)
+            if fault is not None:
+                return fault
+        return None
+
+    def go_alone(self, count: int, hidden: dict[int, Trial], *, still: bool) -> str | Died | Failure | None:
+        """Make so many calls; `hidden` are trials by their place among them."""
+        rounds = self._rounds(count)
+        here = [
+            {place - start: trial for place, trial in hidden.items() if start <= place < start + num_calls}
+            for start, num_calls in rounds
+        ]
+        with self._turns.draw():
+            answer = self._prepare(rounds[0][1], here[0])
+        if isinstance(answer, Died):
+            return answer
+        with self._turns.alone(still=still):
+            for number, (_, num_calls) in enumerate(rounds):
+                if number > 0:
+                    answer = self._prepare(num_calls, here[number])
+                    if isinstance(answer, Died):
+                        return answer
+                fault: str | Died | Failure | None = self._call(num_calls)
+                if fault is None and number + 1 < len(rounds):
+                    fault = self._compare_all(here[number])
+                if fault is not None:
+                    return fault
+        with self._turns.draw():
+            return self._compare_all(here[-1])
+
+    def _rounds(self, count: int) -> list[tuple[int, int]]:
+        """The first call of each, and how many there are."""
+        starts = range(0, count, self._bed.num_places)
+        return [(start, min(self._bed.num_places, count - start)) for start in starts]
+
+    def _call(self, count: int) -> Died | Failure | None:
+        started = time.perf_counter()
+        answer = self._talk.ask(self._bed.calls(count), (CallTimes, Failure))
+        wall_ms = 1e3 * (time.perf_counter() - started)
+        self.state = self._turns.clocks()
+        if isinstance(answer, Died):
+            return answer
+        if isinstance(answer.claim, Failure):
+            return answer.claim
+        if not isinstance(answer.claim, CallTimes) or len(answer.claim.times_ms) != count:
+            return Died(timed_out=False, reason=NO_ANSWER)
+        self.times_ms += answer.claim.times_ms
+        self.wall_ms += wall_ms
+        return None
+
+    def _compare_all(self, hidden: dict[int, Trial]) -> str | None:
+        faults = (self._compare(place, trial) for place, trial in hidden.items())
+        return next((fault for fault in faults if fault is not None), None)
+
+    def _compare(self, place: int, trial: Trial) -> str | None:
+        """What is wrong with one call's outputs. Where another trial's errors would not excuse them, those of
+        this one's own inputs may: a sum that happens to cancel."""
+        self.outputs[trial.seed] = self._bed.outputs(place)
+        fault = self._bed.compare(place, self._reference.expected_of(trial))
+        if fault is None:
+            return None
+        exact = self._reference.blurred(self._reference.trial(trial.seed, trial.draw))
+        return self._bed.compare(place, exact.expected)
+
+    def _prepare(self, count: int, hidden: dict[int, Trial]) -> Answer | Died:
+        """Have the memory mapped afresh, and lay out contents that nobody knows yet."""
+        header, descriptors = self._bed.mapping()
+        mapped = self._talk.ask(header, (Mapped,), descriptors=descriptors)
+        for place in range(count if isinstance(mapped, Answer) else 0):
+            with own_seeds("cuda"):
+                self._bed.lay(place, self._contents(hidden.get(place)))
+        settle_device("cuda")
+        return mapped
+
+    def _contents(self, trial: Trial | None) -> list[Any]:
+        if trial is not None:
+            return self._reference.inputs_of(trial)
+        return self._reference.draw(secrets.randbits(60), "own")
+
+
+class _Bed:
+    """Inputs and poisoned outputs for a number of calls, in one arena."""
+
+    def __init__(self, like: Trial, arena: DeviceArena) -> None:
+        tensors: list[torch.Tensor] = []
+        pack(like.inputs, tensors)
+        inputs = [(tuple(tensor.shape), tensor.dtype) for tensor in tensors]
+        outputs = [(one.shape, DTYPES[one.dtype]) for one in like.expected]
+        _, place_bytes = lay_out([*inputs, *outputs])
+        self.num_places = min(_CALLS, arena.num_bytes // place_bytes)
+        slots, _ = lay_out([*inputs, *outputs] * self.num_places)
+        width, middle = len(inputs) + len(outputs), len(inputs)
+        rows = [slots[start : start + width] for start in range(0, len(slots), width)]
+        self._inputs = [like_these(row[:middle], tensors) for row in rows]
+        self._outputs = [row[middle:] for row in rows]
+        self._described: list[list[Any]] = [[] for _ in rows]
+        self.arena = arena
+        self._is_handed_over = False
+
+    def lay(self, place: int, inputs: Sequence[Any]) -> None:
+        """Put one call's inputs in their place, and poison where its outputs will be."""
+        tensors: list[torch.Tensor] = []
+        self._described[place] = pack(inputs, tensors)
+        for tensor, slot in zip(tensors, self._inputs[place], strict=True):
+            self.arena.tensor(slot).copy_(tensor)
+        self.arena.poison(self._outputs[place])
+
+    def mapping(self) -> tuple[dict[str, Any], tuple[int, ...]]:
+        """Tells the candidate's process to map the arena, at an address of its own for each round; who has it
+        from the round before moves it."""
+        descriptors = () if self._is_handed_over else (self.arena.descriptor,)
+        self._is_handed_over = True
+        return {"bed": True, "arena_bytes": self.arena.num_bytes}, descriptors
+
+    def calls(self, count: int) -> dict[str, Any]:
+        """What the candidate's process is told of the first `count` places."""
+        rows = zip(self._described[:count], self._inputs, self._outputs, strict=False)
+        return {
+            "calls": [
+                [fill(described, slots), [slot.to_json() for slot in outputs]]
+                for described, slots, outputs in rows
+            ]
+        }
+
+    def outputs(self, place: int) -> list[Fingerprint]:
+        """What one call left."""
+        return [fingerprint(self.arena.tensor(slot)) for slot in self._outputs[place]]
+
+    def compare(self, place: int, expected: Sequence[Expected]) -> str | None:
+        """What is wrong with one call's outputs."""
+        for slot, wanted in zip(self._outputs[place], expected, strict=True):
+            fault = compare_values(self.arena.tensor(slot), wanted)
+            if fault is not None:
+                return fault
+        return None

@@ -1,0 +1,169 @@
+"""How long a forward pass takes on a GPU: many calls, two clocks.
+
+In the candidate's process device events time each call (`call_timer.py`). What the events say is a claim.
+It must agree with the judge's own clock over the same calls (less what the same calls cost beside the
+reference's forward), and with the device time of the replayed trace, where no host code of the candidate
+runs: nearly, where a timed call and the replay give other bits for the same inputs, because then other work
+may have been timed. Where a witness says more, the witness counts.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kernel_core.gym.channel.pytree import Fingerprint
+from kernel_core.records import Timing
+
+_DISAGREEMENT = 0.25
+_SLACK_MS, _KEPT_BYTES_PER_MS = 0.1, 5e8
+"""By call, and for keeping its outputs, which takes longer when they are strided: what the judge's clock may
+see beyond the events. No candidate gains by it what the replay would not show."""
+_STEADY, _STEADY_MS = 0.02, 1e-3
+"""How wide an interval may be, relative to the median or at all."""
+_REPLAY_SHARE, _OTHER_SHARE = 0.75, 0.95
+"""Of a replay's time, what a process may claim: where its outputs are those of the replay, and where not."""
+_EVENTS_MS = 3e-3
+"""Between the replayed operations there are events, which cost a little."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """How fast a GPU runs at a moment, and what holds it down."""
+
+    sm_mhz: int | None = None
+    throttled: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Clocked:
+    """The calls of one candidate (or of the reference) as both clocks saw them."""
+
+    times_ms: tuple[float, ...]
+    """By device events: what the process claims."""
+    wall_ms: float
+    """Of all calls together, by the judge."""
+    state: Clocks = field(default_factory=Clocks)
+    """Of the GPU, right after the last call."""
+    outputs: Mapping[int, Sequence[Fingerprint]] = field(default_factory=dict)
+    """Of the calls on hidden trials, by the trials' seeds."""
+
+    @property
+    def claimed_ms(self) -> float:
+        """By call, on average."""
+        return sum(self.times_ms) / len(self.times_ms)
+
+    def joined(self, more: Clocked) -> Clocked:
+        """These calls and further ones of the same process."""
+        times_ms, outputs = self.times_ms + more.times_ms, {**self.outputs, **more.outputs}
+        return Clocked(times_ms, self.wall_ms + more.wall_ms, more.state, outputs)
+
+    @property
+    def overhead_ms(self) -> float:
+        """By call: what the judge's clock saw beside the forward passes."""
+        return self.wall_ms / len(self.times_ms) - self.claimed_ms
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayTime:
+    """What a candidate's recorded work takes where none of its host code runs."""
+
+    device_ms: float
+    num_works: int
+    is_same: bool
+    """Its outputs are, bit for bit, those of a timed call on the same inputs."""
+
+    @property
+    def least_ms(self) -> float:
+        """A call that did this work took no less."""
+        if self.is_same:
+            return _REPLAY_SHARE * self.device_ms
+        return _OTHER_SHARE * (self.device_ms - _EVENTS_MS * (self.num_works - 1))
+
+
+def clocks_agree(clocked: Clocked, overhead_ms: float, num_bytes: int) -> bool:
+    """Whether the judge's clock saw no more than the events say, beside the reference's overhead a call;
+    `num_bytes` are those of a call's inputs and outputs."""
+    slack_ms = _SLACK_MS + num_bytes / _KEPT_BYTES_PER_MS
+    return _seen_ms(clocked, overhead_ms) <= clocked.claimed_ms * (1 + _DISAGREEMENT) + slack_ms
+
+
+def settle(
+    clocked: Clocked, overhead_ms: float, num_bytes: int, replayed: ReplayTime | None
+) -> tuple[Timing, str]:
+    """The time that counts, and what was wrong with the claim (nothing, usually).
+
+    `overhead_ms` is the reference's; `replayed` what is known of the replayed trace.
+    """
+    timing, seen_ms = summarize(clocked), _seen_ms(clocked, overhead_ms)
+    if not clocks_agree(clocked, overhead_ms, num_bytes):
+        fault = f"its events say {clocked.claimed_ms:.4g} ms a call, the judge's clock {seen_ms:.4g} ms"
+        return as_wall(timing, seen_ms), fault
+    if replayed is not None and contradicts(clocked, replayed):
+        other = "" if replayed.is_same else ", and its timed calls gave other bits"
+        needed_ms = replayed.device_ms
+        fault = f"its events say {timing.median_ms:.4g} ms, its kernels alone need {needed_ms:.4g} ms{other}"
+        return as_wall(timing, max(seen_ms, needed_ms) if replayed.is_same else needed_ms), fault
+    return timing, ""
+
+
+def contradicts(clocked: Clocked, replayed: ReplayTime) -> bool:
+    """Whether the replayed trace needs more time than the process claims for the calls."""
+    return statistics.median(clocked.times_ms) < replayed.least_ms
+
+
+def straddled(timing: Timing, reference: Timing, thresholds: Sequence[float]) -> float | None:
+    """The first of some speed-ups that the interval of this one contains, if any."""
+    low, high = reference.ci_low_ms / timing.ci_high_ms, reference.ci_high_ms / timing.ci_low_ms
+    return next((one for one in thresholds if low < one < high), None)
+
+
+def is_steady(clocked: Clocked) -> bool:
+    """Whether the calls took much the same time, so that nothing came between them."""
+    timing = summarize(clocked)
+    return _spread_ms(timing) <= max(_STEADY * timing.median_ms, _STEADY_MS)
+
+
+def steadier(one: Clocked, other: Clocked) -> Clocked:
+    """Of two clockings of the same calls, the one with the narrower interval."""
+    return min(one, other, key=lambda clocked: _spread_ms(summarize(clocked)))
+
+
+def _spread_ms(timing: Timing) -> float:
+    return timing.ci_high_ms - timing.ci_low_ms
+
+
+def _seen_ms(clocked: Clocked, overhead_ms: float) -> float:
+    return clocked.wall_ms / len(clocked.times_ms) - overhead_ms
+
+
+def summarize(clocked: Clocked) -> Timing:
+    """Median and its 95 % interval by order statistics (binomial, normal approximation)."""
+    ordered = sorted(clocked.times_ms)
+    count = len(ordered)
+    half = 0.98 * math.sqrt(count)
+    low = max(0, math.floor(count / 2 - half))
+    high = min(count - 1, math.ceil(count / 2 + half))
+    return Timing(
+        median_ms=statistics.median(ordered),
+        ci_low_ms=ordered[low],
+        ci_high_ms=ordered[high],
+        num_calls=count,
+        clock="device_events",
+        sm_mhz=clocked.state.sm_mhz,
+        throttled=clocked.state.throttled,
+    )
+
+
+def as_wall(timing: Timing, milliseconds: float) -> Timing:
+    """The judge's own figure in place of what the candidate's process claims."""
+    return timing.model_copy(
+        update={
+            "median_ms": milliseconds,
+            "ci_low_ms": milliseconds,
+            "ci_high_ms": milliseconds,
+            "clock": "wall",
+        }
+    )

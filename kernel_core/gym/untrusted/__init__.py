@@ -1,0 +1,1 @@
+"""Everything that runs inside the sandbox, beside untrusted code or its traces."""

@@ -1,0 +1,1 @@
+"""The process that runs the candidate's host code."""

@@ -1,0 +1,167 @@
+"""A candidate's host code where nothing is computed: which kernels it launches, on which grids, with what.
+
+Runs in a caged process of its own, on the meta device. What it says is the candidate's word: unlike in a
+replay, its host code runs here (docs/decisions/0014).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import json
+import math
+import socket
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton.language as tl
+from triton.runtime.interpreter import InterpretedFunction
+
+from kernel_core.gym.channel import framing
+from kernel_core.gym.channel.candidate_file import CANDIDATE_FILE
+from kernel_core.gym.channel.dispatch_mode import LightDispatchMode
+from kernel_core.gym.channel.failures import describe_error
+from kernel_core.gym.channel.kernel_description import JitFunction, LaunchedKernels
+from kernel_core.gym.channel.launch_codec import encode_argument, sizes_of
+from kernel_core.gym.channel.shared_arena import DTYPES, Slot, dtype_name
+from kernel_core.gym.channel.target_gpu import answer_for
+from kernel_core.gym.channel.torch_ops import do_inside, is_torchs_own
+from kernel_core.gym.channel.trace_codec import encode
+from kernel_core.gym.channel.work import OperatorCounter
+from kernel_core.gym.untrusted.candidate.fake_cuda_mode import StandIn
+from kernel_core.gym.untrusted.candidate.runner import import_candidate, place, unpack
+from kernel_core.gym.untrusted.candidate.trace_recorder import MAX_OPERATIONS
+
+_DEVICE = "meta"
+_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+_READ = 0.5
+"""What host code reads where there is nothing to read; what it then does at the run sizes is compared."""
+
+
+class _Enough(BaseException):
+    """There are more launches than need be written down."""
+
+
+def rehearse(channel: socket.socket, cage: dict[str, Any]) -> None:
+    """One request: the text, and arguments and inputs of several sizes; one answer with a pass for each, the
+    second: what is prepared in a first one, as packed weights, is not what a pass takes."""
+    answer_for(cage["gpu"])
+    header = framing.receive(channel).header
+    path = Path.cwd() / CANDIDATE_FILE
+    path.write_text(header["source"])
+    launches = _Launches()
+    _write_launches_down(launches)
+    passes = []
+    told = StandIn(_DEVICE, cage["gpu"], path)
+    try:
+        with told:
+            module = import_candidate(header["source"], path)
+        for size in header["sizes"]:
+            launches.begin()
+            arguments, inputs = (unpack(size[part], _Nothing()) for part in ("arguments", "inputs"))
+            with torch.device(_DEVICE), torch.no_grad(), told:
+                model = module.ModelNew(*arguments)
+                if isinstance(model, torch.nn.Module):
+                    model = place(model, _DEVICE, header["precision"])
+                _pass(model, inputs, launches)
+                launches.begin()
+                passes.append(_pass(model, inputs, launches))
+    except BaseException as error:
+        framing.send(channel, {"failed": "rehearsal", **describe_error(error, path)})
+        return
+    framing.send(channel, {"kernels": launches.kernels.described, "passes": passes})
+
+
+def _pass(model: Any, inputs: list[Any], launches: _Launches) -> dict[str, Any]:
+    with OperatorCounter() as counter, _Numbers(), contextlib.suppress(_Enough):
+        model(*inputs)
+    works = [work.to_json() for work in counter.works[:MAX_OPERATIONS]]
+    return {"distinct": launches.distinct, "launches": launches.order, "works": works}
+
+
+class _Numbers(LightDispatchMode):
+    """While active, host code that asks for a number gets one, and an operator of the candidate's own making
+    is what it does."""
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = function._schema.name
+        if name in ("aten::is_nonzero", "aten::equal"):
+            return True
+        if name == "aten::_local_scalar_dense" and args[0].is_meta:
+            dtype = args[0].dtype
+            # Most who ask whether something is so ask for what should not be: a NaN, an index out of range.
+            return False if dtype == torch.bool else _READ if dtype.is_floating_point else 1
+        if not is_torchs_own(function):
+            with self:
+                return do_inside(function, args, kwargs or {})
+        return function(*args, **(kwargs or {}))
+
+
+class _Launches:
+    """The launches of a pass; those that are the same in all are kept once."""
+
+    def __init__(self) -> None:
+        self.kernels = LaunchedKernels()
+        self.begin()
+
+    def begin(self) -> None:
+        """A pass begins."""
+        self.distinct: list[dict[str, Any]] = []
+        self.order: list[int] = []
+        self._places: dict[str, int] = {}
+
+    def append(self, function: JitFunction, bound: dict[str, Any], grid: Any, options: Any) -> None:
+        """One more."""
+        if len(self.order) >= MAX_OPERATIONS:
+            raise _Enough
+        launch = {
+            "launch": self.kernels.number(function),
+            "grid": list(grid),
+            "args": {name: self._argument(value) for name, value in bound.items()},
+            "options": {name: options[name] for name in _OPTIONS if isinstance(options.get(name), int)},
+        }
+        place = self._places.setdefault(json.dumps(launch, sort_keys=True), len(self.distinct))
+        if place == len(self.distinct):
+            self.distinct.append(launch)
+        self.order.append(place)
+
+    def _argument(self, value: Any) -> Any:
+        return encode_argument(value, self.kernels.number, lambda other: encode(other, _without_contents))
+
+
+def _without_contents(tensor: torch.Tensor) -> list[Any]:
+    return [0, dtype_name(tensor.dtype), tensor.storage_offset(), [], []]
+
+
+class _Nothing:
+    """In the place of an arena: tensors without contents."""
+
+    def tensor(self, slot: Slot) -> torch.Tensor:
+        """As it would lie there."""
+        return slot.view_of(torch.empty(math.prod(slot.shape), dtype=DTYPES[slot.dtype], device=_DEVICE))
+
+
+def _write_launches_down(launches: _Launches) -> None:
+    """Instead of doing them."""
+
+    def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
+        if warmup:
+            return
+        bound = _bound(self, args, kwargs)
+        given = {name: bound[name] for name in self.arg_names if name in bound}
+        launches.append(self, given, sizes_of(grid, bound), kwargs)
+
+    function: Any = InterpretedFunction
+    function.run = run
+
+
+def _bound(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """What a grid may be computed from: constants by their values."""
+    bound = {
+        parameter.name: parameter.default
+        for parameter in inspect.signature(function.fn).parameters.values()
+        if parameter.default is not parameter.empty
+    }
+    bound |= dict(zip(function.arg_names, args, strict=False)) | kwargs
+    return {name: value.value if isinstance(value, tl.constexpr) else value for name, value in bound.items()}

@@ -1,0 +1,329 @@
+"""Record what a candidate's forward pass does, as a list of operators and kernel launches.
+
+The record is a claim: it is made inside the candidate's process. The judge believes only what the same
+list produces when it is replayed elsewhere, on inputs that the candidate never saw (`replay.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+
+from kernel_core.gym.channel.cuda_params import find_addresses
+from kernel_core.gym.channel.dispatch_mode import LightDispatchMode
+from kernel_core.gym.channel.kernel_description import JitFunction, LaunchedKernels
+from kernel_core.gym.channel.launch_codec import encode_argument, sizes_of
+from kernel_core.gym.channel.poison import Poison
+from kernel_core.gym.channel.shared_arena import dtype_name
+from kernel_core.gym.channel.torch_ops import do_inside, is_torchs_own, leaves_unwritten, tensors_in
+from kernel_core.gym.channel.trace_codec import NotEncodable, bytes_of, encode
+
+MAX_OPERATIONS = 20_000
+_HOST_READS = ("aten::_local_scalar_dense", "aten::is_nonzero", "aten::equal")
+_NO_WORK = ("aten::record_stream",)
+"""Only tells the allocator who uses memory."""
+
+
+class Recorder(LightDispatchMode):
+    """While active, appends to `operations`; storages are numbered in the order they are met.
+
+    `before_work` is called before each operator or launch that keeps the device busy, `before_compilation`
+    before a launch is compiled, which keeps it waiting.
+    """
+
+    def __init__(
+        self,
+        on_launch: Callable[[dict[str, Any]], None],
+        before_work: Callable[[], None] = lambda: None,
+        before_compilation: Callable[[], None] = lambda: None,
+        poison: Poison | None = None,
+    ) -> None:
+        super().__init__()
+        self.on_launch = on_launch
+        self.before_work = before_work
+        self._before_compilation = before_compilation
+        self._is_launching = False
+        self._on_storages: Callable[[list[Any]], None] = lambda storages: None
+        self._on_arguments: Callable[[Iterable[Any]], None] = lambda values: None
+        self.kernels = LaunchedKernels()
+        self._paused = False
+        self._poison = poison or Poison()
+        self.begin([])
+
+    def watch_storages(self, watch: Callable[[list[Any]], None]) -> None:
+        """Call `watch` with all storages that are known, before each launch."""
+        self._on_storages = watch
+
+    def watch_arguments(self, watch: Callable[[Iterable[Any]], None]) -> None:
+        """Call `watch` with what a kernel is given, in the order of its parameters, before each launch."""
+        self._on_arguments = watch
+
+    def begin(self, inputs: list[torch.Tensor]) -> None:
+        """Forget the last pass; `inputs` are what the next one is given."""
+        self.operations: list[dict[str, Any]] = []
+        self._graph: list[Callable[[], None]] | None = None
+        self.constants: list[tuple[int, torch.Tensor]] = []
+        self.reads_data = False
+        self.problem = ""
+        self._storages: dict[int, int] = {}
+        self._alive: list[Any] = []
+        self._poison.begin()
+        self.inputs = [self._number(tensor.untyped_storage()) for tensor in inputs]
+
+    # Operators of torch ---------------------------------------------------------------------------
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if self._paused:
+            return function(*args, **kwargs)
+        if len(self.operations) >= MAX_OPERATIONS:
+            raise RuntimeError(f"more than {MAX_OPERATIONS} operators and launches in one forward pass")
+        name = function._schema.name
+        if name in _NO_WORK:
+            return function(*args, **kwargs)
+        if name in _HOST_READS:
+            self.reads_data = True
+            return function(*args, **kwargs)
+        if not is_torchs_own(function):
+            with self:
+                return do_inside(function, args, kwargs)
+        self.before_work()
+        if leaves_unwritten(function):
+            return self._allocate(function, args, kwargs)
+        if self._graph is not None:
+            result = function(*args, **kwargs)
+            self._graph.append(lambda: self._record_operator(function, args, kwargs)(result))
+            return result
+        finish = self._record_operator(function, args, kwargs)
+        result = function(*args, **kwargs)
+        finish(result)
+        return result
+
+    def _record_operator(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Callable[[Any], None]:
+        """Record what goes in; the result is to be given to what this gives."""
+        name = function._schema.name
+        record = {"op": name, "overload": function._overloadname}
+        try:
+            record["args"] = encode(list(args), self._tensor)["l"]
+            record["kwargs"] = {key: encode(value, self._tensor) for key, value in kwargs.items()}
+        except NotEncodable as error:
+            self.problem = self.problem or f"{name}: {error}"
+
+        def finish(result: Any) -> None:
+            made = any(t.untyped_storage().data_ptr() not in self._storages for t in tensors_in(result))
+            if made or function._schema.is_mutable:
+                record["outputs"] = [self._fresh(tensor) for tensor in tensors_in(result)]
+                self.operations.append(record)
+
+        return finish
+
+    def _allocate(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Fresh memory is poisoned, and so is what is added to memory that was there: what a kernel leaves
+        unwritten must show."""
+        known = {one._cdata: (one, one.data_ptr(), one.nbytes()) for one in _storages_in([args, kwargs])}
+        result = function(*args, **kwargs)
+        fresh = [
+            one for one in _storages_in(result) if one._cdata not in known and not _only_looks_anew(function)
+        ]
+        grown = [one for one in known.values() if one[0].nbytes() > one[2]]
+        if self._graph is None:
+            for storage, start in (*((one, 0) for one in fresh), *((one, size) for one, _, size in grown)):
+                self._poison.fill(bytes_of(storage), start)
+        for storage in fresh:
+            self._now_or_in_graph(functools.partial(self._record_allocation, storage))
+        for storage, address, size in grown:
+            self._now_or_in_graph(functools.partial(self._record_growth, storage, address, size))
+        return result
+
+    def _record_allocation(self, storage: torch.UntypedStorage) -> None:
+        self.operations.append(
+            {"alloc": self._number(storage), "bytes": storage.nbytes(), "device": storage.device.type}
+        )
+
+    def _record_growth(self, storage: torch.UntypedStorage, address: int, size: int) -> None:
+        """Memory that was made larger is other memory, which begins with what was in the first."""
+        if address not in self._storages:
+            return  # it came from outside
+        old = self._storages[address] if not size else self._storages.pop(address)
+        self._alive[old] = torch.UntypedStorage(0)
+        self._record_allocation(storage)
+        if size:
+            views = [[one, "uint8", 0, [size], [1]] for one in (self._number(storage), old)]
+            args = [{"t": view} for view in views]
+            self.operations.append(
+                {"op": "aten::copy_", "overload": "", "args": args, "kwargs": {}, "outputs": views[:1]}
+            )
+
+    # Launches of the candidate's kernels ----------------------------------------------------------
+
+    def launch(self, function: JitFunction, args: Any, grid: Any, kwargs: Any, run: Any) -> Any:
+        """Record a launch, then let `run(grid)` do it."""
+        if self._paused:
+            return run(grid)
+        names = function.arg_names
+        bound = dict(zip(names, args, strict=False)) | {k: v for k, v in kwargs.items() if k in names}
+        self._on_arguments(bound[name] for name in names if name in bound)
+        options = {
+            key: kwargs[key]
+            for key in ("num_warps", "num_stages", "num_ctas", "maxnreg")
+            if isinstance(kwargs.get(key), int)
+        }
+
+        def recording_grid(values: Any) -> tuple[int, ...]:
+            sizes = sizes_of(grid, values)
+            self.before_work()
+            self._now_or_in_graph(lambda: self._record_launch(function, bound, sizes, options))
+            return sizes
+
+        self._paused = self._is_launching = True
+        try:
+            return run(recording_grid)
+        finally:
+            self._paused = self._is_launching = False
+
+    def before_compilation(self) -> None:
+        """A kernel is about to be compiled; where the device was not asked for, or a graph takes what is
+        launched, nobody is told."""
+        if self._is_launching and self._graph is None:
+            self._before_compilation()
+
+    def _record_launch(
+        self, function: JitFunction, bound: dict[str, Any], grid: tuple[int, ...], options: Any
+    ) -> None:
+        for parameter in inspect.signature(function.fn).parameters.values():
+            if parameter.name not in bound and parameter.default is not parameter.empty:
+                bound[parameter.name] = parameter.default
+        index = self.kernels.number(function)
+        values = {name: self._launch_argument(value) for name, value in bound.items()}
+        self._on_storages(self._alive)
+        self._append_launch({"launch": index, "grid": list(grid), "args": values, "options": options})
+
+    def _append_launch(self, record: dict[str, Any]) -> None:
+        if len(self.operations) >= MAX_OPERATIONS:
+            raise RuntimeError(f"more than {MAX_OPERATIONS} operators and launches in one forward pass")
+        self.operations.append(record)
+        self.on_launch(record)
+
+    # Launches of CUDA C++ ---------------------------------------------------------------------------
+
+    def meet(self, values: list[Any]) -> None:
+        """Native code is about to be given these: what it may read is kept as it is now."""
+        tensors = tensors_in(values)
+        if self._paused or not tensors:
+            return
+        self.before_work()
+        self._now_or_in_graph(lambda: self._keep_all(tensors))
+
+    def launch_native(
+        self, kernel: dict[str, Any], grid: list[int], options: dict[str, int], parameters: bytes
+    ) -> None:
+        """Record a launch that is about to happen; `kernel` describes it, as the claim of that name."""
+        if self._paused:
+            return
+        self.before_work()
+        self._now_or_in_graph(lambda: self._record_native(kernel, grid, options, parameters))
+
+    def _now_or_in_graph(self, record: Callable[[], None]) -> None:
+        if self._graph is not None:
+            self._graph.append(record)
+        else:
+            record()
+
+    def _keep_all(self, tensors: list[torch.Tensor]) -> None:
+        for tensor in tensors:
+            self._tensor(tensor)
+
+    def _record_native(
+        self, kernel: dict[str, Any], grid: list[int], options: dict[str, int], parameters: bytes
+    ) -> None:
+        index = self.kernels.number_of_native(kernel)
+        spans = [(storage.data_ptr(), storage.nbytes()) for storage in self._alive]
+        arguments: dict[str, Any] = {"parameters": parameters.hex()}
+        for place, (number, offset) in find_addresses(parameters, spans).items():
+            arguments[str(place)] = {"t": [number, "uint8", offset, [spans[number][1] - offset], [1]]}
+        self._append_launch({"launch": index, "grid": grid, "args": arguments, "options": options})
+
+    def _launch_argument(self, value: Any) -> Any:
+        return encode_argument(value, self.kernels.number, lambda other: encode(other, self._tensor))
+
+    # What is not work of the pass ------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Record nothing: an autotuner tries configurations."""
+        before, self._paused = self._paused, True
+        try:
+            yield
+        finally:
+            self._paused = before
+
+    def begin_graph(self) -> None:
+        """From now on a CUDA graph takes what is launched; nothing of it happens yet."""
+        self._graph = []
+
+    def end_graph(self) -> list[Callable[[], None]]:
+        """What the graph will do at each replay, to be given to `replay_graph`."""
+        graph, self._graph = self._graph or [], None
+        return graph
+
+    def replay_graph(self, graph: list[Callable[[], None]]) -> None:
+        """The work of a graph, once more."""
+        self.before_work()
+        with self.paused():
+            for record in graph:
+                record()
+
+    # Storages -------------------------------------------------------------------------------------
+
+    def _number(self, storage: torch.UntypedStorage) -> int:
+        address = storage.data_ptr()
+        if address not in self._storages:
+            self._storages[address] = len(self._alive)
+            self._alive.append(storage)
+        return self._storages[address]
+
+    def _tensor(self, tensor: torch.Tensor) -> list[Any]:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in self._storages:
+            paused, self._paused = self._paused, True
+            self.constants.append((self._number(storage), bytes_of(storage).clone()))
+            self._paused = paused
+        return self._view(tensor)
+
+    def _fresh(self, tensor: torch.Tensor) -> list[Any]:
+        self._number(tensor.untyped_storage())
+        return self._view(tensor)
+
+    def _view(self, tensor: torch.Tensor) -> list[Any]:
+        number = self._storages[tensor.untyped_storage().data_ptr()]
+        return [
+            number,
+            dtype_name(tensor.dtype),
+            tensor.storage_offset(),
+            list(tensor.shape),
+            list(tensor.stride()),
+        ]
+
+    def outputs(self, leaves: list[Any]) -> list[Any]:
+        """The candidate's outputs as views of storages (anything but a tensor as itself)."""
+        return [encode(leaf, self._tensor) for leaf in leaves]
+
+
+def _storages_in(value: Any) -> list[torch.UntypedStorage]:
+    if isinstance(value, torch.UntypedStorage):
+        return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        return [storage for item in value for storage in _storages_in(item)]
+    return [tensor.untyped_storage() for tensor in tensors_in(value)]
+
+
+def _only_looks_anew(function: Any) -> bool:
+    """Whether an operator makes no tensor, but says where in memory one lies."""
+    return torch.Tag.inplace_view in function.tags

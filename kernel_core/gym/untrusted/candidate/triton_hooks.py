@@ -1,0 +1,147 @@
+"""Where a recorder is told of what a candidate does: launches, compilations, autotuning and CUDA graphs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import triton.testing
+from triton.runtime.autotuner import Autotuner
+from triton.runtime.interpreter import InterpretedFunction
+from triton.runtime.jit import JITFunction
+
+from kernel_core.gym.untrusted.candidate.trace_recorder import Recorder
+from kernel_core.gym.untrusted.compile.launcher_stubs import make_launcher
+from kernel_core.gym.untrusted.interpreter.memory_meter import Meter
+from kernel_core.gym.untrusted.interpreter.meter_hooks import install as install_meter
+
+
+def install(recorder: Recorder, configuration: int = 0) -> None:
+    """Route every launch through the recorder; where Triton interprets, check that memory is in bounds, and
+    take the configuration of this place of those that an autotuner has."""
+    if "TRITON_INTERPRET" in os.environ:
+        meter = Meter(counting=False)
+        install_meter(meter)
+        recorder.watch_storages(meter.begin)
+        _route(InterpretedFunction, recorder)
+        _try_one_configuration(configuration)
+    else:
+        _route(JITFunction, recorder)
+        _tell_of_compilations(recorder)
+        _leave_out_tuning(recorder)
+        _follow_graphs(recorder)
+
+
+def _route(kind: Any, recorder: Recorder) -> None:
+    original = kind.run
+
+    def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+        if warmup:
+            return (
+                None
+                if kind is InterpretedFunction
+                else original(self, *args, grid=grid, warmup=True, **kwargs)
+            )
+        return recorder.launch(
+            self, args, grid, kwargs, lambda g: original(self, *args, grid=g, warmup=warmup, **kwargs)
+        )
+
+    kind.run = run
+
+
+def _tell_of_compilations(recorder: Recorder) -> None:
+    kind: Any = JITFunction
+    compile_kernel = kind._do_compile
+
+    def compile_and_tell(self: Any, *args: Any, **kwargs: Any) -> Any:
+        recorder.before_compilation()
+        kernel = compile_kernel(self, *args, **kwargs)
+        make_launcher(kernel)
+        return kernel
+
+    kind._do_compile = compile_and_tell
+
+
+def _leave_out_tuning(recorder: Recorder) -> None:
+    """Configurations are tried unrecorded; all are compiled before the first one needs the device."""
+    run, bench, seen = Autotuner.run, Autotuner._bench, set()
+
+    def run_compiled(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if self not in seen and len(self.configs) > 1:
+            seen.add(self)
+            for config in self.configs:
+                # One that does not compile is the autotuner's to leave out.
+                with contextlib.suppress(Exception), recorder.paused():
+                    self.fn.run(*args, **{**kwargs, **config.all_kwargs(), "warmup": True})
+        return run(self, *args, **kwargs)
+
+    def bench_unrecorded(self: Any, *args: Any, **kwargs: Any) -> Any:
+        recorder.before_work()
+        with recorder.paused():
+            return bench(self, *args, **kwargs)
+
+    Autotuner.run, Autotuner._bench = run_compiled, bench_unrecorded
+    for name in ("do_bench", "do_bench_cudagraph"):
+        setattr(triton.testing, name, _unrecorded(getattr(triton.testing, name), recorder))
+
+
+def _unrecorded(timed: Any, recorder: Recorder) -> Any:
+    """Who times kernels by hand launches each thousands of times."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        recorder.before_work()
+        with recorder.paused():
+            return timed(*args, **kwargs)
+
+    return call
+
+
+def _try_one_configuration(number: int) -> None:
+    """One configuration is tried once and then taken, because interpreted all take as long. Trials happen to
+    the real tensors, so a kernel that adds to what is there must say what is to be cleared or restored, as on
+    a GPU. What is tried is recorded, and is preparation like all else that happens in a first pass only."""
+    kind: Any = Autotuner
+    bench, prune = kind._bench, kind.prune_configs
+    tuned: dict[Any, Any] = {}
+
+    def begin_with_it(self: Any, kwargs: Any) -> list[Any]:
+        found = prune(self, kwargs)
+        place = number % len(found)
+        return [*found[place:], *found[:place]]
+
+    def bench_once(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if tuned.get(self) is self.nargs:
+            return [1.0, 1.0, 1.0]
+        tuned[self] = self.nargs
+        return bench(self, *args, **kwargs)
+
+    def call_once(call: Callable[[], None], quantiles: Any) -> list[float]:
+        call()
+        return [0.0, 0.0, 0.0]
+
+    kind.prune_configs, kind._bench = begin_with_it, bench_once
+    kind.do_bench = property(lambda self: call_once)
+
+
+def _follow_graphs(recorder: Recorder) -> None:
+    """What a CUDA graph captures happens, unseen by torch, whenever the graph is replayed."""
+    kind: Any = torch.cuda.CUDAGraph
+    graphs: dict[Any, list[Callable[[], None]]] = {}
+    begin, end, replay = kind.capture_begin, kind.capture_end, kind.replay
+
+    def capture_begin(self: Any, *args: Any, **kwargs: Any) -> Any:
+        recorder.begin_graph()
+        return begin(self, *args, **kwargs)
+
+    def capture_end(self: Any) -> Any:
+        graphs[self] = recorder.end_graph()
+        return end(self)
+
+    def replay_and_record(self: Any) -> Any:
+        recorder.replay_graph(graphs.get(self, []))
+        return replay(self)
+
+    kind.capture_begin, kind.capture_end, kind.replay = capture_begin, capture_end, replay_and_record

@@ -1,0 +1,158 @@
+"""Compile every launched kernel for the target GPU, on a machine that may have none: whole, or only as far as
+Triton's own code says what is wrong with a kernel.
+
+Runs in a caged child of a fork server that imported Triton without its interpreter. Triton carries its own
+assembler, so a cubin really comes out.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+from typing import Any
+
+import triton
+import triton.language as tl
+from triton._C.libtriton import ir
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource, make_backend
+from triton.runtime.jit import create_function_from_signature
+
+from kernel_core.gym.channel import framing
+from kernel_core.gym.channel.launch_codec import decode_argument
+from kernel_core.gym.channel.launch_limits import excess_of
+from kernel_core.gym.channel.target_gpu import answer_for, target_of
+from kernel_core.gym.untrusted.compile.kernel_whitelist import KernelRefused
+from kernel_core.gym.untrusted.compile.rebuild_kernels import build_kernels
+
+_MAX_MESSAGE_CHARS = 600
+_ADDRESS = 1 << 20
+"""Where a tensor's memory might begin: allocators align it better than Triton asks for."""
+
+
+def compile_launches(channel: socket.socket, cage: dict[str, Any]) -> None:
+    """One request: the text, and in parts kernels, distinct launches of them and whether to compile these
+    `whole`; the answer names the first failure."""
+    header = framing.receive(channel).header
+    kernels: list[Any] = []
+    count, target = 0, target_of(header["gpu"])
+    answer_for(header["gpu"])
+    try:
+        for part in header["parts"]:
+            kernels = build_kernels(header["source"], header["filename"], part["kernels"])
+            for launch in part["launches"]:
+                _compile(kernels, launch, target, whole=part["whole"])
+                count += 1
+    except KernelRefused as refusal:
+        framing.send(channel, {"failed": refusal.reason, "line": refusal.line, "place": count})
+    except OSError as error:
+        # Files and processes are ours: a full disk is no fault of a kernel's.
+        framing.send(channel, {"fault": str(error)})
+    except Exception as error:
+        framing.send(channel, {**_describe(error, kernels), "place": count})
+    else:
+        framing.send(channel, {"compiled": count})
+
+
+def warm_up() -> None:
+    """Compile one small kernel, so that children inherit a compiler that has found all its parts."""
+
+    def copy(source, target, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+        offsets = tl.arange(0, BLOCK)
+        tl.store(target + offsets, tl.load(source + offsets))
+
+    signature = {"source": "*fp32", "target": "*fp32", "BLOCK": "constexpr"}
+    source = ASTSource(triton.jit(copy), signature, {"BLOCK": 128})
+    with tempfile.TemporaryDirectory() as folder:
+        # A kernel that lies compiled in the user's own cache would warm nothing.
+        os.environ["TRITON_CACHE_DIR"] = folder
+        triton.compile(source, target=target_of("H200"), options={"num_warps": 4})
+
+
+def _compile(kernels: list[Any], launch: dict[str, Any], target: GPUTarget, *, whole: bool) -> None:
+    """As Triton compiles for a launch with these arguments: what it makes constants of is left to it. Not
+    `whole` is to Triton's first language, which takes a fifth of the time and finds what is no Triton."""
+    kernel = kernels[launch["launch"]]
+    backend = make_backend(target)
+    bind = create_function_from_signature(kernel.signature, kernel.params, backend)
+    names_of_constants = {parameter.name for parameter in kernel.params if parameter.is_constexpr}
+    args = {
+        name: decode_argument(value, kernels, _number if name in names_of_constants else _argument)
+        for name, value in launch["args"].items()
+    }
+    bound, specialisation, options = bind(**args, **launch["options"])
+    _, signature, constants, attributes = kernel._pack_args(
+        backend, launch["options"], bound, specialisation, options
+    )
+    source = ASTSource(kernel, signature, constants, attributes)
+    if whole:
+        metadata = triton.compile(source, target=target, options=launch["options"]).metadata
+        shared_bytes, num_warps = metadata.shared, metadata.num_warps
+    else:
+        parsed = backend.parse_options({**launch["options"], **source.parse_options()})
+        context = ir.context()
+        ir.load_dialects(context)
+        backend.load_dialects(context)
+        functions = backend.get_codegen_implementation(parsed)
+        source.make_ir(target, parsed, functions, backend.get_module_map(), context)
+        shared_bytes, num_warps = 0, parsed.num_warps
+    excess = excess_of(shared_bytes, num_warps * target.warp_size, int(target.arch))
+    if excess is not None:
+        raise KernelRefused(kernel.fn.__code__.co_firstlineno, excess)
+
+
+class _Dtype(str):
+    """One of torch's, by its name: torch itself is not imported here."""
+
+    __slots__ = ()
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return int("".join(filter(str.isdigit, self)) or 8) // 8
+
+    @property
+    def is_floating_point(self) -> bool:
+        """As torch says it."""
+        return "float" in self
+
+
+class _Tensor:
+    """As much of a tensor as Triton specialises on."""
+
+    def __init__(self, dtype: str, num_bytes_before: int) -> None:
+        self.dtype = _Dtype(dtype)
+        self._address = _ADDRESS + num_bytes_before
+
+    def data_ptr(self) -> int:
+        """Where it begins."""
+        return self._address
+
+
+def _argument(value: Any) -> Any:
+    """What stands for an argument of a launch that is no `tl.constexpr`."""
+    if isinstance(value, dict) and "t" in value:
+        return _Tensor(value["t"][1], value["t"][2])
+    return _number(value)
+
+
+def _number(value: Any) -> Any:
+    return float(value["float"]) if isinstance(value, dict) and "float" in value else value
+
+
+def _describe(error: Exception, kernels: list[Any]) -> dict[str, Any]:
+    """The last line that means something, and the candidate's own line number."""
+    chain: list[BaseException] = [error]
+    while chain[-1].__cause__ is not None:
+        chain.append(chain[-1].__cause__)
+    line = 0
+    for one in chain:
+        node, text = getattr(one, "node", None), getattr(one, "src", None)
+        for kernel in kernels:
+            if node is not None and hasattr(node, "lineno") and kernel.src == text:
+                line = kernel.fn.__code__.co_firstlineno + node.lineno - 1
+    text = getattr(chain[-1], "error_message", None) or str(chain[-1]) or type(chain[-1]).__name__
+    lines = [part.strip() for part in str(text).splitlines() if part.strip(" ^|~")]
+    message = lines[-1] if lines else type(chain[-1]).__name__
+    return {"failed": message[:_MAX_MESSAGE_CHARS], "line": line}

@@ -1,0 +1,1 @@
+"""Patches of Triton's interpreter, which runs kernels on a CPU."""

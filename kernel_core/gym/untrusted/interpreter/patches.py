@@ -1,0 +1,140 @@
+"""Make Triton's interpreter quick and complete enough to judge with. Done once, before any fork.
+
+Quick: the interpreter patches `triton.language` anew for every call of a device function, which is half
+its time; here it is patched once, and types are found out once (`type_cache.py`). Complete: `libdevice`
+functions, which the interpreter lacks, are given bodies (`libdevice.py`); conditions stay conditions; kernels
+may close over constants and call the language by any name; and an autotuner takes its first configuration,
+because timings of an interpreter would say nothing about a GPU. Programs of a grid run in an order that
+nobody may rely on.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+import triton.language as tl
+from triton.runtime import interpreter
+from triton.runtime.autotuner import Autotuner
+
+from kernel_core.gym.untrusted.interpreter.bfloat16 import compute_bfloat16
+from kernel_core.gym.untrusted.interpreter.compiled_semantics import mean_as_compiled
+from kernel_core.gym.untrusted.interpreter.float8 import round_float8
+from kernel_core.gym.untrusted.interpreter.libdevice import install_libdevice
+from kernel_core.gym.untrusted.interpreter.tree_reduce import combine_in_pairs
+from kernel_core.gym.untrusted.interpreter.type_cache import make_types_quick
+
+_GOLDEN = (5**0.5 - 1) / 2
+_BINARY = (
+    *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift"),
+    *("lt", "le", "gt", "ge", "eq", "ne"),
+)
+"""Python's names of what two values give."""
+
+
+class _Permanent:
+    """What stands for the interpreter's patch scope: nothing is undone after a launch."""
+
+    def restore(self) -> None:
+        """Keep the patches."""
+
+
+def prepare_interpreter() -> None:
+    """Patch this process for good; its children inherit it."""
+
+    def visible() -> None:
+        """A function that sees both modules the interpreter patches, as a kernel would."""
+
+    scope: dict[str, Any] = {"tl": tl, "core": tl.core}
+    interpreter._patch_lang(FunctionType(visible.__code__, scope))
+    _name_what_was_patched()
+    permanent = _Permanent()
+    interpreter._patch_lang = lambda function: permanent
+    make_types_quick()
+    _spread_conditions()
+    _leave_blocks_to_blocks()
+    # NumPy from 2.4 on refuses what Triton before 3.7 does here: int() of an array of one dimension.
+    tl.core.tensor.__index__ = lambda self: int(self.handle.data.squeeze())
+    install_libdevice()
+    _repair_rewriter()
+    combine_in_pairs()
+    mean_as_compiled()
+    _mix_programs()
+    compute_bfloat16()
+    round_float8()
+    Autotuner.do_bench = property(lambda self: lambda call, quantiles: [0.0, 0.0, 0.0])
+
+
+def _spread_conditions() -> None:
+    """A comparison of numbers stays a condition where it is spread over a block, and the other way round: the
+    interpreter makes it a number of their type, which no load takes for a mask."""
+    builder: Any = interpreter.InterpreterBuilder
+    splat = builder.create_splat
+
+    def create_splat(self: Any, kind: Any, value: Any) -> Any:
+        return splat(self, kind, interpreter.TensorHandle(value.data, kind.scalar))
+
+    def create_unsplat(self: Any, block: Any) -> Any:
+        return interpreter.TensorHandle(block.data.reshape(-1)[:1], block.dtype.scalar)
+
+    builder.create_splat, builder.create_unsplat = create_splat, create_unsplat
+
+
+def _name_what_was_patched() -> None:
+    """By which a kernel's `exp = tl.exp` is known: the interpreter puts nameless functions there."""
+    for module in (tl, tl.core, tl.math, tl.standard):
+        for name, member in vars(module).items():
+            if isinstance(member, FunctionType) and member.__name__ == "<lambda>":
+                member.__name__, member.__module__ = name, module.__name__
+
+
+def _leave_blocks_to_blocks() -> None:
+    """What a constant of a module and a block give is a block's to say, as where a block comes first: the
+    interpreter makes a constant of it, of which nothing else can be made."""
+
+    def left(operate: Any) -> Any:
+        def operate_on_constants(self: Any, other: Any) -> Any:
+            return NotImplemented if isinstance(other, tl.tensor) else operate(self, other)
+
+        return operate_on_constants
+
+    for name in _BINARY:
+        for method in (f"__{name}__", f"__r{name}__"):
+            if method in vars(tl.constexpr):
+                setattr(tl.constexpr, method, left(getattr(tl.constexpr, method)))
+
+
+def _mix_programs() -> None:
+    """Begin with the last program of a grid, and go on by a step that meets all, but no two neighbours in
+    turn: a GPU promises no order, and what needs a neighbour's result would not show in the natural one."""
+    builder: Any = interpreter.InterpreterBuilder
+    place = builder.set_grid_idx
+
+    def set_grid_idx(self: Any, *index: int) -> None:
+        count = math.prod(self.grid_dim)
+        step = next(s for s in range(max(1, round(count * _GOLDEN)), count + 1) if math.gcd(s, count) == 1)
+        number = count - 1 - int(np.ravel_multi_index(index, self.grid_dim)) * step % count
+        place(self, *(int(one) for one in np.unravel_index(number, self.grid_dim)))
+
+    builder.set_grid_idx = set_grid_idx
+
+
+def _repair_rewriter() -> None:
+    """Let rewritten kernels keep their annotations (`T.constexpr` too) and what they close over."""
+    original = interpreter.FunctionRewriter._compile_and_exec
+
+    def compile_and_exec(self: Any, tree: Any) -> Any:
+        function = self.fn
+        if function.__closure__:
+            names = {**function.__globals__, **inspect.getclosurevars(function).nonlocals}
+            self.fn = FunctionType(
+                function.__code__, names, function.__name__, function.__defaults__, function.__closure__
+            )
+        rewritten = original(self, tree)
+        rewritten.__annotations__ = dict(function.__annotations__)
+        return rewritten
+
+    interpreter.FunctionRewriter._compile_and_exec = compile_and_exec

@@ -1,0 +1,128 @@
+"""Reductions and scans with a function of a kernel's own, where kernels are interpreted: pair by pair.
+
+The interpreter goes from one element to the next and calls the function for each. A GPU combines neighbours,
+then what came of neighbours, and so on: a function that is not associative is right here in the one order and
+wrong in the other. So it is done here, with a call for all pairs at once, which is also quicker by as many.
+And where a kernel leaves open which of equal values counts, it is the last: the interpreter takes the first,
+as torch does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import triton.language as tl
+from triton.runtime import interpreter
+
+from kernel_core.gym.untrusted.interpreter.race_detector import Race
+
+Blocks = list[npt.NDArray[Any]]
+"""Of the values that are combined together, as the function takes and gives them."""
+
+
+def combine_in_pairs() -> None:
+    """Patch the interpreter of this process for good."""
+    reduction: Any = interpreter.ReduceOps
+    scan: Any = interpreter.ScanOps
+    reduction.apply_impl = _last_of_equals(reduction.apply_impl)
+    reduction.generic_reduce = _else_one_by_one(_reduce, reduction.generic_reduce)
+    scan.generic_scan = _else_one_by_one(_scan, scan.generic_scan)
+
+
+def _last_of_equals(apply: Callable[..., Any]) -> Callable[..., Any]:
+    extremes = (
+        (tl.standard._argmax_combine_tie_break_fast, np.nanmax, np.nanargmax),
+        (tl.standard._argmin_combine_tie_break_fast, np.nanmin, np.nanargmin),
+    )
+
+    def reduce(self: Any, given: Any) -> Any:
+        for combine, find, find_place in extremes:
+            if self.combine_fn is combine:
+                data = given[0].handle.data
+                turned = self.to_tensor(np.flip(data, self.axis), given[0].dtype)
+                extreme, place = self.min_max(turned, find, find_place)
+                place.handle.data = data.shape[self.axis] - 1 - place.handle.data
+                return extreme, place
+        return apply(self, given)
+
+    return reduce
+
+
+def _else_one_by_one(in_pairs: Callable[..., Any], one_by_one: Callable[..., Any]) -> Callable[..., Any]:
+    """A function may be one of numbers only: it branches. What is wrong with one is said of its numbers."""
+
+    def combine(self: Any, given: Any) -> Any:
+        try:
+            return in_pairs(self, given)
+        except Race:
+            raise
+        except Exception:
+            return one_by_one(self, given)
+
+    return combine
+
+
+def _reduce(self: Any, given: Sequence[Any]) -> list[Any]:
+    blocks = [one.handle.data if self.axis is not None else one.handle.data.reshape(-1) for one in given]
+    axis = (self.axis or 0) % blocks[0].ndim
+    combine = _Combined(self, given)
+    while blocks[0].shape[axis] > 1:
+        blocks = combine(*_neighbours(blocks, axis))
+    if self.axis is None:
+        kept = (1,) * given[0].handle.data.ndim if self.keep_dims else ()
+        blocks = [one.reshape(kept) for one in blocks]
+    elif not self.keep_dims:
+        blocks = [one.squeeze(axis) for one in blocks]
+    return [self.to_tensor(block, one.dtype) for block, one in zip(blocks, given, strict=True)]
+
+
+def _scan(self: Any, given: Sequence[Any]) -> list[Any]:
+    blocks = [one.handle.data for one in given]
+    scanned = _scanned(_Combined(self, given), blocks, self.axis % blocks[0].ndim)
+    return [self.to_tensor(block, one.dtype) for block, one in zip(scanned, given, strict=True)]
+
+
+def _scanned(combine: _Combined, blocks: Blocks, axis: int) -> Blocks:
+    """Of pairs first, which gives every second; one more combination gives those between."""
+    if blocks[0].shape[axis] == 1:
+        return blocks
+    firsts, seconds = _neighbours(blocks, axis)
+    ends = _scanned(combine, combine(firsts, seconds), axis)
+    between = combine([np.roll(one, 1, axis) for one in ends], firsts)
+    scanned = [np.empty_like(one) for one in blocks]
+    for whole, begin, end, first in zip(scanned, between, ends, firsts, strict=True):
+        of_axis = np.moveaxis(whole, axis, 0)
+        of_axis[0::2], of_axis[1::2] = np.moveaxis(begin, axis, 0), np.moveaxis(end, axis, 0)
+        of_axis[0] = np.moveaxis(first, axis, 0)[0]
+    return scanned
+
+
+def _neighbours(blocks: Blocks, axis: int) -> tuple[Blocks, Blocks]:
+    before = (slice(None),) * axis
+    firsts, seconds = (*before, slice(0, None, 2)), (*before, slice(1, None, 2))
+    return [one[firsts] for one in blocks], [one[seconds] for one in blocks]
+
+
+class _Combined:
+    """The function, of blocks of one shape."""
+
+    def __init__(self, operation: Any, given: Sequence[Any]) -> None:
+        self._operation = operation
+        self._dtypes = [one.dtype for one in given]
+
+    def __call__(self, left: Blocks, right: Blocks) -> Blocks:
+        tensors = [
+            self._operation.to_tensor(block, dtype)
+            for side in (left, right)
+            for block, dtype in zip(side, self._dtypes, strict=True)
+        ]
+        made = self._operation.combine_fn.fn(*tensors)
+        values = made if isinstance(made, tuple) else (made,)
+        plain = [one.handle.data if isinstance(one, tl.tensor) else one for one in values]
+        return [
+            np.broadcast_to(one, block.shape).astype(block.dtype)
+            for one, block in zip(plain, left, strict=True)
+        ]

@@ -1,0 +1,155 @@
+"""Which launches of a trace only move data: copies, slices, transposes, paddings, in chains too.
+
+Such a launch does nothing with a value but put it elsewhere, and where to does not depend on the values: what
+it does on other values tells (`value_substitution.py`). It is of no account in a pass in which operators of
+torch's are given anything that depends on the inputs, be it the inputs, weights or what operators made that
+it moves. Where they are not, to move may be all there is to do.
+
+Integers stay as they are: a launch that is told by the inputs' integers what goes where does not count as a
+copy, one that has them from elsewhere may. Launches that write integers, and those of CUDA C++, which do not
+say what types they have, count as a copy where they copy another argument whole.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import torch
+
+from kernel_core.gym.channel.pytree import same_bytes
+from kernel_core.gym.channel.shared_arena import DTYPES
+from kernel_core.gym.untrusted.replay.value_substitution import OtherValues
+
+
+class LaunchPass(Protocol):
+    """One pass over a trace."""
+
+    def launch(self, operation: dict[str, Any]) -> None:
+        """Do a launch."""
+        ...
+
+    def memory_of(self, operation: dict[str, Any]) -> dict[int, torch.Tensor]:
+        """The bytes of each storage among a launch's arguments, by its number."""
+        ...
+
+    def view_of(self, view: list[Any], memory: torch.Tensor) -> torch.Tensor:
+        """A view of a storage, as its argument, in other bytes of that storage."""
+        ...
+
+
+def views_in(value: Any) -> Iterator[list[Any]]:
+    """All views of storages in a value of a trace."""
+    if isinstance(value, dict):
+        if isinstance(value.get("t"), list):
+            yield value["t"]
+        else:
+            yield from views_in(list(value.values()))
+    elif isinstance(value, list):
+        for item in value:
+            yield from views_in(item)
+
+
+class Movers:
+    """Launches of one pass, each looked at as it is done."""
+
+    def __init__(self, trace: dict[str, Any]) -> None:
+        self.idle: set[int] = set()
+        """The ids of launches that changed nothing: what they write stood there, as after a first launch that
+        only warms up or that an autotuner timed."""
+        self._found: set[int] = set()
+        self._operations = iter(trace["operations"])
+        self._outputs = list(views_in(trace["outputs"]))
+        self._reached: set[int] = set(trace["inputs"])
+        """Storages whose contents may depend on the inputs."""
+        self._library_works = False
+        """Whether an operator of torch's was given such a storage."""
+
+    @property
+    def found(self) -> set[int]:
+        """When the pass is over, the ids of the launches that only move, where that is no work."""
+        self._follow_until(None)
+        return self._found if self._library_works else set()
+
+    def launch(self, player: LaunchPass, operation: dict[str, Any]) -> None:
+        """Do a launch of a pass, and look whether it only moves."""
+        self._follow_until(operation)
+        memory = player.memory_of(operation)
+        before = {number: raw.clone() for number, raw in memory.items()}
+        player.launch(operation)
+        changed = {number for number, raw in memory.items() if not same_bytes(raw, before[number])}
+        if not changed:
+            self.idle.add(id(operation))
+            return
+        others = self._other_values(player, operation, memory, before, changed)
+        if others.find_a_move() if others else _copies_whole(player, operation, memory, before):
+            self._found.add(id(operation))
+        if self._reached & memory.keys():
+            self._reached |= changed
+
+    def _follow_until(self, launch: dict[str, Any] | None) -> None:
+        """Where the inputs came to through operators of torch's."""
+        for operation in self._operations:
+            if operation is launch:
+                return
+            if "op" in operation:
+                given = {view[0] for view in views_in([operation["args"], operation["kwargs"]])}
+                if given & self._reached:
+                    # Who returns nothing writes to what it is given.
+                    self._reached |= {view[0] for view in operation["outputs"]} or given
+                    self._library_works = True
+
+    def _other_values(
+        self,
+        player: LaunchPass,
+        operation: dict[str, Any],
+        memory: dict[int, torch.Tensor],
+        before: dict[int, torch.Tensor],
+        changed: set[int],
+    ) -> OtherValues | None:
+        """None where other values would not tell: it writes integers, or integers of the inputs' choose."""
+        types: dict[int, set[torch.dtype]] = {}
+        for number, dtype, *_ in views_in(operation["args"]):
+            types.setdefault(number, set()).add(DTYPES[dtype])
+        if any(len(one) > 1 for one in types.values()):
+            return None
+        floats = {number: dtype for number, [dtype] in types.items() if dtype.is_floating_point}
+        chosen_by = types.keys() - floats.keys() - changed
+        if not changed <= floats.keys() or chosen_by & self._reached:
+            return None
+        launch = functools.partial(player.launch, operation)
+        given = functools.partial(self._given_from, player, memory)
+        return OtherValues(memory, before, floats, changed, launch, given)
+
+    def _given_from(self, player: LaunchPass, memory: dict[int, torch.Tensor], number: int) -> torch.Tensor:
+        """Bytes that are not zero where a storage holds an output."""
+        flags = torch.zeros_like(memory[number])
+        for view in self._outputs:
+            if view[0] == number:
+                player.view_of(view, flags).fill_(1)
+        return flags
+
+
+def _copies_whole(
+    player: LaunchPass,
+    operation: dict[str, Any],
+    memory: dict[int, torch.Tensor],
+    before: dict[int, torch.Tensor],
+) -> bool:
+    """Whether each argument that changed is now another one as it was."""
+    views = list(views_in(operation["args"]))
+    was = [player.view_of(view, before[view[0]]) for view in views]
+    now = [player.view_of(view, memory[view[0]]) for view in views]
+    changed = [index for index, tensor in enumerate(now) if not same_bytes(tensor, was[index])]
+    return bool(changed) and all(
+        any(
+            other != index and _looks_like(one, now[index]) and same_bytes(one, now[index])
+            for other, one in enumerate(was)
+        )
+        for index in changed
+    )
+
+
+def _looks_like(left: torch.Tensor, right: torch.Tensor) -> bool:
+    return left.dtype == right.dtype and left.numel() == right.numel()

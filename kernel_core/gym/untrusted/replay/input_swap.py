@@ -1,0 +1,140 @@
+"""Do the outputs need what a candidate's kernels make of these inputs, or does the library do without?
+
+A kernel that clears a flag, adds zeros or copies what the library computed is launched for nothing, but the
+outputs break where it is left out. So the trace is played on other inputs first, and what each launch writes
+there is kept. In a second pass, on the first inputs, torch's operators work as before, and each launch only
+writes what it wrote for the others. If the outputs come out right all the same, or an operator of torch's
+makes them, then nothing that the kernels found out about the inputs was needed. This is done with more than
+one draw of other inputs: what is needed is needed each time, and a decoy now and then. Launches that only
+move data work as torch's operators do (`copy_detection.py`).
+
+Right is what is right but for less than a hundredth of what differs from the outputs for others: a kernel
+that looks after one row of many, or clamps the one number in a thousand that is too large, does almost none
+of the work, however long it takes. That refuses honest kernels too whose effect is as sparse on these inputs,
+and who leave all else to torch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection
+from typing import Any, Protocol
+
+import torch
+
+from kernel_core.gym.channel.decoy_thresholds import NEGLIGIBLE_SHARE
+from kernel_core.gym.numerics.compare import num_failing
+from kernel_core.gym.numerics.expected import Expected
+
+DoLaunch = Callable[[dict[str, Any]], None]
+
+
+class TracePass(Protocol):
+    """One pass over a trace."""
+
+    made: list[Callable[[torch.Tensor], None]]
+    """Called with each tensor that an operator of torch's made or wrote."""
+
+    def play(self, launch: DoLaunch, *, as_before: bool = False) -> list[Any]:
+        """Do every operation in order; launches are left to `launch`. `as_before`, fresh memory holds what it
+        held in the pass before."""
+        ...
+
+    def launch(self, operation: dict[str, Any]) -> None:
+        """Do a launch."""
+        ...
+
+    def memory_of(self, operation: dict[str, Any]) -> dict[int, torch.Tensor]:
+        """The bytes of each storage among a launch's arguments, by its number."""
+        ...
+
+    def outputs(self) -> list[torch.Tensor]:
+        """What the pass gave."""
+        ...
+
+
+def outputs_need_kernels(
+    play_on: Callable[[list[torch.Tensor]], TracePass],
+    inputs: list[torch.Tensor],
+    others: list[torch.Tensor],
+    outputs: list[torch.Tensor],
+    moving: Collection[int],
+) -> bool:
+    """Whether the right `outputs` for `inputs` depend on what the launches make of these, not of `others`;
+    `moving` are the ids of those that only move data.
+
+    Outputs that are the same for both, or are an input, tell nothing; where all are, the answer is yes.
+    """
+    written, for_others = _play_and_keep(play_on(others), moving)
+    wanted = [
+        Expected(str(value.dtype).removeprefix("torch."), tuple(value.shape), value, 0.0) for value in outputs
+    ]
+    telling: dict[int, int] = {}
+    """How many elements must fail before an output is another."""
+    for index, want in enumerate(wanted):
+        differing = _num_failing(for_others[index], want)
+        if differing and all(_num_failing(tensor, want, 1) for tensor in inputs):
+            telling[index] = math.ceil(NEGLIGIBLE_SHARE * differing)
+    found: set[int] = set()
+
+    def look(tensor: torch.Tensor) -> None:
+        found.update(
+            index
+            for index in telling.keys() - found
+            if _num_failing(tensor, wanted[index], telling[index]) < telling[index]
+        )
+
+    echo = play_on(inputs)
+    echo.made.append(look)
+    # What a launch wrote where by chance that stood already counts as not written: the same must stand there.
+    echo.play(
+        lambda operation: (
+            echo.launch(operation) if id(operation) in moving else written.write(echo, operation)
+        ),
+        as_before=True,
+    )
+    given = echo.outputs()
+    found.update(
+        index for index, least in telling.items() if _num_failing(given[index], wanted[index], least) < least
+    )
+    return not telling or found != telling.keys()
+
+
+def _play_and_keep(player: TracePass, moving: Collection[int]) -> tuple[_LaunchWrites, list[torch.Tensor]]:
+    written = _LaunchWrites()
+    player.play(
+        lambda operation: (
+            player.launch(operation) if id(operation) in moving else written.launch(player, operation)
+        )
+    )
+    return written, player.outputs()
+
+
+def _num_failing(tensor: torch.Tensor, want: Expected, enough: float = math.inf) -> int:
+    """How many elements are not as wanted, counted to `enough`; all of a tensor of another size or kind."""
+    if tensor.numel() != want.value.numel() or tensor.is_floating_point() != want.value.is_floating_point():
+        return want.value.numel()
+    return num_failing(tensor.reshape(want.shape).to(want.value.dtype), want, enough)
+
+
+class _LaunchWrites:
+    """Which bytes each launch changed, and to what."""
+
+    def __init__(self) -> None:
+        self._launches: list[dict[int, tuple[torch.Tensor, torch.Tensor]]] = []
+        self._next = 0
+
+    def launch(self, player: TracePass, operation: dict[str, Any]) -> None:
+        """Do a launch and keep what it writes."""
+        before = {number: raw.clone() for number, raw in player.memory_of(operation).items()}
+        player.launch(operation)
+        after = player.memory_of(operation)
+        self._launches.append({number: (now != before[number], now.clone()) for number, now in after.items()})
+
+    def write(self, player: TracePass, operation: dict[str, Any]) -> None:
+        """Write what the same launch wrote in the first pass."""
+        kept = self._launches[self._next]
+        self._next += 1
+        for number, raw in player.memory_of(operation).items():
+            changed, values = kept[number]
+            raw.copy_(torch.where(changed, values, raw))

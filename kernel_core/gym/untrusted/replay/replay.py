@@ -1,0 +1,244 @@
+"""Run a candidate's trace again, elsewhere, on inputs the candidate never saw; count what it does.
+
+This is the independent witness to what a candidate says about itself. Its host code does not run here: only
+its JIT functions, rebuilt from its text, and torch's operators by name. If the trace gives the right outputs
+for fresh inputs, then these kernels and operators are what did the work, and the counts taken here are the
+counts of that work. Replayed a second time without the launches, the outputs must break; where operators of
+torch's work too, launches that only move data are none of its (`copy_detection.py`), and the others must be
+needed for what they make of the inputs (`input_swap.py`). What is counted or timed is looked at as well: it
+is done on inputs of another family, and its outputs must be right too.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import ctypes
+import gc
+import random
+import socket
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton
+from triton.runtime.jit import MockTensor
+
+from kernel_core.gym.channel import framing
+from kernel_core.gym.channel.candidate_file import CANDIDATE_FILE
+from kernel_core.gym.channel.cuda_driver import call_driver
+from kernel_core.gym.channel.decoy_thresholds import ECHOES, library_works
+from kernel_core.gym.channel.failures import describe_error
+from kernel_core.gym.channel.poison import Poison
+from kernel_core.gym.channel.shared_arena import DTYPES, Slot, arena_kind, lay_out
+from kernel_core.gym.channel.target_gpu import answer_for
+from kernel_core.gym.untrusted.compile.launcher_stubs import make_launcher
+from kernel_core.gym.untrusted.compile.rebuild_kernels import build_kernels
+from kernel_core.gym.untrusted.replay.copy_detection import Movers
+from kernel_core.gym.untrusted.replay.cost_probe import CostProbe, CountingProbe, TimingProbe
+from kernel_core.gym.untrusted.replay.cubin_kernels import DeviceImage, ImageKernel
+from kernel_core.gym.untrusted.replay.input_swap import outputs_need_kernels
+from kernel_core.gym.untrusted.replay.trace_player import TracePlayer, argument
+
+
+def replay(channel: socket.socket, cage: dict[str, Any]) -> None:
+    """Traces, one after the other, each as in `_replay_one`. Between them nothing is kept but the context."""
+    device = cage["device"]
+    if device == "cpu":
+        answer_for(cage["gpu"])
+    counted = CountingProbe() if device == "cpu" else None
+    while True:
+        request = framing.receive(channel, take_descriptors=True)
+        with contextlib.ExitStack() as arenas:
+            if not _replay_one(channel, request, device, counted or TimingProbe(), arenas):
+                return
+            gc.collect()
+        if device == "cuda":
+            _wipe_memory()
+        framing.send(channel, {"rested": True})
+
+
+def _replay_one(
+    channel: socket.socket,
+    request: framing.Message,
+    device: str,
+    conduct: CostProbe,
+    arenas: contextlib.ExitStack,
+) -> bool:
+    """The trace, and on a GPU an arena with what it takes from outside. When all is compiled, an arena with
+    inputs and output slots is asked for; one answer. Then the same without the launches. Where the library
+    works too, questions follow with other inputs in the place of the first; and maybe the same work is to be
+    measured, more than once. False after a failure; True when the next trace is to come."""
+    header = request.header
+    memory = arena_kind(device)
+    path = Path.cwd() / CANDIDATE_FILE
+    trace = header["trace"]
+    try:
+        kernels = _all_kernels(header, path)
+        if device == "cuda":
+            triton.set_allocator(_allocate)
+            compile_launches(trace, kernels)
+        framing.send(channel, {"ready": True})
+        work = framing.receive(channel, take_descriptors=True)
+        arena = memory.open(work.descriptors[0], work.header["arena_bytes"])
+        arenas.callback(arena.close)
+        inputs = [arena.tensor(Slot.from_json(value)) for value in work.header["tensors"]]
+        constants = _constants(trace["constants"], request, memory, arenas)
+        poison = Poison(random.Random(header["poison"]))
+        player = TracePlayer(trace, constants, kernels, inputs, conduct, poison)
+        moving, idle = _play_and_look(player, trace)
+        player.check_guards()
+        slots = [Slot.from_json(value) for value in work.header["outputs"]]
+        player.write_outputs(slots, arena)
+        right = [arena.tensor(slot).clone() for slot in slots] if library_works(trace) else []
+        framing.send(channel, {"played": True})
+        _wait_for_turn(channel)
+        first = [tensor.clone() for tensor in inputs] if library_works(trace) else []
+        player = player.restart()
+        if _play_mute(player, moving):
+            player.write_outputs(slots, arena)
+        framing.send(channel, {"muted": True, "moving": len(moving)})
+        del player  # others need its memory
+
+        def play_on(tensors: list[torch.Tensor]) -> TracePlayer:
+            return TracePlayer(trace, constants, kernels, tensors, conduct, poison)
+
+        for _ in range(ECHOES if library_works(trace) else 0):
+            _wait_for_turn(channel)
+            again = [tensor.clone() for tensor in first]  # a pass may write to them
+            needed = outputs_need_kernels(play_on, again, inputs, right, moving)
+            framing.send(channel, {"needed": needed})
+        del first, right
+        while "measure" in (question := _wait_for_turn(channel)):
+            player, works = _measure(play_on(inputs), conduct, once=question["once"])
+            player.write_outputs(slots, arena)
+            del player
+            framing.send(
+                channel, {"works": [work.to_json() for work in _marked(works, trace, moving | idle)]}
+            )
+        return True
+    except framing.ChannelClosed:
+        raise
+    except Exception as error:
+        framing.send(channel, {"failed": "replay", **describe_error(error, path)})
+        return False
+
+
+def _wipe_memory() -> None:
+    """What one trace left in the GPU's memory is not the next one's to find."""
+    torch.cuda.synchronize()
+    for segment in torch.cuda.memory_snapshot():
+        address, size = ctypes.c_uint64(segment["address"]), ctypes.c_size_t(segment["total_size"])
+        call_driver("cuMemsetD8_v2", address, ctypes.c_ubyte(0), size)
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+
+
+def _all_kernels(header: dict[str, Any], path: Path) -> list[Any]:
+    """JIT functions rebuilt from the candidate's text, and kernels of CUDA C++ from their device code."""
+    described = header["kernels"]
+    built = build_kernels(header["source"], str(path), described)
+    images = {name: DeviceImage(base64.b64decode(image)) for name, image in header["images"].items()}
+    return [
+        images[one["extension"]].kernel(one["symbol"], one["name"]) if one["extension"] else kernel
+        for one, kernel in zip(described, built, strict=True)
+    ]
+
+
+def _wait_for_turn(channel: socket.socket) -> dict[str, Any]:
+    """Before each question after the first, which is returned; what it is about (the same inputs once more,
+    or others, and poisoned outputs) is laid out after this process says that it is ready."""
+    question = framing.receive(channel).header
+    framing.send(channel, {"ready": True})
+    framing.receive(channel)
+    return question
+
+
+def _play_and_look(player: TracePlayer, trace: dict[str, Any]) -> tuple[set[int], set[int]]:
+    """The first pass; gives the ids of the launches that only move data, and of those that change nothing,
+    which are of no account where there is nothing but launches."""
+    if not library_works(trace):
+        player.play(player.launch)
+        return set(), set()
+    movers = Movers(trace)
+    player.play(lambda operation: movers.launch(player, operation))
+    return movers.found, movers.idle
+
+
+def _play_mute(player: TracePlayer, moving: set[int]) -> bool:
+    """A pass without the launches but for those that only move data; whether it came to its end."""
+    return player.play_mute(lambda operation: player.launch(operation) if id(operation) in moving else None)
+
+
+def _measure(player: TracePlayer, conduct: CostProbe, *, once: bool) -> tuple[TracePlayer, list[Any]]:
+    """The last pass and the works of all; only `once` where a pass leaves other inputs to the next."""
+    passes = [player.play(player.launch, measured=True)]
+    for _ in range(0 if once else conduct.num_passes - 1):
+        player = player.restart()
+        passes.append(player.play(player.launch, measured=True))
+    return player, conduct.summary(passes)
+
+
+def _marked(works: list[Any], trace: dict[str, Any], useless: set[int]) -> list[Any]:
+    """The works, with those marked that are none of its own: what only moved data or changed nothing."""
+    launches = iter([id(one) in useless for one in trace["operations"] if "launch" in one])
+    return [replace(work, copies_only=next(launches)) if work.own else work for work in works]
+
+
+def _allocate(size: int, alignment: int, stream: int | None) -> torch.Tensor:
+    """Memory that kernels with tensor descriptors ask Triton for."""
+    return torch.empty(size, dtype=torch.int8, device="cuda")
+
+
+def compile_launches(trace: dict[str, Any], kernels: list[Any]) -> None:
+    """Have every launch of a trace compiled, which needs no GPU, before the GPU is asked for."""
+    for operation in trace["operations"]:
+        if "launch" in operation and not isinstance(kernels[operation["launch"]], ImageKernel):
+            values = {name: argument(value, kernels, _pointer) for name, value in operation["args"].items()}
+            kernel = kernels[operation["launch"]]
+            compiled = kernel.run(
+                grid=tuple(operation["grid"]), warmup=True, **values, **operation["options"]
+            )
+            make_launcher(compiled)
+
+
+class _Pointer(MockTensor):
+    """What the compiler looks at of a tensor: its type, and how its address is aligned."""
+
+    def __init__(self, view: list[Any]) -> None:
+        super().__init__(DTYPES[view[1]], view[3])
+        self._offset = view[2] * DTYPES[view[1]].itemsize
+
+    def data_ptr(self) -> int:
+        """An address of the same alignment."""
+        return self._offset
+
+
+def _pointer(view: list[Any]) -> Any:
+    return _Pointer(view)
+
+
+def _constants(
+    described: list[Any], request: framing.Message, memory: Any, arenas: contextlib.ExitStack
+) -> list[torch.Tensor]:
+    """The bytes of each storage that the pass took from outside: host memory's from the blob, a GPU's from
+    the second arena."""
+    sizes = [((size,), torch.uint8) for _, size, device in described if device == "cuda"]
+    slots, num_bytes = lay_out(sizes)
+    on_device = memory.open(request.descriptors[0], num_bytes) if request.descriptors else None
+    if on_device is not None:
+        arenas.callback(on_device.close)
+    waiting, start, constants = iter(slots), 0, []
+    for _, size, device in described:
+        if device == "cuda":
+            if on_device is None:
+                raise ValueError("the trace takes memory of the GPU that was not handed over")
+            constants.append(on_device.tensor(next(waiting)))
+            continue
+        raw = torch.empty(size, dtype=torch.uint8)
+        if size:
+            raw.copy_(torch.frombuffer(request.blob, dtype=torch.uint8, count=size, offset=start))
+        start += size
+        constants.append(raw)
+    return constants

@@ -1,0 +1,1 @@
+"""One case before the judge, and what its passes recorded."""

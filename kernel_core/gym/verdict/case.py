@@ -1,0 +1,181 @@
+"""What became known about one candidate so far."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kernel_core.gym.channel.messages import Kernel, Launch
+from kernel_core.gym.contract.requests import JudgeRequest
+from kernel_core.gym.contract.version import GYM_VERSION
+from kernel_core.gym.oracle.input_families import Draw
+from kernel_core.gym.verdict.feedback import describe
+from kernel_core.gym.verdict.recorded_pass import Recorded, joined
+from kernel_core.records import (
+    Evaluation,
+    Finding,
+    KernelUse,
+    NoCandidate,
+    Platform,
+    Provenance,
+    Timing,
+    Traffic,
+    Verdict,
+)
+
+if TYPE_CHECKING:
+    from kernel_core.gym.channel.cuda_arena import DeviceArena
+
+
+@dataclass(slots=True)
+class Case:
+    """`verdict` is set by the first thing that fails, and stays None for a correct candidate."""
+
+    request: JudgeRequest
+    seed: int = 0
+    """Of all that is drawn for it."""
+    verdict: Verdict | None = None
+    detail: str = ""
+    line: int = 0
+    trials_passed: int = 0
+    trials: int = 0
+    findings: list[Finding] = field(default_factory=list)
+    sandbox: tuple[str, ...] = ()
+    unmatched: tuple[str, ...] = ()
+    kernels: tuple[Kernel, ...] = ()
+    launches: tuple[Launch, ...] = ()
+    recorded: list[Recorded] = field(default_factory=list)
+    """What it did in its passes; those that did the same are one."""
+    images: dict[str, bytes] = field(default_factory=dict)
+    """Device code of what was built for this candidate, by its name."""
+    arena: DeviceArena | None = None
+    """Lent to this candidate for all its inputs and outputs; None where each delivery makes its own."""
+    room: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    """Given back when the candidate is done."""
+    arena_bytes: int = 0
+    needs_bytes: int = 0
+    """Of a GPU's memory: for an arena, and with all else."""
+    ran_out_of_memory: bool = False
+    """Of a GPU's, which may have been full of others' work."""
+    own_kernel_share: float | None = None
+    slowest: KernelUse | None = None
+    bandwidth_share: float | None = None
+    """Inputs and outputs, moved once in the measured time, over the peak of the GPU's memory."""
+    timing: Timing | None = None
+    phases_s: dict[str, float] = field(default_factory=dict)
+    reference_timing: Timing | None = None
+    traffic: Traffic | None = None
+    reference_traffic: Traffic | None = None
+
+    @property
+    def source(self) -> str:
+        """The candidate's text."""
+        candidate = self.request.candidate
+        return "" if isinstance(candidate, NoCandidate) else candidate.source
+
+    def fail(self, verdict: Verdict, detail: str, line: int = 0) -> None:
+        """The first failure names the verdict."""
+        if self.verdict is None:
+            self.verdict, self.detail, self.line = verdict, detail, line
+
+    def take_back(self, findings: Sequence[Finding]) -> None:
+        """No failure, and no findings but these."""
+        self.verdict, self.detail, self.line, self.ran_out_of_memory = None, "", 0, False
+        self.findings = list(findings)
+
+    def note(self, rule: str, detail: str) -> None:
+        """Keep a finding."""
+        self.findings.append(Finding(rule=rule, detail=detail))
+
+    @contextlib.contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Count the time that this takes to a phase."""
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            self.phases_s[name] = self.phases_s.get(name, 0.0) + time.monotonic() - started
+
+    def keep_recorded(self, recorded: Recorded) -> None:
+        """Take over what a pass recorded, with its memory."""
+        self.recorded = joined(self.recorded, recorded)
+
+    def forget_recorded(self) -> None:
+        """Give back the memory of all."""
+        for recorded in self.recorded:
+            recorded.close()
+        self.recorded = []
+
+    def to_replay(self) -> list[Recorded]:
+        """What was recorded; last what it did in the last trial of the problem's own draws, which counts."""
+        return sorted(self.recorded, key=lambda one: max(one.trials_of("own"), default=-1))
+
+    def is_measured(self, recorded: Recorded) -> bool:
+        """Whether this is what it did last on inputs of some family. What came before may have prepared for
+        all passes to come, and need only be right."""
+        trials = sorted(trial for one in self.recorded for trial in one.trials.items())
+        last = {draw: number for number, draw in trials}
+        return any(last[draw] == number for number, draw in recorded.trials.items())
+
+    def measured_draw(self, recorded: Recorded) -> Draw:
+        """The family of inputs to measure it on: the problem's own, if it was recorded on those."""
+        return "own" if recorded.trials_of("own") else recorded.last_draw
+
+    def evaluation(self, device: str, platform: Platform | None, seconds: float) -> Evaluation:
+        """The record of it."""
+        verdict = self.verdict or Verdict.CORRECT
+        predicted = speedup = None
+        if verdict is Verdict.CORRECT and self.traffic is not None and self.reference_traffic is not None:
+            predicted = self.reference_traffic.predicted_ms / self.traffic.predicted_ms
+        if verdict is Verdict.CORRECT and self.timing is not None and self.reference_timing is not None:
+            speedup = self.reference_timing.median_ms / self.timing.median_ms
+        candidate = self.request.candidate
+        known = verdict is Verdict.CORRECT
+        return Evaluation(
+            problem_id=self.request.problem.id,
+            candidate_sha="" if isinstance(candidate, NoCandidate) else candidate.sha256,
+            verdict=verdict,
+            trials_passed=self.trials_passed,
+            trials=self.trials,
+            traffic=self.traffic if known else None,
+            reference_traffic=self.reference_traffic if known else None,
+            predicted_speedup=predicted,
+            timing=self.timing if known else None,
+            reference_timing=self.reference_timing if known else None,
+            speedup=speedup,
+            provenance=self._provenance(),
+            findings=tuple(self.findings),
+            feedback=describe(
+                verdict,
+                self.detail,
+                line=self.line,
+                predicted_speedup=predicted,
+                speedup=speedup,
+                own_share=self.own_kernel_share,
+                num_launches=len(self.launches),
+                traffic=self.traffic,
+                unmatched=self.unmatched,
+                slowest=self.slowest,
+                bandwidth_share=self.bandwidth_share,
+            ),
+            sandbox=self.sandbox,
+            gym_version=GYM_VERSION,
+            device=device,
+            platform=platform,
+            seconds=seconds,
+            phases_s=self.phases_s,
+        )
+
+    def _provenance(self) -> Provenance | None:
+        if not self.launches:
+            return None
+        names = (self.kernels[launch.launch].name for launch in self.launches)
+        return Provenance(
+            launched=tuple(dict.fromkeys(names)),
+            num_launches=len(self.launches),
+            own_kernel_share=self.own_kernel_share,
+            slowest=self.slowest,
+        )

@@ -1,0 +1,153 @@
+"""Who may use a GPU when: many together for correctness, one alone for timing, and never more than fit."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+Drawn = Callable[[], None]
+"""Says that somebody is done with drawing inputs, before the end of the turn."""
+
+
+def nothing_drawn() -> None:
+    """Where nobody waits to draw."""
+
+
+class GpuLock:
+    """A lock that is shared or exclusive; who wants to be alone goes before newcomers.
+
+    Of those who share, one at a time draws inputs, because the seeds of a process are everybody's. Who waits
+    to draw has no turn yet, so that nobody who wants to be alone waits for him.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._sharing = 0
+        self._wanting_alone = 0
+        self._is_alone = False
+        self._is_drawing = False
+
+    @contextlib.contextmanager
+    def share(self) -> Iterator[None]:
+        """Wait until nobody is or wants to be alone."""
+        with self._changed:
+            self._changed.wait_for(self._is_open)
+            self._sharing += 1
+        try:
+            yield
+        finally:
+            self._end_sharing()
+
+    @contextlib.contextmanager
+    def draw(self) -> Iterator[Drawn]:
+        """Share as the one who draws, for the whole turn or until that is said to be done."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_open() and not self._is_drawing)
+            self._sharing += 1
+            self._is_drawing = True
+        with contextlib.ExitStack() as turn, contextlib.ExitStack() as drawing:
+            turn.callback(self._end_sharing)
+            drawing.callback(self._end_drawing)
+            yield drawing.close  # twice is as good as once
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Wait until nobody has a turn."""
+        with self._changed:
+            self._wanting_alone += 1
+            self._changed.wait_for(lambda: not self._is_alone and not self._sharing)
+            self._wanting_alone -= 1
+            self._is_alone = True
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._is_alone = False
+                self._changed.notify_all()
+
+    def _end_sharing(self) -> None:
+        with self._changed:
+            self._sharing -= 1
+            self._changed.notify_all()
+
+    def _end_drawing(self) -> None:
+        with self._changed:
+            self._is_drawing = False
+            self._changed.notify_all()
+
+    def _is_open(self) -> bool:
+        return not self._is_alone and not self._wanting_alone
+
+
+_OVERTAKEN = 8
+"""How often somebody who waits for room is passed by who needs less: then it is his turn."""
+
+
+@dataclass(slots=True, eq=False)
+class _Waiter:
+    num_bytes: int
+    overtaken: int = 0
+
+
+class Room:
+    """Memory that is promised before it is taken."""
+
+    def __init__(self, num_bytes: int) -> None:
+        self.num_bytes = num_bytes
+        self._changed = threading.Condition()
+        self._taken = 0
+        self._queue: list[_Waiter] = []
+        self._mine = threading.local()
+
+    @contextlib.contextmanager
+    def take(self, num_bytes: int) -> Iterator[None]:
+        """Wait until so much is free; what is larger than everything is let in when it is the only one.
+
+        Who needs little passes those who wait for more, a few times: then they go first, lest they wait for
+        ever. A thread that has room takes no second one.
+        """
+        if getattr(self._mine, "has_room", False):
+            yield
+            return
+        num_bytes = min(num_bytes, self.num_bytes)
+        me = _Waiter(num_bytes)
+        with self._changed:
+            self._queue.append(me)
+            self._changed.wait_for(lambda: self._may_enter(me))
+            for passed in self._ahead_of(me):
+                passed.overtaken += 1
+            self._queue.remove(me)
+            self._taken += num_bytes
+            self._changed.notify_all()
+        self._mine.has_room, self._mine.num_bytes = True, num_bytes
+        try:
+            yield
+        finally:
+            self._mine.has_room, self._mine.num_bytes = False, 0
+            with self._changed:
+                self._taken -= num_bytes
+                self._changed.notify_all()
+
+    def _may_enter(self, one: _Waiter) -> bool:
+        fits = self._taken + one.num_bytes <= self.num_bytes
+        return fits and all(other.overtaken < _OVERTAKEN for other in self._ahead_of(one))
+
+    def _ahead_of(self, one: _Waiter) -> list[_Waiter]:
+        return list(itertools.takewhile(lambda other: other is not one, self._queue))
+
+    def below_all(self, num_bytes: int) -> int:
+        """So much at most; everything is for those who are to be alone."""
+        return min(num_bytes, self.num_bytes - 1)
+
+    @property
+    def free_bytes(self) -> int:
+        """Promised to nobody."""
+        with self._changed:
+            return self.num_bytes - self._taken
+
+    def is_all_mine(self) -> bool:
+        """Whether this thread has taken everything."""
+        return getattr(self._mine, "num_bytes", 0) == self.num_bytes

@@ -1,0 +1,166 @@
+"""What a caged process is to work on: laid out in memory that judge and process share, told in a header."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from kernel_core.errors import NotAProblem
+from kernel_core.gym.channel.pytree import Fingerprint, fingerprint, is_same
+from kernel_core.gym.channel.shared_arena import DTYPES, Slot, arena_kind, dtype_name, lay_out, like_these
+from kernel_core.gym.oracle.problem_module import own_seeds
+from kernel_core.gym.oracle.reference import Reference
+from kernel_core.gym.oracle.trial import Trial
+
+
+@dataclass(frozen=True, slots=True)
+class TrialPayload:
+    """One trial as it is handed over: an arena with inputs and poisoned output slots."""
+
+    arena: Any
+    header: dict[str, Any]
+    input_slots: list[Slot]
+    output_slots: list[Slot]
+    fingerprints: list[Fingerprint]
+    """Of the inputs, as they were laid out last."""
+    is_lent: bool
+    """The arena is somebody else's, who will use it again."""
+
+    def close(self) -> None:
+        """Give the arena back."""
+        if not self.is_lent:
+            self.arena.close()
+
+
+def deliver(reference: Reference, trial: Trial, arena: Any = None) -> TrialPayload:
+    """Lay a trial's inputs and poisoned outputs out in memory that will be shared: an arena that is large
+    enough, or else a new one."""
+    is_lent = arena is not None
+    tensors: list[torch.Tensor] = []
+    with own_seeds(reference.device):  # for the copy too, so that no two large draws are there at once
+        described = pack(reference.inputs_of(trial), tensors)
+        outputs = [(one.shape, DTYPES[one.dtype]) for one in trial.expected]
+        forms = [(tuple(tensor.shape), tensor.dtype) for tensor in tensors]
+        slots, num_bytes = lay_out([*forms, *outputs])
+        if arena is None:
+            arena = arena_kind(reference.device).create(num_bytes)
+        inputs, outs = like_these(slots[: len(forms)], tensors), slots[len(forms) :]
+        for tensor, slot in zip(tensors, inputs, strict=True):
+            arena.tensor(slot).copy_(tensor)
+        tensors.clear()
+        arena.poison(outs)
+        fingerprints = [_fingerprint(arena, slot) for slot in inputs]
+        settle_device(reference.device)
+    header: dict[str, Any] = {
+        "arena_bytes": arena.num_bytes,
+        "inputs": fill(described, inputs),
+        "tensors": [slot.to_json() for slot in inputs],
+        "outputs": [slot.to_json() for slot in outs],
+    }
+    return TrialPayload(arena, header, inputs, outs, fingerprints, is_lent)
+
+
+def refill(delivery: TrialPayload, draw: Callable[[], Sequence[Any]], device: str) -> None:
+    """Lay inputs of the same forms over those that were delivered: others, or the same once more."""
+    tensors: list[torch.Tensor] = []
+    with own_seeds(device):
+        pack(draw(), tensors)
+        for tensor, slot in zip(tensors, delivery.input_slots, strict=True):
+            delivery.arena.tensor(slot).copy_(tensor)
+        delivery.fingerprints[:] = [_fingerprint(delivery.arena, slot) for slot in delivery.input_slots]
+        settle_device(device)
+
+
+def changed_inputs(delivery: TrialPayload) -> list[int]:
+    """The positions among the tensors of the inputs whose bytes are not what was delivered."""
+    known = enumerate(zip(delivery.fingerprints, delivery.input_slots, strict=True))
+    return [
+        index for index, (before, slot) in known if not is_same(before, _fingerprint(delivery.arena, slot))
+    ]
+
+
+def _fingerprint(arena: Any, slot: Slot) -> Fingerprint:
+    """In the order of memory, whatever the strides: a copy in another order would need room."""
+    return fingerprint(arena.tensor(replace(slot, strides=None)))
+
+
+def gave(delivery: TrialPayload, outputs: Sequence[Fingerprint]) -> bool:
+    """Whether the outputs that lie there are, bit for bit, these."""
+    now = [fingerprint(delivery.arena.tensor(slot)) for slot in delivery.output_slots]
+    return all(is_same(one, other) for one, other in zip(outputs, now, strict=True))
+
+
+def settle_device(device: str) -> None:
+    """Wait until what was queued for a GPU is done, before another process looks at its memory."""
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def load_header(
+    reference: Reference, source: str, poison: int, configuration: int = 0, copy_state: bool = True
+) -> tuple[dict[str, Any], Any]:
+    """What a runner is first told: the candidate's text, constructor arguments and weights, the seed of what
+    fresh memory holds, and which configuration an autotuner takes where kernels are interpreted."""
+    tensors: list[torch.Tensor] = []
+    names = sorted(reference.state) if copy_state else []
+    described = pack([*reference.arguments, *(reference.state[name] for name in names)], tensors)
+    slots, num_bytes = lay_out([(tuple(tensor.shape), tensor.dtype) for tensor in tensors])
+    arena = arena_kind(reference.device).create(num_bytes)
+    for tensor, slot in zip(tensors, slots, strict=True):
+        arena.tensor(slot).copy_(tensor)
+    settle_device(reference.device)
+    header = {
+        "source": source,
+        "poison": poison,
+        "configuration": configuration,
+        "arguments": fill(described, slots),
+        "state": names,
+        "constants": reference.constants,
+        "arena_bytes": num_bytes,
+        "precision": reference.problem.precision,
+    }
+    return header, arena
+
+
+def pack(values: Sequence[Any], tensors: list[torch.Tensor]) -> list[Any]:
+    """Arguments as JSON; tensors are moved to a list and stand as `{"tensor": position}`."""
+    packed: list[Any] = []
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            packed.append({"tensor": len(tensors)})
+            tensors.append(value.detach())
+        elif isinstance(value, tuple):
+            packed.append({"tuple": pack(value, tensors)})
+        elif isinstance(value, list):
+            packed.append(pack(value, tensors))
+        elif isinstance(value, torch.dtype):
+            packed.append({"dtype": dtype_name(value)})
+        elif isinstance(value, float):
+            packed.append({"float": repr(value)})
+        elif value is None or isinstance(value, bool | int | str):
+            packed.append(value)
+        else:
+            raise NotAProblem(
+                f"an argument of type {type(value).__name__} cannot be handed to a candidate; "
+                "problems may use tensors, numbers, strings, dtypes, lists and tuples"
+            )
+    return packed
+
+
+def fill(described: list[Any], slots: Sequence[Slot]) -> list[Any]:
+    """`pack`'s JSON with each tensor's slot in its place."""
+    filled: list[Any] = []
+    for value in described:
+        match value:
+            case {"tensor": position}:
+                filled.append({"slot": slots[position].to_json()})
+            case {"tuple": inner}:
+                filled.append({"tuple": fill(inner, slots)})
+            case list():
+                filled.append(fill(value, slots))
+            case _:
+                filled.append(value)
+    return filled

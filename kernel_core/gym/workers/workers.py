@@ -1,0 +1,74 @@
+"""Where candidates run: children of a fork server on the CPU, or warm processes that wait beside a GPU."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Protocol
+
+from kernel_core.config import GymConfig
+from kernel_core.gym.sandbox.fork_server import ForkServer
+from kernel_core.gym.workers.child import ChildSession, open_caged_child
+from kernel_core.gym.workers.gpu_locks import Drawn, nothing_drawn
+
+
+class Workers(Protocol):
+    """What a judge needs of the machine."""
+
+    device: str
+
+    def open_child(self, job: str, *, fresh: bool = True) -> contextlib.AbstractContextManager[ChildSession]:
+        """A caged process that does one job (`runner` or `replay`; on a CPU also `rehearse`). It has ended
+        when the context has, unless it `is_as_new` then; who gets one of those need not be `fresh`."""
+        ...
+
+    def share(self) -> contextlib.AbstractContextManager[None]:
+        """A turn on the device beside others' turns."""
+        ...
+
+    def draw(self) -> contextlib.AbstractContextManager[Drawn]:
+        """A turn beside others', of whom nobody draws inputs meanwhile."""
+        ...
+
+    def alone(self, *, still: bool = False) -> contextlib.AbstractContextManager[Drawn]:
+        """A turn on the device that nobody shares, to measure in; `still` also keeps new processes from
+        coming up meanwhile."""
+        ...
+
+
+class CpuWorkers:
+    """Each job is a fresh child; processors need no turns."""
+
+    device = "cpu"
+
+    def __init__(self, config: GymConfig, runners: ForkServer, base: str) -> None:
+        self._config = config
+        self._runners = runners
+        self._base = base
+
+    @contextlib.contextmanager
+    def open_child(self, job: str, *, fresh: bool = True) -> Iterator[ChildSession]:
+        """See `Workers`."""
+        with open_caged_child(
+            self._runners,
+            job,
+            self._base,
+            self._config.deadline_s,
+            memory_bytes=self._config.memory_mb << 20,
+            cpu_seconds=int(self._config.deadline_s) + 2,
+            max_processes=1,
+            gpu=self._config.predict_gpu,
+        ) as talk:
+            yield talk
+
+    def share(self) -> contextlib.AbstractContextManager[None]:
+        """See `Workers`."""
+        return contextlib.nullcontext()
+
+    def draw(self) -> contextlib.AbstractContextManager[Drawn]:
+        """See `Workers`."""
+        return contextlib.nullcontext(nothing_drawn)
+
+    def alone(self, *, still: bool = False) -> contextlib.AbstractContextManager[Drawn]:
+        """See `Workers`."""
+        return contextlib.nullcontext(nothing_drawn)

@@ -1,0 +1,174 @@
+"""What is allowed beyond the tolerance: errors of honest arithmetic, TF32's too on a GPU, but not half's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from kernel_core.gym.numerics.compare import compare_values
+from kernel_core.gym.numerics.error_model import (
+    ShortenedProducts,
+    allowed_error,
+    allowed_table,
+    error_by_size,
+    truncated,
+)
+from kernel_core.gym.numerics.expected import Expected
+from kernel_core.gym.oracle.input_families import Draw
+from kernel_core.gym.oracle.input_generators import redraw
+from kernel_core.gym.oracle.reference import Reference
+from kernel_core.gym.oracle.trial import outline
+from kernel_core.problems.source import parse_problem
+from kernel_core.records import Problem
+
+MANTISSA_BITS = {"tf32": 10, "bfloat16": 7}
+
+
+def _rounded(values: torch.Tensor, bits: int) -> torch.Tensor:
+    """Values with a mantissa of so many bits, rounded to nearest."""
+    mantissa, exponent = torch.frexp(values.double())
+    return torch.ldexp((mantissa * 2 ** (bits + 1)).round() / 2 ** (bits + 1), exponent)
+
+
+def _cut_off(values: torch.Tensor, bits: int) -> torch.Tensor:
+    """Values with a mantissa of so many bits, rounded towards zero."""
+    mantissa, exponent = torch.frexp(values)
+    return torch.ldexp((mantissa * 2 ** (bits + 1)).trunc() / 2 ** (bits + 1), exponent)
+
+
+def _product(precision: str) -> torch.Tensor:
+    left = torch.randn(48, 256, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    right = torch.randn(256, 40, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    if precision == "fp32":
+        return (left.float() @ right.float()).double()
+    if precision == "exact":
+        return left @ right
+    return _rounded(left, MANTISSA_BITS[precision]) @ _rounded(right, MANTISSA_BITS[precision])
+
+
+@pytest.mark.parametrize(
+    ("precision", "tf32_allowed", "passes"),
+    [
+        ("fp32", False, True),
+        ("fp32", True, True),
+        ("tf32", False, False),
+        ("tf32", True, True),
+        ("bfloat16", False, False),
+        ("bfloat16", True, False),
+    ],
+)
+def test_products_may_be_as_exact_as_the_policy_says(
+    precision: str, tf32_allowed: bool, passes: bool
+) -> None:
+    exact = _product("exact")
+    table = allowed_table(_product("fp32"), _product("tf32") if tf32_allowed else None, exact)
+    expected = Expected("float32", tuple(exact.shape), exact, table)
+    assert (compare_values(_product(precision).float(), expected) is None) == passes
+
+
+@pytest.mark.parametrize(("draw", "by_another"), [("normal", True), ("normal", False), ("mixed", False)])
+def test_what_a_draw_allows_suffices_for_honest_products(draw: Draw, by_another: bool) -> None:
+    """A few sums cancel almost, and are smaller than any of the draw whose errors were measured."""
+
+    def products(seed: int) -> dict[str, torch.Tensor]:
+        torch.manual_seed(seed)
+        left, right = redraw([torch.rand(256, 512), torch.rand(512, 256)], draw)
+        parts = (left[:, start::3] @ right[start::3] for start in range(3))
+        return {
+            "plain": left @ right,
+            "split": sum(parts, torch.zeros(256, 256)),
+            "tf32": (_rounded(left, 10) @ _rounded(right, 10)).float(),
+            "exact": left.double() @ right.double(),
+        }
+
+    for seed in range(1, 25):
+        other = products(seed)
+        known = products(0) if by_another else other
+        table = allowed_table(known["plain"], known["tf32"], known["exact"])
+        expected = (
+            Expected("float32", (256, 256), other["plain"], 1.25 * table)
+            if by_another
+            else Expected("float32", (256, 256), other["exact"], table)
+        )
+        assert compare_values(other["split"], expected) is None
+        assert compare_values(other["tf32"], expected) is None
+
+
+def test_errors_are_looked_up_by_size() -> None:
+    exact = torch.tensor([1.0, 1000.0], dtype=torch.float64)
+    table = error_by_size(exact + torch.tensor([1e-7, 0.5]), exact)
+    assert allowed_error(table, exact).tolist() == pytest.approx([1e-7, 0.5])
+    assert allowed_error(0.25, exact).item() == 0.25
+
+
+@pytest.mark.parametrize("draw", ["own", "normal"])
+def test_a_cheaper_trial_has_the_same_inputs_and_nearly_the_same_expectations(
+    problems: dict[str, Problem], draw: Draw
+) -> None:
+    reference = Reference(problems["linear_gelu"], problems["linear_gelu"].cpu_constants)
+    known, exact = reference.trial(1, draw), reference.trial(2, draw)
+    cheap = reference.trial_like(known, 2)
+    assert all(torch.equal(one, other) for one, other in zip(cheap.inputs, exact.inputs, strict=True))
+    [mine], [first], [true] = cheap.expected, known.expected, exact.expected
+    assert compare_values(true.value.float(), mine) is None
+    assert compare_values(first.value.float(), mine) is not None
+    assert isinstance(mine.allowance, torch.Tensor) and isinstance(first.allowance, torch.Tensor)
+    assert (mine.allowance >= first.allowance).all()
+
+
+@pytest.mark.parametrize("draw", ["own", "normal"])
+def test_what_is_expected_and_was_not_kept_is_made_again(problems: dict[str, Problem], draw: Draw) -> None:
+    reference = Reference(problems["linear_gelu"], problems["linear_gelu"].cpu_constants)
+    kept = reference.trial(3, draw)
+    assert kept.has_values and reference.expected_of(kept) is kept.expected
+    blank = replace(outline(kept), inputs=[])
+    assert not blank.has_values
+    [again], [known] = reference.expected_of(blank), kept.expected
+    assert compare_values(known.value.float(), again) is None
+    other = replace(blank, seed=4)
+    [another] = reference.expected_of(other)
+    assert compare_values(known.value.float(), another) is not None
+
+
+OWN_BUFFER = """
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("kept", torch.zeros(8))
+
+    def forward(self, x):
+        return self.kept.copy_(x * 2)
+
+
+def get_inputs():
+    return [torch.rand(8)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+def test_what_is_expected_stays_when_the_reference_writes_to_what_it_gave() -> None:
+    reference = Reference(parse_problem(OWN_BUFFER, id="kept", suite="test"), {})
+    first = reference.trial(1, "own", exact=False)
+    known = first.expected[0].value.clone()
+    second = reference.trial_like(first, 2)
+    assert torch.equal(first.expected[0].value, known)
+    assert not torch.equal(second.expected[0].value, known)
+
+
+def test_products_of_any_size_lose_what_tf32_has_no_bits_for() -> None:
+    left, right = torch.rand(3, 5), torch.rand(5, 2)
+    cut_left, cut_right = _cut_off(left, 10), _cut_off(right, 10)
+    with ShortenedProducts(truncated):
+        product, total = left @ right, left + 1
+    assert torch.equal(product, cut_left @ cut_right)
+    assert not torch.equal(product, left @ right)
+    assert torch.equal(total, left + 1)
