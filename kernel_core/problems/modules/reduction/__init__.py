@@ -7,7 +7,9 @@ from collections.abc import Callable
 
 from kernel_core.problems.modules.draft import Draft
 from kernel_core.problems.modules.reduction.batch_norms import batch_norm
+from kernel_core.problems.modules.reduction.global_pool import adaptive_pool, global_pool
 from kernel_core.problems.modules.reduction.group_norms import group_norm, instance_norm, layer_norm
+from kernel_core.problems.modules.reduction.pooling import window_pool
 from kernel_core.problems.modules.reduction.reduce import arg_extreme, logsumexp, reduce_dim
 from kernel_core.problems.modules.reduction.scan import scan
 from kernel_core.problems.modules.reduction.softmax import softmax_dim, softmax_row
@@ -26,4 +28,7 @@ FAMILIES: dict[str, Callable[[random.Random], Draft]] = {
     "instance_norm": instance_norm,
     "group_norm": group_norm,
     "layer_norm": layer_norm,
+    "window_pool": window_pool,
+    "global_pool": global_pool,
+    "adaptive_pool": adaptive_pool,
 }
