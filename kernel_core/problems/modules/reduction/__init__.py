@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 
 from kernel_core.problems.modules.draft import Draft
+from kernel_core.problems.modules.reduction.attention import attention
 from kernel_core.problems.modules.reduction.batch_norms import batch_norm
 from kernel_core.problems.modules.reduction.global_pool import adaptive_pool, global_pool
 from kernel_core.problems.modules.reduction.group_norms import group_norm, instance_norm, layer_norm
@@ -35,4 +36,5 @@ FAMILIES: dict[str, Callable[[random.Random], Draft]] = {
     "adaptive_pool": adaptive_pool,
     "pair_loss": pair_loss,
     "row_loss": row_loss,
+    "attention": attention,
 }
