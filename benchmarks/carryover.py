@@ -29,7 +29,7 @@ from kernel_core.config import (
     RolloutConfig,
     SamplingConfig,
 )
-from kernel_core.corpus.generator_source import exemplars_of
+from kernel_core.corpus.generator_source import _exemplars_of as exemplars_of
 from kernel_core.corpus.registry import find_source, read_registry
 from kernel_core.evaluation.scorecard import evaluate, headline_rows
 from kernel_core.gym.pool.open_gym import open_gym
@@ -41,6 +41,9 @@ from kernel_core.problems.generate import generate
 from kernel_core.problems.modules.generate import generate_modules
 from kernel_core.store import Store
 
+MEASURED = Path(__file__).parents[1] / "docs" / "results" / "modules_h100.jsonl"
+"""What `modules_full_size.py` measured: it decides which grade of a family is taught."""
+NEAR_BEST = 0.85
 SPLIT_SEED = 20261125
 """The fixed half of KernelBench that `--limit 100` asks."""
 
@@ -71,6 +74,17 @@ def main() -> None:
     {"teach": _teach, "ask": _ask, "report": _report}[arguments.stage](arguments)
 
 
+def best_grades(path: Path) -> dict[str, tuple[str, ...]]:
+    """The grades of a family whose median speed-up on a GPU is at least `NEAR_BEST` of its best grade's."""
+    frame = pd.read_json(path, lines=True)
+    frame = frame[frame["verdict"] == "correct"].assign(grade=lambda one: one["kernel"].str.split("-").str[1])
+    medians = frame.groupby(["family", "grade"])["speedup"].median()
+    return {
+        str(family): tuple(part[part >= NEAR_BEST * part.max()].index.get_level_values("grade"))
+        for family, part in medians.groupby(level="family")
+    }
+
+
 def _policy(arguments: argparse.Namespace) -> PolicyConfig:
     on_gpu = arguments.device == "cuda"
     return PolicyConfig(
@@ -95,7 +109,13 @@ def _teach(arguments: argparse.Namespace) -> None:
         *generate_modules("train", arguments.modules, arguments.seed),
         *generate("train", arguments.generated, arguments.seed),
     ]
-    exemplars = [exemplar for one in made for exemplar in exemplars_of(one, source)]
+    chosen = best_grades(MEASURED)
+    exemplars = [
+        exemplar.model_copy(update={"grade": "tuned"})  # its speed was measured; all grades are taught alike
+        for one in made
+        for exemplar in exemplars_of(one, source)
+        if exemplar.grade in chosen.get(exemplar.family, ("fused", "tuned"))
+    ]
     print(f"{len(exemplars)} kernels drawn, {time.monotonic() - began:.0f} s", flush=True)
     config = ColdStartConfig(
         steps=arguments.steps,
@@ -105,7 +125,7 @@ def _teach(arguments: argparse.Namespace) -> None:
         lr=arguments.lr,
         repair_share=0.0,
         mistake_share=0.0,
-        naive_share=0.15,
+        naive_share=0.0,
         lazy_share=0.0,
         seed=arguments.seed,
     )
