@@ -14,6 +14,12 @@ from kernel_core.problems.modules.matmul.elementwise import (
     scalar_product,
     tensor_pair,
 )
+from kernel_core.problems.modules.matmul.products import (
+    matmul,
+    matmul_large_k,
+    matmul_transposed,
+    matmul_triangular,
+)
 
 FAMILIES: dict[str, Callable[[random.Random], Draft]] = {
     "activation": activation,
@@ -23,4 +29,8 @@ FAMILIES: dict[str, Callable[[random.Random], Draft]] = {
     "channel_parameter": channel_parameter,
     "feature_parameter": feature_parameter,
     "scalar_product": scalar_product,
+    "matmul": matmul,
+    "matmul_transposed": matmul_transposed,
+    "matmul_large_k": matmul_large_k,
+    "matmul_triangular": matmul_triangular,
 }
