@@ -93,7 +93,7 @@ class Wish:
 
 
 def draw_geometry(rng: random.Random, wish: Wish) -> Geometry:
-    """A convolution whose sizes fit each other, on the GPU and on the CPU."""
+    """A convolution with sizes that fit each other, on the GPU and on the CPU."""
     while True:
         drawn = _drawn(rng, wish)
         if drawn.fits:

@@ -220,7 +220,7 @@ def draw_softmax(rng: random.Random, taken: set[str], rank: int) -> Op:
 
 
 def draw_pool(rng: random.Random, taken: set[str], rank: int) -> Op:
-    """A pool whose stride is its extent."""
+    """A pool with a stride equal to its extent."""
     detail = rng.choice(("max", "avg"))
     size = rng.choice(("2", "2", "3") if rank == 2 else ("2",))
     attribute = _unused((f"{detail}_pool", "pool", f"{detail}_pool2"), rng, taken)
