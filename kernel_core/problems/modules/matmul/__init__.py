@@ -15,6 +15,8 @@ from kernel_core.problems.modules.matmul.elementwise import (
     scalar_product,
     tensor_pair,
 )
+from kernel_core.problems.modules.matmul.linear_flat import linear_elementwise
+from kernel_core.problems.modules.matmul.linear_rows import linear_layernorm, linear_reduction, linear_softmax
 from kernel_core.problems.modules.matmul.products import (
     matmul,
     matmul_large_k,
@@ -40,4 +42,8 @@ FAMILIES: dict[str, Callable[[random.Random], Draft]] = {
     "tensor_matmul": tensor_matmul,
     "matrix_vector": matrix_vector,
     "diagonal_matmul": diagonal_matmul,
+    "linear_elementwise": linear_elementwise,
+    "linear_reduction": linear_reduction,
+    "linear_softmax": linear_softmax,
+    "linear_layernorm": linear_layernorm,
 }
