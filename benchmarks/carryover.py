@@ -7,7 +7,8 @@
     python benchmarks/carryover.py report --work W
 
 Each command goes on from what a run that was cut has left. `draw` takes problems and
-kernels from the generators; `teach` trains all weights and leaves the policy in `W/cold_start`; `ask` leaves a scorecard.
+kernels from the generators; `teach` trains all weights and leaves the policy in `W/cold_start`; `ask` leaves
+a scorecard.
 """
 
 from __future__ import annotations
