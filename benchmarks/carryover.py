@@ -184,7 +184,7 @@ def _ask(arguments: argparse.Namespace) -> None:
         k=(1, arguments.samples),
         policy=_policy(arguments),
         rollout=_rollout(arguments),
-        gym=GymConfig(device=arguments.device, workers=1),
+        gym=GymConfig(device=arguments.device, workers=1, in_flight=6, warm_runners=3),
         seed=arguments.seed,
     )
     if arguments.published:
