@@ -17,7 +17,7 @@ from kernel_core.errors import ConfigError
 from kernel_core.policy import decode
 from kernel_core.policy.base import Base
 from kernel_core.policy.fast_decode.graph_decoder import StaticDecoder, decodes
-from kernel_core.policy.folder import KIND, load_parts, write_parts
+from kernel_core.policy.folder import KIND, load_parts, weights_of, write_parts, write_surroundings
 from kernel_core.policy.protocol import Messages, Sample
 from kernel_core.store import Manifest, Store
 
@@ -76,6 +76,16 @@ class TorchPolicy:
         return write_parts(
             store, self.model, self.tokenizer, version=self.version, base=self.base, dtype=dtype
         )
+
+    def write_surroundings(self, store: Store) -> dict[str, str]:
+        """`write_files` without the weights, which may be written later."""
+        return write_surroundings(
+            store, self.model, self.tokenizer, version=self.version, base=self.base, dtype=None
+        )
+
+    def weights(self) -> tuple[str, dict[str, torch.Tensor]]:
+        """The name of the file of weights in a saved policy, and its tensors, which training changes."""
+        return weights_of(self.model, self.base)
 
     @property
     def version(self) -> str:

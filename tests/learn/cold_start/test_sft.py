@@ -106,6 +106,32 @@ def test_a_killed_cold_start_goes_on_bit_for_bit(undisturbed, conversations, tmp
     assert report.model_dump(exclude={"seconds"}) == expected_report.model_dump(exclude={"seconds"})
 
 
+@pytest.mark.parametrize(("minutes", "num_saved"), [(1e-9, CONFIG.steps - 1), (60.0, 0)])
+def test_checkpoints_by_minutes_change_no_weights(undisturbed, conversations, tmp_path, minutes, num_saved):
+    store, seen = Store(tmp_path), set()
+
+    def look(label, done, total):
+        seen.update(store.names("checkpoints"))
+
+    policy = fresh(conversations)
+    cold_start(policy, conversations, CONFIG.model_copy(update={"checkpoint_minutes": minutes}), store, look)
+    steps = {name for name in seen if name.startswith("step-")}
+    assert len(steps) == num_saved
+    assert torch.equal(weights_of(policy), weights_of(undisturbed[1]))
+    assert policy.version == undisturbed[1].version
+
+
+def test_a_checkpoint_says_nothing_of_packing(conversations, tmp_path):
+    def killer(label, done, total):
+        if done == 7:
+            raise Killed
+
+    with pytest.raises(Killed):
+        cold_start(fresh(conversations), conversations, CONFIG, Store(tmp_path), killer)
+    files = list(tmp_path.rglob("config.json"))
+    assert files and not any("packed" in file.read_text() for file in files)
+
+
 def test_a_finished_cold_start_is_not_run_again(undisturbed, conversations):
     store, policy, report = undisturbed
     again = fresh(conversations)
