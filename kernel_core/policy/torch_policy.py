@@ -108,8 +108,18 @@ class TorchPolicy:
 
     def encode_messages(self, messages: Messages) -> Ids:
         """Token ids of a conversation, up to where the assistant's next answer begins."""
-        text = self.tokenizer.apply_chat_template(list(messages), add_generation_prompt=True, tokenize=False)
-        return self._encode(text)
+        return self._encode(self.prompt_texts([messages])[0])
+
+    def prompt_texts(self, conversations: Sequence[Messages]) -> list[str]:
+        """Conversations in the words of the chat template, up to where the next answer begins."""
+        thinking = self.config.enable_thinking
+        texts: list[str] = self.tokenizer.apply_chat_template(
+            [list(messages) for messages in conversations],
+            add_generation_prompt=True,
+            tokenize=False,
+            **({} if thinking is None else {"enable_thinking": thinking}),
+        )
+        return texts
 
     def check(self, rollout: RolloutConfig) -> None:
         """Raise `ConfigError` for settings under which this policy would write nothing, or which its chat
@@ -134,8 +144,7 @@ class TorchPolicy:
             {"role": "assistant", "content": format_completion(thought, "y")},
             {"role": "user", "content": "z"},
         ]
-        text: str = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-        return thought in text
+        return thought in self.prompt_texts([messages])[0]
 
     def encode_completion(self, text: str) -> Ids:
         """Token ids of an answer as the policy would write it, end token included."""

@@ -87,6 +87,24 @@ def test_rows_are_what_the_policy_reads_and_writes_in_a_rollout(conversations):
         assert row.answer_ids.tolist() == policy.encode_completion(conversation.answer).tolist()
 
 
+@pytest.mark.parametrize("opening", ["<think>\n", "<think>"])
+def test_thoughts_that_the_template_opens_are_not_opened_again(conversations, opening):
+    policy = fresh(conversations)
+    asks = "{% if add_generation_prompt %}"
+    template = policy.tokenizer.chat_template
+    assert asks in template
+    opened = "{{ '" + opening.replace("\n", "\\n") + "' if enable_thinking | default(true) else '' }}"
+    policy.tokenizer.chat_template = template + opened
+    row = encode(policy, conversations)[0]
+    whole = policy.tokenizer.decode([*row.prompt_ids, *row.answer_ids])
+    assert conversations[0].answer in whole and whole.count("<think>") == 1
+    assert row.prompt_ids.tolist() == policy.encode_messages(conversations[0].messages).tolist()
+
+    policy.config = policy.config.model_copy(update={"enable_thinking": False})
+    row = encode(policy, conversations)[0]
+    assert row.answer_ids.tolist() == policy.encode_completion(conversations[0].answer).tolist()
+
+
 @pytest.mark.parametrize("killed_at", [1, 7])
 def test_a_killed_cold_start_goes_on_bit_for_bit(undisturbed, conversations, tmp_path, killed_at):
     def killer(label, done, total):
