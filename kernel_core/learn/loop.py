@@ -28,6 +28,7 @@ from kernel_core.learn.metrics import Metrics, measure, probe_of
 from kernel_core.learn.phase_timer import Clock, repeatable
 from kernel_core.learn.problem_sampler import Practice
 from kernel_core.learn.run_log import Journal
+from kernel_core.learn.saver import Saver
 from kernel_core.learn.step_batch import Experience, gather
 from kernel_core.learn.step_report import StepReport
 from kernel_core.learn.update import keep_master_weights, new_optimiser, update
@@ -90,6 +91,8 @@ class Trainer:
         self._sampler = sampler or open_sampler(config, policy, store)
         self._publisher = Publisher(self._sampler, policy, config.sampler.max_gap)
         self._reference: Any = None
+        self._saver = Saver(store, background=policy.device.type == "cuda")
+        self._saved_at_s = 0.0
         self._step = -1
         self._curriculum = CurriculumState()
         self._seconds = 0.0
@@ -136,13 +139,15 @@ class Trainer:
         return report
 
     def close(self) -> None:
-        """End what the trainer started: connections to a sampler, and other learners."""
+        """End what the trainer started: a checkpoint in work, connections to a sampler, other learners."""
+        self._saver.close()
         self._sampler.close()
         if self._team is not None:
             self._team.close()
 
     def _go_on(self) -> None:
         """Take up the newest checkpoint, and forget whatever was written after it."""
+        self._saver.wait()
         folder = checkpoint.newest(self._store)
         if folder is None:
             self._step, self._curriculum, self._stopped_by = -1, CurriculumState(), []
@@ -150,7 +155,7 @@ class Trainer:
             state = checkpoint.restore(self._store.child(folder), self.policy, self._optimiser)
             self._step = state["step"]
             self._name = state["name"]
-            self._seconds = state["seconds"]
+            self._seconds = self._saved_at_s = state["seconds"]
             # An alarm's advice may be another rate: who follows it wants the run to go on.
             as_before = state.get("lr") == self.config.lr
             self._stopped_by = state.get("stopped_by", []) if as_before else []
@@ -224,7 +229,7 @@ class Trainer:
         self._stopped_by = [alarm.kind for alarm in alarms if alarm.kind in self.config.alarms_stop]
         self._step = step
         self._seconds += clock.total
-        saved = self._save(probe) if step % self.config.checkpoint_every == 0 or self.done else None
+        saved = self._save(probe) if self._save_due(probe) else None
         self._saved(clock)
         return StepReport(
             step=step,
@@ -330,9 +335,22 @@ class Trainer:
             "num_threads": self._num_threads,
             "curriculum": self._curriculum.model_dump(mode="json"),
         }
-        score = None if probe is None else (probe.correct_rate, probe.fast_1)
+        self._saved_at_s = self._seconds
         keep = self.config.keep_checkpoints
-        return checkpoint.save(self._store, self._step, self.policy, self._optimiser, state, keep, score)
+        saved = self._saver.save(self._step, self.policy, self._optimiser, state, keep, _score(probe))
+        if self.done:
+            self._saver.wait()
+        return saved
+
+    def _save_due(self, probe: Probe | None) -> bool:
+        """Whether steps and minutes since the last checkpoint are enough, or the step is one to be kept."""
+        if self.done:
+            return True
+        if self._step % self.config.checkpoint_every:
+            return False
+        minutes = self.config.checkpoint_minutes
+        is_time = minutes is None or self._seconds - self._saved_at_s >= 60 * minutes
+        return is_time or checkpoint.is_best(self._store, self._step, _score(probe))
 
     def _saved(self, clock: Clock) -> None:
         """Count what a checkpoint took: in the minutes, and in the next row, since it has its own step's."""
@@ -346,6 +364,10 @@ class Trainer:
             self._team.hold(saved)
         else:
             self._reference = saved.model.requires_grad_(False).eval()
+
+
+def _score(probe: Probe | None) -> tuple[float, float] | None:
+    return None if probe is None else (probe.correct_rate, probe.fast_1)
 
 
 def _varied(gathered: Experience) -> dict[str, list[bool]]:
