@@ -42,7 +42,7 @@ class MismatchConfig(Config):
     importance_cap: float | None = Field(
         None,
         ge=1,
-        description="Weight tokens by their ratio, at most this; empty: no weights. Left out, a server's is 2.",
+        description="Weight tokens by their ratio, at most this; empty: no weights; a server has 2.",
     )
 
 
@@ -87,7 +87,7 @@ class TrainConfig(RolloutStageConfig):
     checkpoint_minutes: float | None = Field(
         None,
         gt=0,
-        description="Minutes that lie between checkpoints too; a step that is the best so far is always kept.",
+        description="Minutes between checkpoints as well; the best step so far is always kept.",
     )
     keep_checkpoints: int = Field(
         3, ge=1, description="Older ones are removed, except the best on validation problems."

@@ -18,7 +18,7 @@ from kernel_core.problems.modules.convolution.tail_ops import Op
 
 
 def group_norm_kernel(segment: Segment) -> str:
-    """A program a sample and group: one loop for the statistics, one for the results."""
+    """A program a sample and group: two loops for the statistics, one for the results."""
     channel = ["c = first + s // S"]
     pre = lines_of(segment.pre, MASKED)
     return function(
@@ -39,7 +39,7 @@ def group_norm_kernel(segment: Segment) -> str:
 
 
 def instance_norm_kernel(segment: Segment) -> str:
-    """A program a plane: one loop for the statistics, one for the results."""
+    """A program a plane: two loops for the statistics, one for the results."""
     pre = lines_of(segment.pre)
     return function(
         f"{segment.name}(x_ptr, {parameters(segment)}y_ptr, C, S, eps, BLOCK: tl.constexpr)",
@@ -68,7 +68,7 @@ def batch_norm_kernels(segment: Segment) -> list[str]:
         "x_ptr += plane.to(tl.int64) * S",
         *_statistics("S", segment.pre, pre)[:-1],
         "tl.store(mean_ptr + plane, mean)",
-        "tl.store(var_ptr + plane, tl.sum(square) / S - mean * mean)",
+        "tl.store(var_ptr + plane, tl.sum(square) / S)",
     )
     normalise = function(
         f"{segment.name}(x_ptr, mean_ptr, var_ptr, w_ptr, b_ptr, {parameters(segment)}y_ptr, N, C, S, eps,"
@@ -121,15 +121,24 @@ def layer_norm_kernel(segment: Segment) -> str:
 
 
 def _statistics(size: str, ops: Sequence[Op], pre: Sequence[str], channel: Sequence[str] = ()) -> list[str]:
-    """Lines for `mean` and `rstd` of a row of `size` values after the operators `ops`."""
+    """Lines for `mean` and `rstd` of a row of `size` values after the operators `ops`.
+
+    Two passes: the mean of squares less the square of the mean loses all digits where values hardly differ.
+    """
+    values = [
+        *deeper("s = start + tl.arange(0, BLOCK)", f"mask = s < {size}", *channel, LOAD.replace("@", "s")),
+        *deeper(*raw_line(ops), *pre),
+    ]
     return [
         "total = tl.zeros((BLOCK,), dtype=tl.float32)",
+        f"for start in range(0, {size}, BLOCK):",
+        *values,
+        "    total += tl.where(mask, v, 0.0)" if pre else "    total += v",
+        f"mean = tl.sum(total) / {size}",
         "square = tl.zeros((BLOCK,), dtype=tl.float32)",
         f"for start in range(0, {size}, BLOCK):",
-        *deeper("s = start + tl.arange(0, BLOCK)", f"mask = s < {size}", *channel, LOAD.replace("@", "s")),
-        *deeper(*raw_line(ops), *pre, *(["v = tl.where(mask, v, 0.0)"] if pre else [])),
-        "    total += v",
-        "    square += v * v",
-        f"mean = tl.sum(total) / {size}",
-        f"rstd = tl.rsqrt(tl.sum(square) / {size} - mean * mean + eps)",
+        *values,
+        "    d = tl.where(mask, v - mean, 0.0)",
+        "    square += d * d",
+        f"rstd = tl.rsqrt(tl.sum(square) / {size} + eps)",
     ]

@@ -38,17 +38,21 @@ def call(name: str, arguments: Sequence[str], *, indent: int = 0, head: str = ""
     line = f"{space}{head}{name}({', '.join(arguments)}){tail}"
     if len(line) <= WIDEST_LINE:
         return line
-    rows: list[str] = []
-    row = ""
-    for one in arguments:
-        longer = f"{row} {one}," if row else f"{one},"
-        if len(longer) + indent + 4 > WIDEST_LINE:
-            rows.append(row)
-            longer = f"{one},"
-        row = longer
-    rows.append(row)
+    settings = [one for one in arguments if "=" in one or "constexpr" in one]
+    rows = _rows([one for one in arguments if one not in settings], WIDEST_LINE - indent - 4)
+    rows += _rows(settings, WIDEST_LINE - indent - 4)
     body = "".join(f"\n{space}    {row}" for row in rows)
     return f"{space}{head}{name}({body}\n{space}){tail}"
+
+
+def _rows(arguments: Sequence[str], width: int) -> list[str]:
+    rows: list[str] = []
+    for one in arguments:
+        if rows and len(rows[-1]) + len(one) + 2 <= width:
+            rows[-1] += f" {one},"
+        else:
+            rows.append(f"{one},")
+    return rows
 
 
 def function(name: str, arguments: Sequence[str], body: Sequence[str]) -> str:

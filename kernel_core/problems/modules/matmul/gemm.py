@@ -137,8 +137,8 @@ def _end(one: Product) -> list[str]:
     batch = "batch * M * N + " if one.batched else ""
     store = "atomic_add" if one.splits > 1 and one.fault != "plain_store" else "store"
     return [
-        *one.epilogue,
         "mask = (rm[:, None] < M) & (rn[None, :] < N)",
+        *one.epilogue,
         f"tl.{store}(c_ptr + {batch}rm[:, None] * N + rn[None, :], {one.result}, mask=mask)",
     ]
 
