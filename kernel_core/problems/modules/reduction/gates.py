@@ -46,6 +46,22 @@ def rotary_kernel(x_ptr, cos_ptr, sin_ptr, out_ptr, S, half, BLOCK: tl.constexpr
     tl.store(out_ptr + row * 2 * half + cols, a * cos - b * sin, mask=mask)
     tl.store(out_ptr + row * 2 * half + half + cols, b * cos + a * sin, mask=mask)
 """
+_ROTARY_FLAT = """
+@triton.jit
+def rotary_kernel(x_ptr, cos_ptr, sin_ptr, out_ptr, numel, S, half, BLOCK: tl.constexpr):
+    # one program: BLOCK outputs, each from itself and its partner in the other half
+    offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < numel
+    row = offs // (2 * half)
+    col = offs % (2 * half)
+    angle = (row % S) * half + col % half
+    x = tl.load(x_ptr + offs, mask=mask, other=0.0)
+    partner = tl.load(x_ptr + row * 2 * half + (col + half) % (2 * half), mask=mask, other=0.0)
+    cos = tl.load(cos_ptr + angle, mask=mask, other=0.0)
+    sin = tl.load(sin_ptr + angle, mask=mask, other=0.0)
+    sign = tl.where(col < half, -1.0, 1.0)
+    tl.store(out_ptr + offs, x * cos + sign * partner * sin, mask=mask)
+"""
 _SOFTMAX = """
 @triton.jit
 def masked_softmax_kernel(x_ptr, mask_ptr, out_ptr, n, rows_of_mask, scale, BLOCK: tl.constexpr):
@@ -154,9 +170,21 @@ def rotary(rng: random.Random) -> Draft:
         "halves of the result are written, so no rotated copy is stored."
     )
     fused = Answer("fused", (_ROTARY,), lines, reason)
+    flat = (
+        *lines[:3],
+        "numel = x.numel()",
+        "grid = (triton.cdiv(numel, 1024),)",
+        "rotary_kernel[grid](x, cos, sin, out, numel, S, half, BLOCK=1024)",
+        "return out",
+    )
+    flat_reason = (
+        "Each output needs its own value and the partner half a row away. A flat block of outputs works out "
+        "row and column from the index, so any shape is served by one kernel."
+    )
+    naive = Answer("naive", (_ROTARY_FLAT,), flat, flat_reason)
     wrong = mistake(fused, "b * cos + a * sin", "b * cos - a * sin", "wrong_sign")
     other = mistake(fused, "position * half", "row % 2 * half", "wrong_position")
-    return draft(rng, "rotary", ("rotary",), module, (fused, wrong, other))
+    return draft(rng, "rotary", ("rotary",), module, (naive, fused, wrong, other))
 
 
 def masked_softmax(rng: random.Random) -> Draft:
