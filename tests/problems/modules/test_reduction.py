@@ -8,7 +8,6 @@ import random
 import re
 import subprocess
 import sys
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,8 @@ from kernel_core.problems.modules.reduction.layout import draw_layout
 from kernel_core.problems.source import parse_problem, resize
 
 SCRIPT = Path(__file__).parents[1] / "interpret_kernels.py"
+QUICK = ("reduce_dim", "logsumexp", "softmax_row", "scan", "vector_norm", "group_norm", "global_pool",
+         "pair_loss", "row_loss", "row_gather", "gated")  # fmt: skip
 
 
 def draw(family: str, seed: int) -> Draft:
@@ -70,18 +71,12 @@ def check(drafts: list[Draft]) -> None:
             assert (outcome == "correct") == (kernel.grade != "mistake"), where
 
 
-@cache
-def sample() -> tuple[Draft, ...]:
-    return tuple(draw(family, 3) for family in FAMILIES)
-
-
 def test_good_kernels_are_right_and_mistakes_are_not() -> None:
-    check(list(sample()))
+    check([draw(family, 3) for family in QUICK])
 
 
 def test_loops_of_several_turns_are_right_too() -> None:
-    families = ("reduce_dim", "arg_extreme", "scan", "vector_norm", "group_norm", "layer_norm", "row_loss")
-    drafts = [draw(family, 4) for family in families]
+    drafts = [draw(family, 4) for family in ("reduce_dim", "scan", "group_norm", "row_loss")]
     sources = [
         [in_small_tiles(kernel.source) for kernel in draft.kernels if kernel.grade != "mistake"]
         for draft in drafts
