@@ -162,7 +162,7 @@ def linear_batchnorm(rng: random.Random) -> Draft:
         )
     name = rng.choice(("batchnorm_kernel", "column_kernel", "fused_kernel"))
     kernel = _column_kernel(name, tail)
-    wrong = kernel.replace("axis=0)[None, :] / M + eps", "axis=0)[None, :] / (M - 1) + eps")
+    wrong = kernel.replace("rstd = tl.rsqrt(", "rstd = 1.0 / (")
     second = row_kernel("softmax_kernel", ROW_OPERATORS["softmax"], (), ())
     functions = (kernel, second) if softmax else (kernel,)
     why = (
@@ -177,7 +177,7 @@ def linear_batchnorm(rng: random.Random) -> Draft:
         Version("naive", functions, small, why),
         Version("fused", functions, middle, why),
         Version("tuned", functions, large, why),
-        Version("mistake", (wrong, *functions[1:]), middle, why, "unbiased_variance"),
+        Version("mistake", (wrong, *functions[1:]), middle, why, "missing_root"),
     ]
     draft = linear_draft("linear_batchnorm", linear, tail, module, versions, rng)
     return replace(draft, operators=(*draft.operators, "softmax")) if softmax else draft

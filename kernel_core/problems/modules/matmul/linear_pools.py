@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from kernel_core.problems.modules.draft import Draft
 from kernel_core.problems.modules.matmul import chains, operations
@@ -18,6 +18,7 @@ from kernel_core.problems.modules.matmul.linear import (
     why_fused,
 )
 from kernel_core.problems.modules.matmul.linear_rows import behind_reduction, some_steps
+from kernel_core.problems.modules.matmul.probe import pooled, reduced, rows, varies
 from kernel_core.problems.modules.matmul.rows import ROW, ROW_OPERATORS, row_kernel, row_launch
 from kernel_core.problems.modules.matmul.steps import (
     Step,
@@ -27,6 +28,7 @@ from kernel_core.problems.modules.matmul.steps import (
     scalar_values,
     tensors,
     tile_lines,
+    values_from,
 )
 from kernel_core.problems.modules.matmul.wording import listed
 from kernel_core.problems.program import Size, draw_cpu_size
@@ -44,62 +46,110 @@ _REDUCTIONS = {
         "x = tl.max(acc, axis=0)",
     ),
 }
+_FAULTS = {
+    "": ("wrong_stride", "cols * KERNEL + k", "cols + k"),
+    "sum": ("wrong_reduction", "tl.sum(acc", "tl.max(acc"),
+    "max": ("wrong_reduction", "tl.max(acc", "tl.sum(acc"),
+}
+"""For each reduction a fault, the text that it changes, and the wrong text."""
+
+
+@dataclass(frozen=True)
+class _Pool:
+    """A pooling, the steps behind it, a reduction of the row or none, and the steps behind that."""
+
+    kind: str
+    size: Size
+    middle: list[Step]
+    reduction: str
+    behind: list[Step]
+    keep: bool
+
+    @property
+    def attribute(self) -> str:
+        """The layer in `forward`."""
+        return "self.max_pool" if self.kind == "max_pool1d" else "self.avg_pool"
+
+    @property
+    def window(self) -> str:
+        """The host's expression for the size of a window."""
+        return f"{self.attribute}.kernel_size" + ("" if self.kind == "max_pool1d" else "[0]")
+
+    @property
+    def shape(self) -> str:
+        """The output's shape on the host."""
+        return "(M, P)" if not self.reduction else "(M, 1)" if self.keep else "(M,)"
+
+    @property
+    def after(self) -> tuple[Step, ...]:
+        """All that follows the pooling."""
+        arguments = "dim=1, keepdim=True" if self.keep else "dim=1"
+        ending = ".values" if self.reduction == "max" else ""
+        line = f"x = torch.{self.reduction}(x, {arguments}){ending}"
+        reduced_step = [Step(self.reduction, (line,), ())] if self.reduction else []
+        return (*self.middle, *reduced_step, *self.behind)
+
+
+def _draw_pool(rng: random.Random, columns: int, taken: set[str]) -> _Pool:
+    kind = rng.choice(("max_pool1d", "avg_pool1d"))
+    size = Size("kernel_size", rng.choice((2, 4, 8, 16)), rng.choice((2, 3)))
+    reduction = rng.choice(("sum", "max", "max", ""))
+    first = pooled(rows(chains.LINEAR_SPREAD), kind, size.gpu)
+    middle = some_steps(rng, (0, 1, 1, 2), "", taken, vectors=False)
+    if not reduction:
+        return _Pool(kind, size, middle, "", [], False)
+    if not varies(reduced(values_from(middle, first), reduction, 1)):
+        middle = []
+    start = reduced(values_from(middle, first), reduction, columns // size.gpu)
+    return _Pool(kind, size, middle, reduction, behind_reduction(rng, taken, start), rng.random() < 0.4)
 
 
 def linear_pool(rng: random.Random) -> Draft:
     """MaxPool1d or AvgPool1d over the features, steps, and at times a sum or maximum of the row."""
     linear = draw_linear(rng)
-    taken = {linear.inputs, linear.outputs}
-    kind = rng.choice(("max_pool1d", "avg_pool1d"))
-    middle = some_steps(rng, (0, 1, 1, 2), "", taken, vectors=False)
-    reduction = rng.choice(("sum", "max", "max", ""))
-    behind = behind_reduction(rng, taken) if reduction else []
-    size = Size("kernel_size", rng.choice((2, 4, 8, 16)), rng.choice((2, 3)))
-    attribute = "self.max_pool" if kind == "max_pool1d" else "self.avg_pool"
-    layer = "nn.MaxPool1d" if kind == "max_pool1d" else "nn.AvgPool1d"
-    keep = reduction and rng.random() < 0.4
-    arguments = "dim=1, keepdim=True" if keep else "dim=1"
-    ending = {"sum": f"x = torch.sum(x, {arguments})", "max": f"x = torch.max(x, {arguments}).values"}
-    reduced = Step(
-        reduction, (ending[reduction],), ()
-    ) if reduction else None  # fmt: skip
-    after = (*middle, *([reduced] if reduced else []), *behind)
+    pool = _draw_pool(rng, linear.sizes[-1].gpu, {linear.inputs, linear.outputs})
+    layer = "nn.MaxPool1d" if pool.kind == "max_pool1d" else "nn.AvgPool1d"
     tail = Tail(
         (),
-        kind,
-        (f"x = {attribute}(x.unsqueeze(1)).squeeze(1)",),
-        after,
+        pool.kind,
+        (f"x = {pool.attribute}(x.unsqueeze(1)).squeeze(1)",),
+        pool.after,
         init_args=("kernel_size",),
-        init_lines=(f"{attribute} = {layer}(kernel_size)",),
-        sizes=(size,),
+        init_lines=(f"{pool.attribute} = {layer}(kernel_size)",),
+        sizes=(pool.size,),
     )
     module = linear_module(linear, tail, rng)
     name = rng.choice(KERNEL_NAMES)
-    kernel = _pool_kernel(name, kind, middle, reduction, behind)
-    wrong = kernel.replace("cols * KERNEL + k", "cols + k")
-    shape = "(M, P)" if not reduction else "(M, 1)" if keep else "(M,)"
-    held = f"{attribute}.kernel_size" + ("" if kind == "max_pool1d" else "[0]")
+    kernel = _pool_kernel(name, pool)
+    fault, right, other = _FAULTS[pool.reduction]
+    wrong = kernel.replace(right, other)
     why = f"{why_fused(tail, rng)} One program takes a row; each lane reads its own window of the pooling."
 
     def host(block: int, warps: int = 4) -> tuple[str, ...]:
         launch = [
-            "x", *tensors(after), "out", *scalar_values(after), "N", "P", f"KERNEL={held}", f"BLOCK={block}",
-            *([f"num_warps={warps}"] if warps != 4 else []),
+            "x", *tensors(pool.after), "out", *scalar_values(pool.after), "N", "P", f"KERNEL={pool.window}",
+            f"BLOCK={block}", *([f"num_warps={warps}"] if warps != 4 else []),
         ]  # fmt: skip
-        made = f"out = torch.empty({shape}, device=x.device, dtype=x.dtype)"
-        lines = ["M, N = x.shape", f"P = N // {held}", made, *call(f"{name}[(M,)]", launch).split("\n")]
+        made = f"out = torch.empty({pool.shape}, device=x.device, dtype=x.dtype)"
+        lines = [
+            "M, N = x.shape",
+            f"P = N // {pool.window}",
+            made,
+            *call(f"{name}[(M,)]", launch).split("\n"),
+        ]
         return (linear.torch, *lines, "return out")
 
     versions = [
         Version("naive", (kernel,), host(128), "One program a row, in blocks of 128 windows."),
         Version("fused", (kernel,), host(512), why),
         Version("tuned", (kernel,), host(1024, 8), why),
-        Version("mistake", (wrong,), host(512), why, "wrong_stride"),
+        Version("mistake", (wrong,), host(512), why, fault),
     ]
     return linear_draft("linear_pool", linear, tail, module, versions, rng)
 
 
-def _pool_kernel(name: str, kind: str, middle: list[Step], reduction: str, behind: list[Step]) -> str:
+def _pool_kernel(name: str, pool: _Pool) -> str:
+    kind, middle, reduction, behind = pool.kind, pool.middle, pool.reduction, pool.behind
     load = "tl.load(x_ptr + row * N + cols * KERNEL + k, mask=mask, other=0.0)"
     first = f"x = tl.full((BLOCK,), {_INFINITY}, dtype=tl.float32)"
     each = f"    x = tl.maximum(x, {load})"

@@ -19,12 +19,11 @@ from kernel_core.problems.modules.matmul.linear import (
     linear_module,
     why_fused,
 )
-from kernel_core.problems.modules.matmul.probe import worth_computing
+from kernel_core.problems.modules.matmul.probe import Array, reduced, rows, varies
 from kernel_core.problems.modules.matmul.rows import ROW_OPERATORS, row_kernel, row_launch
-from kernel_core.problems.modules.matmul.steps import Step, pointers, values
+from kernel_core.problems.modules.matmul.steps import Step, pointers, values_from
 
 _SPLIT_WORK = "One program walks along one row in blocks"
-_AFTER_SPREAD = 1.0
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,10 @@ def linear_reduction(rng: random.Random) -> Draft:
     taken = {linear.inputs, linear.outputs}
     kind = rng.choices(("sum", "max", "min", "logsumexp", "mean"), (4, 3, 2, 4, 1))[0]
     before = before_reduction(rng, kind, (0, 1, 1, 2), linear.outputs, taken)
-    after = behind_reduction(rng, taken)
+    columns = linear.sizes[-1].gpu
+    after = behind_reduction(
+        rng, taken, reduced(values_from(before, rows(chains.LINEAR_SPREAD)), kind, columns)
+    )
     keep = rng.random() < 0.7
     line = _reduction_line(rng, kind, keep)
     tail = Tail(tuple(before), kind, (line,), tuple(after))
@@ -108,19 +110,17 @@ def some_steps(
 def before_reduction(
     rng: random.Random, kind: str, lengths: Sequence[int], columns: str, taken: set[str]
 ) -> list[Step]:
-    """Steps before a reduction; none that gives a maximum or minimum many entries of a row share."""
+    """Steps before a reduction; its results differ between rows."""
     while True:
         names = set(taken)
         steps = some_steps(rng, lengths, columns, names, vectors=True)
-        found = values(steps, _AFTER_SPREAD)
-        extreme = {"max": found.max(), "min": found.min()}.get(kind)
-        if extreme is None or (found == extreme).sum() == 1:
+        if varies(reduced(values_from(steps, rows(chains.LINEAR_SPREAD)), kind, 1)):
             taken.update(names)
             return steps
 
 
-def behind_reduction(rng: random.Random, taken: set[str]) -> list[Step]:
-    """Steps on one value a row; none that would flatten it."""
+def behind_reduction(rng: random.Random, taken: set[str], start: Array) -> list[Step]:
+    """Steps on one value a row; none that makes most rows equal. `start` are values of some rows."""
     while True:
         names = set(taken)
         makes = [
@@ -131,7 +131,7 @@ def behind_reduction(rng: random.Random, taken: set[str]) -> list[Step]:
             operations.twice,
         ]
         steps = [rng.choice(makes)(rng, names) for _ in range(rng.choice((0, 1, 1, 2, 3)))]
-        if worth_computing(values(steps, _AFTER_SPREAD)):
+        if varies(values_from(steps, start)):
             taken.update(names)
             return steps
 
