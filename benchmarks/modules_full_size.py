@@ -24,7 +24,7 @@ from kernel_core.gym.pool.open_gym import open_gym
 from kernel_core.problems.modules.generate import FAMILIES, RESERVED, generate_modules
 from kernel_core.records import Candidate, Problem
 
-REQUESTS_AT_ONCE = 36
+REQUESTS_AT_ONCE = 48
 
 
 def main() -> None:

@@ -52,7 +52,7 @@ class _Shape:
 
 
 def draw_chain(rng: random.Random, family: str, rank: int) -> Chain:
-    """A chain of the family's kind whose values do not collapse in a model of it."""
+    """A chain of the family's kind; its values do not collapse in a model of it."""
     while True:
         ops = _drawn(rng, family, rank)
         functions = [op.value for op in ops]

@@ -167,7 +167,7 @@ def _mistake(ops: Sequence[Op], source: str) -> tuple[str, str]:
 
 
 _NAIVE = (
-    "The convolution stays with torch, whose library has the best algorithm for it. Elementwise steps and "
+    "The convolution stays with torch: its library has the best algorithm. Elementwise steps and "
     "reductions behind it are kernels of their own, so that each is simple."
 )
 _PARTS = {

@@ -1,7 +1,7 @@
 """Convolution as a matrix product: output channels × output pixels, summed over taps and input channels.
 
 A tap is a position of the kernel. The text is one pattern for one, two and three spatial axes, and for the
-transposed convolution, whose outputs are dealt out by their remainder modulo the stride.
+transposed convolution. There, programs share outputs of one remainder modulo the stride.
 """
 
 from __future__ import annotations

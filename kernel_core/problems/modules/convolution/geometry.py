@@ -93,7 +93,7 @@ class Wish:
 
 
 def draw_geometry(rng: random.Random, wish: Wish) -> Geometry:
-    """A convolution whose sizes fit each other, on the GPU and on the CPU."""
+    """A convolution with sizes that fit each other, on the GPU and on the CPU."""
     while True:
         drawn = _drawn(rng, wish)
         if drawn.fits:
@@ -124,7 +124,7 @@ def _drawn(rng: random.Random, wish: Wish) -> Geometry:
     in_gpu, out_gpu = rng.choice(channels), rng.choice([one for one in channels if one > 3])
     if wish.depthwise:
         in_gpu = out_gpu = groups = rng.choice(_CHANNELS[1:])
-    cpu_in, cpu_out = _cpu_channels(wish, groups)
+    cpu_in, cpu_out = _cpu_channels(wish, groups, math.prod(kernel))
     images = _IMAGES[rank]
     square = rng.random() < 0.5
     first = rng.choice(images)
@@ -147,10 +147,10 @@ def _drawn(rng: random.Random, wish: Wish) -> Geometry:
     )
 
 
-def _cpu_channels(wish: Wish, groups: int) -> tuple[int, int]:
+def _cpu_channels(wish: Wish, groups: int, taps: int) -> tuple[int, int]:
     if wish.depthwise:
         return 5, 5
-    if groups > 2 or wish.rank == 3:
+    if groups * taps > 12:
         return groups * 2, groups * 3
     return groups * 3, groups * 5
 

@@ -45,6 +45,9 @@ def layer_module(geometry: Geometry, style: Style, rng: random.Random) -> tuple[
     if rank > 1 and given[0].kind == "int" and rng.random() < 0.25:
         kernel = f"({', '.join(['kernel_size'] * rank)})"
     layer = f"nn.{form}{rank}d(in_channels, out_channels, {kernel}{keywords})"
+    written = rng.random() < 0.15
+    if written:
+        layer, given = _written(form, geometry, options), []
     channels = ("in_channels: int", "out_channels: int") if style.annotations else _CHANNELS
     passed = _passed(given)
     x = ", ".join(size.name for size in (geometry.batch, geometry.in_channels, *geometry.spatial))
@@ -102,9 +105,17 @@ def _given(options: list[Option], rng: random.Random) -> list[Option]:
     return [one for one in options if one.value != one.default or one.name == "bias"]
 
 
+def _written(form: str, geometry: Geometry, options: list[Option]) -> str:
+    """The layer with its options written out as numbers."""
+    values = [one for one in options if one.value != one.default and one.name != "bias"]
+    text = "".join(f", {one.name}={one.value}" for one in values)
+    bias = "" if geometry.bias else ", bias=False"
+    return f"nn.{form}{geometry.rank}d(in_channels, out_channels{text}{bias})"
+
+
 def _passed(given: list[Option]) -> list[Option]:
     """The options that the problem passes by position: up to the last that is not at its default."""
-    last = max(position for position, one in enumerate(given) if one.value != one.default)
+    last = max((position for position, one in enumerate(given) if one.value != one.default), default=-1)
     return given[: last + 1]
 
 

@@ -9,7 +9,7 @@ RANK = 2
 
 
 def pointwise_kernel(name: str, exact: bool) -> str:
-    """A product of the weights with one image, whose pixels are the columns."""
+    """A product of the weights with one image; its pixels are the columns."""
     return f"""
 @triton.jit
 def {name}(x_ptr, w_ptr, b_ptr, y_ptr, C, CO, P, {BLOCKS}):

@@ -10,13 +10,15 @@ from kernel_core.problems.modules.convolution.geometry import LETTERS
 from kernel_core.problems.modules.convolution.tail_kernels import (
     Segment,
     axis_kernel,
-    batch_norm_kernels,
     flat_kernel,
+    pool_kernel,
+    row_kernel,
+)
+from kernel_core.problems.modules.convolution.tail_norms import (
+    batch_norm_kernels,
     group_norm_kernel,
     instance_norm_kernel,
     layer_norm_kernel,
-    pool_kernel,
-    row_kernel,
 )
 from kernel_core.problems.modules.convolution.tail_ops import ELEMENTWISE, Op
 

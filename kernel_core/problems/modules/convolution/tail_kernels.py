@@ -12,8 +12,8 @@ from kernel_core.problems.modules.convolution.gemm_kernels import axes, flat_ind
 from kernel_core.problems.modules.convolution.geometry import LETTERS
 from kernel_core.problems.modules.convolution.tail_ops import Op
 
-_MASKED = ", mask=mask, other=0.0"
-_LOAD = f"v = tl.load(x_ptr + @{_MASKED})"
+MASKED = ", mask=mask, other=0.0"
+LOAD = f"v = tl.load(x_ptr + @{MASKED})"
 
 
 @dataclass(frozen=True)
@@ -54,128 +54,25 @@ def flat_kernel(segment: Segment) -> str:
     """A program handles a tile of one plane, so its channel is one number."""
     ops = (*segment.pre, *segment.post)
     if not segment.wants_channel():
-        return _function(
+        return function(
             f"{segment.name}(x_ptr, {parameters(segment)}y_ptr, count, BLOCK: tl.constexpr)",
             "i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)",
             "mask = i < count",
-            _LOAD.replace("@", "i"),
-            *_raw(ops),
+            LOAD.replace("@", "i"),
+            *raw_line(ops),
             *lines_of(ops),
             "tl.store(y_ptr + i, v, mask=mask)",
         )
-    return _function(
+    return function(
         f"{segment.name}(x_ptr, {parameters(segment)}y_ptr, C, S, BLOCK: tl.constexpr)",
         "plane = tl.program_id(0)",
         "c = plane % C",
         "s = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)",
         "mask = s < S",
         "i = plane.to(tl.int64) * S + s",
-        _LOAD.replace("@", "i"),
-        *_raw(ops),
+        LOAD.replace("@", "i"),
+        *raw_line(ops),
         *lines_of(ops),
-        "tl.store(y_ptr + i, v, mask=mask)",
-    )
-
-
-def group_norm_kernel(segment: Segment) -> str:
-    """A program a sample and group: one loop for the statistics, one for the results."""
-    channel = ["c = first + s // S"]
-    pre = lines_of(segment.pre, _MASKED)
-    return _function(
-        f"{segment.name}(x_ptr, w_ptr, b_ptr, {parameters(segment)}y_ptr, C, S, G, eps, BLOCK: tl.constexpr)",
-        "row = tl.program_id(0)",
-        "size = C // G * S",
-        "first = row % G * (C // G)",
-        "x_ptr += row.to(tl.int64) * size",
-        "y_ptr += row.to(tl.int64) * size",
-        *_statistics("size", segment.pre, pre, channel if segment.wants_channel(segment.pre) else []),
-        "for start in range(0, size, BLOCK):",
-        *_deeper("s = start + tl.arange(0, BLOCK)", "mask = s < size", *channel, _LOAD.replace("@", "s")),
-        *_deeper(*_raw((*segment.pre, *segment.post)), *pre),
-        *_deeper(f"w = tl.load(w_ptr + c{_MASKED})", f"b = tl.load(b_ptr + c{_MASKED})"),
-        *_deeper("v = (v - mean) * rstd * w + b", *lines_of(segment.post, _MASKED)),
-        "    tl.store(y_ptr + s, v, mask=mask)",
-    )
-
-
-def instance_norm_kernel(segment: Segment) -> str:
-    """A program a plane: one loop for the statistics, one for the results."""
-    pre = lines_of(segment.pre)
-    return _function(
-        f"{segment.name}(x_ptr, {parameters(segment)}y_ptr, C, S, eps, BLOCK: tl.constexpr)",
-        "plane = tl.program_id(0)",
-        *(["c = plane % C"] if segment.wants_channel() else []),
-        "x_ptr += plane.to(tl.int64) * S",
-        "y_ptr += plane.to(tl.int64) * S",
-        *_statistics("S", segment.pre, pre),
-        "for start in range(0, S, BLOCK):",
-        *_deeper("s = start + tl.arange(0, BLOCK)", "mask = s < S", _LOAD.replace("@", "s")),
-        *_deeper(
-            *_raw((*segment.pre, *segment.post)), *pre, "v = (v - mean) * rstd", *lines_of(segment.post)
-        ),
-        "    tl.store(y_ptr + s, v, mask=mask)",
-    )
-
-
-def batch_norm_kernels(segment: Segment) -> list[str]:
-    """Mean and variance of every plane; then each program joins those of its channel and normalises."""
-    pre = lines_of(segment.pre)
-    own = "".join(f"{name}, " for op in segment.pre for name, _ in op.arguments)
-    statistics = _function(
-        f"plane_stats_kernel(x_ptr, {own}mean_ptr, var_ptr, C, S, BLOCK: tl.constexpr)",
-        "plane = tl.program_id(0)",
-        *(["c = plane % C"] if segment.wants_channel(segment.pre) else []),
-        "x_ptr += plane.to(tl.int64) * S",
-        *_statistics("S", segment.pre, pre)[:-1],
-        "tl.store(mean_ptr + plane, mean)",
-        "tl.store(var_ptr + plane, tl.sum(square) / S - mean * mean)",
-    )
-    normalise = _function(
-        f"{segment.name}(x_ptr, mean_ptr, var_ptr, w_ptr, b_ptr, {parameters(segment)}y_ptr, N, C, S, eps,"
-        "\n    BLOCK: tl.constexpr, BLOCK_N: tl.constexpr)",
-        "plane = tl.program_id(0)",
-        "c = plane % C",
-        "n = tl.arange(0, BLOCK_N)",
-        "means = tl.load(mean_ptr + n * C + c, mask=n < N, other=0.0)",
-        "variances = tl.load(var_ptr + n * C + c, mask=n < N, other=0.0)",
-        "mean = tl.sum(means) / N",
-        "gap = tl.where(n < N, means - mean, 0.0)",
-        "rstd = tl.rsqrt(tl.sum(variances + gap * gap) / N + eps)",
-        "s = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)",
-        "mask = s < S",
-        "i = plane.to(tl.int64) * S + s",
-        _LOAD.replace("@", "i"),
-        *_raw((*segment.pre, *segment.post)),
-        *pre,
-        "v = (v - mean) * rstd * tl.load(w_ptr + c) + tl.load(b_ptr + c)",
-        *lines_of(segment.post),
-        "tl.store(y_ptr + i, v, mask=mask)",
-    )
-    return [statistics, normalise]
-
-
-def layer_norm_kernel(segment: Segment) -> str:
-    """A program several rows of the last axis, each whole in the tile."""
-    channel = "c = (r // (S // W) % C)[:, None]"
-    return _function(
-        f"{segment.name}(x_ptr, w_ptr, b_ptr, {parameters(segment)}y_ptr, rows, C, S, W, eps,"
-        "\n    BLOCK_R: tl.constexpr, BLOCK_W: tl.constexpr)",
-        "r = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)",
-        "k = tl.arange(0, BLOCK_W)",
-        "mask = (r[:, None] < rows) & (k[None, :] < W)",
-        *([channel] if segment.wants_channel() else []),
-        "i = r[:, None].to(tl.int64) * W + k[None, :]",
-        _LOAD.replace("@", "i"),
-        *_raw((*segment.pre, *segment.post)),
-        *lines_of(segment.pre),
-        "v = tl.where(mask, v, 0.0)",
-        "mean = tl.sum(v, axis=1)[:, None] / W",
-        "d = tl.where(mask, v - mean, 0.0)",
-        "rstd = tl.rsqrt(tl.sum(d * d, axis=1)[:, None] / W + eps)",
-        "w = tl.load(w_ptr + k, mask=k < W, other=0.0)[None, :]",
-        "b = tl.load(b_ptr + k, mask=k < W, other=0.0)[None, :]",
-        "v = d * rstd * w + b",
-        *lines_of(segment.post),
         "tl.store(y_ptr + i, v, mask=mask)",
     )
 
@@ -190,7 +87,7 @@ def axis_kernel(segment: Segment) -> str:
     head = [f"{rows} = tl.program_id(0)"]
     if depth and segment.wants_channel():
         head.append("c = plane % C")
-    loop = [f"for {step} in range({count}):", f"    {_LOAD.replace('@', f'{step} * S + s')}"]
+    loop = [f"for {step} in range({count}):", f"    {LOAD.replace('@', f'{step} * S + s')}"]
     pre = lines_of(segment.pre)
     softmax = core.kind == "softmax"
     if softmax:
@@ -202,14 +99,14 @@ def axis_kernel(segment: Segment) -> str:
         f"x_ptr += {rows}.to(tl.int64) * {count} * S",
         *start,
         *loop,
-        *_deeper(*_raw(segment.pre), *pre, *each),
+        *deeper(*raw_line(segment.pre), *pre, *each),
     ]
     if softmax:
         body += [
             f"y_ptr += {rows}.to(tl.int64) * {count} * S",
             *loop,
-            *_deeper(*_raw((*segment.pre, *segment.post)), *pre, "v = tl.exp(v - best) / total"),
-            *_deeper(*lines_of(segment.post), "tl.store(y_ptr + c * S + s, v, mask=mask)"),
+            *deeper(*raw_line((*segment.pre, *segment.post)), *pre, "v = tl.exp(v - best) / total"),
+            *deeper(*lines_of(segment.post), "tl.store(y_ptr + c * S + s, v, mask=mask)"),
         ]
     else:
         body += [
@@ -218,9 +115,7 @@ def axis_kernel(segment: Segment) -> str:
             f"tl.store(y_ptr + {rows}.to(tl.int64) * S + s, v, mask=mask)",
         ]
     sizes = "C, R, S" if depth else "C, S"
-    return _function(
-        f"{segment.name}(x_ptr, {parameters(segment)}y_ptr, {sizes}, BLOCK: tl.constexpr)", *body
-    )
+    return function(f"{segment.name}(x_ptr, {parameters(segment)}y_ptr, {sizes}, BLOCK: tl.constexpr)", *body)
 
 
 def row_kernel(segment: Segment) -> str:
@@ -236,15 +131,15 @@ def row_kernel(segment: Segment) -> str:
         inner = ["c = s // S"] if segment.wants_channel(segment.pre) else []
     elif segment.wants_channel():
         own.append("c = plane % C")
-    pre = lines_of(segment.pre, _MASKED if sample else "")
-    return _function(
+    pre = lines_of(segment.pre, MASKED if sample else "")
+    return function(
         f"{segment.name}(x_ptr, {parameters(segment)}y_ptr, C, S, BLOCK: tl.constexpr)",
         *own,
         f"x_ptr += {row}.to(tl.int64) * {size}",
         "total = tl.zeros((BLOCK,), dtype=tl.float32)",
         f"for start in range(0, {size}, BLOCK):",
-        *_deeper("s = start + tl.arange(0, BLOCK)", f"mask = s < {size}", *inner, _LOAD.replace("@", "s")),
-        *_deeper(*_raw(segment.pre), *pre, "total += tl.where(mask, v, 0.0)" if pre else "total += v"),
+        *deeper("s = start + tl.arange(0, BLOCK)", f"mask = s < {size}", *inner, LOAD.replace("@", "s")),
+        *deeper(*raw_line(segment.pre), *pre, "total += tl.where(mask, v, 0.0)" if pre else "total += v"),
         "v = tl.sum(total)" + (f" / {size}" if core.detail == "mean" else ""),
         *lines_of(segment.post),
         f"tl.store(y_ptr + {row}, v)",
@@ -259,7 +154,7 @@ def pool_kernel(segment: Segment, rank: int) -> str:
     start, each, end = _reduction("max" if core.detail == "max" else "sum")
     corner = flat_index(rank, "i")
     steps = [f"i{one.lower()} = o{one.lower()} * K + {_window(rank, one)}" for one in LETTERS[rank]]
-    return _function(
+    return function(
         f"{segment.name}(x_ptr, {parameters(segment)}y_ptr, C, {axes(rank, '@')}, {axes(rank, 'O@')},"
         "\n    K: tl.constexpr, BLOCK: tl.constexpr)",
         "plane = tl.program_id(0)",
@@ -270,7 +165,7 @@ def pool_kernel(segment: Segment, rank: int) -> str:
         f"x_ptr += plane.to(tl.int64) * {axes(rank, '@', ' * ')}",
         *start,
         f"for k in tl.static_range({' * '.join(['K'] * rank)}):",
-        *_deeper(*steps, _LOAD.replace("@", corner), *_raw(segment.pre), *lines_of(segment.pre), *each),
+        *deeper(*steps, LOAD.replace("@", corner), *raw_line(segment.pre), *lines_of(segment.pre), *each),
         end if core.detail == "max" else f"v = total / ({' * '.join(['K'] * rank)})",
         *lines_of(segment.post),
         f"tl.store(y_ptr + plane.to(tl.int64) * {plane} + p, v, mask=mask)",
@@ -303,28 +198,16 @@ def _reduction(detail: str) -> tuple[list[str], list[str], str]:
     return [zero], ["total += v"], "v = total / COUNT" if detail == "mean" else "v = total"
 
 
-def _statistics(size: str, ops: Sequence[Op], pre: Sequence[str], channel: Sequence[str] = ()) -> list[str]:
-    """Lines for `mean` and `rstd` of a row of `size` values after the operators `ops`."""
-    return [
-        "total = tl.zeros((BLOCK,), dtype=tl.float32)",
-        "square = tl.zeros((BLOCK,), dtype=tl.float32)",
-        f"for start in range(0, {size}, BLOCK):",
-        *_deeper("s = start + tl.arange(0, BLOCK)", f"mask = s < {size}", *channel, _LOAD.replace("@", "s")),
-        *_deeper(*_raw(ops), *pre, *(["v = tl.where(mask, v, 0.0)"] if pre else [])),
-        "    total += v",
-        "    square += v * v",
-        f"mean = tl.sum(total) / {size}",
-        f"rstd = tl.rsqrt(tl.sum(square) / {size} - mean * mean + eps)",
-    ]
-
-
-def _raw(ops: Sequence[Op]) -> list[str]:
+def raw_line(ops: Sequence[Op]) -> list[str]:
+    """Keeps the loaded value where an operator needs it again."""
     return ["raw = v"] if any(op.kind == "residual" for op in ops) else []
 
 
-def _deeper(*lines: str) -> list[str]:
+def deeper(*lines: str) -> list[str]:
+    """Lines one level further in."""
     return [f"    {line}" for line in lines]
 
 
-def _function(signature: str, *body: str) -> str:
+def function(signature: str, *body: str) -> str:
+    """A Triton function of the lines."""
     return f"@triton.jit\ndef {signature}:\n{indented(list(body))}"

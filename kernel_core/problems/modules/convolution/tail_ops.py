@@ -61,13 +61,16 @@ def draw_pointwise(rng: random.Random, taken: set[str], rank: int) -> Op:
     if name == "clamp" and rng.random() < 0.6:
         return _clamp(rng, taken)
     one = pointwise(name, rng)
+    while one.torch.endswith((" * 1.0", " / 1.0")):
+        one = pointwise(name, rng)
     tile = f"v = {one.triton.replace('{v}', 'v')}"
+    line, init = f"x = {one.torch.replace('{v}', 'x')}", ""
     if one.layer and rng.random() < 0.4 and name not in taken:
         taken.add(name)
-        line, init = f"x = self.{name}(x)", (f"self.{name} = {one.layer}",)
-    else:
-        line, init = f"x = {one.torch.replace('{v}', 'x')}", ()
-    return Op(name, "pointwise", (line,), lambda x: evaluated(tile, x), (tile,), init_lines=init)
+        line, init = f"x = self.{name}(x)", f"self.{name} = {one.layer}"
+    return Op(
+        name, "pointwise", (line,), lambda x: evaluated(tile, x), (tile,), init_lines=(init,) if init else ()
+    )
 
 
 def _given_constant(name: str, rng: random.Random, taken: set[str]) -> Op:
@@ -154,7 +157,8 @@ def draw_norm(rng: random.Random, taken: set[str], rank: int, kind: Kind) -> Op:
     layer = {"group_norm": "GroupNorm", "instance_norm": f"InstanceNorm{rank}d",
              "batch_norm": f"BatchNorm{rank}d", "layer_norm": "LayerNorm"}[kind]  # fmt: skip
     attribute = _unused((kind, "norm", f"{kind}_1"), rng, taken)
-    given = {"group_norm": "num_groups, out_channels", "layer_norm": "norm_size"}.get(kind, "out_channels")
+    grouped = rng.choice(("num_groups, out_channels", "num_groups=num_groups, num_channels=out_channels"))
+    given = {"group_norm": grouped, "layer_norm": "norm_size"}.get(kind, "out_channels")
     names = {"group_norm": ("num_groups",), "layer_norm": ("norm_size",)}.get(kind, ())
     settings = (("num_groups", str(rng.choice((2, 4, 8)))),) if kind == "group_norm" else ()
     taken.update(names)
@@ -216,28 +220,22 @@ def draw_softmax(rng: random.Random, taken: set[str], rank: int) -> Op:
 
 
 def draw_pool(rng: random.Random, taken: set[str], rank: int) -> Op:
-    """A pool whose stride is its extent."""
+    """A pool with a stride equal to its extent."""
     detail = rng.choice(("max", "avg"))
     size = rng.choice(("2", "2", "3") if rank == 2 else ("2",))
     attribute = _unused((f"{detail}_pool", "pool", f"{detail}_pool2"), rng, taken)
     layer = f"{detail.capitalize()}Pool{rank}d"
     name = f"{attribute}_size"
-    if rng.random() < 0.5:
-        args, settings, given = (name,), ((name, size),), name
-    else:
-        args, settings, given = (
-            (),
-            (),
-            rng.choice((size, f"kernel_size={size}", f"kernel_size={size}, stride={size}")),
-        )
+    own = rng.random() < 0.5
+    given = name if own else rng.choice((size, f"kernel_size={size}", f"kernel_size={size}, stride={size}"))
     return Op(
         f"{detail}_pool{rank}d",
         "pool",
         (f"x = self.{attribute}(x)",),
         pooled(detail),
-        init_args=args,
+        init_args=(name,) if own else (),
         init_lines=(f"self.{attribute} = nn.{layer}({given})",),
-        settings=settings,
+        settings=((name, size),) if own else (),
         detail=detail,
         attribute=attribute,
     )

@@ -61,8 +61,10 @@ def bn_stats_kernel(x_ptr, mean_ptr, m2_ptr, S, BLOCK: tl.constexpr):
 """
 _APPLY = """
 @triton.jit
-def bn_apply_kernel(x_ptr, mean_ptr, m2_ptr, weight_ptr, bias_ptr, out_ptr, N, C, S, eps,
-                    BLOCK: tl.constexpr, BLOCK_N: tl.constexpr):
+def bn_apply_kernel(
+    x_ptr, mean_ptr, m2_ptr, weight_ptr, bias_ptr, out_ptr, N, C, S, eps,
+    BLOCK: tl.constexpr, BLOCK_N: tl.constexpr,
+):
     # one program: combine the statistics of all images, then one channel of one image
     row = tl.program_id(0)
     c = row % C
@@ -85,8 +87,9 @@ def bn_apply_kernel(x_ptr, mean_ptr, m2_ptr, weight_ptr, bias_ptr, out_ptr, N, C
 """
 _COLUMNS = """
 @triton.jit
-def batch_norm_kernel(x_ptr, weight_ptr, bias_ptr, out_ptr, N, C, eps,
-                      BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr):
+def batch_norm_kernel(
+    x_ptr, weight_ptr, bias_ptr, out_ptr, N, C, eps, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr
+):
     # one program: BLOCK_C features of the whole batch
     cols = tl.program_id(0) * BLOCK_C + tl.arange(0, BLOCK_C)
     inside = cols < C

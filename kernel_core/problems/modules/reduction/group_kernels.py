@@ -83,8 +83,10 @@ def stats_kernel(x_ptr, @RESIDUAL@sum_ptr, square_ptr, n, parts, CHUNK: tl.const
 """
 PART_APPLY = """
 @triton.jit
-def apply_kernel(x_ptr, @MORE@sum_ptr, square_ptr, out_ptr, n, @SCALARS@parts, eps,
-                 CHUNK: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr):
+def apply_kernel(
+    x_ptr, @MORE@sum_ptr, square_ptr, out_ptr, n, @SCALARS@parts, eps,
+    CHUNK: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
+):
     # one program: combine the sums of a group, then write one chunk
     pid = tl.program_id(0)
     row = pid // parts
