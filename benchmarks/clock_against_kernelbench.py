@@ -1,7 +1,7 @@
 """Claim: our median of a kernel's time is KernelBench's mean within 3 %, and both order speed-ups alike.
 
 KernelBench's own clock (`time_execution_with_cuda_event`, 100 calls, L2 cleared before each) times the honest
-kernels under `benchmarks/kernelbench/` and their references on the GPU that ours judged them on: in a fresh
+kernels under `tests/fixtures/kernelbench/` and their references on the GPU that ours judged them on: in a fresh
 process each, one after the other, with inputs drawn on the GPU. It is a part of its evaluator that takes
 seconds, where the whole takes a minute; ours are read from the folder in which
 `judge_against_kernelbench.py` left them, so run that first.

@@ -1,7 +1,7 @@
 """Claim: four GPUs of one host judge at least 3.6 times as many kernels an hour as one.
 
 The same candidates, in groups as in training, by a gym of one GPU and by one of all: every kernel under
-`benchmarks/kernelbench/` as it is and compiled for other numbers of warps. Nothing is cached from one to the
+`tests/fixtures/kernelbench/` as it is and compiled for other numbers of warps. Nothing is cached from one to the
 other. What is done is kept in `--work`.
 
     KERNELBENCH_ROOT=../KernelBench python benchmarks/judge_scaling.py --work /tmp/scaling --write

@@ -1,6 +1,6 @@
 """Claim: speed-ups that the CPU judge predicts from traffic rank kernels as an H200 does.
 
-Predicts the speed-up of each honest kernel under `benchmarks/kernelbench/` on this machine's CPU, and sets
+Predicts the speed-up of each honest kernel under `tests/fixtures/kernelbench/` on this machine's CPU, and sets
 it beside the one that `judge_against_kernelbench.py --write` measured on a GPU. Prints the rank correlation;
 draws both.
 
