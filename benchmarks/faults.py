@@ -30,7 +30,9 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from machine import describe_machine
-from stack import FINAL, REPOSITORY, Stack, descendants, free_port, run_with_index, stack
+
+from tests.fixtures.stack import FINAL, REPOSITORY, Stack, descendants, free_port, stack
+from tests.fixtures.watched_run import run_with_index
 
 RESULTS = REPOSITORY / "docs" / "results"
 SETTINGS = {

@@ -142,7 +142,7 @@ def _write(judged: list[Judged], summary: str, device: str) -> None:
     lines = [
         "# The judge on KernelBench's own problems",
         "",
-        "Honest and wrong kernels (`tests/fixtures/kernelbench/`) for problems that are not in this repository.",
+        "Honest and wrong kernels (`tests/fixtures/kernelbench/`) for problems outside this repository.",
         f"Device: {device}. Speed-ups are measured on a GPU only; predicted ones come from counted traffic,",
         "for the problem at its own size.",
         "",
