@@ -9,6 +9,7 @@ from transformers import AutoModelForCausalLM, Gemma2Config, LlamaConfig, Qwen3C
 
 from kernel_core.config import MismatchConfig, PolicyConfig, RolloutConfig, SamplingConfig, TrainConfig
 from kernel_core.learn.batch import Row
+from kernel_core.learn.reference import HeldModel
 from kernel_core.learn.update import new_optimiser, update
 from kernel_core.policy.tiny_model import new_policy
 from kernel_core.policy.torch_policy import TorchPolicy
@@ -116,7 +117,7 @@ def test_the_kl_term_holds_the_policy_near_the_reference():
     moved = []
     for coefficient in (0.0, 50.0):
         policy = new_policy(POLICY, TEXTS, seed=1)
-        reference = new_policy(POLICY, TEXTS, seed=1).model.eval()
+        reference = HeldModel(new_policy(POLICY, TEXTS, seed=1).model.eval())
         rows = sampled_rows(policy, [1.0, -1.0, 0.5])
         config = config_of(kl_coefficient=coefficient, updates_per_step=8)
         optimiser = torch.optim.SGD(policy.model.parameters(), lr=0.05)
