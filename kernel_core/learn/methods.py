@@ -46,7 +46,7 @@ def credited(gathered: Experience, config: TrainConfig, step: int) -> Experience
 
 
 def shuffled(group: Sequence[GradedTurn], seed: int) -> list[GradedTurn]:
-    """A group whose answers at the same turn have exchanged what they were paid, at random.
+    """A group after its answers at the same turn have exchanged, at random, what they were paid.
 
     Every order is as likely as any other, so an answer may keep its own. Were that ruled out, the others'
     rewards would still tell something of the answer. Across turns nothing is exchanged: a conversation that

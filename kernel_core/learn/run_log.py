@@ -3,7 +3,7 @@
     metrics.jsonl                    a row a step; fields that begin with `seconds` are wall clock
     turns/step-000012.parquet        every prompt, completion, reward term, return and advantage
     evaluations/step-000012.parquet  what the judge found out about each candidate
-    winners.jsonl                    what expert iteration replays
+    winners.jsonl                    the kernels that expert iteration replays
     tensorboard/                     the same numbers as curves (a local folder only)
 
 Everything is written before the checkpoint of its step, so after a kill there may be rows of steps that

@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 BETAS = (0.9, 0.95)
 EPS = 1e-10
-"""Of AdamW. A model of 7 G weights with a gradient of norm 0.005 has 6e-8 a weight: the usual 1e-8 would
+"""AdamW's. A model of 7 G weights with a gradient of norm 0.005 has 6e-8 a weight: the usual 1e-8 would
 shorten its steps by a sixth, and more the longer the answers are."""
 SPIKE = 3.0
 """Times its usual length that a gradient may have: norms of neighbouring steps differ by less."""
@@ -198,7 +198,7 @@ def _settings(config: TrainConfig) -> LossSettings:
 def _learnable(rows: Sequence[Row], config: TrainConfig) -> tuple[list[tuple[Row, float]], int]:
     """The rows of the loss, each with what a token of it counts, and how many have nothing to say.
 
-    Turns whose advantage is 0 count in the weights of the others but cost no forward pass.
+    Turns with an advantage of 0 count in the weights of the others but cost no forward pass.
     """
     written = [row for row in rows if len(row.answer_ids)]
     aggregation: Aggregation = "token" if config.method == "expert_iteration" else config.aggregation

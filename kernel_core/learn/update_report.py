@@ -52,7 +52,7 @@ class UpdateReport(Record):
 
     @classmethod
     def nothing(cls) -> UpdateReport:
-        """Of a step that learned nothing."""
+        """The report of a step that learned nothing."""
         return cls(num_rows=0, num_skipped_rows=0, num_tokens=0, num_answer_tokens=0)
 
 
