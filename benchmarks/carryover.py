@@ -1,17 +1,20 @@
 """Claim: a pretrained code model that is taught the generators' kernels answers KernelBench problems.
 
-    python benchmarks/carryover.py teach --work W --model FOLDER --minutes 8
+    python benchmarks/carryover.py draw --work W
+    python benchmarks/carryover.py teach --work W --conversations-file W/conversations.jsonl.gz --model FOLDER
     python benchmarks/carryover.py ask --work W --limit 100 --samples 4     # KERNELBENCH_ROOT is set
     python benchmarks/carryover.py ask --work W --published --model FOLDER  # the model as it was published
     python benchmarks/carryover.py report --work W
 
-Each command goes on from what a run that was cut has left. `teach` draws problems and kernels from the
-generators, teaches all weights, and leaves the policy in `W/cold_start`; `ask` leaves a scorecard.
+Each command goes on from what a run that was cut has left. `draw` takes problems and
+kernels from the generators; `teach` trains all weights and leaves the policy in `W/cold_start`; `ask` leaves
+a scorecard.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import io
 import json
 import time
@@ -29,11 +32,11 @@ from kernel_core.config import (
     RolloutConfig,
     SamplingConfig,
 )
-from kernel_core.corpus.generator_source import exemplars_of
+from kernel_core.corpus.generator_source import _exemplars_of as exemplars_of
 from kernel_core.corpus.registry import find_source, read_registry
 from kernel_core.evaluation.scorecard import evaluate, headline_rows
 from kernel_core.gym.pool.open_gym import open_gym
-from kernel_core.learn.cold_start.dataset import build_conversations
+from kernel_core.learn.cold_start.dataset import Conversation, build_conversations
 from kernel_core.learn.cold_start.sft import cold_start, starting_policy
 from kernel_core.policy import open_policy
 from kernel_core.policy.torch_policy import TorchPolicy
@@ -41,6 +44,9 @@ from kernel_core.problems.generate import generate
 from kernel_core.problems.modules.generate import generate_modules
 from kernel_core.store import Store
 
+MEASURED = Path(__file__).parents[1] / "docs" / "results" / "modules_h100.jsonl"
+"""What `modules_full_size.py` measured: it decides which grade of a family is taught."""
+NEAR_BEST = 0.85
 SPLIT_SEED = 20261125
 """The fixed half of KernelBench that `--limit 100` asks."""
 
@@ -48,13 +54,15 @@ SPLIT_SEED = 20261125
 def main() -> None:
     """One of the stages."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("stage", choices=("teach", "ask", "report"))
+    parser.add_argument("stage", choices=("draw", "teach", "ask", "report"))
     parser.add_argument("--work", required=True)
     parser.add_argument("--model", default="", help="folder of a Hugging Face model")
     parser.add_argument("--published", action="store_true", help="ask the model without a cold start")
     parser.add_argument("--modules", type=int, default=9000, help="problems of the suite `modules`")
     parser.add_argument("--generated", type=int, default=1500, help="problems of the suite `generated`")
     parser.add_argument("--conversations", type=int, default=24000)
+    parser.add_argument("--conversations-file", default="", help="of `draw`, for `teach`")
+    parser.add_argument("--minibatch-tokens", type=int, default=32768)
     parser.add_argument("--steps", type=int, default=100000)
     parser.add_argument("--minutes", type=float, default=8.0)
     parser.add_argument("--batch-tokens", type=int, default=65536)
@@ -65,10 +73,22 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=4)
     parser.add_argument("--max-new-tokens", type=int, default=1400)
     parser.add_argument("--batch", type=int, default=200)
+    parser.add_argument("--gpu", default="NVIDIA H100 80GB HBM3", help="as prompts name it")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
     arguments = parser.parse_args()
-    {"teach": _teach, "ask": _ask, "report": _report}[arguments.stage](arguments)
+    {"draw": _draw, "teach": _teach, "ask": _ask, "report": _report}[arguments.stage](arguments)
+
+
+def best_grades(path: Path) -> dict[str, tuple[str, ...]]:
+    """The grades of a family whose median speed-up on a GPU is at least `NEAR_BEST` of its best grade's."""
+    frame = pd.read_json(path, lines=True)
+    frame = frame[frame["verdict"] == "correct"].assign(grade=lambda one: one["kernel"].str.split("-").str[1])
+    medians = frame.groupby(["family", "grade"])["speedup"].median()
+    return {
+        str(family): tuple(part[part >= NEAR_BEST * part.max()].index.get_level_values("grade"))
+        for family, part in medians.groupby(level="family")
+    }
 
 
 def _policy(arguments: argparse.Namespace) -> PolicyConfig:
@@ -85,33 +105,56 @@ def _policy(arguments: argparse.Namespace) -> PolicyConfig:
 
 def _rollout(arguments: argparse.Namespace) -> RolloutConfig:
     sampling = SamplingConfig(max_new_tokens=arguments.max_new_tokens, batch_size=arguments.batch)
-    return RolloutConfig(turns=1, exemplars=0, template="full", prompt_budget=3000, sampling=sampling)
+    return RolloutConfig(
+        turns=1, exemplars=0, template="full", gpu=arguments.gpu, prompt_budget=3000, sampling=sampling
+    )
 
 
-def _teach(arguments: argparse.Namespace) -> None:
+def _draw(arguments: argparse.Namespace) -> None:
+    """Problems and kernels of both generators as conversations, into `W/conversations.jsonl.gz`."""
     began = time.monotonic()
     source = find_source("generator", read_registry())
     made = [
         *generate_modules("train", arguments.modules, arguments.seed),
         *generate("train", arguments.generated, arguments.seed),
     ]
-    exemplars = [exemplar for one in made for exemplar in exemplars_of(one, source)]
-    print(f"{len(exemplars)} kernels drawn, {time.monotonic() - began:.0f} s", flush=True)
-    config = ColdStartConfig(
+    chosen = best_grades(MEASURED)
+    exemplars = [
+        exemplar.model_copy(update={"grade": "tuned"})  # its speed was measured; all grades are taught alike
+        for one in made
+        for exemplar in exemplars_of(one, source)
+        if exemplar.grade in chosen.get(exemplar.family, ("fused", "tuned"))
+    ]
+    print(f"{len(made)} problems, {len(exemplars)} kernels, {time.monotonic() - began:.0f} s", flush=True)
+    with open_gym(GymConfig(workers=1)) as gym:  # no answer is judged: there are no second turns
+        conversations = build_conversations(exemplars, gym, _cold_start(arguments), _rollout(arguments))
+    lines = "".join(one.model_dump_json() + "\n" for one in conversations)
+    Store(arguments.work).write("conversations.jsonl.gz", gzip.compress(lines.encode(), 6))
+    print(f"{len(conversations)} conversations, {time.monotonic() - began:.0f} s", flush=True)
+
+
+def _cold_start(arguments: argparse.Namespace) -> ColdStartConfig:
+    return ColdStartConfig(
         steps=arguments.steps,
         minutes=arguments.minutes,
         conversations=arguments.conversations,
         batch_tokens=arguments.batch_tokens,
+        checkpoint_minutes=60.0,
         lr=arguments.lr,
         repair_share=0.0,
         mistake_share=0.0,
-        naive_share=0.15,
+        naive_share=0.0,
         lazy_share=0.0,
         seed=arguments.seed,
     )
-    with open_gym(GymConfig(workers=1)) as gym:  # no answer is judged: there are no second turns
-        conversations = build_conversations(exemplars, gym, config, _rollout(arguments))
+
+
+def _teach(arguments: argparse.Namespace) -> None:
+    began = time.monotonic()
+    lines = gzip.decompress(Path(arguments.conversations_file).read_bytes()).decode().splitlines()
+    conversations = [Conversation.model_validate_json(line) for line in lines]
     print(f"{len(conversations)} conversations, {time.monotonic() - began:.0f} s", flush=True)
+    config = _cold_start(arguments)
     policy = starting_policy(_policy(arguments), conversations, config.seed)
 
     def said(label: str, done: int, total: int) -> None:
@@ -119,7 +162,9 @@ def _teach(arguments: argparse.Namespace) -> None:
             print(f"{label} {done} of {total}, {time.monotonic() - began:.0f} s", flush=True)
 
     store = Store(arguments.work).child("cold_start")
-    report = cold_start(policy, conversations, config, store, said, minibatch_tokens=32768)
+    report = cold_start(
+        policy, conversations, config, store, said, minibatch_tokens=arguments.minibatch_tokens
+    )
     print(report.model_dump_json(), flush=True)
     for row in store.lines("metrics.jsonl"):
         print(json.dumps(row), flush=True)

@@ -107,7 +107,7 @@ class Trial:
         pid = self.here.process_of(children[-1]["id"]) if children else None
         if pid is None:
             return []
-        return [p for p in descendants(pid) if "kernel_core.gym" in _command(p) or "zygote" in _command(p)]
+        return [p for p in descendants(pid) if "kernel_core.gym" in _command(p)]
 
     def result(self) -> str:
         """The scorecard, without clocks."""

@@ -188,7 +188,7 @@ def _compare(file: Path, expected: str, request: JudgeRequest, evaluation: Evalu
 
 
 class _Killer(threading.Thread):
-    """Kills a judge every few seconds; in one case of eight its zygote, in another the nursery."""
+    """Kills a judge every few seconds; in one case of eight its fork server, in another the fork root."""
 
     def __init__(self, rng: random.Random, arguments: argparse.Namespace, tally: Tally) -> None:
         super().__init__(daemon=True)
@@ -200,12 +200,15 @@ class _Killer(threading.Thread):
     def run(self) -> None:
         """Until told to stop."""
         while not self._over.wait(self._rng.expovariate(1 / self._every_s)):
-            nurseries = [pid for pid in _descendants(os.getpid()) if "gym.nursery" in _command(pid)]
-            nurseries = [pid for pid in nurseries if _parent(pid) not in nurseries]
-            judges = [pid for one in nurseries for pid in _children(one)[not self._is_first_a_judge :]]
-            zygotes = [pid for judge in judges for pid in _children(judge)]
+            fork_roots = [
+                pid for pid in _descendants(os.getpid()) if "gym.processes.fork_root" in _command(pid)
+            ]
+            fork_roots = [pid for pid in fork_roots if _parent(pid) not in fork_roots]
+            judges = [pid for one in fork_roots for pid in _children(one)[not self._is_first_a_judge :]]
+            fork_servers = [pid for judge in judges for pid in _children(judge)]
             [(what, pids)] = self._rng.choices(
-                [("judge", judges), ("zygote", zygotes), ("nursery", nurseries)], weights=[6, 1, 1]
+                [("judge", judges), ("fork_server", fork_servers), ("fork_root", fork_roots)],
+                weights=[6, 1, 1],
             )
             if pids:
                 with contextlib.suppress(ProcessLookupError):

@@ -24,7 +24,7 @@ from kernel_core.gym.pool.open_gym import open_gym
 from kernel_core.problems.modules.generate import FAMILIES, RESERVED, generate_modules
 from kernel_core.records import Candidate, Problem
 
-REQUESTS_AT_ONCE = 36
+REQUESTS_AT_ONCE = 48
 
 
 def main() -> None:
@@ -61,7 +61,8 @@ def _judge(arguments: argparse.Namespace) -> None:
             ]
             for (problem, row, _), found in zip(part, gym.judge(requests), strict=True):
                 row |= {"problem": problem.id, "verdict": found.verdict, "speedup": found.speedup}
-                row |= {"own_share": found.own_kernel_share, "feedback": found.feedback[:600]}
+                share = found.provenance.own_kernel_share if found.provenance else None
+                row |= {"own_share": share, "feedback": found.feedback[:600], "seconds": found.seconds}
                 file.write(json.dumps(row) + "\n")
             file.flush()
             print(f"{time.monotonic() - began:.0f} s: {part[-1][0].family}", flush=True)

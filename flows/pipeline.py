@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from prefect import flow
 
 from flows.best_of_n import best_of_n
@@ -11,9 +13,11 @@ from flows.foundations import foundations, lay_corpus
 from flows.route import Mode, route
 from flows.running import running
 from flows.train import train
-from kernel_core.config import PipelineConfig
+from kernel_core.config import BestOfNConfig, EvaluateConfig, PipelineConfig, PolicyConfig, suited
 from kernel_core.runs.resolve import needs_cold_start, read_digests
 from tasks.report import report_pipeline
+
+Asking = TypeVar("Asking", EvaluateConfig, BestOfNConfig)
 
 BEFORE, AFTER, WINNERS = "evaluate-before", "evaluate-after", "best-of-n"
 
@@ -37,16 +41,21 @@ def pipeline(config: PipelineConfig, mode: Mode = "inline") -> None:
             route(cold_start, mode, foundations(here, config.train), config=config.train, **where)
 
         stands_on = foundations(here, config.train)
-        before = config.evaluate.model_copy(update={"policy": policy, "checkpoint": None})
+        before = _asked(config.evaluate, policy, None)
         route(evaluate, mode, stands_on, config=before, name=BEFORE, **where)
 
         route(train, mode, stands_on, config=config.train, **where)
 
-        trained = {"policy": policy, "checkpoint": config.run}
         reads = read_digests(here, policy, config.run)
-        after = config.evaluate.model_copy(update=trained)
+        after = _asked(config.evaluate, policy, config.run)
         route(evaluate, mode, reads, config=after, name=AFTER, **where)
-        search = config.best_of_n.model_copy(update=trained)
+        search = _asked(config.best_of_n, policy, config.run)
         route(best_of_n, mode, reads, config=search, name=WINNERS, **where)
 
         report_pipeline(here, BEFORE, AFTER, WINNERS)
+
+
+def _asked(stage: Asking, policy: PolicyConfig, checkpoint: str | None) -> Asking:
+    """The stage with the trained policy, and with settings of its kind where they were left out."""
+    _, rollout = suited(policy, stage.rollout)
+    return stage.model_copy(update={"policy": policy, "rollout": rollout, "checkpoint": checkpoint})

@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import fsspec
@@ -76,14 +76,21 @@ class Store:
 
         Raises `StoreFault` when the disk is full or the folder cannot be written.
         """
+        return self.write_stream(name, (data,))
+
+    def write_stream(self, name: str, parts: Iterable[bytes | memoryview]) -> str:
+        """`write` for a file that is made part by part and never whole in memory."""
         full = self._full(name)
         folder, _, leaf = full.rpartition("/")
         partial = f"{folder}/.tmp-{uuid.uuid4().hex[:8]}-{leaf}"
-        with self._faults_told(f"write {self.path(name)} ({len(data)} bytes)"):
+        digest = hashlib.sha256()
+        with self._faults_told(f"write {self.path(name)}"):
             try:
                 self._fs.makedirs(folder, exist_ok=True)
                 with self._fs.open(partial, "wb") as file:
-                    file.write(data)
+                    for part in parts:
+                        file.write(part)
+                        digest.update(part)
                     file.flush()
                     if self.is_local:
                         os.fsync(file.fileno())
@@ -91,7 +98,7 @@ class Store:
             except OSError:
                 self._discard(partial)
                 raise
-        return hashlib.sha256(data).hexdigest()
+        return digest.hexdigest()
 
     def read(self, name: str, sha256: str | None = None) -> bytes:
         """The file's bytes, checked against `sha256` where one is given."""

@@ -33,6 +33,7 @@ def teach(config: TrainConfig, run: Run, store: Store) -> None:
     from kernel_core.learn.cold_start.sft import build_conversations, cold_start, starting_policy
     from kernel_core.retrieval.search import open_retriever
 
+    log.info(config.described())
     exemplars = load_snapshot(run.store.child("snapshot"))
     retriever = open_retriever(run.store.child("index"), config=config.rollout.retrieval)
     with gpu_slot(config.policy.device, config.gym.device), StageProgress("cold-start") as progress:
@@ -55,6 +56,7 @@ def train_policy(config: TrainConfig, run: Run) -> str:
     """RL to the last step, going on from the newest checkpoint; gives the last one's digest."""
     from kernel_core.learn.loop import Trainer
 
+    log.info(config.described())
     weights = weights_to_train(run, config)
     with (
         opened(config.policy, config.gym, run, retrieval=config.rollout.retrieval, weights=weights) as tools,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from kernel_core.config import GymConfig, PolicyConfig, RetrievalConfig
+from kernel_core.config import GymConfig, PolicyConfig, RetrievalConfig, RolloutStageConfig, suited
 from kernel_core.errors import GymUnavailable
 from kernel_core.gym.contract.requests import Gym
 from kernel_core.policy.protocol import Policy
@@ -26,6 +26,15 @@ class Tools(NamedTuple):
     policy: Policy
     gym: Gym
     retriever: Retriever | None
+
+
+StageConfig = TypeVar("StageConfig", bound=RolloutStageConfig)
+
+
+def suited_to(config: StageConfig, weights: str | None) -> StageConfig:
+    """The settings of the kind of model that is in a folder, where they were left out."""
+    policy, rollout = suited(config.policy, config.rollout, weights)
+    return config.model_copy(update={"policy": policy, "rollout": rollout})
 
 
 _kept: dict[str, Gym] | None = None

@@ -12,7 +12,7 @@ from kernel_core.config.evaluate import BestOfNConfig, EvaluateConfig
 from kernel_core.config.gym import GymConfig
 from kernel_core.config.pipeline import PipelineConfig
 from kernel_core.config.policy import PolicyConfig, SamplingConfig
-from kernel_core.config.rollout import RetrievalConfig, RolloutConfig, RolloutStageConfig
+from kernel_core.config.rollout import RetrievalConfig, RolloutConfig, RolloutStageConfig, suited
 from kernel_core.config.train import MismatchConfig, SamplerConfig, TrainConfig
 
 __all__ = [
@@ -37,4 +37,5 @@ __all__ = [
     "StageConfig",
     "TrainConfig",
     "VerifyConfig",
+    "suited",
 ]

@@ -42,5 +42,8 @@ class ColdStartConfig(Config):
     judged: int = Field(
         400, ge=1, description="Kernels that the judge is asked about at most; second turns share them."
     )
+    checkpoint_minutes: float | None = Field(
+        None, gt=0, description="Minutes between checkpoints; empty: eight over the whole cold start."
+    )
     minutes: float | None = Field(None, gt=0, description="Stop after so long.")
     seed: int = Field(0, description="Of every draw of this stage.")

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from kernel_core.config.base import Config
 from kernel_core.config.gym import GymConfig
+from kernel_core.config.model_kind import ANSWER, PROMPT, completed, is_pretrained
 from kernel_core.config.policy import PolicyConfig, SamplingConfig
 
 
@@ -36,7 +37,13 @@ class RolloutConfig(Config):
         None, ge=1, description="Tokens that all exemplars may take; one that does not fit is passed over."
     )
     retrieval: RetrievalConfig = RetrievalConfig()
-    template: Literal["compact", "full"] = Field("compact", description="Prompt wording under data/prompts/.")
+    template: Literal["auto", "compact", "full"] = Field(
+        "auto",
+        description="Prompt wording under data/prompts/; `auto`: full for a pretrained model, else compact.",
+    )
+    gpu: str | None = Field(
+        None, description="GPU that the full prompt names; empty: the one that judges or is predicted."
+    )
     prompt_budget: int = Field(1400, ge=64, description="Tokens of a prompt; oldest turns are dropped first.")
     thoughts: Literal["drop", "summary", "keep"] = Field(
         "drop", description="What later prompts show of earlier thoughts; a summary is the policy's own."
@@ -52,12 +59,42 @@ class RolloutConfig(Config):
     sampling: SamplingConfig = SamplingConfig()
 
 
+def suited(
+    policy: PolicyConfig, rollout: RolloutConfig, weights: str | None = None
+) -> tuple[PolicyConfig, RolloutConfig]:
+    """Both with the settings of a pretrained model where they were left out, if it is one.
+
+    `weights` is the folder that is loaded in place of `policy.model`.
+    """
+    if not is_pretrained(policy, weights):
+        return policy, rollout
+    sampling = completed(rollout.sampling, {"max_new_tokens": ANSWER})
+    if "max_context" in policy.model_fields_set:
+        room = max(64, policy.max_context - sampling.max_new_tokens)
+    else:
+        room = PROMPT
+    rollout = completed(rollout, {"prompt_budget": min(PROMPT, room)})
+    rollout = rollout.model_copy(
+        update={"sampling": sampling, "template": "full" if rollout.template == "auto" else rollout.template}
+    )
+    return completed(policy, {"max_context": rollout.prompt_budget + sampling.max_new_tokens}), rollout
+
+
 class RolloutStageConfig(Config):
     """Base of the stages in which a policy writes and the judge decides."""
 
     policy: PolicyConfig = PolicyConfig()
     rollout: RolloutConfig = RolloutConfig()
     gym: GymConfig = GymConfig()
+
+    @model_validator(mode="after")
+    def _of_its_kind(self) -> Self:
+        policy, rollout = suited(self.policy, self.rollout)
+        if self.gym.device == "cpu":
+            rollout = completed(rollout, {"gpu": self.gym.predict_gpu})
+        object.__setattr__(self, "policy", policy)
+        object.__setattr__(self, "rollout", rollout)
+        return self
 
     @model_validator(mode="after")
     def _no_overlap_on_one_gpu(self) -> Self:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from kernel_core.config.base import Config
 from kernel_core.config.cold_start import ColdStartConfig
 from kernel_core.config.corpus import ProblemsConfig
 from kernel_core.config.curriculum import CurriculumConfig
+from kernel_core.config.model_kind import completed, is_pretrained, learning_settings
 from kernel_core.config.rollout import RolloutStageConfig
+
+SERVER_CAP = 2.0
+"""`mismatch.importance_cap` for a server, whose arithmetic is never the trainer's; the usual value."""
 
 
 class SamplerConfig(Config):
@@ -36,7 +40,9 @@ class MismatchConfig(Config):
     )
     veto_scope: Literal["turn", "conversation"] = "conversation"
     importance_cap: float | None = Field(
-        None, ge=1, description="Weight tokens by their ratio, at most this; empty: no weights."
+        None,
+        ge=1,
+        description="Weight tokens by their ratio, at most this; empty: no weights; a server has 2.",
     )
 
 
@@ -78,6 +84,11 @@ class TrainConfig(RolloutStageConfig):
     learners: int = Field(1, ge=1, description="Processes that update together, a GPU each.")
     updates_per_step: int = Field(1, ge=1, description="Passes over a step's turns.")
     checkpoint_every: int = Field(1, ge=1, description="Steps between checkpoints.")
+    checkpoint_minutes: float | None = Field(
+        None,
+        gt=0,
+        description="Minutes between checkpoints as well; the best step so far is always kept.",
+    )
     keep_checkpoints: int = Field(
         3, ge=1, description="Older ones are removed, except the best on validation problems."
     )
@@ -90,3 +101,32 @@ class TrainConfig(RolloutStageConfig):
     sampler: SamplerConfig = SamplerConfig()
     cold_start: ColdStartConfig = ColdStartConfig()
     curriculum: CurriculumConfig = Field(default_factory=CurriculumConfig)
+
+    @model_validator(mode="after")
+    def _learns_as_its_kind(self) -> Self:
+        if is_pretrained(self.policy):
+            own, cold_start = learning_settings(self.policy)
+            changed = {name: value for name, value in own.items() if name not in self.model_fields_set}
+            for name, value in changed.items():
+                object.__setattr__(self, name, value)
+            object.__setattr__(self, "cold_start", completed(self.cold_start, cold_start))
+        if self.sampler.kind == "server":
+            mismatch = completed(self.mismatch, {"importance_cap": SERVER_CAP})
+            object.__setattr__(self, "mismatch", mismatch)
+        return self
+
+    def described(self) -> str:
+        """The settings that depend on the kind of model, in words for a log."""
+        kind = "pretrained" if is_pretrained(self.policy) else "ours"
+        rollout, cold_start = self.rollout, self.cold_start
+        return (
+            f"model {self.policy.model} is {kind}: rollout.template={rollout.template} "
+            f"rollout.prompt_budget={rollout.prompt_budget} "
+            f"rollout.sampling.max_new_tokens={rollout.sampling.max_new_tokens} "
+            f"policy.max_context={self.policy.max_context} lr={self.lr:g} cold_start.lr={cold_start.lr:g} "
+            f"cold_start.mistake_share={cold_start.mistake_share:g} "
+            f"cold_start.naive_share={cold_start.naive_share:g} "
+            f"cold_start.lazy_share={cold_start.lazy_share:g} "
+            f"checkpoint_minutes={self.checkpoint_minutes} "
+            f"mismatch.importance_cap={self.mismatch.importance_cap}"
+        )

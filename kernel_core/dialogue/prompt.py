@@ -22,6 +22,7 @@ from string import Template
 from typing import Literal
 
 from kernel_core.config import RolloutConfig
+from kernel_core.dialogue.gpu_name import gpu_here
 from kernel_core.policy.protocol import Message
 from kernel_core.records import Candidate, Exemplar, Problem, Turn, Verdict
 from kernel_core.retrieval.reasons import reasons_for
@@ -84,7 +85,7 @@ def build_prompt(
     """
     contents = _Contents(_affordable(problem, exemplars, config, count_tokens), tuple(history))
     while True:
-        messages = _render(problem, contents, load_wording(config.template), config.thoughts)
+        messages = _render(problem, contents, config)
         if _num_tokens(messages, count_tokens) <= config.prompt_budget:
             return messages
         smaller = _with_less(contents)
@@ -96,6 +97,10 @@ def build_prompt(
 def format_completion(thinking: str, source: str) -> str:
     """The exact text of a good answer: what the cold start teaches, and what `parse_completion` reads."""
     return f"<think>\n{thinking.strip()}\n</think>\n{_kernel_block(source)}"
+
+
+def _template(config: RolloutConfig) -> str:
+    return "compact" if config.template == "auto" else config.template
 
 
 @cache
@@ -110,15 +115,15 @@ def _kernel_block(source: str) -> str:
     return f"<KERNEL>\n{source.strip()}\n</KERNEL>"
 
 
-def _render(
-    problem: Problem, contents: _Contents, wording: Wording, thoughts: Thoughts
-) -> tuple[Message, ...]:
+def _render(problem: Problem, contents: _Contents, config: RolloutConfig) -> tuple[Message, ...]:
+    wording, thoughts = load_wording(_template(config)), config.thoughts
     instruction = wording.instruction
     if thoughts == "summary":
         instruction = f"{instruction}\n{wording.summary}"
     parts = [_exemplar_text(problem, exemplar, wording) for exemplar in contents.exemplars]
     parts.append(Template(wording.problem).substitute(name=problem.name, source=_reference_text(problem)))
-    messages = [_message("system", wording.system)] if wording.system else []
+    system = Template(wording.system).substitute(gpu=config.gpu or gpu_here()) if wording.system else ""
+    messages = [_message("system", system)] if system else []
     messages.append(_message("user", "\n".join([*parts, instruction])))
     for turn in contents.attempts:
         shown = contents.show_last_kernel or turn is not contents.attempts[-1]
@@ -151,7 +156,7 @@ def _affordable(
     """The nearest exemplars that fit into `config.exemplar_budget`; one too long is passed over."""
     if config.exemplar_budget is None:
         return tuple(exemplars)
-    wording, left, taken = load_wording(config.template), config.exemplar_budget, []
+    wording, left, taken = load_wording(_template(config)), config.exemplar_budget, []
     for exemplar in exemplars:
         length = count_tokens(_exemplar_text(problem, exemplar, wording))
         if length <= left:

@@ -37,14 +37,14 @@ def by_token(model: Any, batch: Batch, look: Look) -> tuple[torch.Tensor, ...]:
         not isinstance(head, torch.nn.Linear)
         or isinstance(model, FSDPModule)
         or 4 * batch.targets_B_C.numel() * head.out_features <= LOGITS_BYTES
-        or not _is_all(head, model, batch.ids_B_T.device)
+        or not is_whole_head(head, model, batch.ids_B_T.device)
     ):
         return look(batch.logits(model), batch.targets_B_C)
     return _in_parts(model, head, batch, look)
 
 
 def _in_parts(model: Any, head: Any, batch: Batch, look: Look) -> tuple[torch.Tensor, ...]:
-    with _left_out(head):
+    with head_left_out(head):
         hidden_B_C_H = batch.logits(model)
     is_answer_B_C = batch.mask_B_C.bool()
     hidden_N_H, targets_N = hidden_B_C_H[is_answer_B_C], batch.targets_B_C[is_answer_B_C]
@@ -64,18 +64,18 @@ def _spread(values_N: torch.Tensor, is_answer_B_C: torch.Tensor) -> torch.Tensor
     return values_N.new_zeros(is_answer_B_C.shape).masked_scatter(is_answer_B_C, values_N)
 
 
-def _left_out(head: Any) -> AbstractContextManager[None]:
+def head_left_out(head: Any) -> AbstractContextManager[None]:
     """The model gives what it would give its head."""
     return lent([(head, lambda hidden: hidden)])
 
 
-def _is_all(head: Any, model: Any, device: torch.device) -> bool:
+def is_whole_head(head: Any, model: Any, device: torch.device) -> bool:
     """Whether the model's logits are what its head gives."""
     if head not in _PLAIN:
         ids = torch.arange(4, device=device)[None]
         with torch.no_grad():
             logits = model(input_ids=ids, use_cache=False).logits
-            with _left_out(head):
+            with head_left_out(head):
                 hidden = model(input_ids=ids, use_cache=False).logits
             _PLAIN[head] = bool(torch.equal(head(hidden), logits))
     return _PLAIN[head]

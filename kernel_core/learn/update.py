@@ -45,7 +45,10 @@ def new_optimiser(model: Any, lr: float, weight_decay: float = 0.0) -> torch.opt
         {"params": matrices, "weight_decay": weight_decay},
         {"params": vectors, "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW([g for g in groups if g["params"]], lr=lr, betas=BETAS, eps=1e-8)
+    fused = all(parameter.is_cuda and not isinstance(parameter, DTensor) for parameter in trained)
+    return torch.optim.AdamW(
+        [g for g in groups if g["params"]], lr=lr, betas=BETAS, eps=1e-8, fused=fused or None
+    )
 
 
 def keep_master_weights(policy: TorchPolicy) -> None:
@@ -60,6 +63,19 @@ def computing_in(policy: TorchPolicy, bfloat16: bool) -> Iterator[None]:
     """Matrix products in bfloat16 on CUDA where wanted; on a CPU always in the weights' own type."""
     with torch.autocast("cuda", torch.bfloat16, enabled=bfloat16 and policy.device.type == "cuda"):
         yield
+
+
+def clip_and_step_unseen(model: Any, optimiser: torch.optim.Optimizer, max_grad_norm: float) -> torch.Tensor:
+    """`clip_and_step` without waiting for the GPU; gives the norm before clipping.
+
+    The fused optimiser leaves a step out by itself where `found_inf` is 1, as gradient scalers tell it.
+    """
+    parameters = [parameter for parameter in model.parameters() if parameter.grad is not None]
+    norm = torch.nn.utils.clip_grad_norm_(parameters, max_grad_norm)
+    optimiser.found_inf = (~torch.isfinite(norm)).float()  # type: ignore[attr-defined]
+    optimiser.step()
+    optimiser.zero_grad(set_to_none=True)
+    return norm
 
 
 def clip_and_step(model: Any, optimiser: torch.optim.Optimizer, max_grad_norm: float) -> tuple[float, bool]:

@@ -17,13 +17,13 @@ from huggingface_hub import constants, try_to_load_from_cache
 from peft import LoraConfig, get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
 from safetensors import SafetensorError
 from safetensors.torch import load as load_safetensors
-from safetensors.torch import save as save_safetensors
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
 from kernel_core.config import PolicyConfig
 from kernel_core.errors import ConfigError, Corrupt, NotFound
 from kernel_core.policy.base import Base, base_in, check_base
+from kernel_core.policy.tensor_stream import safetensors_parts
 from kernel_core.store import MANIFEST, Manifest, Store
 
 # Our own progress says what is going on; weights of a checkpoint load in a moment.
@@ -45,14 +45,21 @@ def write_parts(
 
     `dtype` casts the weights (a smaller file to ship).
     """
+    files = write_surroundings(store, model, tokenizer, version=version, base=base, dtype=dtype)
+    name, weights = weights_of(model, base)
+    return files | {name: store.write_stream(name, safetensors_parts(weights, dtype))}
+
+
+def write_surroundings(
+    store: Store, model: Any, tokenizer: Any, *, version: str, base: Base | None, dtype: torch.dtype | None
+) -> dict[str, str]:
+    """`write_parts` without the weights: everything that is small."""
     files: dict[str, str] = {}
     about: dict[str, Any] = {"version": version}
     if base is None:
         files["config.json"] = store.write("config.json", _config_json(model, dtype))
-        files[WEIGHTS] = store.write(WEIGHTS, _as_safetensors(_unique_weights(model), dtype))
         files |= _write_tokenizer(store, tokenizer)
     else:
-        files[ADAPTERS] = store.write(ADAPTERS, _as_safetensors(get_peft_model_state_dict(model), dtype))
         about |= {
             "base": base.name,
             "base_revision": base.revision,
@@ -61,6 +68,13 @@ def write_parts(
         }
     files[ABOUT] = store.write_json(ABOUT, about)
     return files
+
+
+def weights_of(model: Any, base: Base | None) -> tuple[str, dict[str, torch.Tensor]]:
+    """The name of the file of weights, and its tensors: under LoRA the adapters alone."""
+    if base is None:
+        return WEIGHTS, _unique_weights(model)
+    return ADAPTERS, get_peft_model_state_dict(model)
 
 
 def load_parts(source: Store | str, config: PolicyConfig) -> Parts:
@@ -194,11 +208,6 @@ def _unique_weights(model: Any) -> dict[str, torch.Tensor]:
             seen.add(tensor.data_ptr())
             unique[name] = tensor
     return unique
-
-
-def _as_safetensors(weights: dict[str, torch.Tensor], dtype: torch.dtype | None) -> bytes:
-    ready = {name: tensor.detach().to("cpu", dtype).contiguous() for name, tensor in weights.items()}
-    return save_safetensors(ready, metadata={"format": "pt"})
 
 
 def _config_json(model: Any, dtype: torch.dtype | None) -> bytes:

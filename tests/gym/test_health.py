@@ -51,7 +51,7 @@ def _read(name: str) -> str:
     return Path(name).read_text()
 
 
-def _nursery() -> int:
+def _fork_root() -> int:
     """The newest child of this process."""
     return max(int(pid) for task in Path("/proc/self/task").iterdir() for pid in _own(task))
 
@@ -100,14 +100,14 @@ def test_a_candidate_that_kills_its_judges_answers_for_it(
     killed: list[int] = []
 
     def kill_judge_of_marked() -> None:
-        for judge in _children(nursery)[1:]:
-            for runner in [pid for zygote in _children(judge) for pid in _children(zygote)]:
+        for judge in _children(fork_root)[1:]:
+            for runner in [pid for fork_server in _children(judge) for pid in _children(fork_server)]:
                 if _MARKED in _comm(runner) and judge not in killed:
                     os.kill(judge, signal.SIGKILL)
                     killed.append(judge)
 
     with open_gym(GymConfig(workers=2)) as gym:
-        nursery = _nursery()
+        fork_root = _fork_root()
         candidate = Candidate.from_source(_KILLER)
         with _meanwhile(kill_judge_of_marked):
             requests = [softmax_request(candidate=candidate, seed=None)]
@@ -131,12 +131,12 @@ def test_a_place_whose_judges_keep_dying_is_taken_out_and_work_goes_to_the_other
     softmax_request: MakeRequest, caplog: pytest.LogCaptureFixture
 ) -> None:
     with open_gym(GymConfig(workers=2)) as gym:
-        nursery = _nursery()
+        fork_root = _fork_root()
         gym.judge([softmax_request(number) for number in range(500, 504)])
-        healthy = _children(nursery)[1]
+        healthy = _children(fork_root)[1]
 
         def kill_all_others() -> None:
-            for judge in _children(nursery)[1:]:
+            for judge in _children(fork_root)[1:]:
                 if judge != healthy:
                     os.kill(judge, signal.SIGKILL)
 
@@ -154,9 +154,9 @@ def test_a_place_whose_judges_keep_dying_is_taken_out_and_work_goes_to_the_other
 @pytest.mark.slow
 def test_when_no_place_is_left_the_error_names_the_reasons(softmax_request: MakeRequest) -> None:
     with open_gym(GymConfig(workers=1)) as gym:
-        nursery = _nursery()
+        fork_root = _fork_root()
         gym.judge([softmax_request(600)])
-        for pid in (nursery, *_children(nursery)):
+        for pid in (fork_root, *_children(fork_root)):
             # No memory can be laid out for candidates any more, by present judges or future ones.
             resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, 0))
         with pytest.raises(GymUnavailable, match=r"no judge is left \(judge 0: 4 fresh judges.*too large"):

@@ -120,13 +120,13 @@ def test_killed_judges_lose_no_candidate(gym: PooledGym, softmax_request: MakeRe
 
 
 def _judges(gym: PooledGym) -> list[int]:
-    """The children of a gym's nursery, but for its first, which serves compilers."""
+    """The children of a gym's fork root, but for its first, which serves compilers."""
     host = gym._owned
     assert isinstance(host, LocalHost)
-    [nursery] = [
+    [fork_root] = [
         pid for pid in _children(os.getpid()) if host.base in Path(f"/proc/{pid}/cmdline").read_text()
     ]
-    return sorted(_children(nursery))[1:]
+    return sorted(_children(fork_root))[1:]
 
 
 def test_nothing_survives_a_parent_that_is_killed(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_nothing_survives_a_parent_that_is_killed(tmp_path: Path) -> None:
     give_up = time.monotonic() + 30
     while len(everyone := _descendants(parent.pid)) < 6 and time.monotonic() < give_up:
         time.sleep(0.1)
-    assert len(everyone) == 6  # nursery, compilers and their zygote, judge, its zygote, the runner
+    assert len(everyone) == 6  # fork root, compilers, judge, a fork server of each, the runner
     parent.kill()
     parent.wait()
     parent.stdout.close()
@@ -183,7 +183,7 @@ def test_close_ends_every_process_and_removes_every_file(
     gym = open_gym(GymConfig(workers=1))
     gym.judge([softmax_request(300)])
     mine = set(_descendants(os.getpid())) - before
-    assert len(mine) == 5  # nursery, compilers and their zygote, judge and its zygote
+    assert len(mine) == 5  # fork root, compilers and their fork server, judge and its fork server
     gym.close()
     assert _wait_until_gone(sorted(mine)) == []
     folder.rmdir()  # which it refuses unless it is empty

@@ -17,27 +17,27 @@ from kernel_core.config import GymConfig
 from kernel_core.gym.processes import judge_main as judge_process
 from kernel_core.gym.untrusted.candidate import dry_run as rehearsal, runner
 from kernel_core.gym.untrusted.replay import replay
-from kernel_core.gym.workers.workers import HostBench
+from kernel_core.gym.workers.workers import CpuWorkers
 from kernel_core.gym.judge.cpu_judge import CpuJudge
 from kernel_core.gym.contract.requests import JudgeRequest
-from kernel_core.gym.sandbox.fork_server import Zygote
+from kernel_core.gym.sandbox.fork_server import ForkServer
 from kernel_core.problems.load import load_file
 from kernel_core.records import Candidate
 
 
-class OneReplay(HostBench):
+class OneReplay(CpuWorkers):
     talk, stack, count, is_used = None, contextlib.ExitStack(), 0, False
 
     @contextlib.contextmanager
-    def converse(self, job, *, fresh=True):
+    def open_child(self, job, *, fresh=True):
         if job != "replay":
-            with super().converse(job) as talk:
+            with super().open_child(job) as talk:
                 yield talk
             return
         if self.is_used:  # for another pass of the same candidate
             self.talk.rest(self.share)
         if self.talk is None:
-            self.talk, self.count = self.stack.enter_context(super().converse(job)), self.count + 1
+            self.talk, self.count = self.stack.enter_context(super().open_child(job)), self.count + 1
         self.is_used = True
         yield self.talk
 
@@ -52,23 +52,23 @@ class OneReplay(HostBench):
 
 JOBS = {"runner": runner.run, "replay": replay.replay, "rehearse": rehearsal.rehearse}
 judge_process.warm_up()
-zygote = Zygote(judge_process._fork_zygote(JOBS, ()))
+fork_server = ForkServer(judge_process._start_fork_server(JOBS, ()))
 exploits = Path("tests/exploits")
 with tempfile.TemporaryDirectory() as base:
     Path(base).chmod(0o711)
     config = GymConfig(workers=1, deadline_s=120.0, compile_gate=False)
-    bench = OneReplay(config, zygote, base)
-    judge = CpuJudge(config, bench, zygote, base)
+    workers = OneReplay(config, fork_server, base)
+    judge = CpuJudge(config, workers, fork_server, base)
     problem = load_file(exploits / "problems" / "softmax_rows.py")
     for name in sys.argv[1:]:
         candidate = Candidate.from_source((exploits / f"{name}.py").read_text())
         request = JudgeRequest(problem=problem, candidate=candidate, sizes=problem.cpu_constants)
         evaluation = judge.evaluate(request, 7)
-        bench.end(evaluation.correct)
+        workers.end(evaluation.correct)
         traffic = evaluation.traffic.model_dump() if evaluation.traffic else None
         share = evaluation.provenance.own_kernel_share if evaluation.provenance else None
-        print(json.dumps([evaluation.verdict, traffic, share, bench.count]), flush=True)
-    bench.stack.close()
+        print(json.dumps([evaluation.verdict, traffic, share, workers.count]), flush=True)
+    workers.stack.close()
 """
 
 

@@ -21,6 +21,7 @@ warnings.simplefilter("ignore")
 
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
+from triton.runtime.autotuner import Autotuner  # noqa: E402
 from triton.runtime.interpreter import GridExecutor  # noqa: E402
 
 launches = 0
@@ -72,6 +73,7 @@ def main():
     np.seterr(all="ignore")
     torch.set_num_threads(1)
     GridExecutor.__call__ = counted
+    Autotuner.do_bench = property(lambda self: lambda call, quantiles: [0.0, 0.0, 0.0])
     answers = []
     with tempfile.TemporaryDirectory() as folder:
         for number, problem in enumerate(json.load(sys.stdin)):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
+class GpuSpec:
     """Rates are a second; `operations_per_s` by kind, with products by the operands' type."""
 
     dram_bytes_per_s: float
@@ -48,9 +48,9 @@ _HOPPER = {
 }
 _GB, _MB = 10**9, 1 << 20
 GPUS = {
-    "H200": Gpu(4.3e12, _HOPPER, 132, 127e9, 141 * _GB, 50 * _MB),
-    "H100": Gpu(3.0e12, _HOPPER, 132, 127e9, 80 * _GB, 50 * _MB),
-    "A100": Gpu(
+    "H200": GpuSpec(4.3e12, _HOPPER, 132, 127e9, 141 * _GB, 50 * _MB),
+    "H100": GpuSpec(3.0e12, _HOPPER, 132, 127e9, 80 * _GB, 50 * _MB),
+    "A100": GpuSpec(
         1.8e12,
         {
             "float": 14.6e12,
@@ -66,7 +66,7 @@ GPUS = {
         80 * _GB,
         40 * _MB,
     ),
-    "L4": Gpu(
+    "L4": GpuSpec(
         0.27e12,
         {
             "float": 22.7e12,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class LaunchLimits:
     """Of one program, which CUDA calls a block."""
 
     shared_bytes: int
@@ -17,7 +17,7 @@ class Limits:
 
 # CUDA C++ Programming Guide, "Technical Specifications per Compute Capability": the most shared memory of a
 # block (which it has to opt in to), and the most threads; the same table has the dimensions of a grid.
-LIMITS = {80: Limits(163 << 10), 89: Limits(99 << 10), 90: Limits(227 << 10)}
+LIMITS = {80: LaunchLimits(163 << 10), 89: LaunchLimits(99 << 10), 90: LaunchLimits(227 << 10)}
 """By compute capability."""
 _MOST_X = 2**31 - 1
 _MOST_YZ = 65535

@@ -170,7 +170,7 @@ class Mapped(Claim):
     mapped: StrictBool
 
 
-class Timed(Claim):
+class CallTimes(Claim):
     """Milliseconds of each call that was asked for."""
 
     times_ms: tuple[Annotated[StrictFloat, Field(gt=0, allow_inf_nan=False)], ...] = Field(max_length=10_000)

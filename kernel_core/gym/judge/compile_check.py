@@ -13,9 +13,9 @@ from kernel_core.gym.channel.candidate_file import CANDIDATE_FILE, first_line
 from kernel_core.gym.channel.launch_limits import grid_fault
 from kernel_core.gym.channel.messages import Compiled, CompilerFault, Kernel, Launch, NotCompiled
 from kernel_core.gym.channel.shared_arena import DTYPES
-from kernel_core.gym.sandbox.fork_server import Zygote
+from kernel_core.gym.sandbox.fork_server import ForkServer
 from kernel_core.gym.verdict.case import Case
-from kernel_core.gym.workers.child import Answer, Died, converse_caged
+from kernel_core.gym.workers.child import Answer, Died, open_caged_child
 from kernel_core.records import Verdict
 from kernel_core.store import digest_of
 
@@ -31,7 +31,7 @@ _INTEGERS = ((-(2**63), -(2**31)), (0, 2**31), (2**32, 2**63), (2**63, 2**64))
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class CompileUnit:
     """Launches of one pass, and how far to compile them."""
 
     kernels: Sequence[Kernel]
@@ -45,21 +45,21 @@ class Part:
 class CompileGate:
     """Compiles for one GPU; remembers what it found out."""
 
-    def __init__(self, compilers: Zygote, base: str, gpu: str) -> None:
+    def __init__(self, compilers: ForkServer, base: str, gpu: str) -> None:
         self._compilers = compilers
         self._base = base
         self._gpu = gpu
         self._known: OrderedDict[str, tuple[str, int] | None] = OrderedDict()
 
-    def check(self, case: Case, parts: Sequence[Part]) -> None:
+    def check(self, case: Case, parts: Sequence[CompileUnit]) -> None:
         """A launch that does not compile comes before whatever happened while running."""
         fault = self._fault_of(case.source, parts)
         if fault is not None:
             case.verdict = None
             case.fail(Verdict.NOT_COMPILED, *fault)
 
-    def _fault_of(self, source: str, parts: Sequence[Part]) -> tuple[str, int] | None:
-        keys: list[tuple[str, Part]] = []
+    def _fault_of(self, source: str, parts: Sequence[CompileUnit]) -> tuple[str, int] | None:
+        keys: list[tuple[str, CompileUnit]] = []
         missing: list[dict[str, Any]] = []
         asked: dict[str, None] = {}
         text = digest_of(source)
@@ -90,7 +90,7 @@ class CompileGate:
 
     def _compile(self, source: str, parts: list[dict[str, Any]]) -> tuple[int, tuple[str, int] | None]:
         """How many launches compile, one after the other, and what is wrong with the next."""
-        with converse_caged(
+        with open_caged_child(
             self._compilers,
             "compile",
             self._base,
@@ -116,7 +116,7 @@ class CompileGate:
         return sum(len(part["launches"]) for part in parts), None
 
 
-def refuse_grids(case: Case, part: Part) -> None:
+def refuse_grids(case: Case, part: CompileUnit) -> None:
     """A launch on a grid that no GPU takes fails when it happens."""
     for launch in part.launches:
         fault = grid_fault(launch.grid)

@@ -11,10 +11,10 @@ from kernel_core.errors import NotAProblem
 from kernel_core.gym.channel.messages import Kernel, Launch, Replayed
 from kernel_core.gym.channel.work import Work
 from kernel_core.gym.contract.requests import JudgeRequest
-from kernel_core.gym.judge.compile_check import CompileGate, Part, refuse_grids
+from kernel_core.gym.judge.compile_check import CompileGate, CompileUnit, refuse_grids
 from kernel_core.gym.judge.judge import Judge
 from kernel_core.gym.judge.problem_cache import KEPT_PROBLEMS, Prepared, keep
-from kernel_core.gym.judge.replay_check import Witness
+from kernel_core.gym.judge.replay_check import ReplayCheck
 from kernel_core.gym.judge.scaled_sizes import Sizes, grown_sizes
 from kernel_core.gym.oracle.reference import Reference
 from kernel_core.gym.oracle.trial import loose
@@ -27,10 +27,10 @@ from kernel_core.gym.prediction.full_size import (
 )
 from kernel_core.gym.prediction.own_work_share import weigh
 from kernel_core.gym.prediction.roofline import EagerTraffic, count_eager
-from kernel_core.gym.sandbox.fork_server import Zygote
+from kernel_core.gym.sandbox.fork_server import ForkServer
 from kernel_core.gym.verdict.case import Case
 from kernel_core.gym.verdict.recorded_pass import Recorded
-from kernel_core.gym.workers.workers import Bench
+from kernel_core.gym.workers.workers import Workers
 from kernel_core.records import Verdict
 
 _AT_OWN_SIZES = "at the problem's own sizes: "
@@ -44,8 +44,8 @@ _MOST_GROWN_S = 2.0
 class CpuJudge(Judge):
     """A kernel that does not compile comes before anything that happened while running."""
 
-    def __init__(self, config: GymConfig, bench: Bench, compilers: Zygote, base: str) -> None:
-        super().__init__(config, bench, Prepared(config, bench))
+    def __init__(self, config: GymConfig, workers: Workers, compilers: ForkServer, base: str) -> None:
+        super().__init__(config, workers, Prepared(config, workers))
         self._gate = CompileGate(compilers, base, config.predict_gpu)
         self._eager: OrderedDict[str, EagerTraffic] = OrderedDict()
         self._grown: OrderedDict[str, tuple[Sizes, ...]] = OrderedDict()
@@ -58,7 +58,7 @@ class CpuJudge(Judge):
         rehearsal = None
         if at_own_sizes and case.verdict is None and case.launches:
             with case.phase("rehearsal"):
-                rehearsal = rehearse(case, reference, self._bench)
+                rehearsal = rehearse(case, reference, self._workers)
         parts = _to_compile(case, rehearsal, at_own_sizes=at_own_sizes)
         if self._config.compile_gate:
             with case.phase("compile"):
@@ -120,12 +120,12 @@ class CpuJudge(Judge):
         unseen = self._unseen(reference, seed, recorded, case)
         with (
             case.phase("replay"),
-            self._bench.converse("replay") as talk,
-            Witness(case, recorded, reference, unseen, talk, self._bench) as witness,
+            self._workers.open_child("replay") as talk,
+            ReplayCheck(case, recorded, reference, unseen, talk, self._workers) as witness,
         ):
             if not witness.is_convinced():
                 return False
-            counted = witness.measure(Replayed, self._bench.draw) if case.is_measured(recorded) else None
+            counted = witness.measure(Replayed, self._workers.draw) if case.is_measured(recorded) else None
         if counted is not None:
             works = [Work(**one.model_dump()) for one in counted.works]
             eager, gpu = self._eager_traffic(reference), self._config.predict_gpu
@@ -175,16 +175,16 @@ def _blame(case: Case, again: Case, where: str) -> None:
         case.fail(again.verdict, f"{again.detail} ({where})", again.line)
 
 
-def _to_compile(case: Case, rehearsal: Rehearsal | None, *, at_own_sizes: bool) -> list[Part]:
+def _to_compile(case: Case, rehearsal: Rehearsal | None, *, at_own_sizes: bool) -> list[CompileUnit]:
     """What ran, and what a rehearsal showed. A kernel that is launched at the problem's own sizes is compiled
     whole for these; one whose candidate failed need only be Triton, where there are such sizes at all."""
     passes = [(one.kernels, one.launches) for one in case.recorded]
     if (case.kernels, case.launches) not in passes:
         passes.append((case.kernels, case.launches))  # of one that raised
     whole = not at_own_sizes if case.verdict is not None else not _launches_all(rehearsal, passes)
-    parts = [Part(*one, whole=whole) for one in passes]
+    parts = [CompileUnit(*one, whole=whole) for one in passes]
     if rehearsal is not None:
-        parts.append(Part(rehearsal.kernels, rehearsal.distinct, whole=True, where=_AT_OWN_SIZES))
+        parts.append(CompileUnit(rehearsal.kernels, rehearsal.distinct, whole=True, where=_AT_OWN_SIZES))
     return parts
 
 

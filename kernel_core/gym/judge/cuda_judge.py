@@ -23,22 +23,22 @@ from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.judge.cuda_problem_cache import CudaPrepared
 from kernel_core.gym.judge.extension_check import Builder
 from kernel_core.gym.judge.judge import Judge
-from kernel_core.gym.judge.replay_check import Turn, Witness
+from kernel_core.gym.judge.replay_check import ReplayCheck, TakeGpu
 from kernel_core.gym.oracle.input_families import without_zeros
 from kernel_core.gym.oracle.reference import Reference
 from kernel_core.gym.oracle.trial import Trial
 from kernel_core.gym.prediction.own_work_share import weigh_times
 from kernel_core.gym.timing.baseline_store import Baseline, Baselines
 from kernel_core.gym.timing.baseline_timer import ReferenceClock
-from kernel_core.gym.timing.nvml import Gpu, describe_platform
+from kernel_core.gym.timing.nvml import NvmlDevice, describe_platform
 from kernel_core.gym.timing.retiming import Stopwatch
 from kernel_core.gym.timing.timed_batch import arena_bytes
 from kernel_core.gym.timing.timing_stats import Clocked, ReplayTime, contradicts
 from kernel_core.gym.verdict.case import Case
 from kernel_core.gym.verdict.recorded_pass import Recorded
-from kernel_core.gym.workers.child import Conversation
+from kernel_core.gym.workers.child import ChildSession
 from kernel_core.gym.workers.gpu_locks import Drawn, Room
-from kernel_core.gym.workers.workers import Bench
+from kernel_core.gym.workers.workers import Workers
 from kernel_core.records import Evaluation
 from kernel_core.store import Store
 
@@ -65,22 +65,22 @@ class CudaJudge(Judge):
     _measured_label = "timed 0"
     """Of own draws it lies hidden among the timed calls, which came after what is replayed was recorded."""
 
-    def __init__(self, config: GymConfig, bench: Bench, builder: Builder, store: Store | None) -> None:
-        self._gpu = Gpu()
+    def __init__(self, config: GymConfig, workers: Workers, builder: Builder, store: Store | None) -> None:
+        self._gpu = NvmlDevice()
         total_bytes = self._gpu.total_bytes
-        prepared = CudaPrepared(config, bench, int(_KEPT_SHARE * total_bytes))
-        super().__init__(config, bench, prepared)
+        prepared = CudaPrepared(config, workers, int(_KEPT_SHARE * total_bytes))
+        super().__init__(config, workers, prepared)
         self._prepared: CudaPrepared = prepared
         self._builder = builder
         self.platform = describe_platform(self._gpu)
-        self._stopwatch = Stopwatch(config, bench, self._gpu)
+        self._stopwatch = Stopwatch(config, workers, self._gpu)
         # What torch holds back for itself would be missing to the candidates.
         torch.cuda.set_per_process_memory_fraction(_TORCH_SHARE)
         self._room = Room(int(_ROOM_SHARE * total_bytes))
         self._arenas = ArenaPool()
         baselines = Baselines(store, self.platform, config.baseline)
         self._reference_clock = ReferenceClock(
-            config, bench, self._stopwatch, baselines, self._room, self._arenas
+            config, workers, self._stopwatch, baselines, self._room, self._arenas
         )
 
     def evaluate(self, request: JudgeRequest, seed: int) -> Evaluation:
@@ -155,7 +155,7 @@ class CudaJudge(Judge):
             return self._stopwatch.clock(talk, reference, like, hidden, case, baseline)
 
     @contextlib.contextmanager
-    def _runner(self, case: Case, job: str = "runner") -> Iterator[Conversation]:
+    def _runner(self, case: Case, job: str = "runner") -> Iterator[ChildSession]:
         """See `Judge`; it may ask for builds."""
         with super()._runner(case, job) as talk:
             talk.build_with(functools.partial(self._build, case))
@@ -184,7 +184,7 @@ class CudaJudge(Judge):
         """See `Judge`: room, and an arena, until `_clear_away`."""
         if case.arena is None:
             self._take_room(case)
-            with self._bench.share():
+            with self._workers.share():
                 case.arena = case.room.enter_context(self._arenas.lend(case.arena_bytes))
 
     def _clear_away(self, case: Case) -> None:
@@ -193,7 +193,7 @@ class CudaJudge(Judge):
 
     @contextlib.contextmanager
     def _alone(self, case: Case, *, still: bool) -> Iterator[Drawn]:
-        with self._bench.alone(still=still) as drawn, case.phase("replay alone"):
+        with self._workers.alone(still=still) as drawn, case.phase("replay alone"):
             yield drawn
 
     def _replay_all(self, reference: Reference, clocked: Clocked, seed: int, case: Case) -> ReplayTime | None:
@@ -212,21 +212,23 @@ class CudaJudge(Judge):
 
     def _replay(
         self, recorded: Recorded, reference: Reference, clocked: Clocked, seed: int, case: Case
-    ) -> _Replayed | None:
+    ) -> _ReplayCost | None:
         """The works with their device times, where they are measured; None when they are not the
         candidate's."""
         unseen, findings = self._unseen(reference, seed, recorded, case), tuple(case.findings)
         claim = clocked if recorded.trials_of("own") else None
         for fresh in (False, True):
-            with self._bench.converse("replay", fresh=fresh) as talk:
-                with Witness(case, recorded, reference, unseen, talk, self._bench) as witness:
-                    found: _Replayed | None = None
+            with self._workers.open_child("replay", fresh=fresh) as talk:
+                with ReplayCheck(case, recorded, reference, unseen, talk, self._workers) as witness:
+                    found: _ReplayCost | None = None
                     if witness.is_convinced():
                         found = (
-                            self._measure(witness, claim, case) if case.is_measured(recorded) else _Replayed()
+                            self._measure(witness, claim, case)
+                            if case.is_measured(recorded)
+                            else _ReplayCost()
                         )
                 if found is not None and not case.images:  # libraries stay in a process
-                    talk.rest(self._bench.share)
+                    talk.rest(self._workers.share)
             if found is not None:
                 return found
             if talk.is_fresh:
@@ -235,21 +237,21 @@ class CudaJudge(Judge):
             case.take_back(findings)
         return None
 
-    def _measure(self, witness: Witness, clocked: Clocked | None, case: Case) -> _Replayed | None:
+    def _measure(self, witness: ReplayCheck, clocked: Clocked | None, case: Case) -> _ReplayCost | None:
         """Beside others, who can only make times longer; alone, where that could do the candidate wrong, or
         right; and with nobody coming up, where its times still contradict what its process claims."""
         alone = functools.partial(self._alone, case)
-        turns: tuple[tuple[Turn, Callable[[Clocked | None, _Replayed], bool]], ...] = (
-            (self._bench.draw, _others_matter),
+        turns: tuple[tuple[TakeGpu, Callable[[Clocked | None, _ReplayCost], bool]], ...] = (
+            (self._workers.draw, _others_matter),
             (functools.partial(alone, still=False), _contradicted),
             (functools.partial(alone, still=True), _contradicted),
         )
-        found = _Replayed()
+        found = _ReplayCost()
         for turn, is_in_doubt in turns:
             answer = witness.measure(ReplayedOnDevice, turn)
             if answer is None:
                 return None
-            found = _Replayed(answer.works, is_same=clocked is None or witness.gave(clocked.outputs))
+            found = _ReplayCost(answer.works, is_same=clocked is None or witness.gave(clocked.outputs))
             if not is_in_doubt(clocked, found):
                 break
         return found
@@ -275,7 +277,7 @@ class CudaJudge(Judge):
 
 
 @dataclass(frozen=True, slots=True)
-class _Replayed:
+class _ReplayCost:
     """What a replay did; nothing, where it was not measured."""
 
     works: Sequence[DeviceWork] = ()
@@ -288,11 +290,11 @@ class _Replayed:
         return ReplayTime(sum(work.device_ms for work in self.works), len(self.works), self.is_same)
 
 
-def _others_matter(clocked: Clocked | None, replayed: _Replayed) -> bool:
+def _others_matter(clocked: Clocked | None, replayed: _ReplayCost) -> bool:
     """Whether times that others may have lengthened decide between its kernels and the library's, or against
     what its process claims."""
     return any(not work.own for work in replayed.works) or _contradicted(clocked, replayed)
 
 
-def _contradicted(clocked: Clocked | None, replayed: _Replayed) -> bool:
+def _contradicted(clocked: Clocked | None, replayed: _ReplayCost) -> bool:
     return clocked is not None and contradicts(clocked, replayed.time)

@@ -13,7 +13,7 @@ from kernel_core.gym.judge.problem_cache import KEPT_PROBLEMS, Prepared, keep
 from kernel_core.gym.oracle.input_families import Draw
 from kernel_core.gym.oracle.reference import Reference
 from kernel_core.gym.oracle.trial import Trial, outline
-from kernel_core.gym.workers.workers import Bench
+from kernel_core.gym.workers.workers import Workers
 
 _LARGE_BYTES = 1 << 30
 """Larger trials are not kept but made again."""
@@ -28,8 +28,8 @@ _S = TypeVar("_S", bound="_Sized")
 class CudaPrepared(Prepared):
     """References and trials within `num_bytes` of the GPU's memory."""
 
-    def __init__(self, config: GymConfig, bench: Bench, num_bytes: int) -> None:
-        super().__init__(config, bench)
+    def __init__(self, config: GymConfig, workers: Workers, num_bytes: int) -> None:
+        super().__init__(config, workers)
         self._num_bytes = num_bytes
         self._outlines: dict[tuple[str, Draw], Trial] = {}
         self._groups: OrderedDict[str, list[int]] = OrderedDict()
@@ -71,7 +71,7 @@ class CudaPrepared(Prepared):
         known = self._known_trial(reference, number, draw, key)
         if known is not None:
             return known
-        with self._bench.draw():
+        with self._workers.draw():
             known = self._known_trial(reference, number, draw, key)
             if known is not None:
                 return known

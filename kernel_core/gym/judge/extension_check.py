@@ -12,8 +12,8 @@ from kernel_core.errors import GymUnavailable, NotFound, StoreFault
 from kernel_core.gym.channel.messages import BuildFailed, Built, CompilerFault, Sources
 from kernel_core.gym.judge.compile_check import compiler_unavailable
 from kernel_core.gym.sandbox.cuda_toolkit import toolkit
-from kernel_core.gym.sandbox.fork_server import Zygote
-from kernel_core.gym.workers.child import Answer, Died, converse_caged
+from kernel_core.gym.sandbox.fork_server import ForkServer
+from kernel_core.gym.workers.child import Answer, Died, open_caged_child
 from kernel_core.store import Store, digest_of
 
 _log = logging.getLogger(__name__)
@@ -40,10 +40,10 @@ class Extension:
 class Builder:
     """Threads may ask at once; the same sources are built once."""
 
-    def __init__(self, zygote: Zygote, base: str, architecture: str, shelf: Store) -> None:
+    def __init__(self, fork_server: ForkServer, base: str, architecture: str, shelf: Store) -> None:
         """`architecture` is a GPU's, as in `90`. What is built is laid on the `shelf`, which outlives a judge
         and which nobody else may write to."""
-        self._zygote, self._base, self._architecture = zygote, base, architecture
+        self._fork_server, self._base, self._architecture = fork_server, base, architecture
         self.shelf = shelf
         self._known: OrderedDict[str, Extension | BuildFailed] = OrderedDict()
         # Three compilers a build: candidates' own deadlines run on while others' are at work.
@@ -101,8 +101,8 @@ class Builder:
                 "a candidate in CUDA C++ needs the CUDA toolkit, and there is none; install it, or set "
                 "CUDA_HOME to its folder"
             )
-        with converse_caged(
-            self._zygote,
+        with open_caged_child(
+            self._fork_server,
             "build",
             self._base,
             _DEADLINE_S,

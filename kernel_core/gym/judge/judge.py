@@ -34,9 +34,9 @@ from kernel_core.gym.sandbox import sandbox
 from kernel_core.gym.timing.nvml import describe_platform
 from kernel_core.gym.verdict.case import Case
 from kernel_core.gym.verdict.recorded_pass import Recorded
-from kernel_core.gym.workers.child import NO_ANSWER, Answer, Conversation, Died
-from kernel_core.gym.workers.payload import Delivery, changed_inputs, deliver, load_header
-from kernel_core.gym.workers.workers import Bench
+from kernel_core.gym.workers.child import NO_ANSWER, Answer, ChildSession, Died
+from kernel_core.gym.workers.payload import TrialPayload, changed_inputs, deliver, load_header
+from kernel_core.gym.workers.workers import Workers
 from kernel_core.records import Evaluation, NoCandidate, Verdict
 
 
@@ -46,11 +46,11 @@ class Judge:
     _measured_label = "measured"
     """Of the trial on which recorded work is measured."""
 
-    def __init__(self, config: GymConfig, bench: Bench, prepared: Prepared) -> None:
+    def __init__(self, config: GymConfig, workers: Workers, prepared: Prepared) -> None:
         self._config = config
         self.platform = describe_platform()
         self._strict = config.rules == "kernelbench"
-        self._bench = bench
+        self._workers = workers
         self._prepared = prepared
 
     def evaluate(self, request: JudgeRequest, seed: int) -> Evaluation:
@@ -65,12 +65,12 @@ class Judge:
                 self._decide(request, seed, case)
             finally:
                 case.forget_recorded()
-        return case.evaluation(self._bench.device, self.platform, time.monotonic() - started)
+        return case.evaluation(self._workers.device, self.platform, time.monotonic() - started)
 
     def _decide(self, request: JudgeRequest, seed: int, case: Case) -> None:
         raise NotImplementedError
 
-    def _try_all(self, talk: Conversation, reference: Reference, seed: int, case: Case) -> bool:
+    def _try_all(self, talk: ChildSession, reference: Reference, seed: int, case: Case) -> bool:
         """Load the candidate and run every trial in one caged life; whether all passed."""
         with case.phase("expected"):
             draws = self._prepared.draws(reference, seed)
@@ -87,14 +87,14 @@ class Judge:
             case.trials_passed += 1
         return loaded
 
-    def _load(self, talk: Conversation, reference: Reference, case: Case, configuration: int = 0) -> bool:
+    def _load(self, talk: ChildSession, reference: Reference, case: Case, configuration: int = 0) -> bool:
         poison = derive_seed(case.seed, "poison")
-        with self._bench.share():
+        with self._workers.share():
             header, arena = load_header(
                 reference, case.source, poison, configuration, copy_state=not self._strict
             )
         descriptors = (arena.descriptor,)
-        answer = talk.ask(header, (Loaded, NotLoaded), descriptors=descriptors, turn=self._bench.share)
+        answer = talk.ask(header, (Loaded, NotLoaded), descriptors=descriptors, turn=self._workers.share)
         arena.close()
         match answer:
             case Died():
@@ -113,15 +113,15 @@ class Judge:
                 return True
         raise AssertionError(answer)
 
-    def _try(self, talk: Conversation, reference: Reference, trial: Trial, case: Case) -> bool:
-        with self._bench.draw():
+    def _try(self, talk: ChildSession, reference: Reference, trial: Trial, case: Case) -> bool:
+        with self._workers.draw():
             delivery = deliver(reference, trial, arena=case.arena)
         try:
             answer = talk.ask(
                 delivery.header,
                 (Ran, Raised),
                 descriptors=(delivery.arena.descriptor,),
-                turn=self._bench.share,
+                turn=self._workers.share,
                 take_descriptors=True,
             )
             if isinstance(answer, Answer):
@@ -132,7 +132,7 @@ class Judge:
         return False
 
     def _hear(
-        self, answer: Answer, delivery: Delivery, reference: Reference, trial: Trial, case: Case
+        self, answer: Answer, delivery: TrialPayload, reference: Reference, trial: Trial, case: Case
     ) -> bool:
         claim = answer.claim
         if not isinstance(claim, Ran | Raised) or any(
@@ -148,7 +148,7 @@ class Judge:
         if isinstance(claim, Raised):
             framing.close_all(answer.descriptors)
             # On a CPU nothing compiles here; the compile gate says so of each launch.
-            refused = claim.by_compiler and self._bench.device == "cuda"
+            refused = claim.by_compiler and self._workers.device == "cuda"
             stage = Verdict.NOT_COMPILED if refused else Verdict.CRASHED
             case.ran_out_of_memory = claim.ran_out_of_memory
             case.fail(stage, _telling_line(claim), claim.line)
@@ -163,13 +163,13 @@ class Judge:
                 memory=answer.descriptors,
             )
         )
-        with self._bench.draw():
+        with self._workers.draw():
             fault = self._fault(claim, delivery, reference, trial)
         if fault is not None:
             case.fail(Verdict.WRONG, fault + ("" if trial.draw == "own" else f" ({trial.draw} inputs)"))
         return fault is None
 
-    def _fault(self, claim: Ran, delivery: Delivery, reference: Reference, trial: Trial) -> str | None:
+    def _fault(self, claim: Ran, delivery: TrialPayload, reference: Reference, trial: Trial) -> str | None:
         """What is wrong with the outputs, which lie in the judge's own memory. What fails by the allowance
         that was measured on another draw is looked at again, with all that is allowed here; not, if it is too
         far off for that."""
@@ -186,7 +186,7 @@ class Judge:
         del known, values
         return self._value_fault(delivery, self._exactly(reference, trial), compare_values)
 
-    def _value_fault(self, delivery: Delivery, trial: Trial, compare: Compare) -> str | None:
+    def _value_fault(self, delivery: TrialPayload, trial: Trial, compare: Compare) -> str | None:
         """Outputs are compared, and inputs with what was delivered: what was changed must be what the
         reference leaves there."""
         fault = value_fault(self._values(delivery, delivery.output_slots), trial.expected, compare)
@@ -201,10 +201,10 @@ class Judge:
                 return f"{fault} (input {index}, changed in place)"
         return None
 
-    def _values(self, delivery: Delivery, slots: list[Slot]) -> list[torch.Tensor]:
+    def _values(self, delivery: TrialPayload, slots: list[Slot]) -> list[torch.Tensor]:
         values = [delivery.arena.tensor(slot) for slot in slots]
         # A comparison on the GPU reads its memory once; here the owner could change it between reads.
-        return [value.clone() for value in values] if self._bench.device == "cpu" else values
+        return [value.clone() for value in values] if self._workers.device == "cpu" else values
 
     def _lay_table(self, case: Case) -> None:
         """Whatever a candidate needs to be there before its first pass; nothing, usually."""
@@ -279,9 +279,9 @@ class Judge:
         again.forget_recorded()
         return again
 
-    def _runner(self, case: Case, job: str = "runner") -> contextlib.AbstractContextManager[Conversation]:
+    def _runner(self, case: Case, job: str = "runner") -> contextlib.AbstractContextManager[ChildSession]:
         """A process for the candidate."""
-        return self._bench.converse(job)
+        return self._workers.open_child(job)
 
     def _check_cage(self, features: tuple[str, ...], case: Case) -> None:
         case.sandbox = features

@@ -17,7 +17,7 @@ from kernel_core.gym.judge import kernelbench_rules
 from kernel_core.gym.oracle.input_families import HOSTILE, ONE_SIGNED, Draw, Family, hostile_draw
 from kernel_core.gym.oracle.reference import Reference, reference_key
 from kernel_core.gym.oracle.trial import Trial
-from kernel_core.gym.workers.workers import Bench
+from kernel_core.gym.workers.workers import Workers
 
 KEPT_PROBLEMS = 8
 _KEPT_TRIALS = 32
@@ -29,10 +29,10 @@ _V = TypeVar("_V")
 class Prepared:
     """References, their draws and their trials. Threads may ask at once."""
 
-    def __init__(self, config: GymConfig, bench: Bench) -> None:
+    def __init__(self, config: GymConfig, workers: Workers) -> None:
         self._strict = config.rules == "kernelbench"
         self._num_own = max(1, config.trials - 1)
-        self._bench = bench
+        self._workers = workers
         self._references: OrderedDict[str, Reference] = OrderedDict()
         self._trials: OrderedDict[tuple[str, int, str], Trial] = OrderedDict()
         self._draws: OrderedDict[tuple[str, int], list[tuple[str, Draw]]] = OrderedDict()
@@ -40,15 +40,15 @@ class Prepared:
 
     def reference(self, request: JudgeRequest) -> Reference:
         """The problem at the request's sizes. Raises `NotAProblem`."""
-        sizes = request.run_sizes(self._bench.device)
+        sizes = request.run_sizes(self._workers.device)
         key = reference_key(request.problem, sizes)
         with self._lock:
             known = self._references.get(key)
         if known is not None:
             return known
-        with self._bench.draw(), self._lock:
+        with self._workers.draw(), self._lock:
             if key not in self._references:
-                found = Reference(request.problem, sizes, self._bench.device, varies=not self._strict)
+                found = Reference(request.problem, sizes, self._workers.device, varies=not self._strict)
                 keep(self._references, key, found, KEPT_PROBLEMS)
             return self._references[key]
 
@@ -66,7 +66,7 @@ class Prepared:
     def trial(self, reference: Reference, seed: int, label: str, draw: Draw) -> Trial:
         """Inputs and what is expected of them. Raises `NotAProblem`."""
         key = (reference.key, seed, f"{label}:{draw}")
-        with self._bench.draw(), self._lock:
+        with self._workers.draw(), self._lock:
             if key not in self._trials:
                 trial = reference.trial(self.number(seed, label, draw), draw, exact=not self._strict)
                 keep(self._trials, key, trial, _KEPT_TRIALS)

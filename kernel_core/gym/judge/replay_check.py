@@ -21,14 +21,14 @@ from kernel_core.gym.oracle.reference import Reference
 from kernel_core.gym.oracle.trial import Trial
 from kernel_core.gym.verdict.case import Case
 from kernel_core.gym.verdict.recorded_pass import Recorded
-from kernel_core.gym.workers.child import Answer, Conversation, Died, describe
+from kernel_core.gym.workers.child import Answer, ChildSession, Died, describe
 from kernel_core.gym.workers.gpu_locks import Drawn
-from kernel_core.gym.workers.payload import Delivery, changed_inputs, deliver, gave, refill, settle_device
-from kernel_core.gym.workers.workers import Bench
+from kernel_core.gym.workers.payload import TrialPayload, changed_inputs, deliver, gave, refill, settle_device
+from kernel_core.gym.workers.workers import Workers
 from kernel_core.records import Verdict
 
 _Measured = TypeVar("_Measured", Replayed, ReplayedOnDevice)
-Turn = Callable[[], contextlib.AbstractContextManager[Drawn]]
+TakeGpu = Callable[[], contextlib.AbstractContextManager[Drawn]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Unseen:
     """What is wrong with the candidate's own outputs for a trial."""
 
 
-class Witness:
+class ReplayCheck:
     """The replay of one recorded pass in another process."""
 
     def __init__(
@@ -58,16 +58,16 @@ class Witness:
         recorded: Recorded,
         reference: Reference,
         unseen: Unseen,
-        talk: Conversation,
-        bench: Bench,
+        talk: ChildSession,
+        workers: Workers,
     ) -> None:
         self._case = case
         self._recorded = recorded
         self._reference = reference
         self._unseen = unseen
         self._talk = talk
-        self._bench = bench
-        self._delivery: Delivery | None = None
+        self._workers = workers
+        self._delivery: TrialPayload | None = None
         self._measured_seed = -1
         self._spots: list[Spots] = []
         """Of the outputs that were right last."""
@@ -88,7 +88,7 @@ class Witness:
         trial = self._first_pass()
         return trial is not None and self._kernels_do_something(trial) and self._echoes_differ()
 
-    def measure(self, kind: type[_Measured], turn: Turn) -> _Measured | None:
+    def measure(self, kind: type[_Measured], turn: TakeGpu) -> _Measured | None:
         """What the same work costs on inputs of the kind that the candidate is timed on; None, and a verdict,
         when its outputs are not right there."""
         trial = self._unseen.make_measured()
@@ -107,7 +107,7 @@ class Witness:
         known = outputs.get(self._measured_seed)
         if known is None:
             return True
-        with self._bench.share():
+        with self._workers.share():
             return gave(self._laid_out, known)
 
     # Questions --------------------------------------------------------------------------------------
@@ -125,9 +125,9 @@ class Witness:
         laid: list[Trial] = []
 
         @contextlib.contextmanager
-        def deliver_in_turn() -> Iterator[Delivery]:
+        def deliver_in_turn() -> Iterator[TrialPayload]:
             laid.append(self._unseen.make_trial())
-            with self._bench.draw() as drawn:
+            with self._workers.draw() as drawn:
                 self._delivery = deliver(self._reference, laid[0], arena=case.arena)
                 drawn()
                 yield self._delivery
@@ -180,7 +180,7 @@ class Witness:
     # What is laid out before each ---------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def _lay_trial(self, trial: Trial, turn: Turn) -> Iterator[None]:
+    def _lay_trial(self, trial: Trial, turn: TakeGpu) -> Iterator[None]:
         """The trial's inputs, to which an earlier pass may have written, and poison where its outputs will
         be."""
         with turn() as drawn:
@@ -195,16 +195,16 @@ class Witness:
         """As it was. Inputs were not changed, or that was seen; unless torch's operators are to work on them,
         who might be misled by a change that nobody saw, they need not be drawn again."""
         if library_works(self._recorded.trace) or trial.changes_inputs:
-            with self._lay_trial(trial, self._bench.draw):
+            with self._lay_trial(trial, self._workers.draw):
                 yield
             return
-        with self._bench.share():
+        with self._workers.share():
             self._poison()
             yield
 
     @contextlib.contextmanager
     def _lay_others(self, number: int) -> Iterator[None]:
-        with self._bench.draw() as drawn:
+        with self._workers.draw() as drawn:
             others = functools.partial(self._unseen.draw_others, number)
             refill(self._laid_out, others, self._reference.device)
             drawn()
@@ -215,7 +215,7 @@ class Witness:
         settle_device(self._reference.device)
 
     @property
-    def _laid_out(self) -> Delivery:
+    def _laid_out(self) -> TrialPayload:
         assert self._delivery is not None, "the first pass comes first"
         return self._delivery
 
@@ -232,7 +232,7 @@ class Witness:
         return self._case.verdict is None
 
     def _gives(self, trial: Trial, *, exactly: bool = False) -> bool:
-        with self._bench.draw():
+        with self._workers.draw():
             known = self._unseen.exactly(trial) if exactly else self._reference.with_values(trial)
             if not all(all_pass(*one) for one in zip(self._outputs(), known.expected, strict=True)):
                 return False
@@ -242,14 +242,14 @@ class Witness:
     def _may_give_the_same(self) -> bool:
         """False where outputs are not right at a few places: who asks for no more need not make all that is
         expected once more."""
-        with self._bench.share():
+        with self._workers.share():
             return all(spots.all_pass(one) for spots, one in zip(self._spots, self._outputs(), strict=True))
 
     def _outputs(self) -> list[torch.Tensor]:
         return [self._laid_out.arena.tensor(slot) for slot in self._laid_out.output_slots]
 
     def _changed_inputs(self) -> bool:
-        with self._bench.share():
+        with self._workers.share():
             return bool(changed_inputs(self._laid_out))
 
     def _blame(self, trial: Trial) -> None:

@@ -42,7 +42,7 @@ Sizes = dict[str, Constant]
 def grown_sizes(reference: Reference) -> tuple[Sizes, ...]:
     """Of each run, all sizes. It begins with the last size, of which programs usually hold the most."""
     own, pending, found = reference.problem.constants, _may_grow(reference), list[Sizes]()
-    names, limits = list(pending), _Limits(reference)
+    names, limits = list(pending), _SizeLimits(reference)
     while pending:
         name = pending.pop()
         tried = ({**reference.sizes, name: size} for size in _halved(own[name], reference.sizes[name]))
@@ -88,7 +88,7 @@ def _small(own: Constant, run: Constant) -> int:
     return own
 
 
-class _Limits:
+class _SizeLimits:
     """Of what a pass of the reference takes, reckoned without data."""
 
     def __init__(self, reference: Reference) -> None:

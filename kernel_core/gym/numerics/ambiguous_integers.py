@@ -27,7 +27,7 @@ _HALF_ROUNDINGS = 4.0
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class AmbiguousOrder:
     """Rows of places: see `ambiguous_indices.py`."""
 
     naming: Naming
@@ -46,7 +46,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Between:
+class AmbiguousRange:
     """Anything from the lowest to the highest."""
 
     lowest: torch.Tensor
@@ -129,13 +129,13 @@ class _Seen:
             # Where strays do not explain the reference's own answer, they are no measure of others'.
             fit = self._naming.fit(self._naming.in_rows(self._plain), low, high)
             rows = (self._naming.in_rows(self._mask).any(-1) & fit).nonzero().flatten()
-            return Order(self._naming, rows, low[rows], high[rows])
+            return AmbiguousOrder(self._naming, rows, low[rows], high[rows])
         low, high = self._lowest.long(), self._highest.long()
         if self._chooses:
             # Made of places, of which a pass names a few of many equals'.
             low, high = low.min(), high.max()
         span = high - low if self._chooses or rounding else 0
-        return Between(low - span, high + span)
+        return AmbiguousRange(low - span, high + span)
 
 
 def _moved(values: torch.Tensor, share: float) -> torch.Tensor:

@@ -24,7 +24,7 @@ from kernel_core.gym.oracle.input_families import Draw, without_zeros
 from kernel_core.gym.oracle.input_generators import look_at_all, redraw
 from kernel_core.gym.oracle.input_invariants import Kept, in_common
 from kernel_core.gym.oracle.problem_module import ProblemModule, own_seeds
-from kernel_core.gym.oracle.reference_outputs import LARGE_BYTES, Answers
+from kernel_core.gym.oracle.reference_outputs import LARGE_BYTES, ReferenceOutputs
 from kernel_core.gym.oracle.trial import Trial, tensor_bytes
 from kernel_core.problems.source import resize
 from kernel_core.records import Constant, Problem
@@ -75,7 +75,9 @@ class Reference:
             name: value.detach().clone()
             for name, value in (*self.module.named_parameters(), *self.module.named_buffers())
         }
-        self._answers = Answers(problem.id, device, self.module, device == "cuda" if tf32 is None else tf32)
+        self._answers = ReferenceOutputs(
+            problem.id, device, self.module, device == "cuda" if tf32 is None else tf32
+        )
         self._gaps: list[torch.Tensor | None] | None = None
         self._kept: tuple[Kept, ...] | None = None
         self._small: Reference | None = None
@@ -172,7 +174,7 @@ class Reference:
 
     @property
     def work_bytes(self) -> int:
-        """See `Answers`."""
+        """See `ReferenceOutputs`."""
         return self._answers.work_bytes
 
     @property

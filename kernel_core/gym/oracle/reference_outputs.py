@@ -39,7 +39,7 @@ _SEPARATE = 1e-3
 """Where a part of the inputs gives that part of the outputs, it agrees so well."""
 
 
-class Answers:
+class ReferenceOutputs:
     """The outputs of one module for inputs; who asks has the turn to draw. Plain ones advance its state."""
 
     def __init__(self, problem_id: str, device: str, module: Any, tf32: bool) -> None:

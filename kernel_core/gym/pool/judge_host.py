@@ -89,7 +89,7 @@ class SocketLine:
 
 
 class LocalHost:
-    """The judges of this machine, which are forked by a nursery; a nursery that dies is replaced.
+    """The judges of this machine, which are forked by a fork root; a fork root that dies is replaced.
 
     `store` is where they may keep what outlives them."""
 
@@ -102,7 +102,7 @@ class LocalHost:
         self._lock = threading.Lock()
         self._closed = False
         try:
-            self._nursery = _Nursery(self.base, config.device)
+            self._fork_root = _ForkRoot(self.base, config.device)
         except GymUnavailable:
             shutil.rmtree(self.base, ignore_errors=True)
             raise
@@ -112,10 +112,10 @@ class LocalHost:
         with self._lock:
             if self._closed:
                 raise HostLost("the gym was closed")
-            if not self._nursery.alive:
-                self._nursery.close()
-                self._nursery = _Nursery(self.base, self._config.device)
-            channel = self._nursery.new_channel(place)
+            if not self._fork_root.alive:
+                self._fork_root.close()
+                self._fork_root = _ForkRoot(self.base, self._config.device)
+            channel = self._fork_root.new_channel(place)
         hello = {
             "config": self._config.model_dump(mode="json"),
             "base": self.base,
@@ -125,28 +125,28 @@ class LocalHost:
             framing.ChannelClosed
         ):  # a judge that is dead already shows at the first question
             framing.send(channel, hello)
-        return SocketLine(channel, self._nursery.log)
+        return SocketLine(channel, self._fork_root.log)
 
     def end_judge(self, place: int) -> None:
         """See `Host`."""
         with self._lock:
-            self._nursery.end_judge(place)
+            self._fork_root.end_judge(place)
 
     def close(self) -> None:
         """See `Host`; removes every temporary file too."""
         with self._lock:
             self._closed = True
-            self._nursery.close()
+            self._fork_root.close()
         shutil.rmtree(self.base, ignore_errors=True)
 
 
-class _Nursery:
+class _ForkRoot:
     """The process that forks judges, as its master sees it."""
 
     def __init__(self, base: str, device: str) -> None:
         self._channel, theirs = socket.socketpair()
-        self.log = Path(base) / "nursery.log"
-        """What the nursery and its judges die of."""
+        self.log = Path(base) / "fork_root.log"
+        """What the fork root and its judges die of."""
         root = str(Path(__file__).parents[3])
         environment = {
             **os.environ,
@@ -201,7 +201,7 @@ class _Nursery:
         return ours
 
     def end_judge(self, place: int) -> None:
-        """Have the judge of a place killed. With a dead nursery, all are dead."""
+        """Have the judge of a place killed. With a dead fork root, all are dead."""
         with contextlib.suppress(framing.ChannelClosed, framing.ChannelTimeout):
             self._tell({"do": "end", "place": place})
 

@@ -19,7 +19,7 @@ from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.pool.health_probe import known_request
 from kernel_core.gym.pool.judge_host import Host, HostLost, JudgeLost, Line
 from kernel_core.gym.sandbox.limits import MOST_FORGIVEN
-from kernel_core.gym.workers.gpu_locks import Turns
+from kernel_core.gym.workers.gpu_locks import GpuLock
 from kernel_core.records import Evaluation
 
 _log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ _DEATHS = 8
 """Judges in a row that died on candidates although the probe passed: the place is closed nevertheless."""
 
 
-class PlaceClosed(Exception):
+class SlotClosed(Exception):
     """The place takes no candidate any more."""
 
 
@@ -49,7 +49,7 @@ class _Seat:
     """Of the judge at the other end."""
 
 
-class Place:
+class JudgeSlot:
     """Threads of the pool may share it, each in a seat of its own.
 
     `trusted` says that the first probe may wait: a processor that runs this program does not miscalculate
@@ -64,7 +64,7 @@ class Place:
         self._index = index
         self._most_s = _CHILDREN * (1 + MOST_FORGIVEN) * config.deadline_s
         self._lock = threading.Lock()
-        self._turns = Turns()
+        self._turns = GpuLock()
         self._free: list[_Seat] = []
         self._life = 0
         self._deaths = 0
@@ -75,7 +75,7 @@ class Place:
 
         Raises `JudgeLost` when it died and `GymUnavailable` when it could not work. The candidate may be the
         cause of either if the place has a judge that works by then, and is not if it has a `fault`.
-        Raises `PlaceClosed` when nobody was asked.
+        Raises `SlotClosed` when nobody was asked.
         """
         with self._turns.alone() if alone else self._turns.share():
             life = self._life
@@ -98,7 +98,7 @@ class Place:
             if not self.fault and time.monotonic() >= self._probe_due:
                 self._restore(None)
             if self.fault:
-                raise PlaceClosed(self.fault)
+                raise SlotClosed(self.fault)
             return self._seat()
 
     def _seat(self) -> _Seat:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kernel_core.config import GymConfig
 from kernel_core.errors import ConfigError, GymUnavailable
 from kernel_core.gym.pool.judge_host import LocalHost
-from kernel_core.gym.pool.judge_slot import Place
+from kernel_core.gym.pool.judge_slot import JudgeSlot
 from kernel_core.gym.pool.pool import PooledGym
 from kernel_core.gym.pool.verdict_cache import Cache
 from kernel_core.store import Store
@@ -38,7 +38,10 @@ def open_gym(config: GymConfig, cache: Store | None = None) -> PooledGym:
     trusted = config.device == "cpu"
     gym.arrive(
         host,
-        [Place(host, index, f"{word} {index}", config, trusted=trusted) for index in range(config.workers)],
+        [
+            JudgeSlot(host, index, f"{word} {index}", config, trusted=trusted)
+            for index in range(config.workers)
+        ],
     )
     return gym
 

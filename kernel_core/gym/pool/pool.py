@@ -16,7 +16,7 @@ from kernel_core.gym.contract.requests import JudgeRequest, TakenOut
 from kernel_core.gym.contract.version import GYM_VERSION
 from kernel_core.gym.pool.health_probe import idle_request
 from kernel_core.gym.pool.judge_host import Host, JudgeLost
-from kernel_core.gym.pool.judge_slot import Place, PlaceClosed
+from kernel_core.gym.pool.judge_slot import JudgeSlot, SlotClosed
 from kernel_core.gym.pool.leases import Lease, Leases, Outcome
 from kernel_core.gym.pool.verdict_cache import Cache, request_key
 from kernel_core.gym.verdict.case import Case
@@ -48,7 +48,7 @@ class PooledGym:
         self._cache = cache
         self._leases = Leases()
         self._lock = threading.Lock()
-        self._places: list[Place] = []
+        self._places: list[JudgeSlot] = []
         self._announced: set[Host] = set()
         self._taken_out: list[TakenOut] = []
         self._owned: Closeable | None = None
@@ -147,7 +147,7 @@ class PooledGym:
         with self._lock:
             self._announced.add(host)
 
-    def arrive(self, host: Host, places: Sequence[Place]) -> None:
+    def arrive(self, host: Host, places: Sequence[JudgeSlot]) -> None:
         """Places of a host are ready for candidates."""
         seats = self._config.in_flight if self._config.device == "cuda" else 1
         with self._lock:
@@ -174,7 +174,7 @@ class PooledGym:
             place.close(reason)
             self.retire(place)
 
-    def retire(self, place: Place) -> None:
+    def retire(self, place: JudgeSlot) -> None:
         """Give a closed place no more work; when it was the last, nobody waits any longer."""
         with self._lock:
             in_service = place in self._places
@@ -226,7 +226,7 @@ class PooledGym:
         finally:
             self._leases.withdraw(leases)
 
-    def _serve(self, place: Place) -> None:
+    def _serve(self, place: JudgeSlot) -> None:
         """One seat's work, until its place is closed."""
         while (lease := self._leases.take(place.name)) is not None:
             outcome = self._judge(place, lease)
@@ -237,11 +237,11 @@ class PooledGym:
             if place.fault:
                 self.retire(place)
 
-    def _judge(self, place: Place, lease: Lease) -> Outcome | None:
+    def _judge(self, place: JudgeSlot, lease: Lease) -> Outcome | None:
         """None when somebody has to try again."""
         try:
             return place.judge(lease.request, lease.seed, alone=len(lease.failures) >= _SUSPECTED)
-        except PlaceClosed:
+        except SlotClosed:
             return None
         except (JudgeLost, GymUnavailable) as error:
             if place.fault:
@@ -256,13 +256,13 @@ class PooledGym:
         return _find_culprit(place, lease) if len(lease.failures) >= _DEATHS else None
 
 
-def _find_culprit(place: Place, lease: Lease) -> Outcome | None:
+def _find_culprit(place: JudgeSlot, lease: Lease) -> Outcome | None:
     """Judges died: of the candidate, or of its problem?"""
     reason = f"{len(lease.failures)} judges died on it"
     case = Case(lease.request)
     try:
         idle = place.judge(idle_request(lease.request), lease.seed, alone=True)
-    except PlaceClosed:
+    except SlotClosed:
         return None
     except DojoError as error:
         return error

@@ -19,14 +19,14 @@ from ray.exceptions import RayError
 from kernel_core.config import GymConfig
 from kernel_core.errors import ConfigError, GymUnavailable
 from kernel_core.gym.pool.judge_host import Host, JudgeLost
-from kernel_core.gym.pool.judge_slot import Place
+from kernel_core.gym.pool.judge_slot import JudgeSlot
 from kernel_core.gym.pool.ray_node import NODE_LEFT, RayHost, alive_nodes
 
 _LOOK_EVERY_S = 1.0
 _REACH_TIMEOUT_S = 10.0
 
 
-class Pool(Protocol):
+class SlotRegistry(Protocol):
     """Who is told of places that come and go (`pool.PooledGym`)."""
 
     @property
@@ -34,7 +34,7 @@ class Pool(Protocol):
 
     def announce(self, host: Host) -> None: ...
 
-    def arrive(self, host: Host, places: Sequence[Place]) -> None: ...
+    def arrive(self, host: Host, places: Sequence[JudgeSlot]) -> None: ...
 
     def refuse(self, host: Host, name: str, reason: str) -> None: ...
 
@@ -44,7 +44,7 @@ class Pool(Protocol):
 class RayCluster:
     """The nodes of a cluster, looked at every second."""
 
-    def __init__(self, config: GymConfig, pool: Pool) -> None:
+    def __init__(self, config: GymConfig, pool: SlotRegistry) -> None:
         self._config = config
         self._pool = pool
         self._hosts: dict[str, list[RayHost]] = {}
@@ -107,11 +107,11 @@ class RayCluster:
             self._pool.refuse(host, host.name, str(error))
             return
         names = [name] if host.num_places == 1 else [f"{name}, judge {i}" for i in range(host.num_places)]
-        places = [Place(host, index, one, self._config, trusted=False) for index, one in enumerate(names)]
+        places = [JudgeSlot(host, index, one, self._config, trusted=False) for index, one in enumerate(names)]
         self._pool.arrive(host, places)
 
 
-def open_cluster(config: GymConfig, pool: Pool) -> RayCluster:
+def open_cluster(config: GymConfig, pool: SlotRegistry) -> RayCluster:
     """Connect to a cluster and start judges on its nodes. Raises `GymUnavailable` when there is none."""
     cluster = RayCluster(config, pool)
     cluster.wait_for_first()

@@ -1,6 +1,6 @@
 """The judges of one node of a Ray cluster, or of one of its GPUs.
 
-An actor there owns an ordinary nursery; a worker of Ray's never runs what a candidate wrote.
+An actor there owns an ordinary fork root; a worker of Ray's never runs what a candidate wrote.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class NodeJudges:
         self._numbers = itertools.count()
 
     def introduce(self) -> dict[str, Any]:
-        """Start the nursery; say whose judges these are, and on which GPU."""
+        """Start the fork root; say whose judges these are, and on which GPU."""
         try:
             self._host = LocalHost(self._config)
         except GymUnavailable as error:
@@ -100,7 +100,7 @@ class RayHost:
         self._left = threading.Event()
 
     def start(self) -> str:
-        """Start the nursery there; gives a name for it. Raises `GymUnavailable` or `JudgeLost`."""
+        """Start the fork root there; gives a name for it. Raises `GymUnavailable` or `JudgeLost`."""
         hello = self._introduced()
         return f"{self.name}, GPU {', '.join(hello['gpus'])}" if self._on_gpu else self.name
 
@@ -146,7 +146,7 @@ class RayHost:
             raise
 
     def _introduced(self) -> dict[str, Any]:
-        """Have an actor whose nursery is up, of our own version; what it said of itself."""
+        """Have an actor whose fork root is up, of our own version; what it said of itself."""
         self._check_node()
         actor = ray.remote(NodeJudges).options(**self._options).remote(self._config.model_dump())
         try:

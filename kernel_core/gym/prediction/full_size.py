@@ -28,7 +28,7 @@ from kernel_core.gym.prediction.roofline import (
 from kernel_core.gym.verdict.case import Case
 from kernel_core.gym.workers.child import Answer, describe
 from kernel_core.gym.workers.payload import fill, pack
-from kernel_core.gym.workers.workers import Bench
+from kernel_core.gym.workers.workers import Workers
 from kernel_core.records import Verdict
 
 _NO_DOUBT = "predicted with no more programs than ran"
@@ -36,7 +36,7 @@ _USUAL_GROWTH = 16
 """How much faster than the reference's works an honest candidate's use of one operator may grow: parts of a
 reference grow by different powers of its sizes."""
 _SMALL_PART = 0.5
-Place = tuple[str, int]
+KernelLine = tuple[str, int]
 """A kernel's name and line."""
 
 
@@ -55,10 +55,10 @@ class Rehearsal:
     """The launches that differ."""
 
 
-def rehearse(case: Case, reference: Reference, bench: Bench) -> Rehearsal | None:
+def rehearse(case: Case, reference: Reference, workers: Workers) -> Rehearsal | None:
     """Have host code run without data. None, with a finding, where that tells nothing of the candidate."""
     sources = (reference.source, reference.problem.source)
-    rehearsed = run_without_data(case, reference, sources, bench)
+    rehearsed = run_without_data(case, reference, sources, workers)
     if isinstance(rehearsed, str):
         case.note("not_rehearsed", f"{rehearsed[:150]}; {_NO_DOUBT}")
         return None
@@ -79,7 +79,7 @@ def rehearse(case: Case, reference: Reference, bench: Bench) -> Rehearsal | None
 
 
 def run_without_data(
-    case: Case, reference: Reference, sources: Sequence[str], bench: Bench
+    case: Case, reference: Reference, sources: Sequence[str], workers: Workers
 ) -> Rehearsed | str:
     """What host code launches for each of these versions of the problem, or why that is not known."""
     header = {
@@ -87,15 +87,15 @@ def run_without_data(
         "precision": reference.problem.precision,
         "sizes": [_describe_size(reference, source) for source in sources],
     }
-    with bench.converse("rehearse") as talk:
+    with workers.open_child("rehearse") as talk:
         answer = talk.ask(header, (Rehearsed, Failure))
     claim = answer.claim if isinstance(answer, Answer) else None
     return claim if isinstance(claim, Rehearsed) and len(claim.passes) == len(sources) else describe(answer)
 
 
-def num_programs(kernels: Sequence[Kernel], some: RehearsedPass) -> dict[Place, int]:
+def num_programs(kernels: Sequence[Kernel], some: RehearsedPass) -> dict[KernelLine, int]:
     """By kernels: how many programs there are in the largest launch."""
-    found: dict[Place, int] = {}
+    found: dict[KernelLine, int] = {}
     for one in some.distinct:
         kernel = (kernels[one.launch].name, kernels[one.launch].line)
         found[kernel] = max(math.prod(one.grid), found.get(kernel, 0))

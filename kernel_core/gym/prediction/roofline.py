@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from kernel_core.gym.channel.gpu_specs import GPUS, Gpu
+from kernel_core.gym.channel.gpu_specs import GPUS, GpuSpec
 from kernel_core.gym.channel.pytree import flatten
 from kernel_core.gym.channel.torch_ops import GATHERS
 from kernel_core.gym.channel.work import ELEMENTWISE, OperatorCounter, Work
@@ -120,7 +120,7 @@ def _with_least_operations(works: Sequence[Work], least: int) -> list[Work]:
     return [replace(work, operations=dict(count)) for work, count in zip(works, counts, strict=True)]
 
 
-def launch_time_ms(work: Work, gpu: Gpu) -> float:
+def launch_time_ms(work: Work, gpu: GpuSpec) -> float:
     """The roofline of one launch plus its cost, in milliseconds. Few programs use few multiprocessors,
     and many do where few of them work."""
     busy = gpu.num_processors

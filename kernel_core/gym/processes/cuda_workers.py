@@ -25,13 +25,13 @@ import triton
 from kernel_core.config import GymConfig
 from kernel_core.errors import GymUnavailable
 from kernel_core.gym.channel import framing
-from kernel_core.gym.sandbox.fork_server import Caged, Zygote, ZygoteGone
+from kernel_core.gym.sandbox.fork_server import Caged, ForkServer, ForkServerLost
 from kernel_core.gym.sandbox.limits import Cage
 from kernel_core.gym.timing.idle_gpu import MemoryProbe
 from kernel_core.gym.untrusted.candidate import runner
 from kernel_core.gym.untrusted.replay import replay
-from kernel_core.gym.workers.child import Conversation, cage_folder
-from kernel_core.gym.workers.gpu_locks import Drawn, Turns, nothing_drawn
+from kernel_core.gym.workers.child import ChildSession, cage_folder
+from kernel_core.gym.workers.gpu_locks import Drawn, GpuLock, nothing_drawn
 
 _START_TIMEOUT_S = 60.0
 _STARTED_TOGETHER = 4
@@ -78,7 +78,7 @@ def wait_for_job(channel: socket.socket, cage: dict[str, Any]) -> None:
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _WarmChild:
     """A process whose context is up, its folder, and how many jobs it did."""
 
     stack: contextlib.ExitStack
@@ -86,28 +86,28 @@ class _Waiting:
     uses: int = 0
 
 
-class CudaBench:
+class CudaWorkers:
     """Warm processes of one GPU, replaced in the background as they are used."""
 
     device = "cuda"
 
-    def __init__(self, config: GymConfig, zygotes: list[Zygote], base: str) -> None:
+    def __init__(self, config: GymConfig, fork_servers: list[ForkServer], base: str) -> None:
         self._config = config
         self._base = base
-        self._turns = Turns()
-        self._zygotes = itertools.cycle(zygotes)
-        self._warm: queue.Queue[_Waiting | str] = queue.Queue()
-        self._resting: deque[_Waiting] = deque()
+        self._turns = GpuLock()
+        self._fork_servers = itertools.cycle(fork_servers)
+        self._warm: queue.Queue[_WarmChild | str] = queue.Queue()
+        self._resting: deque[_WarmChild] = deque()
         self._wanted = threading.Semaphore(0)
-        self._births = Turns()
+        self._births = GpuLock()
         self._probe = MemoryProbe()
         threading.Thread(target=self._replenish, daemon=True).start()
 
     @contextlib.contextmanager
-    def converse(self, job: str, *, fresh: bool = True) -> Iterator[Conversation]:
-        """See `workers.Bench`. Only replays may be used again."""
+    def open_child(self, job: str, *, fresh: bool = True) -> Iterator[ChildSession]:
+        """See `workers.Workers`. Only replays may be used again."""
         waiting = (None if fresh else self._take_resting()) or self._take()
-        talk = Conversation(waiting.caged, self._config.deadline_s, is_fresh=waiting.uses == 0)
+        talk = ChildSession(waiting.caged, self._config.deadline_s, is_fresh=waiting.uses == 0)
         waiting.uses += 1
         try:
             if talk.is_fresh:
@@ -124,19 +124,19 @@ class CudaBench:
 
     @contextlib.contextmanager
     def share(self) -> Iterator[None]:
-        """See `workers.Bench`."""
+        """See `workers.Workers`."""
         with self._turns.share(), _left_tidy():
             yield
 
     @contextlib.contextmanager
     def draw(self) -> Iterator[Drawn]:
-        """See `workers.Bench`."""
+        """See `workers.Workers`."""
         with self._turns.draw() as drawn, _left_tidy():
             yield drawn
 
     @contextlib.contextmanager
     def alone(self, *, still: bool = False) -> Iterator[Drawn]:
-        """See `workers.Bench`. It begins when memory that others gave back is cleared."""
+        """See `workers.Workers`. It begins when memory that others gave back is cleared."""
         with self._births.alone() if still else contextlib.nullcontext(), self._turns.alone():
             self._probe.wait()
             yield nothing_drawn
@@ -150,8 +150,8 @@ class CudaBench:
             with self._births.share():
                 try:
                     started = [self._start() for _ in range(count)]
-                except ZygoteGone:
-                    # Without its zygotes a judge cannot work: its pool sees it end, and starts another.
+                except ForkServerLost:
+                    # Without its fork servers a judge cannot work: its pool sees it end, and starts another.
                     os._exit(1)
                 for waiting in started:
                     self._warm.put(_wait_until_warm(waiting))
@@ -165,7 +165,7 @@ class CudaBench:
         """For one job, and for coming up."""
         return 4 * int(self._config.deadline_s) + 20
 
-    def _start(self) -> _Waiting:
+    def _start(self) -> _WarmChild:
         stack = contextlib.ExitStack()
         folder, user_id = stack.enter_context(cage_folder(self._base))
         cage = Cage(
@@ -177,14 +177,14 @@ class CudaBench:
             file_bytes=_FILE_BYTES,
             device="cuda",
         )
-        return _Waiting(stack, next(self._zygotes).spawn("warm", cage))
+        return _WarmChild(stack, next(self._fork_servers).spawn("warm", cage))
 
-    def _take_resting(self) -> _Waiting | None:
+    def _take_resting(self) -> _WarmChild | None:
         with contextlib.suppress(IndexError):
             return self._resting.pop()
         return None
 
-    def _take(self) -> _Waiting:
+    def _take(self) -> _WarmChild:
         """A process whose context is up. Raises `GymUnavailable`."""
         reason = ""
         for _ in range(3):
@@ -211,7 +211,7 @@ def _left_tidy() -> Iterator[None]:
         torch.cuda.empty_cache()
 
 
-def _wait_until_warm(waiting: _Waiting) -> _Waiting | str:
+def _wait_until_warm(waiting: _WarmChild) -> _WarmChild | str:
     """The process, or why it is not there."""
     try:
         framing.receive(waiting.caged.channel, deadline=time.monotonic() + _START_TIMEOUT_S)

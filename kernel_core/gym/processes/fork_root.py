@@ -1,11 +1,12 @@
-"""The root of the gym's processes: imports torch and Triton once, then forks judges and their zygotes.
+"""The root of the gym's processes: imports torch and Triton once, then forks judges and their fork servers.
 
-    nursery ── judge (trusted) ── zygote (torch + Triton's interpreter) ── runner or replay, one life each
-       └────── compiler nursery ── zygote (Triton's compiler) ── compile job, one life each
+    fork root ── judge (trusted) ── fork server (torch, Triton's interpreter) ── runner or replay
+       └─────── compiler root ── fork server (Triton's compiler) ── compile job
 
-    nursery ── judge of a GPU ── zygotes (torch + Triton) ── warm runner or replay, one life each
+    fork root ── judge of a GPU ── fork servers (torch, Triton) ── warm runner or replay
 
-Nothing outlives the nursery's master: it ends everything when the master's socket closes.
+Each child of a fork server has one life. Nothing outlives the fork root's master: it ends everything when the
+master's socket closes.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _REAP_INTERVAL_S = 0.5
 
 
 class Judges(Protocol):
-    """The judges that a nursery forked, one a place."""
+    """The judges that a fork root forked, one a place."""
 
     def seat(self, to_pool: int, place: int) -> None:
         """Hand the judge of a place a socket to its pool; fork one where none lives."""
@@ -90,7 +91,7 @@ class HostJudges:
         """See `Judges`; a judge on the host has one seat, so each request gets a fresh one."""
         self.end(place)
         to_compiler, for_compiler = socket.socketpair()
-        framing.send(self._compilers, {"do": "zygote"}, descriptors=(for_compiler.fileno(),))
+        framing.send(self._compilers, {"do": "fork_server"}, descriptors=(for_compiler.fileno(),))
         for_compiler.close()
         self._lives[place] = life = _Life()
         if life.is_child:
@@ -152,7 +153,7 @@ class GpuJudges:
 
 
 def _keep_no_more_bytecode() -> None:
-    """What was imported so far is compiled once for every nursery to come; from here on candidates' modules
+    """What was imported so far is compiled once for every fork root to come; from here on candidates' modules
     are imported too."""
     sys.dont_write_bytecode = True
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
@@ -183,7 +184,7 @@ class _Life:
 
 
 def _serve_compilers(control: socket.socket) -> None:
-    """Import Triton's compiler, without torch; fork one zygote a request."""
+    """Import Triton's compiler, without torch; fork one fork server a request."""
     sandbox.die_with_parent()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     os.environ.pop("TRITON_INTERPRET", None)

@@ -25,15 +25,15 @@ from kernel_core.gym.judge.cpu_judge import CpuJudge
 from kernel_core.gym.judge.cuda_judge import CudaJudge
 from kernel_core.gym.judge.extension_check import Builder
 from kernel_core.gym.judge.judge import Judge
-from kernel_core.gym.processes.cuda_workers import CudaBench, bring_up, wait_for_job
+from kernel_core.gym.processes.cuda_workers import CudaWorkers, bring_up, wait_for_job
 from kernel_core.gym.sandbox import fork_server
-from kernel_core.gym.sandbox.fork_server import Zygote, ZygoteGone
+from kernel_core.gym.sandbox.fork_server import ForkServer, ForkServerLost
 from kernel_core.gym.timing.nvml import gpu_architecture, keep_to_gpu
 from kernel_core.gym.untrusted.candidate import dry_run, runner
 from kernel_core.gym.untrusted.compile import nvcc_job
 from kernel_core.gym.untrusted.interpreter.patches import prepare_interpreter
 from kernel_core.gym.untrusted.replay import replay
-from kernel_core.gym.workers.workers import HostBench
+from kernel_core.gym.workers.workers import CpuWorkers
 from kernel_core.store import Store
 
 _log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ _JOBS: dict[str, fork_server.Job] = {
     "replay": replay.replay,
     "rehearse": dry_run.rehearse,
 }
-_ZYGOTES_BY_GPU = 3
+_FORK_SERVERS_BY_GPU = 3
 """Each waits while a process of its own goes, which takes a GPU's context a while."""
 _BUILDS = "builds"
 """Where builds are kept as long as the gym: judges may die meanwhile."""
@@ -68,23 +68,24 @@ def warm_up() -> None:
 
 
 def live(pool: socket.socket, compilers: socket.socket) -> None:
-    """First fork its own zygote, then answer requests until the pool goes away."""
-    runners = _fork_zygote(_JOBS, (pool, compilers))
+    """First fork its own fork server, then answer requests until the pool goes away."""
+    runners = _start_fork_server(_JOBS, (pool, compilers))
     gc.freeze()
     hello = framing.receive(pool).header
     config = GymConfig.model_validate(hello["config"])
     with _folder(hello["base"]) as folder:
-        bench = HostBench(config, Zygote(runners), folder)
-        _answer_all(pool, CpuJudge(config, bench, Zygote(compilers), folder))
+        workers = CpuWorkers(config, ForkServer(runners), folder)
+        _answer_all(pool, CpuJudge(config, workers, ForkServer(compilers), folder))
 
 
 def live_on_gpu(channels: socket.socket, index: int) -> None:
     """The judge of one GPU: every channel that comes in over `channels` is answered by a thread."""
     keep_to_gpu(index)
-    zygotes = [
-        _fork_zygote({"warm": wait_for_job}, (channels,), prepare=bring_up) for _ in range(_ZYGOTES_BY_GPU)
+    fork_servers = [
+        _start_fork_server({"warm": wait_for_job}, (channels,), prepare=bring_up)
+        for _ in range(_FORK_SERVERS_BY_GPU)
     ]
-    builders = Zygote(_fork_zygote({"build": nvcc_job.build}, (channels,)))
+    builders = ForkServer(_start_fork_server({"build": nvcc_job.build}, (channels,)))
     gc.freeze()
     judge: Judge | None = None
     with contextlib.ExitStack() as stack:
@@ -98,14 +99,14 @@ def live_on_gpu(channels: socket.socket, index: int) -> None:
             if judge is None:
                 config = GymConfig.model_validate(hello["config"])
                 folder = stack.enter_context(_folder(hello["base"]))
-                bench = CudaBench(config, [Zygote(one) for one in zygotes], folder)
+                workers = CudaWorkers(config, [ForkServer(one) for one in fork_servers], folder)
                 shelf = Store(f"{hello['base']}/{_BUILDS}")
                 builder = Builder(builders, folder, gpu_architecture(), shelf)
-                judge = CudaJudge(config, bench, builder, Store(hello["store"]) if hello["store"] else None)
+                judge = CudaJudge(config, workers, builder, Store(hello["store"]) if hello["store"] else None)
             threading.Thread(target=_answer_all, args=(channel, judge), daemon=True).start()
 
 
-def _fork_zygote(
+def _start_fork_server(
     jobs: dict[str, fork_server.Job],
     foreign: tuple[socket.socket, ...],
     prepare: Callable[[], None] | None = None,
@@ -143,7 +144,7 @@ def _answer(judge: Judge, header: dict[str, Any]) -> dict[str, Any]:
         evaluation = judge.evaluate(request, int(header["seed"]))
     except DojoError as error:
         return {"error": type(error).__name__, "message": str(error)}
-    except ZygoteGone:
+    except ForkServerLost:
         # Its pool sees it end, and starts another.
         os._exit(1)
     except Exception as error:

@@ -29,9 +29,9 @@ Job = Callable[[socket.socket, dict[str, Any]], None]
 _END_GRACE_S = 10.0
 
 
-class ZygoteGone(Exception):
-    """A zygote died under its judge, and all its children with it: that says nothing about any candidate, and
-    the judge cannot go on."""
+class ForkServerLost(Exception):
+    """A fork server died under its judge, and all its children with it: that says nothing about any
+    candidate, and the judge cannot go on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +130,8 @@ def children() -> list[int]:
     return [int(pid) for pid in listed.split()]
 
 
-class Zygote:
-    """A zygote as its master sees it; threads of the master may share it. Raises `ZygoteGone`."""
+class ForkServer:
+    """A fork server as its master sees it; threads of the master may share it. Raises `ForkServerLost`."""
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control
@@ -156,15 +156,15 @@ class Zygote:
                 framing.send(self._control, header, descriptors=descriptors)
                 return framing.receive(self._control).header
         except framing.ChannelClosed as error:
-            raise ZygoteGone("a zygote of this judge has died") from error
+            raise ForkServerLost("a fork server of this judge has died") from error
 
 
 class Caged:
     """A running child: a channel to it, and the means to end it."""
 
-    def __init__(self, zygote: Zygote, channel: socket.socket, pid: int) -> None:
+    def __init__(self, fork_server: ForkServer, channel: socket.socket, pid: int) -> None:
         self.channel = channel
-        self._zygote = zygote
+        self._fork_server = fork_server
         self._pid = pid
 
     def waited_s(self) -> float:
@@ -180,4 +180,4 @@ class Caged:
     def end(self) -> Ended:
         """Kill it if it still lives; say how it went."""
         self.channel.close()
-        return self._zygote.end(self._pid)
+        return self._fork_server.end(self._pid)

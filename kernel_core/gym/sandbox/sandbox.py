@@ -94,7 +94,7 @@ def confine(
 ) -> tuple[str, ...]:
     """Cage the calling process for good; gives the features in force.
 
-    `inherited` names the features that its zygote already set up; `keep` are the descriptors it needs.
+    `inherited` names the features that its fork server already set up; `keep` are the descriptors it needs.
     `prepare` runs when no foreign descriptor is open any more, and nothing is yet forbidden.
     """
     os.setsid()

@@ -27,7 +27,7 @@ class Baseline(Record):
     overhead_ms: float
 
 
-class _Kept(Record):
+class _StoredTimes(Record):
     """A baseline as it lies in a store, for people too."""
 
     problem_id: str
@@ -51,7 +51,7 @@ class Baselines:
         name = self._name(reference)
         if name not in self._known and self._store is not None and self._store.exists(name):
             try:
-                kept = _Kept.model_validate(self._store.read_json(name))
+                kept = _StoredTimes.model_validate(self._store.read_json(name))
             except (ValidationError, Corrupt) as error:
                 _log.warning("%s: measuring again (%s)", self._store.path(name), error)
                 return None
@@ -63,7 +63,7 @@ class Baselines:
         name = self._name(reference)
         self._remember(name, baseline)
         if self._store is not None:
-            kept = _Kept(
+            kept = _StoredTimes(
                 problem_id=reference.problem.id,
                 how=self._how,
                 platform=self._platform,

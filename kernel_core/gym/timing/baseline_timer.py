@@ -18,7 +18,7 @@ from kernel_core.gym.timing.timing_stats import Clocked, summarize
 from kernel_core.gym.workers.child import Answer, Died, describe
 from kernel_core.gym.workers.gpu_locks import Room
 from kernel_core.gym.workers.payload import load_header
-from kernel_core.gym.workers.workers import Bench
+from kernel_core.gym.workers.workers import Workers
 
 _AS_CANDIDATE = {
     "eager": "\n\nModelNew = Model\n",
@@ -36,14 +36,14 @@ class ReferenceClock:
     def __init__(
         self,
         config: GymConfig,
-        bench: Bench,
+        workers: Workers,
         stopwatch: Stopwatch,
         baselines: Baselines,
         room: Room,
         arenas: ArenaPool,
     ) -> None:
         self._how = config.baseline
-        self._bench = bench
+        self._workers = workers
         self._stopwatch = stopwatch
         self._baselines = baselines
         self._room = room
@@ -72,15 +72,15 @@ class ReferenceClock:
 
     def _measure(self, reference: Reference, like: Trial) -> Baseline:
         with contextlib.ExitStack() as stack:
-            with self._bench.share():
+            with self._workers.share():
                 bed = stack.enter_context(self._arenas.lend(arena_bytes(like)))
-            talk = stack.enter_context(self._bench.converse("runner"))
-            with self._bench.share():
+            talk = stack.enter_context(self._workers.open_child("runner"))
+            with self._workers.share():
                 header, arena = load_header(reference, reference.source + _AS_CANDIDATE[self._how], poison=0)
             if self._how == "compile":
                 talk.allow(_COMPILE_DEADLINE_S)
             descriptors = (arena.descriptor,)
-            answer = talk.ask(header, (Loaded, NotLoaded), descriptors=descriptors, turn=self._bench.share)
+            answer = talk.ask(header, (Loaded, NotLoaded), descriptors=descriptors, turn=self._workers.share)
             arena.close()
             if not (isinstance(answer, Answer) and isinstance(answer.claim, Loaded)):
                 raise _cannot_time(reference, answer)

@@ -53,7 +53,7 @@ def _handle_of(name: str) -> Any:
     return handles[int(name)] if same_order and int(name) < len(handles) else None
 
 
-class Gpu:
+class NvmlDevice:
     """The current CUDA device. Where NVML does not answer, its figures are unknown."""
 
     def __init__(self) -> None:
@@ -96,7 +96,7 @@ class Gpu:
         return Clocks(mhz, tuple(name for bit, name in _REASONS.items() if bits & bit))
 
 
-def describe_platform(gpu: Gpu | None = None) -> Platform:
+def describe_platform(gpu: NvmlDevice | None = None) -> Platform:
     """The versions that figures depend on."""
     return Platform(
         python=platform.python_version(),

@@ -14,7 +14,7 @@ from kernel_core.gym.oracle.reference import Reference
 from kernel_core.gym.oracle.trial import Trial
 from kernel_core.gym.prediction.roofline import count_eager
 from kernel_core.gym.timing.baseline_store import Baseline
-from kernel_core.gym.timing.nvml import Gpu
+from kernel_core.gym.timing.nvml import NvmlDevice
 from kernel_core.gym.timing.timed_batch import clock_calls
 from kernel_core.gym.timing.timing_stats import (
     Clocked,
@@ -29,9 +29,9 @@ from kernel_core.gym.timing.timing_stats import (
     summarize,
 )
 from kernel_core.gym.verdict.case import Case
-from kernel_core.gym.workers.child import Conversation, Died
+from kernel_core.gym.workers.child import ChildSession, Died
 from kernel_core.gym.workers.gpu_locks import Drawn
-from kernel_core.gym.workers.workers import Bench
+from kernel_core.gym.workers.workers import Workers
 from kernel_core.records import Timing, Verdict
 
 _CLOCKINGS, _RETIMINGS = 3, 2
@@ -41,16 +41,16 @@ _KEPT_FLOORS = 1024
 class Stopwatch:
     """Times candidates on one GPU, one at a time."""
 
-    def __init__(self, config: GymConfig, bench: Bench, gpu: Gpu) -> None:
+    def __init__(self, config: GymConfig, workers: Workers, gpu: NvmlDevice) -> None:
         self._thresholds = config.retime_at
-        self._bench = bench
+        self._workers = workers
         self._gpu = gpu
         self._lock = threading.Lock()
         self._compulsory: OrderedDict[str, int] = OrderedDict()
 
     def calls(
         self,
-        talk: Conversation,
+        talk: ChildSession,
         reference: Reference,
         like: Trial,
         hidden: Sequence[Trial],
@@ -59,7 +59,7 @@ class Stopwatch:
     ) -> Clocked | str | Died | Failure:
         """See `timed_batch.clock_calls`: once more, with nobody coming up, where something came between. The
         reference itself has no case."""
-        turns = _Turns(self._bench, self._gpu, case)
+        turns = _GpuAccess(self._workers, self._gpu, case)
         clocked = clock_calls(talk, reference, like, hidden, bed, turns, still=False)
         if isinstance(clocked, Clocked) and not is_steady(clocked):
             again = clock_calls(talk, reference, like, hidden, bed, turns, still=True)
@@ -68,7 +68,7 @@ class Stopwatch:
 
     def clock(
         self,
-        talk: Conversation,
+        talk: ChildSession,
         reference: Reference,
         like: Trial,
         hidden: Sequence[Trial],
@@ -113,7 +113,7 @@ class Stopwatch:
 
     def _clock_until_sure(
         self,
-        talk: Conversation,
+        talk: ChildSession,
         reference: Reference,
         like: Trial,
         hidden: Sequence[Trial],
@@ -133,7 +133,7 @@ class Stopwatch:
 
     def _clock_until_agreed(
         self,
-        talk: Conversation,
+        talk: ChildSession,
         reference: Reference,
         like: Trial,
         hidden: Sequence[Trial],
@@ -170,7 +170,7 @@ class Stopwatch:
         return as_wall(timing, floor_ms)
 
     def _compulsory_bytes(self, reference: Reference) -> int:
-        with self._bench.draw(), self._lock:
+        with self._workers.draw(), self._lock:
             if reference.key not in self._compulsory:
                 self._compulsory[reference.key] = count_eager(reference).compulsory_bytes
                 while len(self._compulsory) > _KEPT_FLOORS:
@@ -178,20 +178,20 @@ class Stopwatch:
             return self._compulsory[reference.key]
 
 
-class _Turns:
-    """See `timed_batch.GpuTurns`; where there is a case, its phases say how long it had the GPU alone."""
+class _GpuAccess:
+    """See `timed_batch.GpuAccess`; where there is a case, its phases say how long it had the GPU alone."""
 
-    def __init__(self, bench: Bench, gpu: Gpu, case: Case | None) -> None:
-        self._bench = bench
+    def __init__(self, workers: Workers, gpu: NvmlDevice, case: Case | None) -> None:
+        self._workers = workers
         self._gpu = gpu
         self._case = case
 
     def draw(self) -> contextlib.AbstractContextManager[Drawn]:
-        return self._bench.draw()
+        return self._workers.draw()
 
     @contextlib.contextmanager
     def alone(self, *, still: bool) -> Iterator[None]:
-        with self._bench.alone(still=still), contextlib.ExitStack() as stack:
+        with self._workers.alone(still=still), contextlib.ExitStack() as stack:
             if self._case is not None:
                 stack.enter_context(self._case.phase("timed alone"))
             yield

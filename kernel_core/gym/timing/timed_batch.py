@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import torch
 
 from kernel_core.gym.channel.cuda_arena import DeviceArena
-from kernel_core.gym.channel.messages import Failure, Mapped, Timed
+from kernel_core.gym.channel.messages import CallTimes, Failure, Mapped
 from kernel_core.gym.channel.pytree import Fingerprint, fingerprint
 from kernel_core.gym.channel.shared_arena import DTYPES, lay_out, like_these
 from kernel_core.gym.numerics.compare import compare_values
@@ -27,7 +27,7 @@ from kernel_core.gym.oracle.problem_module import own_seeds
 from kernel_core.gym.oracle.reference import Reference
 from kernel_core.gym.oracle.trial import Trial
 from kernel_core.gym.timing.timing_stats import Clocked, Clocks
-from kernel_core.gym.workers.child import NO_ANSWER, Answer, Conversation, Died
+from kernel_core.gym.workers.child import NO_ANSWER, Answer, ChildSession, Died
 from kernel_core.gym.workers.gpu_locks import Drawn
 from kernel_core.gym.workers.payload import fill, pack, settle_device
 
@@ -43,7 +43,7 @@ _BED_BYTES = 1 << 30
 _RANDOM = random.SystemRandom()
 
 
-class GpuTurns(Protocol):
+class GpuAccess(Protocol):
     """The GPU, shared or alone."""
 
     def draw(self) -> contextlib.AbstractContextManager[Drawn]:
@@ -60,12 +60,12 @@ class GpuTurns(Protocol):
 
 
 def clock_calls(
-    talk: Conversation,
+    talk: ChildSession,
     reference: Reference,
     like: Trial,
     trials: Sequence[Trial],
     arena: DeviceArena,
-    turns: GpuTurns,
+    turns: GpuAccess,
     still: bool,
 ) -> Clocked | str | Died | Failure:
     """Calls until there are enough. `like` says what inputs and outputs look like, `trials` lie hidden
@@ -107,10 +107,10 @@ class _Rounds:
 
     def __init__(
         self,
-        talk: Conversation,
+        talk: ChildSession,
         reference: Reference,
         bed: _Bed,
-        turns: GpuTurns,
+        turns: GpuAccess,
     ) -> None:
         self._talk = talk
         self._reference = reference
@@ -164,14 +164,14 @@ class _Rounds:
 
     def _call(self, count: int) -> Died | Failure | None:
         started = time.perf_counter()
-        answer = self._talk.ask(self._bed.calls(count), (Timed, Failure))
+        answer = self._talk.ask(self._bed.calls(count), (CallTimes, Failure))
         wall_ms = 1e3 * (time.perf_counter() - started)
         self.state = self._turns.clocks()
         if isinstance(answer, Died):
             return answer
         if isinstance(answer.claim, Failure):
             return answer.claim
-        if not isinstance(answer.claim, Timed) or len(answer.claim.times_ms) != count:
+        if not isinstance(answer.claim, CallTimes) or len(answer.claim.times_ms) != count:
             return Died(timed_out=False, reason=NO_ANSWER)
         self.times_ms += answer.claim.times_ms
         self.wall_ms += wall_ms

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from kernel_core.gym.channel import framing
 from kernel_core.gym.channel.messages import BuildRequest, Claim, Failure, Rested, Sources
-from kernel_core.gym.sandbox.fork_server import Caged, Ended, Zygote
+from kernel_core.gym.sandbox.fork_server import Caged, Ended, ForkServer
 from kernel_core.gym.sandbox.limits import FILE_BYTES, MOST_FORGIVEN, Cage
 
 NO_ANSWER = "its process gave no answer that can be understood"
@@ -30,7 +30,7 @@ _FIRST_USER_ID = 1_900_000_000
 _USER_IDS = 50_000_000
 
 
-Builder = Callable[[Sources], tuple[dict[str, Any], bytes]]
+AnswerBuild = Callable[[Sources], tuple[dict[str, Any], bytes]]
 """What a child that asked for a build is told, and the library."""
 
 
@@ -92,7 +92,7 @@ def describe(outcome: Answer | Died | Failure | str) -> str:
     return outcome
 
 
-class Conversation:
+class ChildSession:
     """A caged child that is asked and answers, under one deadline for its whole life.
 
     Its time runs from each question to the answer: not while the judge, or others, keep it waiting, and not
@@ -108,13 +108,13 @@ class Conversation:
         self._waited_before_s = caged.waited_s()
         self._forgiven_s = 0.0
         self._ended: Ended | None = None
-        self._builder: Builder | None = None
+        self._builder: AnswerBuild | None = None
         self.is_fresh = is_fresh
         """Nobody had this child before."""
         self.is_as_new = False
         """It did what it was asked, and forgot it: somebody else may have it."""
 
-    def build_with(self, builder: Builder) -> None:
+    def build_with(self, builder: AnswerBuild) -> None:
         """From now on the child may ask for builds, which take none of its time."""
         self._builder = builder
 
@@ -242,8 +242,8 @@ class Conversation:
 
 
 @contextlib.contextmanager
-def converse_caged(
-    zygote: Zygote,
+def open_caged_child(
+    fork_server: ForkServer,
     job: str,
     base: str,
     deadline_s: float,
@@ -253,11 +253,11 @@ def converse_caged(
     max_processes: int,
     file_bytes: int = FILE_BYTES,
     gpu: str = "",
-) -> Iterator[Conversation]:
+) -> Iterator[ChildSession]:
     """A fresh child in a cage and a folder of its own; it has ended when the context has."""
     with cage_folder(base) as (folder, user_id):
         cage = Cage(folder, user_id, memory_bytes, cpu_seconds, max_processes, file_bytes, gpu=gpu)
-        talk = Conversation(zygote.spawn(job, cage), deadline_s)
+        talk = ChildSession(fork_server.spawn(job, cage), deadline_s)
         try:
             yield talk
         finally:

@@ -16,7 +16,7 @@ def nothing_drawn() -> None:
     """Where nobody waits to draw."""
 
 
-class Turns:
+class GpuLock:
     """A lock that is shared or exclusive; who wants to be alone goes before newcomers.
 
     Of those who share, one at a time draws inputs, because the seeds of a process are everybody's. Who waits
@@ -87,7 +87,7 @@ _OVERTAKEN = 8
 
 
 @dataclass(slots=True, eq=False)
-class _Waiting:
+class _Waiter:
     num_bytes: int
     overtaken: int = 0
 
@@ -99,7 +99,7 @@ class Room:
         self.num_bytes = num_bytes
         self._changed = threading.Condition()
         self._taken = 0
-        self._queue: list[_Waiting] = []
+        self._queue: list[_Waiter] = []
         self._mine = threading.local()
 
     @contextlib.contextmanager
@@ -113,7 +113,7 @@ class Room:
             yield
             return
         num_bytes = min(num_bytes, self.num_bytes)
-        me = _Waiting(num_bytes)
+        me = _Waiter(num_bytes)
         with self._changed:
             self._queue.append(me)
             self._changed.wait_for(lambda: self._may_enter(me))
@@ -131,11 +131,11 @@ class Room:
                 self._taken -= num_bytes
                 self._changed.notify_all()
 
-    def _may_enter(self, one: _Waiting) -> bool:
+    def _may_enter(self, one: _Waiter) -> bool:
         fits = self._taken + one.num_bytes <= self.num_bytes
         return fits and all(other.overtaken < _OVERTAKEN for other in self._ahead_of(one))
 
-    def _ahead_of(self, one: _Waiting) -> list[_Waiting]:
+    def _ahead_of(self, one: _Waiter) -> list[_Waiter]:
         return list(itertools.takewhile(lambda other: other is not one, self._queue))
 
     def below_all(self, num_bytes: int) -> int:

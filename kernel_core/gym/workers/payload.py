@@ -17,7 +17,7 @@ from kernel_core.gym.oracle.trial import Trial
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
+class TrialPayload:
     """One trial as it is handed over: an arena with inputs and poisoned output slots."""
 
     arena: Any
@@ -35,7 +35,7 @@ class Delivery:
             self.arena.close()
 
 
-def deliver(reference: Reference, trial: Trial, arena: Any = None) -> Delivery:
+def deliver(reference: Reference, trial: Trial, arena: Any = None) -> TrialPayload:
     """Lay a trial's inputs and poisoned outputs out in memory that will be shared: an arena that is large
     enough, or else a new one."""
     is_lent = arena is not None
@@ -60,10 +60,10 @@ def deliver(reference: Reference, trial: Trial, arena: Any = None) -> Delivery:
         "tensors": [slot.to_json() for slot in inputs],
         "outputs": [slot.to_json() for slot in outs],
     }
-    return Delivery(arena, header, inputs, outs, fingerprints, is_lent)
+    return TrialPayload(arena, header, inputs, outs, fingerprints, is_lent)
 
 
-def refill(delivery: Delivery, draw: Callable[[], Sequence[Any]], device: str) -> None:
+def refill(delivery: TrialPayload, draw: Callable[[], Sequence[Any]], device: str) -> None:
     """Lay inputs of the same forms over those that were delivered: others, or the same once more."""
     tensors: list[torch.Tensor] = []
     with own_seeds(device):
@@ -74,7 +74,7 @@ def refill(delivery: Delivery, draw: Callable[[], Sequence[Any]], device: str) -
         settle_device(device)
 
 
-def changed_inputs(delivery: Delivery) -> list[int]:
+def changed_inputs(delivery: TrialPayload) -> list[int]:
     """The positions among the tensors of the inputs whose bytes are not what was delivered."""
     known = enumerate(zip(delivery.fingerprints, delivery.input_slots, strict=True))
     return [
@@ -87,7 +87,7 @@ def _fingerprint(arena: Any, slot: Slot) -> Fingerprint:
     return fingerprint(arena.tensor(replace(slot, strides=None)))
 
 
-def gave(delivery: Delivery, outputs: Sequence[Fingerprint]) -> bool:
+def gave(delivery: TrialPayload, outputs: Sequence[Fingerprint]) -> bool:
     """Whether the outputs that lie there are, bit for bit, these."""
     now = [fingerprint(delivery.arena.tensor(slot)) for slot in delivery.output_slots]
     return all(is_same(one, other) for one, other in zip(outputs, now, strict=True))

@@ -1,4 +1,4 @@
-"""Where candidates run: children of a zygote on the CPU, or warm processes that wait beside a GPU."""
+"""Where candidates run: children of a fork server on the CPU, or warm processes that wait beside a GPU."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from kernel_core.config import GymConfig
-from kernel_core.gym.sandbox.fork_server import Zygote
-from kernel_core.gym.workers.child import Conversation, converse_caged
+from kernel_core.gym.sandbox.fork_server import ForkServer
+from kernel_core.gym.workers.child import ChildSession, open_caged_child
 from kernel_core.gym.workers.gpu_locks import Drawn, nothing_drawn
 
 
-class Bench(Protocol):
+class Workers(Protocol):
     """What a judge needs of the machine."""
 
     device: str
 
-    def converse(self, job: str, *, fresh: bool = True) -> contextlib.AbstractContextManager[Conversation]:
+    def open_child(self, job: str, *, fresh: bool = True) -> contextlib.AbstractContextManager[ChildSession]:
         """A caged process that does one job (`runner` or `replay`; on a CPU also `rehearse`). It has ended
         when the context has, unless it `is_as_new` then; who gets one of those need not be `fresh`."""
         ...
@@ -36,20 +36,20 @@ class Bench(Protocol):
         ...
 
 
-class HostBench:
+class CpuWorkers:
     """Each job is a fresh child; processors need no turns."""
 
     device = "cpu"
 
-    def __init__(self, config: GymConfig, runners: Zygote, base: str) -> None:
+    def __init__(self, config: GymConfig, runners: ForkServer, base: str) -> None:
         self._config = config
         self._runners = runners
         self._base = base
 
     @contextlib.contextmanager
-    def converse(self, job: str, *, fresh: bool = True) -> Iterator[Conversation]:
-        """See `Bench`."""
-        with converse_caged(
+    def open_child(self, job: str, *, fresh: bool = True) -> Iterator[ChildSession]:
+        """See `Workers`."""
+        with open_caged_child(
             self._runners,
             job,
             self._base,
@@ -62,13 +62,13 @@ class HostBench:
             yield talk
 
     def share(self) -> contextlib.AbstractContextManager[None]:
-        """See `Bench`."""
+        """See `Workers`."""
         return contextlib.nullcontext()
 
     def draw(self) -> contextlib.AbstractContextManager[Drawn]:
-        """See `Bench`."""
+        """See `Workers`."""
         return contextlib.nullcontext(nothing_drawn)
 
     def alone(self, *, still: bool = False) -> contextlib.AbstractContextManager[Drawn]:
-        """See `Bench`."""
+        """See `Workers`."""
         return contextlib.nullcontext(nothing_drawn)

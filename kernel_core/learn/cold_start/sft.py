@@ -12,24 +12,26 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from itertools import count, islice
+from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
-import numpy as np
 import torch
-import torch.nn.functional as F
 
 from kernel_core.config import ColdStartConfig, PolicyConfig
 from kernel_core.errors import ConfigError
 from kernel_core.learn import checkpoint
-from kernel_core.learn.batch import Batch, Row, collate, plan_batches
-from kernel_core.learn.chunked_logits import by_token
+from kernel_core.learn.batch import Row
 from kernel_core.learn.cold_start.dataset import Conversation, build_conversations
+from kernel_core.learn.cold_start.passes import Passes
 from kernel_core.learn.cold_start.rows import digest_of_rows, encode, held_back, subject
-from kernel_core.learn.decoder_layers import computed_again
 from kernel_core.learn.phase_timer import repeatable
-from kernel_core.learn.update import clip_and_step, computing_in, keep_master_weights, new_optimiser
+from kernel_core.learn.update import (
+    clip_and_step,
+    clip_and_step_unseen,
+    keep_master_weights,
+    new_optimiser,
+)
 from kernel_core.policy import open_policy
 from kernel_core.policy.tiny_model import new_policy
 from kernel_core.policy.torch_policy import TorchPolicy
@@ -49,8 +51,6 @@ TOKENIZER_TEXTS = 4000
 """Conversations that a new tokenizer is trained on: more change nothing at a few thousand entries."""
 REPORTS, SAVES = 40, 8
 """How often metrics and checkpoints are written over a whole cold start."""
-SORTING_BATCHES = 50
-"""Rows are sorted by length within about so many batches: little padding, and still a shuffled order."""
 
 
 class ColdStartReport(Record):
@@ -142,11 +142,6 @@ def cold_start(
     return report
 
 
-def _cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor]:
-    losses = F.cross_entropy(logits.float().flatten(0, -2), targets.flatten(), reduction="none")
-    return (losses.view(targets.shape),)
-
-
 class _Training:
     """The loop and its state."""
 
@@ -160,13 +155,12 @@ class _Training:
         minibatch_tokens: int,
     ) -> None:
         self._policy, self._config, self._store = policy, config, store
-        self._minibatch_tokens = minibatch_tokens
+        self._passes = Passes.of(policy, minibatch_tokens)
         not_trained_on, measuring = held_back(subjects)
         self._rows = [row for index, row in enumerate(rows) if index not in not_trained_on]
         self._measured = [rows[index] for index in measuring] or list(rows[:8])
         self.num_held_back = len(measuring)
         self._optimiser = new_optimiser(policy.model, config.lr, config.weight_decay)
-        self._pad_id = policy.tokenizer.pad_token_id or 0
         self._num_threads = torch.get_num_threads()
         settings = config.model_dump(exclude={"minutes", "data"})
         self.digest = digest_of([settings, policy.version, digest_of_rows(rows)])
@@ -191,8 +185,10 @@ class _Training:
         report_every = max(1, self._config.steps // REPORTS)
         save_every = max(1, self._config.steps // SAVES)
         self._policy.model.train()
-        with repeatable(self._num_threads, self._policy.device):
-            for members in islice(self._batches(), self.step, None):
+        lengths = [len(row) for row in self._rows]
+        batches = self._passes.batches(lengths, self._config.batch_tokens, self._config.seed)
+        with repeatable(self._num_threads, self._policy.device), self._passes.prepared():
+            for members in islice(batches, self.step, None):
                 if self.done:
                     break
                 loss, norm = self._train_on([self._rows[i] for i in members])
@@ -201,7 +197,7 @@ class _Training:
                 self.seconds, last = self.seconds + now - last, now
                 progress("cold start", done=self.step, total=self._config.steps)
                 if self.step % report_every == 0 or self.done:
-                    self._report(float(loss), norm)
+                    self._report(float(loss), float(norm))
                 if self.step % save_every == 0 and not self.done:
                     self._save()
         self._policy.model.eval()
@@ -213,36 +209,29 @@ class _Training:
             torch.no_grad(),
             self._policy.evaluating(),
             repeatable(self._num_threads, self._policy.device),
+            self._passes.prepared(),
         ):
-            for batch in self._minibatches(self._measured):
-                total += float(self._summed_loss(batch))
+            for loss, _ in self._passes.losses(self._measured):
+                total += float(loss)
         return total / sum(len(row.answer_ids) for row in self._measured)
 
-    def _train_on(self, rows: Sequence[Row]) -> tuple[torch.Tensor, float]:
+    def _train_on(self, rows: Sequence[Row]) -> tuple[torch.Tensor, torch.Tensor | float]:
+        """Loss in nats a token, and the gradient's norm; on a GPU neither is waited for."""
         rate = self._config.lr * self._schedule()
         for group in self._optimiser.param_groups:
             group["lr"] = rate
         num_answer_tokens = sum(len(row.answer_ids) for row in rows)
         total = torch.zeros((), device=self._policy.device)
-        for batch in self._minibatches(rows):
-            loss = self._summed_loss(batch) / num_answer_tokens
+        for summed, num_read in self._passes.losses(rows):
+            loss = summed / num_answer_tokens
             torch.autograd.backward(loss)
             total += loss.detach()
-            self.num_tokens += batch.ids_B_T.numel()
-            self.num_padding += batch.ids_B_T.numel()
+            self.num_tokens += num_read
+            self.num_padding += num_read
         self.num_padding -= sum(map(len, rows))
-        norm, _ = clip_and_step(self._policy.model, self._optimiser, MAX_GRAD_NORM)
-        return total, norm
-
-    def _summed_loss(self, batch: Batch) -> torch.Tensor:
-        """Cross-entropy in nats, summed over answer tokens."""
-        config = self._policy.config
-        with (
-            computing_in(self._policy, config.dtype == "bfloat16"),
-            computed_again(self._policy.model, config.gradient_checkpointing),
-        ):
-            (losses_B_C,) = by_token(self._policy.model, batch, _cross_entropy)
-        return (losses_B_C * batch.mask_B_C).sum()
+        if self._policy.device.type == "cuda":
+            return total, clip_and_step_unseen(self._policy.model, self._optimiser, MAX_GRAD_NORM)
+        return total, clip_and_step(self._policy.model, self._optimiser, MAX_GRAD_NORM)[0]
 
     def _schedule(self) -> float:
         """Share of the peak rate: linear warm-up, then a cosine over the steps, or the minutes if sooner."""
@@ -254,25 +243,6 @@ class _Training:
             done = max(done, self.seconds / (60 * config.minutes))
         cosine = 0.5 * (1 + math.cos(math.pi * min(done, 1.0)))
         return FINAL_LR_SHARE + (1 - FINAL_LR_SHARE) * cosine
-
-    def _batches(self) -> Iterator[list[int]]:
-        """Batches without end: every row once an epoch, those of a batch of similar length."""
-        lengths = np.array([len(row) for row in self._rows])
-        budget = self._config.batch_tokens
-        window = max(1, int(SORTING_BATCHES * budget / lengths.mean()))
-        for epoch in count():
-            rng = np.random.default_rng([self._config.seed, epoch])
-            order = rng.permutation(len(self._rows))
-            for start in range(0, len(order), window):
-                part = order[start : start + window]
-                plan = plan_batches(lengths[part].tolist(), budget)
-                for index in rng.permutation(len(plan)):
-                    yield part[plan[index]].tolist()
-
-    def _minibatches(self, rows: Sequence[Row]) -> Iterator[Batch]:
-        """The rows of an update, as much at once as a forward pass may read."""
-        for members in plan_batches([len(row) for row in rows], self._minibatch_tokens):
-            yield collate([rows[index] for index in members], self._pad_id, self._policy.device)
 
     def _report(self, loss: float, grad_norm: float) -> None:
         self._store.append_line(

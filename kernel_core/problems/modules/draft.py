@@ -33,6 +33,10 @@ class Module:
     sizes: tuple[Size, ...]
     inputs: tuple[str, ...]
     init_inputs: tuple[str, ...]
+    constants: tuple[tuple[str, str], ...] = ()
+    """Named values behind the sizes, such as `("scale", "1.5")`, that no run resizes."""
+    input_lines: tuple[str, ...] = ()
+    """Lines of `get_inputs` that assign names which `inputs` then mentions."""
 
 
 @dataclass(frozen=True)
@@ -50,17 +54,20 @@ class Draft:
 
 def reference_source(module: Module, style: Style) -> str:
     """The problem's text in KernelBench's format at its GPU sizes."""
-    named = {size.name: style.size_name(size.name) for size in module.sizes}
+    names = (*(size.name for size in module.sizes), *(name for name, _ in module.constants))
+    named = {name: style.size_name(name) for name in names}
+    before = "".join(f"    {_renamed(line, named)}\n" for line in module.input_lines)
     inputs = [_renamed(text, named) for text in module.inputs]
     init_inputs = [_renamed(text, named) for text in module.init_inputs]
     constants = "".join(_constant(size, named[size.name], style) for size in module.sizes)
+    constants += "".join(f"{named[name]} = {_renamed(text, named)}\n" for name, text in module.constants)
     body = [*module.init_lines, *module.forward_lines]
     functional = FUNCTIONAL if any("F." in line for line in body) else ""
     return (
         f"{IMPORTS}{functional}\n\n"
         f"{model_class('Model', module, style, module.forward_lines)}\n\n"
         f"{constants}\n\n"
-        f"def get_inputs():\n{_returned(inputs, module.forward_args, style)}\n\n"
+        f"def get_inputs():\n{before}{_returned(inputs, module.forward_args, style)}\n\n"
         f"def get_init_inputs():\n    return [{', '.join(init_inputs)}]\n"
     )
 
@@ -117,6 +124,7 @@ def _constant(size: Size, name: str, style: Style) -> str:
 
 def _returned(inputs: Sequence[str], names: Sequence[str], style: Style) -> str:
     if style.docstring == "full" and len(names) == len(inputs):
-        lines = [f"    {name} = {text}\n" for name, text in zip(names, inputs, strict=True)]
+        pairs = zip(names, inputs, strict=True)
+        lines = [f"    {name} = {text}\n" for name, text in pairs if name != text]
         return "".join(lines) + f"    return [{', '.join(names)}]\n"
     return f"    return [{', '.join(inputs)}]\n"

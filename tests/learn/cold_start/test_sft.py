@@ -170,18 +170,36 @@ def test_the_held_back_loss_is_measured_without_dropout(conversations, tmp_path)
     assert losses == pytest.approx([losses[0]] * 3, rel=1e-6)
 
 
+def with_a_window(policy):
+    """A model that cannot read packed rows; the window is wider than any row."""
+    for layer in policy.model.model.layers:
+        layer.self_attn.sliding_window = 4096
+    return policy
+
+
 def test_an_update_may_be_read_in_parts(undisturbed, conversations, tmp_path):
     policy = fresh(conversations)
     report = cold_start(policy, conversations, CONFIG, Store(tmp_path), minibatch_tokens=200)
     torch.testing.assert_close(weights_of(policy), weights_of(undisturbed[1]), atol=2e-4, rtol=1e-3)
     whole = undisturbed[2]
-    assert report.num_tokens - report.num_padding == whole.num_tokens - whole.num_padding
-    assert report.num_padding <= whole.num_padding
+    assert report.num_tokens == whole.num_tokens
+    assert report.num_padding == whole.num_padding == 0
 
 
-def test_the_padding_of_parts_is_counted(undisturbed):
-    report = undisturbed[2]
-    assert 0 < report.num_padding < report.num_tokens
+def test_a_model_that_cannot_read_packed_rows_learns_from_padded_ones(conversations, tmp_path, caplog):
+    caplog.set_level("INFO")
+    reports = []
+    for name, tokens in (("whole", None), ("parts", 200)):
+        policy = with_a_window(fresh(conversations))
+        reports.append(
+            cold_start(policy, conversations, CONFIG, Store(tmp_path / name), minibatch_tokens=tokens)
+        )
+    whole, parts = reports
+    assert "rows are padded" in caplog.text
+    assert 0 < whole.num_padding < whole.num_tokens and parts.num_padding <= whole.num_padding
+    assert parts.num_tokens - parts.num_padding == whole.num_tokens - whole.num_padding
+    losses = [row["loss"] for row in Store(tmp_path / "whole").lines("metrics.jsonl")]
+    assert losses[-1] < losses[0]
 
 
 def test_activations_are_computed_again_where_wanted(undisturbed, conversations, tmp_path, monkeypatch):

@@ -24,9 +24,9 @@ _WATCHER = ctypes.CFUNCTYPE(
 )
 _NAME = "torch.utils.cpp_extension"
 _MAX_NAME_CHARS = 200
-Built = tuple[str, bytes]
+BuiltLibrary = tuple[str, bytes]
 """The build's name, and the library."""
-Build = Callable[[dict[str, Any]], Built]
+Build = Callable[[dict[str, Any]], BuiltLibrary]
 
 
 class Extensions:

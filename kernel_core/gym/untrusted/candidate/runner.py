@@ -35,7 +35,7 @@ from kernel_core.gym.channel.torch_ops import tensors_in
 from kernel_core.gym.untrusted.candidate import trace_recorder, triton_hooks
 from kernel_core.gym.untrusted.candidate.call_timer import time_calls
 from kernel_core.gym.untrusted.candidate.fake_cuda_mode import StandIn
-from kernel_core.gym.untrusted.candidate.inline_cuda import Built, Extensions
+from kernel_core.gym.untrusted.candidate.inline_cuda import BuiltLibrary, Extensions
 
 
 def run(channel: socket.socket, cage: dict[str, Any], *, num_processors: int | None = None) -> None:
@@ -137,7 +137,7 @@ def import_candidate(source: str, path: Path) -> Any:
     return module
 
 
-def _build(channel: socket.socket, gate: _Gate, source: str, sources: dict[str, Any]) -> Built:
+def _build(channel: socket.socket, gate: _Gate, source: str, sources: dict[str, Any]) -> BuiltLibrary:
     """Ask for a build, while others use the device."""
     with gate.left_for_a_while():
         framing.send(channel, {"build": sources})

@@ -1,7 +1,7 @@
 """Compile every launched kernel for the target GPU, on a machine that may have none: whole, or only as far as
 Triton's own code says what is wrong with a kernel.
 
-Runs in a caged child of a zygote that imported Triton without its interpreter. Triton carries its own
+Runs in a caged child of a fork server that imported Triton without its interpreter. Triton carries its own
 assembler, so a cubin really comes out.
 """
 

@@ -48,10 +48,10 @@ def mean_as_compiled() -> None:
 
 def as_compiled(known: set[str]) -> ast.NodeTransformer:
     """Rewrites a function in which these names are known; it needs the `HELPERS`."""
-    return _Compiled(known)
+    return _CompiledSemantics(known)
 
 
-class _Compiled(interpreter.ASTTransformer):  # type: ignore[misc, unused-ignore]
+class _CompiledSemantics(interpreter.ASTTransformer):  # type: ignore[misc, unused-ignore]
     """Puts functions in the place of what Python would do."""
 
     def __init__(self, known: set[str]) -> None:

@@ -90,14 +90,14 @@ class Meter:
     """What was counted before this program, and of the one that did most."""
     regions: list[Region] = field(default_factory=list)
     _starts: list[int] = field(default_factory=list)
-    _order: race_detector.Order = field(default_factory=race_detector.Order)
+    _order: race_detector.HappensBefore = field(default_factory=race_detector.HappensBefore)
     is_atomic: bool = False
     """Whether loads and stores are parts of an atomic one."""
 
     def begin(self, storages: list[torch.UntypedStorage]) -> None:
         """Forget the last launch; from now on memory is these storages."""
         self.bytes_accessed = self.num_programs = self._done = self._heaviest = 0
-        self._order = race_detector.Order()
+        self._order = race_detector.HappensBefore()
         self.operations.clear()
         self.lanes = {False: [0, 0], True: [0, 0]}
         spans = sorted({(storage.data_ptr(), storage.nbytes()) for storage in storages if storage.nbytes()})

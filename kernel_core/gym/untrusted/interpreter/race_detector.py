@@ -87,7 +87,7 @@ class Past:
 
 
 @dataclass(slots=True)
-class Order:
+class HappensBefore:
     """Which stretches came before the one that runs, for sure. Sets of stretches are bits of an integer."""
 
     stretch: int = 0
@@ -149,7 +149,7 @@ class Order:
         return foreign
 
 
-def load(past: Past, cells: Cells, order: Order, lanes: Lanes | None) -> None:
+def load(past: Past, cells: Cells, order: HappensBefore, lanes: Lanes | None) -> None:
     """Raises `Race` where another program of the launch, or another lane of this one, stored what is read."""
     if lanes is not None and past.newest == order.epoch:
         _check_own(past, cells, order, lanes)
@@ -167,13 +167,13 @@ def load(past: Past, cells: Cells, order: Order, lanes: Lanes | None) -> None:
         past.readers[cells] = order.stretch
 
 
-def check_ahead(past: Past, cells: Cells, order: Order) -> None:
+def check_ahead(past: Past, cells: Cells, order: HappensBefore) -> None:
     """Raises `Race` where a load of blocks is moved ahead of a store that it needs."""
     if 0 < order.ahead_of <= past.newest_step and (past.steps[cells] >= order.ahead_of).any():
         raise Race("it loads what its loop stores, and num_stages moves loads ahead of stores")
 
 
-def _check_own(past: Past, cells: Cells, order: Order, lanes: Lanes) -> None:
+def _check_own(past: Past, cells: Cells, order: HappensBefore, lanes: Lanes) -> None:
     fresh = past.epochs[cells] == order.epoch
     if fresh.any():
         stored_by = past.lanes[cells]
@@ -181,7 +181,7 @@ def _check_own(past: Past, cells: Cells, order: Order, lanes: Lanes) -> None:
             raise Race(_OF_ANOTHER_LANE)
 
 
-def is_of_first_lane(past: Past, cells: Cells, order: Order) -> bool:
+def is_of_first_lane(past: Past, cells: Cells, order: HappensBefore) -> bool:
     """Whether what is loaded as a number was stored in this epoch."""
     if past.newest != order.epoch:
         return False
@@ -194,15 +194,15 @@ def spread(value: npt.NDArray[Any]) -> None:
         raise Race(_OF_ANOTHER_LANE)
 
 
-def _ordered(readers: npt.NDArray[np.int32], order: Order) -> npt.NDArray[np.bool_]:
+def _ordered(readers: npt.NDArray[np.int32], order: HappensBefore) -> npt.NDArray[np.bool_]:
     return ~order.unordered(readers)
 
 
-def _stored_too(past: Past, cells: Cells, chosen: npt.NDArray[np.bool_], order: Order) -> bool:
+def _stored_too(past: Past, cells: Cells, chosen: npt.NDArray[np.bool_], order: HappensBefore) -> bool:
     return all(order.first in past.same.get(int(cell), ()) for cell in _numbers(cells)[chosen])
 
 
-def contested(past: Past, cells: Cells, order: Order) -> npt.NDArray[np.bool_] | None:
+def contested(past: Past, cells: Cells, order: HappensBefore) -> npt.NDArray[np.bool_] | None:
     """Before a store: which elements another program has touched in no order, if any."""
     unordered = order.unordered(past.writers[cells]) | order.unordered(past.readers[cells])
     return unordered if unordered.any() else None
@@ -211,7 +211,7 @@ def contested(past: Past, cells: Cells, order: Order) -> npt.NDArray[np.bool_] |
 def stored(
     past: Past,
     cells: Cells,
-    order: Order,
+    order: HappensBefore,
     lanes: Lanes | None,
     kept: npt.NDArray[np.bool_] | None = None,
 ) -> None:
@@ -227,7 +227,7 @@ def stored(
         past.same.setdefault(int(cell), set()).add(order.first)
 
 
-def _remember_lanes(past: Past, cells: Cells, order: Order, lanes: Lanes | None) -> None:
+def _remember_lanes(past: Past, cells: Cells, order: HappensBefore, lanes: Lanes | None) -> None:
     past.newest = past.epochs[cells] = order.epoch
     if order.ahead_of or past.newest_step:
         past.newest_step = past.steps[cells] = order.step if order.ahead_of else 0
@@ -237,7 +237,7 @@ def _remember_lanes(past: Past, cells: Cells, order: Order, lanes: Lanes | None)
         past.lanes[cells[past.lanes[cells] != by]] = 0
 
 
-def exchange(past: Past, cells: Cells, order: Order, stretch: int) -> None:
+def exchange(past: Past, cells: Cells, order: HappensBefore, stretch: int) -> None:
     """An atomic, which counts as done in `stretch`. Atomics need no order among themselves."""
     plain = order.unordered(past.writers[cells]) & ~past.atomic[cells]
     if (plain | order.unordered(past.readers[cells])).any():

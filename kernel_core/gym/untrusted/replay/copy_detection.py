@@ -23,7 +23,7 @@ from kernel_core.gym.channel.shared_arena import DTYPES
 from kernel_core.gym.untrusted.replay.value_substitution import OtherValues
 
 
-class Player(Protocol):
+class LaunchPass(Protocol):
     """One pass over a trace."""
 
     def launch(self, operation: dict[str, Any]) -> None:
@@ -72,7 +72,7 @@ class Movers:
         self._follow_until(None)
         return self._found if self._library_works else set()
 
-    def launch(self, player: Player, operation: dict[str, Any]) -> None:
+    def launch(self, player: LaunchPass, operation: dict[str, Any]) -> None:
         """Do a launch of a pass, and look whether it only moves."""
         self._follow_until(operation)
         memory = player.memory_of(operation)
@@ -102,7 +102,7 @@ class Movers:
 
     def _other_values(
         self,
-        player: Player,
+        player: LaunchPass,
         operation: dict[str, Any],
         memory: dict[int, torch.Tensor],
         before: dict[int, torch.Tensor],
@@ -122,7 +122,7 @@ class Movers:
         given = functools.partial(self._given_from, player, memory)
         return OtherValues(memory, before, floats, changed, launch, given)
 
-    def _given_from(self, player: Player, memory: dict[int, torch.Tensor], number: int) -> torch.Tensor:
+    def _given_from(self, player: LaunchPass, memory: dict[int, torch.Tensor], number: int) -> torch.Tensor:
         """Bytes that are not zero where a storage holds an output."""
         flags = torch.zeros_like(memory[number])
         for view in self._outputs:
@@ -132,7 +132,7 @@ class Movers:
 
 
 def _copies_whole(
-    player: Player,
+    player: LaunchPass,
     operation: dict[str, Any],
     memory: dict[int, torch.Tensor],
     before: dict[int, torch.Tensor],

@@ -14,13 +14,13 @@ from kernel_core.gym.channel.busy_gpu import FLUSH_BYTES, keep_busy
 from kernel_core.gym.channel.work import OperatorCounter, Work
 from kernel_core.gym.untrusted.interpreter import meter_hooks
 from kernel_core.gym.untrusted.interpreter.memory_meter import Meter
-from kernel_core.gym.untrusted.replay.kernel_resources import Resources
+from kernel_core.gym.untrusted.replay.kernel_resources import KernelResources
 
 _HEAD_START_S, _HOST_S_BY_OPERATION, _MAX_HEAD_START_S = 5e-4, 1e-4, 0.1
 """How long the GPU is kept busy before a timed pass."""
 
 
-class Conduct(Protocol):
+class CostProbe(Protocol):
     """Wraps each operation of a pass."""
 
     num_passes: int
@@ -38,7 +38,7 @@ class Conduct(Protocol):
         """Around a launch of the candidate's kernel, which may touch these."""
         ...
 
-    def launched(self, look: Callable[[], Resources | None]) -> None:
+    def launched(self, look: Callable[[], KernelResources | None]) -> None:
         """A kernel was launched; `look` tells what it takes of the device."""
         ...
 
@@ -55,7 +55,7 @@ class Conduct(Protocol):
         ...
 
 
-class Counted:
+class CountingProbe:
     """Bytes and operations of each launch, by the interpreter's meter."""
 
     num_passes = 1
@@ -100,7 +100,7 @@ class Counted:
             balance=min(1.0, self._meter.balance),
         )
 
-    def launched(self, look: Callable[[], Resources | None]) -> None:
+    def launched(self, look: Callable[[], KernelResources | None]) -> None:
         """The interpreter takes nothing."""
 
     def options(self, recorded: dict[str, int]) -> dict[str, int]:
@@ -117,14 +117,14 @@ class Counted:
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceWork:
+class TimedWork:
     """One operator or launch as the GPU did it."""
 
     name: str
     own: bool
     device_ms: float
     copies_only: bool = False
-    resources: Resources | None = None
+    resources: KernelResources | None = None
     """Of a launch of the candidate's."""
 
     def to_json(self) -> dict[str, Any]:
@@ -132,7 +132,7 @@ class DeviceWork:
         return asdict(self)
 
 
-class Timed:
+class TimingProbe:
     """Device time of each operation, by events around it.
 
     Measured passes begin with the GPU kept busy until the host has queued everything, so that no time
@@ -143,7 +143,7 @@ class Timed:
 
     def __init__(self) -> None:
         self._is_measured = False
-        self._resources: list[Resources | None] = []
+        self._resources: list[KernelResources | None] = []
         self._marks: list[tuple[str, bool, Any, Any]] = []
 
     def begin(self, operations: Sequence[dict[str, Any]], *, measured: bool) -> None:
@@ -165,7 +165,7 @@ class Timed:
         """Between events."""
         yield from self._between(name, own=True)
 
-    def launched(self, look: Callable[[], Resources | None]) -> None:
+    def launched(self, look: Callable[[], KernelResources | None]) -> None:
         """Looked at in each measured pass: it takes the host some microseconds, and the GPU nothing."""
         if self._is_measured:
             self._resources.append(look())
@@ -186,12 +186,12 @@ class Timed:
         """As they were."""
         return recorded
 
-    def finish(self) -> list[DeviceWork]:
+    def finish(self) -> list[TimedWork]:
         """The works of the pass."""
         torch.cuda.synchronize()
         resources = iter(self._resources)
         return [
-            DeviceWork(
+            TimedWork(
                 name,
                 own,
                 start.elapsed_time(end),
@@ -200,7 +200,7 @@ class Timed:
             for name, own, start, end in self._marks
         ]
 
-    def summary(self, passes: Sequence[list[DeviceWork]]) -> list[DeviceWork]:
+    def summary(self, passes: Sequence[list[TimedWork]]) -> list[TimedWork]:
         """With the median of their times."""
         return [
             replace(work, device_ms=statistics.median(one[index].device_ms for one in passes))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from kernel_core.gym.channel.cuda_driver import call_driver
-from kernel_core.gym.untrusted.replay.kernel_resources import Resources, resources_on_device
+from kernel_core.gym.untrusted.replay.kernel_resources import KernelResources, resources_on_device
 
 _SHARED_BYTES, _LOCAL_BYTES, _REGISTERS, _MAX_DYNAMIC_SHARED = 1, 3, 4, 8
 _BUFFER, _BUFFER_SIZE, _END = 1, 2, 0
@@ -51,7 +51,7 @@ class ImageKernel:
         sizes = [ctypes.c_uint(one) for one in (*grid, *_block(options), shared)]
         call_driver("cuLaunchKernel", self.function, *sizes, stream, None, extra)
 
-    def resources(self, options: dict[str, int]) -> Resources:
+    def resources(self, options: dict[str, int]) -> KernelResources:
         """What such a launch takes of a multiprocessor."""
         return resources_on_device(
             self.function,

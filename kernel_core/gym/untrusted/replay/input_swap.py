@@ -26,16 +26,16 @@ from kernel_core.gym.channel.decoy_thresholds import NEGLIGIBLE_SHARE
 from kernel_core.gym.numerics.compare import num_failing
 from kernel_core.gym.numerics.expected import Expected
 
-Launch = Callable[[dict[str, Any]], None]
+DoLaunch = Callable[[dict[str, Any]], None]
 
 
-class Player(Protocol):
+class TracePass(Protocol):
     """One pass over a trace."""
 
     made: list[Callable[[torch.Tensor], None]]
     """Called with each tensor that an operator of torch's made or wrote."""
 
-    def play(self, launch: Launch, *, as_before: bool = False) -> list[Any]:
+    def play(self, launch: DoLaunch, *, as_before: bool = False) -> list[Any]:
         """Do every operation in order; launches are left to `launch`. `as_before`, fresh memory holds what it
         held in the pass before."""
         ...
@@ -54,7 +54,7 @@ class Player(Protocol):
 
 
 def outputs_need_kernels(
-    play_on: Callable[[list[torch.Tensor]], Player],
+    play_on: Callable[[list[torch.Tensor]], TracePass],
     inputs: list[torch.Tensor],
     others: list[torch.Tensor],
     outputs: list[torch.Tensor],
@@ -100,8 +100,8 @@ def outputs_need_kernels(
     return not telling or found != telling.keys()
 
 
-def _play_and_keep(player: Player, moving: Collection[int]) -> tuple[_Written, list[torch.Tensor]]:
-    written = _Written()
+def _play_and_keep(player: TracePass, moving: Collection[int]) -> tuple[_LaunchWrites, list[torch.Tensor]]:
+    written = _LaunchWrites()
     player.play(
         lambda operation: (
             player.launch(operation) if id(operation) in moving else written.launch(player, operation)
@@ -117,21 +117,21 @@ def _num_failing(tensor: torch.Tensor, want: Expected, enough: float = math.inf)
     return num_failing(tensor.reshape(want.shape).to(want.value.dtype), want, enough)
 
 
-class _Written:
+class _LaunchWrites:
     """Which bytes each launch changed, and to what."""
 
     def __init__(self) -> None:
         self._launches: list[dict[int, tuple[torch.Tensor, torch.Tensor]]] = []
         self._next = 0
 
-    def launch(self, player: Player, operation: dict[str, Any]) -> None:
+    def launch(self, player: TracePass, operation: dict[str, Any]) -> None:
         """Do a launch and keep what it writes."""
         before = {number: raw.clone() for number, raw in player.memory_of(operation).items()}
         player.launch(operation)
         after = player.memory_of(operation)
         self._launches.append({number: (now != before[number], now.clone()) for number, now in after.items()})
 
-    def write(self, player: Player, operation: dict[str, Any]) -> None:
+    def write(self, player: TracePass, operation: dict[str, Any]) -> None:
         """Write what the same launch wrote in the first pass."""
         kept = self._launches[self._next]
         self._next += 1

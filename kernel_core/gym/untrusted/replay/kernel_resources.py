@@ -14,7 +14,7 @@ _LANES, _WORD_BYTES = 32, 4
 
 
 @dataclass(frozen=True, slots=True)
-class Resources:
+class KernelResources:
     """Of one launch: by thread registers and spilled bytes, by program shared bytes; occupancy in [0, 1]."""
 
     registers: int
@@ -23,7 +23,7 @@ class Resources:
     occupancy: float
 
 
-def resources_of(compiled: Any) -> Resources | None:
+def resources_of(compiled: Any) -> KernelResources | None:
     """What Triton's compiler and the driver say of a kernel that was launched; None where they do not."""
     try:
         warps, shared_bytes = int(compiled.metadata.num_warps), int(compiled.metadata.shared)
@@ -49,7 +49,7 @@ def resources_on_device(
     static_bytes: int,
     registers: int,
     spilled_bytes: int,
-) -> Resources:
+) -> KernelResources:
     """With the occupancy that the driver finds; shared bytes are asked for at a launch or compiled in."""
     blocks = ctypes.c_int()
     call_driver(
@@ -60,7 +60,7 @@ def resources_on_device(
         ctypes.c_size_t(dynamic_bytes),
     )
     device = torch.cuda.get_device_properties(torch.cuda.current_device())
-    return Resources(
+    return KernelResources(
         registers=registers,
         spilled_bytes=spilled_bytes,
         shared_bytes=dynamic_bytes + static_bytes,

@@ -36,10 +36,10 @@ from kernel_core.gym.channel.target_gpu import answer_for
 from kernel_core.gym.untrusted.compile.launcher_stubs import make_launcher
 from kernel_core.gym.untrusted.compile.rebuild_kernels import build_kernels
 from kernel_core.gym.untrusted.replay.copy_detection import Movers
-from kernel_core.gym.untrusted.replay.cost_probe import Conduct, Counted, Timed
+from kernel_core.gym.untrusted.replay.cost_probe import CostProbe, CountingProbe, TimingProbe
 from kernel_core.gym.untrusted.replay.cubin_kernels import DeviceImage, ImageKernel
 from kernel_core.gym.untrusted.replay.input_swap import outputs_need_kernels
-from kernel_core.gym.untrusted.replay.trace_player import Player, argument
+from kernel_core.gym.untrusted.replay.trace_player import TracePlayer, argument
 
 
 def replay(channel: socket.socket, cage: dict[str, Any]) -> None:
@@ -47,11 +47,11 @@ def replay(channel: socket.socket, cage: dict[str, Any]) -> None:
     device = cage["device"]
     if device == "cpu":
         answer_for(cage["gpu"])
-    counted = Counted() if device == "cpu" else None
+    counted = CountingProbe() if device == "cpu" else None
     while True:
         request = framing.receive(channel, take_descriptors=True)
         with contextlib.ExitStack() as arenas:
-            if not _replay_one(channel, request, device, counted or Timed(), arenas):
+            if not _replay_one(channel, request, device, counted or TimingProbe(), arenas):
                 return
             gc.collect()
         if device == "cuda":
@@ -63,7 +63,7 @@ def _replay_one(
     channel: socket.socket,
     request: framing.Message,
     device: str,
-    conduct: Conduct,
+    conduct: CostProbe,
     arenas: contextlib.ExitStack,
 ) -> bool:
     """The trace, and on a GPU an arena with what it takes from outside. When all is compiled, an arena with
@@ -86,7 +86,7 @@ def _replay_one(
         inputs = [arena.tensor(Slot.from_json(value)) for value in work.header["tensors"]]
         constants = _constants(trace["constants"], request, memory, arenas)
         poison = Poison(random.Random(header["poison"]))
-        player = Player(trace, constants, kernels, inputs, conduct, poison)
+        player = TracePlayer(trace, constants, kernels, inputs, conduct, poison)
         moving, idle = _play_and_look(player, trace)
         player.check_guards()
         slots = [Slot.from_json(value) for value in work.header["outputs"]]
@@ -101,8 +101,8 @@ def _replay_one(
         framing.send(channel, {"muted": True, "moving": len(moving)})
         del player  # others need its memory
 
-        def play_on(tensors: list[torch.Tensor]) -> Player:
-            return Player(trace, constants, kernels, tensors, conduct, poison)
+        def play_on(tensors: list[torch.Tensor]) -> TracePlayer:
+            return TracePlayer(trace, constants, kernels, tensors, conduct, poison)
 
         for _ in range(ECHOES if library_works(trace) else 0):
             _wait_for_turn(channel)
@@ -155,7 +155,7 @@ def _wait_for_turn(channel: socket.socket) -> dict[str, Any]:
     return question
 
 
-def _play_and_look(player: Player, trace: dict[str, Any]) -> tuple[set[int], set[int]]:
+def _play_and_look(player: TracePlayer, trace: dict[str, Any]) -> tuple[set[int], set[int]]:
     """The first pass; gives the ids of the launches that only move data, and of those that change nothing,
     which are of no account where there is nothing but launches."""
     if not library_works(trace):
@@ -166,12 +166,12 @@ def _play_and_look(player: Player, trace: dict[str, Any]) -> tuple[set[int], set
     return movers.found, movers.idle
 
 
-def _play_mute(player: Player, moving: set[int]) -> bool:
+def _play_mute(player: TracePlayer, moving: set[int]) -> bool:
     """A pass without the launches but for those that only move data; whether it came to its end."""
     return player.play_mute(lambda operation: player.launch(operation) if id(operation) in moving else None)
 
 
-def _measure(player: Player, conduct: Conduct, *, once: bool) -> tuple[Player, list[Any]]:
+def _measure(player: TracePlayer, conduct: CostProbe, *, once: bool) -> tuple[TracePlayer, list[Any]]:
     """The last pass and the works of all; only `once` where a pass leaves other inputs to the next."""
     passes = [player.play(player.launch, measured=True)]
     for _ in range(0 if once else conduct.num_passes - 1):

@@ -17,9 +17,9 @@ from kernel_core.gym.channel.torch_ops import operator_by_name, tensors_in
 from kernel_core.gym.channel.trace_codec import Decode, bytes_of, decode
 from kernel_core.gym.channel.work import written_by
 from kernel_core.gym.untrusted.replay.copy_detection import views_in
-from kernel_core.gym.untrusted.replay.cost_probe import Conduct
+from kernel_core.gym.untrusted.replay.cost_probe import CostProbe
 from kernel_core.gym.untrusted.replay.cubin_kernels import ImageKernel
-from kernel_core.gym.untrusted.replay.input_swap import Launch
+from kernel_core.gym.untrusted.replay.input_swap import DoLaunch
 from kernel_core.gym.untrusted.replay.kernel_resources import resources_of
 
 _MAX_ALLOCATION_BYTES = 32 << 30
@@ -34,7 +34,7 @@ def argument(value: Any, kernels: list[Any], tensor: Decode) -> Any:
     return decode_argument(value, kernels, lambda other: decode(other, tensor))
 
 
-class Player:
+class TracePlayer:
     """One pass over a trace, with memory of its own but for the inputs: who writes to those was refused.
     Passes of one `poison` differ in what fresh memory holds."""
 
@@ -44,7 +44,7 @@ class Player:
         constants: list[torch.Tensor],
         kernels: list[Any],
         inputs: list[torch.Tensor],
-        conduct: Conduct,
+        conduct: CostProbe,
         poison: Poison,
     ) -> None:
         self._trace = trace
@@ -62,12 +62,14 @@ class Player:
         for (number, _, _), raw in zip(trace["constants"], constants, strict=True):
             self._storages[number] = raw.clone().untyped_storage()
 
-    def restart(self) -> Player:
+    def restart(self) -> TracePlayer:
         """Another pass, from the beginning."""
         self._storages.clear()
-        return Player(self._trace, self._constants, self._kernels, self._inputs, self._conduct, self._poison)
+        return TracePlayer(
+            self._trace, self._constants, self._kernels, self._inputs, self._conduct, self._poison
+        )
 
-    def play(self, launch: Launch, *, measured: bool = False, as_before: bool = False) -> list[Any]:
+    def play(self, launch: DoLaunch, *, measured: bool = False, as_before: bool = False) -> list[Any]:
         """Do every operation in order, launches by `launch`; gives the work of each where it is measured.
         `as_before`, fresh memory holds what it held in the pass before."""
         torch.manual_seed(_SEED)
@@ -82,7 +84,7 @@ class Player:
                 self._operate(operation)
         return self._conduct.finish()
 
-    def play_mute(self, launch: Launch) -> bool:
+    def play_mute(self, launch: DoLaunch) -> bool:
         """A pass in which launches may be left out; whether it came to its end. Operators that are given
         integers which nobody wrote would look for places out of bounds, and on a GPU end all that is to come:
         they are given zeros."""

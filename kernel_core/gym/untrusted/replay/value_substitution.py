@@ -34,7 +34,7 @@ _MIX = 6364136223846793005
 
 
 @dataclass(frozen=True, slots=True)
-class _Written:
+class _WrittenPlaces:
     """Places of one type that a launch wrote to, and what it wrote there first."""
 
     places: dict[int, torch.Tensor]
@@ -169,7 +169,7 @@ class OtherValues:
                     keys = keys * _MIX + _bits(part).long()
                 yield keys
 
-    def _written_of(self, dtype: torch.dtype) -> _Written:
+    def _written_of(self, dtype: torch.dtype) -> _WrittenPlaces:
         storages = [storage for storage in self._of_type(dtype) if storage in self._changed]
         places = {
             storage: _changed_places(
@@ -177,7 +177,7 @@ class OtherValues:
             )
             for storage in storages
         }
-        return _Written(places, self._bits_at(places, dtype))
+        return _WrittenPlaces(places, self._bits_at(places, dtype))
 
     def _bits_at(self, places: dict[int, torch.Tensor], dtype: torch.dtype) -> torch.Tensor:
         return torch.cat(

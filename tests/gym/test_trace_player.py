@@ -12,7 +12,7 @@ import torch
 from kernel_core.gym.channel.poison import Poison
 from kernel_core.gym.channel.torch_ops import operator_by_name
 from kernel_core.gym.untrusted.candidate.trace_recorder import Recorder
-from kernel_core.gym.untrusted.replay.trace_player import Player
+from kernel_core.gym.untrusted.replay.trace_player import TracePlayer
 
 
 class _Unmeasured:
@@ -28,17 +28,17 @@ class _Unmeasured:
         return []
 
 
-def _player(operations: list[Any], outputs: list[Any], *inputs: torch.Tensor) -> Player:
+def _player(operations: list[Any], outputs: list[Any], *inputs: torch.Tensor) -> TracePlayer:
     trace = {
         "inputs": list(range(len(inputs))),
         "constants": [],
         "operations": operations,
         "outputs": outputs,
     }
-    return Player(trace, [], [], list(inputs), _Unmeasured(), Poison())  # type: ignore[arg-type]
+    return TracePlayer(trace, [], [], list(inputs), _Unmeasured(), Poison())  # type: ignore[arg-type]
 
 
-def _played(player: Player) -> torch.Tensor:
+def _played(player: TracePlayer) -> torch.Tensor:
     player.play(lambda operation: None)
     return player.outputs()[0].clone()
 

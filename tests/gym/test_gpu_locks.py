@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernel_core.gym.workers.gpu_locks import Room, Turns
+from kernel_core.gym.workers.gpu_locks import GpuLock, Room
 
 WAIT_S = 10.0
 
@@ -42,7 +42,7 @@ class _Holder:
 
 
 def test_many_share_and_who_is_alone_is_alone() -> None:
-    turns = Turns()
+    turns = GpuLock()
     sharing = [_Holder(turns.share) for _ in range(3)]
     for one in sharing:
         one.wait()
@@ -59,7 +59,7 @@ def test_many_share_and_who_is_alone_is_alone() -> None:
 
 
 def test_who_waits_to_be_alone_goes_before_newcomers() -> None:
-    turns = Turns()
+    turns = GpuLock()
     first = _Holder(turns.share)
     first.wait()
     alone = _Holder(turns.alone)
@@ -75,7 +75,7 @@ def test_who_waits_to_be_alone_goes_before_newcomers() -> None:
 
 
 def test_nobody_meets_one_who_is_alone_however_many_try() -> None:
-    turns, guard = Turns(), threading.Lock()
+    turns, guard = GpuLock(), threading.Lock()
     state = {"sharing": 0, "drawing": 0, "alone": 0, "clashes": 0}
 
     def visit(number: int) -> None:
@@ -96,7 +96,7 @@ def test_nobody_meets_one_who_is_alone_however_many_try() -> None:
 
 
 def test_who_waits_to_draw_keeps_nobody_from_being_alone() -> None:
-    turns = Turns()
+    turns = GpuLock()
     first = _Holder(turns.draw)
     first.wait()
     second = _Holder(turns.draw)
@@ -112,7 +112,7 @@ def test_who_waits_to_draw_keeps_nobody_from_being_alone() -> None:
 
 
 def test_who_has_drawn_and_leaves_does_not_end_the_drawing_of_the_next() -> None:
-    turns = Turns()
+    turns = GpuLock()
     with turns.draw() as drawn:
         drawn()
         second = _Holder(turns.draw)
@@ -125,7 +125,7 @@ def test_who_has_drawn_and_leaves_does_not_end_the_drawing_of_the_next() -> None
 
 
 def test_who_has_drawn_lets_others_draw_and_still_shares() -> None:
-    turns = Turns()
+    turns = GpuLock()
     with turns.draw() as drawn:
         waiting = _Holder(turns.draw)
         assert not waiting.has_it.wait(0.1)

@@ -21,12 +21,12 @@ os.environ["TRITON_INTERPRET"] = "1"
 from kernel_core.config import GymConfig
 from kernel_core.gym.processes import judge_main as judge_process
 from kernel_core.gym.untrusted.candidate import runner
-from kernel_core.gym.workers.workers import HostBench
+from kernel_core.gym.workers.workers import CpuWorkers
 from kernel_core.gym.channel.messages import Loaded, NotLoaded
 from kernel_core.gym.workers.payload import load_header
 from kernel_core.gym.oracle.reference import Reference
 from kernel_core.gym.workers.child import Died
-from kernel_core.gym.sandbox.fork_server import Zygote
+from kernel_core.gym.sandbox.fork_server import ForkServer
 from kernel_core.problems.load import load_file
 
 DEADLINE_S, NEIGHBOURS = float(sys.argv[2]), int(sys.argv[3])
@@ -35,19 +35,19 @@ if NEIGHBOURS:
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     busy = [sys.executable, "-c", "while True: pass"]
     neighbours = [subprocess.Popen(busy) for _ in range(NEIGHBOURS)]
-zygote = Zygote(judge_process._fork_zygote({"runner": runner.run}, ()))
+fork_server = ForkServer(judge_process._start_fork_server({"runner": runner.run}, ()))
 problem = load_file(Path("tests/exploits/problems/softmax_rows.py"))
 reference = Reference(problem, problem.cpu_constants)
 with tempfile.TemporaryDirectory() as base:
     Path(base).chmod(0o711)
-    bench = HostBench(GymConfig(workers=1, deadline_s=DEADLINE_S), zygote, base)
+    workers = CpuWorkers(GymConfig(workers=1, deadline_s=DEADLINE_S), fork_server, base)
     for seconds_before, source in json.loads(sys.argv[1]):
-        with bench.converse("runner") as talk:
+        with workers.open_child("runner") as talk:
             time.sleep(seconds_before)
             header, arena = load_header(reference, source, poison=0)
             begun = time.monotonic()
             claims, before = (Loaded, NotLoaded), len(os.listdir("/proc/self/fd"))
-            turn, arenas = bench.share, (arena.descriptor,)
+            turn, arenas = workers.share, (arena.descriptor,)
             answer = talk.ask(header, claims, descriptors=arenas, turn=turn, take_descriptors=True)
             left_open = len(os.listdir("/proc/self/fd")) - before
             arena.close()

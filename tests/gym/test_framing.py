@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from kernel_core.gym.channel import framing
 from kernel_core.gym.channel.messages import (
+    CallTimes,
     Claim,
     DeviceWork,
     Failure,
@@ -26,7 +27,6 @@ from kernel_core.gym.channel.messages import (
     Ran,
     Replayed,
     Resources,
-    Timed,
 )
 
 _JSON = st.recursive(
@@ -177,7 +177,7 @@ _VALID: list[tuple[type[Claim], dict[str, object]]] = [
     (Kernel, _KERNEL),
     (Launch, _LAUNCH),
     (Ran, {"kernels": [_KERNEL], "launches": [_LAUNCH], "watched": [], "nesting": 0, "leaves": [[0]]}),
-    (Timed, {"times_ms": [0.5, 1.5]}),
+    (CallTimes, {"times_ms": [0.5, 1.5]}),
     (Resources, _RESOURCES),
     (DeviceWork, {"name": "k", "own": True, "device_ms": 0.5, "copies_only": False, "resources": _RESOURCES}),
     (Played, {"played": True}),

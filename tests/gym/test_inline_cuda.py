@@ -23,13 +23,13 @@ from kernel_core.gym.channel.cuda_params import find_addresses, put_addresses
 from kernel_core.gym.channel.failures import NvccError
 from kernel_core.gym.channel.messages import BuildFailed, Loaded, Sources
 from kernel_core.gym.judge.extension_check import Builder, Extension
-from kernel_core.gym.processes.judge_main import _fork_zygote
+from kernel_core.gym.processes.judge_main import _start_fork_server
 from kernel_core.gym.sandbox.cuda_toolkit import toolkit
-from kernel_core.gym.sandbox.fork_server import Zygote, ZygoteGone
+from kernel_core.gym.sandbox.fork_server import ForkServer, ForkServerLost
 from kernel_core.gym.untrusted.candidate.inline_cuda import Extensions
 from kernel_core.gym.untrusted.candidate.trace_recorder import Recorder
 from kernel_core.gym.untrusted.compile.nvcc_job import build
-from kernel_core.gym.workers.child import converse_caged
+from kernel_core.gym.workers.child import open_caged_child
 from kernel_core.store import Store
 
 EXPLOITS = Path(__file__).parents[1] / "exploits"
@@ -100,10 +100,10 @@ def builder() -> Iterator[Builder]:
     """A real one: compilers in cages, whose users may pass through the folder."""
     if toolkit() is None:
         pytest.skip("no CUDA toolkit on this machine")
-    channel: socket.socket = _fork_zygote({"build": build}, ())
+    channel: socket.socket = _start_fork_server({"build": build}, ())
     with channel, tempfile.TemporaryDirectory() as base:
         Path(base).chmod(0o711)
-        yield Builder(Zygote(channel), base, "90", Store(f"{base}/builds"))
+        yield Builder(ForkServer(channel), base, "90", Store(f"{base}/builds"))
 
 
 def _sources(file: str, **changed: Any) -> Sources:
@@ -127,9 +127,9 @@ def test_a_library_and_its_device_code_are_built_once(builder: Builder) -> None:
 @pytest.mark.slow
 def test_what_a_judge_built_is_there_for_the_next_one(builder: Builder, tmp_path: Path) -> None:
     built = builder.build(_sources("honest_cuda_cpp"))
-    next_one = Builder(_dead_zygote(), str(tmp_path), "90", builder.shelf)
+    next_one = Builder(_dead_fork_server(), str(tmp_path), "90", builder.shelf)
     assert next_one.build(_sources("honest_cuda_cpp")) == built
-    with pytest.raises(ZygoteGone):
+    with pytest.raises(ForkServerLost):
         next_one.build(_sources("wrong_cuda_cpp_type"))
 
 
@@ -141,19 +141,19 @@ def test_a_candidate_is_not_blamed_for_a_compiler_that_was_killed() -> None:
         framing.send(channel, wanted)
         framing.receive(channel)
 
-    dead = _dead_zygote()
-    alive = Zygote(_fork_zygote({"ask": ask_for_a_build}, ()))
+    dead = _dead_fork_server()
+    alive = ForkServer(_start_fork_server({"ask": ask_for_a_build}, ()))
     cage = {"memory_bytes": 1 << 34, "cpu_seconds": 10, "max_processes": 1}
-    with converse_caged(alive, "ask", tempfile.gettempdir(), 10.0, **cage) as talk:
+    with open_caged_child(alive, "ask", tempfile.gettempdir(), 10.0, **cage) as talk:
         talk.build_with(lambda _: ({"exit": dead.end(1)}, b""))
-        with pytest.raises(ZygoteGone):
+        with pytest.raises(ForkServerLost):
             talk.ask({"source": ""}, (Loaded,))
 
 
-def _dead_zygote() -> Zygote:
+def _dead_fork_server() -> ForkServer:
     ours, theirs = socket.socketpair()
     theirs.close()
-    return Zygote(ours)
+    return ForkServer(ours)
 
 
 @pytest.mark.slow

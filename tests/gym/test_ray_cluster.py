@@ -56,8 +56,8 @@ def _wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
         time.sleep(0.1)
 
 
-def _nurseries() -> list[int]:
-    """Process ids of the cluster's nurseries, oldest first."""
+def _fork_roots() -> list[int]:
+    """Process ids of the cluster's fork roots, oldest first."""
     named = {
         pid for pid in _descendants(os.getpid()) if "kernel_core.gym.processes.fork_root" in _command(pid)
     }
@@ -105,7 +105,7 @@ def test_a_node_that_falls_sick_is_taken_out_and_the_last_one_says_why(
     cluster.add_node(num_cpus=1)
     _wait_until(lambda: len(cluster_gym.places) == 2)
     cluster_gym.judge([softmax_request(number) for number in range(100, 104)])
-    first, second = _nurseries()
+    first, second = _fork_roots()
     _forbid_files(second)
     evaluations = cluster_gym.judge([softmax_request(number) for number in range(104, 112)])
     assert all(one.correct for one in evaluations)
@@ -116,10 +116,10 @@ def test_a_node_that_falls_sick_is_taken_out_and_the_last_one_says_why(
         cluster_gym.judge([softmax_request(112)])
 
 
-def _forbid_files(nursery: int) -> None:
+def _forbid_files(fork_root: int) -> None:
     """Its judges, present and future, can lay out no memory for candidates."""
-    listed = Path(f"/proc/{nursery}/task/{nursery}/children").read_text()
-    for pid in (nursery, *map(int, listed.split())):
+    listed = Path(f"/proc/{fork_root}/task/{fork_root}/children").read_text()
+    for pid in (fork_root, *map(int, listed.split())):
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, 0))
 
 

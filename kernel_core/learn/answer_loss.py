@@ -1,0 +1,100 @@
+"""Cross-entropy of answer tokens from hidden states, a part of the vocabulary's logits at a time.
+
+The logits of 16,000 tokens over 152,000 entries are 10 GB in float32. Here a part of them is made, becomes
+its own gradient at once and let go, so nothing is computed again in the backward pass. The method is that of
+the fused linear cross-entropy of Liger Kernel (arXiv:2410.10989), with PyTorch's operators.
+Logits are in float32 also where the factors are bfloat16. Axes: N answer tokens, H hidden size, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.autograd.function import once_differentiable
+
+from kernel_core.learn.chunked_logits import head_left_out, is_whole_head
+from kernel_core.learn.packing import Pack
+
+PART_BYTES = 1 << 30
+"""Of logits in float32 at a time."""
+
+
+def has_plain_head(model: Any) -> bool:
+    """Whether the model's logits are one matrix product, which `packed_loss` takes apart."""
+    head = model.get_output_embeddings()
+    device = next(model.parameters()).device
+    is_linear = type(head) is torch.nn.Linear and head.bias is None
+    return is_linear and is_whole_head(head, model, device)
+
+
+def packed_loss(model: Any, pack: Pack) -> torch.Tensor:
+    """Cross-entropy in nats, summed over the answer tokens of a pack."""
+    head = model.get_output_embeddings()
+    with head_left_out(head):
+        hidden_1_T_H = pack.logits(model)
+    hidden_N_H = hidden_1_T_H[0].index_select(0, pack.predicting_N)
+    weight = head.weight if torch.is_grad_enabled() else head.weight.detach()
+    loss: torch.Tensor = _SummedLoss.apply(hidden_N_H, weight, pack.targets_N)
+    return loss
+
+
+class _SummedLoss(torch.autograd.Function):
+    """The gradients are made with the loss, for an incoming gradient of 1, and scaled by the real one."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden_N_H: torch.Tensor, weight_V_H: torch.Tensor, targets_N: torch.Tensor
+    ) -> torch.Tensor:
+        low = _product_dtype(hidden_N_H)
+        hidden, weight = hidden_N_H.to(low), weight_V_H.to(low)
+        wide = torch.promote_types(low, torch.float32)
+        wants_hidden, wants_weight, _ = ctx.needs_input_grad
+        hidden_grad = torch.empty_like(hidden) if wants_hidden else None
+        weight_grad = torch.zeros_like(weight, dtype=wide) if wants_weight else None
+        loss = torch.zeros((), dtype=wide, device=hidden.device)
+        size = max(1, PART_BYTES // (4 * len(weight)))
+        for start in range(0, len(hidden), size):
+            part, targets = hidden[start : start + size], targets_N[start : start + size]
+            logits = _product(part, weight.T, wide)
+            norms = logits.logsumexp(dim=1, keepdim=True)
+            loss += norms.sum() - logits.gather(1, targets[:, None]).sum()
+            if not (wants_hidden or wants_weight):
+                continue
+            logits.sub_(norms).exp_()
+            logits[torch.arange(len(part), device=part.device), targets] -= 1.0
+            slope = logits.to(low)
+            if hidden_grad is not None:
+                hidden_grad[start : start + size] = slope @ weight
+            if weight_grad is not None:
+                weight_grad += _product(slope.T, part, wide)
+        ctx.save_for_backward(hidden_grad, weight_grad)
+        ctx.dtypes = hidden_N_H.dtype, weight_V_H.dtype
+        return loss
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None, None]:
+        hidden_grad, weight_grad = ctx.saved_tensors
+        hidden_dtype, weight_dtype = ctx.dtypes
+        gradient = gradients[0]
+        if hidden_grad is not None:
+            hidden_grad = hidden_grad.to(hidden_dtype) * gradient.to(hidden_dtype)
+        if weight_grad is not None:
+            weight_grad = weight_grad.mul_(gradient).to(weight_dtype)
+        return hidden_grad, weight_grad, None
+
+
+def _product_dtype(hidden: torch.Tensor) -> torch.dtype:
+    kind = hidden.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else hidden.dtype
+
+
+def _product(one: torch.Tensor, other: torch.Tensor, wide: torch.dtype) -> torch.Tensor:
+    """Accumulated and kept in `wide`; on a CPU half-precision products are rounded in between."""
+    if one.dtype == wide:
+        return one @ other
+    with torch.autocast(one.device.type, enabled=False):
+        if one.is_cuda:
+            return torch.mm(one, other, out_dtype=wide)
+        return (one @ other).to(wide)

@@ -1,0 +1,81 @@
+"""How rows of an update are read: packed into one sequence where the model allows it, padded otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from itertools import count
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from kernel_core.learn.answer_loss import has_plain_head, packed_loss
+from kernel_core.learn.batch import Row, collate, plan_batches
+from kernel_core.learn.chunked_logits import by_token
+from kernel_core.learn.decoder_layers import computed_again
+from kernel_core.learn.packing import can_pack, pack, packed_attention, plan_packs
+from kernel_core.learn.update import computing_in
+from kernel_core.policy.torch_policy import TorchPolicy
+
+SORTING_BATCHES = 50
+"""Padded rows are sorted by length within about so many batches: little padding, and a shuffled order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Passes:
+    """Forward passes over rows, each of at most `minibatch_tokens` tokens."""
+
+    policy: TorchPolicy
+    minibatch_tokens: int
+    packed: bool
+
+    @classmethod
+    def of(cls, policy: TorchPolicy, minibatch_tokens: int) -> Passes:
+        """Packed ones where the model reads them as it reads rows alone, and its head is one product."""
+        packed = has_plain_head(policy.model) and can_pack(policy.model)
+        return cls(policy, minibatch_tokens, packed)
+
+    def prepared(self) -> AbstractContextManager[None]:
+        """The model is ready for these passes; backward passes belong inside the block too."""
+        return packed_attention(self.policy.model) if self.packed else nullcontext()
+
+    def batches(self, lengths: Sequence[int], budget: int, seed: int) -> Iterator[list[int]]:
+        """Indices of the rows of each update, without end: every row once an epoch."""
+        sizes = np.array(lengths)
+        window = len(sizes) if self.packed else max(1, int(SORTING_BATCHES * budget / sizes.mean()))
+        for epoch in count():
+            rng = np.random.default_rng([seed, epoch])
+            order = rng.permutation(len(sizes))
+            for start in range(0, len(order), window):
+                part = order[start : start + window]
+                plan = self._plan(sizes[part].tolist(), budget)
+                for index in rng.permutation(len(plan)):
+                    yield part[plan[index]].tolist()
+
+    def losses(self, rows: Sequence[Row]) -> Iterator[tuple[torch.Tensor, int]]:
+        """Of each pass over the rows: cross-entropy in nats, summed over answer tokens, and tokens read."""
+        for members in self._plan([len(row) for row in rows], self.minibatch_tokens):
+            yield self._loss([rows[index] for index in members])
+
+    def _plan(self, lengths: Sequence[int], budget: int) -> list[list[int]]:
+        return plan_packs(lengths, budget) if self.packed else plan_batches(lengths, budget)
+
+    def _loss(self, rows: Sequence[Row]) -> tuple[torch.Tensor, int]:
+        policy = self.policy
+        with (
+            computing_in(policy, policy.config.dtype == "bfloat16"),
+            computed_again(policy.model, policy.config.gradient_checkpointing),
+        ):
+            if self.packed:
+                packed = pack(rows, policy.device)
+                return packed_loss(policy.model, packed), packed.num_tokens
+            batch = collate(rows, policy.tokenizer.pad_token_id or 0, policy.device)
+            (losses_B_C,) = by_token(policy.model, batch, _cross_entropy)
+            return (losses_B_C * batch.mask_B_C).sum(), batch.ids_B_T.numel()
+
+
+def _cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor]:
+    losses = F.cross_entropy(logits.float().flatten(0, -2), targets.flatten(), reduction="none")
+    return (losses.view(targets.shape),)

@@ -1,0 +1,143 @@
+"""Draws of operator chains that are legal and keep their values alive."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+
+from kernel_core.problems.modules.convolution.tail_ops import (
+    ELEMENTWISE,
+    Kind,
+    Op,
+    draw_channel,
+    draw_norm,
+    draw_pointwise,
+    draw_pool,
+    draw_reduction,
+    draw_residual,
+    draw_softmax,
+)
+from kernel_core.problems.modules.convolution.tail_values import effect, healthy
+
+_NORMS: tuple[Kind, ...] = (
+    "group_norm",
+    "group_norm",
+    "batch_norm",
+    "batch_norm",
+    "instance_norm",
+    "layer_norm",
+)
+_LEAST_EFFECT = 0.03
+_MOST_CORES = 2
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The operators behind a convolution."""
+
+    ops: tuple[Op, ...]
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """The axes that a tensor still has."""
+
+    channels: bool = True
+    space: bool = True
+    depth: bool = True
+    named: bool = True
+    """Whether the axes are still (N, C, …) in full number."""
+    own: bool = True
+    """Whether the convolution's result is at hand in the same launch: no core operator yet but one norm."""
+
+
+def draw_chain(rng: random.Random, family: str, rank: int) -> Chain:
+    """A chain of the family's kind; its values do not collapse in a model of it."""
+    while True:
+        ops = _drawn(rng, family, rank)
+        functions = [op.value for op in ops]
+        if not healthy(functions):
+            continue
+        if (
+            family == "conv_elementwise"
+            and max(effect(functions, k) for k in range(len(ops))) < _LEAST_EFFECT
+        ):
+            continue
+        return Chain(tuple(ops))
+
+
+def _drawn(rng: random.Random, family: str, rank: int) -> list[Op]:
+    length = rng.choices((2, 3, 4, 5), (25, 35, 25, 15))[0]
+    first_core = rng.randrange(min(length, 3))
+    taken = {"in_channels", "out_channels", "kernel_size", "stride", "padding", "output_padding", "x"}
+    taken |= {"conv", "conv_transpose", "layer", f"conv{rank}d", f"conv_transpose{rank}d"}
+    shape = _Shape(depth=rank == 3)
+    ops: list[Op] = []
+    cores = 0
+    while len(ops) < length:
+        last = len(ops) == length - 1
+        wants_core = family != "conv_elementwise" and (
+            len(ops) == first_core or (cores == 1 and len(ops) > first_core and rng.random() < 0.25)
+        )
+        if wants_core and cores < _MOST_CORES and shape.named and shape.space:
+            kind = _core_kind(rng, family if cores == 0 else rng.choice(_FAMILIES), shape, last)
+            op = _core(rng, kind, taken, rank, last)
+            cores += 1
+            shape = _after(shape, op, cores)
+        else:
+            op = _elementwise(rng, shape, ops, taken, rank)
+        if ops and op.operator == ops[-1].operator and op.kind in ELEMENTWISE:
+            continue
+        ops.append(op)
+    return ops
+
+
+_FAMILIES = ("conv_norm", "conv_reduce", "conv_reduce", "conv_pool")
+
+
+def _core_kind(rng: random.Random, family: str, shape: _Shape, last: bool) -> Kind:
+    if family == "conv_norm" and shape.channels and shape.own:
+        return rng.choice(_NORMS)
+    if family == "conv_pool":
+        return "pool"
+    kinds: list[Kind] = ["reduce_space"]
+    if shape.channels:
+        kinds += ["reduce_channels", "reduce_channels", "softmax"]
+    if shape.depth:
+        kinds.append("reduce_depth")
+    if last:
+        kinds.append("reduce_sample")
+    return rng.choice(kinds)
+
+
+def _core(rng: random.Random, kind: Kind, taken: set[str], rank: int, last: bool) -> Op:
+    if kind in _NORMS:
+        return draw_norm(rng, taken, rank, kind)
+    if kind == "pool":
+        return draw_pool(rng, taken, rank)
+    if kind == "softmax":
+        return draw_softmax(rng, taken, rank)
+    return draw_reduction(rng, taken, rank, kind, last)
+
+
+def _elementwise(rng: random.Random, shape: _Shape, ops: list[Op], taken: set[str], rank: int) -> Op:
+    used = {op.kind for op in ops}
+    if shape.own and ops and "residual" not in used and rng.random() < 0.12:
+        return draw_residual(rng, taken, rank)
+    if shape.channels and shape.named and rng.random() < 0.3:
+        return draw_channel(rng, taken, rank)
+    return draw_pointwise(rng, taken, rank)
+
+
+def _after(shape: _Shape, op: Op, cores: int) -> _Shape:
+    if op.kind in _NORMS:
+        return replace(shape, own=shape.own and cores == 1)
+    if op.kind == "softmax":
+        return replace(shape, own=False)
+    return _Shape(
+        channels=shape.channels and op.kind not in ("reduce_channels", "reduce_sample"),
+        space=shape.space and op.kind not in ("reduce_space", "reduce_sample"),
+        depth=shape.depth and op.kind != "reduce_depth",
+        named=shape.named and op.keep,
+        own=False,
+    )

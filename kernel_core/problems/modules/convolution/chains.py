@@ -1,0 +1,192 @@
+"""Families of chains: torch's convolution, then elementwise operators, norms, reductions or pools."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+from kernel_core.problems.graded import GradedKernel
+from kernel_core.problems.modules.convolution.chain_draw import Chain, draw_chain
+from kernel_core.problems.modules.convolution.geometry import Geometry, Wish, draw_geometry
+from kernel_core.problems.modules.convolution.tail import Launch, functions_of, host_lines, segments
+from kernel_core.problems.modules.convolution.tail_ops import Op
+from kernel_core.problems.modules.convolution.tail_values import effect
+from kernel_core.problems.modules.draft import Draft, Module, draft_sizes, kernel_source, reference_source
+from kernel_core.problems.modules.style import draw_style
+
+_TUNED = Launch(flat=2048, row=4096, pixels=512, options=", num_warps=8")
+_SMALL = Launch(flat=256, row=512, pixels=128)
+
+
+def conv_elementwise(rng: random.Random) -> Draft:
+    """Activations, constants and parameters for each channel."""
+    return _chain(rng, "conv_elementwise")
+
+
+def conv_norm(rng: random.Random) -> Draft:
+    """A normalisation among other operators."""
+    return _chain(rng, "conv_norm")
+
+
+def conv_reduce(rng: random.Random) -> Draft:
+    """Reductions or a softmax over channels, depth, space or a sample."""
+    return _chain(rng, "conv_reduce")
+
+
+def conv_pool(rng: random.Random) -> Draft:
+    """Pools among other operators."""
+    return _chain(rng, "conv_pool")
+
+
+def _chain(rng: random.Random, family: str) -> Draft:
+    rank = rng.choice((2, 2, 3))
+    geometry = draw_geometry(rng, Wish(rank=rank, transposed=rng.random() < 0.4, plain=True))
+    chain = draw_chain(rng, family, rank)
+    ops = chain.ops
+    if any(op.kind == "layer_norm" for op in ops):
+        geometry = _same_width(geometry)
+    geometry = _divisible(geometry, ops)
+    module, attribute = _module(geometry, chain, rng)
+    style = draw_style(rng)
+    fused = segments(ops, fuse=True)
+    residual = any(op.kind == "residual" for op in ops)
+
+    def source(fuse: bool, launch: Launch) -> str:
+        parts = fused if fuse or residual else segments(ops, fuse)
+        return kernel_source(module, functions_of(parts, rank), host_lines(parts, rank, attribute, launch))
+
+    thinking = _thinking([part.kind for part in fused], len(ops))
+    wrong, fault = _mistake(ops, source(True, Launch()))
+    kernels = (
+        GradedKernel(grade="naive", source=source(False, _SMALL), thinking=_NAIVE),
+        GradedKernel(grade="fused", source=source(True, Launch()), thinking=thinking),
+        GradedKernel(grade="tuned", source=source(True, _TUNED), thinking=thinking),
+        GradedKernel(grade="mistake", fault=fault, source=wrong, thinking=thinking),
+    )
+    operator = f"conv_transpose{rank}d" if geometry.transposed else f"conv{rank}d"
+    return Draft(
+        family=family,
+        operators=(operator, *(op.operator for op in ops)),
+        reference=reference_source(module, style),
+        sizes=draft_sizes(module, style),
+        kernels=kernels,
+    )
+
+
+def _same_width(geometry: Geometry) -> Geometry:
+    """The convolution with the input's width as its output's, which the norm's constructor needs."""
+    rank = geometry.rank
+    return replace(
+        geometry, kernel=(3,) * rank, stride=(1,) * rank, padding=(1,) * rank, output_padding=(0,) * rank
+    )
+
+
+def _divisible(geometry: Geometry, ops: Sequence[Op]) -> Geometry:
+    groups = next((int(op.settings[0][1]) for op in ops if op.kind == "group_norm"), 0)
+    small = replace(geometry.out_channels, cpu=3 * groups) if groups else geometry.out_channels
+    return replace(geometry, out_channels=small)
+
+
+def _module(geometry: Geometry, chain: Chain, rng: random.Random) -> tuple[Module, str]:
+    rank = geometry.rank
+    attribute = "conv_transpose" if geometry.transposed else "conv"
+    attribute = rng.choice((attribute, attribute, f"{attribute}{rank}d", "layer"))
+    values = [
+        ("kernel_size", geometry.kernel, 0),
+        ("stride", geometry.stride, 1),
+        ("padding", geometry.padding, 0),
+    ]
+    if geometry.transposed:
+        values.append(("output_padding", geometry.output_padding, 0))
+    given = [
+        (name, str(value if len(set(value)) > 1 else value[0]))
+        for name, value, default in values
+        if name == "kernel_size" or set(value) != {default}
+    ]
+    options = "".join(f", {name}={name}" for name, _ in given[1:])
+    form = "ConvTranspose" if geometry.transposed else "Conv"
+    layer = f"self.{attribute} = nn.{form}{rank}d(in_channels, out_channels, kernel_size{options})"
+    settings = [*given, *[pair for op in chain.ops for pair in op.settings]]
+    if any(op.kind == "layer_norm" for op in chain.ops):
+        settings.append(("norm_size", "width"))
+    arguments = [name for name, _ in given] + [name for op in chain.ops for name in op.init_args]
+    x = ", ".join(size.name for size in (geometry.batch, geometry.in_channels, *geometry.spatial))
+    residual = any(op.kind == "residual" for op in chain.ops)
+    keep = (
+        (rng.choice(("identity = x", "identity = x.clone()", "identity = x.clone().detach()")),)
+        if residual
+        else ()
+    )
+    steps = [line for op in chain.ops for line in op.torch]
+    return (
+        Module(
+            doc=_doc(geometry, chain.ops, rng),
+            init_args=("in_channels", "out_channels", *arguments),
+            init_lines=(layer, *[line for op in chain.ops for line in op.init_lines]),
+            forward_args=("x",),
+            forward_lines=(f"x = self.{attribute}(x)", *keep, *steps, "return x"),
+            sizes=(geometry.batch, geometry.in_channels, geometry.out_channels, *geometry.spatial),
+            inputs=(f"torch.{rng.choice(('rand', 'randn'))}({x})",),
+            init_inputs=("in_channels", "out_channels", *arguments),
+            constants=tuple(settings),
+        ),
+        attribute,
+    )
+
+
+def _doc(geometry: Geometry, ops: Sequence[Op], rng: random.Random) -> str:
+    names = [op.operator.replace("_", " ") for op in ops]
+    first = f"{'Transposed ' if geometry.transposed else ''}{geometry.rank}D convolution"
+    return rng.choice(
+        (
+            f"{first} followed by {', '.join(names)}.",
+            f"{first}, then {len(ops)} further operations.",
+            f"A block: {first.lower()} > {' > '.join(names)}.",
+        )
+    )
+
+
+def _mistake(ops: Sequence[Op], source: str) -> tuple[str, str]:
+    """The fused kernel with one fault that shows in its result."""
+    kinds = {op.kind for op in ops}
+    if kinds & {"group_norm", "instance_norm", "batch_norm", "layer_norm"} and "tl.rsqrt(" in source:
+        return source.replace("tl.rsqrt(", "(", 1), "missing_root"
+    if "for c in range(C)" in source:
+        return source.replace("for c in range(C)", "for c in range(1, C)", 1), "skipped_channel"
+    if "for r in range(R)" in source:
+        return source.replace("for r in range(R)", "for r in range(1, R)", 1), "skipped_slice"
+    if "tl.static_range(K *" in source:
+        return source.replace("tl.static_range(K *", "tl.static_range((K - 1) *", 1), "small_window"
+    if "v = tl.sum(total)" in source:
+        return source.replace("v = tl.sum(total)", "v = tl.max(total)", 1), "maximum_for_sum"
+    functions = [op.value for op in ops]
+    most = max(range(len(ops)), key=lambda position: effect(functions, position))
+    line = next(line for line in ops[most].tile).replace("{mask}", "")
+    return source.replace(f"    {line}\n", "", 1), "dropped_operation"
+
+
+_NAIVE = (
+    "The convolution stays with torch: its library has the best algorithm. Elementwise steps and "
+    "reductions behind it are kernels of their own, so that each is simple."
+)
+_PARTS = {
+    "flat": "Everything behind it is elementwise, so one kernel reads the result once and writes once",
+    "group_norm": "A program owns a sample and group: it sums once, then normalises what is still in cache",
+    "instance_norm": "A program owns a plane: it sums once, then normalises what is still in cache",
+    "batch_norm": "Statistics of each plane are joined by channel inside the normalising kernel",
+    "layer_norm": "Whole rows of the last axis fit a tile, so the norm reads once",
+    "reduce_channels": "A program walks over the channels of a tile of pixels, so loads stay coalesced",
+    "reduce_depth": "A program walks over the depth of a tile of pixels",
+    "softmax": "The softmax walks over the channels of a tile of pixels twice, with a running maximum",
+    "reduce_space": "One program sums a plane",
+    "reduce_sample": "One program sums a sample",
+    "pool": "The pool reads its window and applies what comes before on load",
+}
+
+
+def _thinking(kinds: Sequence[str], count: int) -> str:
+    parts = [_PARTS[kind] for kind in dict.fromkeys(kinds)]
+    start = "Torch's convolution is the best one; memory traffic behind it is what fusion saves. "
+    end = " Elementwise steps ride along." if count > len(kinds) and kinds != ["flat"] else ""
+    return start + ". ".join(parts[:2]) + "." + end

@@ -1,0 +1,253 @@
+"""Families of depthwise, pointwise and depthwise-separable convolutions over images."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from kernel_core.problems.graded import GradedKernel
+from kernel_core.problems.modules.convolution.direct_kernels import depthwise_kernel, depthwise_lines
+from kernel_core.problems.modules.convolution.gemm_kernels import Skeleton
+from kernel_core.problems.modules.convolution.geometry import Geometry, Wish, draw_geometry
+from kernel_core.problems.modules.convolution.pointwise_kernels import (
+    pointwise_kernel,
+    pointwise_lines,
+    separable_kernel,
+    separable_lines,
+)
+from kernel_core.problems.modules.draft import Draft, Module, draft_sizes, kernel_source, reference_source
+from kernel_core.problems.modules.style import Style, draw_style
+
+_SETTINGS = ("kernel_size", "stride", "padding", "dilation")
+_DEFAULTS = {"stride": "1", "padding": "0", "dilation": "1"}
+
+
+def conv_depthwise(rng: random.Random) -> Draft:
+    """One filter for each channel."""
+    geometry = draw_geometry(rng, Wish(rank=2, depthwise=True))
+    style = draw_style(rng)
+    attribute = rng.choice(("conv", "conv2d", "depthwise", "conv_dw"))
+    module = _depthwise_module(geometry, style, attribute, rng)
+    kernel = Skeleton(
+        2, False, rng.choice(("depthwise_kernel", "depthwise_conv2d_kernel")), rng.random() < 0.6
+    )
+    function = depthwise_kernel(kernel)
+
+    def source(block: int, launch: str = "", text: str = function) -> str:
+        return kernel_source(module, [text], depthwise_lines(kernel, attribute, block, launch))
+
+    wrong = function.replace("w_ptr += c * KH * KW", "w_ptr += c % 2 * KH * KW")
+    return _draft(
+        "conv_depthwise",
+        module,
+        style,
+        (
+            ("naive", source(256), _DEPTHWISE),
+            ("fused", source(1024), _DEPTHWISE),
+            ("tuned", source(2048, ", num_warps=8"), _DEPTHWISE),
+        ),
+        ("wrong_filter", source(1024, text=wrong), _DEPTHWISE),
+    )
+
+
+def conv_pointwise(rng: random.Random) -> Draft:
+    """A kernel of extent one: a matrix product over channels."""
+    geometry = draw_geometry(rng, Wish(rank=2, pointwise=True))
+    style = draw_style(rng)
+    attribute = rng.choice(("conv", "pointwise", "proj", "conv2d"))
+    extra = rng.choice(("", ", stride=1, padding=0"))
+    typed = ": int" if style.annotations else ""
+    module = Module(
+        doc=rng.choice(("Mixes the channels of each pixel.", "A 1x1 convolution over a batch of images.")),
+        init_args=(f"in_channels{typed}", f"out_channels{typed}", _bias_argument(style)),
+        init_lines=(
+            f"self.{attribute} = nn.Conv2d(in_channels, out_channels, kernel_size=1{extra}, bias=bias)",
+        ),
+        forward_args=("x",),
+        forward_lines=(f"return self.{attribute}(x)",),
+        sizes=(geometry.batch, geometry.in_channels, geometry.out_channels, *geometry.spatial),
+        inputs=(_input(rng),),
+        init_inputs=("in_channels", "out_channels", *(("bias",) if geometry.bias else ())),
+        constants=(("bias", "True"),) if geometry.bias else (),
+    )
+    name = rng.choice(("pointwise_kernel", "conv1x1_kernel", "pointwise_conv_kernel"))
+    function = pointwise_kernel(name, rng.random() < 0.5)
+
+    def source(blocks: tuple[int, int, int], launch: str = "", text: str = function) -> str:
+        return kernel_source(module, [text], pointwise_lines(name, attribute, blocks, launch))
+
+    wrong = function.replace("for c0 in range(0, C, BLOCK_C)", "for c0 in range(0, C - 1, BLOCK_C)")
+    wrong = wrong.replace("(c[None, :] < C)", "(c[None, :] < C - 1)")
+    return _draft(
+        "conv_pointwise",
+        module,
+        style,
+        (
+            ("naive", source((32, 64, 16)), _POINTWISE),
+            ("fused", source((64, 128, 32)), _POINTWISE),
+            ("tuned", source((128, 128, 32), ", num_warps=8, num_stages=3"), _POINTWISE),
+        ),
+        ("missing_channel", source((64, 128, 32), text=wrong), _POINTWISE),
+    )
+
+
+def conv_depthwise_separable(rng: random.Random) -> Draft:
+    """A depthwise convolution, then a pointwise one."""
+    geometry = draw_geometry(rng, Wish(rank=2, depthwise=True))
+    geometry = replace(geometry, kernel=(geometry.kernel[0],) * 2, stride=(geometry.stride[0],) * 2)
+    half = geometry.dilation[0] * (geometry.kernel[0] - 1) // 2
+    padding = (min(geometry.padding[0], half),) * 2
+    geometry = replace(geometry, padding=padding, dilation=(geometry.dilation[0],) * 2)
+    outputs = replace(geometry.out_channels, gpu=rng.choice((32, 48, 64, 96, 128, 160, 192)), cpu=7)
+    style = draw_style(rng)
+    attributes = rng.choice((("depthwise", "pointwise"), ("conv_dw", "conv_pw"), ("spatial", "mix")))
+    module = _separable_module(replace(geometry, out_channels=outputs), style, attributes, rng)
+    name = rng.choice(("separable_kernel", "depthwise_pointwise_kernel"))
+    exact = rng.random() < 0.5
+    function = separable_kernel(name, exact)
+    first = Skeleton(2, False, "depthwise_kernel", rng.random() < 0.6)
+
+    def source(blocks: tuple[int, int, int], launch: str = "", text: str = function) -> str:
+        return kernel_source(module, [text], separable_lines(name, attributes, blocks, launch))
+
+    wrong = function.replace("w = tl.load(dw_ptr + c * (KH * KW) + tap", "w = tl.load(dw_ptr + c * (KH * KW)")
+    steps = [
+        *depthwise_lines(first, attributes[0], 1024)[:-1],
+        "x = y",
+        *pointwise_lines("pointwise_kernel", attributes[1], (64, 128, 32), result="z"),
+    ]
+    naive = kernel_source(
+        module, [depthwise_kernel(first), pointwise_kernel("pointwise_kernel", exact)], steps
+    )
+    return _draft(
+        "conv_depthwise_separable",
+        module,
+        style,
+        (
+            ("naive", naive, "One kernel for each layer: a direct depthwise pass, then a matrix product."),
+            ("fused", source((128, 64, 32)), _SEPARABLE),
+            ("tuned", source((128, 128, 32), ", num_warps=8"), _SEPARABLE),
+        ),
+        ("one_tap", source((128, 64, 32), text=wrong), _SEPARABLE),
+    )
+
+
+def _depthwise_module(geometry: Geometry, style: Style, attribute: str, rng: random.Random) -> Module:
+    values = (geometry.kernel, geometry.stride, geometry.padding, geometry.dilation)
+    named = dict(zip(_SETTINGS, values, strict=True))
+    if len({len(set(value)) for value in values}) > 1:
+        settings = [
+            (f"{name}_{axis}", value[k]) for name, value in named.items() for k, axis in enumerate("hw")
+        ]
+        layer = ", ".join(
+            f"{'' if name == 'kernel_size' else f'{name}='}({name}_h, {name}_w)" for name in _SETTINGS
+        )
+        defaults = {f"{name}_{axis}": text for name, text in _DEFAULTS.items() for axis in "hw"}
+    else:
+        kept = [name for name in _SETTINGS if name != "dilation" or max(geometry.dilation) > 1]
+        settings = [(name, named[name][0]) for name in kept]
+        layer = ", ".join("kernel_size" if name == "kernel_size" else f"{name}={name}" for name in kept)
+        defaults = _DEFAULTS
+    bias = (("bias", "True"),) if geometry.bias else ()
+    arguments = [_typed(name, defaults.get(name, ""), style) for name, _ in settings]
+    return Module(
+        doc=rng.choice(
+            (
+                "A depthwise 2D convolution: each channel has a filter of its own.",
+                "Filters every channel alone.",
+            )
+        ),
+        init_args=(_typed("in_channels", "", style), *arguments, _bias_argument(style)),
+        init_lines=(
+            f"self.{attribute} = nn.Conv2d(in_channels, in_channels, {layer}, groups=in_channels, bias=bias)",
+        ),
+        forward_args=("x",),
+        forward_lines=(f"return self.{attribute}(x)",),
+        sizes=(geometry.batch, geometry.in_channels, *geometry.spatial),
+        inputs=(_input(rng),),
+        init_inputs=("in_channels", *[name for name, _ in settings], *(name for name, _ in bias)),
+        constants=(*[(name, str(value)) for name, value in settings], *bias),
+    )
+
+
+def _separable_module(
+    geometry: Geometry, style: Style, attributes: tuple[str, str], rng: random.Random
+) -> Module:
+    values = (geometry.kernel, geometry.stride, geometry.padding, geometry.dilation)
+    named = {name: str(value[0]) for name, value in zip(_SETTINGS, values, strict=True)}
+    arguments = [_typed(name, _DEFAULTS.get(name, ""), style) for name in named]
+    bias = (("bias", "True"),) if geometry.bias else ()
+    given = ", ".join("kernel_size" if name == "kernel_size" else f"{name}={name}" for name in named)
+    depthwise, pointwise = attributes
+    return Module(
+        doc=rng.choice(
+            ("A separable convolution: first in space, then over channels.", "Depthwise, then pointwise.")
+        ),
+        init_args=(
+            _typed("in_channels", "", style),
+            _typed("out_channels", "", style),
+            *arguments,
+            _bias_argument(style),
+        ),
+        init_lines=(
+            f"self.{depthwise} = nn.Conv2d(in_channels, in_channels, {given}, groups=in_channels, bias=bias)",
+            f"self.{pointwise} = nn.Conv2d(in_channels, out_channels, kernel_size=1, bias=bias)",
+        ),
+        forward_args=("x",),
+        forward_lines=(f"x = self.{depthwise}(x)", f"x = self.{pointwise}(x)", "return x"),
+        sizes=(geometry.batch, geometry.in_channels, geometry.out_channels, *geometry.spatial),
+        inputs=(_input(rng),),
+        init_inputs=("in_channels", "out_channels", *named, *(name for name, _ in bias)),
+        constants=(*named.items(), *bias),
+    )
+
+
+def _draft(
+    family: str,
+    module: Module,
+    style: Style,
+    good: tuple[tuple[str, str, str], ...],
+    mistake: tuple[str, str, str],
+) -> Draft:
+    kernels = [
+        GradedKernel.model_validate({"grade": grade, "source": source, "thinking": thinking})
+        for grade, source, thinking in good
+    ]
+    fault, source, thinking = mistake
+    kernels.append(GradedKernel(grade="mistake", fault=fault, source=source, thinking=thinking))
+    return Draft(
+        family=family,
+        operators=(family,),
+        reference=reference_source(module, style),
+        sizes=draft_sizes(module, style),
+        kernels=tuple(kernels),
+    )
+
+
+def _typed(name: str, default: str, style: Style) -> str:
+    if not style.annotations:
+        return f"{name}={default}" if default else name
+    return f"{name}: int = {default}" if default else f"{name}: int"
+
+
+def _bias_argument(style: Style) -> str:
+    return "bias: bool = False" if style.annotations else "bias=False"
+
+
+def _input(rng: random.Random) -> str:
+    return f"torch.{rng.choice(('rand', 'randn'))}(batch_size, in_channels, height, width)"
+
+
+_DEPTHWISE = (
+    "A depthwise convolution does few operations for each float, so memory sets its speed. A program "
+    "computes a tile of one output plane and reuses its filter's weights as scalars; neighbours share input "
+    "rows in cache."
+)
+_POINTWISE = (
+    "At extent one the convolution is a matrix product over channels. The pixels of an image are "
+    "contiguous, so they are the columns of the tile and loads are coalesced."
+)
+_SEPARABLE = (
+    "One kernel computes both layers. The depthwise values of a block of channels stay in registers and "
+    "enter the product over channels at once, so the intermediate image never reaches memory."
+)

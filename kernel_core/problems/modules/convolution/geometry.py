@@ -1,0 +1,186 @@
+"""Drawn convolutions: rank, channels, kernel, stride, padding, dilation, groups, and sizes that fit them."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass
+
+from kernel_core.problems.program import Size
+
+AXES = {1: ("length",), 2: ("height", "width"), 3: ("depth", "height", "width")}
+LETTERS = {1: "L", 2: "HW", 3: "DHW"}
+_IMAGES = {
+    1: (2000, 3000, 4096, 6000, 10000, 12000, 16000, 20000, 24000, 40000),
+    2: (40, 56, 72, 80, 100, 112, 120, 144, 160, 192, 200, 224, 240, 320),
+    3: (10, 14, 18, 20, 28, 30, 36, 40, 44, 56),
+}
+_CHANNELS = (3, 16, 24, 32, 40, 48, 64, 80, 96, 128, 160, 192)
+_BATCHES = (4, 6, 8, 10, 12, 16, 20, 24, 32)
+_KERNELS = {1: (3, 5, 7, 9), 2: (2, 3, 3, 4, 5, 7), 3: (2, 3, 3, 3)}
+_UNEVEN_KERNELS = {
+    2: ((3, 5), (5, 3), (1, 7), (7, 1), (3, 1), (2, 4), (7, 3), (4, 3)),
+    3: ((1, 3, 3), (3, 1, 1), (3, 3, 5), (3, 5, 3), (2, 3, 4), (5, 3, 1), (1, 5, 5)),
+}
+_FLOATS = (4 << 20, 100 << 20)
+"""Elements of the larger of input and output."""
+_FLOPS = (1e10, 4e11)
+_CPU_EXTENT = {1: (150,), 2: (11, 13), 3: (4, 5, 7)}
+"""Output pixels along each axis on the CPU: more than one tile in all."""
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """One convolution. Tuples have one entry for each spatial axis."""
+
+    transposed: bool
+    in_channels: Size
+    out_channels: Size
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    output_padding: tuple[int, ...]
+    groups: int
+    bias: bool
+    batch: Size
+    spatial: tuple[Size, ...]
+
+    @property
+    def rank(self) -> int:
+        """Number of spatial axes."""
+        return len(self.kernel)
+
+    def out_extent(self, extent: tuple[int, ...]) -> tuple[int, ...]:
+        """Spatial sizes of the output for those of the input."""
+        reach = [d * (k - 1) for d, k in zip(self.dilation, self.kernel, strict=True)]
+        if self.transposed:
+            parts = zip(extent, self.stride, self.padding, reach, self.output_padding, strict=True)
+            return tuple((size - 1) * s - 2 * p + r + extra + 1 for size, s, p, r, extra in parts)
+        return tuple(
+            (size + 2 * p - r - 1) // s + 1
+            for size, s, p, r in zip(extent, self.stride, self.padding, reach, strict=True)
+        )
+
+    @property
+    def fits(self) -> bool:
+        """Whether tensors and work at the GPU sizes are in the wanted range."""
+        pixels_in = tuple(size.gpu for size in self.spatial)
+        pixels_out = self.out_extent(pixels_in)
+        if min(pixels_out) < 4:
+            return False
+        floats_in = self.batch.gpu * self.in_channels.gpu * math.prod(pixels_in)
+        floats_out = self.batch.gpu * self.out_channels.gpu * math.prod(pixels_out)
+        pairs = self.in_channels.gpu * self.out_channels.gpu // self.groups
+        pixels = math.prod(pixels_in if self.transposed else pixels_out)
+        flops = 2 * self.batch.gpu * pixels * pairs * math.prod(self.kernel)
+        floats = max(floats_in, floats_out)
+        if self.groups == self.in_channels.gpu or max(self.kernel) == 1:
+            return 4 * _FLOATS[0] <= floats <= _FLOATS[1]
+        return _FLOATS[0] <= floats <= _FLOATS[1] and _FLOPS[0] <= flops <= _FLOPS[1]
+
+
+@dataclass(frozen=True)
+class Wish:
+    """Features that a family asks for; None leaves the choice to chance."""
+
+    rank: int
+    transposed: bool = False
+    depthwise: bool = False
+    pointwise: bool = False
+    plain: bool = False
+    """Groups and dilation are 1 and bias is on, as in most chains."""
+
+
+def draw_geometry(rng: random.Random, wish: Wish) -> Geometry:
+    """A convolution with sizes that fit each other, on the GPU and on the CPU."""
+    while True:
+        drawn = _drawn(rng, wish)
+        if drawn.fits:
+            return drawn
+
+
+def _drawn(rng: random.Random, wish: Wish) -> Geometry:
+    rank = wish.rank
+    kernel = (1,) * rank if wish.pointwise else _kernel(rng, rank)
+    stride = _per_axis(rng, rank, (2, 2, 3) if rank < 3 else (2,), 0.3 if not wish.transposed else 0.45)
+    dilation = _per_axis(rng, rank, (2, 3), 0.2)
+    most = [d * (k - 1) // 2 for d, k in zip(dilation, kernel, strict=True)]
+    padding = tuple(most) if rng.random() < 0.4 else _per_axis(rng, rank, (1, 2), 0.4, zero=0)
+    if wish.pointwise or wish.plain:
+        dilation = (1,) * rank
+    if wish.pointwise:
+        stride, padding = (1,) * rank, (0,) * rank
+    padding = tuple(min(p, d * (k - 1) // 2) for p, d, k in zip(padding, dilation, kernel, strict=True))
+    extra = (0,) * rank
+    if wish.transposed and min(stride) > 1 and rng.random() < 0.5:
+        extra = (1,) * rank
+    groups = (
+        rng.choice((2, 4, 8) if rank < 3 else (2, 4))
+        if rng.random() < 0.2 and not (wish.plain or wish.pointwise)
+        else 1
+    )
+    channels = [one for one in _CHANNELS if one % groups == 0 and (rank < 3 or one <= 64)]
+    in_gpu, out_gpu = rng.choice(channels), rng.choice([one for one in channels if one > 3])
+    if wish.depthwise:
+        in_gpu = out_gpu = groups = rng.choice(_CHANNELS[1:])
+    cpu_in, cpu_out = _cpu_channels(wish, groups, math.prod(kernel))
+    images = _IMAGES[rank]
+    square = rng.random() < 0.5
+    first = rng.choice(images)
+    extent = tuple(first if square else rng.choice(images) for _ in range(rank))
+    cpu = _cpu_extent(wish.transposed, kernel, stride, padding, dilation)
+    names = AXES[rank]
+    return Geometry(
+        transposed=wish.transposed,
+        in_channels=Size("in_channels", in_gpu, cpu_in),
+        out_channels=Size("out_channels", out_gpu, cpu_out),
+        kernel=kernel,
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        output_padding=extra,
+        groups=groups,
+        bias=wish.plain or rng.random() < 0.3,
+        batch=Size("batch_size", rng.choice(_BATCHES), 2),
+        spatial=tuple(Size(name, gpu, small) for name, gpu, small in zip(names, extent, cpu, strict=True)),
+    )
+
+
+def _cpu_channels(wish: Wish, groups: int, taps: int) -> tuple[int, int]:
+    if wish.depthwise:
+        return 5, 5
+    if groups * taps > 12:
+        return groups * 2, groups * 3
+    return groups * 3, groups * 5
+
+
+def _kernel(rng: random.Random, rank: int) -> tuple[int, ...]:
+    if rank > 1 and rng.random() < 0.4:
+        return rng.choice(_UNEVEN_KERNELS[rank])
+    return (rng.choice(_KERNELS[rank]),) * rank
+
+
+def _per_axis(
+    rng: random.Random, rank: int, values: tuple[int, ...], chance: float, zero: int = 1
+) -> tuple[int, ...]:
+    if rng.random() >= chance:
+        return (zero,) * rank
+    if rank > 1 and rng.random() < 0.3:
+        return tuple(rng.choice((zero, *values)) for _ in range(rank))
+    return (rng.choice(values),) * rank
+
+
+def _cpu_extent(
+    transposed: bool,
+    kernel: tuple[int, ...],
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    dilation: tuple[int, ...],
+) -> tuple[int, ...]:
+    sizes = []
+    for want, k, s, p, d in zip(_CPU_EXTENT[len(kernel)], kernel, stride, padding, dilation, strict=True):
+        reach = d * (k - 1)
+        size = (want - 1 + 2 * p - reach) // s + 1 if transposed else (want - 1) * s + reach + 1 - 2 * p
+        sizes.append(max(size, 3 if transposed else 2))
+    return tuple(sizes)

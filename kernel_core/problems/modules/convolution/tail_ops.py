@@ -1,0 +1,248 @@
+"""Operators behind a convolution: their text in torch, their part of a tile, and a model of their values."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from kernel_core.problems.modules.convolution.tail_values import (
+    Values,
+    by_channel,
+    evaluated,
+    pooled,
+    reduced,
+    softmax,
+    standardised,
+    summed_space,
+)
+from kernel_core.problems.modules.pointwise import ACTIVATIONS, SCALINGS, pointwise
+
+Kind = Literal[
+    "pointwise", "channel", "residual", "group_norm", "instance_norm", "batch_norm", "layer_norm",
+    "reduce_channels", "reduce_depth", "softmax", "reduce_space", "reduce_sample", "pool",
+]  # fmt: skip
+ELEMENTWISE: tuple[Kind, ...] = ("pointwise", "channel", "residual")
+
+
+@dataclass(frozen=True)
+class Op:
+    """One operator of a chain. Statements of `tile` work on the variable `v`; `{mask}` is filled in later."""
+
+    operator: str
+    kind: Kind
+    torch: tuple[str, ...]
+    value: Callable[[Values], Values]
+    tile: tuple[str, ...] = ()
+    init_args: tuple[str, ...] = ()
+    init_lines: tuple[str, ...] = ()
+    settings: tuple[tuple[str, str], ...] = ()
+    arguments: tuple[tuple[str, str], ...] = ()
+    """Parameters of the kernel and the host's expressions for them."""
+    detail: str = ""
+    """The reduction, such as `max`."""
+    attribute: str = ""
+    keep: bool = True
+    """Whether reduced axes stay as axes of extent one."""
+
+
+_CONSTANTS = {"mul": ("*", ("scale", "scaling_factor", "multiplier", "factor")),
+              "div": ("/", ("divisor", "divide_by", "denominator")),
+              "add": ("+", ("add_value", "offset", "shift")),
+              "sub": ("-", ("subtract_value", "margin"))}  # fmt: skip
+
+
+def draw_pointwise(rng: random.Random, taken: set[str], rank: int) -> Op:
+    """An activation, or arithmetic with a constant that is written out or given to the constructor."""
+    name = rng.choice(ACTIVATIONS if rng.random() < 0.6 else SCALINGS)
+    if name in _CONSTANTS and rng.random() < 0.5:
+        return _given_constant(name, rng, taken)
+    if name == "clamp" and rng.random() < 0.6:
+        return _clamp(rng, taken)
+    one = pointwise(name, rng)
+    while one.torch.endswith((" * 1.0", " / 1.0")):
+        one = pointwise(name, rng)
+    tile = f"v = {one.triton.replace('{v}', 'v')}"
+    line, init = f"x = {one.torch.replace('{v}', 'x')}", ""
+    if one.layer and rng.random() < 0.4 and name not in taken:
+        taken.add(name)
+        line, init = f"x = self.{name}(x)", f"self.{name} = {one.layer}"
+    return Op(
+        name, "pointwise", (line,), lambda x: evaluated(tile, x), (tile,), init_lines=(init,) if init else ()
+    )
+
+
+def _given_constant(name: str, rng: random.Random, taken: set[str]) -> Op:
+    sign, names = _CONSTANTS[name]
+    attribute = _unused(names, rng, taken)
+    value = rng.choice(
+        ("0.5", "1.5", "2.0", "2.5", "3.0", "0.75") if sign in "*/" else ("0.1", "0.25", "0.5")
+    )
+    return Op(
+        name,
+        "pointwise",
+        (f"x = x {sign} self.{attribute}",),
+        lambda x: evaluated(f"v = v {sign} {value}", x),
+        (f"v = v {sign} {attribute}",),
+        init_args=(attribute,),
+        init_lines=(f"self.{attribute} = {attribute}",),
+        settings=((attribute, value),),
+        arguments=((attribute, f"self.{attribute}"),),
+    )
+
+
+def _clamp(rng: random.Random, taken: set[str]) -> Op:
+    low, high = rng.choice((("-1.0", "1.0"), ("-0.5", "0.5"), ("0.0", "1.0"), ("-2.0", "1.5")))
+    form = rng.choice(("both", "min", "max", "min_tensor"))
+    text = {
+        "both": f"torch.clamp(x, min={low}, max={high})",
+        "min": f"torch.clamp(x, min={low})",
+        "max": f"torch.clamp(x, max={high})",
+        "min_tensor": f"torch.min(x, torch.tensor({high}, device=x.device))",
+    }[form]
+    tile = {
+        "both": f"v = tl.minimum(tl.maximum(v, {low}), {high})",
+        "min": f"v = tl.maximum(v, {low})",
+    }.get(form, f"v = tl.minimum(v, {high})")
+    return Op("clamp", "pointwise", (f"x = {text}",), lambda x: evaluated(tile, x), (tile,))
+
+
+def draw_channel(rng: random.Random, taken: set[str], rank: int) -> Op:
+    """Arithmetic with a parameter that has one value for each channel."""
+    name, sign, names = rng.choice(
+        (
+            ("bias_add", "+", ("bias", "shift_param", "channel_bias", "extra_bias")),
+            ("channel_mul", "*", ("weight", "gain", "channel_scale")),
+            ("channel_sub", "-", ("subtrahend", "center")),
+        )
+    )
+    attribute = _unused(names, rng, taken)
+    ones = ", 1" * rank
+    shape_name = f"{attribute}_shape"
+    form = rng.randrange(3)
+    drawn = (
+        f"torch.randn({shape_name})",
+        f"torch.randn(1, out_channels{ones})",
+        f"torch.randn(out_channels{ones})",
+    )
+    return Op(
+        name,
+        "channel",
+        (f"x = x {sign} self.{attribute}",),
+        lambda x: by_channel(sign, x),
+        (f"v = v {sign} tl.load({attribute}_ptr + c{{mask}})",),
+        init_args=(shape_name,) if form == 0 else (),
+        init_lines=(f"self.{attribute} = nn.Parameter({drawn[form]})",),
+        settings=((shape_name, f"(out_channels{ones})"),) if form == 0 else (),
+        arguments=((f"{attribute}_ptr", f"self.{attribute}"),),
+    )
+
+
+def draw_residual(rng: random.Random, taken: set[str], rank: int) -> Op:
+    """The convolution's own result once more."""
+    taken.add("identity")
+    sign = rng.choice("++*")
+    return Op(
+        "residual_add" if sign == "+" else "residual_mul",
+        "residual",
+        (f"x = x {sign} identity",),
+        lambda x: x + 0.5 if sign == "+" else x * 0.5,
+        (f"v = v {sign} raw",),
+    )
+
+
+def draw_norm(rng: random.Random, taken: set[str], rank: int, kind: Kind) -> Op:
+    """A normalisation with torch's layer."""
+    layer = {"group_norm": "GroupNorm", "instance_norm": f"InstanceNorm{rank}d",
+             "batch_norm": f"BatchNorm{rank}d", "layer_norm": "LayerNorm"}[kind]  # fmt: skip
+    attribute = _unused((kind, "norm", f"{kind}_1"), rng, taken)
+    grouped = rng.choice(("num_groups, out_channels", "num_groups=num_groups, num_channels=out_channels"))
+    given = {"group_norm": grouped, "layer_norm": "norm_size"}.get(kind, "out_channels")
+    names = {"group_norm": ("num_groups",), "layer_norm": ("norm_size",)}.get(kind, ())
+    settings = (("num_groups", str(rng.choice((2, 4, 8)))),) if kind == "group_norm" else ()
+    taken.update(names)
+    return Op(
+        kind,
+        kind,
+        (f"x = self.{attribute}(x)",),
+        standardised(kind),
+        init_args=names,
+        init_lines=(f"self.{attribute} = nn.{layer}({given})",),
+        settings=settings,
+        attribute=attribute,
+    )
+
+
+def draw_reduction(rng: random.Random, taken: set[str], rank: int, kind: Kind, last: bool) -> Op:
+    """A reduction over channels, over depth, over space, or over all but the batch."""
+    keep = kind == "reduce_channels" and (not last or rng.random() < 0.5)
+    keep = keep or (kind == "reduce_space" and (not last or rng.random() < 0.6))
+    if kind == "reduce_channels":
+        detail = rng.choice(("sum", "mean", "max", "min", "logsumexp"))
+        axis = "1"
+    elif kind == "reduce_depth":
+        detail, axis = rng.choice(("mean", "max", "min", "sum")), "2"
+        keep = rng.random() < 0.5
+    else:
+        detail, axis = rng.choice(("mean", "mean", "sum")), ", ".join(str(2 + k) for k in range(rank))
+        if kind == "reduce_sample":
+            axis = f"1, {axis}"
+        axis = f"({axis})" if rng.random() < 0.5 else f"[{axis}]"
+    kept = ", keepdim=True" if keep else ""
+    line = f"x = torch.{detail}(x, dim={axis}{kept})"
+    if detail in ("max", "min"):
+        line = rng.choice((f"{line}[0]", f"{line}.values"))
+    init: tuple[str, ...] = ()
+    if kind == "reduce_space" and keep and detail == "mean" and rng.random() < 0.5:
+        attribute = _unused(("global_pool", "gap"), rng, taken)
+        init = (f"self.{attribute} = nn.AdaptiveAvgPool{rank}d(1)",)
+        line = f"x = self.{attribute}(x)"
+    if kind == "reduce_channels":
+        value = reduced(detail)
+    else:
+        value = pooled(detail) if kind == "reduce_depth" else summed_space(kind, detail)
+    return Op(f"{kind}_{detail}", kind, (line,), value, init_lines=init, detail=detail, keep=keep)
+
+
+def draw_softmax(rng: random.Random, taken: set[str], rank: int) -> Op:
+    """Softmax over channels."""
+    if rng.random() < 0.3:
+        attribute = _unused(("softmax", "channel_softmax"), rng, taken)
+        init: tuple[str, ...] = (f"self.{attribute} = nn.Softmax(dim=1)",)
+        return Op("softmax", "softmax", (f"x = self.{attribute}(x)",), softmax, init_lines=init)
+    return Op(
+        "softmax",
+        "softmax",
+        (rng.choice(("x = torch.softmax(x, dim=1)", "x = F.softmax(x, dim=1)")),),
+        softmax,
+    )
+
+
+def draw_pool(rng: random.Random, taken: set[str], rank: int) -> Op:
+    """A pool with a stride equal to its extent."""
+    detail = rng.choice(("max", "avg"))
+    size = rng.choice(("2", "2", "3") if rank == 2 else ("2",))
+    attribute = _unused((f"{detail}_pool", "pool", f"{detail}_pool2"), rng, taken)
+    layer = f"{detail.capitalize()}Pool{rank}d"
+    name = f"{attribute}_size"
+    own = rng.random() < 0.5
+    given = name if own else rng.choice((size, f"kernel_size={size}", f"kernel_size={size}, stride={size}"))
+    return Op(
+        f"{detail}_pool{rank}d",
+        "pool",
+        (f"x = self.{attribute}(x)",),
+        pooled(detail),
+        init_args=(name,) if own else (),
+        init_lines=(f"self.{attribute} = nn.{layer}({given})",),
+        settings=((name, size),) if own else (),
+        detail=detail,
+        attribute=attribute,
+    )
+
+
+def _unused(names: tuple[str, ...], rng: random.Random, taken: set[str]) -> str:
+    free = [name for name in names if name not in taken]
+    name = rng.choice(free) if free else f"{names[0]}{len(taken)}"
+    taken.add(name)
+    return name

@@ -1,0 +1,75 @@
+"""Chains of steps that are worth computing, and the parts of a module that they bring."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Sequence
+
+from kernel_core.problems.modules.matmul import operations
+from kernel_core.problems.modules.matmul.probe import worth_computing
+from kernel_core.problems.modules.matmul.steps import Step, values
+
+LINEAR_SPREAD = 0.5
+"""The standard deviation of a linear layer's output under torch's own initialisation."""
+
+
+def draw_chain(
+    rng: random.Random, length: int, columns: str, taken: set[str], *, vectors: bool = True
+) -> list[Step]:
+    """Steps behind a linear layer whose output has `columns` features, `length` of them with an operator."""
+    while True:
+        names = set(taken)
+        steps = _drawn(rng, length, columns, names, vectors)
+        neighbours = itertools.pairwise(steps)
+        if any(one.operator == two.operator for one, two in neighbours):
+            continue
+        if worth_computing(values(steps, LINEAR_SPREAD)):
+            taken.update(names)
+            return steps
+
+
+def _drawn(rng: random.Random, length: int, columns: str, names: set[str], vectors: bool) -> list[Step]:
+    choices: list[tuple[Callable[[], Step], int]] = [
+        (lambda: operations.activation(rng, names), 10),
+        (lambda: operations.number(rng, names), 6),
+        (lambda: operations.clamp(rng, names), 2),
+        (lambda: operations.twice(rng, names), 1),
+    ]
+    if vectors:
+        choices += [
+            (lambda: operations.vector(rng, names, columns), 4),
+            (lambda: operations.point(rng, names), 1),
+        ]
+    made, weights = [make for make, _ in choices], [weight for _, weight in choices]
+    steps = [rng.choices(made, weights)[0]() for _ in range(length)]
+    if vectors and length > 2 and rng.random() < 0.2:
+        saved, added = operations.residual(rng, names)
+        at = rng.randint(0, 1)
+        steps = [*steps[:at], saved, *steps[at:-1], added]
+    return steps
+
+
+def init_args(steps: Sequence[Step]) -> tuple[str, ...]:
+    """The constructor's arguments for a chain."""
+    return tuple(name for step in steps for name in step.init_args)
+
+
+def init_lines(steps: Sequence[Step]) -> tuple[str, ...]:
+    """The constructor's lines for a chain."""
+    return tuple(line for step in steps for line in step.init_lines)
+
+
+def constants(steps: Sequence[Step]) -> tuple[tuple[str, str], ...]:
+    """The named constants for a chain."""
+    return tuple(pair for step in steps for pair in step.constants)
+
+
+def torch_lines(steps: Sequence[Step]) -> tuple[str, ...]:
+    """The lines of `forward`."""
+    return tuple(line for step in steps for line in step.torch)
+
+
+def further_inputs(steps: Sequence[Step]) -> tuple[str, ...]:
+    """The names of further inputs."""
+    return tuple(name for step in steps for name in step.inputs)

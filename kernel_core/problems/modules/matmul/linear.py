@@ -1,0 +1,187 @@
+"""A linear layer and what a problem with one has in common: names, sizes, module, kernels by grade."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kernel_core.problems.graded import Grade, GradedKernel
+from kernel_core.problems.modules.draft import Draft, Module, draft_sizes, kernel_source, reference_source
+from kernel_core.problems.modules.matmul import chains
+from kernel_core.problems.modules.matmul.steps import Step, operators
+from kernel_core.problems.modules.matmul.wording import listed
+from kernel_core.problems.modules.style import draw_style
+from kernel_core.problems.program import Size, draw_cpu_size
+
+_NAMES = (
+    ("in_features", "out_features"),
+    ("in_features", "out_features"),
+    ("input_size", "hidden_size"),
+    ("input_size", "output_size"),
+    ("input_dim", "output_dim"),
+)
+_ATTRIBUTES = ("linear", "linear", "gemm", "matmul", "fc", "proj", "dense")
+_BATCHES = (256, 512, 768, 1000, 1024, 1536, 2048, 4096)
+_IN = (1024, 1536, 2048, 3000, 3072, 4096, 5120)
+_OUT = (1024, 2048, 3072, 4096, 5000, 6144, 8192, 10000, 12288)
+_FEWEST, _MOST = 4e9, 2e11
+KERNEL_NAMES = ("fused_kernel", "epilogue_kernel", "tail_kernel")
+
+
+@dataclass(frozen=True)
+class Linear:
+    """The product that a chain begins with."""
+
+    inputs: str
+    outputs: str
+    """Names of both sizes, and of the constructor's arguments."""
+    init_lines: tuple[str, ...]
+    torch: str
+    """The line of `forward`."""
+    weight: str
+    bias: str
+    """The host's expressions; the bias is empty where there is none."""
+    sizes: tuple[Size, ...]
+
+
+def draw_linear(rng: random.Random, out: Size | None = None) -> Linear:
+    """A layer, with or without bias, or a parameter that the input is multiplied with.
+
+    `out` gives the sizes of the output, where something else divides them.
+    """
+    inputs, outputs = rng.choice(_NAMES)
+    while True:
+        batch, k, n = rng.choice(_BATCHES), rng.choice(_IN), out.gpu if out else rng.choice(_OUT)
+        if _FEWEST <= batch * k * n <= _MOST:
+            break
+    columns = out.cpu if out else _cpu_columns(rng)
+    sizes = (
+        Size("batch_size", batch, draw_cpu_size(rng, 5, 11)),
+        Size(inputs, k, draw_cpu_size(rng, 18, 30)),
+        Size(outputs, n, columns),
+    )
+    name = rng.choice(_ATTRIBUTES)
+    if rng.random() < 0.12:
+        line = rng.choice(
+            ("x = torch.matmul(x, self.weight.T)", "x = x @ self.weight.t()", "x = F.linear(x, self.weight)")
+        )
+        drawn = f"self.weight = nn.Parameter(torch.randn({outputs}, {inputs}) * 0.02)"
+        return Linear(inputs, outputs, (drawn,), line, "self.weight", "", sizes)
+    with_bias = rng.random() < 0.88
+    layer = f"self.{name} = nn.Linear({inputs}, {outputs}{'' if with_bias else ', bias=False'})"
+    bias = f"self.{name}.bias" if with_bias else ""
+    return Linear(inputs, outputs, (layer,), f"x = self.{name}(x)", f"self.{name}.weight", bias, sizes)
+
+
+def _cpu_columns(rng: random.Random) -> int:
+    return draw_cpu_size(rng, 1030, 1200) if rng.random() < 0.3 else draw_cpu_size(rng, 35, 90)
+
+
+@dataclass(frozen=True)
+class Tail:
+    """What follows a linear layer: steps, one operator over rows or columns, further steps."""
+
+    before: tuple[Step, ...]
+    operator: str = ""
+    """Torch's name; empty where all is elementwise."""
+    torch: tuple[str, ...] = ()
+    after: tuple[Step, ...] = ()
+    init_args: tuple[str, ...] = ()
+    init_lines: tuple[str, ...] = ()
+    sizes: tuple[Size, ...] = ()
+    constants: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """All elementwise steps."""
+        return (*self.before, *self.after)
+
+    @property
+    def operators(self) -> tuple[str, ...]:
+        """Torch's names in order, behind the linear layer."""
+        middle = (self.operator,) if self.operator else ()
+        return (*operators(self.before), *middle, *operators(self.after))
+
+    @property
+    def words(self) -> list[str]:
+        """The operators in a sentence."""
+        middle = [self.operator.replace("_", " ")] if self.operator else []
+        return [*_said(self.before), *middle, *_said(self.after)]
+
+
+def _said(steps: Sequence[Step]) -> list[str]:
+    return [step.said for step in steps if step.operator]
+
+
+def linear_module(linear: Linear, tail: Tail, rng: random.Random) -> Module:
+    """The reference: a linear layer and its tail."""
+    further = chains.further_inputs(tail.steps)
+    arguments = (linear.inputs, linear.outputs, *tail.init_args, *chains.init_args(tail.steps))
+    words = listed(tail.words)
+    docs = ("A linear layer, then {}.", "Linear layer followed by {}.", "GEMM with {} behind it.")
+    draw = rng.choice(("torch.rand", "torch.randn"))
+    result = f"{draw}(batch_size, {linear.outputs})"
+    return Module(
+        doc=rng.choice(docs).format(words),
+        init_args=arguments,
+        init_lines=(*linear.init_lines, *tail.init_lines, *chains.init_lines(tail.steps)),
+        forward_args=("x", *further),
+        forward_lines=(
+            linear.torch,
+            *chains.torch_lines(tail.before),
+            *tail.torch,
+            *chains.torch_lines(tail.after),
+            "return x",
+        ),
+        sizes=(*linear.sizes, *tail.sizes),
+        inputs=(f"{draw}(batch_size, {linear.inputs})", *(result for _ in further)),
+        init_inputs=arguments,
+        constants=(*tail.constants, *chains.constants(tail.steps)),
+    )
+
+
+@dataclass(frozen=True)
+class Version:
+    """One kernel of a problem before it is text."""
+
+    grade: Grade
+    functions: tuple[str, ...]
+    host: tuple[str, ...]
+    thinking: str
+    fault: str = ""
+
+
+def linear_draft(
+    family: str, linear: Linear, tail: Tail, module: Module, versions: Sequence[Version], rng: random.Random
+) -> Draft:
+    """The problem with its kernels."""
+    style = draw_style(rng)
+    return Draft(
+        family=family,
+        operators=("linear", *tail.operators),
+        reference=reference_source(module, style),
+        sizes=draft_sizes(module, style),
+        kernels=tuple(
+            GradedKernel(
+                grade=one.grade,
+                fault=one.fault,
+                source=kernel_source(module, one.functions, one.host),
+                thinking=one.thinking,
+            )
+            for one in versions
+        ),
+    )
+
+
+def why_fused(tail: Tail, rng: random.Random) -> str:
+    """Why the product stays torch's and the rest is one kernel."""
+    words = listed(tail.words)
+    return rng.choice(
+        (
+            f"cuBLAS does the product well, so it stays. {words[0].upper() + words[1:]} would read and write "
+            "the output again in torch; one kernel does that in a single pass.",
+            f"Arithmetic bounds the product, which is left to torch. Memory bounds the rest ({words}), "
+            "so one kernel reads the product once and writes only the result.",
+        )
+    )

@@ -1,0 +1,195 @@
+"""Families of a linear layer with a reduction, softmax or norm over its features."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kernel_core.problems.modules.draft import Draft
+from kernel_core.problems.modules.matmul import chains, operations
+from kernel_core.problems.modules.matmul.flat import flat_kernel, flat_launch
+from kernel_core.problems.modules.matmul.linear import (
+    KERNEL_NAMES,
+    Linear,
+    Tail,
+    Version,
+    draw_linear,
+    linear_draft,
+    linear_module,
+    why_fused,
+)
+from kernel_core.problems.modules.matmul.probe import worth_computing
+from kernel_core.problems.modules.matmul.rows import ROW_OPERATORS, row_kernel, row_launch
+from kernel_core.problems.modules.matmul.steps import Step, pointers, values
+
+_SPLIT_WORK = "One program walks along one row in blocks"
+_AFTER_SPREAD = 1.0
+
+
+@dataclass(frozen=True)
+class _Norm:
+    """Weight and bias of a layer norm as a step, and the host's expressions."""
+
+    step: Step | None = None
+    tensors: tuple[str, ...] = ()
+    eps: str = ""
+
+
+def linear_reduction(rng: random.Random) -> Draft:
+    """One value a row: sum, max, min, mean or logsumexp over the features, and steps around it."""
+    linear = draw_linear(rng)
+    taken = {linear.inputs, linear.outputs}
+    kind = rng.choices(("sum", "max", "min", "logsumexp", "mean"), (4, 3, 2, 4, 1))[0]
+    before = _some(rng, (0, 1, 1, 2), linear.outputs, taken, vectors=True)
+    after = _behind_reduction(rng, taken)
+    keep = rng.random() < 0.7
+    line = _reduction_line(rng, kind, keep)
+    tail = Tail(tuple(before), kind, (line,), tuple(after))
+    return _rows_draft("linear_reduction", linear, tail, "(M, 1)" if keep else "(M,)", _Norm(), rng)
+
+
+def linear_softmax(rng: random.Random) -> Draft:
+    """Softmax or its logarithm over the features, with steps before it and at times one behind it."""
+    linear = draw_linear(rng)
+    taken = {linear.inputs, linear.outputs}
+    kind = rng.choices(("softmax", "log_softmax"), (4, 1))[0]
+    before = _some(rng, (0, 1, 1, 2, 3), linear.outputs, taken, vectors=True)
+    after = [operations.number(rng, taken)] if rng.random() < 0.3 else []
+    form = rng.choice(("torch.{}(x, dim=1)", "torch.{}(x, dim=-1)", "F.{}(x, dim=1)", "layer"))
+    init: tuple[str, ...] = ()
+    if form == "layer":
+        form = f"self.{kind}(x)"
+        layer = {"softmax": "nn.Softmax(dim=1)", "log_softmax": "nn.LogSoftmax(dim=1)"}[kind]
+        init = (f"self.{kind} = {layer}",)
+    tail = Tail(tuple(before), kind, (f"x = {form.format(kind)}",), tuple(after), init_lines=init)
+    return _rows_draft("linear_softmax", linear, tail, "", _Norm(), rng)
+
+
+def linear_layernorm(rng: random.Random) -> Draft:
+    """LayerNorm over the features, or InstanceNorm of each row, with steps around it."""
+    linear = draw_linear(rng)
+    taken = {linear.inputs, linear.outputs}
+    before = _some(rng, (0, 0, 1), linear.outputs, taken, vectors=True)
+    after = _some(rng, (0, 1, 2), linear.outputs, taken, vectors=True)
+    if rng.random() < 0.35:
+        kind, init, line = rng.choice((
+            ("instance_norm", "self.norm = nn.InstanceNorm1d(1)", "x = self.norm(x.unsqueeze(1)).squeeze(1)"),
+            ("instance_norm", f"self.instance_norm = nn.InstanceNorm2d({linear.outputs})",
+             "x = self.instance_norm(x.unsqueeze(1).unsqueeze(1)).squeeze(1).squeeze(1)"),
+        ))  # fmt: skip
+        attribute = init.split(" ")[0]
+        norm = _Norm(eps=f"{attribute}.eps")
+        if rng.random() < 0.6:
+            after.append(operations.second_input(rng, taken))
+            after.append(operations.second_input(rng, taken)) if rng.random() < 0.3 else None
+    else:
+        attribute = rng.choice(("self.norm", "self.layer_norm", "self.ln"))
+        kind, init, line = (
+            "layer_norm",
+            f"{attribute} = nn.LayerNorm({linear.outputs})",
+            f"x = {attribute}(x)",
+        )
+        step = Step("layer_norm", (), ("x = x * weight + shift_n",), vectors=("weight", "shift_n"))
+        norm = _Norm(step, (f"{attribute}.weight", f"{attribute}.bias"), f"{attribute}.eps")
+    tail = Tail(tuple(before), kind, (line,), tuple(after), init_lines=(init,))
+    return _rows_draft("linear_layernorm", linear, tail, "", norm, rng)
+
+
+def _some(
+    rng: random.Random, lengths: Sequence[int], columns: str, taken: set[str], *, vectors: bool
+) -> list[Step]:
+    length = rng.choice(lengths)
+    return chains.draw_chain(rng, length, columns, taken, vectors=vectors) if length else []
+
+
+def _behind_reduction(rng: random.Random, taken: set[str]) -> list[Step]:
+    """Steps on one value a row; none that would flatten it."""
+    while True:
+        names = set(taken)
+        makes = [
+            operations.number,
+            operations.number,
+            operations.activation,
+            operations.point,
+            operations.twice,
+        ]
+        steps = [rng.choice(makes)(rng, names) for _ in range(rng.choice((0, 1, 1, 2, 3)))]
+        if worth_computing(values(steps, _AFTER_SPREAD)):
+            taken.update(names)
+            return steps
+
+
+def _reduction_line(rng: random.Random, kind: str, keep: bool) -> str:
+    arguments = "dim=1, keepdim=True" if keep else "dim=1"
+    if kind in ("max", "min"):
+        ending = rng.choice((".values", "[0]"))
+        return f"x = torch.{kind}(x, {arguments}){ending}"
+    return f"x = torch.{kind}(x, {arguments})"
+
+
+def _rows_draft(
+    family: str, linear: Linear, tail: Tail, shape: str, norm: _Norm, rng: random.Random
+) -> Draft:
+    module = linear_module(linear, tail, rng)
+    name = rng.choice(KERNEL_NAMES)
+    operator = ROW_OPERATORS["layer_norm" if tail.operator == "instance_norm" else tail.operator]
+    further = [f"{other} = {other}.contiguous()" for other in chains.further_inputs(tail.steps)]
+
+    def version(
+        grade_block: int, warps: int = 4, *, wrong: bool = False
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        kernel = row_kernel(
+            name, operator, tail.before, tail.after, affine=norm.step, eps=bool(norm.eps), wrong=wrong
+        )
+        launch = row_launch(
+            name, tail.steps, shape, grade_block,
+            warps=warps, norm=norm.tensors, eps=norm.eps, points=len(pointers(tail.before)),
+        )  # fmt: skip
+        return (kernel,), (linear.torch, *further, *launch, "return out")
+
+    why = f"{why_fused(tail, rng)} {_sentence(tail.operator)}"
+    versions = [
+        _naive(linear, tail, shape, norm, name, version(256)),
+        Version("fused", *version(1024), why),
+        Version("tuned", *version(2048, 8), why + " Wide blocks and eight warps suit long rows."),
+        Version("mistake", *version(1024, wrong=True), why, operator.fault),
+    ]
+    return linear_draft(family, linear, tail, module, versions, rng)
+
+
+def _naive(
+    linear: Linear,
+    tail: Tail,
+    shape: str,
+    norm: _Norm,
+    name: str,
+    whole: tuple[tuple[str, ...], tuple[str, ...]],
+) -> Version:
+    """The steps before the operator in a kernel of their own, where there are some."""
+    if not tail.before or any(step.inputs for step in tail.steps):
+        return Version("naive", *whole, f"{_SPLIT_WORK} of 256, behind torch's product.")
+    operator = ROW_OPERATORS["layer_norm" if tail.operator == "instance_norm" else tail.operator]
+    functions = (
+        flat_kernel(f"first_{name}", tail.before),
+        row_kernel(f"second_{name}", operator, (), tail.after, affine=norm.step, eps=bool(norm.eps)),
+    )
+    second = row_launch(f"second_{name}", tail.after, shape, 1024, norm=norm.tensors, eps=norm.eps)
+    host = (
+        linear.torch,
+        *flat_launch(f"first_{name}", tail.before, 1024, result="h"),
+        "x = h",
+        *second,
+        "return out",
+    )
+    return Version(
+        "naive", functions, host, "A flat kernel for the elementwise part, then a kernel for the rows."
+    )
+
+
+def _sentence(operator: str) -> str:
+    if operator in ("softmax", "log_softmax", "logsumexp"):
+        return f"{_SPLIT_WORK}, with a running maximum that keeps exp finite."
+    if operator in ("layer_norm", "instance_norm"):
+        return f"{_SPLIT_WORK}: mean, then variance, then the result; later passes hit the cache."
+    return f"{_SPLIT_WORK} and keeps a partial result a lane, so the row is reduced once at the end."

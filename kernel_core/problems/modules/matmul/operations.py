@@ -1,0 +1,246 @@
+"""Steps as people write them behind a linear layer: activations, constants, parameters, residuals."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from kernel_core.problems.modules.matmul.steps import Step
+from kernel_core.problems.modules.pointwise import ACTIVATIONS, Pointwise, pointwise
+
+WRONG: dict[str, str] = {
+    "relu": "tl.abs({v})",
+    "sigmoid": "1.0 / (1.0 + tl.exp({v}))",
+    "tanh": "tl.sigmoid(2.0 * {v}) - 1.0",
+    "silu": "tl.sigmoid({v})",
+    "swish": "tl.sigmoid({v})",
+    "gelu": "0.5 * {v} * tl.erf({v} * 0.70710678)",
+    "gelu_tanh": "{v} * tl.sigmoid(0.7978845608 * {v})",
+    "softplus": "tl.log(tl.exp({v}) + 2.0)",
+    "softsign": "{v} / (1.0 + {v} * {v})",
+    "elu": "tl.where({v} > 0, {v}, tl.exp({v}))",
+    "selu": "tl.where({v} > 0, {v}, 1.67326324 * (tl.exp({v}) - 1.0))",
+    "hardsigmoid": "tl.minimum(tl.maximum({v} / 3.0 + 0.5, 0.0), 1.0)",
+    "hardswish": "tl.minimum(tl.maximum({v} / 6.0 + 0.5, 0.0), 1.0)",
+    "leaky_relu": "tl.where({v} > 0, {v} * 0.1, {v})",
+    "mish": "{v} * tl.log(1.0 + tl.exp({v}))",
+    "relu6": "tl.minimum(tl.maximum({v}, -6.0), 6.0)",
+    "hardtanh": "tl.minimum(tl.maximum({v}, 0.0), 1.0)",
+    "logsigmoid": "tl.maximum(-{v}, 0.0) + tl.log(1.0 + tl.exp(-tl.abs({v})))",
+    "abs": "tl.maximum({v}, 0.0)",
+    "square": "2.0 * {v}",
+    "exp": "tl.exp(-{v})",
+    "sin": "tl.cos({v})",
+    "cos": "tl.sin({v})",
+    "neg": "tl.abs({v})",
+}
+"""What is written by mistake for an operator, over `{v}`."""
+
+_SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
+_OPPOSITE = {"add": "-", "sub": "+", "mul": "+", "div": "*"}
+_NUMBER_NAMES = {
+    "add": ("add_value", "shift", "offset"),
+    "sub": ("subtract_value", "margin", "shift"),
+    "mul": ("scaling_factor", "multiplier", "scale_factor", "factor", "multiply_value"),
+    "div": ("divisor", "divide_value", "temperature"),
+}
+_NUMBERS = {
+    "add": ("0.5", "1.0", "0.25", "1.5"),
+    "sub": ("0.5", "1.0", "0.2", "1.5"),
+    "mul": ("2.0", "0.5", "1.5", "3.0", "0.75"),
+    "div": ("2.0", "0.5", "1.5", "4.0"),
+}
+_VECTOR_NAMES = {
+    "add": ("bias", "add_bias", "shift"),
+    "sub": ("subtract", "center", "offset"),
+    "mul": ("scale", "gain", "multiply_weight", "gamma"),
+}
+_WORDS = {"add": "addition", "sub": "subtraction", "mul": "scaling", "div": "division"}
+
+
+def free_name(rng: random.Random, names: Sequence[str], taken: set[str]) -> str:
+    """One of the names that is not taken yet; it is taken afterwards."""
+    free = [name for name in names if name not in taken]
+    name = rng.choice(free) if free else f"{names[0]}{len(taken)}"
+    taken.add(name)
+    return name
+
+
+def activation(rng: random.Random, taken: set[str], names: Sequence[str] = ACTIVATIONS) -> Step:
+    """An activation as a function of torch or as a layer of the module."""
+    one = pointwise(rng.choice(names), rng)
+    as_layer = bool(one.layer) and rng.random() < 0.35
+    if as_layer and one.operator == "leaky_relu":
+        return _slope_layer(rng, taken)
+    if as_layer and one.operator == "hardtanh":
+        return _hardtanh_layer(rng, taken)
+    wrong = (f"x = {WRONG[one.operator].format(v='x')}",) if one.operator in WRONG else ()
+    tile = (f"x = {one.triton.format(v='x')}",)
+    if not as_layer:
+        return Step(one.operator, (f"x = {_function(one, rng)}",), tile, wrong)
+    name = free_name(rng, (one.operator, "activation", "act"), taken)
+    return Step(
+        one.operator, (f"x = self.{name}(x)",), tile, wrong, init_lines=(f"self.{name} = {one.layer}",)
+    )
+
+
+def _function(one: Pointwise, rng: random.Random) -> str:
+    text = one.torch.format(v="x")
+    if one.operator == "swish" and rng.random() < 0.5:
+        return "torch.sigmoid(x) * x"
+    return text.replace("F.", "torch.nn.functional.") if rng.random() < 0.4 else text
+
+
+def _slope_layer(rng: random.Random, taken: set[str]) -> Step:
+    name, slope = free_name(rng, ("leaky_relu", "activation", "act"), taken), "negative_slope"
+    value = rng.choice(("0.1", "0.2", "0.01", "0.05"))
+    if slope in taken:
+        return activation(rng, taken, ("relu", "silu", "tanh"))
+    taken.add(slope)
+    return Step(
+        "leaky_relu",
+        (f"x = self.{name}(x)",),
+        (f"x = tl.where(x > 0, x, x * {slope})",),
+        (f"x = tl.where(x > 0, x * {slope}, x)",),
+        init_args=(slope,),
+        init_lines=(f"self.{name} = nn.LeakyReLU({slope})",),
+        constants=((slope, value),),
+        scalars=((slope, f"self.{name}.negative_slope", float(value)),),
+    )
+
+
+def _hardtanh_layer(rng: random.Random, taken: set[str]) -> Step:
+    name, low, high = free_name(rng, ("hardtanh", "act"), taken), "hardtanh_min", "hardtanh_max"
+    if low in taken:
+        return activation(rng, taken, ("relu", "silu", "tanh"))
+    taken.update((low, high))
+    value = rng.choice(("0.5", "1.0", "2.0", "0.8"))
+    return Step(
+        "hardtanh",
+        (f"x = self.{name}(x)",),
+        (f"x = tl.minimum(tl.maximum(x, {low}), {high})",),
+        (f"x = tl.minimum(tl.maximum(x, 0.0), {high})",),
+        init_args=(low, high),
+        init_lines=(f"self.{name} = nn.Hardtanh(min_val={low}, max_val={high})",),
+        constants=((low, f"-{value}"), (high, value)),
+        scalars=(
+            (low, f"self.{name}.min_val", -float(value)),
+            (high, f"self.{name}.max_val", float(value)),
+        ),
+    )
+
+
+def number(rng: random.Random, taken: set[str]) -> Step:
+    """Arithmetic with a number: one that the constructor is given, or one in the text."""
+    kind = rng.choice(("mul", "mul", "div", "add", "sub"))
+    sign, value = _SIGNS[kind], rng.choice(_NUMBERS[kind])
+    if rng.random() < 0.3:
+        line = f"x = x {sign} {value}"
+        wrong = f"x = x {_OPPOSITE[kind]} {value}"
+        return Step(kind, (line,), (line,), (wrong,), word=_WORDS[kind])
+    name = free_name(rng, _NUMBER_NAMES[kind], taken)
+    return Step(
+        kind,
+        (f"x = x {sign} self.{name}",),
+        (f"x = x {sign} {name}",),
+        (f"x = x {_OPPOSITE[kind]} {name}",),
+        init_args=(name,),
+        init_lines=(f"self.{name} = {name}",),
+        constants=((name, value),),
+        scalars=((name, f"self.{name}", float(value)),),
+        word=_WORDS[kind],
+    )
+
+
+def clamp(rng: random.Random, taken: set[str]) -> Step:
+    """A clamp between two numbers."""
+    low, high = rng.choice(
+        (("-1.0", "1.0"), ("-0.5", "0.5"), ("0.0", "1.0"), ("-2.0", "2.0"), ("-0.5", "1.5"))
+    )
+    if rng.random() < 0.5 or "clamp_min" in taken:
+        written = rng.choice((f"min={low}, max={high}", f"{low}, {high}"))
+        return Step(
+            "clamp",
+            (f"x = torch.clamp(x, {written})",),
+            (f"x = tl.minimum(tl.maximum(x, {low}), {high})",),
+            (f"x = tl.minimum(x, {high})",),
+        )
+    taken.update(("clamp_min", "clamp_max"))
+    return Step(
+        "clamp",
+        ("x = torch.clamp(x, self.clamp_min, self.clamp_max)",),
+        ("x = tl.minimum(tl.maximum(x, clamp_min), clamp_max)",),
+        ("x = tl.minimum(x, clamp_max)",),
+        init_args=("clamp_min", "clamp_max"),
+        init_lines=("self.clamp_min = clamp_min", "self.clamp_max = clamp_max"),
+        constants=(("clamp_min", low), ("clamp_max", high)),
+        scalars=(
+            ("clamp_min", "self.clamp_min", float(low)),
+            ("clamp_max", "self.clamp_max", float(high)),
+        ),
+    )
+
+
+def vector(rng: random.Random, taken: set[str], length: str, kind: str = "") -> Step:
+    """Arithmetic with a parameter of one value a column; `length` is the constructor's name of its size."""
+    kind = kind or rng.choice(("add", "add", "sub", "mul"))
+    name = free_name(rng, _VECTOR_NAMES[kind], taken)
+    by_shape = rng.random() < 0.5
+    shape, sign = f"{name}_shape", _SIGNS[kind]
+    return Step(
+        kind,
+        (f"x = x {sign} self.{name}",),
+        (f"x = x {sign} {name}",),
+        (f"x = x {_OPPOSITE[kind]} {name}",),
+        init_args=(shape,) if by_shape else (),
+        init_lines=(f"self.{name} = nn.Parameter(torch.randn({shape if by_shape else length}))",),
+        constants=((shape, f"({length},)"),) if by_shape else (),
+        vectors=(name,),
+        word={"add": "bias", "sub": "offset", "mul": "scale"}[kind],
+    )
+
+
+def point(rng: random.Random, taken: set[str]) -> Step:
+    """Arithmetic with a parameter of a single value, or the smaller of both."""
+    kind = rng.choice(("min", "sub", "mul"))
+    name = free_name(rng, ("constant", "threshold", "alpha", "beta"), taken)
+    value = rng.choice(("0.5", "0.25", "1.5", "0.75"))
+    torch_line = f"x = torch.min(x, self.{name})" if kind == "min" else f"x = x {_SIGNS[kind]} self.{name}"
+    tile_line = f"x = tl.minimum(x, {name})" if kind == "min" else f"x = x {_SIGNS[kind]} {name}"
+    wrong = f"x = tl.maximum(x, {name})" if kind == "min" else f"x = x {_OPPOSITE[kind]} {name}"
+    return Step(
+        kind,
+        (torch_line,),
+        (tile_line,),
+        (wrong,),
+        init_args=(name,),
+        init_lines=(f"self.{name} = nn.Parameter(torch.tensor({name}))",),
+        constants=((name, value),),
+        points=(name,),
+        word="minimum" if kind == "min" else _WORDS[kind],
+    )
+
+
+def twice(rng: random.Random, taken: set[str]) -> Step:
+    """The variable added to itself, or its product with an activation of itself."""
+    if rng.random() < 0.5:
+        return Step("add", ("x = x + x",), ("x = x + x",), ("x = x * x",), word="doubling")
+    return Step("mul", ("x = x * torch.tanh(x)",), ("x = x * (2.0 * tl.sigmoid(2.0 * x) - 1.0)",),
+                ("x = x * tl.sigmoid(2.0 * x)",), word="product with its tanh")  # fmt: skip
+
+
+def residual(rng: random.Random, taken: set[str]) -> tuple[Step, Step]:
+    """A copy of the variable, and its addition some steps later."""
+    name = free_name(rng, ("original", "residual", "identity"), taken)
+    copied = rng.choice(("x", "x.clone()", "x.clone().detach()"))
+    saved = Step("", (f"{name} = {copied}",), (f"{name} = x",))
+    added = Step("add", (f"x = x + {name}",), (f"x = x + {name}",), (f"x = x - {name}",), word="residual")
+    return saved, added
+
+
+def second_input(rng: random.Random, taken: set[str]) -> Step:
+    """Addition of a further input of the output's shape, or the product with it."""
+    name = free_name(rng, ("y", "z", "skip"), taken)
+    kind = rng.choice(("add", "mul"))
+    line = f"x = x {_SIGNS[kind]} {name}"
+    return Step(kind, (line,), (line,), (f"x = x - {name}",), inputs=(name,), word=f"second input `{name}`")

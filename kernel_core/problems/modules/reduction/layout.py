@@ -1,0 +1,116 @@
+"""Shapes with a dimension to work along: seen as (outer, n, inner), the kernels need no other view."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kernel_core.problems.modules.draft import Module
+from kernel_core.problems.program import Size
+
+_LEAST, _MOST = 12_000_000, 96_000_000
+"""Elements of the largest tensor on a GPU: 48 to 384 MB."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A shape and the dimension of the reduction."""
+
+    sizes: tuple[Size, ...]
+    dim: int
+    """As written in the problem; may be negative."""
+
+    @property
+    def last(self) -> bool:
+        """Whether the positions along the dimension lie next to each other."""
+        return self.dim % len(self.sizes) == len(self.sizes) - 1
+
+    @property
+    def n(self) -> int:
+        """The length of the dimension at the GPU's sizes."""
+        return self.sizes[self.dim].gpu
+
+    @property
+    def shape(self) -> str:
+        """The names of the sizes, with commas."""
+        return ", ".join(size.name for size in self.sizes)
+
+
+_BATCH = (4, 8, 12, 16, 24, 32, 48, 64, 96, 100, 128, 256)
+_ROWS = (64, 100, 128, 200, 256, 500, 512, 1000, 1024, 2048, 3000, 4096, 8192, 10000, 16384)
+_FEATURES = (
+    1000, 1024, 2000, 2048, 3000, 4096, 5000, 8192, 10000, 12288, 16384, 20000, 32000, 32768, 50000, 50257,
+    65536, 100000, 131072, 200000, 250000, 262144, 300000, 400000,
+)  # fmt: skip
+_MIDDLE = (16, 32, 64, 100, 128, 200, 256, 300, 500, 512, 768, 1000, 1024, 1500, 2048, 3000, 4096, 5000)
+_CHANNELS = (3, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+_IMAGES = (28, 32, 56, 64, 100, 112, 128, 200, 224, 256)
+_DEPTHS = (8, 16, 20, 24, 32, 48, 64)
+_NAMES: dict[int, tuple[tuple[str, ...], ...]] = {
+    2: (("batch_size", "dim_size"), ("batch_size", "features"), ("rows", "cols"), ("batch", "hidden")),
+    3: (
+        ("batch_size", "dim1", "dim2"),
+        ("batch_size", "seq_len", "hidden_size"),
+        ("batch_size", "channels", "length"),
+        ("batch", "tokens", "features"),
+    ),
+    4: (("batch_size", "channels", "height", "width"), ("batch_size", "features", "dim1", "dim2")),
+    5: (
+        ("batch_size", "channels", "depth", "height", "width"),
+        ("batch", "features", "dim1", "dim2", "dim3"),
+    ),
+}
+_CPU: dict[int, tuple[tuple[int, ...], ...]] = {
+    2: ((3, 1500), (5, 2300), (4, 1100)),
+    3: ((3, 13, 19), (2, 21, 37), (3, 9, 45)),
+    4: ((2, 5, 7, 9), (2, 6, 5, 11), (3, 4, 9, 7)),
+    5: ((2, 4, 3, 5, 7), (2, 6, 3, 4, 5)),
+}
+
+
+def draw_sizes(rng: random.Random, rank: int, most: int = _MOST) -> tuple[Size, ...]:
+    """Named sizes of one tensor, large enough on a GPU to be bound by memory."""
+    names = rng.choice(_NAMES[rank])
+    cpu = rng.choice(_CPU[rank])
+    choices = _choices(rank)
+    while True:
+        gpu = [rng.choice(one) for one in choices]
+        if min(_LEAST, most // 4) <= math.prod(gpu) <= most:
+            return tuple(Size(name, one, small) for name, one, small in zip(names, gpu, cpu, strict=True))
+
+
+def draw_layout(rng: random.Random, ranks: Sequence[int] = (2, 3, 3, 4), most_n: int = 1_000_000) -> Layout:
+    """A shape of one of the ranks and a dimension no longer than `most_n`."""
+    while True:
+        rank = rng.choice(ranks)
+        sizes = draw_sizes(rng, rank)
+        dim = rng.choice((1, 1, 1, -1, rank - 1, *((0, 2, -2) if rank > 2 else ())))
+        if sizes[dim].gpu <= most_n:
+            return Layout(sizes, dim)
+
+
+def dim_module(layout: Layout, doc: str, forward: tuple[str, ...], inputs: str, rng: random.Random) -> Module:
+    """A module with the dimension as its constructor's argument and one input of the layout's shape."""
+    argument = rng.choice(("dim: int", "dim: int", "dim"))
+    return Module(
+        doc=doc,
+        init_args=(argument,),
+        init_lines=("self.dim = dim",),
+        forward_args=("x",),
+        forward_lines=forward,
+        sizes=layout.sizes,
+        inputs=(inputs.replace("@S@", layout.shape),),
+        init_inputs=(str(layout.dim),),
+    )
+
+
+def _choices(rank: int) -> tuple[tuple[int, ...], ...]:
+    if rank == 2:
+        return (_ROWS, _FEATURES)
+    if rank == 3:
+        return (_BATCH, _MIDDLE, _MIDDLE)
+    if rank == 4:
+        return (_BATCH, _CHANNELS, _IMAGES, _IMAGES)
+    return (_BATCH, _CHANNELS, _DEPTHS, _DEPTHS, _DEPTHS)
