@@ -81,6 +81,13 @@ def build_parser() -> argparse.ArgumentParser:
         "--write", type=Path, metavar="FILE.txt", help="where the ids go that problems.exclude should name"
     )
     audit.set_defaults(command=_audit)
+    harvest = commands.add_parser("harvest", help="problems from the modules of installed packages")
+    harvest.add_argument("out", type=Path, metavar="OUT", help="a new folder")
+    harvest.add_argument("--packages", metavar="A,B", help="import names; see docs/problems.md")
+    harvest.add_argument(
+        "--compositions", type=number(int, 0), default=60, metavar="N", help="chains a package, at most"
+    )
+    harvest.set_defaults(command=_harvest)
     search = commands.add_parser("search", help="the corpus kernels nearest to words or a problem")
     search.add_argument("query", help="words, or the file of a problem")
     search.add_argument("--run", required=True, help="the run whose index is searched")
@@ -219,6 +226,14 @@ def _audit(arguments: argparse.Namespace) -> int:
     from flows.commands.audit import audit
 
     return audit(arguments.suite, arguments.limit, arguments.set, arguments.out, arguments.write)
+
+
+def _harvest(arguments: argparse.Namespace) -> int:
+    from flows.commands.harvest import harvest_packages
+    from kernel_core.harvest.harvest import DEFAULT_PACKAGES
+
+    names = arguments.packages.split(",") if arguments.packages else DEFAULT_PACKAGES
+    return harvest_packages(arguments.out, names, arguments.compositions)
 
 
 def _search(arguments: argparse.Namespace) -> int:

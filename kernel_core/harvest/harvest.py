@@ -1,0 +1,168 @@
+"""The harvest: packages in, a folder of problems, a manifest and a report out."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernel_core.corpus.normalise import NotPython, fingerprint
+from kernel_core.errors import NotAProblem
+from kernel_core.harvest.cage import Trials, open_trials
+from kernel_core.harvest.candidates import Candidate, Dropped, candidates_of, request_of
+from kernel_core.harvest.compose import chains, has_configuration, parts_of
+from kernel_core.harvest.packages import Library, Package
+from kernel_core.harvest.written import Harvested, Traced, problems_of, traced
+from kernel_core.progress import Progress, silent
+from kernel_core.records import Problem, Record
+
+DEFAULT_PACKAGES = ("timm", "torchvision", "transformers", "torch_geometric", "e3nn")
+_WORKERS = 2
+_BATCH = 64
+
+Leak = Callable[[Problem], str | None]
+"""Why a problem gives an evaluation problem away; None where it does not."""
+
+
+class Manifest(Record):
+    """Everything that a harvest kept and left out."""
+
+    problems: tuple[Harvested, ...]
+    dropped: dict[str, dict[str, int]]
+    """By package and kind, then reason."""
+
+    def kept(self) -> list[tuple[str, str, str, int, int, int]]:
+        """Package, licence, kind, number of definitions, problems of training, problems held out."""
+        groups: dict[tuple[str, str, str], list[Harvested]] = {}
+        for row in self.problems:
+            groups.setdefault((row.package, row.licence, row.kind), []).append(row)
+        return [
+            (
+                *key,
+                len({row.qualified_names for row in rows}),
+                sum(row.split == "train" for row in rows),
+                sum(row.split == "held_out" for row in rows),
+            )
+            for key, rows in sorted(groups.items())
+        ]
+
+
+@dataclass
+class _Harvest:
+    """What one harvest has found so far."""
+
+    trials: Trials
+    leak: Leak
+    rows: list[tuple[Harvested, str]] = field(default_factory=list)
+    dropped: dict[str, Counter[str]] = field(default_factory=dict)
+    seen: set[str] = field(default_factory=set)
+    """Structures of definitions that were tried: the same computation renamed is no new problem."""
+
+    def drop(self, package: str, kind: str, reason: str) -> None:
+        self.dropped.setdefault(f"{package} {kind}", Counter())[reason] += 1
+
+
+def harvest(
+    packages: Sequence[Package],
+    write: Callable[[str, str], object],
+    num_compositions: int,
+    leak: Leak,
+    progress: Progress = silent,
+) -> Manifest:
+    """Harvest packages; `write` gets each file's name below the output folder, and its text."""
+    with open_trials() as trials:
+        state = _Harvest(trials, leak)
+        for package in packages:
+            _harvest_package(package, state, num_compositions, progress)
+    for row, text in state.rows:
+        write(row.file, text)
+    return Manifest(
+        problems=tuple(row for row, _ in state.rows),
+        dropped={name: dict(reasons.most_common()) for name, reasons in state.dropped.items()},
+    )
+
+
+def _harvest_package(package: Package, state: _Harvest, num_compositions: int, progress: Progress) -> None:
+    found: list[tuple[Candidate, Traced]] = []
+    done = 0
+    with ThreadPoolExecutor(_WORKERS) as pool:
+        fresh = _distinct(package, state)
+        while batch := list(itertools.islice(fresh, _BATCH)):
+            requests = [request_of(one.body, one.qualified_name) for one in batch]
+            for candidate, request, answer in zip(
+                batch, requests, pool.map(state.trials.ask, requests), strict=True
+            ):
+                one = _kept(candidate, request, answer, state)
+                found += [(candidate, one)] if one else []
+            done += len(batch)
+            progress(f"harvest {package.name}", done, done)
+        parts = parts_of([pair for pair in found if not has_configuration(pair[0])])
+        composed = list(chains(parts, num_compositions, package.name))
+        answers = pool.map(state.trials.ask, [chain.request for chain in composed])
+        for chain, answer in zip(composed, answers, strict=True):
+            if "reason" in answer:
+                state.drop(package.name, "composition", answer["reason"])
+                continue
+            first = chain.parts[0].candidate
+            names = [part.candidate.qualified_name for part in chain.parts]
+            _keep(
+                state, package, names, chain.body, traced(first, chain.request, answer), "composition", first
+            )
+
+
+def _distinct(package: Package, state: _Harvest) -> Iterator[Candidate]:
+    """Candidates that compute something that no earlier one computes."""
+    for one in candidates_of(Library(package)):
+        if isinstance(one, Dropped):
+            state.drop(one.package, one.kind, one.reason)
+            continue
+        kind = "function" if one.body.is_function else "class"
+        try:
+            structure = fingerprint(one.body.source).structure_hash
+        except NotPython:
+            state.drop(package.name, kind, "cannot be written out again")
+            continue
+        if structure in state.seen:
+            state.drop(package.name, kind, "computes the same as another")
+            continue
+        state.seen.add(structure)
+        yield one
+
+
+def _kept(
+    candidate: Candidate, request: dict[str, Any], answer: dict[str, Any], state: _Harvest
+) -> Traced | None:
+    form = "function" if candidate.body.is_function else "class"
+    if "reason" in answer:
+        state.drop(candidate.package.name, form, answer["reason"])
+        return None
+    one = traced(candidate, request, answer)
+    kept = _keep(state, candidate.package, [candidate.qualified_name], candidate.body, one, form, candidate)
+    return one if kept else None
+
+
+def _keep(
+    state: _Harvest,
+    package: Package,
+    names: Sequence[str],
+    body: Any,
+    one: Traced,
+    form: Any,
+    first: Candidate,
+) -> bool:
+    """Add the problems of a definition that give nothing away; says whether any was added."""
+    before = len(state.rows)
+    try:
+        made = list(problems_of(package, names, body, one, form, first.copyright))
+    except NotAProblem:
+        state.drop(package.name, form, "cannot be written out again")
+        return False
+    for row, problem, text in made:
+        if reason := state.leak(problem):
+            state.drop(package.name, form, reason)
+        else:
+            state.rows.append((row, text))
+    return len(state.rows) > before

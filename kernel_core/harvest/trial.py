@@ -1,0 +1,210 @@
+"""Runs a harvested definition in a cage: which inputs it takes, and whether it makes a problem.
+
+A trial is one set of sizes and inputs. The first that passes every check decides; then large sizes are run
+without memory (torch's meta device), or truly where that fails and they are small enough.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import socket
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from kernel_core.gym.channel import framing
+
+MOST_PARAMETERS = 50_000_000
+_MOST_ELEMENTS = 1 << 26
+_FEWEST_ELEMENTS = 1 << 16
+_MOST_REAL_ELEMENTS = 1 << 22
+_MOST_FLOPS = 2e12
+_CONSTANT = 1e-6
+_STAGES = (
+    "cannot be constructed", "does not run", "returns no floating-point tensor",
+    "returns a view of its input", "writes into its input", "is not finite", "is nearly constant",
+    "returns its input", "is random", "keeps a state", "ignores an input", "has no large size that fits",
+)  # fmt: skip
+
+
+class _Refused(Exception):
+    """The stage at which a trial ended."""
+
+
+def serve_trials(channel: socket.socket, cage: dict[str, Any]) -> None:
+    """Answer one request: `source`, `takes_first`, `trials` and each trial's `large` sizes."""
+    torch.set_num_threads(1)
+    torch.set_grad_enabled(False)
+    request = framing.receive(channel).header
+    framing.send(channel, json.loads(json.dumps(_answer(request))))
+
+
+def warm_up() -> None:
+    """Import what trials need once, before any child is forked: the meta device brings a compiler along."""
+    body = _executed(
+        "import torch, torch.nn as nn\nclass Model(nn.Module):\n    def forward(self, x):\n"
+        "        return nn.functional.gelu(nn.Conv2d(4, 4, 3)(x).sum(1, keepdim=True) + x.mean())\n"
+    )
+    with torch.no_grad():
+        _fits(body, {}, ["torch.randn(64, 4, 64, 64)"], [])
+
+
+def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
+    bodies: dict[str, dict[str, Any]] = {}
+    furthest = -1
+    for position, trial in enumerate(request["trials"]):
+        try:
+            first, inputs, shapes = _small(bodies, request, trial)
+            large = _large_sizes(bodies[first], {**trial, "inputs": inputs})
+            return {
+                "trial": position, "takes_first": first == "takes_first", "inputs": inputs,
+                "large": large, **shapes,
+            }  # fmt: skip
+        except _Refused as refused:
+            furthest = max(furthest, _STAGES.index(str(refused)))
+        if furthest == len(_STAGES) - 1:
+            break
+    return {"reason": _STAGES[furthest] if furthest >= 0 else "no inputs to try"}
+
+
+def _small(
+    bodies: dict[str, dict[str, Any]], request: Mapping[str, Any], trial: Mapping[str, Any]
+) -> tuple[str, list[str], dict[str, Any]]:
+    """Which text runs, on which inputs, and the shapes."""
+    for which in ("source", "takes_first"):
+        if which not in bodies:
+            bodies[which] = _executed(request[which])
+        try:
+            output, inputs = _proven(bodies[which], trial["small"], trial["inputs"], trial["init"])
+        except _Refused as refused:
+            if which == "source" and str(refused) == "returns no floating-point tensor":
+                continue
+            raise
+        expressions = list(trial["inputs"])
+        if output.numel() == 1:
+            # A mean over many numbers of one distribution is a constant; a drawn scale shows in it.
+            expressions = [
+                re.sub(r"^torch\.randn", "torch.rand(()) * torch.randn", one) for one in expressions
+            ]
+            _proven(bodies[which], trial["small"], expressions, trial["init"])
+        kept = len(inputs) == 1 and tuple(inputs[0].shape) == tuple(output.shape)
+        return which, expressions, {"keeps_shape": kept}
+    raise _Refused("returns no floating-point tensor")
+
+
+def _executed(source: str) -> dict[str, Any]:
+    names: dict[str, Any] = {"__name__": "problem"}
+    try:
+        exec(compile(source, "<harvested>", "exec", dont_inherit=True), names)
+    except Exception as error:
+        raise _Refused("cannot be constructed") from error
+    return names
+
+
+def _proven(
+    body: dict[str, Any], sizes: Mapping[str, Any], inputs: Sequence[str], init: Sequence[str]
+) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """The output and the inputs of a trial that passes every check. Raises `_Refused`."""
+    names = {**body, **sizes}
+    given = _drawn(names, inputs, 0)
+    kept = [one.clone() for one in given]
+    module = _built(names, init)
+    output = _run(module, given, 2)
+    if not isinstance(output, torch.Tensor) or not output.is_floating_point() or not output.numel():
+        raise _Refused("returns no floating-point tensor")
+    if any(output.untyped_storage().data_ptr() == one.untyped_storage().data_ptr() for one in given):
+        raise _Refused("returns a view of its input")
+    if any(not torch.equal(one, other) for one, other in zip(given, kept, strict=True)):
+        raise _Refused("writes into its input")
+    if not bool(output.isfinite().all()):
+        raise _Refused("is not finite")
+    if output.numel() > 1 and float(output.double().std()) < _CONSTANT:
+        raise _Refused("is nearly constant")
+    if any(_same(output, one) for one in given):
+        raise _Refused("returns its input")
+    again = _built(names, init)
+    if not _same(output, _run(again, given, 3)):
+        raise _Refused("is random")
+    if not _same(output, _run(again, given, 3)):
+        raise _Refused("keeps a state")
+    others = _drawn(names, inputs, 9)
+    for position, other in enumerate(others):
+        changed = [other if position == index else one for index, one in enumerate(given)]
+        if _same(output, _run(module, changed, 2)):
+            raise _Refused("ignores an input")
+    return output, given
+
+
+def _same(one: object, other: object) -> bool:
+    if not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor) or one.shape != other.shape:
+        return False
+    return torch.allclose(one.double(), other.double(), rtol=1e-5, atol=1e-7, equal_nan=True)
+
+
+def _drawn(names: dict[str, Any], inputs: Sequence[str], seed: int) -> list[torch.Tensor]:
+    torch.manual_seed(seed)
+    return [eval(one, names) for one in inputs]
+
+
+def _built(names: dict[str, Any], init: Sequence[str]) -> Any:
+    torch.manual_seed(1)
+    try:
+        return names["Model"](*(eval(one, names) for one in init))
+    except Exception as error:
+        raise _Refused("cannot be constructed") from error
+
+
+def _run(module: Any, inputs: Sequence[torch.Tensor], seed: int) -> object:
+    torch.manual_seed(seed)
+    try:
+        return module(*inputs)
+    except Exception as error:
+        raise _Refused("does not run") from error
+
+
+def _large_sizes(body: dict[str, Any], trial: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """For each variant the first sizes that fit; raises `_Refused` where none has any."""
+    found: list[dict[str, Any]] = []
+    for variant in trial["large"]:
+        for sizes in variant:
+            if sizes not in found and _fits(body, sizes, trial["inputs"], trial["init"]):
+                found.append(sizes)
+                break
+    if not found:
+        raise _Refused(_STAGES[-1])
+    return found
+
+
+def _fits(body: dict[str, Any], sizes: Mapping[str, Any], inputs: Sequence[str], init: Sequence[str]) -> bool:
+    names = {**body, **sizes}
+    try:
+        with torch.device("meta"):
+            given = [eval(one, names) for one in inputs]
+            elements = sum(one.numel() for one in given)
+            if not _FEWEST_ELEMENTS <= elements <= _MOST_ELEMENTS:
+                return False
+            module = names["Model"](*(eval(one, names) for one in init))
+            if sum(one.numel() for one in module.parameters()) > MOST_PARAMETERS:
+                return False
+            with FlopCounterMode(display=False) as counted:
+                output = module(*given)
+    except Exception:
+        return _runs_truly(names, inputs, init)
+    if output.numel() > _MOST_ELEMENTS:
+        return False
+    return bool(counted.get_total_flops() <= _MOST_FLOPS)
+
+
+def _runs_truly(names: dict[str, Any], inputs: Sequence[str], init: Sequence[str]) -> bool:
+    with torch.device("meta"):
+        if sum(eval(one, names).numel() for one in inputs) > _MOST_REAL_ELEMENTS:
+            return False
+    try:
+        output = _run(_built(names, init), _drawn(names, inputs, 0), 2)
+    except _Refused:
+        return False
+    return isinstance(output, torch.Tensor) and math.isfinite(float(output.double().sum()))
