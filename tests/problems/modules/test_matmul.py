@@ -18,6 +18,8 @@ from kernel_core.problems.modules.matmul import FAMILIES
 from kernel_core.problems.source import parse_problem, resize
 
 SCRIPT = Path(__file__).parents[1] / "interpret_kernels.py"
+QUICK = ("activation", "elementwise_chain", "channel_parameter", "matmul_transposed", "matmul_triangular",
+         "matrix_vector", "linear_elementwise", "linear_reduction", "linear_layernorm", "linear_pool")  # fmt: skip
 SINGLE_OPERATORS = [name for name in FAMILIES if not name.startswith("linear")]
 
 
@@ -50,7 +52,7 @@ def outcomes(drafts: list[Draft]) -> list[list[dict]]:
 
 @cache
 def sample() -> list[tuple[Draft, list[dict]]]:
-    drafts = [draw(family, 3) for family in FAMILIES]
+    drafts = [draw(family, 3) for family in QUICK]
     return list(zip(drafts, outcomes(drafts), strict=True))
 
 
@@ -75,7 +77,7 @@ def test_a_wide_sample_of_every_family_holds_too(seed: int) -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_draw_parses_repeats_itself_and_has_good_kernels_and_a_mistake(family: str) -> None:
-    for seed in range(20):
+    for seed in range(8):
         draft = draw(family, seed)
         problem = parse_problem(draft.reference, id="modules/drawn", suite="modules")
         assert {size.name for size in draft.sizes} <= set(problem.constants)
@@ -83,7 +85,7 @@ def test_a_draw_parses_repeats_itself_and_has_good_kernels_and_a_mistake(family:
         assert grades[0] == "naive" and "fused" in grades and grades[-1] == "mistake"
         assert all(len(kernel.thinking.split()) <= 60 for kernel in draft.kernels)
         assert draft == draw(family, seed)
-    assert len({draw(family, seed).reference for seed in range(20)}) >= 19
+    assert len({draw(family, seed).reference for seed in range(8)}) >= 7
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -101,7 +103,7 @@ def test_kernels_know_no_size_of_the_problem(family: str) -> None:
 @pytest.mark.parametrize("family", SINGLE_OPERATORS)
 def test_no_operator_is_left_to_torch_where_there_is_one_alone(family: str) -> None:
     allowed = {"torch.nn", "torch.empty", "torch.empty_like", "torch.zeros"}
-    for seed in range(20):
+    for seed in range(8):
         for kernel in draw(family, seed).kernels:
             tree = ast.parse(kernel.source)
             forward = next(
