@@ -18,8 +18,18 @@ from kernel_core.problems.modules.matmul import FAMILIES
 from kernel_core.problems.source import parse_problem, resize
 
 SCRIPT = Path(__file__).parents[1] / "interpret_kernels.py"
-QUICK = ("activation", "elementwise_chain", "channel_parameter", "matmul_transposed", "matmul_triangular",
-         "matrix_vector", "linear_elementwise", "linear_reduction", "linear_layernorm", "linear_pool")  # fmt: skip
+QUICK = (
+    "activation",
+    "elementwise_chain",
+    "channel_parameter",
+    "matmul_transposed",
+    "matmul_triangular",
+    "matrix_vector",
+    "linear_elementwise",
+    "linear_reduction",
+    "linear_layernorm",
+    "linear_pool",
+)
 SINGLE_OPERATORS = [name for name in FAMILIES if not name.startswith("linear")]
 
 
