@@ -19,6 +19,7 @@ from kernel_core.policy.base import Base
 from kernel_core.policy.fast_decode.graph_decoder import StaticDecoder, decodes
 from kernel_core.policy.folder import KIND, load_parts, write_parts
 from kernel_core.policy.protocol import Messages, Sample
+from kernel_core.policy.wide_head import wide_logits
 from kernel_core.store import Manifest, Store
 
 log = logging.getLogger(__name__)
@@ -181,7 +182,7 @@ class TorchPolicy:
         Under the sampling distribution of that temperature, as `Sample.logprobs` has it.
         """
         ids = torch.from_numpy(np.concatenate([prompt_ids, token_ids]).astype(np.int64))[None].to(self.device)
-        with torch.no_grad(), self.evaluating():
+        with torch.no_grad(), self.evaluating(), wide_logits(self.model):
             logits_T_V = self.model(input_ids=ids, use_cache=False).logits[0, len(prompt_ids) - 1 : -1]
         logprobs_T_V = torch.log_softmax(logits_T_V.float() / (temperature or 1.0), dim=-1)
         picked = logprobs_T_V.gather(1, ids[0, len(prompt_ids) :, None])[:, 0]
@@ -191,9 +192,10 @@ class TorchPolicy:
         """Nothing to release: the weights go with the object."""
 
     def _decode(self, prompts: Sequence[Ids], **settings: Any) -> list[decode.Row]:
-        if self._static is not None:
-            return self._static.decode(prompts, **settings)
-        return decode.decode(self.model, prompts, **settings)
+        with wide_logits(self.model):
+            if self._static is not None:
+                return self._static.decode(prompts, **settings)
+            return decode.decode(self.model, prompts, **settings)
 
     @property
     def _pad_id(self) -> int:
