@@ -26,6 +26,9 @@ log = logging.getLogger(__name__)
 
 Ids = npt.NDArray[np.int32]
 
+KEPT_SHARE = 0.05
+"""Of a GPU's memory, what keys and values may keep while others work."""
+
 PLAIN_TEMPLATE = (
     "{% for message in messages %}{{ '### ' + message['role'] + '\n' + message['content'] + '\n\n' }}"
     "{% endfor %}{% if add_generation_prompt %}{{ '### assistant\n' }}{% endif %}"
@@ -172,6 +175,7 @@ class TorchPolicy:
                     pad_id=self._pad_id,
                 )
             written |= dict(zip(fits, rows, strict=True))
+            give_back(self.device)
         return [
             self._as_sample(prompt_ids[row], written[row], fits=room[row] > 0) for row in range(len(prompts))
         ]
@@ -187,6 +191,14 @@ class TorchPolicy:
         logprobs_T_V = torch.log_softmax(logits_T_V.float() / (temperature or 1.0), dim=-1)
         picked = logprobs_T_V.gather(1, ids[0, len(prompt_ids) :, None])[:, 0]
         return picked.cpu().numpy()
+
+    def release(self) -> None:
+        """Give the memory of sampling back to the device: another phase, or the judge, is next."""
+        if self._static is not None:
+            on_gpu = self.device.type == "cuda"
+            total = torch.cuda.get_device_properties(self.device).total_memory if on_gpu else 0
+            self._static.release(int(KEPT_SHARE * total))
+        give_back(self.device)
 
     def close(self) -> None:
         """Nothing to release: the weights go with the object."""
@@ -225,6 +237,12 @@ class TorchPolicy:
             yield
         finally:
             self.model.train(was_training)
+
+
+def give_back(device: torch.device) -> None:
+    """Return what torch keeps of freed memory to the device, where other processes find it."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
 
 
 def uniforms(seed: int | Sequence[int], rows: Sequence[int], count: int) -> npt.NDArray[np.float64]:
