@@ -39,6 +39,7 @@ class Conversations:
             leave_out_faults=True,
             progress=clock.phase(),
         )
+        self.sampler.release()
         clock.finish("rollout")
         return rollouts
 
@@ -57,5 +58,6 @@ class Conversations:
             leave_out_faults=True,
             progress=clock.phase("probe"),
         )
+        self.sampler.release()
         clock.finish("probe")
         return probe_of(rollouts.groups, step, self.kind, rollouts.num_left_out)

@@ -40,6 +40,10 @@ class Sampler(Policy, Protocol):
         """Log-probability of each of `token_ids` after the prompt, as this sampler computes it."""
         ...
 
+    def release(self) -> None:
+        """Give memory back that only sampling needs; the next sample takes it again."""
+        ...
+
 
 def open_sampler(config: TrainConfig, policy: TorchPolicy, store: Store) -> Sampler:
     """The sampler that a config names; `store` is the run's, where adapters are published."""
@@ -91,6 +95,10 @@ class InlineSampler:
         """See `TorchPolicy.logprobs`."""
         with self._arithmetic():
             return self._policy.logprobs(prompt_ids, token_ids, temperature)
+
+    def release(self) -> None:
+        """See `TorchPolicy.release`."""
+        self._policy.release()
 
     def count_tokens(self, text: str) -> int:
         """Tokens of a text."""
@@ -149,6 +157,10 @@ class CopySampler:
     def logprobs(self, prompt_ids: Ids, token_ids: Ids, temperature: float) -> Logprobs:
         """See `TorchPolicy.logprobs`."""
         return self._policy.logprobs(prompt_ids, token_ids, temperature)
+
+    def release(self) -> None:
+        """See `TorchPolicy.release`."""
+        self._policy.release()
 
     def count_tokens(self, text: str) -> int:
         """Tokens of a text."""
