@@ -29,7 +29,7 @@ _CODE = re.compile(r"```.*?```|`[^`]*`", re.DOTALL)
 def texts_of(path: Path) -> Iterator[str]:
     """The prose of a file: a document whole, of code its docstrings, comments and long messages.
 
-    Text with `tl.` is a template of a kernel, which is code.
+    Text with `tl.` is a template of a kernel, which is code. Text before `.split()` is a list of names.
     """
     text = path.read_text()
     if path.suffix == ".md":
@@ -40,11 +40,20 @@ def texts_of(path: Path) -> Iterator[str]:
         if token.type == tokenize.COMMENT:
             comments.append(token.string.lstrip("# "))
     yield from comments
-    for node in ast.walk(ast.parse(text)):
+    tree = ast.parse(text)
+    names = set(_lists_of_names(tree))
+    for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.count(" ") >= 3:
-            if "tl." in node.value:
+            if "tl." in node.value or node in names:
                 continue
             yield _CODE.sub("x", node.value)
+
+
+def _lists_of_names(tree: ast.AST) -> Iterator[ast.AST]:
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Constant() as names, attr="split"), args=[]):
+                yield names
 
 
 def faults_of(path: Path) -> list[str]:
