@@ -23,13 +23,14 @@ _PRONOUN = re.compile(
     r"(?<![A-Za-z'`-])(who|whoever|whom|whose|nobody|somebody|anybody)(?![A-Za-z'`])", re.IGNORECASE
 )
 _SENTENCE_END = re.compile(r"(?<=[.!?:;])\s+|\n\s*\n|\n\s*[-*|] |\n\s*\d+\. ")
+_NAMES = re.compile(r"[\w\s]+")
 _CODE = re.compile(r"```.*?```|`[^`]*`", re.DOTALL)
 
 
 def texts_of(path: Path) -> Iterator[str]:
     """The prose of a file: a document whole, of code its docstrings, comments and long messages.
 
-    Text with `tl.` is a template of a kernel, which is code. Text before `.split()` is a list of names.
+    Text with `tl.` is a template of a kernel, which is code. Text without punctuation is a list of names.
     """
     text = path.read_text()
     if path.suffix == ".md":
@@ -40,20 +41,11 @@ def texts_of(path: Path) -> Iterator[str]:
         if token.type == tokenize.COMMENT:
             comments.append(token.string.lstrip("# "))
     yield from comments
-    tree = ast.parse(text)
-    names = set(_lists_of_names(tree))
-    for node in ast.walk(tree):
+    for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.count(" ") >= 3:
-            if "tl." in node.value or node in names:
+            if "tl." in node.value or _NAMES.fullmatch(node.value):
                 continue
             yield _CODE.sub("x", node.value)
-
-
-def _lists_of_names(tree: ast.AST) -> Iterator[ast.AST]:
-    for node in ast.walk(tree):
-        match node:
-            case ast.Call(func=ast.Attribute(value=ast.Constant() as names, attr="split"), args=[]):
-                yield names
 
 
 def faults_of(path: Path) -> list[str]:

@@ -131,7 +131,8 @@ def _put_large(values: torch.Tensor) -> None:
 
 
 def _give_signs(values: torch.Tensor, slices: _Slices) -> None:
-    """Give a sign to one slice of each row of four slices, for every size in turn, none of halves."""
+    """Make one slice of each row of slices negative and one positive. Every size gets each sign in turn, and
+    slices of halves keep theirs."""
     kind = (slices.rank + slices.rank // KINDS) % KINDS
     for sign, of_sign in ((-1.0, kind == 1), (1.0, kind == 3)):
         chosen = of_sign.nonzero().flatten()
