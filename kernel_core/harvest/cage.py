@@ -23,7 +23,7 @@ DEADLINE_S = 30.0
 class Trials:
     """A warm process that forks one caged child a request. Open it with `open_trials`."""
 
-    def __init__(self, server: fork_server.Zygote, base: str) -> None:
+    def __init__(self, server: fork_server.ForkServer, base: str) -> None:
         self._server = server
         self._base = base
 
@@ -68,7 +68,7 @@ def open_trials() -> Iterator[Trials]:
     with tempfile.TemporaryDirectory(prefix="harvest-") as base:
         Path(base).chmod(0o711)
         try:
-            yield Trials(fork_server.Zygote(ours), base)
+            yield Trials(fork_server.ForkServer(ours), base)
         finally:
             ours.close()
             os.waitpid(pid, 0)
