@@ -19,7 +19,8 @@ from typing import Any
 
 from faults import without_clocks
 from machine import describe_machine
-from stack import FINAL, REPOSITORY, Stack, descendants, stack
+
+from tests.fixtures.stack import FINAL, REPOSITORY, Stack, descendants, stack
 
 RESULTS = REPOSITORY / "docs" / "results" / "cancel_stages.md"
 DEPLOYMENT = "pipeline/smoke"

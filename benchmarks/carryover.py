@@ -47,6 +47,10 @@ from kernel_core.store import Store
 MEASURED = Path(__file__).parents[1] / "docs" / "results" / "modules_h100.jsonl"
 """What `modules_full_size.py` measured: it decides which grade of a family is taught."""
 NEAR_BEST = 0.85
+CONVOLUTIONS = tuple(f"conv{kind}{rank}d" for kind in ("", "_transpose") for rank in (1, 2, 3))
+"""A third of level 1 asks for one; a draw of all families has a tenth."""
+CHAINS = ("conv_elementwise", "conv_norm", "conv_reduce", "conv_pool", "linear_elementwise", "linear_reduction")
+"""The forms of level 2."""
 SPLIT_SEED = 20261125
 """The fixed half of KernelBench that `--limit 100` asks."""
 
@@ -116,6 +120,8 @@ def _draw(arguments: argparse.Namespace) -> None:
     source = find_source("generator", read_registry())
     made = [
         *generate_modules("train", arguments.modules, arguments.seed),
+        *generate_modules("train", arguments.modules // 4, arguments.seed + 1, CONVOLUTIONS),
+        *generate_modules("train", arguments.modules // 5, arguments.seed + 2, CHAINS),
         *generate("train", arguments.generated, arguments.seed),
     ]
     chosen = best_grades(MEASURED)
@@ -184,7 +190,7 @@ def _ask(arguments: argparse.Namespace) -> None:
         k=(1, arguments.samples),
         policy=_policy(arguments),
         rollout=_rollout(arguments),
-        gym=GymConfig(device=arguments.device, workers=1),
+        gym=GymConfig(device=arguments.device, workers=1, in_flight=6, warm_runners=3),
         seed=arguments.seed,
     )
     if arguments.published:

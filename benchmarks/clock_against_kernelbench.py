@@ -1,10 +1,9 @@
 """Claim: our median of a kernel's time is KernelBench's mean within 3 %, and both order speed-ups alike.
 
 KernelBench's own clock (`time_execution_with_cuda_event`, 100 calls, L2 cleared before each) times the honest
-kernels under `benchmarks/kernelbench/` and their references on the GPU that ours judged them on: in a fresh
-process each, one after the other, with inputs drawn on the GPU. It is a part of its evaluator that takes
-seconds, where the whole takes a minute; ours are read from the folder in which
-`judge_against_kernelbench.py` left them, so run that first.
+kernels under `tests/fixtures/kernelbench/` and their references, on the GPU of our judge. Each has a fresh
+process, one after the other, with inputs drawn on the GPU. This part of its evaluator takes seconds, the
+whole a minute. Our times come from the folder of `judge_against_kernelbench.py`: run that first.
 
 Each is timed once more by the same clock, with the GPU kept busy for half a millisecond after its cache was
 cleared: then the host has queued the call before the clock starts, and Python's time is in neither's figure.

@@ -30,8 +30,9 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from machine import describe_machine
-from preload import build_preload
-from stack import FINAL, REPOSITORY, Stack, descendants, free_port, run_with_index, stack
+
+from tests.fixtures.stack import FINAL, REPOSITORY, Stack, descendants, free_port, stack
+from tests.fixtures.watched_run import run_with_index
 
 RESULTS = REPOSITORY / "docs" / "results"
 SETTINGS = {
@@ -408,7 +409,10 @@ class Clock:
         folder.mkdir(parents=True, exist_ok=True)
         self._file = folder / "shift"
         self._file.write_bytes(struct.pack("<q", 0))
-        self._library = build_preload(Path(__file__).with_name("shifted_clock.c"), folder)
+        self._library = folder / "shifted_clock.so"
+        source = Path(__file__).with_name("shifted_clock.c")
+        command = ["cc", "-O2", "-shared", "-fPIC", "-o", self._library, source, "-ldl"]
+        subprocess.run(command, check=True)
 
     @property
     def environment(self) -> dict[str, str]:

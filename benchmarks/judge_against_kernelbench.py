@@ -1,6 +1,6 @@
 """Claim: the judge is many times faster than KernelBench's evaluator, and agrees where that one is right.
 
-Judges the kernels under `benchmarks/kernelbench/` for KernelBench's own problems, at their own sizes, on
+Judges the kernels under `tests/fixtures/kernelbench/` for KernelBench's own problems, at their own sizes, on
 one GPU, with both evaluators: KernelBench's `eval_kernel_against_ref` in a fresh process each, with 5
 correctness trials and 100 timed calls; ours all at once, and as in training in groups: each kernel as it is
 and compiled for more warps. Prints both verdicts and times, evaluations an hour, and where ours spends its

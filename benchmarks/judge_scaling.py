@@ -1,8 +1,8 @@
 """Claim: four GPUs of one host judge at least 3.6 times as many kernels an hour as one.
 
-The same candidates, in groups as in training, by a gym of one GPU and by one of all: every kernel under
-`benchmarks/kernelbench/` as it is and compiled for other numbers of warps. Nothing is cached from one to the
-other. What is done is kept in `--work`.
+A gym of one GPU and a gym of all judge the same candidates, in groups as in training. These are the kernels
+under `tests/fixtures/kernelbench/`, as they are and compiled for other numbers of warps. Neither gym uses the
+other's cache. Finished work is kept in `--work`.
 
     KERNELBENCH_ROOT=../KernelBench python benchmarks/judge_scaling.py --work /tmp/scaling --write
 """

@@ -1,4 +1,4 @@
-"""The kernels under `benchmarks/kernelbench/`, each with KernelBench's own problem."""
+"""The kernels under `tests/fixtures/kernelbench/`, each with KernelBench's own problem."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-KERNELS = Path(__file__).parent / "kernelbench"
+KERNELS = Path(__file__).parents[1] / "tests" / "fixtures" / "kernelbench"
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Claim: the judge accepts honest and refuses wrong kernels for problems that are not in this repository.
 
-Judges the kernels under `benchmarks/kernelbench/` for KernelBench's own problems, read from the checkout
+Judges the kernels under `tests/fixtures/kernelbench/` for KernelBench's own problems, read from the checkout
 that KERNELBENCH_ROOT names, through `dojo judge`; on a CPU with sizes shrunk by `--set`. Exits with 1 if an
 honest kernel is refused or a wrong one accepted.
 
@@ -19,12 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernelbench_pairs import kernelbench_root
+from kernelbench_pairs import KERNELS, kernelbench_root
 from machine import describe_machine
 from rich.console import Console
 from rich.table import Table
 
-KERNELS = Path(__file__).parent / "kernelbench"
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 COMMAND = "KERNELBENCH_ROOT=../KernelBench python benchmarks/kernelbench_problems.py"
 
@@ -143,7 +142,7 @@ def _write(judged: list[Judged], summary: str, device: str) -> None:
     lines = [
         "# The judge on KernelBench's own problems",
         "",
-        "Honest and wrong kernels (`benchmarks/kernelbench/`) for problems that are not in this repository.",
+        "Honest and wrong kernels (`tests/fixtures/kernelbench/`) for problems outside this repository.",
         f"Device: {device}. Speed-ups are measured on a GPU only; predicted ones come from counted traffic,",
         "for the problem at its own size.",
         "",

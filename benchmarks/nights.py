@@ -22,28 +22,13 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
-import torch
 from machine import describe_machine
-from safetensors.torch import load, save
-from stack import FINAL, REPOSITORY, Stack, run_with_index, stack
 
 from kernel_core.evaluation.nightly import NIGHT
-from kernel_core.policy import SHIPPED
-from kernel_core.store import Store
+from tests.fixtures.stack import FINAL, REPOSITORY, Stack, stack
+from tests.fixtures.watched_run import LITTLE, MUCH, PROBLEMS, SETTINGS, WATCHED, publish
 
 RESULTS = REPOSITORY / "docs" / "results" / "nights.md"
-WATCHED = "watched"
-PROBLEMS = 24
-"""Fewer, and a policy that answers nothing right is not beyond chance."""
-SETTINGS = {
-    "problems": {"split": "held_out", "limit": PROBLEMS, "seed": 1000},
-    "samples_per_problem": 1,
-    "k": [1],
-    "rollout": {"turns": 1},
-    "gym": {"compile_gate": False, "trials": 1, "workers": 1},
-}
-LITTLE, MUCH = 0.002, 0.06
-"""Standard deviation of the noise on each weight, of a usual checkpoint and of the planted one."""
 
 
 def main() -> int:
@@ -136,25 +121,6 @@ def nights_of(here: Stack, deployment_id: str) -> list[dict[str, Any]]:
     """Flow runs of the deployment, in the order of their schedule."""
     runs = here.ask("POST", "/flow_runs/filter", deployments={"id": {"any_": [deployment_id]}}, limit=200)
     return sorted(runs, key=lambda run: run["expected_start_time"])
-
-
-def publish(root: Path, number: int, noise: float) -> None:
-    """A new checkpoint of the watched run: the shipped policy, its weights disturbed."""
-    run = run_with_index(root, WATCHED)
-    shipped, here = Store(str(SHIPPED)), run.store.child(f"checkpoints/step-{number:06d}")
-    manifest = shipped.open_sealed("policy")
-    random = torch.Generator().manual_seed(number)
-    weights = load(shipped.read("model.safetensors"))
-    disturbed = {
-        name: (w.float() + noise * torch.randn(w.shape, generator=random)).to(w.dtype)
-        for name, w in weights.items()
-    }
-    files = {
-        name: here.write(name, shipped.read(name)) for name in manifest.files if name != "model.safetensors"
-    }
-    files["model.safetensors"] = here.write("model.safetensors", save(disturbed, metadata={"format": "pt"}))
-    here.seal("policy", files, manifest.meta)
-    run.store.append_line("checkpoints.jsonl", {"step": number, "folder": f"checkpoints/step-{number:06d}"})
 
 
 def _report(

@@ -1,7 +1,7 @@
 """Claim: speed-ups that the CPU judge predicts from traffic rank kernels as an H200 does.
 
-Predicts the speed-up of each honest kernel under `benchmarks/kernelbench/` on this machine's CPU, and sets
-it beside the one that `judge_against_kernelbench.py --write` measured on a GPU. Prints the rank correlation;
+Predicts the speed-up of each honest kernel under `tests/fixtures/kernelbench/` on this machine's CPU.
+`judge_against_kernelbench.py --write` measured the same kernels on a GPU. Prints the rank correlation,
 draws both.
 
     KERNELBENCH_ROOT=../KernelBench python benchmarks/predicted_and_measured.py

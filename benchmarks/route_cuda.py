@@ -21,7 +21,8 @@ from typing import Any, ClassVar
 import torch
 from faults import Trial, night, watched_run
 from machine import describe_machine
-from stack import REPOSITORY, Stack, stack
+
+from tests.fixtures.stack import REPOSITORY, Stack, stack
 
 RESULTS = REPOSITORY / "docs" / "results" / "route_cuda.md"
 ON_CUDA = {"gym": {"device": "cuda", "workers": 1}, "policy": {"device": "cuda"}}

@@ -14,7 +14,7 @@ from kernel_core.runs.stage_record import working_on
 from tasks.learn import train_policy
 from tasks.report import report_training
 
-MAY_CHANGE = ("steps", "minutes", "lr", "alarms_stop")
+MAY_CHANGE = ("steps", "minutes", "candidates", "lr", "alarms_stop")
 """Settings that may change when a run goes on: how far it goes, and what a person does about an alarm."""
 
 

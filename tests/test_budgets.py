@@ -14,8 +14,6 @@ LONG_FILES = frozenset(
         "kernel_core/gym/judge/judge.py",
         "kernel_core/gym/untrusted/candidate/runner.py",
         "kernel_core/gym/untrusted/candidate/trace_recorder.py",
-        "kernel_core/learn/cold_start/sft.py",
-        "kernel_core/learn/loop.py",
         "kernel_core/policy/fast_decode/graph_decoder.py",
         "kernel_core/records.py",
     }
@@ -28,8 +26,6 @@ LONG_FUNCTIONS: frozenset[str] = frozenset(
         "kernel_core/dialogue/rollout.py roll_out",
         "kernel_core/gym/untrusted/replay/replay.py _replay_one",
         "kernel_core/gym/untrusted/candidate/runner.py run",
-        "kernel_core/learn/loop.py _one_step",
-        "kernel_core/learn/update.py update",
     }
 )
 """Likewise."""

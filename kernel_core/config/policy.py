@@ -22,6 +22,9 @@ class PolicyConfig(Config):
     revision: str | None = Field(None, description="Of a Hugging Face model, pinned.")
     endpoint: str | None = Field(None, description="Base URL of an OpenAI-compatible server.")
     api_key_env: str = Field("OPENAI_API_KEY", description="Environment variable that holds the key.")
+    enable_thinking: bool | None = Field(
+        None, description="Said to a chat template that knows it, as Qwen3's does; empty: its own default."
+    )
     lora_rank: int | None = Field(
         None, ge=1, description="Train LoRA adapters of this rank; empty: all weights."
     )

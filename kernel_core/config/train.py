@@ -47,9 +47,15 @@ class MismatchConfig(Config):
 
 
 class TrainConfig(RolloutStageConfig):
-    """RL on verified rewards."""
+    """RL on verified rewards, and the methods that it is compared with."""
 
+    method: Literal["rl", "expert_iteration", "frozen", "rl_shuffled"] = Field(
+        "rl", description="What a step's verdicts teach; see `learn/methods.py`."
+    )
     steps: int = Field(12, ge=1, description="In all; raise it to go on.")
+    candidates: int | None = Field(
+        None, ge=1, description="Finish after the step that passes so many judged answers."
+    )
     problems_per_step: int = Field(4, ge=1, description="Problems sampled a step.")
     group_size: int = Field(8, ge=2, description="Conversations a problem.")
     estimator: Literal["trloo", "grpo", "grpo_std", "rloo", "dr_grpo", "kevin"] = Field(
@@ -61,6 +67,7 @@ class TrainConfig(RolloutStageConfig):
     gamma: float = Field(0.4, ge=0, le=1, description="Discount over turns.")
     returns: Literal["sum", "max"] = Field("sum", description="How later rewards count for a turn.")
     lr: float = Field(2e-4, gt=0, description="Learning rate.")
+    warmup: int = Field(0, ge=0, description="Steps until the learning rate is reached.")
     clip_low: float = Field(0.2, gt=0, description="How far a probability ratio may fall below 1.")
     clip_high: float = Field(0.28, gt=0, description="How far it may rise above 1.")
     dual_clip: float = Field(3.0, gt=1, description="Bound on the ratio where the advantage is negative.")
@@ -79,7 +86,9 @@ class TrainConfig(RolloutStageConfig):
     resample_rounds: int = Field(
         0, ge=0, description="Times that problems are drawn again in a step for groups that are all alike."
     )
-    max_grad_norm: float = Field(1.0, gt=0, description="Gradients longer than this are shortened.")
+    max_grad_norm: float | None = Field(
+        None, gt=0, description="Gradients longer than this are shortened; empty: than thrice their usual."
+    )
     minibatch_tokens: int = Field(8192, ge=256, description="Tokens in one forward pass.")
     learners: int = Field(1, ge=1, description="Processes that update together, a GPU each.")
     updates_per_step: int = Field(1, ge=1, description="Passes over a step's turns.")

@@ -1,4 +1,4 @@
-"""The problem generator as a corpus source: each kernel of each training problem is an exemplar."""
+"""The problem generators as corpus sources: each kernel of each training problem is an exemplar."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from kernel_core.corpus.normalise import kernel_hash, reference_hash
 from kernel_core.corpus.registry import Source
 from kernel_core.problems.generate import generate
 from kernel_core.problems.graded import Generated
+from kernel_core.problems.modules.generate import generate_modules
 from kernel_core.records import Exemplar
 
 
@@ -24,11 +25,13 @@ def generator_revision() -> str:
 
 
 def generated_exemplars(source: Source, num_problems: int, seed: int) -> Iterator[Exemplar]:
-    """Exemplars of `num_problems` problems of the train split, a problem's kernels together.
+    """Exemplars of `num_problems` problems of the source's suite, all of the train split, a problem's kernels
+    together.
 
     A grade is `naive`, `lazy`, `fused`, `tuned` or `mistake:FAULT`; mistakes are claimed incorrect.
     """
-    for made in generate("train", num_problems, seed):
+    draw = {"generated": generate, "modules": generate_modules}[source.suite]
+    for made in draw("train", num_problems, seed) if num_problems else ():
         yield from _exemplars_of(made, source)
 
 

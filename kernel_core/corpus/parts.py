@@ -43,7 +43,7 @@ def read_part(
         "source": source.model_dump(),
         "columns": registry.layouts,
         "limit": config.max_rows_per_source,
-        "generator": [config.generator_rows, config.seed] if source.kind == "generator" else None,
+        "generator": [_num_problems(source, config), config.seed] if source.kind == "generator" else None,
     }
     part = store.child(f"parts/{source.name}-{digest_of(identity)[:16]}")
     if not part.sealed():
@@ -100,8 +100,13 @@ _Read = Iterator[tuple[int, Exemplar | RowRefused, tuple[str, ...]]]
 
 
 def _generated(source: Source, config: IngestConfig) -> _Read:
-    for position, exemplar in enumerate(generated_exemplars(source, config.generator_rows, config.seed)):
+    made = generated_exemplars(source, _num_problems(source, config), config.seed)
+    for position, exemplar in enumerate(made):
         yield position, exemplar, ()
+
+
+def _num_problems(source: Source, config: IngestConfig) -> int:
+    return config.modules_rows if source.suite == "modules" else config.generator_rows
 
 
 def _published(source: Source, registry: Registry) -> _Read:

@@ -31,6 +31,8 @@ class Source(Record):
     """A commit of a hub repository, the SHA-256 of a file; empty when nobody has fixed it yet."""
     repository: str = ""
     """Of a file: its path."""
+    suite: Literal["generated", "modules"] = "generated"
+    """Which problems a generator draws."""
     files: str | None = None
     """Which of the repository's files, where it holds the same rows more than once."""
     splits: tuple[str, ...] = ()

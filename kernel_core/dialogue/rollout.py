@@ -48,6 +48,8 @@ class Rollouts:
     """Conversations that are in no group because a fault of ours left them without an evaluation."""
     num_retried: int = 0
     """Judgements asked for again after a fault of ours."""
+    num_judged: int = 0
+    """Answers with a verdict: repeated and malformed ones too, and those of conversations left out later."""
     seconds_judging: float = 0.0
     """Wall clock in which something was being judged, waited for or not."""
 
@@ -163,6 +165,7 @@ def roll_out(
         samples=samples,
         num_left_out=sum(c.left_out for c in conversations),
         num_retried=sum(one.num_retried for one in judgements),
+        num_judged=sum(len(c.turns) for c in conversations),
         seconds_judging=seconds_judging(judgements),
     )
 

@@ -79,7 +79,7 @@ class _SummedLoss(torch.autograd.Function):
         hidden_dtype, weight_dtype = ctx.dtypes
         gradient = gradients[0]
         if hidden_grad is not None:
-            hidden_grad = hidden_grad.to(hidden_dtype) * gradient.to(hidden_dtype)
+            hidden_grad = hidden_grad.to(hidden_dtype) * gradient  # a number alone keeps its own precision
         if weight_grad is not None:
             weight_grad = weight_grad.mul_(gradient).to(weight_dtype)
         return hidden_grad, weight_grad, None

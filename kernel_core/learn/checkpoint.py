@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import safetensors.torch
@@ -19,6 +20,7 @@ import torch
 
 from kernel_core.errors import Corrupt, NotFound
 from kernel_core.policy.folder import KIND as POLICY_KIND
+from kernel_core.policy.tensor_stream import safetensors_parts
 from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.runs.resolve import BEST, CHECKPOINTS
 from kernel_core.store import MANIFEST, Store
@@ -36,6 +38,23 @@ def folder_of(step: int) -> str:
     return f"{FOLDER}/step-{step:06d}"
 
 
+@dataclass(frozen=True)
+class Draft:
+    """A checkpoint that is not written yet, but for its small files."""
+
+    step: int
+    version: str
+    tensors: dict[str, torch.Tensor]
+    """Moments and random-number states."""
+    about: dict[str, Any]
+    weights_file: str
+    weights: dict[str, torch.Tensor]
+    policy_files: dict[str, str]
+    """Those that are written, with their checksums."""
+    keep: int
+    score: Sequence[float] | None
+
+
 def save(
     store: Store,
     step: int,
@@ -50,29 +69,75 @@ def save(
     `state` is what else the trainer needs, JSON-able; `score`, where this step was measured, is compared with
     the best one's, number after number. Gives the folder's name under `store`.
     """
-    name = folder_of(step)
-    _remove(store.child(name))
-    trainer = store.child(f"{name}/trainer")
+    return finish(store, draft(store, step, policy, optimiser, state, keep, score))
+
+
+def draft(
+    store: Store,
+    step: int,
+    policy: TorchPolicy,
+    optimiser: torch.optim.Optimizer,
+    state: dict[str, Any],
+    keep: int,
+    score: Sequence[float] | None = None,
+    *,
+    copied: bool = False,
+) -> Draft:
+    """What `save` writes, taken at this moment; `copied` tensors stay as they are while training goes on."""
+    folder = store.child(folder_of(step))
+    _remove(folder)
     tensors, groups = _flat(optimiser)
+    tensors |= _rng_states()
+    weights_file, weights = policy.weights()
+    if copied:
+        tensors, weights = _copies(tensors), _copies(weights)
+    return Draft(
+        step=step,
+        version=policy.version,
+        tensors=tensors,
+        about={"optimiser_groups": groups, "python_rng": random.getstate(), "state": state},
+        weights_file=weights_file,
+        weights=weights,
+        policy_files=policy.write_surroundings(folder),
+        keep=keep,
+        score=score,
+    )
+
+
+def finish(store: Store, taken: Draft) -> str:
+    """Write what a draft holds, seal it, and remove what it replaces; gives the folder's name."""
+    name = folder_of(taken.step)
+    folder, trainer = store.child(name), store.child(f"{name}/trainer")
     files = {
-        OPTIMISER: trainer.write(OPTIMISER, safetensors.torch.save(tensors | _rng_states())),
-        STATE: trainer.write_json(
-            STATE, {"optimiser_groups": groups, "python_rng": random.getstate(), "state": state}
-        ),
+        OPTIMISER: trainer.write_stream(OPTIMISER, safetensors_parts(taken.tensors)),
+        STATE: trainer.write_json(STATE, taken.about),
     }
-    trainer.seal(TRAINER_KIND, files, meta={"step": step})
-    policy.save(store.child(name))
-    named = {"step": step, "folder": name, "policy_version": policy.version}
+    trainer.seal(TRAINER_KIND, files, meta={"step": taken.step})
+    weights = folder.write_stream(taken.weights_file, safetensors_parts(taken.weights))
+    files = taken.policy_files | {taken.weights_file: weights}
+    folder.seal(POLICY_KIND, files, meta={"version": taken.version})
+    named = {"step": taken.step, "folder": name, "policy_version": taken.version}
     store.write_json(LATEST, named)
-    list_checkpoint(store, step, policy.version)
-    best = _best(store, step)
-    if score is not None and (best is None or list(score) > best["score"]):
-        best = named | {"score": list(score)}
+    list_checkpoint(store, taken.step, taken.version)
+    best = _best(store, taken.step)
+    if is_best(store, taken.step, taken.score):
+        assert taken.score is not None
+        best = named | {"score": list(taken.score)}
         store.write_json(BEST, best)
-    for old in [step for step in _steps(store) if store.child(folder_of(step)).sealed()][keep:]:
+    for old in [step for step in _steps(store) if store.child(folder_of(step)).sealed()][taken.keep :]:
         if best is None or old != best["step"]:
             _remove(store.child(folder_of(old)))
     return name
+
+
+def is_best(store: Store, step: int, score: Sequence[float] | None) -> bool:
+    """Whether a step with this score is better than every one that was saved before it."""
+    best = _best(store, step)
+    return score is not None and (best is None or list(score) > best["score"])
+
+
+def _copies(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
 
 
 def _best(store: Store, step: int) -> dict[str, Any] | None:
@@ -164,7 +229,7 @@ def _flat(optimiser: torch.optim.Optimizer) -> tuple[dict[str, torch.Tensor], li
     """The optimiser's moments by name, and its groups as JSON."""
     state = optimiser.state_dict()
     tensors = {
-        f"state.{index}.{key}": value.detach().cpu().contiguous()
+        f"state.{index}.{key}": value.detach()
         for index, values in state["state"].items()
         for key, value in values.items()
     }

@@ -101,7 +101,7 @@ def _worths(
     for turn in trajectory.turns:
         terms = worth(turn, weights, usual_share)
         before = worth_T[-1] if worth_T else 0.0
-        worth_T.append(terms.total - terms.penalty if _written(turn) else before)
+        worth_T.append(terms.total - terms.penalty if written(turn) else before)
         penalty_T.append(terms.penalty)
     return worth_T, penalty_T
 
@@ -122,7 +122,7 @@ def _grade_group(group: Group, weights: RewardWeights, config: TrainConfig) -> l
             turn,
             worth(turn, weights, share),
             paid=paid[g][t],
-            following=float(following[g][t]) if _written(turn) else 0.0,
+            following=float(following[g][t]) if written(turn) else 0.0,
             advantage=float(advantages_G_T[g, t]),
             masked=config.mask_regressions and t in _regressions(trajectory),
         )
@@ -140,21 +140,25 @@ def _compared(
 ) -> npt.NDArray[np.float64]:
     """What the turns of one conversation are compared by (T); NaN for one that is compared with nothing.
 
-    `values` is what it stands at after each turn. One that was stopped keeps that in the turns that it did
-    not need, so that the baseline of the others does not depend on who stopped.
+    `values` is what it stands at after each turn. By progress, one that was stopped keeps that in the turns
+    that it did not need, so that the baseline of the others does not depend on which conversations stopped.
+    By absolute credit such a turn is worth nothing known, and to `kevin`, which compares all turns as one
+    population, it would be a turn more: there it is left out.
     """
-    compared_T = np.zeros(num_turns)
+    compared_T = np.full(num_turns, np.nan)
     compared_T[: len(returns)] = returns
     if config.credit == "progress":
-        compared_T += [*given(values), *[values[-1]] * (num_turns - len(values))]
+        compared_T[: len(returns)] += given(values)
+        if config.estimator != "kevin":
+            compared_T[len(returns) :] = values[-1]
     regressed = _regressions(trajectory) if config.mask_regressions else ()
     for t, turn in enumerate(trajectory.turns):
-        if not _written(turn) or t in regressed:
+        if not written(turn) or t in regressed:
             compared_T[t] = np.nan
     return compared_T
 
 
-def _written(turn: Turn) -> bool:
+def written(turn: Turn) -> bool:
     """Whether the policy could answer at all: a prompt may be longer than its context."""
     return turn.completion.finish_reason != "error"
 

@@ -10,7 +10,7 @@ u is the token's importance weight (1 without mismatch correction, see `mismatch
 
 | `aggregation` | row weight                  | as in                                                        |
 |---------------|-----------------------------|--------------------------------------------------------------|
-| `constant`    | 1 / (turns × longest answer)| Dr. GRPO, Dr. Kernel: a long wrong answer is not let off     |
+| `constant`    | 1 / (turns × 512)           | Dr. GRPO, Dr. Kernel: a long wrong answer is not let off     |
 |               |                             | lightly, and the gradient's estimate stays unbiased          |
 | `token`       | 1 / (tokens of the step)    | DAPO: the same up to a factor that depends on the answers    |
 | `turn`        | 1 / (turns × its tokens)    | GRPO: every turn weighs the same, so tokens of long ones less|
@@ -28,6 +28,9 @@ from typing import Literal
 import torch
 
 Aggregation = Literal["constant", "token", "turn"]
+USUAL_TOKENS = 512
+"""What `constant` divides by. As published it is the longest answer that is allowed, so that the gradient
+would be an eighth where `max_new_tokens` is 4096, whatever was written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,20 +87,26 @@ def surrogate(
     return Surrogate(objective, ratio.detach(), clipped)
 
 
+def imitation(logprobs_B_C: torch.Tensor) -> Surrogate:
+    """The objective of supervised learning, log π itself: the loss is the cross entropy of the answer."""
+    ratio_B_C = torch.ones_like(logprobs_B_C)
+    return Surrogate(logprobs_B_C, ratio_B_C, torch.zeros_like(ratio_B_C, dtype=torch.bool))
+
+
 def k3(logprobs_B_C: torch.Tensor, reference_logprobs_B_C: torch.Tensor) -> torch.Tensor:
     """The k3 estimate of KL(π ‖ π_ref) of each token; never negative."""
     difference = reference_logprobs_B_C - logprobs_B_C
     return torch.exp(difference) - difference - 1.0
 
 
-def row_weights(lengths: Sequence[int], aggregation: Aggregation, longest: int) -> list[float]:
+def row_weights(lengths: Sequence[int], aggregation: Aggregation) -> list[float]:
     """What a token of each row counts, given the answer lengths of all rows, in the loss or not.
 
-    `longest` is the most tokens an answer may have. An empty row counts nothing.
+    An empty row counts nothing.
     """
     match aggregation:
         case "constant":
-            return [1.0 / (len(lengths) * longest) for _ in lengths]
+            return [1.0 / (len(lengths) * USUAL_TOKENS) for _ in lengths]
         case "token":
             return [1.0 / max(1, sum(lengths))] * len(lengths)
         case "turn":

@@ -3,6 +3,7 @@
     metrics.jsonl                    a row a step; fields that begin with `seconds` are wall clock
     turns/step-000012.parquet        every prompt, completion, reward term, return and advantage
     evaluations/step-000012.parquet  what the judge found out about each candidate
+    winners.jsonl                    the kernels that expert iteration replays
     tensorboard/                     the same numbers as curves (a local folder only)
 
 Everything is written before the checkpoint of its step, so after a kill there may be rows of steps that
@@ -21,6 +22,7 @@ from kernel_core.evaluation.metrics import SpeedKind
 from kernel_core.evaluation.tables import TURN_SCHEMA, parquet, turn_rows
 from kernel_core.learn.alarms import Alarm, alarms_after
 from kernel_core.learn.credit import GradedTurn
+from kernel_core.learn.winners import WINNERS
 from kernel_core.records import Candidate, Group, Problem
 from kernel_core.runs.resolve import CHECKPOINTS
 from kernel_core.store import Store
@@ -66,7 +68,7 @@ class Journal:
 
     def go_back(self, step: int) -> None:
         """Forget everything after a step (-1: everything)."""
-        for log in (METRICS, CHECKPOINTS):
+        for log in (METRICS, CHECKPOINTS, WINNERS):
             kept = [row for row in self._store.lines(log) if row["step"] <= step]
             if self._store.exists(log):
                 self._store.write(log, b"".join(json.dumps(row).encode() + b"\n" for row in kept))

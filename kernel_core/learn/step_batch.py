@@ -97,5 +97,6 @@ def _joined(one: Rollouts, other: Rollouts) -> Rollouts:
         samples=one.samples | other.samples,
         num_left_out=one.num_left_out + other.num_left_out,
         num_retried=one.num_retried + other.num_retried,
+        num_judged=one.num_judged + other.num_judged,
         seconds_judging=one.seconds_judging + other.seconds_judging,
     )

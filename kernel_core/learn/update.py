@@ -19,7 +19,10 @@ from kernel_core.learn.chunked_logits import by_token
 from kernel_core.learn.decoder_layers import computed_again
 from kernel_core.learn.distributed.data_parallel import ALONE, Share
 from kernel_core.learn.loss import (
+    Aggregation,
     LossSettings,
+    Surrogate,
+    imitation,
     k3,
     row_weights,
     summed_loss,
@@ -27,6 +30,7 @@ from kernel_core.learn.loss import (
     token_logprobs,
 )
 from kernel_core.learn.mismatch import Corrected, correct
+from kernel_core.learn.reference import Reference
 from kernel_core.learn.update_report import Totals, UpdateReport
 from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.progress import Progress, silent
@@ -34,6 +38,11 @@ from kernel_core.progress import Progress, silent
 log = logging.getLogger(__name__)
 
 BETAS = (0.9, 0.95)
+EPS = 1e-10
+"""AdamW's. A model of 7 G weights with a gradient of norm 0.005 has 6e-8 a weight: the usual 1e-8 would
+shorten its steps by a sixth, and more the longer the answers are."""
+SPIKE = 3.0
+"""Times its usual length that a gradient may have: norms of neighbouring steps differ by less."""
 
 
 def new_optimiser(model: Any, lr: float, weight_decay: float = 0.0) -> torch.optim.AdamW:
@@ -47,8 +56,14 @@ def new_optimiser(model: Any, lr: float, weight_decay: float = 0.0) -> torch.opt
     ]
     fused = all(parameter.is_cuda and not isinstance(parameter, DTensor) for parameter in trained)
     return torch.optim.AdamW(
-        [g for g in groups if g["params"]], lr=lr, betas=BETAS, eps=1e-8, fused=fused or None
+        [g for g in groups if g["params"]], lr=lr, betas=BETAS, eps=EPS, fused=fused or None
     )
+
+
+def set_rate(optimiser: torch.optim.Optimizer, lr: float) -> None:
+    """The learning rate of the next step."""
+    for group in optimiser.param_groups:
+        group["lr"] = lr
 
 
 def keep_master_weights(policy: TorchPolicy) -> None:
@@ -78,14 +93,17 @@ def clip_and_step_unseen(model: Any, optimiser: torch.optim.Optimizer, max_grad_
     return norm
 
 
-def clip_and_step(model: Any, optimiser: torch.optim.Optimizer, max_grad_norm: float) -> tuple[float, bool]:
+def clip_and_step(
+    model: Any, optimiser: torch.optim.Optimizer, max_grad_norm: float | None
+) -> tuple[float, bool]:
     """Clip the gradient and take the step; gives the norm before clipping and whether it was taken.
 
-    A gradient that is not finite would ruin every weight at once, so that step is left out and told.
+    Without `max_grad_norm` a gradient may be `SPIKE` times as long as it usually is. A gradient that is not
+    finite would ruin every weight at once, so that step is left out and told.
     """
     parameters = [parameter for parameter in model.parameters() if parameter.grad is not None]
-    total = torch.nn.utils.clip_grad_norm_(parameters, max_grad_norm)
-    norm = float(total.full_tensor() if isinstance(total, DTensor) else total)
+    limit = SPIKE * usual_norm(optimiser) if max_grad_norm is None else max_grad_norm
+    norm = _number(torch.nn.utils.clip_grad_norm_(parameters, limit))
     finite = bool(np.isfinite(norm))
     if finite:
         optimiser.step()
@@ -95,12 +113,29 @@ def clip_and_step(model: Any, optimiser: torch.optim.Optimizer, max_grad_norm: f
     return norm, finite
 
 
+def usual_norm(optimiser: torch.optim.Optimizer) -> float:
+    """The gradient's norm as AdamW's second moments remember it: √(Σ v / (1 − β₂^t)), the root of the mean
+    square of the last 20 steps or so. They are in every checkpoint, and so is this. Infinite before the
+    first step, and of other optimisers."""
+    total = 0.0
+    for group in optimiser.param_groups:
+        states = [state for p in group["params"] if "exp_avg_sq" in (state := optimiser.state.get(p, {}))]
+        if states:
+            squares = _number(sum(state["exp_avg_sq"].sum(dtype=torch.float64) for state in states))
+            total += squares / (1.0 - group["betas"][1] ** float(states[0]["step"]))
+    return total**0.5 if total > 0.0 else float("inf")
+
+
+def _number(value: Any) -> float:
+    return float(value.full_tensor() if isinstance(value, DTensor) else value)
+
+
 def update(
     policy: TorchPolicy,
     optimiser: torch.optim.Optimizer,
     rows: Sequence[Row],
     config: TrainConfig,
-    reference: Any | None = None,
+    reference: Reference | None = None,
     progress: Progress = silent,
     share: Share = ALONE,
 ) -> UpdateReport:
@@ -108,7 +143,7 @@ def update(
 
     π_old is the trainer's own policy before the first step: the first pass reads it for free, since its
     weights have not moved yet (its ratios are exactly 1), and later passes compare with it. How far the
-    sampler is from it is measured and reported. `reference` is a frozen model for the KL term. With a `share`
+    sampler is from it is measured and reported. `reference` holds the weights of the KL term. With a `share`
     every process of the team calls this with the same rows, and each has the same report.
 
     The sum over tokens is divided by what all rows make, those rejected included: leaving a row out is the
@@ -116,27 +151,9 @@ def update(
     published, Dr. Kernel's code masks rejected rows, removes those without a token left and takes the mean
     over the rest: there, the more is rejected, the larger are the gradients of what is not.
     """
-    settings = LossSettings(
-        config.clip_low,
-        config.clip_high,
-        config.dual_clip,
-        config.kl_coefficient,
-        config.entropy_coefficient,
-    )
-    temperature = config.rollout.sampling.temperature
-    look = functools.partial(
-        token_logprobs, temperature=temperature, entropy_gradient=settings.entropy_coefficient > 0
-    )
     corrected = _corrected(policy, rows, config, share)
-    written = [row for row in corrected.rows if len(row.answer_ids)]
-    weights = row_weights(
-        [len(row.answer_ids) for row in written], config.aggregation, config.rollout.sampling.max_new_tokens
-    )
-    in_loss = [(row, weight) for row, weight in zip(written, weights, strict=True) if row.kept]
-    regularised = settings.kl_coefficient > 0 or settings.entropy_coefficient > 0
-    # Turns whose advantage is 0 count in the weights of the others but cost no forward pass.
-    learnable = [(row, weight) for row, weight in in_loss if row.advantage != 0.0 or regularised]
-    totals = Totals(corrected, len(in_loss) - len(learnable), settings.kl_coefficient > 0)
+    learnable, num_skipped = _learnable(corrected.rows, config)
+    totals = Totals(corrected, num_skipped, has_reference=config.kl_coefficient > 0)
     plan = share.of([len(row) for row, _ in learnable], config.minibatch_tokens)
     old_logprobs: dict[int, torch.Tensor] = {}
     policy.model.eval()  # no dropout: log-probabilities are those of the policy that sampled
@@ -148,20 +165,19 @@ def update(
                 # The gradient is averaged over the team, and wanted is its sum.
                 [learnable[i][1] * share.size * counts for i in members],
             )
-            with (
-                computing_in(policy, config.policy.dtype == "bfloat16"),
-                computed_again(policy.model, config.policy.gradient_checkpointing),
-            ):
-                logprobs, entropy = by_token(policy.model, batch, look)
+            logprobs, entropy, kl = _read(policy, batch, config, reference)
             old = old_logprobs.setdefault(index, logprobs.detach())
-            clipped = surrogate(logprobs, old, batch.advantages_B, settings)
-            kl = _reference_kl(reference, batch, logprobs, temperature) if settings.kl_coefficient else None
-            objective = clipped.objective_B_C * batch.importance_B_C
-            counts_B_C = batch.mask_B_C * batch.row_weights_B[:, None]
-            loss = summed_loss(objective, entropy, kl, counts_B_C, settings)
+            objective = _objective(logprobs, old, batch, config)
+            loss = summed_loss(
+                objective.objective_B_C * batch.importance_B_C,
+                entropy,
+                kl,
+                batch.mask_B_C * batch.row_weights_B[:, None],
+                _settings(config),
+            )
             torch.autograd.backward(loss)
             if counts:
-                totals.add(batch, loss / share.size, clipped, entropy, old, kl)
+                totals.add(batch, loss / share.size, objective, entropy, old, kl)
             progress("update", done=turn * len(plan) + index + 1, total=config.updates_per_step * len(plan))
         share.average_gradients(policy.model)
         totals.stepped(*clip_and_step(policy.model, optimiser, config.max_grad_norm))
@@ -169,9 +185,64 @@ def update(
     return totals.report(len(rows), config.updates_per_step)
 
 
+def _settings(config: TrainConfig) -> LossSettings:
+    return LossSettings(
+        config.clip_low,
+        config.clip_high,
+        config.dual_clip,
+        config.kl_coefficient,
+        config.entropy_coefficient,
+    )
+
+
+def _learnable(rows: Sequence[Row], config: TrainConfig) -> tuple[list[tuple[Row, float]], int]:
+    """The rows of the loss, each with what a token of it counts, and how many have nothing to say.
+
+    Turns with an advantage of 0 count in the weights of the others but cost no forward pass.
+    """
+    written = [row for row in rows if len(row.answer_ids)]
+    aggregation: Aggregation = "token" if config.method == "expert_iteration" else config.aggregation
+    weights = row_weights([len(row.answer_ids) for row in written], aggregation)
+    in_loss = [(row, weight) for row, weight in zip(written, weights, strict=True) if row.kept]
+    regularised = config.kl_coefficient > 0 or config.entropy_coefficient > 0
+    learnable = [(row, weight) for row, weight in in_loss if row.advantage != 0.0 or regularised]
+    return learnable, len(in_loss) - len(learnable)
+
+
+def _read(
+    policy: TorchPolicy, batch: Batch, config: TrainConfig, reference: Reference | None
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    """Log-probability and entropy of every target, and its KL term where the loss has one."""
+    temperature, has_entropy = config.rollout.sampling.temperature, config.entropy_coefficient > 0
+    look = functools.partial(token_logprobs, temperature=temperature, entropy_gradient=has_entropy)
+    in_bfloat16 = config.policy.dtype == "bfloat16"
+    with (
+        computing_in(policy, in_bfloat16),
+        computed_again(policy.model, config.policy.gradient_checkpointing),
+    ):
+        logprobs, entropy = by_token(policy.model, batch, look)
+    if not config.kl_coefficient:
+        return logprobs, entropy, None
+    if reference is None:
+        raise ValueError("a KL term needs the reference weights; the trainer keeps them in its store")
+    look = functools.partial(token_logprobs, temperature=temperature)
+    with torch.no_grad(), computing_in(policy, in_bfloat16), reference.reading() as model:
+        reference_logprobs, _ = by_token(model, batch, look)
+    return logprobs, entropy, k3(logprobs, reference_logprobs)
+
+
+def _objective(
+    logprobs_B_C: torch.Tensor, old_B_C: torch.Tensor, batch: Batch, config: TrainConfig
+) -> Surrogate:
+    if config.method == "expert_iteration":
+        return imitation(logprobs_B_C)
+    return surrogate(logprobs_B_C, old_B_C, batch.advantages_B, _settings(config))
+
+
 def _corrected(policy: TorchPolicy, rows: Sequence[Row], config: TrainConfig, share: Share) -> Corrected:
     """Rows after mismatch rejection; the trainer reads every answer for it, those without advantage too."""
-    if config.mismatch == MismatchConfig():
+    is_sampled = any(row.sampler_logprobs is not None for row in rows)
+    if config.mismatch == MismatchConfig() or not is_sampled:
         return Corrected(list(rows))
     return correct(rows, answer_logprobs(policy, rows, config, share), config.mismatch)
 
@@ -197,15 +268,3 @@ def answer_logprobs(
 
 def _collated(policy: TorchPolicy, rows: Sequence[Row], weights: Sequence[float] | None = None) -> Batch:
     return collate(rows, policy.tokenizer.pad_token_id or 0, policy.device, weights)
-
-
-def _reference_kl(
-    reference: Any | None, batch: Batch, logprobs_B_C: torch.Tensor, temperature: float
-) -> torch.Tensor:
-    if reference is None:
-        raise ValueError("a KL term needs the reference model; the trainer keeps one in its store")
-    with torch.no_grad():
-        reference_logprobs, _ = by_token(
-            reference, batch, functools.partial(token_logprobs, temperature=temperature)
-        )
-    return k3(logprobs_B_C, reference_logprobs)

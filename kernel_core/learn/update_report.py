@@ -50,6 +50,11 @@ class UpdateReport(Record):
     num_refused_steps: int = 0
     """Optimiser steps left out because the gradient was not finite."""
 
+    @classmethod
+    def nothing(cls) -> UpdateReport:
+        """The report of a step that learned nothing."""
+        return cls(num_rows=0, num_skipped_rows=0, num_tokens=0, num_answer_tokens=0)
+
 
 class Totals:
     """Sums over batches, kept on the device until the end: reading them out would stop a GPU each time."""
@@ -123,7 +128,8 @@ class Totals:
         if not self.answers:
             return UpdateReport(**counts, **seen)
         mean = {name: float(value) / self.answers for name, value in self.sums.items()}
-        if self.corrected.sampler_kl is None:
+        is_sampled = any(row.sampler_logprobs is not None for row in self.corrected.rows)
+        if self.corrected.sampler_kl is None and is_sampled:
             seen |= {"sampler_kl": mean["sampler_kl"], "sampler_logprob_gap": float(self.peaks["gap"])}
         return UpdateReport(
             **counts,

@@ -125,8 +125,13 @@ def _with_saved_adapters(store: Store, about: dict[str, Any], config: PolicyConf
     model, tokenizer, _, found = load_parts(wanted.name, bare)
     check_base(store.root, wanted, found)
     model = _adapted(model, about["lora_rank"])
-    set_peft_model_state_dict(model, load_safetensors(store.read(ADAPTERS)))
+    put_adapters(store, model)
     return model, tokenizer, about["version"], found
+
+
+def put_adapters(store: Store, model: Any) -> None:
+    """Put the adapters of a folder in place of a model's own."""
+    set_peft_model_state_dict(model, load_safetensors(store.read(ADAPTERS)))
 
 
 def _adapted(model: Any, rank: int) -> Any:

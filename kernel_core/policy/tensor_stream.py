@@ -46,4 +46,4 @@ def safetensors_parts(
     yield len(text).to_bytes(8, "little") + text
     for name in order:
         tensor = tensors[name].detach().to("cpu", dtypes[name]).contiguous().reshape(-1)
-        yield tensor.view(torch.uint8).numpy().data.cast("B")
+        yield tensor.view(torch.uint8).numpy().data

@@ -17,7 +17,7 @@ from kernel_core.errors import ConfigError
 from kernel_core.policy import decode
 from kernel_core.policy.base import Base
 from kernel_core.policy.fast_decode.graph_decoder import StaticDecoder, decodes
-from kernel_core.policy.folder import KIND, load_parts, write_parts
+from kernel_core.policy.folder import KIND, load_parts, weights_of, write_parts, write_surroundings
 from kernel_core.policy.protocol import Messages, Sample
 from kernel_core.store import Manifest, Store
 
@@ -77,6 +77,16 @@ class TorchPolicy:
             store, self.model, self.tokenizer, version=self.version, base=self.base, dtype=dtype
         )
 
+    def write_surroundings(self, store: Store) -> dict[str, str]:
+        """`write_files` without the weights, which may be written later."""
+        return write_surroundings(
+            store, self.model, self.tokenizer, version=self.version, base=self.base, dtype=None
+        )
+
+    def weights(self) -> tuple[str, dict[str, torch.Tensor]]:
+        """The name of the file of weights in a saved policy, and its tensors, which training changes."""
+        return weights_of(self.model, self.base)
+
     @property
     def version(self) -> str:
         """Names the weights; the trainer sets a new one after every update."""
@@ -98,8 +108,18 @@ class TorchPolicy:
 
     def encode_messages(self, messages: Messages) -> Ids:
         """Token ids of a conversation, up to where the assistant's next answer begins."""
-        text = self.tokenizer.apply_chat_template(list(messages), add_generation_prompt=True, tokenize=False)
-        return self._encode(text)
+        return self._encode(self.prompt_texts([messages])[0])
+
+    def prompt_texts(self, conversations: Sequence[Messages]) -> list[str]:
+        """Conversations in the words of the chat template, up to where the next answer begins."""
+        thinking = self.config.enable_thinking
+        texts: list[str] = self.tokenizer.apply_chat_template(
+            [list(messages) for messages in conversations],
+            add_generation_prompt=True,
+            tokenize=False,
+            **({} if thinking is None else {"enable_thinking": thinking}),
+        )
+        return texts
 
     def check(self, rollout: RolloutConfig) -> None:
         """Raise `ConfigError` for settings under which this policy would write nothing, or which its chat
@@ -124,8 +144,7 @@ class TorchPolicy:
             {"role": "assistant", "content": format_completion(thought, "y")},
             {"role": "user", "content": "z"},
         ]
-        text: str = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-        return thought in text
+        return thought in self.prompt_texts([messages])[0]
 
     def encode_completion(self, text: str) -> Ids:
         """Token ids of an answer as the policy would write it, end token included."""

@@ -2,7 +2,7 @@
 
 Input is `returns_G_T`: the return of each turn (axis T) of each trajectory (axis G) of one problem's group.
 A turn that did not take place is NaN; it enters no baseline and its advantage is 0. To have an absent turn
-count as a failure instead, hand in 0.0 for it: then the baseline does not depend on who chose to stop.
+count instead, hand in what it stands for: then the baseline does not depend on which conversations stopped.
 
 Every estimator gives `advantages_G_T` in the units of the returns, or in standard deviations where it says
 so, and 0 everywhere for a group of one: without a second trajectory there is nothing to compare with.
@@ -26,8 +26,9 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 
-ZERO_STD = 1e-8
-"""Below this spread a group has nothing to say and the scaled estimators give 0 instead of noise."""
+ALIKE = 1e-8
+"""Returns that differ by less are alike. Sums of the same rewards in another order differ by 1e-16, and a
+group of these has nothing to say: every estimator gives exactly 0 instead of that noise."""
 
 
 def trloo(returns_G_T: Floats) -> Floats:
@@ -112,13 +113,13 @@ ESTIMATORS: dict[str, Callable[[Floats], Floats]] = {
 
 
 def _centred_by_turn(returns_G_T: Floats) -> Floats:
-    """Less the mean over the trajectories that reached the turn; exactly 0 where nothing varies."""
+    """Less the mean over the trajectories that reached the turn; exactly 0 where all are alike."""
     present_G_T = ~np.isnan(returns_G_T)
     total_T = np.where(present_G_T, returns_G_T, 0.0).sum(axis=0)
     centred_G_T = returns_G_T - total_T / np.maximum(present_G_T.sum(axis=0), 1)
     highest_T = np.where(present_G_T, returns_G_T, -np.inf).max(axis=0)
     lowest_T = np.where(present_G_T, returns_G_T, np.inf).min(axis=0)
-    result: Floats = np.where(highest_T > lowest_T, centred_G_T, np.where(present_G_T, 0.0, np.nan))
+    result: Floats = np.where(highest_T - lowest_T > ALIKE, centred_G_T, np.where(present_G_T, 0.0, np.nan))
     return result
 
 
@@ -131,7 +132,7 @@ def _nan_std(values_G_T: Floats, axis: int) -> Floats:
 
 
 def _scaled(centred: Floats, std: Floats | np.floating[npt.NBitBase]) -> Floats:
-    result: Floats = np.where(std > ZERO_STD, centred / np.where(std > ZERO_STD, std, 1.0), 0.0)
+    result: Floats = np.where(std > ALIKE, centred / np.where(std > ALIKE, std, 1.0), 0.0)
     return result
 
 

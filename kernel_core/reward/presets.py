@@ -7,6 +7,9 @@
 | `kevin`     | 0.3·correct + speed-up                                                      | Kevin-32B  |
 | `dr_kernel` | correct + min(speed-up, 3) + share of time in its own kernels               | Dr. Kernel |
 
+In the last stage of `dojo` a correct kernel twice as fast as another earns a third more, from parity on, as
+with `dr_kernel`. A change that makes 1.2× of parity pays where it adds less than 7 % risk of a failure.
+
 `seed` has the weights of that project's three stages. Its gate, which paid nothing at all for an incorrect
 kernel and so made the first two stages unlearnable, is left out, and its stages are entered by measurement.
 `dr_kernel` is the paper's scale; the released code pays half of everything.
@@ -39,7 +42,7 @@ _DOJO = (
     ),
     StageConfig(
         name="speed",
-        weights=RewardWeights(compile=0.05, correct=0.5, speed=0.5, own_share=0.2),
+        weights=RewardWeights(compile=0.05, correct=0.5, speed=2.0, own_share=0.2),
         promote_metric="fast_1",
         promote_at=1.0,
         demote_at=0.15,

@@ -16,6 +16,7 @@ from kernel_core.config import IngestConfig
 from kernel_core.corpus.snapshot import build_snapshot, load_report, load_snapshot
 from kernel_core.errors import CallerError
 from kernel_core.problems.generate import generate
+from kernel_core.problems.modules.generate import generate_modules
 from kernel_core.store import Store
 
 CONFIG = IngestConfig(generator_rows=60, decontaminate_against=())
@@ -37,6 +38,22 @@ def test_every_graded_kernel_of_a_generated_problem_is_an_exemplar(tmp_path: Pat
     for row in exemplars:
         assert row.grade.startswith("mistake:") == (row.claimed_correct is False)
         assert row.split == "train" and row.family and row.licence == "Apache-2.0"
+
+
+def test_modules_are_a_source_beside_the_generator(tmp_path: Path) -> None:
+    config = CONFIG.model_copy(
+        update={"sources": ("modules", "generator"), "generator_rows": 3, "modules_rows": 6}
+    )
+    manifest = build_snapshot(config, Store(tmp_path))
+    made = generate_modules("train", 6, 0)
+    rows = [row for row in load_snapshot(Store(tmp_path)) if row.source == "modules"]
+    assert manifest.meta["num_references"] == 9
+    assert [row.kernel_code for row in rows] == [kernel.source for one in made for kernel in one.kernels]
+    assert {row.family for row in rows} == {one.problem.family for one in made}
+    assert {row.reference_code for row in rows} == {one.problem.source for one in made}
+    for row in rows:
+        assert row.thinking and row.cpu_sizes and row.grade and row.split == "train"
+        assert row.grade.startswith("mistake:") == (row.claimed_correct is False)
 
 
 def test_the_default_ingest_loses_nothing_of_the_generator_to_duplicates_or_its_own_splits(

@@ -4,8 +4,8 @@ import datetime
 
 import pyarrow.parquet as pq
 import pytest
-from nights import LITTLE, MUCH, SETTINGS, WATCHED, publish
 from prefect.client.orchestration import get_client
+from watched_run import LITTLE, MUCH, SETTINGS, WATCHED, publish
 
 from flows.nightly import nightly
 from kernel_core.config import EvaluateConfig

@@ -8,6 +8,7 @@ import torch
 from kernel_core.config import PolicyConfig
 from kernel_core.errors import Corrupt
 from kernel_core.learn import checkpoint
+from kernel_core.learn.saver import Saver
 from kernel_core.learn.update import new_optimiser
 from kernel_core.policy.tiny_model import new_policy
 from kernel_core.policy.torch_policy import TorchPolicy
@@ -98,6 +99,38 @@ def test_a_best_that_is_gone_or_of_the_future_is_forgotten(store):
     checkpoint.save(store, 5, policy, optimiser, {}, keep=3, score=(0.9,))
     checkpoint.save(store, 2, policy, optimiser, {}, keep=3, score=(0.1,))
     assert store.read_json(checkpoint.BEST)["step"] == 2
+
+
+def test_what_is_saved_in_the_background_is_of_the_moment_it_was_asked_for(tmp_path):
+    policy, optimiser = fresh()
+    at_once, later = Store(tmp_path / "at_once"), Store(tmp_path / "later")
+    saver = Saver(later, background=True)
+    for step in (1, 2, 3):
+        train_a_little(policy, optimiser)
+        checkpoint.save(at_once, step, policy, optimiser, {"step": step}, keep=2, score=(step == 1,))
+        saver.save(step, policy, optimiser, {"step": step}, keep=2, score=(step == 1,))
+        train_a_little(policy, optimiser)
+    saver.close()
+    folders = [store.child(checkpoint.newest(store)) for store in (at_once, later)]
+    first, second = (folder.open_sealed("policy").files for folder in folders)
+    assert first == second
+    trainers = [folder.child("trainer").open_sealed("trainer").files for folder in folders]
+    assert trainers[0] == trainers[1]
+    assert at_once.names("checkpoints") == later.names("checkpoints")
+
+
+def test_what_goes_wrong_in_the_background_is_raised_once(store):
+    policy, optimiser = fresh()
+    saver = Saver(store, background=True)
+    endless = []
+    endless.append(endless)
+    saver.save(1, policy, optimiser, {"endless": endless}, keep=1)
+    with pytest.raises(ValueError, match="Circular"):
+        saver.wait()
+    assert checkpoint.newest(store) is None
+    saver.save(2, policy, optimiser, {}, keep=1)
+    saver.close()
+    assert checkpoint.newest(store) == checkpoint.folder_of(2)
 
 
 def test_nothing_in_a_checkpoint_is_a_pickle(store):

@@ -190,3 +190,31 @@ def test_profile_rejection_takes_correct_turns_of_unknown_share_only_as_publishe
     assert [row.kept for row in rows_of(graded, rollouts, "published")] == [True, False]
     assert [row.kept for row in rows_of(graded, rollouts, "corrected")] == [True, True]
     assert [row.conversation for row in rows_of(graded, rollouts)] == [0, 1]
+
+
+def test_by_absolute_credit_turns_that_a_stop_spared_are_in_no_baseline():
+    """As a failure they would pay the others for going on, whatever they wrote."""
+    stopped = conversation(CORRECT, trajectory=0)
+    others = [conversation(WRONG, WRONG, trajectory=1), conversation(WRONG, CORRECT, trajectory=2)]
+    (graded,) = grade([group(stopped, *others)], WEIGHTS, ABSOLUTE)
+    second = [g.advantage for g in graded if g.turn.index == 1]
+    assert second == pytest.approx([-1.0, 1.0])
+
+
+@pytest.mark.parametrize("config", [CONFIG, ABSOLUTE], ids=["progress", "absolute"])
+def test_kevin_counts_only_turns_that_took_place(config):
+    stopped = conversation(CORRECT, trajectory=0)
+    other = conversation(WRONG, CORRECT, trajectory=1)
+    (graded,) = grade([group(stopped, other)], WEIGHTS, config.model_copy(update={"estimator": "kevin"}))
+    assert sum(g.advantage for g in graded) == pytest.approx(0.0)
+    assert len(graded) == 3
+
+
+def test_a_group_that_ends_alike_by_other_ways_does_not_vary():
+    """Rewards by progress are differences, and their sums differ by rounding."""
+    weights = RewardWeights(format=0.1, compile=0.7, correct=0.6)
+    ways = [(WRONG, CORRECT), (CORRECT, CORRECT), (CORRECT, CORRECT)]
+    one = group(*(conversation(*verdicts, trajectory=i) for i, verdicts in enumerate(ways)))
+    (graded,) = grade([one], weights, TrainConfig(gamma=1.0))
+    assert not varies(graded)
+    assert all(g.advantage == 0.0 for g in graded)

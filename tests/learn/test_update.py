@@ -9,9 +9,11 @@ from transformers import AutoModelForCausalLM, Gemma2Config, LlamaConfig, Qwen3C
 
 from kernel_core.config import MismatchConfig, PolicyConfig, RolloutConfig, SamplingConfig, TrainConfig
 from kernel_core.learn.batch import Row
-from kernel_core.learn.update import new_optimiser, update
+from kernel_core.learn.reference import HeldModel, hold
+from kernel_core.learn.update import new_optimiser, update, usual_norm
 from kernel_core.policy.tiny_model import new_policy
 from kernel_core.policy.torch_policy import TorchPolicy
+from kernel_core.store import Store
 
 TEXTS = ["import triton\nimport triton.language as tl\n\n\nclass ModelNew:\n    pass\n"] * 3
 POLICY = PolicyConfig(kind="torch", model="new", hidden_size=32, num_layers=2, num_heads=2, vocab_size=300)
@@ -116,7 +118,7 @@ def test_the_kl_term_holds_the_policy_near_the_reference():
     moved = []
     for coefficient in (0.0, 50.0):
         policy = new_policy(POLICY, TEXTS, seed=1)
-        reference = new_policy(POLICY, TEXTS, seed=1).model.eval()
+        reference = HeldModel(new_policy(POLICY, TEXTS, seed=1).model.eval())
         rows = sampled_rows(policy, [1.0, -1.0, 0.5])
         config = config_of(kl_coefficient=coefficient, updates_per_step=8)
         optimiser = torch.optim.SGD(policy.model.parameters(), lr=0.05)
@@ -131,6 +133,68 @@ def test_rejected_turns_are_counted_and_change_no_weight(policy):
     report = update(policy, new_optimiser(policy.model, lr=1e-3), rows, config_of())
     assert (report.num_rejected_rows, report.num_optimiser_steps) == (2, 0)
     assert all(torch.equal(x, y) for x, y in zip(before, policy.model.parameters(), strict=True))
+
+
+def test_a_gradient_many_times_as_long_as_usual_is_shortened(policy):
+    rows = sampled_rows(policy, [1.0, -1.0])
+    optimiser = new_optimiser(policy.model, lr=0.0)
+    for _ in range(20):
+        usual = update(policy, optimiser, rows, config_of()).grad_norm
+    assert usual_norm(optimiser) == pytest.approx(usual, rel=1e-3)
+    spike = [replace(row, advantage=100.0 * row.advantage) for row in rows]
+    assert update(policy, optimiser, spike, config_of()).grad_norm == pytest.approx(100 * usual, rel=1e-3)
+    # The spike counts as three times the usual length: v = 0.95 + 0.05 · 9.
+    assert usual_norm(optimiser) / usual == pytest.approx((1 + 0.05 * 8 / (1 - 0.95**21)) ** 0.5, rel=0.01)
+
+
+def test_a_limit_that_was_given_is_the_one_that_holds(policy):
+    rows = sampled_rows(policy, [1.0, -1.0])
+    optimiser = new_optimiser(policy.model, lr=0.0)
+    norm = update(policy, optimiser, rows, config_of(max_grad_norm=1e-4)).grad_norm
+    assert norm > 1e-3
+    assert usual_norm(optimiser) == pytest.approx(1e-4, rel=0.01)
+
+
+def test_the_room_for_answers_does_not_scale_the_gradient():
+    norms = []
+    for room in (16, 4096):
+        policy = new_policy(POLICY, TEXTS, seed=1)
+        rows = sampled_rows(policy, [1.0, -1.0])
+        config = config_of()
+        sampling = config.rollout.sampling.model_copy(update={"max_new_tokens": room})
+        rollout = config.rollout.model_copy(update={"sampling": sampling})
+        config = config.model_copy(update={"rollout": rollout})
+        norms.append(update(policy, new_optimiser(policy.model, lr=1e-3), rows, config).grad_norm)
+    assert norms[0] == norms[1] > 0
+
+
+def test_under_lora_the_reference_is_the_adapters_that_training_began_with(tmp_path):
+    """They take the place of the trained ones for a moment, and no second base is loaded."""
+    torch.manual_seed(0)
+    AutoModelForCausalLM.from_config(
+        LlamaConfig(**SMALL, num_key_value_heads=2, vocab_size=300)
+    ).save_pretrained(tmp_path)
+    new_policy(POLICY, TEXTS, seed=1).tokenizer.save_pretrained(tmp_path)
+    settings = POLICY.model_copy(update={"lora_rank": 4, "model": str(tmp_path)})
+    policy = TorchPolicy.load(str(tmp_path), settings)
+    rows = sampled_rows(policy, [1.0, -1.0])
+    config = config_of(kl_coefficient=0.5)
+    optimiser = new_optimiser(policy.model, lr=1e-2)
+    free = config_of()
+    update(policy, optimiser, rows, free)  # as a cold start moves them
+    began = [logprob_of(policy, row) for row in rows]
+    policy.save(str(tmp_path / "reference"))
+    update(policy, optimiser, rows, free)
+    moved = [logprob_of(policy, row) for row in rows]
+    reference = hold(Store(tmp_path / "reference"), policy)
+    with reference.reading():
+        assert [logprob_of(policy, row) for row in rows] == pytest.approx(began, abs=1e-4)
+    assert [logprob_of(policy, row) for row in rows] == moved != began
+    whole = HeldModel(TorchPolicy.load(str(tmp_path / "reference"), settings).model.eval())
+    still = new_optimiser(policy.model, lr=0.0)
+    ours, theirs = (update(policy, still, rows, config, held) for held in (reference, whole))
+    assert ours.reference_kl == pytest.approx(theirs.reference_kl, rel=1e-5) and ours.reference_kl > 0
+    assert ours.grad_norm == pytest.approx(theirs.grad_norm, rel=1e-4)
 
 
 @pytest.mark.parametrize("aggregation", ["constant", "token", "turn"])

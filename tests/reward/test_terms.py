@@ -146,7 +146,7 @@ def test_forms_of_the_speed_term(form, at_half, at_parity, at_2x, at_9x, at_40x)
         ("dr_kernel", turn_of(Verdict.CRASHED), 0.0),
         ("seed", turn_of(Verdict.CORRECT, speedup=2.0), 0.05 + 0.1 + 0.5 + 0.35),
         ("seed", turn_of(Verdict.CORRECT, speedup=0.5), 0.65),
-        ("dojo", turn_of(Verdict.CORRECT, speedup=3.0, own_share=1.0), 0.05 + 0.5 + 0.5 + 0.2),
+        ("dojo", turn_of(Verdict.CORRECT, speedup=3.0, own_share=1.0), 0.05 + 0.5 + 2.0 + 0.2),
     ],
 )
 def test_last_stage_of_each_preset(preset, turn, total):
@@ -158,6 +158,16 @@ def test_partial_credit_pays_a_wrong_kernel_for_trials_and_a_hack_for_nothing():
     assert reward(turn_of(Verdict.WRONG, passed=2), weights).total == pytest.approx(2 / 3)
     assert reward(turn_of(Verdict.HACKED, passed=3), weights).total == 0.0
     assert reward(turn_of(Verdict.CORRECT), weights).total == 1.0
+
+
+def test_our_speed_stage_pays_a_third_more_for_twice_the_speed():
+    weights = REWARD_PRESETS["dojo"][-1].weights
+    at_parity, twice, a_fifth_more = (
+        reward(turn_of(Verdict.CORRECT, speedup=speedup, own_share=1.0), weights).total
+        for speedup in (1.0, 2.0, 1.2)
+    )
+    assert twice / at_parity >= 4 / 3
+    assert 1.0 - at_parity / a_fifth_more > 0.07
 
 
 @pytest.mark.parametrize("preset", REWARD_PRESETS)

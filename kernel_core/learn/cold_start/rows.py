@@ -21,22 +21,27 @@ from kernel_core.store import digest_of
 HELD_BACK_EVERY, HELD_BACK_AT_MOST = 50, 24
 """One problem in so many is not trained on at all; at most so many are, and so many conversations about them
 measure the loss."""
+_OPENED = "<think>"
 
 
 def encode(policy: TorchPolicy, conversations: Sequence[Conversation]) -> list[Row]:
     """Token ids of every conversation, as a rollout would have them; all texts in one call a side."""
     if not conversations:
         return []
-    prompts = policy.tokenizer.apply_chat_template(
-        [list(c.messages) for c in conversations], add_generation_prompt=True, tokenize=False
-    )
+    prompts = policy.prompt_texts([c.messages for c in conversations])
+    answers = [_continuing(prompt, c.answer) for prompt, c in zip(prompts, conversations, strict=True)]
     end = policy.end_ids[0]
     return [
         Row(np.asarray(prompt, np.int32), np.asarray([*answer, end], np.int32))
-        for prompt, answer in zip(
-            _token_ids(policy, prompts), _token_ids(policy, [c.answer for c in conversations]), strict=True
-        )
+        for prompt, answer in zip(_token_ids(policy, prompts), _token_ids(policy, answers), strict=True)
     ]
+
+
+def _continuing(prompt: str, answer: str) -> str:
+    """The answer after a prompt; where the chat template opened the thoughts, it does not open them again."""
+    if not prompt.rstrip().endswith(_OPENED):
+        return answer
+    return answer.removeprefix(_OPENED + "\n" if prompt.endswith("\n") else _OPENED)
 
 
 def _token_ids(policy: TorchPolicy, texts: Sequence[str]) -> list[list[int]]:

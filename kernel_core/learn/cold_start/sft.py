@@ -26,6 +26,7 @@ from kernel_core.learn.cold_start.dataset import Conversation, build_conversatio
 from kernel_core.learn.cold_start.passes import Passes
 from kernel_core.learn.cold_start.rows import digest_of_rows, encode, held_back, subject
 from kernel_core.learn.phase_timer import repeatable
+from kernel_core.learn.saver import Saver
 from kernel_core.learn.update import (
     clip_and_step,
     clip_and_step_unseen,
@@ -50,7 +51,7 @@ FINAL_LR_SHARE = 0.1
 TOKENIZER_TEXTS = 4000
 """Conversations that a new tokenizer is trained on: more change nothing at a few thousand entries."""
 REPORTS, SAVES = 40, 8
-"""How often metrics and checkpoints are written over a whole cold start."""
+"""How often metrics and checkpoints are written over a whole cold start, these unless minutes are given."""
 
 
 class ColdStartReport(Record):
@@ -161,8 +162,10 @@ class _Training:
         self._measured = [rows[index] for index in measuring] or list(rows[:8])
         self.num_held_back = len(measuring)
         self._optimiser = new_optimiser(policy.model, config.lr, config.weight_decay)
+        self._saver = Saver(store, background=policy.device.type == "cuda")
+        self._saved_at = time.monotonic()
         self._num_threads = torch.get_num_threads()
-        settings = config.model_dump(exclude={"minutes", "data"})
+        settings = config.model_dump(exclude={"minutes", "data", "checkpoint_minutes"})
         self.digest = digest_of([settings, policy.version, digest_of_rows(rows)])
         self.step, self.num_tokens, self.num_padding, self.seconds = 0, 0, 0, 0.0
         folder = checkpoint.newest(store)
@@ -183,7 +186,6 @@ class _Training:
         """Train to the last step or minute."""
         last = time.monotonic()
         report_every = max(1, self._config.steps // REPORTS)
-        save_every = max(1, self._config.steps // SAVES)
         self._policy.model.train()
         lengths = [len(row) for row in self._rows]
         batches = self._passes.batches(lengths, self._config.batch_tokens, self._config.seed)
@@ -198,8 +200,9 @@ class _Training:
                 progress("cold start", done=self.step, total=self._config.steps)
                 if self.step % report_every == 0 or self.done:
                     self._report(float(loss), float(norm))
-                if self.step % save_every == 0 and not self.done:
+                if self._save_due() and not self.done:
                     self._save()
+        self._saver.close()
         self._policy.model.eval()
 
     def held_back_loss(self) -> float:
@@ -266,7 +269,14 @@ class _Training:
             "seconds": self.seconds,
             "num_threads": self._num_threads,
         }
-        checkpoint.save(self._store, self.step, self._policy, self._optimiser, state, keep=2)
+        self._saved_at = time.monotonic()
+        self._saver.save(self.step, self._policy, self._optimiser, state, keep=1)
+
+    def _save_due(self) -> bool:
+        minutes = self._config.checkpoint_minutes
+        if minutes is not None:
+            return time.monotonic() - self._saved_at >= 60 * minutes
+        return self.step % max(1, self._config.steps // SAVES) == 0
 
     def _forget_after(self, step: int) -> None:
         """Remove the metrics of steps that a kill took away."""

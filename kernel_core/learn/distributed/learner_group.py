@@ -45,9 +45,11 @@ from kernel_core.learn.batch import Row
 from kernel_core.learn.decoder_layers import decoder_layers
 from kernel_core.learn.distributed.data_parallel import Share
 from kernel_core.learn.distributed.row_arrays import Parcel
-from kernel_core.learn.update import keep_master_weights, new_optimiser, update
+from kernel_core.learn.reference import HeldModel, Reference, hold
+from kernel_core.learn.update import keep_master_weights, new_optimiser, set_rate, update
 from kernel_core.learn.update_report import UpdateReport
 from kernel_core.policy.torch_policy import TorchPolicy
+from kernel_core.store import Store
 
 PATIENCE = datetime.timedelta(minutes=10)
 """Longer than any update: after it a silent process counts as dead."""
@@ -72,17 +74,20 @@ class Member:
         if not share.has_copy:
             shard(policy.model)
         self._optimiser = optimiser or new_optimiser(policy.model, config.lr)
-        self._reference: Any = None
+        self._reference: Reference | None = None
 
     def hold(self, folder: str) -> None:
         """Take the policy in a folder for the KL term; it is sharded if the one that learns is."""
-        reference = TorchPolicy.load(folder, self._config.policy).model.requires_grad_(False).eval()
-        if not self._share.has_copy:
-            shard(reference)
-        self._reference = reference
+        if self._share.has_copy:
+            self._reference = hold(Store(folder), self._policy)
+            return
+        model = TorchPolicy.load(folder, self._config.policy).model.requires_grad_(False).eval()
+        shard(model)
+        self._reference = HeldModel(model)
 
-    def update(self, rows: Sequence[Row]) -> UpdateReport:
-        """See `update.update`; the same report in every process."""
+    def update(self, rows: Sequence[Row], lr: float) -> UpdateReport:
+        """See `update.update`, at this learning rate; the same report in every process."""
+        set_rate(self._optimiser, lr)
         return update(self._policy, self._optimiser, rows, self._config, self._reference, share=self._share)
 
     def give(self, model: Any | None) -> None:
@@ -125,6 +130,7 @@ class Team:
         if dist.is_initialized():
             raise ConfigError("this process is in a team of learners already; close the other trainer first")
         self._policy, self._optimiser = policy, optimiser
+        self._is_holding = False
         self._share = share = Share(0, config.learners, is_small(policy) if has_copy is None else has_copy)
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -158,22 +164,21 @@ class Team:
             self._member = Member(config, mine, share)
         self.take()
 
-    def update(self, rows: Sequence[Row]) -> UpdateReport:
+    def update(self, rows: Sequence[Row], lr: float) -> UpdateReport:
         """One update by the whole team; the trainer's policy has the new weights afterwards."""
-        _tell(("update", Parcel.wrap(rows)))
-        report = self._member.update(rows)
+        _tell(("update", (Parcel.wrap(rows), lr)))
+        report = self._member.update(rows, lr)
         if report.num_optimiser_steps and not self._share.has_copy:
             self._has_moments = True
             _tell(("give", None))
             self._member.give(self._policy.model)
         return report
 
-    def hold(self, reference: TorchPolicy) -> None:
-        """Give the team the policy that a KL term holds on to, once: it never changes."""
-        folder = str(Path(self._folder.name) / "reference")
-        if Path(folder).exists():
+    def hold(self, folder: str) -> None:
+        """Have the team hold the policy in a folder for the KL term, once: it never changes."""
+        if self._is_holding:
             return
-        reference.save(folder)
+        self._is_holding = True
         _tell(("hold", folder))
         self._member.hold(folder)
 
@@ -246,7 +251,8 @@ def _follow(folder: Path, rank: int, port: int, has_copy: bool) -> None:
             case "hold":
                 member.hold(with_it)
             case "update":
-                member.update(with_it.unwrap())
+                parcel, lr = with_it
+                member.update(parcel.unwrap(), lr)
             case "give":
                 member.give(None)
             case "moments":

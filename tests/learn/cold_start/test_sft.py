@@ -87,6 +87,24 @@ def test_rows_are_what_the_policy_reads_and_writes_in_a_rollout(conversations):
         assert row.answer_ids.tolist() == policy.encode_completion(conversation.answer).tolist()
 
 
+@pytest.mark.parametrize("opening", ["<think>\n", "<think>"])
+def test_thoughts_that_the_template_opens_are_not_opened_again(conversations, opening):
+    policy = fresh(conversations)
+    asks = "{% if add_generation_prompt %}"
+    template = policy.tokenizer.chat_template
+    assert asks in template
+    opened = "{{ '" + opening.replace("\n", "\\n") + "' if enable_thinking | default(true) else '' }}"
+    policy.tokenizer.chat_template = template + opened
+    row = encode(policy, conversations)[0]
+    whole = policy.tokenizer.decode([*row.prompt_ids, *row.answer_ids])
+    assert conversations[0].answer in whole and whole.count("<think>") == 1
+    assert row.prompt_ids.tolist() == policy.encode_messages(conversations[0].messages).tolist()
+
+    policy.config = policy.config.model_copy(update={"enable_thinking": False})
+    row = encode(policy, conversations)[0]
+    assert row.answer_ids.tolist() == policy.encode_completion(conversations[0].answer).tolist()
+
+
 @pytest.mark.parametrize("killed_at", [1, 7])
 def test_a_killed_cold_start_goes_on_bit_for_bit(undisturbed, conversations, tmp_path, killed_at):
     def killer(label, done, total):
@@ -104,6 +122,32 @@ def test_a_killed_cold_start_goes_on_bit_for_bit(undisturbed, conversations, tmp
     assert torch.equal(weights_of(policy), weights_of(expected_policy))
     assert rows_of(store) == rows_of(expected_store)
     assert report.model_dump(exclude={"seconds"}) == expected_report.model_dump(exclude={"seconds"})
+
+
+@pytest.mark.parametrize(("minutes", "num_saved"), [(1e-9, CONFIG.steps - 1), (60.0, 0)])
+def test_checkpoints_by_minutes_change_no_weights(undisturbed, conversations, tmp_path, minutes, num_saved):
+    store, seen = Store(tmp_path), set()
+
+    def look(label, done, total):
+        seen.update(store.names("checkpoints"))
+
+    policy = fresh(conversations)
+    cold_start(policy, conversations, CONFIG.model_copy(update={"checkpoint_minutes": minutes}), store, look)
+    steps = {name for name in seen if name.startswith("step-")}
+    assert len(steps) == num_saved
+    assert torch.equal(weights_of(policy), weights_of(undisturbed[1]))
+    assert policy.version == undisturbed[1].version
+
+
+def test_a_checkpoint_says_nothing_of_packing(conversations, tmp_path):
+    def killer(label, done, total):
+        if done == 7:
+            raise Killed
+
+    with pytest.raises(Killed):
+        cold_start(fresh(conversations), conversations, CONFIG, Store(tmp_path), killer)
+    files = list(tmp_path.rglob("config.json"))
+    assert files and not any("packed" in file.read_text() for file in files)
 
 
 def test_a_finished_cold_start_is_not_run_again(undisturbed, conversations):

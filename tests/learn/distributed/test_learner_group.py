@@ -15,6 +15,7 @@ from kernel_core.learn.batch import Row
 from kernel_core.learn.distributed.data_parallel import Share
 from kernel_core.learn.distributed.learner_group import Team
 from kernel_core.learn.distributed.row_arrays import Parcel
+from kernel_core.learn.reference import HeldModel
 from kernel_core.learn.update import new_optimiser, update
 from kernel_core.policy.tiny_model import new_policy
 from kernel_core.store import Store
@@ -112,12 +113,17 @@ def test_two_processes_update_as_one_does_and_one_goes_on_from_their_checkpoint(
     config = config_of(learners=2, kl_coefficient=kl, mismatch=CORRECTED)
     team = Team(config, shared, optimisers[1], has_copy)
     try:
-        team.hold(reference)
+        reference.save(str(tmp_path / "reference"))
+        team.hold(str(tmp_path / "reference"))
         for rows in (first, second):
             expected = update(
-                alone, optimisers[0], rows, config_of(kl_coefficient=kl, mismatch=CORRECTED), reference.model
+                alone,
+                optimisers[0],
+                rows,
+                config_of(kl_coefficient=kl, mismatch=CORRECTED),
+                HeldModel(reference.model),
             )
-            report = team.update(rows)
+            report = team.update(rows, 1e-3)
             torch.testing.assert_close(weights_of(shared), weights_of(alone), atol=2e-5, rtol=1e-4)
             for name in ("num_rows", "num_answer_tokens", "num_optimiser_steps"):
                 assert getattr(report, name) == getattr(expected, name)

@@ -16,6 +16,8 @@ from kernel_core.problems.modules.matmul.elementwise import (
     tensor_pair,
 )
 from kernel_core.problems.modules.matmul.linear_flat import linear_elementwise
+from kernel_core.problems.modules.matmul.linear_norms import linear_batchnorm, linear_groupnorm
+from kernel_core.problems.modules.matmul.linear_pools import linear_pair, linear_pool
 from kernel_core.problems.modules.matmul.linear_rows import linear_layernorm, linear_reduction, linear_softmax
 from kernel_core.problems.modules.matmul.products import (
     matmul,
@@ -46,4 +48,8 @@ FAMILIES: dict[str, Callable[[random.Random], Draft]] = {
     "linear_reduction": linear_reduction,
     "linear_softmax": linear_softmax,
     "linear_layernorm": linear_layernorm,
+    "linear_groupnorm": linear_groupnorm,
+    "linear_batchnorm": linear_batchnorm,
+    "linear_pool": linear_pool,
+    "linear_pair": linear_pair,
 }

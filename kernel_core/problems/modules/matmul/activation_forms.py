@@ -129,7 +129,7 @@ _CONFIGURED = (
 
 
 def configured(rng: random.Random) -> Form:
-    """An activation whose numbers come from the constructor, kept as attributes or in a layer."""
+    """An activation with numbers from the constructor, kept as attributes or in a layer."""
     one = rng.choices(_CONFIGURED, (5, 5, 2, 4, 2, 1, 1))[0]
     values = [(name, rng.choice(choices)) for name, choices in one.numbers]
     with_defaults = rng.random() < 0.5

@@ -17,7 +17,7 @@ LINEAR_SPREAD = 0.5
 def draw_chain(
     rng: random.Random, length: int, columns: str, taken: set[str], *, vectors: bool = True
 ) -> list[Step]:
-    """Steps behind a linear layer whose output has `columns` features, `length` of them with an operator."""
+    """Steps behind a linear layer with `columns` output features; `length` steps compute something."""
     while True:
         names = set(taken)
         steps = _drawn(rng, length, columns, names, vectors)

@@ -19,12 +19,11 @@ from kernel_core.problems.modules.matmul.linear import (
     linear_module,
     why_fused,
 )
-from kernel_core.problems.modules.matmul.probe import worth_computing
+from kernel_core.problems.modules.matmul.probe import Array, reduced, rows, varies
 from kernel_core.problems.modules.matmul.rows import ROW_OPERATORS, row_kernel, row_launch
-from kernel_core.problems.modules.matmul.steps import Step, pointers, values
+from kernel_core.problems.modules.matmul.steps import Step, pointers, values_from
 
 _SPLIT_WORK = "One program walks along one row in blocks"
-_AFTER_SPREAD = 1.0
 
 
 @dataclass(frozen=True)
@@ -41,8 +40,11 @@ def linear_reduction(rng: random.Random) -> Draft:
     linear = draw_linear(rng)
     taken = {linear.inputs, linear.outputs}
     kind = rng.choices(("sum", "max", "min", "logsumexp", "mean"), (4, 3, 2, 4, 1))[0]
-    before = _some(rng, (0, 1, 1, 2), linear.outputs, taken, vectors=True)
-    after = _behind_reduction(rng, taken)
+    before = before_reduction(rng, kind, (0, 1, 1, 2), linear.outputs, taken)
+    columns = linear.sizes[-1].gpu
+    after = behind_reduction(
+        rng, taken, reduced(values_from(before, rows(chains.LINEAR_SPREAD)), kind, columns)
+    )
     keep = rng.random() < 0.7
     line = _reduction_line(rng, kind, keep)
     tail = Tail(tuple(before), kind, (line,), tuple(after))
@@ -54,7 +56,7 @@ def linear_softmax(rng: random.Random) -> Draft:
     linear = draw_linear(rng)
     taken = {linear.inputs, linear.outputs}
     kind = rng.choices(("softmax", "log_softmax"), (4, 1))[0]
-    before = _some(rng, (0, 1, 1, 2, 3), linear.outputs, taken, vectors=True)
+    before = some_steps(rng, (0, 1, 1, 2, 3), linear.outputs, taken, vectors=True)
     after = [operations.number(rng, taken)] if rng.random() < 0.3 else []
     form = rng.choice(("torch.{}(x, dim=1)", "torch.{}(x, dim=-1)", "F.{}(x, dim=1)", "layer"))
     init: tuple[str, ...] = ()
@@ -70,8 +72,8 @@ def linear_layernorm(rng: random.Random) -> Draft:
     """LayerNorm over the features, or InstanceNorm of each row, with steps around it."""
     linear = draw_linear(rng)
     taken = {linear.inputs, linear.outputs}
-    before = _some(rng, (0, 0, 1), linear.outputs, taken, vectors=True)
-    after = _some(rng, (0, 1, 2), linear.outputs, taken, vectors=True)
+    before = some_steps(rng, (0, 0, 1), linear.outputs, taken, vectors=True)
+    after = some_steps(rng, (0, 1, 2), linear.outputs, taken, vectors=True)
     if rng.random() < 0.35:
         kind, init, line = rng.choice((
             ("instance_norm", "self.norm = nn.InstanceNorm1d(1)", "x = self.norm(x.unsqueeze(1)).squeeze(1)"),
@@ -90,21 +92,35 @@ def linear_layernorm(rng: random.Random) -> Draft:
             f"{attribute} = nn.LayerNorm({linear.outputs})",
             f"x = {attribute}(x)",
         )
-        step = Step("layer_norm", (), ("x = x * weight + shift_n",), vectors=("weight", "shift_n"))
+        step = Step(
+            "layer_norm", (), ("x = x * norm_weight + norm_bias",), vectors=("norm_weight", "norm_bias")
+        )
         norm = _Norm(step, (f"{attribute}.weight", f"{attribute}.bias"), f"{attribute}.eps")
     tail = Tail(tuple(before), kind, (line,), tuple(after), init_lines=(init,))
     return _rows_draft("linear_layernorm", linear, tail, "", norm, rng)
 
 
-def _some(
+def some_steps(
     rng: random.Random, lengths: Sequence[int], columns: str, taken: set[str], *, vectors: bool
 ) -> list[Step]:
     length = rng.choice(lengths)
     return chains.draw_chain(rng, length, columns, taken, vectors=vectors) if length else []
 
 
-def _behind_reduction(rng: random.Random, taken: set[str]) -> list[Step]:
-    """Steps on one value a row; none that would flatten it."""
+def before_reduction(
+    rng: random.Random, kind: str, lengths: Sequence[int], columns: str, taken: set[str]
+) -> list[Step]:
+    """Steps before a reduction; its results differ between rows."""
+    while True:
+        names = set(taken)
+        steps = some_steps(rng, lengths, columns, names, vectors=True)
+        if varies(reduced(values_from(steps, rows(chains.LINEAR_SPREAD)), kind, 1)):
+            taken.update(names)
+            return steps
+
+
+def behind_reduction(rng: random.Random, taken: set[str], start: Array) -> list[Step]:
+    """Steps on one value a row; none that makes most rows equal. `start` are values of some rows."""
     while True:
         names = set(taken)
         makes = [
@@ -115,7 +131,7 @@ def _behind_reduction(rng: random.Random, taken: set[str]) -> list[Step]:
             operations.twice,
         ]
         steps = [rng.choice(makes)(rng, names) for _ in range(rng.choice((0, 1, 1, 2, 3)))]
-        if worth_computing(values(steps, _AFTER_SPREAD)):
+        if varies(values_from(steps, start)):
             taken.update(names)
             return steps
 

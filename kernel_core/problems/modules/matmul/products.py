@@ -33,7 +33,7 @@ DOCS = ("The product of {}.", "Multiplies {}.", "Matrix product of {}.")
 SMALL = Tile(32, 32, 32)
 LARGE = Tile(128, 128, 32, 8, 3)
 SKIPPING = ("matmul_large_k", "matmul_triangular")
-"""Families whose naive kernel lacks what their remark explains."""
+"""Families with a remark that is not true of the naive kernel."""
 
 
 @dataclass(frozen=True)

@@ -126,7 +126,8 @@ def row_kernel(
     else:
         body += [*tile_lines(behind, ROW), "tl.store(out_ptr + row, x)"]
     text = function(name, arguments, body)
-    return text.replace(*operator.wrong) if wrong else text
+    text = text.replace(*operator.wrong) if wrong else text
+    return text.replace("'", '"')
 
 
 def row_launch(

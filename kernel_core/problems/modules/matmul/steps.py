@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from kernel_core.problems.modules.matmul.probe import Array, differ, value_of
+from kernel_core.problems.modules.matmul.probe import Array, differ, points, value_of
 
 
 @dataclass(frozen=True)
@@ -91,11 +91,16 @@ def operators(steps: Sequence[Step]) -> tuple[str, ...]:
 
 def values(steps: Sequence[Step], spread: float = 1.0, *, uniform: bool = False) -> Array:
     """The chain's values at some points."""
+    return values_from(steps, points(spread, uniform=uniform))
+
+
+def values_from(steps: Sequence[Step], start: Array) -> Array:
+    """The chain's values from given ones."""
     names: dict[str, float | None] = {}
     for step in steps:
         names.update(dict.fromkeys((*step.vectors, *step.points, *step.inputs)))
         names.update({name: number for name, _, number in step.scalars})
-    return value_of([line for step in steps for line in step.tile], names, spread, uniform=uniform)
+    return value_of([line for step in steps for line in step.tile], names, start)
 
 
 def broken(

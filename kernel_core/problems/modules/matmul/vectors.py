@@ -29,10 +29,7 @@ def matrix_vector(rng: random.Random) -> Draft:
     a, v = rng.choice((("A", "B"), ("A", "x"), ("A", "v"), ("matrix", "vector")))
     column = rng.random() < 0.5
     batched = rng.random() < 0.15
-    m, k = rng.choice(_ROWS)
-    sizes = [Size("m", m, draw_cpu_size(rng, 3, 7)), Size("k", k, draw_cpu_size(rng, 2100, 2400))]
-    if batched:
-        sizes = [Size("batch_size", 16, 2), Size("m", 1024, 3), Size("k", rng.choice((4096, 5000)), 2101)]
+    sizes = _row_sizes(rng, batched)
     forms = [f"torch.matmul({a}, {v})", f"{a} @ {v}"]
     forms += [f"torch.mv({a}, {v})"] if not column and not batched else []
     drawn = rng.choice(("torch.rand", "torch.randn"))
@@ -87,6 +84,13 @@ def matrix_vector(rng: random.Random) -> Draft:
         thinking,
         ("no_sum", source(1024, 4, "=")),
     )
+
+
+def _row_sizes(rng: random.Random, batched: bool) -> list[Size]:
+    if batched:
+        return [Size("batch_size", 16, 2), Size("m", 1024, 3), Size("k", rng.choice((4096, 5000)), 2101)]
+    m, k = rng.choice(_ROWS)
+    return [Size("m", m, draw_cpu_size(rng, 3, 7)), Size("k", k, draw_cpu_size(rng, 2100, 2400))]
 
 
 def diagonal_matmul(rng: random.Random) -> Draft:

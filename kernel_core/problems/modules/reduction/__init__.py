@@ -8,6 +8,8 @@ from collections.abc import Callable
 from kernel_core.problems.modules.draft import Draft
 from kernel_core.problems.modules.reduction.attention import attention
 from kernel_core.problems.modules.reduction.batch_norms import batch_norm
+from kernel_core.problems.modules.reduction.gates import gated, masked_softmax, rotary
+from kernel_core.problems.modules.reduction.gathers import embedding, embedding_bag, row_gather
 from kernel_core.problems.modules.reduction.global_pool import adaptive_pool, global_pool
 from kernel_core.problems.modules.reduction.group_norms import group_norm, instance_norm, layer_norm
 from kernel_core.problems.modules.reduction.losses import pair_loss
@@ -37,4 +39,10 @@ FAMILIES: dict[str, Callable[[random.Random], Draft]] = {
     "pair_loss": pair_loss,
     "row_loss": row_loss,
     "attention": attention,
+    "embedding": embedding,
+    "embedding_bag": embedding_bag,
+    "row_gather": row_gather,
+    "gated": gated,
+    "rotary": rotary,
+    "masked_softmax": masked_softmax,
 }

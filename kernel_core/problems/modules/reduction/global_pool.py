@@ -60,8 +60,8 @@ def global_pool(rng: random.Random) -> Draft:
     large = row_launch(name, "x, out, n", 2048, 8, "out.numel()")
     fused = Answer("fused", (function,), (*host, small, "return out"), reason)
     tuned = Answer("tuned", (function,), (*host, large, "return out"), reason)
-    old, new = ("tl.max(acc", "tl.min(acc") if largest else (" / n)", " / BLOCK)")
-    wrong = mistake(fused, old, new, "wrong_extreme" if largest else "wrong_divisor")
+    old, new = ("tl.max(acc", "tl.min(acc") if largest else (" / n)", ")")
+    wrong = mistake(fused, old, new, "wrong_extreme" if largest else "no_division")
     return draft(rng, "global_pool", (name,), _global_module(rng, rank, largest, keep), (fused, tuned, wrong))
 
 

@@ -159,12 +159,12 @@ def _draft(rng: random.Random, family: str, kind: _Kind) -> Draft:
     three, two = fill(THREE_PASSES, **values), fill(TWO_PASSES, **values)
     more = _arguments(kind, residual)
     naive = Answer("naive", (three,), _lines(kind, residual, more, 1024, 4), _THREE_REASON)
-    fused = Answer("fused", (two,), _lines(kind, residual, more, 2048, 8), _TWO_REASON)
+    fused = Answer("fused", (two,), _lines(kind, residual, more, 2048, 4), _TWO_REASON)
     if kind.split:
         functions = (fill(PART, **values), fill(PART_APPLY, **values))
         tuned = Answer("tuned", functions, _split_lines(kind, residual, more), _SPLIT_REASON)
     else:
-        tuned = Answer("tuned", (two,), _lines(kind, residual, more, 4096, 16), _TWO_REASON)
+        tuned = Answer("tuned", (two,), _lines(kind, residual, more, 4096, 8), _TWO_REASON)
     wrong = mistake(tuned, "(x - mean) * rstd", "x * rstd", "mean_not_removed")
     unrooted = mistake(naive, "1.0 / tl.sqrt", "1.0 / ", "no_root")
     operators = (*(("add",) if residual else ()), kind.name, *((activation.operator,) if activation else ()))
@@ -221,10 +221,11 @@ def _view(kind: _Kind, residual: bool) -> tuple[str, ...]:
 def _lines(kind: _Kind, residual: bool, more: str, block: int, warps: int) -> tuple[str, ...]:
     scalars = "".join(f", {one}" for one in kind.scalars)
     warp = "" if warps == 4 else f", num_warps={warps}"
+    fitted = str(block) if block <= 1024 else f"min({block}, triton.next_power_of_2(n))"
     return (
         *_view(kind, residual),
         f"{kind.name}_kernel[(groups,)](",
-        f"    x, {more}out, n{scalars}, self.{kind.attribute}.eps, BLOCK={block}{warp}",
+        f"    x, {more}out, n{scalars}, self.{kind.attribute}.eps, BLOCK={fitted}{warp}",
         ")",
         "return out",
     )

@@ -107,15 +107,16 @@ def tile_launch(kernel: str, arguments: str, elements: int = 4096, warps: int = 
     """The lines that choose a tile and launch; `arguments` stand before the sizes of the tile."""
     return (
         "BLOCK_C = min(128, triton.next_power_of_2(inner))",
-        f"BLOCK_N = {elements} // BLOCK_C",
+        f"BLOCK_N = min({elements} // BLOCK_C, triton.next_power_of_2(n))",
         "grid = (outer * triton.cdiv(inner, BLOCK_C),)",
         f"{kernel}_kernel[grid]({arguments}, BLOCK_N=BLOCK_N, BLOCK_C=BLOCK_C{_warps(warps)})",
     )
 
 
 def row_launch(kernel: str, arguments: str, block: int = 1024, warps: int = 4, rows: str = "outer") -> str:
-    """The line that launches a program a row."""
-    return f"{kernel}_kernel[({rows},)]({arguments}, BLOCK={block}{_warps(warps)})"
+    """The line that launches a program a row; a block above 1024 shrinks to the row's length."""
+    fitted = str(block) if block <= 1024 else f"min({block}, triton.next_power_of_2(n))"
+    return f"{kernel}_kernel[({rows},)]({arguments}, BLOCK={fitted}{_warps(warps)})"
 
 
 def column_launch(kernel: str, arguments: str, block: int = 256) -> str:

@@ -1,0 +1,61 @@
+"""The conversations of a step and of a probe: which seeds they have, and which judge inputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernel_core.config import TrainConfig
+from kernel_core.dialogue.rollout import Rollouts, roll_out, seed_of
+from kernel_core.evaluation.metrics import SpeedKind
+from kernel_core.gym.contract.requests import Gym
+from kernel_core.learn.metrics import probe_of
+from kernel_core.learn.phase_timer import Clock
+from kernel_core.policy.sampler import Sampler
+from kernel_core.records import Problem
+from kernel_core.retrieval.protocol import Retriever
+from kernel_core.reward.curriculum import Probe
+
+
+@dataclass(frozen=True)
+class Conversations:
+    """What writes and what judges, for one run."""
+
+    config: TrainConfig
+    sampler: Sampler
+    gym: Gym
+    retriever: Retriever | None
+    kind: SpeedKind
+
+    def practise(self, problems: list[Problem], step: int, draw: int, clock: Clock) -> Rollouts:
+        """A group for each problem of a step; `draw` counts the times that problems were drawn for it."""
+        rollouts = roll_out(
+            self.sampler,
+            self.gym,
+            problems,
+            self.retriever,
+            self.config.rollout,
+            group_size=self.config.group_size,
+            seed=seed_of(self.config.seed, "rollout", step, *[draw] * (draw > 0)),
+            leave_out_faults=True,
+            progress=clock.phase(),
+        )
+        clock.finish("rollout")
+        return rollouts
+
+    def probe(self, problems: list[Problem], step: int, clock: Clock) -> Probe:
+        """One answer to each problem. The judge's inputs are the same at every probe. Problems that the gym
+        cannot work on are left out and counted; `GymUnavailable` when that is all of them."""
+        rollouts = roll_out(
+            self.sampler,
+            self.gym,
+            problems,
+            self.retriever,
+            self.config.rollout.model_copy(update={"turns": 1}),
+            group_size=1,
+            seed=seed_of(self.config.seed, "probe", step),
+            judge_seed=seed_of("probe"),
+            leave_out_faults=True,
+            progress=clock.phase("probe"),
+        )
+        clock.finish("probe")
+        return probe_of(rollouts.groups, step, self.kind, rollouts.num_left_out)

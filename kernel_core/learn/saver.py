@@ -1,0 +1,59 @@
+"""Checkpoints written while training goes on.
+
+A copy of the weights and of the optimiser is taken at once, in the memory of the host. A thread streams it to
+the store, one checkpoint at a time. A kill meanwhile leaves an unsealed folder, which does not count, and the
+checkpoint before it is there until the new one is sealed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import torch
+
+from kernel_core.learn import checkpoint
+from kernel_core.policy.torch_policy import TorchPolicy
+from kernel_core.store import Store
+
+
+class Saver:
+    """Saves the checkpoints of a store, in the background if wanted."""
+
+    def __init__(self, store: Store, *, background: bool) -> None:
+        self._store = store
+        self._thread = ThreadPoolExecutor(1, "checkpoint") if background else None
+        self._pending: Future[str] | None = None
+
+    def save(
+        self,
+        step: int,
+        policy: TorchPolicy,
+        optimiser: torch.optim.Optimizer,
+        state: dict[str, Any],
+        keep: int,
+        score: Sequence[float] | None = None,
+    ) -> str:
+        """As `checkpoint.save`, after the checkpoint before; one in the background may not be whole yet."""
+        self.wait()
+        copied = self._thread is not None
+        taken = checkpoint.draft(self._store, step, policy, optimiser, state, keep, score, copied=copied)
+        if self._thread is None:
+            return checkpoint.finish(self._store, taken)
+        self._pending = self._thread.submit(checkpoint.finish, self._store, taken)
+        return checkpoint.folder_of(step)
+
+    def wait(self) -> None:
+        """Until the last checkpoint is whole; raises what went wrong with it, once."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.result()
+
+    def close(self) -> None:
+        """Wait, and end the thread."""
+        try:
+            self.wait()
+        finally:
+            if self._thread is not None:
+                self._thread.shutdown()

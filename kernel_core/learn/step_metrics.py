@@ -1,0 +1,133 @@
+"""A step's numbers for `metrics.jsonl` and for its report: what it measured, and only that."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from kernel_core.config import TrainConfig
+from kernel_core.learn.alarms import Alarm
+from kernel_core.learn.credit import varies
+from kernel_core.learn.metrics import Metrics
+from kernel_core.learn.step_batch import Experience
+from kernel_core.learn.step_report import StepReport
+from kernel_core.learn.update_report import UpdateReport
+from kernel_core.policy.publish import Publication
+from kernel_core.reward.curriculum import Probe, StageEvent
+
+
+class Finished(NamedTuple):
+    """What one step did, before it is written down."""
+
+    step: int
+    stage: str
+    gathered: Experience
+    measured: Metrics
+    update: UpdateReport
+    publication: Publication
+    probe: Probe | None
+    event: StageEvent | None
+    num_judged: int
+    """Answers judged since the run began."""
+    lr: float
+
+
+def words_of(done: Finished, speedups: str) -> dict[str, str]:
+    """The text fields of a step's row."""
+    words = {"stage": done.stage, "speedups": speedups}
+    if done.event is not None:
+        words["event"] = f"{done.event.kind} to {done.event.to_stage}: {done.event.reason}"
+    return words
+
+
+def numbers_of(
+    done: Finished, config: TrainConfig, stage_index: int, seconds: Mapping[str, float], saving_s: float
+) -> Metrics:
+    """The numbers of a step's row. A method that learns nothing has no `update/`."""
+    num_sampled = done.gathered.rollouts.num_sampled_tokens
+    updated = {} if config.method == "frozen" else done.update.model_dump(exclude_none=True)
+    return {
+        "progress/done_frac": done.step / config.steps,
+        "progress/num_judged": done.num_judged,
+        "optim/lr": done.lr,
+        "curriculum/stage_index": stage_index,
+        **done.measured,
+        **_counts(done.gathered),
+        "publish/gap": done.publication.gap,
+        "publish/moved": done.publication.moved,
+        "batch/num_sampled_tokens": num_sampled,
+        **{f"update/{name}": value for name, value in updated.items()},
+        **_tokens_per_s(num_sampled, done.update.num_tokens, seconds),
+        **(probe_metrics(done.probe) if done.probe is not None else {}),
+        **{f"seconds/{name}": round(value, 3) for name, value in seconds.items()},
+        "seconds/checkpoint": round(saving_s, 3),
+    }
+
+
+def report_of(
+    done: Finished,
+    config: TrainConfig,
+    speedups: str,
+    alarms: list[Alarm],
+    checkpoint: str | None,
+    seconds: dict[str, float],
+) -> StepReport:
+    """The step as a record for a person."""
+    return StepReport(
+        step=done.step,
+        steps=config.steps,
+        stage=done.stage,
+        event=done.event,
+        alarms=tuple(alarms),
+        reward_mean=done.measured["reward/mean"],
+        verdicts={
+            key.removeprefix("verdict/"): value
+            for key, value in done.measured.items()
+            if key.startswith("verdict/") and value
+        },
+        correct_rate=done.measured["kernel/correct_rate"],
+        fast_1_rate=done.measured["kernel/fast_1_rate"],
+        speedups=speedups,
+        update=done.update,
+        probe=done.probe,
+        checkpoint=checkpoint,
+        num_sampled_tokens=done.gathered.rollouts.num_sampled_tokens,
+        seconds=seconds,
+    )
+
+
+def varied(gathered: Experience) -> dict[str, list[bool]]:
+    """Whether each group had something to teach, by problem family; one conversation alone tells nothing."""
+    found: dict[str, list[bool]] = defaultdict(list)
+    for problem, group, graded in zip(
+        gathered.problems, gathered.rollouts.groups, gathered.graded, strict=True
+    ):
+        if len(group.trajectories) > 1:
+            found[problem.family].append(varies(graded))
+    return dict(found)
+
+
+def probe_metrics(probe: Probe) -> Metrics:
+    """A probe's rates as fields of a row."""
+    return {f"probe/{name}": value for name, value in probe.model_dump(exclude={"step"}).items()}
+
+
+def _counts(gathered: Experience) -> Metrics:
+    """What was judged and drawn again, and what a fault of ours cost: never a reward, always a number."""
+    return {
+        "batch/num_judged": gathered.rollouts.num_judged,
+        "batch/num_resampled_groups": gathered.num_resampled,
+        "faults/num_left_out": gathered.rollouts.num_left_out,
+        "faults/num_retried": gathered.rollouts.num_retried,
+        "seconds/judging": round(gathered.rollouts.seconds_judging, 3),
+    }
+
+
+def _tokens_per_s(num_sampled: int, num_trained: int, seconds: Mapping[str, float]) -> Metrics:
+    """Tokens written in a second of sampling, and learned from in one of the update, if there were any."""
+    counts = {
+        "batch/sampled_tokens_per_s": (num_sampled, seconds.get("sample", 0.0)),
+        "update/tokens_per_s": (num_trained, seconds.get("update", 0.0)),
+    }
+    return {name: round(count / took, 1) for name, (count, took) in counts.items() if count and took}

@@ -1,0 +1,87 @@
+"""The best correct kernels of each problem that a run has sampled: what expert iteration learns from.
+
+`winners.jsonl` in the run's store has a line for each, in order. Correct answers to a problem are ranked by
+speed-up, and the best `BEST` distinct kernels count, over all steps. Kernels that differ in comments and
+spacing alone are one. A line holds the token ids as they were sampled, so that the policy learns to write
+exactly what it wrote.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from kernel_core.corpus.normalise import kernel_hash
+from kernel_core.dialogue.rollout import Rollouts
+from kernel_core.learn.batch import Row
+from kernel_core.learn.credit import GradedTurn
+from kernel_core.records import Candidate
+from kernel_core.store import Store
+
+WINNERS = "winners.jsonl"
+BEST = 2
+"""Distinct kernels a problem: one alone would teach one way of writing it."""
+
+
+class Winners:
+    """The file of winners of one run."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def add(self, step: int, graded: Sequence[Sequence[GradedTurn]], rollouts: Rollouts) -> None:
+        """Keep the winners of a step's groups."""
+        found = [
+            winner
+            for group in graded
+            for one in group
+            if (winner := _winner(step, one, rollouts)) is not None
+        ]
+        for winner in _best(found):
+            self._store.append_line(WINNERS, winner)
+
+    def rows(self, step: int, most: int, seed: int) -> list[Row]:
+        """At most so many rows: the winners that the step added, then earlier ones, drawn at random."""
+        best = _best(list(self._store.lines(WINNERS)))
+        new = [winner for winner in best if winner["step"] == step]
+        earlier = [winner for winner in best if winner["step"] < step]
+        order = np.random.default_rng(seed).permutation(len(earlier))
+        return [_row(winner) for winner in [*new, *(earlier[i] for i in order)][:most]]
+
+
+def _winner(step: int, graded: GradedTurn, rollouts: Rollouts) -> dict[str, Any] | None:
+    turn = graded.turn
+    if not turn.evaluation.correct or not isinstance(turn.candidate, Candidate):
+        return None
+    sample = rollouts.samples[turn.problem_id, turn.trajectory, turn.index]
+    if sample.prompt_ids is None or sample.token_ids is None:
+        raise ValueError(f"policy {sample.policy_version} gives no token ids; training needs them")
+    return {
+        "step": step,
+        "problem_id": turn.problem_id,
+        "kernel_hash": kernel_hash(turn.candidate.source, "triton"),
+        "speedup": turn.evaluation.best_known_speedup or 0.0,
+        "prompt_ids": sample.prompt_ids.tolist(),
+        "answer_ids": sample.token_ids.tolist(),
+    }
+
+
+def _best(winners: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The best distinct kernels of each problem, problems in order of appearance; of equals the earliest."""
+    by_problem: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for winner in winners:
+        by_problem[winner["problem_id"]].append(winner)
+    best = []
+    for found in by_problem.values():
+        distinct: dict[str, dict[str, Any]] = {}
+        for winner in sorted(found, key=lambda winner: -winner["speedup"]):
+            distinct.setdefault(winner["kernel_hash"], winner)
+        best += list(distinct.values())[:BEST]
+    return best
+
+
+def _row(winner: dict[str, Any]) -> Row:
+    return Row(np.array(winner["prompt_ids"], np.int32), np.array(winner["answer_ids"], np.int32))

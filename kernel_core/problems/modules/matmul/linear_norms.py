@@ -1,0 +1,236 @@
+"""Families of a linear layer with a norm over groups of features, or over the batch."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+from kernel_core.problems.modules.draft import Draft
+from kernel_core.problems.modules.matmul.flat import call, function
+from kernel_core.problems.modules.matmul.linear import (
+    KERNEL_NAMES,
+    Linear,
+    Tail,
+    Version,
+    draw_linear,
+    linear_draft,
+    linear_module,
+    why_fused,
+)
+from kernel_core.problems.modules.matmul.linear_rows import some_steps
+from kernel_core.problems.modules.matmul.rows import ROW_OPERATORS, row_kernel, row_launch
+from kernel_core.problems.modules.matmul.steps import (
+    Loads,
+    Step,
+    pointers,
+    scalar_names,
+    scalar_values,
+    tensors,
+    tile_lines,
+)
+from kernel_core.problems.program import Size, draw_cpu_size
+
+_AFFINE = Step("", (), ("x = x * norm_weight + norm_bias",), vectors=("norm_weight", "norm_bias"))
+_GROUP = Loads(
+    vector="tl.load({name}_ptr + cols, mask=mask, other=0.0)",
+    full="tl.load({name}_ptr + row * N + cols, mask=mask, other=0.0)",
+)
+_COLUMN = Loads(
+    vector="tl.load({name}_ptr + cols, mask=cols < N, other=0.0)",
+    full="tl.load({name}_ptr + rows * N + cols, mask=mask, other=0.0)",
+)
+_GROUPS = (8, 16, 32, 64, 128, 256)
+_FEATURES = (1024, 2048, 4096, 6144, 8192)
+
+
+def linear_groupnorm(rng: random.Random) -> Draft:
+    """GroupNorm over the features, with steps before and behind it; at times the row's extreme last."""
+    groups = Size("num_groups", rng.choice(_GROUPS), rng.choice((3, 5, 6)))
+    width = rng.choice(_FEATURES)
+    linear = draw_linear(rng, Size("out", width, groups.cpu * draw_cpu_size(rng, 5, 14)))
+    taken = {linear.inputs, linear.outputs}
+    before = some_steps(rng, (0, 0, 1, 2), linear.outputs, taken, vectors=True)
+    after = some_steps(rng, (0, 1, 1, 2, 3), linear.outputs, taken, vectors=True)
+    attribute = rng.choice(("self.group_norm", "self.gn", "self.norm"))
+    tail = Tail(
+        tuple(before),
+        "group_norm",
+        (f"x = {attribute}(x)",),
+        tuple(after),
+        init_args=("num_groups",),
+        init_lines=(f"{attribute} = nn.GroupNorm(num_groups, {linear.outputs})",),
+        sizes=(groups,),
+    )
+    module = linear_module(linear, tail, rng)
+    name = rng.choice(KERNEL_NAMES)
+    kernel = _group_kernel(name, tail)
+    wrong = kernel.replace("diff * tl.rsqrt(var + eps)", "diff / (var + eps)")
+    why = (
+        f"{why_fused(tail, rng)} A group fits in a tile, so mean, variance and result take one read; "
+        "a program holds some groups of a row."
+    )
+    versions = [
+        Version(
+            "naive",
+            (kernel,),
+            _group_host(linear, tail, name, attribute, 1),
+            "One program for each group of a row.",
+        ),
+        Version("fused", (kernel,), _group_host(linear, tail, name, attribute, 4), why),
+        Version("tuned", (kernel,), _group_host(linear, tail, name, attribute, 8, 8), why),
+        Version("mistake", (wrong,), _group_host(linear, tail, name, attribute, 4), why, "missing_root"),
+    ]
+    return linear_draft("linear_groupnorm", linear, tail, module, versions, rng)
+
+
+def _group_kernel(name: str, tail: Tail) -> str:
+    steps = [*tail.before, _AFFINE, *tail.after]
+    arguments = ["x_ptr", *pointers(steps), "out_ptr", *scalar_names(steps), "N", "G", "D", "eps"]
+    body = [
+        "row = tl.program_id(0).to(tl.int64)",
+        "group = tl.program_id(1) * BLOCK_G + tl.arange(0, BLOCK_G)[:, None]",
+        "d = tl.arange(0, BLOCK_D)[None, :]",
+        "mask = (group < G) & (d < D)",
+        "cols = group * D + d",
+        "x = tl.load(x_ptr + row * N + cols, mask=mask, other=0.0)",
+        *tile_lines(tail.before, _GROUP),
+        "mean = tl.sum(tl.where(mask, x, 0.0), axis=1)[:, None] / D",
+        "diff = tl.where(mask, x - mean, 0.0)",
+        "var = tl.sum(diff * diff, axis=1)[:, None] / D",
+        "x = diff * tl.rsqrt(var + eps)",
+        *tile_lines([_AFFINE, *tail.after], _GROUP),
+        "tl.store(out_ptr + row * N + cols, x, mask=mask)",
+    ]
+    return function(name, [*arguments, "BLOCK_G: tl.constexpr", "BLOCK_D: tl.constexpr"], body)
+
+
+def _group_host(
+    linear: Linear, tail: Tail, name: str, attribute: str, block: int, warps: int = 4
+) -> tuple[str, ...]:
+    arguments = [
+        "x", *_ordered(tail, attribute), "out", *scalar_values(tail.steps), "N", "G", "D", f"{attribute}.eps",
+        f"BLOCK_G={block}", "BLOCK_D=triton.next_power_of_2(D)",
+        *([f"num_warps={warps}"] if warps != 4 else []),
+    ]  # fmt: skip
+    return (
+        linear.torch,
+        "M, N = x.shape",
+        f"G = {attribute}.num_groups",
+        "D = N // G",
+        "out = torch.empty_like(x)",
+        f"grid = (M, triton.cdiv(G, {block}))",
+        *call(f"{name}[grid]", arguments).split("\n"),
+        "return out",
+    )
+
+
+def _ordered(tail: Tail, attribute: str) -> list[str]:
+    """The host's tensors, with those of the norm between the steps."""
+    return [*tensors(tail.before), f"{attribute}.weight", f"{attribute}.bias", *tensors(tail.after)]
+
+
+def linear_batchnorm(rng: random.Random) -> Draft:
+    """BatchNorm over the batch, with steps around it; at times a softmax over the features behind it."""
+    linear = draw_linear(rng)
+    if rng.random() < 0.4:
+        batch = replace(linear.sizes[0], cpu=draw_cpu_size(rng, 65, 90))
+        linear = replace(
+            linear, sizes=(batch, linear.sizes[1], replace(linear.sizes[2], cpu=draw_cpu_size(rng, 35, 60)))
+        )
+    taken = {linear.inputs, linear.outputs}
+    before = some_steps(rng, (0, 0, 1, 2), linear.outputs, taken, vectors=True)
+    after = some_steps(rng, (0, 1, 2, 3), linear.outputs, taken, vectors=True)
+    attribute = rng.choice(("self.bn", "self.batch_norm", "self.norm"))
+    layer = rng.choice(
+        (f"nn.BatchNorm1d({linear.outputs})", f"nn.BatchNorm1d({linear.outputs}, eps=1e-5, momentum=0.1)")
+    )
+    tail = Tail(
+        tuple(before),
+        "batch_norm",
+        (f"x = {attribute}(x)",),
+        tuple(after),
+        init_lines=(f"{attribute} = {layer}",),
+    )
+    softmax = rng.random() < 0.2
+    module = linear_module(linear, tail, rng)
+    if softmax:
+        module = replace(
+            module,
+            forward_lines=(*module.forward_lines[:-1], "return torch.softmax(x, dim=1)"),
+            doc=module.doc[:-1] + ", softmax.",
+        )
+    name = rng.choice(("batchnorm_kernel", "column_kernel", "fused_kernel"))
+    kernel = _column_kernel(name, tail)
+    wrong = kernel.replace("rstd = tl.rsqrt(", "rstd = 1.0 / (")
+    second = row_kernel("softmax_kernel", ROW_OPERATORS["softmax"], (), ())
+    functions = (kernel, second) if softmax else (kernel,)
+    why = (
+        f"{why_fused(tail, rng)} In training mode mean and variance are of the batch, so a program takes a "
+        "strip of columns and walks down all rows: mean, variance, result."
+    )
+    small, middle, large = (
+        _column_host(linear, tail, name, attribute, rows, warps, softmax)
+        for rows, warps in ((32, 4), (64, 4), (128, 8))
+    )
+    versions = [
+        Version("naive", functions, small, why),
+        Version("fused", functions, middle, why),
+        Version("tuned", functions, large, why),
+        Version("mistake", (wrong, *functions[1:]), middle, why, "missing_root"),
+    ]
+    draft = linear_draft("linear_batchnorm", linear, tail, module, versions, rng)
+    return replace(draft, operators=(*draft.operators, "softmax")) if softmax else draft
+
+
+def _column_kernel(name: str, tail: Tail) -> str:
+    steps = [*tail.before, _AFFINE, *tail.after]
+    arguments = ["x_ptr", *pointers(steps), "out_ptr", *scalar_names(steps), "M", "N", "eps"]
+    load = [
+        "rows = start + rm",
+        "mask = (rows < M) & (cols < N)",
+        "x = tl.load(x_ptr + rows * N + cols, mask=mask, other=0.0)",
+        *tile_lines(tail.before, _COLUMN),
+    ]
+    body = [
+        "cols = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]",
+        "rm = tl.arange(0, BLOCK_M).to(tl.int64)[:, None]",
+        "acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)",
+        *_turns([*load, "acc += tl.where(mask, x, 0.0)"]),
+        "mean = tl.sum(acc, axis=0)[None, :] / M",
+        "acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)",
+        *_turns([*load, "diff = tl.where(mask, x - mean, 0.0)", "acc += diff * diff"]),
+        "rstd = tl.rsqrt(tl.sum(acc, axis=0)[None, :] / M + eps)",
+        *_turns(
+            [
+                *load,
+                "x = (x - mean) * rstd",
+                *tile_lines([_AFFINE, *tail.after], _COLUMN),
+                "tl.store(out_ptr + rows * N + cols, x, mask=mask)",
+            ]
+        ),
+    ]
+    return function(name, [*arguments, "BLOCK_M: tl.constexpr", "BLOCK_N: tl.constexpr"], body)
+
+
+def _turns(lines: Sequence[str]) -> list[str]:
+    return ["for start in range(0, M, BLOCK_M):", *(f"    {line}" for line in lines)]
+
+
+def _column_host(
+    linear: Linear, tail: Tail, name: str, attribute: str, rows: int, warps: int, softmax: bool
+) -> tuple[str, ...]:
+    arguments = [
+        "x", *_ordered(tail, attribute), "out", *scalar_values(tail.steps), "M", "N", f"{attribute}.eps",
+        f"BLOCK_M={rows}", "BLOCK_N=32", *([f"num_warps={warps}"] if warps != 4 else []),
+    ]  # fmt: skip
+    behind = ("x = out", *row_launch("softmax_kernel", (), "", 1024)) if softmax else ()
+    return (
+        linear.torch,
+        "M, N = x.shape",
+        "out = torch.empty_like(x)",
+        "grid = (triton.cdiv(N, 32),)",
+        *call(f"{name}[grid]", arguments).split("\n"),
+        *behind,
+        "return out",
+    )
