@@ -39,7 +39,6 @@ class Conversations:
             leave_out_faults=True,
             progress=clock.phase(),
         )
-        self.sampler.release()
         clock.finish("rollout")
         return rollouts
 
@@ -58,6 +57,5 @@ class Conversations:
             leave_out_faults=True,
             progress=clock.phase("probe"),
         )
-        self.sampler.release()
         clock.finish("probe")
         return probe_of(rollouts.groups, step, self.kind, rollouts.num_left_out)

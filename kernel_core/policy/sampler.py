@@ -40,10 +40,6 @@ class Sampler(Policy, Protocol):
         """Log-probability of each of `token_ids` after the prompt, as this sampler computes it."""
         ...
 
-    def release(self) -> None:
-        """Give memory back that only sampling needs; the next sample takes it again."""
-        ...
-
 
 def open_sampler(config: TrainConfig, policy: TorchPolicy, store: Store) -> Sampler:
     """The sampler that a config names; `store` is the run's, where adapters are published."""
