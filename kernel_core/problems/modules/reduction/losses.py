@@ -84,7 +84,7 @@ _SCALED = (
 )
 _SIGNED = (
     ("torch.randn(@S@) * (1.0 + torch.rand(()))", "torch.randint(0, 2, (@S@,)).float() * 2 - 1"),
-    ("2 * torch.randn(@S@) * torch.rand(())", "torch.sign(torch.randn(@S@))"),
+    ("torch.randn(@S@) * (0.5 + torch.rand(()))", "torch.sign(torch.randn(@S@))"),
 )
 _LOSSES = (
     _Loss(
