@@ -113,7 +113,7 @@ _LOSSES = (
             ("self.loss = nn.SmoothL1Loss(beta=@C@)", ("return self.loss(predictions, targets)",)),
         ),
         "d = tl.abs(p - t)\nloss = tl.where(d < @C@, 0.5 * d * d / @C@, d - 0.5 * @C@)",
-        ("d - 0.5 * @C@", "d"), _SCALED, ("1.0", "1.0", "0.5"),
+        ("0.5 * d * d / @C@", "d * d / @C@"), _SCALED, ("1.0", "1.0", "0.5"),
     ),
     _Loss(
         "huber", "Huber distance of predictions and targets.",
