@@ -41,7 +41,8 @@ Sizes = dict[str, Constant]
 
 
 def grown_sizes(reference: Reference) -> tuple[Sizes, ...]:
-    """All sizes for each run. It begins with the last size, because programs usually cover most of that size."""
+    """All sizes for each run. It begins with the last size, because programs usually cover most of that
+    size."""
     own, pending, found = reference.problem.constants, _may_grow(reference), list[Sizes]()
     names, limits = list(pending), _SizeLimits(reference)
     while pending:
