@@ -132,7 +132,7 @@ class CudaJudge(Judge):
             self._take_room(case)
         clocked = self._try_and_clock(reference, like, baseline, seed, case)
         if not is_heavy:
-            # While the trace is compiled again, others may have the memory.
+            # While the trace is compiled again, other candidates may have the memory.
             self._clear_away(case)
         if any(library_works(recorded.trace) for recorded in case.recorded):
             case.needs_bytes = self._needed_bytes(reference, like, _FOOTPRINT_OF_ECHOES)
@@ -163,7 +163,7 @@ class CudaJudge(Judge):
             yield talk
 
     def _build(self, case: Case, sources: Sources) -> tuple[dict[str, Any], bytes]:
-        """What a candidate's process is told of a build that it asked for."""
+        """The answer to a candidate's process about a build that it requested."""
         if len(case.images) >= _MOST_BUILDS:
             return BuildFailed(
                 failed=f"more than {_MOST_BUILDS} extensions", part="", line=0
@@ -198,7 +198,7 @@ class CudaJudge(Judge):
             yield drawn
 
     def _replay_all(self, reference: Reference, clocked: Clocked, seed: int, case: Case) -> ReplayTime | None:
-        """What it takes on the problem's own draws; None when the work is not the candidate's."""
+        """The cost of the work on the problem's own draws; None when the work is not the candidate's."""
         time: ReplayTime | None = None
         for recorded in case.to_replay() if self._has_traces(case) else ():
             replayed = self._replay(recorded, reference, clocked, seed, case)
@@ -228,7 +228,7 @@ class CudaJudge(Judge):
                             if case.is_measured(recorded)
                             else _ReplayCost()
                         )
-                if found is not None and not case.images:  # libraries stay in a process
+                if found is not None and not case.images:  # libraries stay loaded in a process
                     talk.rest(self._workers.share)
             if found is not None:
                 return found

@@ -117,7 +117,7 @@ class _Need:
 
 
 def _need(problem: Problem, sizes: Sizes) -> _Need | None:
-    """None where the reference fails without data."""
+    """The need of a pass; None where the reference fails without data."""
     program = ProblemModule(resize(problem, sizes).source, problem.id, problem.precision, "meta")
     try:
         with own_seeds("meta"):
