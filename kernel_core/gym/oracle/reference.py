@@ -279,6 +279,4 @@ def reference_key(problem: Problem, sizes: Mapping[str, Constant]) -> str:
 def _is_finite(leaf: Any) -> bool:
     if not isinstance(leaf, torch.Tensor) or not leaf.is_floating_point() or not leaf.numel():
         return True
-    return all(
-        math.isfinite(end.item()) for end in leaf.aminmax()
-    )  # NaN passes both; this needs no memory beside the leaf
+    return all(math.isfinite(end.item()) for end in leaf.aminmax())  # both are NaN if any element is
