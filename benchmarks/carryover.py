@@ -47,6 +47,13 @@ from kernel_core.store import Store
 MEASURED = Path(__file__).parents[1] / "docs" / "results" / "modules_h100.jsonl"
 """What `modules_full_size.py` measured: it decides which grade of a family is taught."""
 NEAR_BEST = 0.85
+CONVOLUTIONS = tuple(f"conv{kind}{rank}d" for kind in ("", "_transpose") for rank in (1, 2, 3))
+"""A third of level 1 asks for one; a draw of all families has a tenth."""
+CHAINS = (
+    *("conv_elementwise", "conv_norm", "conv_reduce", "conv_pool"),
+    *("linear_elementwise", "linear_reduction", "linear_pool"),
+)
+"""The forms of level 2."""
 SPLIT_SEED = 20261125
 """The fixed half of KernelBench that `--limit 100` asks."""
 
@@ -116,6 +123,8 @@ def _draw(arguments: argparse.Namespace) -> None:
     source = find_source("generator", read_registry())
     made = [
         *generate_modules("train", arguments.modules, arguments.seed),
+        *generate_modules("train", arguments.modules // 4, arguments.seed + 1, CONVOLUTIONS),
+        *generate_modules("train", arguments.modules // 5, arguments.seed + 2, CHAINS),
         *generate("train", arguments.generated, arguments.seed),
     ]
     chosen = best_grades(MEASURED)
@@ -191,7 +200,10 @@ def _ask(arguments: argparse.Namespace) -> None:
         policy = open_policy(config.policy)
     else:
         policy = TorchPolicy.load(work.child("cold_start"), config.policy)
-    name = f"{'published' if arguments.published else 'taught'}-{arguments.suite}-{arguments.samples}"
+    levels = "".join(map(str, arguments.levels))
+    name = (
+        f"{'published' if arguments.published else 'taught'}-{arguments.suite}-{levels}-{arguments.samples}"
+    )
     with open_gym(config.gym, work.child("judged")) as gym:
 
         def said(label: str, done: int, total: int) -> None:

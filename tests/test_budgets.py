@@ -14,7 +14,6 @@ LONG_FILES = frozenset(
         "kernel_core/gym/judge/judge.py",
         "kernel_core/gym/untrusted/candidate/runner.py",
         "kernel_core/gym/untrusted/candidate/trace_recorder.py",
-        "kernel_core/learn/cold_start/sft.py",
         "kernel_core/policy/fast_decode/graph_decoder.py",
         "kernel_core/records.py",
     }

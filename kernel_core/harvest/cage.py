@@ -23,7 +23,7 @@ DEADLINE_S = 30.0
 class Trials:
     """A warm process that forks one caged child a request. Open it with `open_trials`."""
 
-    def __init__(self, server: fork_server.Zygote, base: str) -> None:
+    def __init__(self, server: fork_server.ForkServer, base: str) -> None:
         self._server = server
         self._base = base
 
@@ -34,13 +34,13 @@ class Trials:
                 folder=folder,
                 user_id=user_id,
                 memory_bytes=MEMORY_BYTES,
-                cpu_seconds=int(DEADLINE_S),
+                cpu_seconds=2 * int(DEADLINE_S),
                 max_processes=1,
             )
             child = self._server.spawn("trial", cage)
             try:
                 framing.send(child.channel, request)
-                deadline = time.monotonic() + 2 * DEADLINE_S
+                deadline = time.monotonic() + DEADLINE_S
                 return framing.receive(child.channel, deadline=deadline, max_blob=0).header
             except framing.ChannelTimeout:
                 return {"reason": "takes too long"}
@@ -68,7 +68,7 @@ def open_trials() -> Iterator[Trials]:
     with tempfile.TemporaryDirectory(prefix="harvest-") as base:
         Path(base).chmod(0o711)
         try:
-            yield Trials(fork_server.Zygote(ours), base)
+            yield Trials(fork_server.ForkServer(ours), base)
         finally:
             ours.close()
             os.waitpid(pid, 0)
