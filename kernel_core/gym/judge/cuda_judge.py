@@ -45,15 +45,15 @@ from kernel_core.store import Store
 _SMALL_BYTES, _VERIFIED_OF_SMALL = 64 << 20, 6
 """For small trials more timed calls are verified."""
 _ROOM_SHARE, _TORCH_SHARE = 0.58, 0.36
-"""Shares of the GPU's memory: the first for candidates and what they are lent, the second for this process,
-which makes one trial at a time. The rest is for the contexts of all processes."""
+"""Shares of the GPU's memory for candidates and for this process, which makes one trial at a time. The rest
+is for contexts."""
 _KEPT_SHARE = 0.08
 """The share of the GPU's memory for prepared trials that are kept."""
 _TORCH_SHARE_ALONE = 0.9
 _FOOTPRINT, _FOOTPRINT_OF_ECHOES = 0.6, 2.1
 """Memory that a pass may need beside its arena and its weights, in units of inputs and outputs. Where the
-library works too, a replay keeps inputs twice and outputs to compare with. Before, it keeps each launch's
-arguments twice. A pass that needs more and does not find it is repeated with the GPU to itself."""
+library works too, a replay keeps copies of inputs, outputs and launch arguments. A pass that needs more is
+repeated with the GPU to itself."""
 _HEAVY_BYTES = 1 << 29
 """Larger weights take room before they are handed over, and keep it as long as a copy of them exists."""
 _MOST_BUILDS = 8
@@ -239,9 +239,8 @@ class CudaJudge(Judge):
         return None
 
     def _measure(self, witness: ReplayCheck, clocked: Clocked | None, case: Case) -> _ReplayCost | None:
-        """Measure beside other work, which can only make times longer. Where that decides for or against the
-        candidate, measure again alone. Where the times still contradict the claim of the candidate's process,
-        measure once more while no process starts."""
+        """Measure beside other work, which can only make times longer. Where that decides, measure again
+        alone. Where the times still contradict the claim, measure once more while no process starts."""
         alone = functools.partial(self._alone, case)
         turns: tuple[tuple[TakeGpu, Callable[[Clocked | None, _ReplayCost], bool]], ...] = (
             (self._workers.draw, _others_matter),
@@ -259,8 +258,7 @@ class CudaJudge(Judge):
         return found
 
     def _exactly(self, reference: Reference, trial: Trial) -> Trial:
-        """See `Unseen`. Among own draws only the first trial was computed exactly, and trials that are not
-        kept are made again without exact values."""
+        """See `Unseen`. Only the first own draw is exact; trials that are made again are not."""
         if without_zeros(trial.draw) != trial.draw or (trial.draw != "own" and trial.has_values):
             return super()._exactly(reference, trial)
         return reference.blurred(reference.trial(trial.seed, trial.draw))
