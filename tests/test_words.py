@@ -23,14 +23,14 @@ _PRONOUN = re.compile(
     r"(?<![A-Za-z'`-])(who|whoever|whom|whose|nobody|somebody|anybody)(?![A-Za-z'`])", re.IGNORECASE
 )
 _SENTENCE_END = re.compile(r"(?<=[.!?:;])\s+|\n\s*\n|\n\s*[-*|] |\n\s*\d+\. ")
-_NAMES = re.compile(r"[\w\s]+")
+_NAMES = re.compile(r"\n[\w\s]+")
 _CODE = re.compile(r"```.*?```|`[^`]*`", re.DOTALL)
 
 
 def texts_of(path: Path) -> Iterator[str]:
     """The prose of a file: a document whole, of code its docstrings, comments and long messages.
 
-    Text with `tl.` is a template of a kernel, which is code. Text without punctuation is a list of names.
+    Text with `tl.` is a template of a kernel, which is code. Lines without punctuation are a list of names.
     """
     text = path.read_text()
     if path.suffix == ".md":

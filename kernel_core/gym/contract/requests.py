@@ -1,4 +1,4 @@
-"""What the rest of the system knows of the judge: requests in, evaluations out."""
+"""The judge's interface for the rest of the system: requests in, evaluations out."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Gym(Protocol):
 
     @property
     def taken_out(self) -> tuple[TakenOut, ...]:
-        """What failed its health checks or left since the gym was opened."""
+        """Places that failed their health checks or left since the gym was opened."""
         ...
 
     def judge(self, requests: Sequence[JudgeRequest], progress: Progress = silent) -> list[Evaluation]:

@@ -45,15 +45,15 @@ from kernel_core.store import Store
 _SMALL_BYTES, _VERIFIED_OF_SMALL = 64 << 20, 6
 """For small trials more timed calls are verified."""
 _ROOM_SHARE, _TORCH_SHARE = 0.58, 0.36
-"""Shares of the GPU's memory: the first for candidates and what they are lent, the second for this process,
-which makes one trial at a time. The rest is for the contexts of all processes."""
+"""Shares of the GPU's memory for candidates and for this process, which makes one trial at a time. The rest
+is for contexts."""
 _KEPT_SHARE = 0.08
 """The share of the GPU's memory for prepared trials that are kept."""
 _TORCH_SHARE_ALONE = 0.9
 _FOOTPRINT, _FOOTPRINT_OF_ECHOES = 0.6, 2.1
 """Memory that a pass may need beside its arena and its weights, in units of inputs and outputs. Where the
-library works too, a replay keeps inputs twice and outputs to compare with. Before, it keeps each launch's
-arguments twice. A pass that needs more and does not find it is repeated with the GPU to itself."""
+library works too, a replay keeps copies of inputs, outputs and launch arguments. A pass that needs more is
+repeated with the GPU to itself."""
 _HEAVY_BYTES = 1 << 29
 """Larger weights take room before they are handed over, and keep it as long as a copy of them exists."""
 _MOST_BUILDS = 8
@@ -134,7 +134,7 @@ class CudaJudge(Judge):
             self._take_room(case)
         clocked = self._try_and_clock(reference, like, baseline, seed, case)
         if not is_heavy:
-            # While the trace is compiled again, others may have the memory.
+            # While the trace is compiled again, other candidates may have the memory.
             self._clear_away(case)
         if any(library_works(recorded.trace) for recorded in case.recorded):
             case.needs_bytes = self._needed_bytes(reference, like, _FOOTPRINT_OF_ECHOES)
@@ -167,7 +167,7 @@ class CudaJudge(Judge):
             yield talk
 
     def _build(self, case: Case, sources: Sources) -> tuple[dict[str, Any], bytes]:
-        """What a candidate's process is told of a build that it asked for."""
+        """The answer to a candidate's process about a build that it requested."""
         if len(case.images) >= _MOST_BUILDS:
             return BuildFailed(
                 failed=f"more than {_MOST_BUILDS} extensions", part="", line=0
@@ -204,7 +204,7 @@ class CudaJudge(Judge):
     def _replay_all(
         self, reference: Reference, clocked: Clocked | None, seed: int, case: Case
     ) -> ReplayTime | None:
-        """What it takes on the problem's own draws; None when the work is not the candidate's."""
+        """The cost of the work on the problem's own draws; None when the work is not the candidate's."""
         time: ReplayTime | None = None
         for recorded in case.to_replay() if self._has_traces(case) else ():
             replayed = self._replay(recorded, reference, clocked, seed, case)
@@ -234,7 +234,7 @@ class CudaJudge(Judge):
                             if case.is_measured(recorded)
                             else ReplayCost()
                         )
-                if found is not None and not case.images:  # libraries stay in a process
+                if found is not None and not case.images:  # libraries stay loaded in a process
                     talk.rest(self._workers.share)
             if found is not None:
                 return found
@@ -245,9 +245,8 @@ class CudaJudge(Judge):
         return None
 
     def _measure(self, witness: ReplayCheck, clocked: Clocked | None, case: Case) -> ReplayCost | None:
-        """Measure beside other work, which can only make times longer. Where that decides for or against the
-        candidate, measure again alone. Where the times still contradict the claim of the candidate's process,
-        measure once more while no process starts."""
+        """Measure beside other work, which can only make times longer. Where that decides, measure again
+        alone. Where the times still contradict the claim, measure once more while no process starts."""
         alone = functools.partial(self._alone, case)
         turns: tuple[tuple[TakeGpu, Callable[[Clocked | None, ReplayCost], bool]], ...] = (
             (self._workers.draw, others_matter),
@@ -265,8 +264,7 @@ class CudaJudge(Judge):
         return found
 
     def _exactly(self, reference: Reference, trial: Trial) -> Trial:
-        """See `Unseen`. Among own draws only the first trial was computed exactly, and trials that are not
-        kept are made again without exact values."""
+        """See `Unseen`. Only the first own draw is exact; trials that are made again are not."""
         if without_zeros(trial.draw) != trial.draw or (trial.draw != "own" and trial.has_values):
             return super()._exactly(reference, trial)
         return reference.blurred(reference.trial(trial.seed, trial.draw))

@@ -1,7 +1,7 @@
-"""Evaluations that are already known: `evaluations/ab/<key>.json` in a run's store.
+"""Known evaluations: `evaluations/ab/<key>.json` in a run's store.
 
-The key is the content that decides a verdict: problem, sizes, candidate, seed, device kind, the judge's
-version and the settings that matter. A fault of ours raises and so is never here.
+The key is made of the inputs of a verdict: problem, sizes, candidate, seed, device kind, the judge's version
+and the relevant settings. A fault of the gym raises and so is never stored.
 """
 
 from __future__ import annotations
