@@ -23,13 +23,14 @@ _PRONOUN = re.compile(
     r"(?<![A-Za-z'`-])(who|whoever|whom|whose|nobody|somebody|anybody)(?![A-Za-z'`])", re.IGNORECASE
 )
 _SENTENCE_END = re.compile(r"(?<=[.!?:;])\s+|\n\s*\n|\n\s*[-*|] |\n\s*\d+\. ")
+_NAMES = re.compile(r"[\w\s]+")
 _CODE = re.compile(r"```.*?```|`[^`]*`", re.DOTALL)
 
 
 def texts_of(path: Path) -> Iterator[str]:
     """The prose of a file: a document whole, of code its docstrings, comments and long messages.
 
-    Text with `tl.` is a template of a kernel, which is code.
+    Text with `tl.` is a template of a kernel, which is code. Text without punctuation is a list of names.
     """
     text = path.read_text()
     if path.suffix == ".md":
@@ -42,7 +43,7 @@ def texts_of(path: Path) -> Iterator[str]:
     yield from comments
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.count(" ") >= 3:
-            if "tl." in node.value:
+            if "tl." in node.value or _NAMES.fullmatch(node.value):
                 continue
             yield _CODE.sub("x", node.value)
 
