@@ -5,7 +5,7 @@ KERNELBENCH_ROOT=CHECKOUT python benchmarks/kernelbench_sizes.py
 
 from __future__ import annotations
 
-from kernel_core.problems.evaluation_sizes import SIZES_FILE, size_digest, size_tuple
+from kernel_core.problems.evaluation_sizes import SIZES_FILE, size_digests
 from kernel_core.problems.load import KERNELBENCH_LEVELS, load_kernelbench
 
 HEADER = """# Digests of sorted tuples of module-level sizes, of length 2 or more, in KernelBench's problems.
@@ -13,14 +13,8 @@ HEADER = """# Digests of sorted tuples of module-level sizes, of length 2 or mor
 """
 
 
-def digests() -> list[str]:
-    """One digest a tuple, sorted."""
-    tuples = {size_tuple(problem.constants.values()) for problem in load_kernelbench(KERNELBENCH_LEVELS)}
-    return sorted(size_digest(sizes) for sizes in tuples - {()})
-
-
 def main() -> None:
-    found = digests()
+    found = size_digests(load_kernelbench(KERNELBENCH_LEVELS))
     SIZES_FILE.write_text(HEADER + "".join(f"{digest}\n" for digest in found), encoding="utf-8")
     print(f"{len(found)} size tuples in {SIZES_FILE}")
 

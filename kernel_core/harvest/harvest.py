@@ -10,18 +10,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernel_core.corpus.normalise import NotPython, fingerprint
+from kernel_core.corpus.shingles import Shingles, erased_tokens, jaccard, shingles_of
 from kernel_core.errors import NotAProblem
 from kernel_core.harvest.cage import Trials, open_trials
 from kernel_core.harvest.candidates import Candidate, Dropped, candidates_of, request_of
 from kernel_core.harvest.compose import chains, has_configuration, parts_of
 from kernel_core.harvest.packages import Library, Package
-from kernel_core.harvest.written import Harvested, Traced, problems_of, traced
+from kernel_core.harvest.written import Harvested, Traced, problems_of, split_of, traced
 from kernel_core.progress import Progress, silent
 from kernel_core.records import Problem, Record
 
 DEFAULT_PACKAGES = ("timm", "torchvision", "transformers", "torch_geometric", "e3nn")
 _WORKERS = 2
 _BATCH = 64
+_ALIKE = 0.9
+"""Jaccard similarity of shingles from which two definitions must be in one split."""
 
 Leak = Callable[[Problem], str | None]
 """Why a problem gives an evaluation problem away; None where it does not."""
@@ -61,6 +64,20 @@ class _Harvest:
     dropped: dict[str, Counter[str]] = field(default_factory=dict)
     seen: set[str] = field(default_factory=set)
     """Structures of definitions that were tried: the same computation renamed is no new problem."""
+
+    texts: list[tuple[str, Shingles]] = field(default_factory=list)
+    """Split and shingles of each definition that was kept."""
+
+    def gives_away_held_out(self, candidate: Candidate) -> bool:
+        """Whether its text, names and numbers aside, is nearly that of a definition of the other split."""
+        own_split = split_of(candidate.qualified_name)
+        own = shingles_of(erased_tokens(candidate.body.source, "triton"))
+        for split, other in self.texts:
+            fewer, more = sorted((len(own), len(other)))
+            if split != own_split and fewer >= _ALIKE * more and jaccard(own, other) >= _ALIKE:
+                return True
+        self.texts.append((own_split, own))
+        return False
 
     def drop(self, package: str, kind: str, reason: str) -> None:
         self.dropped.setdefault(f"{package} {kind}", Counter())[reason] += 1
@@ -139,6 +156,9 @@ def _kept(
         state.drop(candidate.package.name, form, answer["reason"])
         return None
     one = traced(candidate, request, answer)
+    if state.gives_away_held_out(candidate):
+        state.drop(candidate.package.name, form, "nearly the same as one of the other split")
+        return None
     kept = _keep(state, candidate.package, [candidate.qualified_name], candidate.body, one, form, candidate)
     return one if kept else None
 

@@ -119,13 +119,25 @@ def _of_class(made: Extract, rng: random.Random) -> Body:
         f"        return self.layer({', '.join(arguments)})[0]\n"
     )
     return Body(
-        source=re.sub(rf"(?<![\w.'\"]){made.name}\b", "Model", source),
+        source=_as_model(made),
         takes_first=wrapped,
         init=init,
         values=tuple(value for _, value in values if value.is_size),
         arguments=arguments,
         is_function=False,
     )
+
+
+def _as_model(made: Extract) -> str:
+    """The text with the class called `Model`; sentences that mention its name keep it."""
+    renamed = copy.deepcopy(made)
+    for node in renamed.definitions.values():
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.Name) and inner.id == made.name:
+                inner.id = "Model"
+            elif isinstance(inner, ast.ClassDef) and inner.name == made.name:
+                inner.name = "Model"
+    return source_of(renamed)
 
 
 def _required(arguments: ast.arguments) -> list[ast.arg]:

@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
-from kernel_core.records import Constant
+from kernel_core.records import Constant, Problem
 
 SIZES_FILE = Path(__file__).parents[2] / "data" / "kernelbench_sizes.txt"
 FEWEST_SIZES = 2
@@ -27,6 +27,12 @@ def size_tuple(constants: Iterable[Constant]) -> tuple[int, ...]:
 def size_digest(sizes: tuple[int, ...]) -> str:
     """What the file holds of a tuple."""
     return hashlib.blake2b(",".join(map(str, sizes)).encode(), digest_size=8).hexdigest()
+
+
+def size_digests(problems: Iterable[Problem]) -> list[str]:
+    """The digests of some problems' sizes, each once and sorted."""
+    tuples = {size_tuple(problem.constants.values()) for problem in problems}
+    return sorted(size_digest(sizes) for sizes in tuples - {()})
 
 
 def has_evaluation_sizes(constants: Iterable[Constant]) -> bool:

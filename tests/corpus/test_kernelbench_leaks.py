@@ -5,13 +5,18 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import kernelbench_sizes
 import pytest
 
 from kernel_core.config import IngestConfig
 from kernel_core.corpus.kernelbench_leaks import NEAR, SAME, SIZES, KernelBenchLeaks, known_kernelbench
 from kernel_core.corpus.snapshot import build_snapshot, load_report
-from kernel_core.problems.evaluation_sizes import SIZES_FILE, has_evaluation_sizes, size_digest, size_tuple
+from kernel_core.problems.evaluation_sizes import (
+    SIZES_FILE,
+    has_evaluation_sizes,
+    size_digest,
+    size_digests,
+    size_tuple,
+)
 from kernel_core.problems.generate import generate
 from kernel_core.problems.modules.generate import generate_modules
 from kernel_core.problems.source import parse_problem, resize
@@ -123,7 +128,7 @@ def test_no_drawn_module_has_sizes_of_kernelbench():
 @needs_checkout
 def test_the_digests_are_those_of_the_checkout():
     lines = [line for line in SIZES_FILE.read_text().splitlines() if not line.startswith("#")]
-    assert lines == kernelbench_sizes.digests()
+    assert lines == size_digests(known_kernelbench().problems)
     assert size_digest((1, 2)) not in lines
 
 

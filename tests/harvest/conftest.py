@@ -34,7 +34,7 @@ def _register(cls):
 
 @_register
 class GatedNorm(nn.Module):
-    """Normalises rows and gates them. A second sentence."""
+    """GatedNorm normalises rows and gates them. A second sentence."""
 
     def __init__(self, dim: int, drop: float = 0.1, pool: Optional[int] = None):
         super().__init__()

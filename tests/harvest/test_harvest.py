@@ -82,7 +82,7 @@ def test_what_a_problem_has_no_use_for_is_gone(harvested):
         row["file"] for row in manifest["problems"] if "GatedNorm" in row["file"] and row["form"] == "class"
     ]
     text = (out / file).read_text()
-    assert '"""Normalises rows and gates them."""' in text
+    assert '"""GatedNorm normalises rows and gates them."""' in text
     assert "drop: float=0.0" in text
     assert "self.pool = to_pair(pool or 1)" in text
     for word in ("logger", "_register", "raise", "is_scripting", "extra_repr", "numpy"):
