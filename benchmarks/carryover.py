@@ -49,7 +49,10 @@ MEASURED = Path(__file__).parents[1] / "docs" / "results" / "modules_h100.jsonl"
 NEAR_BEST = 0.85
 CONVOLUTIONS = tuple(f"conv{kind}{rank}d" for kind in ("", "_transpose") for rank in (1, 2, 3))
 """A third of level 1 asks for one; a draw of all families has a tenth."""
-CHAINS = ("conv_elementwise", "conv_norm", "conv_reduce", "conv_pool", "linear_elementwise", "linear_reduction")
+CHAINS = (
+    *("conv_elementwise", "conv_norm", "conv_reduce", "conv_pool"),
+    *("linear_elementwise", "linear_reduction", "linear_pool"),
+)
 """The forms of level 2."""
 SPLIT_SEED = 20261125
 """The fixed half of KernelBench that `--limit 100` asks."""
@@ -197,7 +200,10 @@ def _ask(arguments: argparse.Namespace) -> None:
         policy = open_policy(config.policy)
     else:
         policy = TorchPolicy.load(work.child("cold_start"), config.policy)
-    name = f"{'published' if arguments.published else 'taught'}-{arguments.suite}-{arguments.samples}"
+    levels = "".join(map(str, arguments.levels))
+    name = (
+        f"{'published' if arguments.published else 'taught'}-{arguments.suite}-{levels}-{arguments.samples}"
+    )
     with open_gym(config.gym, work.child("judged")) as gym:
 
         def said(label: str, done: int, total: int) -> None:

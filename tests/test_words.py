@@ -23,6 +23,7 @@ _PRONOUN = re.compile(
     r"(?<![A-Za-z'`-])(who|whoever|whom|whose|nobody|somebody|anybody)(?![A-Za-z'`])", re.IGNORECASE
 )
 _SENTENCE_END = re.compile(r"(?<=[.!?:;])\s+|\n\s*\n|\n\s*[-*|] |\n\s*\d+\. ")
+_NAMES = re.compile(r"[\w\s]+")
 _CODE = re.compile(r"```.*?```|`[^`]*`", re.DOTALL)
 _TABLE_OR_CODE = re.compile(r"^(\||    ).*$", re.MULTILINE)
 _COMMAND_OR_TREE = re.compile(r"^ +(python|dojo|[A-Z_]+=\S+ python) .*$|^.*[├└│].*$", re.MULTILINE)
@@ -32,7 +33,7 @@ _PROGRAM = re.compile(r"^(import|from) \w+", re.MULTILINE)
 def texts_of(path: Path) -> Iterator[str]:
     """The prose of a file: a document whole, of code its docstrings, comments and long messages.
 
-    Text with `tl.` is a template of a kernel, which is code.
+    Text with `tl.` is a template of a kernel, which is code. Text without punctuation is a list of names.
     """
     text = path.read_text()
     if path.suffix == ".md":
@@ -45,7 +46,7 @@ def texts_of(path: Path) -> Iterator[str]:
     yield from comments
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.count(" ") >= 3:
-            is_code = "tl." in node.value or _PROGRAM.search(node.value)
+            is_code = "tl." in node.value or _PROGRAM.search(node.value) or _NAMES.fullmatch(node.value)
             yield "" if is_code else _CODE.sub("x", _COMMAND_OR_TREE.sub("", node.value))
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from flows.terminal import say
+from kernel_core.corpus.kernelbench_leaks import SIZES, known_kernelbench
 from kernel_core.errors import CallerError
 from kernel_core.harvest.harvest import Manifest, harvest
 from kernel_core.harvest.packages import find_package
+from kernel_core.problems.evaluation_sizes import has_evaluation_sizes
+from kernel_core.records import Problem
 
 MANIFEST = "harvest.json"
 REPORT = "report.txt"
@@ -28,7 +31,7 @@ def harvest_packages(out: Path, names: Sequence[str], num_compositions: int) -> 
         packages,
         lambda file, text: (out / file).write_text(text, encoding="utf-8"),
         num_compositions,
-        lambda problem: None,
+        _leak_rule(),
         lambda stage, done, total: say(f"{stage}: {done} definitions tried"),
     )
     (out / MANIFEST).write_text(manifest.model_dump_json(indent=1) + "\n")
@@ -36,6 +39,19 @@ def harvest_packages(out: Path, names: Sequence[str], num_compositions: int) -> 
     with (out / REPORT).open("w") as report:
         _show(manifest, Console(file=report, width=120))
     return 0
+
+
+def _leak_rule() -> Callable[[Problem], str | None]:
+    """KernelBench's rules where a checkout is known, else its sizes alone."""
+    known = known_kernelbench()
+
+    def leak(problem: Problem) -> str | None:
+        if known is not None:
+            found = known.leak(problem)
+            return found[0] if found else None
+        return SIZES if has_evaluation_sizes(problem.constants.values()) else None
+
+    return leak
 
 
 def _show(manifest: Manifest, console: Console) -> None:

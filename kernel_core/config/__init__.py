@@ -6,7 +6,7 @@ fields make the form in the Prefect UI; presets are the deployments in `prefect.
 
 from kernel_core.config.base import Config
 from kernel_core.config.cold_start import ColdStartConfig
-from kernel_core.config.corpus import IndexConfig, IngestConfig, ProblemsConfig, VerifyConfig
+from kernel_core.config.corpus import IndexConfig, IngestConfig, ProblemsConfig, VerifyConfig, WeightedSuite
 from kernel_core.config.curriculum import CurriculumConfig, RewardWeights, StageConfig
 from kernel_core.config.evaluate import BestOfNConfig, EvaluateConfig
 from kernel_core.config.gym import GymConfig
@@ -37,5 +37,6 @@ __all__ = [
     "StageConfig",
     "TrainConfig",
     "VerifyConfig",
+    "WeightedSuite",
     "suited",
 ]

@@ -10,14 +10,29 @@ from kernel_core.config.base import Config
 from kernel_core.config.gym import GymConfig
 
 
+class WeightedSuite(Config):
+    """One suite of a mixture."""
+
+    suite: str = Field(..., description="As `problems.suite`.")
+    weight: float = Field(1.0, gt=0, description="Its share of the problems, beside the other weights.")
+
+
 class ProblemsConfig(Config):
     """Which problems."""
 
     suite: str = Field(
-        "generated", description="`dojo` (our own files), `generated`, `kernelbench`, or a folder."
+        "generated",
+        description="`dojo` (our own files), `generated`, `modules`, `kernelbench`, a folder, or "
+        "`snapshot:FOLDER`.",
+    )
+    mix: tuple[WeightedSuite, ...] = Field(
+        (), description="Several suites by weight, such as [{suite: modules, weight: 3}]; replaces `suite`."
     )
     split: Literal["train", "validation", "held_out", "all"] = Field(
         "train", description="Learned from, probed on, or never seen in training."
+    )
+    file_split: Literal["all", "train", "validation", "held_out"] = Field(
+        "all", description="The share of a suite of files, by a hash of each id: 80, 10 and 10 %."
     )
     levels: tuple[int, ...] = Field((1, 2), description="KernelBench levels.")
     families: tuple[str, ...] = Field((), description="Only these families; empty means all of the split.")

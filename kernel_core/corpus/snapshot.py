@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from kernel_core.corpus import table
 from kernel_core.corpus.decontaminate import Decontaminator, evaluation_problems, suites_version
 from kernel_core.corpus.deduplicate import without_exact_duplicates, without_near_duplicates
 from kernel_core.corpus.generator_source import generator_revision
+from kernel_core.corpus.kernelbench_leaks import KernelBenchLeaks, known_kernelbench
 from kernel_core.corpus.nearness import Nearness, nearness
 from kernel_core.corpus.normalise import NORMALISER_VERSION, Fingerprint, fingerprint
 from kernel_core.corpus.parts import INGEST_VERSION, read_part
@@ -55,7 +57,8 @@ def build_snapshot(
     """
     registry = read_registry(sources_file)
     sources = _sources(config, store, registry)
-    digest = _digest(config, sources)
+    kernelbench = known_kernelbench()
+    digest = _digest(config, sources, kernelbench)
     if store.sealed():
         manifest = store.open_sealed("snapshot")
         if manifest.meta["config_digest"] == digest:
@@ -66,7 +69,12 @@ def build_snapshot(
     problems = evaluation_problems(config.decontaminate_against)
     drops = DropCount()
     exemplars, survivors = _cleaned(
-        [exemplar for part in parts for exemplar in part.exemplars], problems, config, drops, progress
+        [exemplar for part in parts for exemplar in part.exemplars],
+        _Rules(Decontaminator(problems, config.decontaminate_against), kernelbench),
+        problems,
+        config,
+        drops,
+        progress,
     )
     every_drop = (*(entry for part in parts for entry in part.dropped), *drops.dropped())
     if not exemplars:
@@ -128,7 +136,22 @@ def _sources(config: IngestConfig, store: Store, registry: Registry) -> list[Sou
     return sources
 
 
-def _digest(config: IngestConfig, sources: Sequence[Source]) -> str:
+@dataclass(frozen=True)
+class _Rules:
+    """What an exemplar must not give away: the suites that are named, and KernelBench where it is known."""
+
+    suites: Decontaminator
+    kernelbench: KernelBenchLeaks | None
+
+    def leak(self, exemplar: Exemplar, found: Fingerprint) -> tuple[str, str] | None:
+        """The reason and the problem, or None."""
+        leak = self.suites.leak(exemplar, found)
+        if leak is None and self.kernelbench is not None:
+            leak = self.kernelbench.leak_of_source(exemplar.reference_code)
+        return leak
+
+
+def _digest(config: IngestConfig, sources: Sequence[Source], kernelbench: KernelBenchLeaks | None) -> str:
     return digest_of(
         {
             "ingest": INGEST_VERSION,
@@ -138,12 +161,14 @@ def _digest(config: IngestConfig, sources: Sequence[Source]) -> str:
             "config": config.model_dump(exclude={"sources"}),
             "sources": [source.model_dump(exclude={"repository"}) for source in sources],
             "suites": suites_version(config.decontaminate_against),
+            **({"kernelbench": kernelbench.version} if kernelbench else {}),
         }
     )
 
 
 def _cleaned(
     exemplars: list[Exemplar],
+    rules: _Rules,
     problems: Sequence[Problem],
     config: IngestConfig,
     drops: DropCount,
@@ -154,12 +179,11 @@ def _cleaned(
     Beside the rows comes what of them is nearest to the evaluation problems.
     """
     fingerprints: dict[str, Fingerprint] = {}
-    decontaminator = Decontaminator(problems, config.decontaminate_against)
     clean: list[Exemplar] = []
     for position, exemplar in enumerate(exemplars):
         found = fingerprints.get(exemplar.reference_hash) or fingerprint(exemplar.reference_code)
         fingerprints[exemplar.reference_hash] = found
-        if leak := decontaminator.leak(exemplar, found):
+        if leak := rules.leak(exemplar, found):
             reason, problem_id = leak
             drops.add(exemplar.source, "decontaminate", reason, f"{exemplar.row_key} = {problem_id}")
         else:

@@ -121,6 +121,8 @@ def roll_out(
             max_new_tokens=config.sampling.max_new_tokens,
             seed=[seed_of(seed, c.problem.id, c.trajectory, len(c.turns)) for c in part.conversations],
         )
+        if config.overlap is False:
+            policy.release()
         part.candidates = [parse_completion(sample.text, sample.finish_reason) for sample in part.samples]
         return [
             JudgeRequest(problem=c.problem, candidate=candidate, seed=seed_of(judge_seed, c.problem.id))

@@ -34,13 +34,13 @@ class Trials:
                 folder=folder,
                 user_id=user_id,
                 memory_bytes=MEMORY_BYTES,
-                cpu_seconds=int(DEADLINE_S),
+                cpu_seconds=2 * int(DEADLINE_S),
                 max_processes=1,
             )
             child = self._server.spawn("trial", cage)
             try:
                 framing.send(child.channel, request)
-                deadline = time.monotonic() + 2 * DEADLINE_S
+                deadline = time.monotonic() + DEADLINE_S
                 return framing.receive(child.channel, deadline=deadline, max_blob=0).header
             except framing.ChannelTimeout:
                 return {"reason": "takes too long"}

@@ -55,6 +55,9 @@ class _Cleaner(ast.NodeTransformer):
         self._is_gated = "gate" in text
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        doc = ast.get_docstring(node)
+        if doc is not None:
+            node.body = node.body[1:]
         self.generic_visit(node)
         node.decorator_list, node.keywords = [], []
         node.bases = [
@@ -63,11 +66,8 @@ class _Cleaner(ast.NodeTransformer):
             else base
             for base in node.bases
         ]
-        doc = ast.get_docstring(node)
-        if doc is not None:
-            node.body = node.body[1:]
-            if short := _first_sentence(doc):
-                node.body.insert(0, ast.Expr(ast.Constant(short)))
+        if doc is not None and (short := _first_sentence(doc)):
+            node.body.insert(0, ast.Expr(ast.Constant(short)))
         node.body = node.body or [ast.Pass()]
         return node
 

@@ -56,7 +56,8 @@ class _Harvest:
 
     trials: Trials
     leak: Leak
-    rows: list[tuple[Harvested, str]] = field(default_factory=list)
+    write: Callable[[str, str], object]
+    rows: list[Harvested] = field(default_factory=list)
     dropped: dict[str, Counter[str]] = field(default_factory=dict)
     seen: set[str] = field(default_factory=set)
     """Structures of definitions that were tried: the same computation renamed is no new problem."""
@@ -74,13 +75,11 @@ def harvest(
 ) -> Manifest:
     """Harvest packages; `write` gets each file's name below the output folder, and its text."""
     with open_trials() as trials:
-        state = _Harvest(trials, leak)
+        state = _Harvest(trials, leak, write)
         for package in packages:
             _harvest_package(package, state, num_compositions, progress)
-    for row, text in state.rows:
-        write(row.file, text)
     return Manifest(
-        problems=tuple(row for row, _ in state.rows),
+        problems=tuple(state.rows),
         dropped={name: dict(reasons.most_common()) for name, reasons in state.dropped.items()},
     )
 
@@ -164,5 +163,6 @@ def _keep(
         if reason := state.leak(problem):
             state.drop(package.name, form, reason)
         else:
-            state.rows.append((row, text))
+            state.write(row.file, text)
+            state.rows.append(row)
     return len(state.rows) > before

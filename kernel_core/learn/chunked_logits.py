@@ -5,6 +5,8 @@ gradients are computed. Where a batch has too many, the head (the last linear ma
 own pass and applied to some answer tokens at a time, again when their gradient is wanted; padding and prompts
 cost nothing there. Models that do more to logits than their head does (a cap, a scale) are found out by
 trying and left alone, as are sharded ones, whose weights are together only inside their own pass.
+
+Logits are in float32, also those of a model that computes in bfloat16.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from torch.utils.checkpoint import checkpoint
 
 from kernel_core.learn.batch import Batch
 from kernel_core.policy.fast_decode.patched_modules import lent
+from kernel_core.policy.wide_head import wide, wide_logits
 
 Look = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, ...]]
 """Of logits (..., V) and targets (...), some values for each token (...)."""
@@ -39,7 +42,9 @@ def by_token(model: Any, batch: Batch, look: Look) -> tuple[torch.Tensor, ...]:
         or 4 * batch.targets_B_C.numel() * head.out_features <= LOGITS_BYTES
         or not is_whole_head(head, model, batch.ids_B_T.device)
     ):
-        return look(batch.logits(model), batch.targets_B_C)
+        with wide_logits(model):
+            logits_B_C_V = batch.logits(model)
+        return look(logits_B_C_V, batch.targets_B_C)
     return _in_parts(model, head, batch, look)
 
 
@@ -51,7 +56,9 @@ def _in_parts(model: Any, head: Any, batch: Batch, look: Look) -> tuple[torch.Te
     part = max(1, PART_BYTES // (4 * head.out_features))
 
     def look_at(hidden: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return look(head(hidden), targets)
+        with wide(head):
+            logits = head(hidden)
+        return look(logits, targets)
 
     parts: list[tuple[torch.Tensor, ...]] = [
         checkpoint(look_at, hidden, targets, use_reentrant=False)

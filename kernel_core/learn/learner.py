@@ -13,7 +13,7 @@ from kernel_core.learn.distributed.learner_group import Team
 from kernel_core.learn.reference import Reference, hold
 from kernel_core.learn.update import keep_master_weights, new_optimiser, set_rate, update
 from kernel_core.learn.update_report import UpdateReport
-from kernel_core.policy.torch_policy import TorchPolicy
+from kernel_core.policy.torch_policy import TorchPolicy, give_back
 from kernel_core.progress import Progress
 from kernel_core.store import Store
 
@@ -50,9 +50,12 @@ class Learner:
             return UpdateReport.nothing()
         lr = rate(self._config, step)
         if self._team is not None:
-            return self._team.update(rows, lr)
-        set_rate(self.optimiser, lr)
-        return update(self._policy, self.optimiser, rows, self._config, self._reference, progress)
+            report = self._team.update(rows, lr)
+        else:
+            set_rate(self.optimiser, lr)
+            report = update(self._policy, self.optimiser, rows, self._config, self._reference, progress)
+        give_back(self._policy.device)  # a judge on the same GPU is next
+        return report
 
     def gather(self) -> None:
         """Have all of a checkpoint's state in `optimiser`."""

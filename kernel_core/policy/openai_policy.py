@@ -94,6 +94,9 @@ class OpenAIPolicy:
         """An estimate from the number of characters."""
         return int(len(text) / CHARS_PER_TOKEN) + 1
 
+    def release(self) -> None:
+        """Nothing to do: no memory of this machine's GPU is held."""
+
     def close(self) -> None:
         """Close the connections."""
         self._client.close()

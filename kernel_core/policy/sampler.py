@@ -92,6 +92,10 @@ class InlineSampler:
         with self._arithmetic():
             return self._policy.logprobs(prompt_ids, token_ids, temperature)
 
+    def release(self) -> None:
+        """See `TorchPolicy.release`."""
+        self._policy.release()
+
     def count_tokens(self, text: str) -> int:
         """Tokens of a text."""
         return self._policy.count_tokens(text)
@@ -149,6 +153,10 @@ class CopySampler:
     def logprobs(self, prompt_ids: Ids, token_ids: Ids, temperature: float) -> Logprobs:
         """See `TorchPolicy.logprobs`."""
         return self._policy.logprobs(prompt_ids, token_ids, temperature)
+
+    def release(self) -> None:
+        """See `TorchPolicy.release`."""
+        self._policy.release()
 
     def count_tokens(self, text: str) -> int:
         """Tokens of a text."""

@@ -65,6 +65,9 @@ class ScriptedPolicy:
         """About four characters a token."""
         return len(text) // 4
 
+    def release(self) -> None:
+        """Nothing to do: no memory of this machine's GPU is held."""
+
     def close(self) -> None:
         """Nothing to release."""
 

@@ -154,6 +154,9 @@ class ServerSampler:
         """Tokens of a text."""
         return self._policy.count_tokens(text)
 
+    def release(self) -> None:
+        """Nothing to do: the server has a GPU of its own."""
+
     def close(self) -> None:
         """Close the connections."""
         self._client.close()

@@ -19,11 +19,15 @@ from kernel_core.policy.base import Base
 from kernel_core.policy.fast_decode.graph_decoder import StaticDecoder, decodes
 from kernel_core.policy.folder import KIND, load_parts, weights_of, write_parts, write_surroundings
 from kernel_core.policy.protocol import Messages, Sample
+from kernel_core.policy.wide_head import wide_logits
 from kernel_core.store import Manifest, Store
 
 log = logging.getLogger(__name__)
 
 Ids = npt.NDArray[np.int32]
+
+KEPT_SHARE = 0.05
+"""Of a GPU's memory, what keys and values may keep while others work."""
 
 PLAIN_TEMPLATE = (
     "{% for message in messages %}{{ '### ' + message['role'] + '\n' + message['content'] + '\n\n' }}"
@@ -190,6 +194,7 @@ class TorchPolicy:
                     pad_id=self._pad_id,
                 )
             written |= dict(zip(fits, rows, strict=True))
+            give_back(self.device)
         return [
             self._as_sample(prompt_ids[row], written[row], fits=room[row] > 0) for row in range(len(prompts))
         ]
@@ -200,19 +205,28 @@ class TorchPolicy:
         Under the sampling distribution of that temperature, as `Sample.logprobs` has it.
         """
         ids = torch.from_numpy(np.concatenate([prompt_ids, token_ids]).astype(np.int64))[None].to(self.device)
-        with torch.no_grad(), self.evaluating():
+        with torch.no_grad(), self.evaluating(), wide_logits(self.model):
             logits_T_V = self.model(input_ids=ids, use_cache=False).logits[0, len(prompt_ids) - 1 : -1]
         logprobs_T_V = torch.log_softmax(logits_T_V.float() / (temperature or 1.0), dim=-1)
         picked = logprobs_T_V.gather(1, ids[0, len(prompt_ids) :, None])[:, 0]
         return picked.cpu().numpy()
 
+    def release(self) -> None:
+        """Give the memory of sampling back to the device: another phase, or the judge, is next."""
+        if self._static is not None:
+            on_gpu = self.device.type == "cuda"
+            total = torch.cuda.get_device_properties(self.device).total_memory if on_gpu else 0
+            self._static.release(int(KEPT_SHARE * total))
+        give_back(self.device)
+
     def close(self) -> None:
         """Nothing to release: the weights go with the object."""
 
     def _decode(self, prompts: Sequence[Ids], **settings: Any) -> list[decode.Row]:
-        if self._static is not None:
-            return self._static.decode(prompts, **settings)
-        return decode.decode(self.model, prompts, **settings)
+        with wide_logits(self.model):
+            if self._static is not None:
+                return self._static.decode(prompts, **settings)
+            return decode.decode(self.model, prompts, **settings)
 
     @property
     def _pad_id(self) -> int:
@@ -242,6 +256,12 @@ class TorchPolicy:
             yield
         finally:
             self.model.train(was_training)
+
+
+def give_back(device: torch.device) -> None:
+    """Return what torch keeps of freed memory to the device, where other processes find it."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
 
 
 def uniforms(seed: int | Sequence[int], rows: Sequence[int], count: int) -> npt.NDArray[np.float64]:

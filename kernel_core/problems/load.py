@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import os
 import random
 import re
@@ -11,9 +12,10 @@ from pathlib import Path
 
 from kernel_core.config import ProblemsConfig
 from kernel_core.errors import ConfigError, NotAProblem, NotFound, SourceUnavailable
-from kernel_core.problems.families import RESERVED
-from kernel_core.problems.generate import FAMILIES, Split, generate
+from kernel_core.problems.file_splits import file_split
+from kernel_core.problems.generators import ENDLESS_SUITES, WITHOUT_LIMIT, generator_of
 from kernel_core.problems.source import at_precision, parse_problem, resize
+from kernel_core.problems.splits import Split
 from kernel_core.records import Problem
 
 __all__ = [
@@ -28,9 +30,7 @@ __all__ = [
 
 KERNELBENCH_DATASET = "ScalingIntelligence/KernelBench"
 KERNELBENCH_LEVELS = (1, 2, 3, 4)
-GENERATED_WITHOUT_LIMIT = 512
-"""The generator never ends; this many are drawn where no limit is set."""
-
+_SNAPSHOT = "snapshot:"
 _DOJO_FOLDER = Path(__file__).parents[2] / "data" / "problems"
 _SPLITS: tuple[Split, ...] = ("train", "validation", "held_out")
 
@@ -89,13 +89,30 @@ def load_problems(config: ProblemsConfig) -> list[Problem]:
     """The problems a config names; the same config gives the same problems in the same order.
 
     Where `limit` is smaller than a suite of files, `seed` chooses which, and their order stays. Those that
-    `exclude` names are then left out.
+    `exclude` names are then left out. A mixture gives each suite's share of `limit`, one suite after another.
     """
+    if config.mix:
+        return [problem for part in shares_of(config) for problem in load_problems(part)]
     excluded = _read_ids(config.exclude)
     problems = [problem for problem in _named(config) if problem.id not in excluded]
     if not problems:
         raise NotFound(f"problems.exclude={config.exclude} leaves no problem of {config.suite}; name fewer")
     return [at_precision(problem, config.precision) for problem in problems]
+
+
+def shares_of(config: ProblemsConfig) -> list[ProblemsConfig]:
+    """A mixture as one config a suite, each with its share of `limit`; without shares of none."""
+    if config.families:
+        raise ConfigError("problems.families narrows one suite; leave it out beside problems.mix")
+    total = config.limit or WITHOUT_LIMIT
+    weights = [one.weight for one in config.mix]
+    ends = [round(total * sum(weights[: index + 1]) / sum(weights)) for index in range(len(weights))]
+    counts = [end - start for start, end in itertools.pairwise((0, *ends))]
+    return [
+        config.model_copy(update={"suite": one.suite, "mix": (), "limit": count})
+        for one, count in zip(config.mix, counts, strict=True)
+        if count
+    ]
 
 
 def _read_ids(path: str | None) -> set[str]:
@@ -107,8 +124,8 @@ def _read_ids(path: str | None) -> set[str]:
 
 
 def _named(config: ProblemsConfig) -> list[Problem]:
-    if config.suite == "generated":
-        return _generated(config)
+    if config.suite in ENDLESS_SUITES:
+        return _endless(config)
     if config.suite == "dojo":
         if config.split in ("train", "validation"):
             raise ConfigError(
@@ -118,33 +135,46 @@ def _named(config: ProblemsConfig) -> list[Problem]:
         problems = load_dojo()
     elif config.suite == "kernelbench":
         problems = load_kernelbench(config.levels)
+    elif config.suite.startswith(_SNAPSHOT):
+        from kernel_core.problems.collected import load_snapshot_problems  # Parquet takes a while to import
+
+        problems = load_snapshot_problems(config.suite.removeprefix(_SNAPSHOT))
     elif Path(config.suite).is_dir():
         problems = load_folder(config.suite)
     elif config.suite.endswith(".py"):
         problems = [load_file(config.suite)]
     else:
         raise NotFound(
-            f"no suite {config.suite!r}; give dojo, generated, kernelbench, or the path of a folder or file"
+            f"no suite {config.suite!r}; give dojo, generated, modules, kernelbench, snapshot:FOLDER, or the "
+            "path of a folder or file"
         )
     return _chosen(problems, config)
 
 
-def _generated(config: ProblemsConfig) -> list[Problem]:
-    _check_families(config.families, FAMILIES)
-    count = config.limit or GENERATED_WITHOUT_LIMIT
+def _endless(config: ProblemsConfig) -> list[Problem]:
+    generator = generator_of(config.suite)
+    _check_families(config.families, generator.families)
+    count = config.limit or WITHOUT_LIMIT
     if config.split != "all":
-        return [made.problem for made in generate(config.split, count, config.seed, config.families)]
-    only_reserved = bool(config.families) and set(config.families) <= set(RESERVED)
+        return [made.problem for made in generator.draw(config.split, count, config.seed, config.families)]
+    only_reserved = bool(config.families) and set(config.families) <= generator.reserved
     splits = _SPLITS[-1:] if only_reserved else _SPLITS
     shares = [count // len(splits) + (position < count % len(splits)) for position in range(len(splits))]
     return [
         made.problem
         for split, share in zip(splits, shares, strict=True)
-        for made in generate(split, share, config.seed, config.families)
+        for made in generator.draw(split, share, config.seed, config.families)
     ]
 
 
 def _chosen(problems: list[Problem], config: ProblemsConfig) -> list[Problem]:
+    if config.file_split != "all":
+        problems = [problem for problem in problems if file_split(problem.id) == config.file_split]
+        if not problems:
+            raise NotFound(
+                f"problems.file_split={config.file_split} leaves no problem of {config.suite}; "
+                "set problems.file_split=all, or add files"
+            )
     if config.families:
         _check_families(config.families, sorted({problem.family for problem in problems}))
         problems = [problem for problem in problems if problem.family in config.families]

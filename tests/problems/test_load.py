@@ -11,8 +11,8 @@ import pytest
 from kernel_core.config import ProblemsConfig
 from kernel_core.errors import ConfigError, NotAProblem, NotFound, SourceUnavailable
 from kernel_core.problems.generate import generate
+from kernel_core.problems.generators import WITHOUT_LIMIT
 from kernel_core.problems.load import (
-    GENERATED_WITHOUT_LIMIT,
     load_dojo,
     load_file,
     load_folder,
@@ -132,7 +132,7 @@ def test_what_is_missing_is_one_clear_line(tmp_path: Path) -> None:
 def test_a_generated_config_gives_the_generators_problems() -> None:
     config = ProblemsConfig(split="validation", limit=7, seed=3)
     assert load_problems(config) == [made.problem for made in generate("validation", 7, 3)]
-    assert len(load_problems(ProblemsConfig())) == GENERATED_WITHOUT_LIMIT
+    assert len(load_problems(ProblemsConfig())) == WITHOUT_LIMIT
 
 
 def test_families_narrow_a_config_and_an_unknown_one_names_the_nearest() -> None:

@@ -7,9 +7,9 @@ import torch
 FLUSH_BYTES = 256 << 20
 """Several times the L2 cache; what KernelBench writes between calls."""
 HEAD_START_S = 5e-4
-"""Of the host, in each timed call."""
+"""The time that the host has to queue a timed call while the GPU is busy."""
 _SPINS = 30
-"""Of about 0.06 ms each."""
+"""Each spin lasts about 0.06 ms."""
 _CYCLES_PER_S = 2e9
 
 

@@ -1,10 +1,10 @@
-"""Weights that begin as one number, as a normalisation's ones and zeros do, have others before a judge.
+"""Constant initial weights, such as the ones and zeros of a normalisation, are varied before a judge.
 
-So has the number of which there are many, where a weight begins as an identity or as its diagonal.
+In a weight that begins as an identity or a diagonal, the most frequent number is varied.
 
-A kernel that leaves such weights out is right for a module that was never trained, and for no other. So the
-module of the problem is constructed with numbers around theirs, and the candidate's in the same way: who
-prepares weights in its constructor finds the same ones there. The draws are public, as all weights are.
+A kernel that leaves such weights out is right only for an untrained module. So the judge constructs the
+problem's module with numbers around the constants. The candidate's module is constructed in the same way, so
+a constructor that packs weights finds the same numbers. The draws are public, as all weights are.
 """
 
 from __future__ import annotations
@@ -21,18 +21,20 @@ from torch.nn import init
 from kernel_core.gym.channel.seeds import CONSTRUCTION_SEED, derive_seed
 
 _SPREAD = 0.5
-"""Of the numbers: to this share of the constant to both sides of it; around small ones, so far."""
+"""Numbers are drawn from the constant minus this share of it to the constant plus this share. Around a small
+constant the spread is absolute."""
 _SMALL = 0.1
 """A branch that is scaled by less than this hardly shows in a result."""
 _MANY = 0.25
 """The share of a weight's numbers that are one number where that begins as such, and was not drawn."""
 _FEWEST, _SAMPLE = 16, 4096
 _NUM_DRAWN = 65_537
-"""Larger weights repeat their numbers after so many: a prime, which no row or block is as long as."""
+"""Larger weights repeat their numbers with this period. It is prime, so no row and no block has this length.
+"""
 _PLAIN = frozenset((0.0, 1.0))
-"""Of single numbers, those that count: others may have been drawn, or be a constructor's default."""
+"""The scalar constants that are varied; other scalars may have been drawn, or be a constructor's default."""
 _FILLS = {"ones_": 1.0, "zeros_": 0.0, "constant_": None}
-"""Of `torch.nn.init`, and what they fill with; None is said by the caller."""
+"""The functions of `torch.nn.init` that fill with one number; for None the caller gives the number."""
 
 
 class VariedConstants:

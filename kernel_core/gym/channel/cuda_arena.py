@@ -1,9 +1,9 @@
 """Arenas in a GPU's memory, shared by file descriptor.
 
-The driver's virtual memory calls serve here rather than CUDA IPC handles: a descriptor travels as that of
-an arena in host memory does, no process id is involved (so candidates may live in other namespaces), the
-same memory can be mapped at a fresh address for every call, and mapping 13 GB takes under a millisecond.
-Structures and constants: `cuda.h`, "Virtual Memory Management".
+The driver's virtual memory calls serve here rather than CUDA IPC handles. A descriptor travels as that of an
+arena in host memory does. No process id is involved, so candidates may live in other namespaces. The same
+memory can be mapped at a fresh address for every call. Mapping 13 GB takes under a millisecond. Structures
+and constants: `cuda.h`, "Virtual Memory Management".
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class ArenaPool:
                 self._free.append(arena)
 
     def shrink(self, num_bytes: int) -> None:
-        """Close the oldest of those that nobody has, until the rest is no larger than this."""
+        """Close the oldest unused arenas until the unused ones hold at most this many bytes."""
         with self._lock:
             self._shrink(num_bytes)
 

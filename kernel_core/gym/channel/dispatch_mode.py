@@ -6,7 +6,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class LightDispatchMode(TorchDispatchMode):
-    """`TorchDispatchMode` without its wrapper for Dynamo, whose import takes several seconds."""
+    """`TorchDispatchMode` without its wrapper for Dynamo. Importing Dynamo takes several seconds."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:

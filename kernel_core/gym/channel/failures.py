@@ -20,7 +20,7 @@ _COMPILER_ERRORS = {
     *("CompilationError", "CompileTimeAssertionFailure", "PTXASError", "OutOfResources"),
     NvccError.__name__,
 }
-"""Of Triton's and of CUDA C++."""
+"""The names of the compile errors of Triton and of CUDA C++."""
 
 
 def describe_error(error: BaseException, path: Path) -> dict[str, Any]:

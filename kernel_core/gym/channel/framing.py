@@ -38,7 +38,7 @@ class ChannelTimeout(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One received message; `descriptors` belong to the receiver, who closes them."""
+    """One received message. The receiver owns `descriptors` and closes them."""
 
     header: dict[str, Any]
     blob: bytearray
@@ -51,7 +51,7 @@ def send(
     blob: bytes | bytearray | memoryview = b"",
     descriptors: tuple[int, ...] = (),
 ) -> None:
-    """Send one message. Raises `ChannelClosed` when nobody reads any more."""
+    """Send one message. Raises `ChannelClosed` when the other end is closed."""
     text = json.dumps(header, separators=(",", ":")).encode()
     prefix = _PREFIX.pack(MAGIC, len(text), len(blob))
     try:
@@ -107,7 +107,7 @@ def receive(
 
 
 def close_all(descriptors: Iterable[int]) -> None:
-    """Close what came with a message that nobody takes."""
+    """Close the descriptors of a message that is dropped."""
     for descriptor in descriptors:
         os.close(descriptor)
 

@@ -21,7 +21,7 @@ JitFunction: TypeAlias = InterpretedFunction | JITFunction
 DTYPES = {str(value): value for value in vars(tl).values() if isinstance(value, tl.dtype)}
 """Triton's types by what `str` says of each, which is not the name that it has in the language."""
 _under_way: set[Any] = set()
-"""Functions whose names are being described; one that comes back to itself is left out."""
+"""The functions that are being described; a recursive reference to one of them is left out."""
 
 
 class LaunchedKernels:
@@ -32,14 +32,14 @@ class LaunchedKernels:
         self._numbers: dict[Any, int] = {}
 
     def number(self, function: JitFunction) -> int:
-        """Of a JIT function, described by its place in the file and the names it uses."""
+        """The number of a JIT function, which is described by its place in the file and the names it uses."""
         if function not in self._numbers:
             names, line = describe_globals(function.fn, self.number), function.fn.__code__.co_firstlineno
             self._add(function, {"name": function.fn.__name__, "line": line, "globals": names})
         return self._numbers[function]
 
     def number_of_native(self, kernel: dict[str, Any]) -> int:
-        """Of a kernel in CUDA C++; `kernel` describes it, as the claim of that name."""
+        """The number of a kernel in CUDA C++; `kernel` is the payload of a claim `Kernel`."""
         key = kernel["extension"], kernel["symbol"]
         if key not in self._numbers:
             self._add(key, kernel)
@@ -111,7 +111,8 @@ def _reference(value: Any, describe: Callable[[JitFunction], int]) -> Any:
 
 
 def _names_in_text(function: Any) -> set[str]:
-    """Of annotations and defaults too, and where Python has left out what never runs."""
+    """The names in the whole text, with those of annotations, defaults and branches that Python removed as
+    dead."""
     try:
         tree = ast.parse(inspect.cleandoc(inspect.getsource(function)))
     except (OSError, SyntaxError):

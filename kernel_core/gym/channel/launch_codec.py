@@ -1,5 +1,5 @@
-"""Grids and arguments of a launch as JSON: kernels by their numbers, Triton's types by name, lists, tuples
-and tensor descriptors by what is in them; all else is for whoever asks to say."""
+"""Grids and arguments of a launch as JSON. Kernels are encoded by number, and Triton's types by name. Lists,
+tuples and tensor descriptors are encoded by their elements. The caller encodes all other values."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def decode_argument(value: Any, kernels: Sequence[Any], decode_other: Callable[[
 
 
 def sizes_of(grid: Any, values: Any) -> tuple[int, ...]:
-    """Of a grid, which may be computed from the launch's arguments. Raises `ValueError`, and `TypeError` for
-    numbers that are not whole, as Triton's launcher does."""
+    """The sizes of a grid, which may be computed from the launch's arguments. Raises `ValueError`. Raises
+    `TypeError` for fractional numbers, as Triton's launcher does."""
     sizes = grid(values) if callable(grid) else grid
     sizes = (sizes,) if isinstance(sizes, int) else tuple(operator.index(size) for size in sizes)
     if not 1 <= len(sizes) <= 3:

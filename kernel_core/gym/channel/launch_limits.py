@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LaunchLimits:
-    """Of one program, which CUDA calls a block."""
+    """The limits of one program, which CUDA calls a block."""
 
     shared_bytes: int
     threads: int = 1024

@@ -22,7 +22,8 @@ _Count = Annotated[StrictInt, Field(ge=0, le=1 << 62)]
 _Source = Annotated[StrictStr, Field(max_length=1 << 20)]
 _Flag = Annotated[StrictStr, Field(max_length=1000)]
 _OUT_OF_MEMORY, _ASKED_FOR_USAGE = "OutOfMemoryError", "nvmlInit_v2_() INTERNAL ASSERT FAILED"
-"""Raised by torch when a GPU is full; the second where it first asks NVML, which no cage has, by whom."""
+"""Torch raises the first when a GPU is full. It raises the second where it queries NVML for the memory's
+users, because no sandbox has NVML."""
 
 
 class Claim(BaseModel):
@@ -43,7 +44,7 @@ class Failure(Claim):
 
     @property
     def ran_out_of_memory(self) -> bool:
-        """Of a GPU's."""
+        """Whether a GPU's memory was full."""
         return self.error == _OUT_OF_MEMORY or _ASKED_FOR_USAGE in self.message
 
 
@@ -68,7 +69,7 @@ class Kernel(Claim):
     line: _Line
     globals: dict[_Name, Any] = Field(max_length=1000)
     extension: _Name = ""
-    """Of CUDA C++: what was built of its sources, and there the function's symbol."""
+    """For a kernel in CUDA C++: the built library, in which `symbol` names the function."""
     symbol: _Text = ""
 
 

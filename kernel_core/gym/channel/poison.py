@@ -1,11 +1,12 @@
-"""What fresh memory holds: secret numbers, so that what is left unwritten shows, and no judge is known by it.
+"""Contents of fresh memory: secret numbers. Unwritten places show, and a kernel cannot recognise the judge by
+them.
 
-Every pass draws its own, a runner's like a replay's. In two of three passes a storage holds ordinary numbers,
-as old memory does, and in the third NaNs, which spoil all that is made of them: every other word, or all of a
-small storage, since a sum may be too large for a number to show. A kernel that looks for either is wrong in
-the other passes, or lanes. Whatever type memory is read as, it holds the same kind: the patterns repeat
-every 16 bits, in which bfloat16, float16, float32 and float64 begin alike. No byte is 0 or 1, so that none is
-a boolean that somebody stored.
+Every pass draws new poison, in a runner as in a replay. In two of three passes a storage holds ordinary
+numbers, as old memory does. In the third it holds NaNs, which spoil every result made of them. NaNs are every
+other word, or all of a small storage, since a sum may be too large for a number to show. A kernel that looks
+for either kind is wrong in the other passes or lanes. Memory holds the same kind whatever type it is read as.
+The patterns repeat every 16 bits, in which bfloat16, float16, float32 and float64 begin alike. No byte is 0
+or 1, so no byte is a valid boolean.
 """
 
 from __future__ import annotations
@@ -43,20 +44,19 @@ class _Choice(NamedTuple):
 
 @dataclass(slots=True)
 class Poison:
-    """Fills memory, pass by pass, by what `chance` says: a seed's, where what was judged once is to be judged
-    alike again."""
+    """Fills memory, pass by pass, with numbers of `chance`. A fixed seed makes a repeated judgement alike."""
 
     chance: random.Random = field(default_factory=random.SystemRandom)
     _to_come: list[int] = field(default_factory=list)
     """For each of a pass's storages, in how many passes it holds NaNs."""
     _made: int = 0
     _choices: list[_Choice] = field(default_factory=list)
-    """Of this pass so far, or of the one that it repeats."""
+    """The choices of this pass so far, or of the pass that it repeats."""
     _generators: dict[torch.device, torch.Generator] = field(default_factory=dict)
     """Own ones, because a candidate's draws must not depend on its allocations."""
 
     def begin(self, *, as_before: bool = False) -> None:
-        """Another pass; `as_before`, one whose memory holds what it held in the last."""
+        """Begin another pass. With `as_before` its memory holds the same poison as in the pass before."""
         self._made = 0
         if not as_before:
             self._choices.clear()

@@ -75,7 +75,7 @@ class Slot:
         )
 
     def view_of(self, flat: torch.Tensor) -> torch.Tensor:
-        """The tensor whose elements these are, in the order in which they lie there."""
+        """The tensor that has these elements, in the order in which they lie in memory."""
         return flat.view(self.shape) if self.strides is None else flat.as_strided(self.shape, self.strides)
 
 
@@ -121,7 +121,7 @@ class Arena:
 
     @classmethod
     def create(cls, num_bytes: int) -> Arena:
-        """A new arena of zeros whose size nobody can change."""
+        """A new arena of zeros with a sealed size."""
         descriptor = os.memfd_create("arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(descriptor, num_bytes)
         fcntl.fcntl(

@@ -15,7 +15,7 @@ _CAPABILITIES = {"H200": 90, "H100": 90, "A100": 80, "L4": 89}
 """Compute capability of each GPU that times can be predicted for."""
 _WARP_SIZE = 32
 _REGISTERS = 65536
-"""Of a multiprocessor, on all of them."""
+"""Registers of a multiprocessor, the same on all GPUs of the table."""
 _RESERVED_SHARED_BYTES = 1 << 10
 """CUDA's own, of each program."""
 
@@ -44,7 +44,7 @@ class Properties:
 
 
 def properties_of(gpu: str, num_processors: int | None = None) -> Properties:
-    """Of a GPU that times can be predicted for, or of one like it with fewer multiprocessors."""
+    """The properties of a GPU that times can be predicted for, or of one like it with fewer multiprocessors."""
     capability, known = _CAPABILITIES[gpu], GPUS[gpu]
     shared = LIMITS[capability].shared_bytes
     return Properties(

@@ -102,8 +102,8 @@ def gives_view(function: Any) -> bool:
 
 
 def operator_by_name(name: Any, overload: Any) -> torch._ops.OpOverload[Any, Any]:
-    """One of torch's own operators, by what a trace calls it. Raises `ValueError` for anything else, and for
-    what no trace has: operators that keep something outside of it, or give memory that nobody wrote to."""
+    """One of torch's own operators, by its name in a trace. Raises `ValueError` for every other name. Raises
+    it also for operators that keep state outside the trace or return uninitialised memory."""
     if not isinstance(name, str) or not isinstance(overload, str):
         raise ValueError("an operator is called by words")
     home, _, own_name = name.partition("::")
@@ -163,8 +163,8 @@ def read_again(name: str, given: list[torch.Tensor], made: list[torch.Tensor]) -
 
 
 def num_programs(name: str, args: Any, made: list[torch.Tensor]) -> int:
-    """Of those that torch's CUDA kernels run for an operator; 0 where there are always enough. A row is one
-    block's in `layer_norm_kernel.cu`, and in `SoftMax.cu` where rows lie together."""
+    """The number of programs of torch's CUDA kernel for an operator; 0 where there are always enough. One
+    block handles a row in `layer_norm_kernel.cu`, and in `SoftMax.cu` where rows are contiguous."""
     if name == "aten::native_layer_norm":
         return made[1].numel()
     if name in ("aten::_softmax", "aten::_log_softmax") and made[0].numel():

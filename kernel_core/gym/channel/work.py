@@ -43,15 +43,15 @@ class Work:
     """The same with the padding of blocks, where that is known; the others are without."""
     copies_only: bool = False
     is_unknown: bool = False
-    """Nobody knows how many operations it takes."""
+    """The number of operations is unknown."""
     programs: int = 0
-    """Of the launch's grid, each of which a multiprocessor runs; 0 where there are enough for all."""
+    """Programs of the launch's grid, each on one multiprocessor; 0 where there are enough for all."""
     balance: float = 1.0
     """What a program does on average, over what the one does that does most."""
 
     @property
     def num_operations(self) -> int:
-        """Of all kinds."""
+        """Operations of all kinds."""
         return sum(self.operations.values())
 
     def to_json(self) -> dict[str, Any]:

@@ -19,7 +19,8 @@ class JudgeRequest(Record):
     sizes: dict[str, Constant] | None = None
     """Overrides of the problem's constants; None takes `problem.cpu_constants` on a CPU, none on a GPU."""
     seed: int | None = None
-    """Of the secret input draws; None draws a fresh one. It never reaches the candidate's process."""
+    """The seed of the secret input draws; None draws a fresh one. It never reaches the candidate's process.
+    """
     rejudge: bool = Field(False)
     """Judge even if the store knows the answer."""
 

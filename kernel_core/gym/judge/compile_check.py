@@ -25,7 +25,7 @@ _MAX_PROCESSES = 16
 """The compiler starts an assembler."""
 _KEPT_ANSWERS = 4096
 _ALIGNMENT = 16
-"""Of addresses and integers, whose multiples Triton knows as such."""
+"""Triton specialises kernels for addresses and integers that are multiples of this."""
 _INTEGERS = ((-(2**63), -(2**31)), (0, 2**31), (2**32, 2**63), (2**63, 2**64))
 """One of each type that Triton gives to integers, and what is beyond those; the next ones are alike."""
 
@@ -37,13 +37,14 @@ class CompileUnit:
     kernels: Sequence[Kernel]
     launches: Sequence[Launch]
     whole: bool
-    """If not, it is only found out whether they are Triton: these kernels are compiled at other sizes too."""
+    """Whether the kernels are compiled whole. If not, they are only checked to be Triton: they are compiled
+    at other sizes too."""
     where: str = ""
-    """Of which sizes a fault is, for whoever reads it."""
+    """The sizes at which a fault occurs, for the message."""
 
 
 class CompileGate:
-    """Compiles for one GPU; remembers what it found out."""
+    """Compiles for one GPU and caches the answers."""
 
     def __init__(self, compilers: ForkServer, base: str, gpu: str) -> None:
         self._compilers = compilers
@@ -52,7 +53,7 @@ class CompileGate:
         self._known: OrderedDict[str, tuple[str, int] | None] = OrderedDict()
 
     def check(self, case: Case, parts: Sequence[CompileUnit]) -> None:
-        """A launch that does not compile comes before whatever happened while running."""
+        """A launch that does not compile overrides every failure of the run."""
         fault = self._fault_of(case.source, parts)
         if fault is not None:
             case.verdict = None
@@ -133,7 +134,7 @@ def compiler_unavailable(fault: CompilerFault) -> GymUnavailable:
 
 
 def _free_parameters(source: str, kernels: Sequence[Kernel]) -> list[frozenset[str]]:
-    """Of each kernel, the parameters without annotation: nothing else makes a `tl.constexpr` of one."""
+    """The parameters of each kernel without an annotation: no other parameter can become a `tl.constexpr`."""
     free: dict[tuple[str, int], frozenset[str]] = {}
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.FunctionDef):

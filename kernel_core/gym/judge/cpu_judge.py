@@ -72,8 +72,9 @@ class CpuJudge(Judge):
             self._replay_all(rehearsal, reference, seed, case)
 
     def _try_grown(self, reference: Reference, seed: int, case: Case) -> None:
-        """Once more at each of the sizes that `scaled_sizes.py` names: only what is wrong there counts,
-        whatever rounding comes to in longer rows. Who takes too long is left alone, and that is said."""
+        """Run once more at each of the sizes that `scaled_sizes.py` names. Only wrong outputs count there,
+        whatever rounding comes to in longer rows. A run that takes too long counts for nothing, and a finding
+        says so."""
         label, draw = self._prepared.draws(reference, seed)[-1]
         asks = any(word in case.source for word in (_TUNED, _PROCESSORS))
         runs = self._grown_sizes(reference) or (reference.sizes,) * asks
@@ -93,7 +94,7 @@ class CpuJudge(Judge):
                     _blame(case, again, said)
                 if again.verdict is Verdict.TIMED_OUT:
                     case.note("not_grown", f"it took more than {_MOST_GROWN_S:g} s {said}")
-                # A slow configuration keeps nobody from looking further.
+                # A slow configuration does not stop the search.
                 is_slow = again.verdict is Verdict.TIMED_OUT and not way.configuration
                 if case.verdict is not None or is_slow:
                     return
@@ -146,7 +147,7 @@ class _Way:
 
     job: str = "runner"
     configuration: int = 0
-    """Of an autotuner's, counted from the last."""
+    """The number of the autotuner's configuration, counted from the last."""
     where: tuple[str, ...] = ()
 
     def tells(self, again: Case, case: Case) -> bool:
@@ -176,8 +177,9 @@ def _blame(case: Case, again: Case, where: str) -> None:
 
 
 def _to_compile(case: Case, rehearsal: Rehearsal | None, *, at_own_sizes: bool) -> list[CompileUnit]:
-    """What ran, and what a rehearsal showed. A kernel that is launched at the problem's own sizes is compiled
-    whole for these; one whose candidate failed need only be Triton, where there are such sizes at all."""
+    """The launches that ran and those of the dry run. A kernel that is launched at the problem's own sizes is
+    compiled whole for these. If the candidate failed, the kernel need only be Triton, where there are such
+    sizes at all."""
     passes = [(one.kernels, one.launches) for one in case.recorded]
     if (case.kernels, case.launches) not in passes:
         passes.append((case.kernels, case.launches))  # of one that raised

@@ -43,19 +43,19 @@ from kernel_core.records import Evaluation
 from kernel_core.store import Store
 
 _SMALL_BYTES, _VERIFIED_OF_SMALL = 64 << 20, 6
-"""Of small trials more timed calls are verified."""
+"""For small trials more timed calls are verified."""
 _ROOM_SHARE, _TORCH_SHARE = 0.58, 0.36
-"""Of the GPU's memory: for candidates and what they are lent; and for this process, which makes one trial
-at a time. The rest is for everybody's contexts."""
+"""Shares of the GPU's memory: the first for candidates and what they are lent, the second for this process,
+which makes one trial at a time. The rest is for the contexts of all processes."""
 _KEPT_SHARE = 0.08
-"""What this process keeps of what is prepared."""
+"""The share of the GPU's memory for prepared trials that are kept."""
 _TORCH_SHARE_ALONE = 0.9
 _FOOTPRINT, _FOOTPRINT_OF_ECHOES = 0.6, 2.1
-"""Memory that a pass may need beside its arena and its weights, in units of inputs and outputs; where the
-library works too, a replay keeps inputs, twice, and outputs to compare with (and, before, each launch's
-arguments, twice). Who needs more and does not find it is judged again with nobody beside it."""
+"""Memory that a pass may need beside its arena and its weights, in units of inputs and outputs. Where the
+library works too, a replay keeps inputs twice and outputs to compare with. Before, it keeps each launch's
+arguments twice. A pass that needs more and does not find it is repeated with the GPU to itself."""
 _HEAVY_BYTES = 1 << 29
-"""Larger weights are promised room before they are handed over, and as long as there is a copy of them."""
+"""Larger weights take room before they are handed over, and keep it as long as a copy of them exists."""
 _MOST_BUILDS = 8
 
 
@@ -63,7 +63,8 @@ class CudaJudge(Judge):
     """Threads may evaluate at once; each candidate still meets one judge, one GPU and one clock."""
 
     _measured_label = "timed 0"
-    """Of own draws it lies hidden among the timed calls, which came after what is replayed was recorded."""
+    """The label of a hidden trial among the timed calls, with the problem's own draws. The timed calls come
+    after the recording of the replayed pass."""
 
     def __init__(self, config: GymConfig, workers: Workers, builder: Builder, store: Store | None) -> None:
         self._gpu = NvmlDevice()
@@ -74,7 +75,7 @@ class CudaJudge(Judge):
         self._builder = builder
         self.platform = describe_platform(self._gpu)
         self._stopwatch = Stopwatch(config, workers, self._gpu)
-        # What torch holds back for itself would be missing to the candidates.
+        # Memory that torch's cache holds is missing to the candidates.
         torch.cuda.set_per_process_memory_fraction(_TORCH_SHARE)
         self._room = Room(int(_ROOM_SHARE * total_bytes))
         self._arenas = ArenaPool()
@@ -84,9 +85,9 @@ class CudaJudge(Judge):
         )
 
     def evaluate(self, request: JudgeRequest, seed: int) -> Evaluation:
-        """See `Judge`. Whoever finds the memory full is judged again with nobody beside it.
+        """See `Judge`. A candidate that finds the memory full is judged again with the GPU to itself.
 
-        Candidates without a seed of their own share their problem's for a while.
+        Candidates without a seed of their own share their problem's seed for a while.
         """
         with contextlib.suppress(torch.cuda.OutOfMemoryError, TooLittleMemory):
             return super().evaluate(request, seed)
@@ -233,13 +234,14 @@ class CudaJudge(Judge):
                 return found
             if talk.is_fresh:
                 break
-            # Nobody is blamed for what another candidate's kernels may have left.
+            # A candidate is not blamed for the leftovers of another candidate's kernels.
             case.take_back(findings)
         return None
 
     def _measure(self, witness: ReplayCheck, clocked: Clocked | None, case: Case) -> _ReplayCost | None:
-        """Beside others, who can only make times longer; alone, where that could do the candidate wrong, or
-        right; and with nobody coming up, where its times still contradict what its process claims."""
+        """Measure beside other work, which can only make times longer. Where that decides for or against the
+        candidate, measure again alone. Where the times still contradict the claim of the candidate's process,
+        measure once more while no process starts."""
         alone = functools.partial(self._alone, case)
         turns: tuple[tuple[TakeGpu, Callable[[Clocked | None, _ReplayCost], bool]], ...] = (
             (self._workers.draw, _others_matter),
@@ -257,28 +259,28 @@ class CudaJudge(Judge):
         return found
 
     def _exactly(self, reference: Reference, trial: Trial) -> Trial:
-        """See `Unseen`: of own draws only the first trial was computed so, and what is not kept is made again
-        without."""
+        """See `Unseen`. Among own draws only the first trial was computed exactly, and trials that are not
+        kept are made again without exact values."""
         if without_zeros(trial.draw) != trial.draw or (trial.draw != "own" and trial.has_values):
             return super()._exactly(reference, trial)
         return reference.blurred(reference.trial(trial.seed, trial.draw))
 
     def _hidden_trials(self, reference: Reference, like: Trial, seed: int, case: Case) -> list[Trial]:
-        """Those whose outputs are compared among the timed calls, and which look like all others there."""
+        """The trials that are compared among the timed calls. They look like all other calls there."""
         count = _VERIFIED_OF_SMALL if like.num_bytes <= _SMALL_BYTES else 1
         with case.phase("expected"):
             return [self._prepared.trial(reference, seed, f"timed {i}", "own") for i in range(count)]
 
     def _needed_bytes(self, reference: Reference, like: Trial, footprint: float) -> int:
-        """Memory for a candidate at work: arena, what it makes itself, and weights (handed over, its own,
-        those of what was recorded in this trial and in the one before)."""
+        """Memory for a running candidate: its arena, its own tensors, and four copies of the weights. Weights
+        are handed over, constructed by the candidate, and recorded in this trial and in the one before."""
         wanted = arena_bytes(like) + int(footprint * like.num_bytes) + 4 * reference.weight_bytes
         return self._room.below_all(wanted)
 
 
 @dataclass(frozen=True, slots=True)
 class _ReplayCost:
-    """What a replay did; nothing, where it was not measured."""
+    """The measured works of a replay; none, where it was not measured."""
 
     works: Sequence[DeviceWork] = ()
     is_same: bool = True
@@ -286,13 +288,13 @@ class _ReplayCost:
 
     @property
     def time(self) -> ReplayTime:
-        """Of all works."""
+        """The device time of all works."""
         return ReplayTime(sum(work.device_ms for work in self.works), len(self.works), self.is_same)
 
 
 def _others_matter(clocked: Clocked | None, replayed: _ReplayCost) -> bool:
-    """Whether times that others may have lengthened decide between its kernels and the library's, or against
-    what its process claims."""
+    """Whether times that other work may have lengthened decide between its kernels and the library's, or
+    against the claim of its process."""
     return any(not work.own for work in replayed.works) or _contradicted(clocked, replayed)
 
 

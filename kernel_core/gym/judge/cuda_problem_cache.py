@@ -18,7 +18,7 @@ from kernel_core.gym.workers.workers import Workers
 _LARGE_BYTES = 1 << 30
 """Larger trials are not kept but made again."""
 _REFERENCES_SHARE = 0.5
-"""Of what is kept; trials have the rest."""
+"""The share of the cache for references; trials have the rest."""
 _GROUP = 16
 """Candidates of one problem that share secret inputs."""
 _K = TypeVar("_K")
@@ -92,7 +92,7 @@ class CudaPrepared(Prepared):
     def _known_trial(
         self, reference: Reference, number: int, draw: Draw, key: tuple[str, int, str]
     ) -> Trial | None:
-        """One that need not be made: who only looks waits for nobody's turn."""
+        """A trial that need not be made. A lookup waits for no turn."""
         like = self._outlines.get((reference.key, draw))
         if like is not None and like.num_bytes > _LARGE_BYTES:
             return replace(like, seed=number, inputs=[])

@@ -38,11 +38,11 @@ class Extension:
 
 
 class Builder:
-    """Threads may ask at once; the same sources are built once."""
+    """Threads may build at once; the same sources are built once."""
 
     def __init__(self, fork_server: ForkServer, base: str, architecture: str, shelf: Store) -> None:
-        """`architecture` is a GPU's, as in `90`. What is built is laid on the `shelf`, which outlives a judge
-        and which nobody else may write to."""
+        """`architecture` is a GPU's, as in `90`. Built libraries are stored on the `shelf`. The shelf
+        outlives a judge, and only judges may write to it."""
         self._fork_server, self._base, self._architecture = fork_server, base, architecture
         self.shelf = shelf
         self._known: OrderedDict[str, Extension | BuildFailed] = OrderedDict()
@@ -69,7 +69,7 @@ class Builder:
         return outcome
 
     def _find(self, name: str) -> Extension | None:
-        """What a judge before this one built."""
+        """The library that an earlier judge built."""
         try:
             library, image = self.shelf.read(f"{name}/library"), self.shelf.read(f"{name}/image")
         except (NotFound, StoreFault):
@@ -77,8 +77,8 @@ class Builder:
         return Extension(name, library, image)
 
     def _lay_down(self, built: Extension) -> None:
-        """A full disk costs a build one day, and nobody a verdict today. Which ones go when there are too
-        many is chance."""
+        """Store a built library. A full disk costs a later build but never a verdict. When there are too many
+        libraries, arbitrary ones are removed."""
         try:
             self.shelf.write(f"{built.name}/image", built.image)
             self.shelf.write(f"{built.name}/library", built.library)

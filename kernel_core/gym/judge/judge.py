@@ -44,7 +44,7 @@ class Judge:
     """Judges one request after another; what a problem needs is `prepared` once."""
 
     _measured_label = "measured"
-    """Of the trial on which recorded work is measured."""
+    """The label of the trial on which recorded work is measured."""
 
     def __init__(self, config: GymConfig, workers: Workers, prepared: Prepared) -> None:
         self._config = config
@@ -221,8 +221,11 @@ class Judge:
         return case.verdict is None
 
     def _unseen(self, reference: Reference, seed: int, recorded: Recorded, case: Case) -> Unseen:
-        """What to replay a recorded pass on. Host code that looks at no tensor cannot have done this work for
-        these inputs alone, and one that counts its calls is not to know which trial has hostile ones."""
+        """The inputs for the replay of a recorded pass.
+
+        If host code looked at no tensor, it cannot have chosen this work for these inputs. A candidate that
+        counts its calls must not know which trial has hostile inputs.
+        """
         draw = recorded.last_draw
         if not recorded.knows_its_inputs:
             _, draw = self._prepared.draws(reference, seed)[-1]

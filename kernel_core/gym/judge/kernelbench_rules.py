@@ -16,7 +16,7 @@ from kernel_core.gym.oracle.trial import Trial
 from kernel_core.records import Evaluation, Verdict
 
 SEEDS = (734796314, 576165995, 2197670066, 839703249, 2584932063)
-"""Of the five trials: KernelBench draws them from a generator seeded with 42."""
+"""The seeds of the five trials. KernelBench draws them from a generator seeded with 42."""
 TOLERANCE = {"float16": 1e-2, "bfloat16": 1e-2}
 """Absolute and relative alike, by the type of the output; 1e-4 for every other."""
 

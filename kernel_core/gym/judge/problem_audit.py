@@ -1,8 +1,8 @@
-"""Which answers that do no work would a problem accept?
+"""The answers without work that a problem accepts.
 
-A problem whose output hardly depends on its inputs pays for nothing: an output of zeros, one constant, a
-copy of the input, what came out for other inputs, or half of the work. Each of these is compared with the
-reference's output under each family of inputs, as the judge would compare it.
+A problem with an output that hardly depends on its inputs pays for nothing. The answers are zeros, one
+constant, a copy of the input, the outputs for other inputs, and half of the work. Each of these is compared
+with the reference's output under each family of inputs, as the judge compares it.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ class Prepared:
             return False
 
     def _first_label(self, draw: Draw) -> str:
-        """Of the first trial with inputs of a family."""
+        """The label of the first trial with inputs of a family."""
         if self._strict:
             return f"{kernelbench_rules.SEEDS[0]}"
         return "trial 0" if draw == "own" else f"trial {self._num_own}"

@@ -33,20 +33,21 @@ TakeGpu = Callable[[], contextlib.AbstractContextManager[Drawn]]
 
 @dataclass(frozen=True, slots=True)
 class Unseen:
-    """What a recorded pass is replayed on: trials that the candidate had not seen when it recorded it, made
-    when there is room for them."""
+    """The trials on which a recorded pass is replayed. The candidate had not seen them when it recorded the
+    pass. They are made when there is memory for them."""
 
     make_trial: Callable[[], Trial]
-    """Of the family of the last trial in which this was recorded, or of that family turned."""
+    """Makes a trial of the family of the last trial in which this pass was recorded, or of that family
+    turned."""
     draw_others: Callable[[int], list[Any]]
     """Other inputs of the same family, by their number."""
     make_measured: Callable[[], Trial]
-    """Inputs like those that it is timed on: how much work it is may depend on what is read."""
+    """Makes inputs like those that it is timed on: the amount of work may depend on the values."""
     exactly: Callable[[Trial], Trial]
-    """The same trial with what is expected of it, and allowed, by float64's answer to its own inputs. Asked
-    by who has the turn to draw."""
+    """The same trial with expected values and tolerances by float64's answer to its own inputs. The caller
+    holds the drawing turn."""
     fault_on: Callable[[Trial], str | None]
-    """What is wrong with the candidate's own outputs for a trial."""
+    """The fault of the candidate's own outputs for a trial."""
 
 
 class ReplayCheck:
@@ -70,7 +71,7 @@ class ReplayCheck:
         self._delivery: TrialPayload | None = None
         self._measured_seed = -1
         self._spots: list[Spots] = []
-        """Of the outputs that were right last."""
+        """Secret places of the outputs that were right last."""
 
     def __enter__(self) -> Self:
         return self
@@ -192,8 +193,8 @@ class ReplayCheck:
 
     @contextlib.contextmanager
     def _lay_again(self, trial: Trial) -> Iterator[None]:
-        """As it was. Inputs were not changed, or that was seen; unless torch's operators are to work on them,
-        who might be misled by a change that nobody saw, they need not be drawn again."""
+        """Lay out the trial as before. The inputs were not changed, or a change was noticed. Only torch's
+        operators could be misled by an unnoticed change, so otherwise the inputs are not drawn again."""
         if library_works(self._recorded.trace) or trial.changes_inputs:
             with self._lay_trial(trial, self._workers.draw):
                 yield
@@ -240,8 +241,8 @@ class ReplayCheck:
             return True
 
     def _may_give_the_same(self) -> bool:
-        """False where outputs are not right at a few places: who asks for no more need not make all that is
-        expected once more."""
+        """False where outputs are wrong at a few places. Then the whole expected outputs need not be made
+        again."""
         with self._workers.share():
             return all(spots.all_pass(one) for spots, one in zip(self._spots, self._outputs(), strict=True))
 

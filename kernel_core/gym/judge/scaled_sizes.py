@@ -1,12 +1,12 @@
-"""Sizes at which a candidate runs once more, because what is wrong with it may not show at the run sizes.
+"""Sizes at which a candidate runs once more, because its faults may not show at the run sizes.
 
-There one tile, one turn of a loop or one branch of host code may hold what several hold at the problem's
-own sizes, and no size is a multiple of a block, as its own ones often are. So each size comes to its own
-value, halved until that is little enough, while the others stay small: halved as far as still shows how they
-divide, or, where that is too much, as they are at the run sizes. Where there is room, several come to their
-own values at once.
+At the run sizes one tile, one turn of a loop or one branch of host code may hold what several hold at the
+problem's own sizes. Sizes are no multiple of a block there, as the problem's own sizes often are. So each
+size in turn grows to its own value, halved until the work is small enough. The others stay small: they are
+halved as far as still shows how they divide. Where that is too much, they keep the run sizes. Where there is
+room, several grow to their own values at once.
 
-The sizes depend on the problem alone. Nothing that a candidate says or does changes where it is looked at.
+The sizes depend on the problem alone. No answer of a candidate changes them.
 """
 
 from __future__ import annotations
@@ -26,21 +26,22 @@ from kernel_core.problems.source import resize
 from kernel_core.records import Constant, Problem
 
 _MOST_BYTES_OF_LAST = 1 << 19
-"""Of inputs, weights and outputs, where the problem's last size grows: rows are longer then, not more."""
+"""The most bytes of inputs, weights and outputs where the problem's last size grows. Rows are longer then,
+not more."""
 _MOST_BYTES = 1 << 17
-"""Where another does: an interpreter runs a thousand programs a second."""
+"""The most bytes where another size grows: an interpreter runs a thousand programs a second."""
 _MOST_BYTES_TOGETHER = 1 << 18
-"""Where the others grow beside it."""
+"""The most bytes where other sizes grow as well."""
 _MOST_OPERATIONS = 1 << 24
-"""Of the reference's: products are turns of loops."""
+"""The most operations of the reference: products are turns of loops."""
 _SHOWS_HOW_IT_DIVIDES = 64
-"""A size of so much and more, halved from its own, is a multiple of blocks of which its own is one."""
+"""A size of at least this much, halved from its own size, is a multiple of the same blocks."""
 
 Sizes = dict[str, Constant]
 
 
 def grown_sizes(reference: Reference) -> tuple[Sizes, ...]:
-    """Of each run, all sizes. It begins with the last size, of which programs usually hold the most."""
+    """All sizes for each run. It begins with the last size, because programs usually cover most of that size."""
     own, pending, found = reference.problem.constants, _may_grow(reference), list[Sizes]()
     names, limits = list(pending), _SizeLimits(reference)
     while pending:
@@ -81,7 +82,7 @@ def _halved(own: Constant, run: Constant) -> Iterator[int]:
 
 
 def _small(own: Constant, run: Constant) -> int:
-    """The least that divides as the own size does."""
+    """The smallest size with the divisors of the own size."""
     assert isinstance(own, int) and isinstance(run, int)
     while own % 2 == 0 and own // 2 >= max(run, _SHOWS_HOW_IT_DIVIDES):
         own //= 2
@@ -89,14 +90,15 @@ def _small(own: Constant, run: Constant) -> int:
 
 
 class _SizeLimits:
-    """Of what a pass of the reference takes, reckoned without data."""
+    """Limits of the reference's bytes and operations, reckoned without data."""
 
     def __init__(self, reference: Reference) -> None:
         self._problem = reference.problem
         self._is_known = _need(self._problem, reference.sizes) is not None
 
     def allow(self, sizes: Sizes, most_bytes: int) -> bool:
-        """Whether these are not too large, and go together. Of a reference that needs data, inputs count."""
+        """Whether these sizes are small enough and fit together. If a reference needs data, only its inputs
+        count."""
         if (inputs := _inputs_need(self._problem, sizes)) is None or inputs > most_bytes:
             return False
         if not self._is_known:
@@ -107,7 +109,7 @@ class _SizeLimits:
 
 @dataclass(frozen=True, slots=True)
 class _Need:
-    """Of a pass: bytes of inputs, weights and outputs, and operations."""
+    """The need of a pass: bytes of inputs, weights and outputs, and operations."""
 
     num_bytes: int
     operations: int
@@ -128,7 +130,7 @@ def _need(problem: Problem, sizes: Sizes) -> _Need | None:
 
 
 def _inputs_need(problem: Problem, sizes: Sizes) -> int | None:
-    """Their bytes; None for sizes at which there are none."""
+    """The bytes of the inputs; None for sizes at which they cannot be made."""
     program = ProblemModule(resize(problem, sizes).source, problem.id, problem.precision, "meta")
     try:
         with own_seeds("meta"):

@@ -18,7 +18,7 @@ from kernel_core.gym.channel.torch_ops import tensors_in
 _FIRST_OF_EQUALS = frozenset(
     f"aten::{name}" for name in ("argmax", "argmin", "max", "min", "cummax", "cummin")
 )
-"""Of the largest or smallest of equal values torch promises the first."""
+"""For the largest or smallest of equal values torch promises the first."""
 _SORTED = frozenset(("aten::topk", "aten::sort"))
 _SEARCHED = {"aten::argmax": True, "aten::max": True, "aten::argmin": False, "aten::min": False}
 """And whether it is the largest that is looked for."""
@@ -53,7 +53,7 @@ class Naming:
         return wide.movedim(-1, self.dim).reshape(output.shape)
 
     def fit(self, places: torch.Tensor, lowest: torch.Tensor, highest: torch.Tensor) -> torch.Tensor:
-        """Of which rows the places are right for some values between the lowest and the highest."""
+        """Whether each row of indices is right for some values between the lowest and the highest."""
         width = lowest.shape[-1]
         inside = ((places >= 0) & (places < width)).all(-1)
         places = places.clamp(0, width - 1)

@@ -1,10 +1,10 @@
-"""Integers and booleans among a reference's outputs that nothing decides, so that several are right.
+"""Ambiguous integers and booleans among a reference's outputs: several answers are right.
 
-Which of equal values comes first in a sort, to which side of a half a quotient rounds, and whether a sum that
-cancels is above zero, is nobody's to say. Such values are others in float64, or become others when results
-stray by less than float32 tells; what is exact decides, so that a half among the inputs rounds as torch says.
-A candidate may give what such passes could give: places that the values of a pass may have named, and else
-what lies between the values that came out.
+Examples are the order of equal values in a sort, the rounding of a quotient near a half, and the sign of a
+sum that cancels. Such values are others in float64, or change when results stray by less than float32 can
+tell. Exact values decide, so a half among the inputs rounds as torch says. A candidate may give what such
+passes could give. Indices may be those that the values of a pass could have named. Other integers lie between
+the values that the passes gave.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kernel_core.gym.numerics.random_rounding import HALF_PRECISION, Forward, St
 _PAIRS = 12
 """They turn every pair of equals; which of an odd number of equals is in the middle is left to chance."""
 _HALF_ROUNDINGS = 4.0
-"""Of half precision, on the way to a value that is sorted."""
+"""Rounding errors of half precision that a value may have before it is sorted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class AmbiguousOrder:
     """In which something is undecided; of others nothing is said."""
     lowest: torch.Tensor
     highest: torch.Tensor
-    """Of the values of these rows."""
+    """The bounds of the values of these rows."""
 
     def allows(self, output: torch.Tensor) -> torch.Tensor:
         """All places of a row, or none."""

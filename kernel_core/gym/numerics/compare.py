@@ -1,8 +1,8 @@
-"""Whether an output is what the reference gives: shape and type, then non-finite masks, then values.
+"""Whether an output agrees with the reference's: shape and type, then non-finite masks, then values.
 
-A value passes when `|got - expected| <= rtol·|expected| + atol`, where `atol` is `rtol` times the size of
-a typical expected value (at most 1), so that an output of tiny numbers cannot be answered with zeros,
-plus a few times the error that the reference's own arithmetic makes against float64 on values of that size.
+A value passes when `|got - expected| <= rtol·|expected| + atol`. Here `atol` is `rtol` times the size of a
+typical expected value, at most 1, so an output of tiny numbers cannot be answered with zeros. A few times the
+error of the reference's own arithmetic against float64, on values of that size, is allowed on top.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def compare_outputs(
 
 
 def form_fault(nesting: Any, leaves: Sequence[Any], want: Any, expected: Sequence[Expected]) -> str | None:
-    """`compare_outputs` for who has not looked at values yet, of what came or of what is expected."""
+    """`compare_outputs` before the values of either side were looked at."""
     if nesting != want:
         return f"the outputs are nested as {_shorten(nesting)}, expected {_shorten(want)}"
     if len(leaves) != len(expected):
@@ -94,26 +94,26 @@ def compare_values(got: torch.Tensor, wanted: Expected) -> str | None:
 
 
 def all_pass(got: torch.Tensor, wanted: Expected, scale: float | None = None) -> bool:
-    """Whether all elements pass: `compare_values` for those who do not ask which does not. They are part of
-    an output whose typical size is `scale`, or all of it."""
+    """Whether all elements pass, without the failing element that `compare_values` finds. They are all or
+    part of an output with the typical size `scale`."""
     comparison = _Comparison(got, wanted, scale)
     return not any(bool(comparison.look(start)[0].any()) for start in comparison.starts)
 
 
 def unlike(got: torch.Tensor, wanted: Expected) -> str | None:
-    """`compare_values` for those who do not ask which element fails."""
+    """`compare_values` without the element that fails."""
     return None if all_pass(got, wanted) else "is wrong"
 
 
 @dataclass(frozen=True, slots=True)
 class Spots:
-    """What is expected at a few places of an output, which nobody knows: where that fails, the whole does."""
+    """The expected values at a few secret places of an output. If these fail, the whole output fails."""
 
     places: torch.Tensor
     """Positions in the flat output."""
     wanted: Expected
     scale: float
-    """Of all that is expected: see `error_model.typical_size`."""
+    """The typical size of all expected values: see `error_model.typical_size`."""
 
     @classmethod
     def of(cls, wanted: Expected) -> Spots:

@@ -29,9 +29,9 @@ class Expected:
     loose: torch.Tensor | bool = False
     """Where as much is allowed as ever is: see `Reference.loosened` and `loose`."""
     spread: torch.Tensor | None = None
-    """What is allowed at each value however large it is: see `Reference.blurred`."""
+    """The error that is allowed at each value whatever its size: see `Reference.blurred`."""
     undecided: torch.Tensor | None = None
-    """Of integers and booleans: those that nothing decides. See `ambiguous_integers.py`."""
+    """The ambiguous integers and booleans. See `ambiguous_integers.py`."""
     choice: Choice | None = None
     """What those may be; None where they may be any."""
 

@@ -21,10 +21,10 @@ _TIMES = 8.0
 _STRAY = _TIMES * 2.0**-22
 """Relative: two units in the last place of float32."""
 _TF32_STRAY = _TIMES * 2.0**-10
-"""Of what goes into a product: what is cut off loses as much."""
+"""Relative stray of the operands of a product, as truncation to TF32 loses as much."""
 _PAIRS = 12
 _MUCH = 1 / 8
-"""Of a value as most of a row are."""
+"""A spread of more than this share of the typical size of a row is chance."""
 _SORTS = frozenset(f"aten::{name}" for name in ("topk", "sort", "kthvalue", "median", "nanmedian", "mode"))
 
 Forward = Callable[[list[Any]], list[Any]]
@@ -32,11 +32,11 @@ Forward = Callable[[list[Any]], list[Any]]
 
 
 def spread_of_strays(forward: Forward, inputs: list[Any], seed: int, *, tf32: bool) -> list[torch.Tensor]:
-    """For each output, and each of its values, what may be allowed because its last bits are in nobody's
-    hands: the largest of a few differences that strays make, here or in the same row.
+    """For each output and each value, the error that uncontrolled last bits may cause: the largest of a few
+    differences that strays make, here or in the same row.
 
-    Inputs of half precision are rounded again on their way, as kernels of attention do that scale queries
-    first; those of products too, to `tf32`.
+    Inputs of half precision are rounded again on their way, as kernels of attention that scale queries first
+    do. Operands of products are rounded too, to `tf32`.
     """
     true = forward(inputs)
     spreads = [torch.zeros_like(one, dtype=torch.float64) for one in true]

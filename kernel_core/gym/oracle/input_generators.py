@@ -83,8 +83,8 @@ def _normal(shape: torch.Size) -> torch.Tensor:
 
 
 def _negative(shape: torch.Size, *, far: bool = False) -> torch.Tensor:
-    """Negative throughout and not near zero, so that a maximum of everything is; and one slice `far` below
-    what padding is given by those who do not say minus infinity. No slice lies much farther from zero than
+    """Negative throughout and not near zero, so that a maximum of all values is negative. One slice is `far`
+    below a finite number that stands for minus infinity in padding. No slice lies much farther from zero than
     its own spread, or honest sums of squares would lose it."""
     values = torch.randn(shape).abs_().add_(_AWAY_FROM_ZERO).neg_()
     long = [dim for dim, size in enumerate(shape) if size > KINDS]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 
 _ENOUGH = 16
-"""Of fewer elements two draws may be alike by chance."""
+"""Two draws of fewer elements may be alike by chance."""
 _SHORTEST_ROW = 4
 _SUM_ERROR = 1e-2
 """In half precision."""
@@ -25,7 +25,7 @@ class Look:
     zeros: torch.Tensor | None = None
     """Where they are, if some are."""
     two_values: tuple[float, float] | None = None
-    """Of which all others are one."""
+    """The two values that all elements have."""
     is_rising: bool = False
     sums_to_one: bool = False
 
@@ -75,7 +75,7 @@ def look_at(values: torch.Tensor) -> Look:
 
 
 def in_common(one: Look, other: Look) -> Kept:
-    """Of two draws."""
+    """The invariants that two draws share."""
     return Kept(
         zeros=one.zeros is not None and other.zeros is not None and torch.equal(one.zeros, other.zeros),
         two_values=one.two_values is not None and one.two_values == other.two_values,

@@ -1,4 +1,5 @@
-"""Mixed inputs: normal numbers whose slices differ, so that what is reduced has whole slices of each kind."""
+"""Mixed inputs: normal numbers in slices of different kinds, so that a reduction gets whole slices of each
+kind."""
 
 from __future__ import annotations
 
@@ -82,10 +83,10 @@ def _long_dims(shape: torch.Size) -> list[int]:
 
 
 def _turned_slices(shape: torch.Size) -> tuple[torch.Size, int]:
-    """Of any long dimension but the first, by chance; mostly of the second, which is that of channels: it has
-    whole slices of what is reduced along the batch, and later ones only of what is reduced along both. Where
-    only a short one comes before the first long one, of a small batch, they are mostly of both together and
-    of several that are side by side, so that groups of channels have whole ones, too."""
+    """Slices along a random long dimension other than the first, mostly along the second, the channels. Along
+    the second, a reduction over the batch gets whole slices. Along later ones, only a reduction over both
+    does. In a small batch, where only a short dimension precedes the first long one, slices mostly span both
+    and several neighbouring channels. So groups of channels have whole slices, too."""
     first, *others = _long_dims(shape)
     found = [(shape, dim) for dim in others] or [(shape, first)]
     if others and first > 0:
@@ -130,7 +131,8 @@ def _put_large(values: torch.Tensor) -> None:
 
 
 def _give_signs(values: torch.Tensor, slices: _Slices) -> None:
-    """Of slices in rows of four, one of each row for each sign, of every size in turn, none of halves."""
+    """Make one slice of each row of slices negative and one positive. Every size gets each sign in turn, and
+    slices of halves keep theirs."""
     kind = (slices.rank + slices.rank // KINDS) % KINDS
     for sign, of_sign in ((-1.0, kind == 1), (1.0, kind == 3)):
         chosen = of_sign.nonzero().flatten()

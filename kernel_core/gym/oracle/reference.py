@@ -36,7 +36,7 @@ _ASSERTING = frozenset(
     | {f"aten::{name}" for name in ("scatter", "scatter_add", "scatter_reduce", "nll_loss_forward")}
     | {*GATHERS}
 )
-"""Operators whose kernels assert that numbers lie in [0, 1], or indices within a tensor."""
+"""Operators that assert numbers in [0, 1], or indices within a tensor, in their kernels."""
 
 _BOTH_STRAY = 1.25
 """Allowances are four errors of the reference's or more; its own values stray by one."""
@@ -105,7 +105,7 @@ class Reference:
 
     @property
     def num_floating(self) -> int:
-        """Of the inputs' tensors: those that draws differ in."""
+        """The number of input tensors in floating point: only these differ between draws."""
         with own_seeds(self.device):
             return len(self._what_draws_keep())
 
@@ -145,10 +145,12 @@ class Reference:
         return self._kept
 
     def loosened(self, trial: Trial) -> Trial:
-        """The trial, with more allowed where a slice of zeros among the inputs decides, if one is there. It
-        may become one constant, whose deviation is zero, and a norm makes large errors of its rounding: more
-        of honest arithmetic's than of the reference's, which may happen to round to nothing. So it is
-        everywhere where the outputs are not known."""
+        """The trial, with more tolerance where a slice of zeros among the inputs decides an output.
+
+        Such a slice may become one constant with the deviation zero, and a norm makes large errors of its
+        rounding. Honest arithmetic may have a larger error there than the reference, which may happen to
+        round to nothing. Where the outputs are unknown, the tolerance is larger everywhere.
+        """
         draw = without_zeros(trial.draw)
         if draw == trial.draw:
             return trial

@@ -29,18 +29,20 @@ from kernel_core.gym.numerics.random_rounding import Forward, spread_of_strays
 from kernel_core.gym.oracle.trial import tensor_bytes
 
 LARGE_BYTES = 4 << 30
-"""Of larger inputs and outputs only a part is computed in float64, which takes many times as much."""
+"""For larger inputs and outputs only a part is computed in float64, which takes many times as much memory."""
 _MOST_STRAYING_BYTES = {"cuda": 1 << 30, "cpu": 1 << 25}
-"""Of weights, inputs and outputs: eight times as much is taken in float64 with what strays, in a dozen
-passes and more."""
+"""The largest sum of weights, inputs and outputs for passes with straying values. These take eight times as
+much memory in float64, in a dozen passes and more."""
 _SMALL_SHARE = 0.25
-"""Of what TF32's strays come to, where that is no more than is ever allowed by size: twice its errors."""
+"""The share of the strays of TF32 that is allowed, where that is at most what is ever allowed by size: twice
+its errors."""
 _SEPARATE = 1e-3
 """Where a part of the inputs gives that part of the outputs, it agrees so well."""
 
 
 class ReferenceOutputs:
-    """The outputs of one module for inputs; who asks has the turn to draw. Plain ones advance its state."""
+    """The outputs of one module for inputs. The caller holds the drawing turn. `plain` advances the module's
+    state."""
 
     def __init__(self, problem_id: str, device: str, module: Any, tf32: bool) -> None:
         self.work_bytes = 0
@@ -79,7 +81,7 @@ class ReferenceOutputs:
         if wide is None:
             return plain
         try:
-            copies = [map_tensors(value, _to_double) for value in inputs]  # nobody changes the inputs
+            copies = [map_tensors(value, _to_double) for value in inputs]  # the inputs are never changed
             _, exact = flatten(self._forward(wide, copies, seed))
         except torch.cuda.OutOfMemoryError:
             raise

@@ -60,5 +60,5 @@ def outline(trial: Trial) -> Trial:
 
 
 def tensor_bytes(values: Sequence[Any]) -> int:
-    """Of the tensors among them."""
+    """The bytes of the tensors among the values."""
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors_in(list(values)))

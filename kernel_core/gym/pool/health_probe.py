@@ -1,4 +1,4 @@
-"""Two candidates whose judgement is known: they tell a sick judge from a candidate that kills judges."""
+"""Two candidates with known verdicts: they tell a sick judge from a candidate that kills judges."""
 
 from __future__ import annotations
 

@@ -22,15 +22,15 @@ _START_TIMEOUT_S = 180.0
 
 
 class JudgeLost(Exception):
-    """A judge gave no answer: it died, hangs or sent what is none."""
+    """A judge gave no answer: it died, hangs or sent an invalid message."""
 
 
 class HostLost(JudgeLost):
-    """No judge can be started there any more."""
+    """No judge can be started on this host any more."""
 
 
 class Line(Protocol):
-    """A seat at a judge: whoever holds it asks one thing at a time."""
+    """A seat at a judge. Its holder sends one request at a time."""
 
     def ask(self, header: dict[str, Any], patience_s: float) -> dict[str, Any]:
         """The judge's answer. Raises `JudgeLost`."""

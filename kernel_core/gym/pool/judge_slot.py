@@ -1,7 +1,8 @@
-"""One judge and the seats before it: asked, probed when in doubt, replaced when it dies, closed when sick.
+"""One judge and its seats. It is probed when in doubt, replaced when it dies, and closed when sick.
 
-A judge that dies may be sick or may have met a candidate that kills judges. A kernel whose judgement is known
-tells: a place that judges it rightly stays, and the candidate has to answer for the death.
+A judge that dies may be sick or may have met a candidate that kills judges. A kernel with a known verdict
+tells them apart. If the place judges it rightly, the place stays, and the candidate has to answer for the
+death.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ _PATIENCE_S = 300.0
 """Beyond a candidate's own deadlines, how long a judge may take before it counts as hung."""
 _PROBE_PATIENCE_S = 120.0
 _CHILDREN = 4
-"""Of a candidate's: each has a deadline of its own."""
+"""The number of children of a candidate: each has a deadline of its own."""
 _PROBE_EVERY_S = 600.0
 _PROBE_SEED = 1
 _LIVES = 4
 """Fresh judges that fail the probe, one after the other, before the place is closed."""
 _MENDING_S = 240.0
-"""After so long no further one is tried."""
+"""After this time no further judge is tried."""
 _DEATHS = 8
 """Judges in a row that died on candidates although the probe passed: the place is closed nevertheless."""
 
@@ -46,7 +47,7 @@ class SlotClosed(Exception):
 class _Seat:
     line: Line
     life: int
-    """Of the judge at the other end."""
+    """The number of the judge's life at the other end."""
 
 
 class JudgeSlot:
@@ -74,8 +75,8 @@ class JudgeSlot:
         """Ask the judge; with `alone`, while it has no other candidate.
 
         Raises `JudgeLost` when it died and `GymUnavailable` when it could not work. The candidate may be the
-        cause of either if the place has a judge that works by then, and is not if it has a `fault`.
-        Raises `SlotClosed` when nobody was asked.
+        cause of either if the place has a working judge afterwards. It is not the cause if the place has a
+        `fault`. Raises `SlotClosed` when no judge was asked.
         """
         with self._turns.alone() if alone else self._turns.share():
             life = self._life

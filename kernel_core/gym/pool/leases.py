@@ -1,4 +1,4 @@
-"""Candidates that wait for a judge, and who has which: each gets one outcome, whatever dies."""
+"""Candidates that wait for a judge, and their leases: each gets one outcome, whatever dies."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Lease:
     seed: int
     outcomes: Outcomes
     failures: list[Exception] = field(default_factory=list)
-    """Of judges that the candidate may be to blame for."""
+    """Failures of judges that the candidate may have caused."""
     failed_at: str = ""
     """The place of the last of them."""
 
@@ -86,7 +86,7 @@ class Leases:
         lease.outcomes.put((lease.key, outcome))
 
     def give_back(self, lease: Lease) -> None:
-        """To be judged next, elsewhere if it has failed and there is another place."""
+        """Return a lease to be judged next, elsewhere if it has failed and there is another place."""
         with self._changed:
             if lease in self._held:
                 self._held.discard(lease)
@@ -94,20 +94,21 @@ class Leases:
                 self._changed.notify_all()
 
     def withdraw(self, leases: Sequence[Lease]) -> None:
-        """Nobody waits for these any more."""
+        """Drop leases without a caller that waits for them."""
         with self._changed:
             unwanted = set(leases)
             self._waiting = deque(lease for lease in self._waiting if lease not in unwanted)
 
     def fail_waiting(self, error: Exception) -> None:
-        """The outcome of all that nobody will take."""
+        """Fail all waiting candidates with `error`."""
         with self._changed:
             failed, self._waiting = self._waiting, deque()
         for lease in failed:
             lease.outcomes.put((lease.key, error))
 
     def _strangeness(self, lease: Lease, place: str) -> int:
-        """Of the lease's problem to a place: its own, nobody's, or another's."""
+        """The rank of a lease's problem at a place: 0 for the place's own problem, 1 for a problem without a
+        place, 2 for another place's."""
         home = self._homes.get(lease.request.problem.sha256)
         return 0 if home == place else 1 if home not in self._places else 2
 

@@ -139,11 +139,11 @@ class PooledGym:
     # Places that come and go ----------------------------------------------------------------------
 
     def own(self, host: Closeable) -> None:
-        """What to close at the end."""
+        """Close this host at the end."""
         self._owned = host
 
     def announce(self, host: Host) -> None:
-        """Places of this host are on their way: nobody gives up before they are here or refused."""
+        """The places of this host are starting. Requests wait until they arrive or are refused."""
         with self._lock:
             self._announced.add(host)
 
@@ -161,7 +161,7 @@ class PooledGym:
                 threading.Thread(target=self._serve, args=(place,), daemon=True).start()
 
     def refuse(self, host: Host, name: str, reason: str) -> None:
-        """Nothing can be judged there."""
+        """The host has no place that can judge."""
         with self._lock:
             self._announced.discard(host)
         if not self._closed:
@@ -175,7 +175,7 @@ class PooledGym:
             self.retire(place)
 
     def retire(self, place: JudgeSlot) -> None:
-        """Give a closed place no more work; when it was the last, nobody waits any longer."""
+        """Give a closed place no more work. If it was the last, all waiting requests fail."""
         with self._lock:
             in_service = place in self._places
             if in_service:
@@ -199,7 +199,7 @@ class PooledGym:
         self._leases.fail_waiting(self.none_left())
 
     def none_left(self) -> GymUnavailable:
-        """What to raise when nobody can judge."""
+        """The error for requests when no judge is left."""
         if self._closed and not self._taken_out:
             return GymUnavailable("this gym was closed; open another")
         reasons = "; ".join(f"{one.place}: {one.reason}" for one in self._taken_out)
@@ -238,7 +238,7 @@ class PooledGym:
                 self.retire(place)
 
     def _judge(self, place: JudgeSlot, lease: Lease) -> Outcome | None:
-        """None when somebody has to try again."""
+        """The outcome of a lease; None when it has to be judged again."""
         try:
             return place.judge(lease.request, lease.seed, alone=len(lease.failures) >= _SUSPECTED)
         except SlotClosed:

@@ -27,7 +27,7 @@ _REACH_TIMEOUT_S = 10.0
 
 
 class SlotRegistry(Protocol):
-    """Who is told of places that come and go (`pool.PooledGym`)."""
+    """The receiver of events about places that come and go (`pool.PooledGym`)."""
 
     @property
     def places(self) -> tuple[str, ...]: ...

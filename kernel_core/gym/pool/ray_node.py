@@ -39,7 +39,7 @@ class NodeJudges:
         self._numbers = itertools.count()
 
     def introduce(self) -> dict[str, Any]:
-        """Start the fork root; say whose judges these are, and on which GPU."""
+        """Start the fork root; report the version and the GPUs of its judges."""
         try:
             self._host = LocalHost(self._config)
         except GymUnavailable as error:
@@ -105,7 +105,7 @@ class RayHost:
         return f"{self.name}, GPU {', '.join(hello['gpus'])}" if self._on_gpu else self.name
 
     def leave(self) -> None:
-        """The node is gone: nobody waits for it any longer."""
+        """The node is gone; all waits for it end."""
         self._left.set()
 
     def connect(self, place: int) -> Line:
@@ -146,7 +146,7 @@ class RayHost:
             raise
 
     def _introduced(self) -> dict[str, Any]:
-        """Have an actor whose fork root is up, of our own version; what it said of itself."""
+        """Start an actor with a fork root of our own version; gives what it reported."""
         self._check_node()
         actor = ray.remote(NodeJudges).options(**self._options).remote(self._config.model_dump())
         try:

@@ -116,9 +116,8 @@ def check_at_own_sizes(case: Case, rehearsal: Rehearsal, eager: EagerTraffic, gp
 
 
 def taken_over(rehearsal: Rehearsal, eager: EagerTraffic, gpu: str) -> list[str]:
-    """Library operators that compute at the problem's own sizes, and not, or next to nothing, where the
-    candidate was judged. A small part may be anyone's: what takes less than half of the time that nobody can
-    do without is no replacement for a kernel."""
+    """Library operators that compute at the problem's own sizes but next to nothing at the run sizes. A small
+    part is allowed: less than half of the compulsory time is no replacement for a kernel."""
     usual: defaultdict[str, float] = defaultdict(float)
     for work in scaled(rehearsal.works_at_run_sizes, eager):
         usual[work.name] += work_time_ms(work, gpu)
@@ -137,9 +136,9 @@ def works_at_own_sizes(
     gpu: str,
     ran: Sequence[tuple[str, int]] = (),
 ) -> list[Work]:
-    """Works counted at the run sizes, as they would be at the problem's own: own kernels' scaled and spread
-    over the launches there, and the library's as they are there. They are not believed to be less than what
-    was counted and scaled. Without a rehearsal nobody knows of launches but those that `ran`."""
+    """Works counted at the run sizes, scaled to the problem's own sizes. Own kernels are scaled and spread
+    over the launches there, and the library's works are taken from there. They never count for less than the
+    scaled counts. Without a dry run only the launches that `ran` are known."""
     counted = scaled(works, eager)
     own = [work for work in counted if work.own]
     if rehearsal is None:

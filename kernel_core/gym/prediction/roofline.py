@@ -30,7 +30,7 @@ _SLOWEST_FIRST = GPUS["H200"].rate_of
 
 @dataclass(frozen=True, slots=True)
 class EagerTraffic:
-    """The reference's works at its own sizes, how much larger they are, and what nobody can avoid."""
+    """The reference's works at its own sizes, the ratio to the run sizes, and the compulsory traffic."""
 
     works: tuple[Work, ...]
     bytes_ratio: float
@@ -93,7 +93,7 @@ def scaled(works: Sequence[Work], eager: EagerTraffic) -> list[Work]:
 
 
 def as_much_as_all(work: Work, eager: EagerTraffic) -> Work:
-    """What nobody knows the work of may be all that the reference does, and counts so."""
+    """A work of unknown cost may be all that the reference does, and counts so."""
     if not work.is_unknown:
         return work
     whole: Counter[str] = Counter()
@@ -143,8 +143,8 @@ def work_time_ms(work: Work, gpu_name: str) -> float:
 
 
 def least_time_ms(eager: EagerTraffic, gpu_name: str) -> float:
-    """What the problem takes whoever solves it: to move the bytes that any program moves, or to do the
-    reference's products, whichever takes longer."""
+    """The least time for the problem: to move the compulsory bytes or to do the reference's products,
+    whichever takes longer."""
     gpu = GPUS[gpu_name]
     products: Counter[str] = Counter()
     for work in eager.works:
@@ -165,7 +165,7 @@ def own_work_share(works: Sequence[Work], gpu_name: str) -> float:
 
 
 def predict(works: Sequence[Work], gpu_name: str, least_bytes: int = 0) -> tuple[Traffic, bool]:
-    """The predicted traffic of a pass, and whether the count was below what nobody can avoid.
+    """The predicted traffic of a pass, and whether the count was below the compulsory bytes.
 
     `least_bytes` are those that any program must move; a smaller count is raised to it.
     """

@@ -36,7 +36,7 @@ from kernel_core.gym.workers.gpu_locks import Drawn, GpuLock, nothing_drawn
 _START_TIMEOUT_S = 60.0
 _STARTED_TOGETHER = 4
 QUEUES = {"CUDA_DEVICE_MAX_CONNECTIONS": "2", "CUDA_DEVICE_MAX_COPY_CONNECTIONS": "1"}
-"""Of a process's context."""
+"""Environment variables that limit the hardware queues of a process's context."""
 _HELD_BACK_BYTES = 16 << 30
 _MAX_PROCESSES = 256
 """A GPU's context has threads; Triton starts an assembler and a C compiler."""
@@ -63,8 +63,8 @@ def bring_up() -> None:
 
 
 def load_triton_driver() -> None:
-    """Make Triton's driver the active one: whoever makes it has half of it built by a C compiler, unless his
-    own cache folder has it. It touches no GPU."""
+    """Make Triton's driver the active one. The first use has half of it built by a C compiler, unless the
+    process's cache folder has it. It touches no GPU."""
     nvidia: Any = importlib.import_module("triton.backends.nvidia.driver")
     triton.runtime.driver.set_active(nvidia.CudaDriver())
 
@@ -79,7 +79,7 @@ def wait_for_job(channel: socket.socket, cage: dict[str, Any]) -> None:
 
 @dataclass(slots=True)
 class _WarmChild:
-    """A process whose context is up, its folder, and how many jobs it did."""
+    """A warm process, its folder, and the number of its jobs."""
 
     stack: contextlib.ExitStack
     caged: Caged
@@ -185,7 +185,7 @@ class CudaWorkers:
         return None
 
     def _take(self) -> _WarmChild:
-        """A process whose context is up. Raises `GymUnavailable`."""
+        """A process with its context up. Raises `GymUnavailable`."""
         reason = ""
         for _ in range(3):
             taken = self._warm.get()

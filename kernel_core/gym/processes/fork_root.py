@@ -110,7 +110,7 @@ class HostJudges:
 
 
 class GpuJudges:
-    """One judge process a GPU, with as many seats as are asked for. Nothing here may touch CUDA, whose state
+    """One judge process a GPU, with the requested number of seats. No code here may touch CUDA: its state
     does not survive a fork."""
 
     def __init__(self, pool: socket.socket) -> None:

@@ -50,8 +50,8 @@ _BUILDS = "builds"
 
 
 def warm_up() -> None:
-    """Touch what the first candidate would otherwise pay for: operators, one interpreted launch, and the
-    meta device, whose first operator imports several hundred modules."""
+    """Load what the first candidate would otherwise pay for: operators, one interpreted launch, and the meta
+    device. The first operator of the meta device imports several hundred modules."""
 
     @triton.jit  # type: ignore[untyped-decorator]
     def copy(source, target, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]

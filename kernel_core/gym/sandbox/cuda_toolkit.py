@@ -1,4 +1,4 @@
-"""Where the CUDA toolkit lies, whose compiler builds CUDA C++."""
+"""The location of the CUDA toolkit, which has the compiler of CUDA C++."""
 
 from __future__ import annotations
 

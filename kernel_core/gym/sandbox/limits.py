@@ -28,7 +28,7 @@ class Cage:
     device: str = "cpu"
     """`cuda` brings the GPU's context up before the cage closes, and counts data instead of addresses."""
     gpu: str = ""
-    """Of `cpu`: which GPU kernels are told that they run on."""
+    """For `cpu`: the GPU that kernels are told they run on."""
 
     def to_json(self) -> dict[str, Any]:
         """As it travels in a header."""

@@ -61,7 +61,7 @@ def die_with_parent() -> None:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of descendants whose own parent dies, so that they can be found and ended."""
+    """Become the parent of orphaned descendants, so that they can be found and ended."""
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
@@ -225,8 +225,8 @@ def _set_limits(cage: Cage) -> None:
 def _become_user(user_id: int, starts_programs: bool) -> bool:
     """Give up root for a user that owns nothing, so that the process limit holds and nothing is shared.
 
-    Where Python itself lies in a folder that only root may enter, the right to read (which Landlock
-    narrows to those folders) is the one capability that is kept, for programs that are started as well.
+    Python itself may lie in a folder that only root may enter. Then the right to read is the one capability
+    that is kept, for programs that are started as well. Landlock narrows that right to the allowed folders.
     """
     if os.geteuid() != 0:
         return False

@@ -52,14 +52,14 @@ class ReferenceClock:
         self._lock = threading.Lock()
 
     def baseline(self, reference: Reference, like: Trial) -> Baseline:
-        """What is known, or is found out now: before any candidate of the problem lives, lest one keep the
-        GPU busy behind the reference's back."""
+        """The known baseline, or one that is measured now. No candidate of the problem runs yet, so none can
+        keep the GPU busy behind the reference's back."""
         known = self._baselines.get(reference)
         if known is not None:
             return known
         with self._lock:
             lock = self._locks.setdefault(reference.key, threading.Lock())
-        # Who has all the room does not wait for somebody who wants some.
+        # A thread with all the room does not wait for a thread that wants some.
         with contextlib.nullcontext() if self._room.is_all_mine() else lock:
             known = self._baselines.get(reference)
             if known is None:

@@ -1,8 +1,8 @@
-"""A GPU whose memory is at rest, as kernels should find it that are timed.
+"""Waits until a GPU's memory is at rest, before kernels are timed.
 
-Memory that was given back, by whomever, is cleared in the background, at about 2.3 ms a gigabyte, during
-which kernels that read memory take an eighth longer (docs/results/timing_state.md). Nothing tells when that
-is over, so a read of known size is timed until it is as fast as ever.
+Freed memory of any process is cleared in the background, at about 2.3 ms a gigabyte. Meanwhile kernels that
+read memory take an eighth longer (docs/results/timing_state.md). No interface tells when that is over, so a
+read of known size is timed until it is as fast as ever.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class Stopwatch:
         bed: DeviceArena,
         case: Case | None = None,
     ) -> Clocked | str | Died | Failure:
-        """See `timed_batch.clock_calls`: once more, with nobody coming up, where something came between. The
+        """See `timed_batch.clock_calls`. Unsteady calls are timed once more while no process starts. The
         reference itself has no case."""
         turns = _GpuAccess(self._workers, self._gpu, case)
         clocked = clock_calls(talk, reference, like, hidden, bed, turns, still=False)
@@ -155,9 +155,9 @@ class Stopwatch:
         return best
 
     def _above_floor(self, reference: Reference, like: Trial, timing: Timing, case: Case) -> Timing:
-        """No kernel reads its inputs faster than the memory gives them; what claims so counts as that fast.
+        """Raise a claimed time to the time that the memory needs for the inputs.
 
-        Which bytes nobody can avoid is looked into only where all of them would be too many. Outputs may
+        The compulsory bytes are determined only where all bytes would take longer than the claim. Outputs may
         still lie in the cache when the clock stops.
         """
         rate = self._gpu.bytes_per_s

@@ -1,9 +1,8 @@
-"""The judge's side of timing: a bed of inputs and poisoned outputs for many calls, and its own clock.
+"""The judge's side of timing: inputs and poisoned outputs for many calls, and the judge's own clock.
 
-The GPU is had alone from the first call to the last, with what must be done between them; what goes before
-and after happens beside others' work.
-Every call has contents of its own at addresses of its own. Some calls, nobody else knows which, have inputs
-whose outputs the judge knows, and are compared; contents of the others are drawn for the moment.
+The judge holds the GPU alone from the first call to the last, with all work between them. The work before and
+after happens beside other work. Every call has contents of its own at addresses of its own. The judge knows
+the outputs of some secret calls, and compares them. The contents of the other calls are drawn for the moment.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _INTERRUPTED_MS = 4.0
 """A GPU divides its time by a few milliseconds among the processes that have work: a shorter call is mostly
 over before it is another's turn."""
 _BED_BYTES = 1 << 30
-"""Places for calls are made as long as they fit in this; there is always one."""
+"""There are as many places for calls as fit in this, and at least one."""
 _RANDOM = random.SystemRandom()
 
 
@@ -47,11 +46,11 @@ class GpuAccess(Protocol):
     """The GPU, shared or alone."""
 
     def draw(self) -> contextlib.AbstractContextManager[Drawn]:
-        """Beside others, of whom nobody draws."""
+        """A turn beside others. No other thread draws inputs meanwhile."""
         ...
 
     def alone(self, *, still: bool) -> contextlib.AbstractContextManager[None]:
-        """With nobody beside; `still`, and nobody who comes up."""
+        """An exclusive turn. With `still` no process starts meanwhile."""
         ...
 
     def clocks(self) -> Clocks:
@@ -122,7 +121,7 @@ class _Rounds:
         self.outputs: dict[int, list[Fingerprint]] = {}
 
     def go_beside_others(self, count: int) -> Died | Failure | None:
-        """Make so many calls; nobody looks at their outputs."""
+        """Make so many calls without a look at their outputs."""
         for _, num_calls in self._rounds(count):
             with self._turns.draw() as drawn:
                 answer = self._prepare(num_calls, {})
@@ -192,7 +191,7 @@ class _Rounds:
         return self._bed.compare(place, exact.expected)
 
     def _prepare(self, count: int, hidden: dict[int, Trial]) -> Answer | Died:
-        """Have the memory mapped afresh, and lay out contents that nobody knows yet."""
+        """Have the memory mapped afresh, and lay out new contents."""
         header, descriptors = self._bed.mapping()
         mapped = self._talk.ask(header, (Mapped,), descriptors=descriptors)
         for place in range(count if isinstance(mapped, Answer) else 0):
@@ -235,14 +234,14 @@ class _Bed:
         self.arena.poison(self._outputs[place])
 
     def mapping(self) -> tuple[dict[str, Any], tuple[int, ...]]:
-        """Tells the candidate's process to map the arena, at an address of its own for each round; who has it
-        from the round before moves it."""
+        """Tells the candidate's process to map the arena at a new address in each round. A process that has
+        the arena from the round before moves it."""
         descriptors = () if self._is_handed_over else (self.arena.descriptor,)
         self._is_handed_over = True
         return {"bed": True, "arena_bytes": self.arena.num_bytes}, descriptors
 
     def calls(self, count: int) -> dict[str, Any]:
-        """What the candidate's process is told of the first `count` places."""
+        """The message to the candidate's process about the first `count` places."""
         rows = zip(self._described[:count], self._inputs, self._outputs, strict=False)
         return {
             "calls": [
@@ -252,11 +251,11 @@ class _Bed:
         }
 
     def outputs(self, place: int) -> list[Fingerprint]:
-        """What one call left."""
+        """Fingerprints of the outputs of one call."""
         return [fingerprint(self.arena.tensor(slot)) for slot in self._outputs[place]]
 
     def compare(self, place: int, expected: Sequence[Expected]) -> str | None:
-        """What is wrong with one call's outputs."""
+        """The fault of one call's outputs."""
         for slot, wanted in zip(self._outputs[place], expected, strict=True):
             fault = compare_values(self.arena.tensor(slot), wanted)
             if fault is not None:

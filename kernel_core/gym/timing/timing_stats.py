@@ -1,10 +1,10 @@
-"""How long a forward pass takes on a GPU: many calls, two clocks.
+"""Times a forward pass on a GPU: many calls, two clocks.
 
-In the candidate's process device events time each call (`call_timer.py`). What the events say is a claim.
-It must agree with the judge's own clock over the same calls (less what the same calls cost beside the
-reference's forward), and with the device time of the replayed trace, where no host code of the candidate
-runs: nearly, where a timed call and the replay give other bits for the same inputs, because then other work
-may have been timed. Where a witness says more, the witness counts.
+In the candidate's process device events time each call (`call_timer.py`). Their times are a claim. It must
+agree with the judge's own clock over the same calls, less the overhead of the same calls with the reference.
+It must also agree with the device time of the replayed trace, where no host code of the candidate runs. A
+timed call and the replay may give other bits for the same inputs. Then other work may have been timed, and
+the two times must nearly agree. Where a witness gives a longer time, the witness counts.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ _SLACK_MS, _KEPT_BYTES_PER_MS = 0.1, 5e8
 """By call, and for keeping its outputs, which takes longer when they are strided: what the judge's clock may
 see beyond the events. No candidate gains by it what the replay would not show."""
 _STEADY, _STEADY_MS = 0.02, 1e-3
-"""How wide an interval may be, relative to the median or at all."""
+"""The widest interval of a steady timing, relative to the median and absolute."""
 _REPLAY_SHARE, _OTHER_SHARE = 0.75, 0.95
-"""Of a replay's time, what a process may claim: where its outputs are those of the replay, and where not."""
+"""The least claim as a share of the replay's time: where its outputs are those of the replay, and where not.
+"""
 _EVENTS_MS = 3e-3
 """Between the replayed operations there are events, which cost a little."""
 
@@ -42,13 +43,13 @@ class Clocked:
     """The calls of one candidate (or of the reference) as both clocks saw them."""
 
     times_ms: tuple[float, ...]
-    """By device events: what the process claims."""
+    """Times by device events, as the process claims them."""
     wall_ms: float
-    """Of all calls together, by the judge."""
+    """The time of all calls together, by the judge's clock."""
     state: Clocks = field(default_factory=Clocks)
-    """Of the GPU, right after the last call."""
+    """The clocks of the GPU, right after the last call."""
     outputs: Mapping[int, Sequence[Fingerprint]] = field(default_factory=dict)
-    """Of the calls on hidden trials, by the trials' seeds."""
+    """Outputs of the calls on hidden trials, by the trials' seeds."""
 
     @property
     def claimed_ms(self) -> float:
@@ -127,7 +128,7 @@ def is_steady(clocked: Clocked) -> bool:
 
 
 def steadier(one: Clocked, other: Clocked) -> Clocked:
-    """Of two clockings of the same calls, the one with the narrower interval."""
+    """The one of two timings of the same calls that has the narrower interval."""
     return min(one, other, key=lambda clocked: _spread_ms(summarize(clocked)))
 
 

@@ -36,7 +36,7 @@ class Case:
 
     request: JudgeRequest
     seed: int = 0
-    """Of all that is drawn for it."""
+    """The seed of all draws for the candidate."""
     verdict: Verdict | None = None
     detail: str = ""
     line: int = 0
@@ -57,9 +57,9 @@ class Case:
     """Given back when the candidate is done."""
     arena_bytes: int = 0
     needs_bytes: int = 0
-    """Of a GPU's memory: for an arena, and with all else."""
+    """GPU memory that the case needs: for an arena, and with all else."""
     ran_out_of_memory: bool = False
-    """Of a GPU's, which may have been full of others' work."""
+    """Whether the GPU's memory was full, maybe with other processes' data."""
     own_kernel_share: float | None = None
     slowest: KernelUse | None = None
     bandwidth_share: float | None = None

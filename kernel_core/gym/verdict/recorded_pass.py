@@ -63,8 +63,8 @@ class Recorded:
 
 
 def joined(known: list[Recorded], new: Recorded) -> list[Recorded]:
-    """The works that differ, the newest last: it stands for an earlier one that did the same, whose memory is
-    given back."""
+    """The distinct works, the newest last. The newest of equal works stands for an earlier one, and the
+    memory of the earlier one is released."""
     kept = []
     for old in known:
         if old.does_as(new):

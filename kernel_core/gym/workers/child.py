@@ -73,7 +73,7 @@ def cage_folder(base: str) -> Iterator[tuple[str, int]]:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A claim, the bytes that came with it, and descriptors, which whoever takes them closes."""
+    """A claim, its bytes, and its descriptors, which the caller closes."""
 
     claim: Claim
     blob: bytearray
@@ -110,9 +110,9 @@ class ChildSession:
         self._ended: Ended | None = None
         self._builder: AnswerBuild | None = None
         self.is_fresh = is_fresh
-        """Nobody had this child before."""
+        """The child has done no job before."""
         self.is_as_new = False
-        """It did what it was asked, and forgot it: somebody else may have it."""
+        """The child did its job and forgot it: another candidate may use it."""
 
     def build_with(self, builder: AnswerBuild) -> None:
         """From now on the child may ask for builds, which take none of its time."""

@@ -1,4 +1,5 @@
-"""Who may use a GPU when: many together for correctness, one alone for timing, and never more than fit."""
+"""Locks of a GPU: many users together for correctness, one alone for timing, and never more than fit in
+memory."""
 
 from __future__ import annotations
 
@@ -9,18 +10,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 Drawn = Callable[[], None]
-"""Says that somebody is done with drawing inputs, before the end of the turn."""
+"""Ends the drawing of inputs before the end of the turn."""
 
 
 def nothing_drawn() -> None:
-    """Where nobody waits to draw."""
+    """No thread waits to draw."""
 
 
 class GpuLock:
-    """A lock that is shared or exclusive; who wants to be alone goes before newcomers.
+    """A lock that is shared or exclusive; exclusive requests go before new shared ones.
 
-    Of those who share, one at a time draws inputs, because the seeds of a process are everybody's. Who waits
-    to draw has no turn yet, so that nobody who wants to be alone waits for him.
+    One holder at a time draws inputs, because the random state of a process is global. A thread that waits to
+    draw holds no turn yet, so it does not block an exclusive request.
     """
 
     def __init__(self) -> None:
@@ -32,7 +33,7 @@ class GpuLock:
 
     @contextlib.contextmanager
     def share(self) -> Iterator[None]:
-        """Wait until nobody is or wants to be alone."""
+        """Wait until no thread has or wants the exclusive turn."""
         with self._changed:
             self._changed.wait_for(self._is_open)
             self._sharing += 1
@@ -43,7 +44,7 @@ class GpuLock:
 
     @contextlib.contextmanager
     def draw(self) -> Iterator[Drawn]:
-        """Share as the one who draws, for the whole turn or until that is said to be done."""
+        """Share as the drawing thread, for the whole turn or until the drawing is ended."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_open() and not self._is_drawing)
             self._sharing += 1
@@ -55,7 +56,7 @@ class GpuLock:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Wait until nobody has a turn."""
+        """Wait until no thread has a turn."""
         with self._changed:
             self._wanting_alone += 1
             self._changed.wait_for(lambda: not self._is_alone and not self._sharing)
@@ -83,7 +84,7 @@ class GpuLock:
 
 
 _OVERTAKEN = 8
-"""How often somebody who waits for room is passed by who needs less: then it is his turn."""
+"""How often a waiting request is overtaken by smaller ones before it goes first."""
 
 
 @dataclass(slots=True, eq=False)
@@ -104,10 +105,10 @@ class Room:
 
     @contextlib.contextmanager
     def take(self, num_bytes: int) -> Iterator[None]:
-        """Wait until so much is free; what is larger than everything is let in when it is the only one.
+        """Wait until so much is free. A request larger than the whole room enters when it is the only one.
 
-        Who needs little passes those who wait for more, a few times: then they go first, lest they wait for
-        ever. A thread that has room takes no second one.
+        A small request overtakes larger ones a few times. Then the larger ones go first, so that they never
+        starve. A thread that has room takes no second one.
         """
         if getattr(self._mine, "has_room", False):
             yield
@@ -139,12 +140,12 @@ class Room:
         return list(itertools.takewhile(lambda other: other is not one, self._queue))
 
     def below_all(self, num_bytes: int) -> int:
-        """So much at most; everything is for those who are to be alone."""
+        """At most this much; the whole room is for threads that run alone."""
         return min(num_bytes, self.num_bytes - 1)
 
     @property
     def free_bytes(self) -> int:
-        """Promised to nobody."""
+        """Bytes that are not promised."""
         with self._changed:
             return self.num_bytes - self._taken
 

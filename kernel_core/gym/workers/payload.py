@@ -25,9 +25,9 @@ class TrialPayload:
     input_slots: list[Slot]
     output_slots: list[Slot]
     fingerprints: list[Fingerprint]
-    """Of the inputs, as they were laid out last."""
+    """Fingerprints of the inputs, as they were laid out last."""
     is_lent: bool
-    """The arena is somebody else's, who will use it again."""
+    """The arena belongs to another owner, which will use it again."""
 
     def close(self) -> None:
         """Give the arena back."""
@@ -75,7 +75,7 @@ def refill(delivery: TrialPayload, draw: Callable[[], Sequence[Any]], device: st
 
 
 def changed_inputs(delivery: TrialPayload) -> list[int]:
-    """The positions among the tensors of the inputs whose bytes are not what was delivered."""
+    """The positions among the input tensors where bytes differ from those delivered."""
     known = enumerate(zip(delivery.fingerprints, delivery.input_slots, strict=True))
     return [
         index for index, (before, slot) in known if not is_same(before, _fingerprint(delivery.arena, slot))

@@ -18,8 +18,9 @@ class Workers(Protocol):
     device: str
 
     def open_child(self, job: str, *, fresh: bool = True) -> contextlib.AbstractContextManager[ChildSession]:
-        """A caged process that does one job (`runner` or `replay`; on a CPU also `rehearse`). It has ended
-        when the context has, unless it `is_as_new` then; who gets one of those need not be `fresh`."""
+        """A sandboxed process that does one job (`runner` or `replay`; on a CPU also `rehearse`). It ends
+        with the context, unless it `is_as_new` then. A job for which `fresh` is false may get such a process.
+        """
         ...
 
     def share(self) -> contextlib.AbstractContextManager[None]:
@@ -27,12 +28,11 @@ class Workers(Protocol):
         ...
 
     def draw(self) -> contextlib.AbstractContextManager[Drawn]:
-        """A turn beside others', of whom nobody draws inputs meanwhile."""
+        """A turn beside others' turns. No other thread draws inputs meanwhile."""
         ...
 
     def alone(self, *, still: bool = False) -> contextlib.AbstractContextManager[Drawn]:
-        """A turn on the device that nobody shares, to measure in; `still` also keeps new processes from
-        coming up meanwhile."""
+        """An exclusive turn on the device, to measure in. With `still` no new process comes up meanwhile."""
         ...
 
 

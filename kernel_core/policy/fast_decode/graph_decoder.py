@@ -115,6 +115,20 @@ class StaticDecoder:
         finished |= self._read(row_of_slot, np.ones(num_rows, bool))
         return [finished[row] for row in range(len(prompts))]
 
+    def release(self, most_bytes: int) -> None:
+        """Let keys and values go, if they are larger than that. Their graphs go too, and are recorded anew
+        by the next call, which takes seconds: small ones are better kept."""
+        held = sum(tensor.numel() * tensor.element_size() for pair in self._slots for tensor in pair)
+        if held > most_bytes:
+            self._forget()
+
+    def _forget(self) -> None:
+        # A pool that no graph is left in cannot be recorded into again.
+        self._graphs.clear()
+        self._pool = None
+        self._slots, self._state = [], None
+        self._shape = (0, 0, 0)
+
     def _follow_types(self) -> None:
         """Make everything anew for weights of another type: a trainer casts those of a loaded model."""
         types = {parameter.dtype for parameter in self._model.parameters()}, self._dtype()
@@ -128,11 +142,9 @@ class StaticDecoder:
         wanted = (_at_least(ROW_SIZES, rows), _multiple(slots), _multiple(new))
         if all(have >= want for have, want in zip(self._shape, wanted, strict=True)):
             return
-        # A pool that no graph is left in cannot be recorded into again.
-        self._graphs.clear()
-        self._pool = None
-        self._slots, self._state = [], None
-        self._shape = tuple(max(a, b) for a, b in zip(self._shape, wanted, strict=True))  # type: ignore[assignment]
+        larger = tuple(max(a, b) for a, b in zip(self._shape, wanted, strict=True))
+        self._forget()
+        self._shape = larger  # type: ignore[assignment]
         num_rows, num_slots, num_new = self._shape
         parameter = next(self._model.parameters())
         device, dtype = parameter.device, self._dtype()

@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 
 from kernel_core.errors import ConfigError
+from kernel_core.problems.evaluation_sizes import has_evaluation_sizes
 from kernel_core.problems.graded import Generated
 from kernel_core.problems.modules import convolution, matmul, reduction
 from kernel_core.problems.modules.draft import Draft
@@ -80,7 +81,8 @@ def _drawn(split: Split, count: int, seed: int, names: list[str]) -> Iterator[Ge
 def _fresh(family: str, split: Split, rng: random.Random, seen: set[str]) -> Draft | None:
     for _ in range(_MOST_DRAWS):
         draft = FAMILIES[family](rng)
-        if split_of(draft) == split and draft.reference not in seen:
+        sizes = [size.gpu for size in draft.sizes]
+        if split_of(draft) == split and draft.reference not in seen and not has_evaluation_sizes(sizes):
             return draft
     return None
 

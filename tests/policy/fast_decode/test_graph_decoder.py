@@ -242,3 +242,17 @@ def test_recorded_graphs_write_what_the_growing_cache_writes():
         for sample in fixed.sample(PROMPTS, **settings):
             again = policy.logprobs(sample.prompt_ids, sample.token_ids, 1.0)
             np.testing.assert_allclose(sample.logprobs, again, atol=1e-3)
+
+
+def test_released_keys_and_values_are_made_anew_and_change_nothing(policy):
+    fixed = static(policy)
+    settings = {"temperature": 1.0, "max_new_tokens": 20, "seed": 7}
+    before = fixed.sample(PROMPTS, **settings)
+    decoder = fixed._static
+    decoder.release(most_bytes=1 << 40)
+    assert decoder._slots, "small ones are kept, with their graphs"
+    fixed.release()
+    assert not decoder._slots and decoder._state is None
+    for a, b in zip(before, fixed.sample(PROMPTS, **settings), strict=True):
+        assert a.text == b.text
+        np.testing.assert_array_equal(a.logprobs, b.logprobs)

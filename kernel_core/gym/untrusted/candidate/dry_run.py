@@ -90,7 +90,7 @@ class _Numbers(LightDispatchMode):
             return True
         if name == "aten::_local_scalar_dense" and args[0].is_meta:
             dtype = args[0].dtype
-            # Most who ask whether something is so ask for what should not be: a NaN, an index out of range.
+            # Most boolean reads ask for a fault: a NaN, an index out of range.
             return False if dtype == torch.bool else _READ if dtype.is_floating_point else 1
         if not is_torchs_own(function):
             with self:

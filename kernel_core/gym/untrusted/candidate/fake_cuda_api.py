@@ -1,4 +1,5 @@
-"""What `torch.cuda`, `torch.library` and `triton.testing` do where no GPU is, for who takes one for granted.
+"""Stand-ins for `torch.cuda`, `torch.library` and `triton.testing` without a GPU, for host code that expects
+one.
 
 All of it happens in the candidate's own process and decides nothing (`fake_cuda_mode.py`).
 """
@@ -23,7 +24,7 @@ _FREE_OF_CHARGE = (
     "reset_peak_memory_stats",
     "reset_max_memory_allocated",
 )
-"""Of `torch.cuda`, what is done at once."""
+"""Functions of `torch.cuda` that are done at once."""
 _UNUSED_MEMORY = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved")
 _MARKS = ("mark", "range_push", "range_pop", "range_start", "range_end")
 _TRIED_MS = 1.0
@@ -31,7 +32,7 @@ _TRIED_MS = 1.0
 
 
 class _Event(contextlib.nullcontext[None]):
-    """Of a GPU that does everything in order, at once."""
+    """An event of a GPU that does everything in order, at once."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         super().__init__()

@@ -79,8 +79,8 @@ class StandIn(TorchFunctionMode):
         self._host.check(values)
 
     def _look_where(self, function: Any, given: list[Any], made: list[torch.Tensor], is_theirs: bool) -> None:
-        """What was made of tensors lies where they do, in doubt on the GPU; of none, where a device says
-        that was named, or is the default of who called the function."""
+        """Note where new tensors lie. A result of tensors lies where they do, in doubt on the GPU. A tensor
+        made of none lies on the named device, or on the default device of the calling code."""
         if not made:
             return
         tensors = tensors_in(given)
@@ -97,7 +97,7 @@ class StandIn(TorchFunctionMode):
         return isinstance(device, torch.device) and (device == self._device or device.type == "meta")
 
     def _there(self, value: Any) -> Any:
-        """A device that there is, in the place of the one GPU."""
+        """An existing device in the place of the one GPU."""
         if isinstance(value, str) and _CUDA.fullmatch(value):
             value = torch.device(value)
         if not isinstance(value, torch.device) or value.type != "cuda":
@@ -119,5 +119,6 @@ def _enter_devices_that_there_are(there: Any) -> None:
 
 
 def _is_host(value: Any) -> bool:
-    """Whether it names the host, without asking a tensor, whose comparisons may be patched."""
+    """Whether the value names the host. It is not compared if it is a tensor, because a tensor's comparisons
+    may be patched."""
     return isinstance(value, str) and value == "cpu"

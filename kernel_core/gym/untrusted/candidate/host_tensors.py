@@ -17,7 +17,7 @@ class HostMemory:
 
     def __init__(self) -> None:
         self._storages: dict[int, torch.UntypedStorage] = {}
-        """By their addresses, which nobody else has while they are kept."""
+        """Storages by their addresses, which are unique while the storages are kept."""
 
     def add(self, tensors: Iterable[torch.Tensor]) -> None:
         """They were made there."""

@@ -228,7 +228,7 @@ def _time(model: Any, described: list[Any], arena: Any, path: Path) -> dict[str,
 
 
 def _check_booleans(leaves: list[Any]) -> None:
-    """Fresh memory is poisoned with bytes that torch takes for true and copies as 1; nobody stores them."""
+    """Fresh memory is poisoned with bytes that torch takes for true and copies as 1; no kernel stores them."""
     for leaf in leaves:
         is_boolean = isinstance(leaf, torch.Tensor) and leaf.dtype is torch.bool and leaf.numel()
         if is_boolean and int(leaf.detach().view(torch.uint8).max()) > 1:

@@ -26,7 +26,7 @@ from kernel_core.gym.channel.trace_codec import NotEncodable, bytes_of, encode
 MAX_OPERATIONS = 20_000
 _HOST_READS = ("aten::_local_scalar_dense", "aten::is_nonzero", "aten::equal")
 _NO_WORK = ("aten::record_stream",)
-"""Only tells the allocator who uses memory."""
+"""Only tells the allocator about uses of memory."""
 
 
 class Recorder(LightDispatchMode):
@@ -187,8 +187,8 @@ class Recorder(LightDispatchMode):
             self._paused = self._is_launching = False
 
     def before_compilation(self) -> None:
-        """A kernel is about to be compiled; where the device was not asked for, or a graph takes what is
-        launched, nobody is told."""
+        """Report that a kernel is about to be compiled, unless the device was not requested or a graph
+        captures the launches."""
         if self._is_launching and self._graph is None:
             self._before_compilation()
 

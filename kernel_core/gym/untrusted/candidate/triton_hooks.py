@@ -89,7 +89,7 @@ def _leave_out_tuning(recorder: Recorder) -> None:
 
 
 def _unrecorded(timed: Any, recorder: Recorder) -> Any:
-    """Who times kernels by hand launches each thousands of times."""
+    """Host code that times kernels launches each thousands of times; these launches are not recorded."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         recorder.before_work()

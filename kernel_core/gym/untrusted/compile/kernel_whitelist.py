@@ -50,7 +50,7 @@ class KernelRefused(Exception):
 
 
 def check_encoding(source: str) -> None:
-    """A file of this text must say the same to everybody who reads it, whatever encoding it names."""
+    """A file of this text must say the same to every reader, whatever encoding it names."""
     try:
         data = source.encode()
         encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)

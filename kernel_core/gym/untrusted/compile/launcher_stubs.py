@@ -11,7 +11,7 @@ from triton.compiler import CompiledKernel
 
 @functools.lru_cache(maxsize=1024)
 def make_launcher(kernel: Any) -> None:
-    """Have a compiled kernel's launcher made now, while nobody waits for the device; the first launch finds
-    it in the cache folder. What is no compiled kernel has none."""
+    """Have a compiled kernel's launcher made now, while no process waits for the device. The first launch
+    finds it in the cache folder. Other values have no launcher."""
     if isinstance(kernel, CompiledKernel):
         triton.runtime.driver.active.launcher_cls(kernel.src, kernel.metadata)

@@ -1,10 +1,10 @@
 """Rebuild a candidate's JIT functions from its text, without running the rest of its module.
 
-The compile gate and the replay use only what this module makes: the function's own syntax tree, checked
-against the little Python that Triton can compile, and the names it uses, resolved to constants, other
-JIT functions or members of `triton.language`. Nothing else of the candidate's comes with it. What is run and
-what is compiled is that tree itself: its text is not read again, as Triton does by itself, because a file may
-be read otherwise than it was checked (by an encoding that it names, or from another line).
+The compile gate and the replay use only what this module makes. That is the function's own syntax tree,
+checked against the subset of Python that Triton can compile, and the names it uses. Names are resolved to
+constants, other JIT functions or members of `triton.language`. Nothing else of the candidate's comes with it.
+The interpreter and the compiler get that tree itself. Triton would read the text again, and might read it
+otherwise than it was checked: by an encoding that it names, or from another line.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def _text_of(node: ast.FunctionDef, source: str) -> str:
 
 @dataclass(frozen=True)
 class _Rebuilt:
-    """A function that was checked; whoever runs or compiles it is handed its tree."""
+    """A function that was checked. Its tree is handed to the interpreter and the compiler."""
 
     node: ast.FunctionDef
     text: str

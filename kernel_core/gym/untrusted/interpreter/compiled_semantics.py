@@ -144,7 +144,7 @@ def _plain(value: Any) -> Any:
 
 
 def _truth(value: Any) -> Any:
-    """Of each element. The compiler takes booleans and pointers only."""
+    """The truth of each element. The compiler takes booleans and pointers only."""
     if value.dtype.is_int1():
         return value
     return (value.to(tl.int64) if value.dtype.is_ptr() else value) != 0

@@ -33,7 +33,7 @@ def _sign_of_gamma(values: torch.Tensor) -> torch.Tensor:
 
 
 def _bits(values: Array) -> Array:
-    """Of each integer, from the highest to the lowest."""
+    """The bits of each integer, from the highest to the lowest."""
     size = values.dtype.itemsize
     places = np.arange(8 * size - 1, -1, -1).astype(np.uint8)
     return (values.view(f"u{size}")[..., None] >> places) & 1

@@ -44,7 +44,7 @@ class Region:
     def cells(
         self, flat: npt.NDArray[np.uint64], item_bytes: int
     ) -> tuple[race_detector.Past, race_detector.Cells]:
-        """Who touched these addresses, and where that stands; a slice where they follow each other."""
+        """The history of these addresses and their positions in it; a slice where they are contiguous."""
         first, last = int(flat[0]) - self.start, int(flat[-1]) - self.start
         if self.past is None:
             self.past = race_detector.Past.of(self.num_bytes, math.gcd(first, item_bytes))
@@ -114,9 +114,10 @@ class Meter:
     def useful_operations(self) -> dict[str, int]:
         """Operations without padding: blocks are padded at small sizes, hardly at full ones.
 
-        Of elements, those on lanes that were loaded. Of an (M, K)·(K, N) product, loads are active in the
-        shares m·k and k·n and stores in m·n, so that m·k·n is about the share of loads times the root of that
-        of stores."""
+        For elementwise operations only active loaded lanes count. In an (M, K)·(K, N) product, loads are
+        active in the shares m·k and k·n and stores in m·n. So m·k·n is about the share of loads times the
+        root of the share of stores.
+        """
         elements = self._active_share(store=False)
         products = elements * self._active_share(store=True) ** 0.5
         return {
@@ -126,7 +127,7 @@ class Meter:
 
     @property
     def balance(self) -> float:
-        """What a program does on average, over what the one does that does most."""
+        """The work of an average program over that of the largest one."""
         self._end_program()
         return self._done / self.num_programs / self._heaviest if self._heaviest else 1.0
 
@@ -142,7 +143,7 @@ class Meter:
         self._order.wait()
 
     def steps(self, values: Iterable[int], stages: int) -> Iterable[int]:
-        """The values of a loop, whose loads are moved ahead if it has stages. A loop around it has none."""
+        """The values of a loop. Its loads are moved ahead if it has stages. A loop around it has none."""
         if stages > 1:
             return self._order.steps(values, stages)
         self._order.ahead_of = 0

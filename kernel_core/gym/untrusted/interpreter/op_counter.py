@@ -33,7 +33,7 @@ _MOVING = frozenset(
     )
 )
 _PASSES = {"X3": 3, "X6": 6}
-"""Of products whose precision is put together from several."""
+"""The number of passes of products that are composed of several precisions."""
 
 
 def install(operations: Counter[str]) -> None:

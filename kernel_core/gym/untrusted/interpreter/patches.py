@@ -1,11 +1,12 @@
 """Make Triton's interpreter quick and complete enough to judge with. Done once, before any fork.
 
-Quick: the interpreter patches `triton.language` anew for every call of a device function, which is half
-its time; here it is patched once, and types are found out once (`type_cache.py`). Complete: `libdevice`
-functions, which the interpreter lacks, are given bodies (`libdevice.py`); conditions stay conditions; kernels
-may close over constants and call the language by any name; and an autotuner takes its first configuration,
-because timings of an interpreter would say nothing about a GPU. Programs of a grid run in an order that
-nobody may rely on.
+Quick: the interpreter patches `triton.language` anew for every call of a device function, which is half its
+time. Here it is patched once, and types are computed once (`type_cache.py`).
+
+Complete: the interpreter lacks `libdevice` functions, and `libdevice.py` gives them bodies. Conditions stay
+conditions. Kernels may close over constants and call the language by any name. An autotuner takes its first
+configuration, because timings of an interpreter say nothing about a GPU. Programs of a grid run in an order
+that kernels cannot rely on.
 """
 
 from __future__ import annotations

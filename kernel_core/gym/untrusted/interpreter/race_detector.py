@@ -44,20 +44,20 @@ class OfFirstLane(np.ndarray[Any, np.dtype[Any]]):
 
 @dataclass(slots=True)
 class Past:
-    """Who touched the elements of one storage: 0 for nobody, else a stretch."""
+    """The stretches that touched the elements of one storage; 0 for none."""
 
     unit: int
     """Bytes of an element: the largest that all accesses so far are made of."""
     writers: npt.NDArray[np.int32]
     readers: npt.NDArray[np.int32]
     atomic: npt.NDArray[np.bool_]
-    """Whether the last store was one."""
+    """Whether the last store was an atomic."""
     lanes: npt.NDArray[np.int32]
-    """By which lane; 0 where it was more than one, or nobody."""
+    """The lane of the last store; 0 where there were several or none."""
     epochs: npt.NDArray[np.int32]
-    """And when."""
+    """The epoch of the last store."""
     steps: npt.NDArray[np.int32]
-    """In which step of a loop with stages; 0 outside of such."""
+    """The step of a loop with stages at the last store; 0 outside of such loops."""
     newest: int = 0
     """The epoch of the last store to any element."""
     newest_step: int = 0
@@ -92,13 +92,13 @@ class HappensBefore:
 
     stretch: int = 0
     first: int = 0
-    """Of the program that runs."""
+    """The first stretch of the running program."""
     epoch: int = 0
-    """Of its lanes."""
+    """The epoch of its lanes."""
     step: int = 0
-    """Of all loops with stages so far."""
+    """The step, counted over all loops with stages so far."""
     ahead_of: int = 0
-    """The first step whose stores come after what is loaded now; 0 where loads are not moved."""
+    """The first step with stores after the current loads; 0 where loads are not moved."""
     _before: int = 0
     _firsts: int = 0
     _released: dict[int, int] = field(default_factory=dict)

@@ -20,7 +20,7 @@ from triton.runtime import interpreter
 from kernel_core.gym.untrusted.interpreter.race_detector import Race
 
 Blocks = list[npt.NDArray[Any]]
-"""Of the values that are combined together, as the function takes and gives them."""
+"""The blocks of the values that are combined together, as the function takes and gives them."""
 
 
 def combine_in_pairs() -> None:
@@ -86,7 +86,7 @@ def _scan(self: Any, given: Sequence[Any]) -> list[Any]:
 
 
 def _scanned(combine: _Combined, blocks: Blocks, axis: int) -> Blocks:
-    """Of pairs first, which gives every second; one more combination gives those between."""
+    """Scan pairs first, which gives every second value; one more combination gives the values between."""
     if blocks[0].shape[axis] == 1:
         return blocks
     firsts, seconds = _neighbours(blocks, axis)

@@ -1,8 +1,8 @@
-"""Make quick what Triton's interpreter finds out about types, which is most of its time: at a CPU's sizes
-blocks are small, and each operation makes several types of a few Python objects each.
+"""Cache the types that Triton's interpreter computes. They are most of its time: at a CPU's sizes blocks are
+small, and each operation makes several types of a few Python objects each.
 
-Nothing of it changes what comes out: what follows of a shape is made once, operands of one type and shape are
-not brought to one, and no operation is done again in 64 bits for a check that only debugging has.
+No result changes. Everything that follows from a shape is made once. Operands of one type and shape are not
+broadcast. No operation is repeated in 64 bits for a check that only debugging has.
 """
 
 from __future__ import annotations

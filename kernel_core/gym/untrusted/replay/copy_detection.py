@@ -1,13 +1,13 @@
-"""Which launches of a trace only move data: copies, slices, transposes, paddings, in chains too.
+"""The launches of a trace that only move data: copies, slices, transposes, paddings, in chains too.
 
-Such a launch does nothing with a value but put it elsewhere, and where to does not depend on the values: what
-it does on other values tells (`value_substitution.py`). It is of no account in a pass in which operators of
-torch's are given anything that depends on the inputs, be it the inputs, weights or what operators made that
-it moves. Where they are not, to move may be all there is to do.
+Such a launch only puts values elsewhere, and the places do not depend on the values. Its effect on other
+values tells (`value_substitution.py`). In some passes operators of torch's are given data that depends on the
+inputs: the inputs, weights or results that such launches move. Moves count for nothing there. In other
+passes, to move may be all the work.
 
-Integers stay as they are: a launch that is told by the inputs' integers what goes where does not count as a
-copy, one that has them from elsewhere may. Launches that write integers, and those of CUDA C++, which do not
-say what types they have, count as a copy where they copy another argument whole.
+Integers stay as they are. If the inputs' integers tell a launch what goes where, it does not count as a copy;
+a launch with integers from elsewhere may. Launches that write integers, and those of CUDA C++, which do not
+declare types, count as a copy where they copy another argument whole.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Movers:
         self._operations = iter(trace["operations"])
         self._outputs = list(views_in(trace["outputs"]))
         self._reached: set[int] = set(trace["inputs"])
-        """Storages whose contents may depend on the inputs."""
+        """Storages with contents that may depend on the inputs."""
         self._library_works = False
         """Whether an operator of torch's was given such a storage."""
 
@@ -89,14 +89,14 @@ class Movers:
             self._reached |= changed
 
     def _follow_until(self, launch: dict[str, Any] | None) -> None:
-        """Where the inputs came to through operators of torch's."""
+        """Follow the inputs through operators of torch's."""
         for operation in self._operations:
             if operation is launch:
                 return
             if "op" in operation:
                 given = {view[0] for view in views_in([operation["args"], operation["kwargs"]])}
                 if given & self._reached:
-                    # Who returns nothing writes to what it is given.
+                    # An operator that returns nothing writes to its arguments.
                     self._reached |= {view[0] for view in operation["outputs"]} or given
                     self._library_works = True
 

@@ -125,7 +125,7 @@ class TimedWork:
     device_ms: float
     copies_only: bool = False
     resources: KernelResources | None = None
-    """Of a launch of the candidate's."""
+    """Resources of a launch of the candidate's."""
 
     def to_json(self) -> dict[str, Any]:
         """As it travels in a header."""

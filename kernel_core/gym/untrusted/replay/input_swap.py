@@ -1,17 +1,17 @@
-"""Do the outputs need what a candidate's kernels make of these inputs, or does the library do without?
+"""Tests whether the outputs need what a candidate's kernels make of these inputs.
 
-A kernel that clears a flag, adds zeros or copies what the library computed is launched for nothing, but the
-outputs break where it is left out. So the trace is played on other inputs first, and what each launch writes
-there is kept. In a second pass, on the first inputs, torch's operators work as before, and each launch only
-writes what it wrote for the others. If the outputs come out right all the same, or an operator of torch's
-makes them, then nothing that the kernels found out about the inputs was needed. This is done with more than
-one draw of other inputs: what is needed is needed each time, and a decoy now and then. Launches that only
-move data work as torch's operators do (`copy_detection.py`).
+A kernel that clears a flag, adds zeros or copies the library's results is launched for nothing, but the
+outputs break where it is left out. So the trace is played on other inputs first, and the writes of each
+launch are kept. In a second pass, on the first inputs, torch's operators work as before. Each launch only
+writes what it wrote for the others. If the outputs are right all the same, or an operator of torch's makes
+them, the kernels' results about the inputs were not needed. This is done with more than one draw of other
+inputs: a needed kernel is needed each time, a decoy now and then. Launches that only move data work as
+torch's operators do (`copy_detection.py`).
 
-Right is what is right but for less than a hundredth of what differs from the outputs for others: a kernel
-that looks after one row of many, or clamps the one number in a thousand that is too large, does almost none
-of the work, however long it takes. That refuses honest kernels too whose effect is as sparse on these inputs,
-and who leave all else to torch.
+Outputs count as right if less than a hundredth of the elements that differ between the two inputs is wrong. A
+kernel for one row of many, or for the one number in a thousand that is too large, does almost none of the
+work, however long it takes. That also refuses honest kernels with an effect as sparse on these inputs, if
+they leave the rest to torch.
 """
 
 from __future__ import annotations

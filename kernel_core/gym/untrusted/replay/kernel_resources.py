@@ -15,7 +15,8 @@ _LANES, _WORD_BYTES = 32, 4
 
 @dataclass(frozen=True, slots=True)
 class KernelResources:
-    """Of one launch: by thread registers and spilled bytes, by program shared bytes; occupancy in [0, 1]."""
+    """Resources of one launch: registers and spilled bytes a thread, shared bytes a program, occupancy in [0,
+    1]."""
 
     registers: int
     spilled_bytes: int

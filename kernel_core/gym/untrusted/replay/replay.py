@@ -1,12 +1,13 @@
-"""Run a candidate's trace again, elsewhere, on inputs the candidate never saw; count what it does.
+"""Run a candidate's trace again, elsewhere, on inputs the candidate never saw, and count its work.
 
-This is the independent witness to what a candidate says about itself. Its host code does not run here: only
-its JIT functions, rebuilt from its text, and torch's operators by name. If the trace gives the right outputs
-for fresh inputs, then these kernels and operators are what did the work, and the counts taken here are the
-counts of that work. Replayed a second time without the launches, the outputs must break; where operators of
-torch's work too, launches that only move data are none of its (`copy_detection.py`), and the others must be
-needed for what they make of the inputs (`input_swap.py`). What is counted or timed is looked at as well: it
-is done on inputs of another family, and its outputs must be right too.
+This is the independent witness to a candidate's claims. Its host code does not run here: only its JIT
+functions, rebuilt from its text, and torch's operators by name. If the trace gives the right outputs for
+fresh inputs, these kernels and operators did the work. The counts taken here are the counts of that work.
+
+Replayed a second time without the launches, the outputs must break. Where operators of torch's work too,
+launches that only move data do not count as work (`copy_detection.py`). The outputs must need what the other
+launches make of the inputs (`input_swap.py`). Counted and timed passes are checked as well: they run on
+inputs of another family, and their outputs must be right too.
 """
 
 from __future__ import annotations

@@ -26,7 +26,8 @@ _MAX_ALLOCATION_BYTES = 32 << 30
 _GUARD_BYTES, _GUARD = 4096, 0xA5
 _INTEGERS = ("int16", "int32", "int64")
 _SEED = 0
-"""Of torch's generators at the beginning of each pass, so that no pass can tell how many there were."""
+"""The seed of torch's generators at the beginning of each pass, so that no pass can tell how many there were.
+"""
 
 
 def argument(value: Any, kernels: list[Any], tensor: Decode) -> Any:
@@ -35,8 +36,8 @@ def argument(value: Any, kernels: list[Any], tensor: Decode) -> Any:
 
 
 class TracePlayer:
-    """One pass over a trace, with memory of its own but for the inputs: who writes to those was refused.
-    Passes of one `poison` differ in what fresh memory holds."""
+    """One pass over a trace. It has memory of its own but for the inputs: a candidate that writes to those
+    was refused. Passes of one `poison` differ in the contents of fresh memory."""
 
     def __init__(
         self,
@@ -85,14 +86,14 @@ class TracePlayer:
         return self._conduct.finish()
 
     def play_mute(self, launch: DoLaunch) -> bool:
-        """A pass in which launches may be left out; whether it came to its end. Operators that are given
-        integers which nobody wrote would look for places out of bounds, and on a GPU end all that is to come:
-        they are given zeros."""
+        """A pass in which launches may be left out; whether it came to its end. Unwritten integers would make
+        operators look out of bounds, and on a GPU end all further work. So operators are given zeros for
+        them."""
         self._zeroed = _integers_of_operators(self._trace)
         try:
             self.play(launch)
         except Exception:
-            return False  # operators that cannot work on what nobody wrote need who writes it
+            return False  # an operator that cannot work on unwritten memory needs the missing launch
         return True
 
     def _allocate(self, operation: dict[str, Any]) -> None:

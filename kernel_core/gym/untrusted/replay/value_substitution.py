@@ -1,14 +1,15 @@
-"""Does a launch only move numbers? It is launched again on other numbers, and those it writes are looked for.
+"""Tests whether a launch only moves numbers: it is launched again on other numbers, and its writes are looked
+for among them.
 
-In several rounds all floating-point memory that it is given is filled anew, and each number it writes must
-be, in every round, the number that stood in one and the same place, or always the same constant, which must
-not be what the pass gives: to mask is work. A maximum or a ReLU passes numbers on too, but from another place
-when the numbers are others; arithmetic writes numbers that stood nowhere.
+In several rounds all its floating-point memory is filled anew. Each number that a copy writes is, in every
+round, the number that stood in one and the same place, or always the same constant. A constant must not be
+what the pass gives: to mask is work. A maximum or a ReLU passes numbers on too, but from another place when
+the numbers are others. Arithmetic writes numbers that stood nowhere.
 
-The values are first drawn from the range of those that were there, so that a number which is an address stays
-a valid one; only what looks like a copy then meets larger ones of both signs, on which a clamp shows. Memory
-is filled and looked at in parts, so that beside two copies of the arguments little is needed; afterwards all
-is as the launch left it.
+The values are first drawn from the range of the former ones, so that a number which is an address stays a
+valid one. Only a launch that looks like a copy then meets larger values of both signs, on which a clamp
+shows. Memory is filled and looked at in parts, so that little is needed beside two copies of the arguments.
+Afterwards all memory is as the launch left it.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ _CHUNK = 1 << 24
 _SAMPLE, _GLANCE = 1 << 20, 1 << 12
 """Written elements that are followed; and those looked at before anything is launched again."""
 _ROUNDS = {2: 5, 4: 2, 8: 2}
-"""By bytes of an element, of each kind of values: together they tell all places apart."""
+"""Rounds for each kind of values, by bytes of an element: together they tell all places apart."""
 _CERTAIN = 40
-"""Of so many choices between two places, one changes from round to round."""
+"""Among this many choices between two places, one changes from round to round."""
 _WIDE_EXPONENTS = 8.0
 _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 _MIX = 6364136223846793005
@@ -43,9 +44,9 @@ class _WrittenPlaces:
 
 
 class OtherValues:
-    """One launch that was done, and what it does when it is done again. `before` is what all `memory` held,
-    `floats` the type of what holds numbers, `changed` what the launch wrote to; `given` flags the bytes of a
-    storage that hold outputs."""
+    """One launch that was done, and its effect when it is done again. `before` holds the former contents of
+    all `memory`, `floats` the types of storages of numbers, `changed` the storages that the launch wrote to.
+    `given` flags the bytes of a storage that hold outputs."""
 
     def __init__(
         self,

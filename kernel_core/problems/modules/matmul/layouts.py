@@ -41,7 +41,7 @@ WORDS = {
 REMARKS = {
     "large_k": "K is long and the output small.",
     "small_k": "K is so short that writing the output decides.",
-    "irregular": "No size is a multiple of a block, so masks guard all three dimensions.",
+    "irregular": "No size is a multiple of a block, so masks guard all three.",
     "tall": "The output has few columns, so reading A decides.",
     "wide": "The output has few rows, so reading B decides.",
     "symmetric": "Symmetry saves a tiled product nothing.",

@@ -179,8 +179,8 @@ def why_fused(tail: Tail, rng: random.Random) -> str:
     words = listed(tail.words)
     return rng.choice(
         (
-            f"cuBLAS does the product well, so it stays. {words[0].upper() + words[1:]} would read and write "
-            "the output again in torch; one kernel does that in a single pass.",
+            f"cuBLAS does the product well, so it stays. {words[0].upper() + words[1:]} would pass over "
+            "the output again in torch; one kernel does it once.",
             f"Arithmetic bounds the product, which is left to torch. Memory bounds the rest ({words}), "
             "so one kernel reads the product once and writes only the result.",
         )

@@ -166,8 +166,8 @@ def linear_batchnorm(rng: random.Random) -> Draft:
     second = row_kernel("softmax_kernel", ROW_OPERATORS["softmax"], (), ())
     functions = (kernel, second) if softmax else (kernel,)
     why = (
-        f"{why_fused(tail, rng)} In training mode mean and variance are of the batch, so a program takes a "
-        "strip of columns and walks down all rows: mean, variance, result."
+        f"{why_fused(tail, rng)} Training mode normalises over the batch, so a program walks down a strip "
+        "of columns three times."
     )
     small, middle, large = (
         _column_host(linear, tail, name, attribute, rows, warps, softmax)

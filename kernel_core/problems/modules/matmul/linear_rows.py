@@ -168,7 +168,7 @@ def _rows_draft(
     versions = [
         _naive(linear, tail, shape, norm, name, version(256)),
         Version("fused", *version(1024), why),
-        Version("tuned", *version(2048, 8), why + " Wide blocks and eight warps suit long rows."),
+        Version("tuned", *version(2048, 8), why + " Eight warps suit long rows."),
         Version("mistake", *version(1024, wrong=True), why, operator.fault),
     ]
     return linear_draft(family, linear, tail, module, versions, rng)
@@ -207,5 +207,5 @@ def _sentence(operator: str) -> str:
     if operator in ("softmax", "log_softmax", "logsumexp"):
         return f"{_SPLIT_WORK}, with a running maximum that keeps exp finite."
     if operator in ("layer_norm", "instance_norm"):
-        return f"{_SPLIT_WORK}: mean, then variance, then the result; later passes hit the cache."
-    return f"{_SPLIT_WORK} and keeps a partial result a lane, so the row is reduced once at the end."
+        return f"{_SPLIT_WORK}: mean, variance, result; later passes hit the cache."
+    return f"{_SPLIT_WORK} and reduces its lanes once, at the end."

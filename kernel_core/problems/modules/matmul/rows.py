@@ -69,12 +69,12 @@ ROW_OPERATORS: dict[str, RowOperator] = {
     "max": RowOperator(
         "max", ("acc = tl.full((BLOCK,), float('-inf'), dtype=tl.float32)",),
         ((("acc = tl.maximum(acc, tl.where(mask, x, float('-inf')))",), ("x = tl.max(acc, axis=0)",)),),
-        wrong=("tl.maximum(acc, tl.where(mask, x, float('-inf')))", "tl.where(mask, tl.abs(x), acc) + 1.0"),
+        wrong=("x = tl.max(acc, axis=0)", "x = tl.sum(acc, axis=0)"),
     ),
     "min": RowOperator(
         "min", ("acc = tl.full((BLOCK,), float('inf'), dtype=tl.float32)",),
         ((("acc = tl.minimum(acc, tl.where(mask, x, float('inf')))",), ("x = tl.min(acc, axis=0)",)),),
-        wrong=("x = tl.min(acc, axis=0)", "x = -tl.min(acc, axis=0)"),
+        wrong=("x = tl.min(acc, axis=0)", "x = tl.sum(acc, axis=0)"),
     ),
     "logsumexp": RowOperator(
         "logsumexp", _ONLINE, ((_MAX, ("x = m + tl.log(s)",)),), wrong=("m + tl.log(s)", "tl.log(s)"),

@@ -98,7 +98,8 @@ def values_from(steps: Sequence[Step], start: Array) -> Array:
     """The chain's values from given ones."""
     names: dict[str, float | None] = {}
     for step in steps:
-        names.update(dict.fromkeys((*step.vectors, *step.points, *step.inputs)))
+        names.update(dict.fromkeys((*step.vectors, *step.inputs)))
+        names.update({name: float(text) for name, text in step.constants if name in step.points})
         names.update({name: number for name, _, number in step.scalars})
     return value_of([line for step in steps for line in step.tile], names, start)
 

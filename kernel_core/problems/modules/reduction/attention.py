@@ -139,11 +139,11 @@ def _answers(form: _Form, names: tuple[str, ...]) -> tuple[Answer, Answer, Answe
 _TILE = "BLOCK_D=max(16, triton.next_power_of_2(D))"
 _BLOCKS = (
     (32, f"BLOCK_M=32, BLOCK_N=32, {_TILE}, num_stages=2"),
-    (64, f"BLOCK_M=64, BLOCK_N=32, {_TILE}, num_warps=4 if D <= 64 else 8, num_stages=2"),
+    (64, f"BLOCK_M=64, BLOCK_N=32, {_TILE},\n    num_warps=4 if D <= 64 else 8, num_stages=2"),
 )
 _WIDE_BLOCKS = (
-    (16, f"BLOCK_M=16, BLOCK_N=16, {_TILE}, BLOCK_K=64, num_warps=8, num_stages=1"),
-    (32, f"BLOCK_M=32, BLOCK_N=16, {_TILE}, BLOCK_K=64, num_warps=8, num_stages=1"),
+    (16, f"BLOCK_M=16, BLOCK_N=16, {_TILE},\n    BLOCK_K=64, num_warps=8, num_stages=1"),
+    (32, f"BLOCK_M=32, BLOCK_N=16, {_TILE},\n    BLOCK_K=64, num_warps=8, num_stages=1"),
 )
 _REASON = (
     "The matrix of scores is never stored: a program keeps a block of queries, walks over blocks of keys and "
@@ -172,7 +172,7 @@ def _lines(form: _Form, names: tuple[str, ...], queries: int, blocks: str) -> tu
         "out = torch.empty_like(q)",
         f"attention_kernel[({grid},)](",
         f"    q, k, v, out, S, T, D, {'group, ' if form.grouped else ''}D ** -0.5,",
-        f"    {blocks},",
+        *(f"    {line.strip()}" for line in f"{blocks},".split("\n")),
         ")",
         "return out",
     )

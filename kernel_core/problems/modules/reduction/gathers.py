@@ -87,7 +87,7 @@ def embedding_bag(rng: random.Random) -> Draft:
     sizes = (
         Size("num_embeddings", rng.choice((10000, 50000, 100000)), 23),
         Size("embedding_dim", rng.choice((64, 128, 256, 300)), 37),
-        Size("batch_size", rng.choice((4096, 8192, 10000)), 5),
+        Size("batch_size", rng.choice((16384, 20000, 32768)), 5),
         Size("bag_size", rng.choice((10, 20, 32, 50)), 7),
     )
     word = "mean" if mean else "sum"

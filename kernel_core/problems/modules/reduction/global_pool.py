@@ -99,7 +99,9 @@ def adaptive_pool(rng: random.Random) -> Draft:
             "N, C, H, W = x.shape",
             "OH, OW = self.pool.output_size",
             "out = torch.empty((N, C, OH, OW), device=x.device, dtype=x.dtype)",
-            f"adaptive_pool_kernel[(out.numel(),)](x, out, H, W, OH, OW, BLOCK={block})",
+            "adaptive_pool_kernel[(out.numel(),)](",
+            f"    x, out, H, W, OH, OW, BLOCK={block},",
+            ")",
             "return out",
         )
         return Answer("naive" if grade == "naive" else "tuned", (kernel,), lines, reason)

@@ -144,7 +144,7 @@ _TILE_REASON = (
 )
 _COLUMN_REASON = (
     "Inner positions are neighbours in memory, so a program takes a block of them and steps through n with "
-    "a running total a lane: loads are contiguous and no lanes have to talk to each other."
+    "a running total a lane: loads are contiguous and no lanes have to be combined."
 )
 
 

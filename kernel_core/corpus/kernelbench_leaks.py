@@ -1,0 +1,107 @@
+"""Nothing of KernelBench in training: no text, no near duplicate of one, and none of its tuples of sizes.
+
+These rules hold for problems that are drawn, harvested or collected, whatever suites an ingest names. They
+let the same operator at other sizes pass: a policy has to learn operators.
+`decontaminate` asks more of corpora.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from kernel_core.corpus.normalise import NotPython, reference_hash
+from kernel_core.corpus.shingles import Shingles, code_tokens, jaccard, shingles_of
+from kernel_core.errors import NotAProblem
+from kernel_core.problems.evaluation_sizes import size_tuple
+from kernel_core.problems.load import KERNELBENCH_LEVELS, load_kernelbench
+from kernel_core.problems.source import parse_problem
+from kernel_core.records import Problem, Record
+from kernel_core.store import digest_of
+
+NEAR_DUPLICATE = 0.9
+"""Jaccard similarity of shingles over tokens with their names and numbers."""
+_MAX_EXAMPLES = 5
+
+SAME = "KernelBench's problem"
+NEAR = "near duplicate of KernelBench's problem"
+SIZES = "sizes of KernelBench's problem"
+
+
+class LeakReport(Record):
+    """How many of some problems give KernelBench away, by which rule, and some of them."""
+
+    num_problems: int
+    num_evaluation_problems: int
+    by_reason: dict[str, int]
+    examples: tuple[str, ...]
+
+
+class KernelBenchLeaks:
+    """Says of a problem which problem of KernelBench it gives away, if any."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        self._by_reference = {reference_hash(problem.source): problem.id for problem in problems}
+        self._by_sizes = {
+            sizes: problem.id for problem in problems if (sizes := size_tuple(problem.constants.values()))
+        }
+        self._shingles = [(_shingles(problem.source), problem.id) for problem in problems]
+
+    @property
+    def version(self) -> str:
+        """A digest of the problems that are known."""
+        return digest_of([problem.sha256 for problem in self.problems])
+
+    def leak(self, problem: Problem) -> tuple[str, str] | None:
+        """The reason and the problem of KernelBench, or None."""
+        try:
+            if same := self._by_reference.get(reference_hash(problem.source)):
+                return SAME, same
+        except NotPython:
+            return None
+        if same := self._by_sizes.get(size_tuple(problem.constants.values())):
+            return SIZES, same
+        own = _shingles(problem.source)
+        for shingles, problem_id in self._shingles:
+            fewer, more = sorted((len(own), len(shingles)))
+            if fewer >= NEAR_DUPLICATE * more and jaccard(own, shingles) >= NEAR_DUPLICATE:
+                return NEAR, problem_id
+        return None
+
+    def leak_of_source(self, source: str) -> tuple[str, str] | None:
+        """As `leak`, of a module's text; None for a text that is no problem."""
+        try:
+            problem = parse_problem(source, id="corpus/row", suite="corpus")
+        except NotAProblem:
+            return None
+        return self.leak(problem)
+
+    def report(self, problems: Iterable[Problem]) -> LeakReport:
+        """What the rules find in some problems."""
+        reasons: Counter[str] = Counter()
+        examples: list[str] = []
+        num_problems = 0
+        for problem in problems:
+            num_problems += 1
+            if found := self.leak(problem):
+                reasons[found[0]] += 1
+                examples.append(f"{problem.id}: {found[0]} {found[1]}")
+        return LeakReport(
+            num_problems=num_problems,
+            num_evaluation_problems=len(self.problems),
+            by_reason=dict(reasons),
+            examples=tuple(examples[:_MAX_EXAMPLES]),
+        )
+
+
+def known_kernelbench() -> KernelBenchLeaks | None:
+    """The rules for the checkout that `KERNELBENCH_ROOT` names; None without one."""
+    if not os.environ.get("KERNELBENCH_ROOT"):
+        return None
+    return KernelBenchLeaks(load_kernelbench(KERNELBENCH_LEVELS))
+
+
+def _shingles(source: str) -> Shingles:
+    return shingles_of(code_tokens(source, "triton"))

@@ -1,0 +1,40 @@
+"""The suites without end: what each draws, and from which families."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from kernel_core.problems import families, generate
+from kernel_core.problems.graded import Generated
+from kernel_core.problems.modules import generate as modules
+from kernel_core.problems.splits import Split
+
+ENDLESS_SUITES = ("generated", "modules")
+WITHOUT_LIMIT = 512
+"""This many are drawn where no limit is set."""
+
+
+@dataclass(frozen=True)
+class Generator:
+    """One endless suite."""
+
+    draw: Callable[[Split, int, int, Sequence[str]], list[Generated]]
+    """Split, count, seed and families (empty: all)."""
+    trained: tuple[str, ...]
+    """Families that have problems of training."""
+    reserved: frozenset[str]
+    """Families that are held out as a whole."""
+
+    @property
+    def families(self) -> tuple[str, ...]:
+        """Every family."""
+        return (*self.trained, *sorted(self.reserved))
+
+
+def generator_of(suite: str) -> Generator:
+    """The generator of one of `ENDLESS_SUITES`."""
+    if suite == "generated":
+        return Generator(generate.generate, tuple(families.TRAINED), frozenset(families.RESERVED))
+    trained = tuple(name for name in modules.FAMILIES if name not in modules.RESERVED)
+    return Generator(modules.generate_modules, trained, modules.RESERVED)

@@ -1,0 +1,139 @@
+"""Products, linear layers with chains, elementwise operators: kernels are what their grades say."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import random
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from kernel_core.problems.modules.draft import Draft
+from kernel_core.problems.modules.matmul import FAMILIES
+from kernel_core.problems.source import parse_problem, resize
+
+SCRIPT = Path(__file__).parents[1] / "interpret_kernels.py"
+QUICK = (
+    "activation",
+    "elementwise_chain",
+    "channel_parameter",
+    "matmul_transposed",
+    "matmul_triangular",
+    "matrix_vector",
+    "linear_elementwise",
+    "linear_reduction",
+    "linear_layernorm",
+    "linear_pool",
+)
+SINGLE_OPERATORS = [name for name in FAMILIES if not name.startswith("linear")]
+
+
+def draw(family: str, seed: int) -> Draft:
+    return FAMILIES[family](random.Random(f"{family} {seed}"))
+
+
+def at_cpu_sizes(draft: Draft) -> str:
+    problem = parse_problem(draft.reference, id="modules/drawn", suite="modules")
+    return resize(problem, {size.name: size.cpu for size in draft.sizes}).source
+
+
+def outcomes(drafts: list[Draft]) -> list[list[dict]]:
+    work = [
+        {"reference": at_cpu_sizes(draft), "kernels": [kernel.source for kernel in draft.kernels]}
+        for draft in drafts
+    ]
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT)],
+        input=json.dumps(work),
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    answers = iter(json.loads(done.stdout.splitlines()[-1]))
+    return [[next(answers) for _ in draft.kernels] for draft in drafts]
+
+
+@cache
+def sample() -> list[tuple[Draft, list[dict]]]:
+    drafts = [draw(family, 3) for family in QUICK]
+    return list(zip(drafts, outcomes(drafts), strict=True))
+
+
+def check(drafts: list[tuple[Draft, list[dict]]]) -> None:
+    for draft, found in drafts:
+        for kernel, answer in zip(draft.kernels, found, strict=True):
+            where = (draft.family, draft.operators, kernel.grade, kernel.fault, answer, kernel.source)
+            assert (answer["outcome"] == "correct") == (kernel.grade != "mistake"), where
+            assert answer["launches"] > 0, where
+
+
+def test_good_kernels_are_right_and_mistakes_are_not() -> None:
+    check(sample())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(6))
+def test_a_wide_sample_of_every_family_holds_too(seed: int) -> None:
+    drafts = [draw(family, 100 + seed) for family in FAMILIES]
+    check(list(zip(drafts, outcomes(drafts), strict=True)))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_draw_parses_repeats_itself_and_has_good_kernels_and_a_mistake(family: str) -> None:
+    for seed in range(8):
+        draft = draw(family, seed)
+        problem = parse_problem(draft.reference, id="modules/drawn", suite="modules")
+        assert {size.name for size in draft.sizes} <= set(problem.constants)
+        grades = [kernel.grade for kernel in draft.kernels]
+        assert grades[0] == "naive" and "fused" in grades and grades[-1] == "mistake"
+        assert all(len(kernel.thinking.split()) <= 60 for kernel in draft.kernels)
+        assert draft == draw(family, seed)
+    assert len({draw(family, seed).reference for seed in range(8)}) >= 7
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_kernels_know_no_size_of_the_problem(family: str) -> None:
+    blocks = {256, 512, 1024, 2048, 4096}
+    for seed in range(10):
+        draft = draw(family, seed)
+        sizes = {size.gpu for size in draft.sizes if size.gpu > 128} - blocks
+        for kernel in draft.kernels:
+            tree = ast.walk(ast.parse(kernel.source))
+            numbers = {node.value for node in tree if isinstance(node, ast.Constant)}
+            assert not numbers & sizes, (family, kernel.source)
+
+
+@pytest.mark.parametrize("family", SINGLE_OPERATORS)
+def test_no_operator_is_left_to_torch_where_there_is_one_alone(family: str) -> None:
+    allowed = {"torch.nn", "torch.empty", "torch.empty_like", "torch.zeros"}
+    for seed in range(8):
+        for kernel in draw(family, seed).kernels:
+            tree = ast.parse(kernel.source)
+            forward = next(
+                node
+                for node in ast.walk(tree)
+                if isinstance(node, ast.FunctionDef) and node.name == "forward"
+            )
+            used = {ast.unparse(node) for node in ast.walk(forward) if isinstance(node, ast.Attribute)}
+            assert {name for name in used if name.startswith("torch.")} <= allowed, kernel.source
+            assert not any(isinstance(node, ast.MatMult) for node in ast.walk(forward)), kernel.source
+
+
+def test_activations_have_one_operator_and_few_have_over_a_hundred_million_elements() -> None:
+    large = 0
+    for seed in range(400):
+        draft = draw("activation", seed)
+        assert len(draft.operators) == 1
+        numel = 1
+        for size in draft.sizes:
+            numel *= size.gpu
+        assert 1_000_000 <= numel <= 1_610_612_736
+        large += numel > 100_000_000
+    assert 0 < large <= 400 * 0.08
