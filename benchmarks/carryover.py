@@ -100,7 +100,7 @@ def main() -> None:
 
 
 def best_grades(path: Path) -> dict[str, tuple[str, ...]]:
-    """The grades of a family whose median speed-up on a GPU is at least `NEAR_BEST` of its best grade's."""
+    """The grades of a family with a median speed-up on a GPU of at least `NEAR_BEST` of the best grade's."""
     frame = pd.read_json(path, lines=True)
     frame = frame[frame["verdict"] == "correct"].assign(grade=lambda one: one["kernel"].str.split("-").str[1])
     medians = frame.groupby(["family", "grade"])["speedup"].median()

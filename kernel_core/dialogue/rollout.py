@@ -55,7 +55,7 @@ class Rollouts:
 
     @property
     def num_sampled_tokens(self) -> int:
-        """Of all answers, those of conversations that were left out included."""
+        """Tokens of all answers, those of conversations that were left out included."""
         return sum(len(one.token_ids) for one in self.samples.values() if one.token_ids is not None)
 
 
