@@ -21,6 +21,8 @@ class JudgeRequest(Record):
     seed: int | None = None
     """The seed of the secret input draws; None draws a fresh one. It never reaches the candidate's process.
     """
+    timing: bool = True
+    """Measure the speed of a correct candidate; predictions cost nothing and are always there."""
     rejudge: bool = Field(False)
     """Judge even if the store knows the answer."""
 

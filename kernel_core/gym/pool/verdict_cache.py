@@ -19,8 +19,11 @@ from kernel_core.store import Store, digest_of
 def request_key(request: JudgeRequest, config: GymConfig) -> str:
     """The name under which this request's evaluation is kept."""
     candidate = request.candidate
+    # Only a GPU measures. With timing the key has no such entry, so keys of earlier evaluations still hold.
+    untimed = {} if request.timing or config.device == "cpu" else {"timing": False}
     return digest_of(
-        {
+        untimed
+        | {
             "problem": request.problem.sha256,
             "sizes": request.run_sizes(config.device),
             "precision": request.problem.precision,
