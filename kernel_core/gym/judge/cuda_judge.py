@@ -245,8 +245,9 @@ class CudaJudge(Judge):
         return None
 
     def _measure(self, witness: ReplayCheck, clocked: Clocked | None, case: Case) -> ReplayCost | None:
-        """Measure beside other work, which can only make times longer. Where that decides, measure again
-        alone. Where the times still contradict the claim, measure once more while no process starts."""
+        """Measure beside other work, which can only make times longer. Where that decides for or against the
+        candidate, measure again alone. Where the times still contradict the claim of the candidate's process,
+        measure once more while no process starts."""
         alone = functools.partial(self._alone, case)
         turns: tuple[tuple[TakeGpu, Callable[[Clocked | None, ReplayCost], bool]], ...] = (
             (self._workers.draw, others_matter),

@@ -19,7 +19,7 @@ from kernel_core.store import Store, digest_of
 def request_key(request: JudgeRequest, config: GymConfig) -> str:
     """The name under which this request's evaluation is kept."""
     candidate = request.candidate
-    # Only a GPU measures. With timing the key is the one of before there was a choice.
+    # Only a GPU measures. With timing the key has no such entry, so keys of earlier evaluations still hold.
     untimed = {} if request.timing or config.device == "cpu" else {"timing": False}
     return digest_of(
         untimed
