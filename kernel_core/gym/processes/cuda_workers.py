@@ -141,7 +141,7 @@ class CudaWorkers:
 
     def _replenish(self) -> None:
         """Bring up as many as are missing, a few together. It needs no turn: contexts that come up beside a
-        kernel that is timed do not change its time (benchmarks/contexts_beside.py), unless it is a long one,
+        kernel that is timed do not change its time (docs/decisions, 0011), unless it is a long one,
         which the work of others interrupts."""
         count = self._config.warm_runners
         while True:
