@@ -1,4 +1,4 @@
-"""What the arms of `claims.py` differ in: settings, who writes the rollouts, what becomes of profiles."""
+"""What the arms of `claims.py` differ in: settings, the sampler of the rollouts, lost profiles."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from kernel_core.progress import Progress, silent
 from kernel_core.records import Evaluation
 
 PUBLISHED_BAND = 0.001
-"""Dr. Kernel's; the base's is ten times as wide, and rejects nobody here."""
+"""Dr. Kernel's; the base's is ten times as wide, and rejects no turn here."""
 LOST_SHARE = 0.7
-"""Of correct kernels whose profile is lost; in the published runs' own logs it was nearly all of them."""
+"""Share of correct kernels without a profile; in the published runs' own logs nearly all lost theirs."""
 _LARGEST_FLOAT8 = 448.0
 _NO_PROFILE = (
     "curriculum.stages=[{name: speed, promote_metric: fast_1, promote_at: 1.0, "
@@ -59,7 +59,7 @@ CLAIMS = (
     Claim("regressions", "regressions in the loss against the published mask", "base", "regressions-masked"),
     Claim(
         "mismatch",
-        "mismatch rejection against none, with a sampler whose weights are in float8",
+        "mismatch rejection against none, with the sampler's weights in float8",
         "float8",
         "float8-not-rejected",
     ),

@@ -45,7 +45,8 @@ def main() -> int:
         seconds = time.monotonic() - started
         PAGE.write_text(
             "# Which answers without work our problems accept\n\n"
-            "Counts of problems that accept an answer without work, by family of inputs (`docs/judge.md`).\n"
+            "Counts of problems that accept an answer without work, by input family "
+            "(`docs/judge/correctness.md`).\n"
             "`usable`: the reference runs and gives finite numbers wherever it does for its own.\n\n"
             f"    {COMMAND}\n\n{text}\nMachine: {describe_machine()}; {seconds:.0f} s.\n"
         )

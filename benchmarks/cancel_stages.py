@@ -1,8 +1,8 @@
 """Claim: cancelled at any stage, a pipeline is gone within seconds, and goes on when it is started again.
 
 A deployed pipeline is cancelled in each of its stages, as a person does in the UI, while the stage's child is
-at work, and started again each time. In the end its scorecard is compared with that of a pipeline that nobody
-disturbed.
+at work, and started again each time. In the end its scorecard is compared with that of an undisturbed
+pipeline.
 
     python benchmarks/cancel_stages.py --write
 """
@@ -70,7 +70,7 @@ class Pipeline:
         return self._here.wait(self._parent, PATIENCE_S)
 
     def state(self) -> str:
-        """Of the flow run now."""
+        """State of the flow run now."""
         return str(self._here.flow_run(self._parent)["state"])
 
     def cancel_in(self, number: int, stage: str) -> list[str]:
@@ -121,7 +121,7 @@ def _report(rows: list[list[str]], lost: str) -> str:
             "    python benchmarks/cancel_stages.py --write",
             "",
             f"Machine: {describe_machine()}. A deployed pipeline, cancelled and started again in each stage.",
-            f"Lost in the end, compared with a pipeline that nobody disturbed: {lost}.",
+            f"Lost in the end, compared with an undisturbed pipeline: {lost}.",
             "",
             "| cancelled in | until no process of it was left (s) | parent | child |",
             "|---|---|---|---|",

@@ -2,30 +2,30 @@
 
     python benchmarks/carryover.py draw --work W
     python benchmarks/carryover.py teach --work W --conversations-file W/conversations.jsonl.gz --model FOLDER
-    python benchmarks/carryover.py ask --work W --limit 100 --samples 4     # KERNELBENCH_ROOT is set
-    python benchmarks/carryover.py ask --work W --published --model FOLDER  # the model as it was published
-    python benchmarks/carryover.py report --work W
+    python benchmarks/carryover.py answer --work W --model FOLDER --limit 100 --samples 4 --answers A.jsonl.gz
+    python benchmarks/carryover.py judge --answers A.jsonl.gz --judged J.jsonl     # KERNELBENCH_ROOT is set
+    python benchmarks/carryover.py report --judged J.jsonl
 
-Each command goes on from what a run that was cut has left. `draw` takes problems and
-kernels from the generators; `teach` trains all weights and leaves the policy in `W/cold_start`; `ask` leaves
-a scorecard.
+`draw` takes problems and kernels from the generators; `teach` trains all weights and leaves the policy in
+`W/cold_start`; `answer` asks it (with `--published` the model as it is); `judge` judges what is not judged
+yet, so that answers can be judged on another day and machine.
 """
 
 from __future__ import annotations
 
 import argparse
 import gzip
-import io
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from machine import describe_machine
 
 from kernel_core.config import (
     ColdStartConfig,
-    EvaluateConfig,
     GymConfig,
     PolicyConfig,
     ProblemsConfig,
@@ -34,19 +34,27 @@ from kernel_core.config import (
 )
 from kernel_core.corpus.generator_source import _exemplars_of as exemplars_of
 from kernel_core.corpus.registry import find_source, read_registry
-from kernel_core.evaluation.scorecard import evaluate, headline_rows
+from kernel_core.dialogue.parse import parse_completion
+from kernel_core.dialogue.prompt import build_prompt
+from kernel_core.dialogue.rollout import seed_of
+from kernel_core.errors import GymUnavailable
+from kernel_core.gym.contract.requests import Gym, JudgeRequest
 from kernel_core.gym.pool.open_gym import open_gym
 from kernel_core.learn.cold_start.dataset import Conversation, build_conversations
 from kernel_core.learn.cold_start.sft import cold_start, starting_policy
 from kernel_core.policy import open_policy
 from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.problems.generate import generate
+from kernel_core.problems.load import load_problems
 from kernel_core.problems.modules.generate import generate_modules
+from kernel_core.records import Evaluation, Problem
+from kernel_core.runs.configure import build
 from kernel_core.store import Store
 
 MEASURED = Path(__file__).parents[1] / "docs" / "results" / "modules_h100.jsonl"
 """What `modules_full_size.py` measured: it decides which grade of a family is taught."""
 NEAR_BEST = 0.85
+JUDGED_AT_ONCE = 24
 CONVOLUTIONS = tuple(f"conv{kind}{rank}d" for kind in ("", "_transpose") for rank in (1, 2, 3))
 """A third of level 1 asks for one; a draw of all families has a tenth."""
 CHAINS = (
@@ -61,8 +69,8 @@ SPLIT_SEED = 20261125
 def main() -> None:
     """One of the stages."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("stage", choices=("draw", "teach", "ask", "report"))
-    parser.add_argument("--work", required=True)
+    parser.add_argument("stage", choices=("draw", "teach", "answer", "judge", "report"))
+    parser.add_argument("--work", default="carryover")
     parser.add_argument("--model", default="", help="folder of a Hugging Face model")
     parser.add_argument("--published", action="store_true", help="ask the model without a cold start")
     parser.add_argument("--modules", type=int, default=9000, help="problems of the suite `modules`")
@@ -80,15 +88,19 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=4)
     parser.add_argument("--max-new-tokens", type=int, default=1400)
     parser.add_argument("--batch", type=int, default=200)
+    parser.add_argument("--answers", type=Path, default=Path("answers.jsonl.gz"))
+    parser.add_argument("--judged", type=Path, default=Path("judged.jsonl"))
     parser.add_argument("--gpu", default="NVIDIA H100 80GB HBM3", help="as prompts name it")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
     arguments = parser.parse_args()
-    {"draw": _draw, "teach": _teach, "ask": _ask, "report": _report}[arguments.stage](arguments)
+    {"draw": _draw, "teach": _teach, "answer": _answer, "judge": _judge, "report": _report}[arguments.stage](
+        arguments
+    )
 
 
 def best_grades(path: Path) -> dict[str, tuple[str, ...]]:
-    """The grades of a family whose median speed-up on a GPU is at least `NEAR_BEST` of its best grade's."""
+    """The grades of a family with a median speed-up on a GPU of at least `NEAR_BEST` of the best grade's."""
     frame = pd.read_json(path, lines=True)
     frame = frame[frame["verdict"] == "correct"].assign(grade=lambda one: one["kernel"].str.split("-").str[1])
     medians = frame.groupby(["family", "grade"])["speedup"].median()
@@ -179,62 +191,98 @@ def _teach(arguments: argparse.Namespace) -> None:
         print(json.dumps(row), flush=True)
 
 
-def _ask(arguments: argparse.Namespace) -> None:
-    began, work = time.monotonic(), Store(arguments.work)
-    config = EvaluateConfig(
-        problems=ProblemsConfig(
-            suite=arguments.suite,
-            split="all",
-            levels=tuple(arguments.levels),
-            limit=arguments.limit,
-            seed=SPLIT_SEED,
-        ),
-        samples_per_problem=arguments.samples,
-        k=(1, arguments.samples),
-        policy=_policy(arguments),
-        rollout=_rollout(arguments),
-        gym=GymConfig(device=arguments.device, workers=1, in_flight=6, warm_runners=3),
-        seed=arguments.seed,
-    )
-    if arguments.published:
-        policy = open_policy(config.policy)
-    else:
-        policy = TorchPolicy.load(work.child("cold_start"), config.policy)
-    levels = "".join(map(str, arguments.levels))
-    name = (
-        f"{'published' if arguments.published else 'taught'}-{arguments.suite}-{levels}-{arguments.samples}"
-    )
-    with open_gym(config.gym, work.child("judged")) as gym:
+def _answer(arguments: argparse.Namespace) -> None:
+    """Ask every problem and keep the answers before any is judged, since they outlive the machine."""
+    began = time.monotonic()
+    problems = _problems(arguments)
+    config, rollout = _policy(arguments), _rollout(arguments)
+    taught = Store(arguments.work).child("cold_start")
+    policy = open_policy(config) if arguments.published else TorchPolicy.load(taught, config)
+    asked = [(problem, sample) for problem in problems for sample in range(arguments.samples)]
+    lines = []
+    for start in range(0, len(asked), arguments.batch):
+        part = asked[start : start + arguments.batch]
+        samples = policy.sample(
+            [build_prompt(problem, (), (), rollout, policy.count_tokens) for problem, _ in part],
+            temperature=1.0,
+            max_new_tokens=arguments.max_new_tokens,
+            seed=[seed_of(arguments.seed, problem.id, number) for problem, number in part],
+        )
+        for (problem, number), sample in zip(part, samples, strict=True):
+            row = {"problem": problem.id, "sample": number, "text": sample.text, "end": sample.finish_reason}
+            lines.append(json.dumps(row) + "\n")
+        print(f"{len(lines)} of {len(asked)} answers, {time.monotonic() - began:.0f} s", flush=True)
+        arguments.answers.write_bytes(gzip.compress("".join(lines).encode()))
 
-        def said(label: str, done: int, total: int) -> None:
-            print(f"{label} {done} of {total}, {time.monotonic() - began:.0f} s", flush=True)
 
-        card = evaluate(config, policy, gym, None, work.child(name), said)
-    print(describe_machine())
-    print(json.dumps(headline_rows(card), default=str), flush=True)
-    _print_counts(work.child(name))
+def _judge(arguments: argparse.Namespace) -> None:
+    """Judge the answers that `--judged` does not have yet; problems in turn, first answers first."""
+    began = time.monotonic()
+    problems = {problem.id: problem for problem in _problems(arguments)}
+    answers = [json.loads(line) for line in gzip.decompress(arguments.answers.read_bytes()).splitlines()]
+    known = {(row["problem"], row["sample"]) for row in read_rows(arguments.judged)}
+    todo = [row for row in answers if (row["problem"], row["sample"]) not in known]
+    todo = sorted((row for row in todo if row["problem"] in problems), key=lambda row: int(row["sample"]))
+    gym_config = GymConfig(device=arguments.device, workers=1)
+    with open_gym(gym_config) as gym, arguments.judged.open("a") as file:
+        for start in range(0, len(todo), JUDGED_AT_ONCE):
+            if time.monotonic() - began > arguments.minutes * 60:
+                print("stopped in time; the same command goes on", flush=True)
+                break
+            part = todo[start : start + JUDGED_AT_ONCE]
+            requests = [
+                JudgeRequest(
+                    problem=problems[row["problem"]],
+                    candidate=parse_completion(row["text"], row["end"]),
+                    seed=arguments.seed,
+                )
+                for row in part
+            ]
+            for row, evaluation in zip(part, _evaluations(gym, requests), strict=True):
+                found = {"problem": row["problem"], "sample": row["sample"], "verdict": "not judged"}
+                if evaluation is not None:
+                    found |= {"verdict": evaluation.verdict, "speedup": evaluation.speedup}
+                    found |= {"feedback": evaluation.feedback}
+                file.write(json.dumps(found) + "\n")
+            file.flush()
+            print(f"{start + len(part)} of {len(todo)} judged, {time.monotonic() - began:.0f} s", flush=True)
+    _report(arguments)
+
+
+def _evaluations(gym: Gym, requests: Sequence[JudgeRequest]) -> list[Evaluation | None]:
+    """One by one where the gym fails on all together; None where it fails on one."""
+    try:
+        return list(gym.judge(requests))
+    except GymUnavailable:
+        return [None] if len(requests) == 1 else [_evaluations(gym, [one])[0] for one in requests]
+
+
+def _problems(arguments: argparse.Namespace) -> list[Problem]:
+    """Whole levels, or the fixed half of them that `--limit 100` names."""
+    settings = {"levels": arguments.levels, "limit": arguments.limit, "seed": SPLIT_SEED, "split": "all"}
+    return load_problems(build(ProblemsConfig, {"suite": arguments.suite, **settings}))
 
 
 def _report(arguments: argparse.Namespace) -> None:
-    for folder in sorted(Path(arguments.work).iterdir()):
-        if (folder / "evaluations.parquet").exists():
-            print(f"\n{folder.name}")
-            _print_counts(Store(str(folder)))
-
-
-def _print_counts(store: Store) -> None:
     """Verdicts by level, the share of correct and of faster answers, and the problems that are solved."""
-    frame = pd.read_parquet(io.BytesIO(store.read("evaluations.parquet")))
-    frame["group"] = frame["problem_id"].str.split("/").str[1]
+    print(describe_machine())
+    frame = pd.DataFrame(read_rows(arguments.judged))
+    frame["group"] = frame["problem"].str.split("/").str[1]
     print(frame.groupby("group")["verdict"].value_counts().unstack(fill_value=0).to_string())
     for group, part in frame.groupby("group"):
-        by_problem = part.assign(right=part["verdict"] == "correct").groupby("problem_id")["right"].mean()
-        fast = (part["speedup"].fillna(0.0) > 1.0).mean()
+        right = part["verdict"] == "correct"
+        by_problem = right.groupby(part["problem"]).mean()
+        fast = (right & (part["speedup"].fillna(0.0) > 1.0)).mean()
         print(
-            f"{group}: pass@1 {by_problem.mean():.1%}, solved {(by_problem > 0).sum()} of {len(by_problem)} "
-            f"problems, fast_1 {fast:.1%}"
+            f"{group}: {len(part)} answers, pass@1 {by_problem.mean():.1%}, fast_1 {fast:.1%}, "
+            f"solved {(by_problem > 0).sum()} of {len(by_problem)} problems"
         )
         print("  " + ", ".join(f"{name.split('/')[-1]}={share:.2f}" for name, share in by_problem.items()))
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """Lines of JSON; none where there is no file yet."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 if __name__ == "__main__":

@@ -207,7 +207,7 @@ def _one_run(arguments: argparse.Namespace, arm: str, seed: int) -> None:
 
 
 def _report(arguments: argparse.Namespace) -> None:
-    """A page for each claim whose arms are asked for; with --write they are kept, with their plots."""
+    """A page for each claim with its arms in the request; with --write they are kept, with their plots."""
     config, runs = _config(arguments, "base", 0), Runs(arguments.work, arguments.seeds)
     kind = "measured" if config.gym.device == "cuda" else "predicted"
     asked = set(arguments.arms or ARMS)

@@ -15,9 +15,9 @@ from kernel_core.evaluation.scorecard import load_scorecard
 from kernel_core.store import Store
 
 LAZY = 0.5
-"""A kernel whose own launches take less of the device's time than this."""
+"""A lazy kernel has less of the device's time in its own launches than this."""
 MACHINES = "machines.jsonl"
-"""Of a run: where it was worked at."""
+"""Log of a run: the machines that worked at it."""
 _T_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 """Student's t for a 95 % interval of a mean of 2, 3, … values."""
 _CURVES = {
@@ -36,7 +36,7 @@ class Runs:
     seeds: Sequence[int]
 
     def store(self, arm: str, seed: int) -> Store:
-        """Of one run."""
+        """The folder of one run."""
         return Store(f"{self.work}/{arm}-{seed}")
 
     def is_finished(self, arm: str, seed: int) -> bool:
@@ -111,7 +111,7 @@ def _held_out(store: Store) -> dict[str, float]:
 
 
 def _figures(store: Store) -> dict[str, float]:
-    """Of one finished run: held-out figures, and how steady training was."""
+    """Figures of one finished run: held-out figures, and how steady training was."""
     rows = [row for row in store.lines("metrics.jsonl") if row["step"] > 0]
     shares = [row["kernel/own_share_mean"] for row in rows if "kernel/own_share_mean" in row]
     # 0 where the step learned nothing, as rows of earlier versions say it.
@@ -129,7 +129,7 @@ def _figures(store: Store) -> dict[str, float]:
 
 
 def _interval(differences: np.ndarray) -> str:
-    """Of their mean; one value has none."""
+    """Interval of their mean; one value has none."""
     count = len(differences)
     if count < 2:
         return "–"

@@ -77,7 +77,7 @@ def _rates(groups: list[Pair], both: list[Pair], runs: Runs) -> list[str]:
 
 
 def _alone_s(candidates: dict[str, Any]) -> float:
-    """Seconds in which nobody else may use the GPU."""
+    """Seconds in which no other process may use the GPU."""
     phases = [one["phases_s"] for one in candidates.values()]
     return sum(one.get("timed alone", 0.0) + one.get("replay alone", 0.0) for one in phases)
 

@@ -394,7 +394,7 @@ def night(number: int) -> str:
 
 
 def watched_run(root: Path) -> None:
-    """A run whose only checkpoint is the shipped policy."""
+    """A run with one checkpoint, the shipped policy."""
     from kernel_core.policy import SHIPPED
 
     run = run_with_index(root, "watched")
@@ -436,7 +436,7 @@ class Clock:
         seen = _parent_and_child(trial, first, child)
         if trial.here.flow_run(first)["state_type"] == "COMPLETED":
             return seen, time.monotonic() - at, "by itself"
-        # Who starts it sooner is told that it is being worked on, by which process, and to wait.
+        # An earlier start is refused: it names the process that works on the run, and says to wait.
         pids = [trial.here.process_of(first), trial.here.process_of(child["id"])]
         trial.until(lambda: not any(pid and Path(f"/proc/{pid}").exists() for pid in pids), "their end")
         trial.parent = trial.start()
@@ -517,7 +517,7 @@ def _report(rows: dict[str, str], database: str) -> str:
             f"    python benchmarks/faults.py --database {database} --write",
             "",
             f"Machine: {describe_machine()}. One run of each; the machine did other work meanwhile.",
-            "The work is a deployed `nightly` whose child evaluates 12 problems. Lost: its scorecard is",
+            "The work is a deployed `nightly`; its child evaluates 12 problems. Lost: its scorecard is",
             "compared with that of an undisturbed night.",
             "",
             "| killed | what the user saw | until it went on (s) | how | children | lost |",

@@ -225,7 +225,7 @@ def _plot(rows: list[dict[str, Any]], path: Path) -> None:
 
 
 def _shares_above(card: Scorecard, threshold: float) -> list[float]:
-    """Of each problem, the share of its last turns that are correct and faster than the threshold."""
+    """Share of each problem's last turns that are correct and faster than the threshold."""
     problems = [outcomes_in(problem, "last", card.headline) for problem in card.problems]
     return [sum(o.faster_than(threshold, card.headline) for o in one) / len(one) for one in problems]
 

@@ -1,10 +1,10 @@
 """Claim: no arithmetic is refused for being another honest one than the reference's.
 
-In the place of a candidate's outputs come those of the problem's own module in float32, with every result
-that is not exact astray by up to two units in its last place, as approximate functions on a GPU may be; once
-as it is, once with what TF32 has no bits for cut off of what goes into products, where the judge allows for
-such, and for the problem in each half precision with what goes into products, and the outputs, rounded to it.
-Each of our problems is tried under six families of inputs and two seeds.
+The problem's own module stands in for a candidate. It runs in float32; every result that is not exact strays
+by up to two units in its last place, as approximate functions on a GPU may. It runs three ways: as it is;
+with the factors of products cut to TF32's bits, where the judge allows for TF32; and in each half precision,
+with factors and outputs rounded to it. Each of our problems is tried under six families of inputs and two
+seeds.
 
     python benchmarks/honest_arithmetic.py --write
     python benchmarks/honest_arithmetic.py --device cuda --write

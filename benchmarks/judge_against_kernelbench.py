@@ -111,7 +111,7 @@ def _as_in_training(pairs: list[Pair]) -> list[Pair]:
 
 
 def _input_bytes(problem: Path) -> int:
-    """Of the tensors that `get_inputs` gives, found out without making them."""
+    """Bytes of the tensors that `get_inputs` gives, counted without making them."""
     found = load_file(problem)
     inputs = ProblemModule(found.source, found.id, device="meta").inputs()
     return sum(one.numel() * one.element_size() for one in inputs if isinstance(one, torch.Tensor))

@@ -1,7 +1,7 @@
 """Claim: whatever candidates do and whatever dies, none is lost or kept twice, and no verdict is wrong.
 
-Judges every file of `tests/exploits/` in shuffled rounds, each time as a candidate of its own, while judges,
-now and then what they fork runners from, and the process that makes judges are killed at random moments.
+Judges every file of `tests/exploits/` in shuffled rounds, each time as a candidate of its own. Meanwhile
+judges, now and then their fork servers, and the fork root are killed at random moments.
 With `--cluster ray` two nodes judge; every two minutes one is killed, and another joins. Every verdict is
 compared with what the file's header expects; at the end no process may be left, nor may memory have grown.
 
@@ -46,7 +46,7 @@ RESULTS = ROOT / "docs" / "results"
 ROUND = 100
 """Candidates handed over at once."""
 TOLD_EVERY = 20
-"""Where nobody sees the bar."""
+"""Candidates between two lines of the log, where there is no progress bar."""
 NODE_EVERY_S = 120.0
 MAY_GROW = 1.3
 """Memory after the last round over that after the first."""
@@ -222,7 +222,7 @@ class _Killer(threading.Thread):
 
 
 def _children(pid: int) -> list[int]:
-    """Of all its threads, oldest first."""
+    """Children of all its threads, oldest first."""
     found: list[int] = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(OSError):
@@ -250,7 +250,7 @@ def _parent(pid: int) -> int:
 
 
 def _memory_mb() -> float:
-    """Of this process and all below it; a shared page counts once (proportional set size)."""
+    """Memory of this process and all below it; a shared page counts once (proportional set size)."""
     kilobytes = 0
     for pid in [os.getpid(), *_descendants(os.getpid())]:
         try:

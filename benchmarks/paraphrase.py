@@ -1,4 +1,4 @@
-"""A module written differently by someone who hides where it is from: names, order, constants.
+"""A module rewritten so that its origin is hidden: names, order, constants.
 
 Works on any module's syntax tree and knows nothing of how the corpus compares modules.
 """

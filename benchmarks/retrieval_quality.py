@@ -1,8 +1,8 @@
 """Claim: for held-out problems of known family the first exemplar is of the same family.
 
-Problems of the generator's held-out split whose family is in the corpus, and paraphrases of these: names,
-constants and the order of independent statements changed. Each embedder, dense and hybrid, and the random
-choice as a floor. A sentence-transformers model takes part when its name or folder is given.
+Problems of the generator's held-out split that have their family in the corpus, and paraphrases of these:
+names, constants and the order of independent statements changed. Each embedder, dense and hybrid, and the
+random choice as a floor. A sentence-transformers model takes part when its name or folder is given.
 
     python benchmarks/retrieval_quality.py --write
     python benchmarks/retrieval_quality.py --models BAAI/bge-small-en-v1.5 --device cuda --write

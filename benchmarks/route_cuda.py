@@ -1,8 +1,8 @@
 """Claim: a worker of the `cuda` pool takes a GPU stage that a pipeline on `cpu` started, and finishes it.
 
 Needs a CUDA device and this environment on one host: server, workers and GPU beside each other. Starts
-`dojo deploy --local`, then `nightly` on the cpu pool, whose evaluation asks for the GPU; then the same with
-the child killed in the middle.
+`dojo deploy --local`, then `nightly` on the cpu pool with an evaluation that asks for the GPU; then the same
+with the child killed in the middle.
 
     python benchmarks/route_cuda.py --write
 """
@@ -29,13 +29,13 @@ ON_CUDA = {"gym": {"device": "cuda", "workers": 1}, "policy": {"device": "cuda"}
 
 
 class CudaTrial(Trial):
-    """A night whose evaluation needs the GPU."""
+    """A night with an evaluation that needs the GPU."""
 
     settings: ClassVar[dict[str, Any]] = {**Trial.settings, **ON_CUDA}
 
 
 def main() -> int:
-    """A calm night and one whose child is killed; the exit code says whether both were done on `cuda`."""
+    """A calm night and one with a killed child; the exit code says whether both were done on `cuda`."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--write", action="store_true", help="write the table to docs/results")
     arguments = parser.parse_args()

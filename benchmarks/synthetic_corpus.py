@@ -1,4 +1,4 @@
-"""A corpus that nobody wrote, in the published columns of KernelBook and the Sakana archive, with its truth.
+"""An invented corpus in the published columns of KernelBook and the Sakana archive, with its truth.
 
 Beside the two Parquet files stands a KernelBench checkout of invented tasks. Every Sakana row is one of its
 tasks, as in the published set; some KernelBook rows repeat another row, and some give a task away.

@@ -1,4 +1,4 @@
-"""Modules that nobody wrote: a program is a list of steps, and a text is one of many spellings of it.
+"""Invented modules: a program is a list of steps, and a text is one of many spellings of it.
 
 Two programs are different computations when their steps differ; two texts of one program differ in names,
 comments, constants and sizes, and in the order of statements that do not depend on each other.
@@ -33,7 +33,7 @@ _ATTRIBUTES = ("fc", "proj", "norm", "body", "layer", "op", "mix", "conv", "main
 
 @dataclass(frozen=True)
 class Step:
-    """One operation, or two on the same value whose results are joined."""
+    """One operation, or two on the same value with joined results."""
 
     kinds: tuple[str, ...]
     join: str = ""
@@ -86,7 +86,7 @@ def spell(program: Program, spelling: Spelling) -> Text:
 
 
 def _key(program: Program) -> object:
-    """Equal for programs that nobody would call different."""
+    """Equal for programs that count as one computation."""
     steps = tuple((tuple(sorted(step.kinds)), step.join) for step in program.steps)
     shapeless = all(kind in POINTWISE for step in program.steps for kind in step.kinds)
     return steps if shapeless else (program.domain, steps)

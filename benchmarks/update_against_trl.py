@@ -1,9 +1,9 @@
 """Claim: an update of the weights is at least 1.3 times as fast as that of TRL's GRPOTrainer.
 
-Both take the same random Qwen3 policy (39 M weights by default) and the same rows (a prompt of 400 tokens, an
-answer of 100 to 448, an advantage), with float32 weights and, on CUDA, products in bfloat16. TRL's trainer
-runs its own loop, with batches of about as many tokens as ours and its own padding; only what it would have
-generated and scored is handed to it. One update of each is not counted; medians. Needs `trl`.
+Both take the same random Qwen3 policy (39 M weights by default), with float32 weights and, on CUDA, products
+in bfloat16. Both take the same rows: a prompt of 400 tokens, an answer of 100 to 448, an advantage. TRL's
+trainer runs its own loop, with batches of about as many tokens as ours and its own padding. It is given what
+it would have generated and scored. One update of each is not counted; medians. Needs `trl`.
 
     python benchmarks/update_against_trl.py --device cuda --write
 """

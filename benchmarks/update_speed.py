@@ -122,7 +122,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The policy, the rows and how often: what everybody who times an update is asked."""
+    """Options of each script that times an update: the policy, the rows, the repetitions."""
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--hidden", type=int, default=512)
     parser.add_argument("--layers", type=int, default=12)

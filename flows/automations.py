@@ -48,7 +48,7 @@ def _checked(file: Path, number: int, entry: Any, alert: Mapping[str, str] | Non
     try:
         understood = AutomationCore.model_validate(wanted).model_dump(mode="json")
     except ValidationError as error:
-        # Of an action, Prefect tells how it fails to be each kind of action: not of interest.
+        # Prefect says of an action how it fails to be each kind of action; these errors are left out.
         first = next((e for e in error.errors() if e["loc"][-1] != "type"), error.errors()[0])
         key = ".".join(map(str, first["loc"]))
         raise ConfigError(f"{_where(file, number, first['loc'])}: {key}: {first['msg'].lower()}") from error

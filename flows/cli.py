@@ -90,7 +90,7 @@ def build_parser() -> argparse.ArgumentParser:
     harvest.set_defaults(command=_harvest)
     search = commands.add_parser("search", help="the corpus kernels nearest to words or a problem")
     search.add_argument("query", help="words, or the file of a problem")
-    search.add_argument("--run", required=True, help="the run whose index is searched")
+    search.add_argument("--run", required=True, help="the run that has the index")
     search.add_argument("--root", default=ROOT, help="where runs are (DOJO_ROOT, or runs)")
     search.add_argument("-k", type=number(int, 1), default=5, help="how many")
     search.add_argument("--mode", choices=("dense", "hybrid"), default="dense", help="hybrid: BM25 as well")

@@ -17,7 +17,7 @@ from kernel_core.runs.configure import build
 
 
 class WorkPool(Config):
-    """Whose workers run it."""
+    """The work pool of a deployment."""
 
     name: Literal["cpu", "cuda"]
     job_variables: dict[str, Any] = Field(default_factory=dict)
@@ -54,7 +54,7 @@ class Deployment(Config):
 
     @property
     def stage(self) -> str:
-        """The stage whose flow it runs."""
+        """The stage that it runs."""
         return stage_of(self.entrypoint)
 
 

@@ -1,8 +1,8 @@
 """A deployed stage holds its GPU only as long as the flow that asked for it is there.
 
-`kill -9` of a parent leaves its child running on another worker, where nobody waits for it. So the child
-looks at the run's `state.json`, which the parent keeps fresh: when the owner has been gone for a while, the
-child ends itself. A parent that is started again before that adopts it; one that comes later makes
+`kill -9` of a parent leaves its child running on another worker, although no process waits for it. So the
+child looks at the run's `state.json`, which the parent keeps fresh: when the owner has been gone for a while,
+the child ends itself. A parent that is started again before that adopts it; one that comes later makes
 another attempt, which goes on from what the child had finished.
 """
 
@@ -58,6 +58,6 @@ def _is_owned(run: Run) -> bool:
     try:
         state = run.state()
     except DojoError as error:
-        log.warning("cannot tell who owns run %s: %s", run.name, error)
+        log.warning("cannot read the owner of run %s: %s", run.name, error)
         return True
     return state is not None and state.condition == "running"

@@ -32,7 +32,7 @@ def nightly(
 
     Args:
         config: Problems and judge; the same every night.
-        watch: Runs whose newest checkpoints are evaluated.
+        watch: Runs; of each the newest checkpoint is evaluated.
         run: Folder under the root; under a known name a run goes on.
         root: Local folder or any fsspec URI, the same for every stage and worker.
         night: The time that names it; empty: when it was scheduled. One that is done is not done again.

@@ -40,7 +40,7 @@ def entrypoint_of(stage: str) -> str:
 
 
 def stage_of(entrypoint: str) -> str:
-    """The stage whose flow is at an entrypoint."""
+    """The stage that has its flow at an entrypoint."""
     known = {entrypoint_of(stage): stage for stage in STAGES}
     if entrypoint not in known:
         raise ConfigError(f"no flow at entrypoint {entrypoint!r}; known: {', '.join(known)}", "entrypoint")

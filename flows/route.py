@@ -1,9 +1,9 @@
-"""Where a stage runs: called here, or started as a deployment whose worker has what it needs.
+"""Where a stage runs: called here, or started as a deployment on a worker that has what it needs.
 
 One body a flow: `inline` calls it as a subflow, `deployed` starts its deployment and waits. A child's
-idempotency key is the digest of all that decides its result, and the number of the attempt, so that a
-parent that was restarted adopts the child that still runs and nothing is computed twice. Prefect gives
-back the same child for a key for ever, even one that failed: another attempt is another key.
+idempotency key is the digest of all that decides its result, and the number of the attempt. So a restarted
+parent adopts the child that still runs, and nothing is computed twice. Prefect gives back the same child for
+a key for ever, even a failed one: another attempt is another key.
 
 A parent that is stopped or cancelled cancels its child at once. One that dies cannot; its child notices
 (see `lease`).
@@ -58,7 +58,7 @@ def route(stage_flow: Any, mode: Mode, inputs: Mapping[str, str] | None = None, 
 
 
 def stage_digest(stage: str, parameters: Mapping[str, Any], inputs: Mapping[str, str]) -> str:
-    """Of all that decides a stage's result: its name, settings and inputs, and the code."""
+    """Digest of all that decides a stage's result: its name, settings and inputs, and the code."""
     return digest_of([stage, canonical(parameters), dict(inputs), code_version()])
 
 
@@ -104,7 +104,7 @@ def _ended_child(client: SyncPrefectClient, name: str, parameters: dict[str, Any
 
 
 def _cancel(client: SyncPrefectClient, key: str) -> None:
-    """Found by its key: it may have been made although nobody heard the answer."""
+    """The child is found by its key: it may exist although the answer was lost."""
     from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterIdempotencyKey
     from prefect.states import Cancelling
 

@@ -49,8 +49,8 @@ def running(flow: str, run: str, root: str, parameters: Mapping[str, Any]) -> It
 
 
 def tell_the_end_of(flow_run: str) -> None:
-    """Mark a flow run whose process is gone as crashed, with the stages that ran in that process: nobody else
-    would, and the UI would show them as running for ever. Deployed stages have processes of their own."""
+    """Mark the flow run of a dead process as crashed, with the stages that ran in that process. Otherwise the
+    UI would show them as running for ever. Deployed stages have processes of their own."""
     from prefect.client.orchestration import get_client
     from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterParentFlowRunId
     from prefect.exceptions import PrefectException
@@ -65,7 +65,7 @@ def tell_the_end_of(flow_run: str) -> None:
                 if one.state is not None and one.state.is_running():
                     client.set_flow_run_state(one.id, Crashed(message=DIED))
     except (httpx.HTTPError, PrefectException) as error:  # another server's, or deleted
-        log.warning("could not mark flow run %s, whose process died, as crashed: %s", flow_run, error)
+        log.warning("could not mark flow run %s of a dead process as crashed: %s", flow_run, error)
 
 
 def _flow_run_id() -> str | None:
@@ -93,8 +93,8 @@ def run_by_a_worker() -> bool:
 
 
 def outlive_the_worker() -> None:
-    """A worker that is killed takes the pipe of its flow runs' output with it, and Rich, by which Prefect
-    logs, ends a process at the first line that has nowhere to go. The log is in the run's folder too."""
+    """A killed worker takes the pipe of its flow runs' output with it. Prefect logs by way of Rich, which
+    ends a process at the first line without a reader. The log is in the run's folder too."""
     Console.on_broken_pipe = _go_on_in_silence  # type: ignore[method-assign]
 
 

@@ -1,8 +1,8 @@
 """The Prefect API that flows talk to: the one that is set up, `dojo ui`'s, or one of our own for a while.
 
-Prefect's own ephemeral server shares the terminal's process group (Ctrl-C kills it before the flow can
-say how it ended), outlives a killed parent, and migrates its database without a lock (two at once:
-"database is locked"). Ours lives in its own group, dies with its parent, starts under a lock, and is
+Prefect's own ephemeral server shares the terminal's process group: Ctrl-C kills it before the flow can say
+how it ended. It outlives a killed parent, and migrates its database without a lock (two at once: "database is
+locked"). Ours lives in its own group, dies with its parent, starts under a lock, and is
 started again if its start fails.
 """
 

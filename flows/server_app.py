@@ -12,8 +12,8 @@ _SQLITE_WAITS_MS = 10_000
 def create_app() -> Any:
     """The app, made with the garbage collector off.
 
-    A `dojo` command waits for its server, whose start is mostly imports: what they make stays, and looking
-    through it for garbage again and again takes a second. Nor does a command with a mistake wait for it:
+    A `dojo` command waits for its server, which spends its start on imports: their objects stay, and looking
+    for garbage among them takes a second. A command with a mistake does not wait for the server either:
     uvicorn heeds a signal once it has started, but up to here nothing was begun that would need an end.
     """
     gc.disable()

@@ -12,7 +12,7 @@ from yaml.nodes import MappingNode, Node, SequenceNode
 def line_of(file: Path, path: tuple[str | int, ...]) -> int | None:
     """The line of the last part of a path that the file has, counted from 1; None if it has none of it.
 
-    A number counts the items of a list; a list whose number is not given is searched item by item.
+    A number counts the items of a list; a list without a number is searched item by item.
     Anchors and merge keys (`<<`) lead to the line where the setting is written.
     """
     root = yaml.compose(file.read_text(), Loader=yaml.SafeLoader)

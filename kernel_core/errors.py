@@ -9,7 +9,7 @@ DojoError                     one clear line: what came, what was wanted, what t
 └── OurFault                  nothing the caller did; exit code 3; a task may retry it
     ├── GymUnavailable        the judge could not work: never a verdict, never a reward, never cached
     ├── SourceUnavailable     a corpus source or an endpoint that cannot be reached
-    ├── Corrupt               a snapshot, index or checkpoint whose checksum does not match
+    ├── Corrupt               a snapshot, index or checkpoint with a wrong checksum
     ├── StaleWeights          a sampler that does not have the weights which were published to it
     └── StoreFault            a disk that is full, a folder that cannot be written
 """
@@ -44,7 +44,7 @@ class ConfigError(CallerError):
     def __init__(self, message: str, key: str = "") -> None:
         super().__init__(message)
         self.key = key
-        """Dotted path of the setting, for whoever can say in which line of a file it stands."""
+        """Dotted path of the setting, to find its line in a file by."""
 
 
 class NotFound(CallerError):

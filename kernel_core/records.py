@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Constant = int | float | bool | str
 Precision = Literal["own", "float16", "bfloat16"]
-"""Of a problem's floating-point inputs and weights: its own, or all cast to one."""
+"""Type of a problem's floating-point inputs and weights: its own, or all cast to one."""
 
 
 def sha256_text(text: str) -> str:
@@ -102,7 +102,7 @@ class Exemplar(Record):
     verified_by: str = ""
     """The judge's version and device."""
     reference_hash: str
-    """Of the reference's normalised syntax tree."""
+    """Hash of the reference's normalised syntax tree."""
     kernel_hash: str
     split: Literal["train", "index", "blocked"] = "train"
 
@@ -189,7 +189,7 @@ class KernelUse(Record):
 
     name: str
     time_share: float
-    """Of the device time of all work of the pass, over all its launches."""
+    """Share of the device time of all work of the pass, over all its launches."""
     registers: int
     """By thread."""
     spilled_bytes: int

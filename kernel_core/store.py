@@ -1,8 +1,8 @@
 """A run's files: content addresses, atomic writes, append-only logs, manifest last; any fsspec URI.
 
-A folder is complete when its `manifest.json` exists, because that is written last. Whoever reads it
+A folder is complete when its `manifest.json` exists, because that is written last. A reader
 checks every file against the checksum in the manifest, so half-written or damaged content is `Corrupt`
-and never silently used. A killed writer leaves only temporary names behind, which nobody reads.
+and never silently used. A killed writer leaves only temporary names behind, which are never read.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from kernel_core.store import Store
 
 MAX_ROWS = 1000
 MAX_BYTES = 1_000_000
-"""Of a page: above 1.5 MB the server refuses the artifact's event."""
+"""Most bytes of a page: above 1.5 MB the server refuses the artifact's event."""
 
 
 def finite(value: Any) -> Any:

@@ -73,13 +73,13 @@ def train_policy(config: TrainConfig, run: Run) -> str:
                     with may_be_missed("curriculum"):
                         show_curriculum(run)
                 log.info(
-                    "step %d of %d, stage %s: reward %.3f, correct %.0f %%, beats the reference %.0f %% (%s)",
+                    "step %d of %d, stage %s: reward %.3f, correct %.0f %%, beats the reference %s (%s)",
                     report.step,
                     report.steps,
                     report.stage,
                     report.reward_mean,
                     100 * report.correct_rate,
-                    100 * report.fast_1_rate,
+                    "not timed" if report.fast_1_rate is None else f"{100 * report.fast_1_rate:.0f} %",
                     report.speedups,
                 )
     return sealed_digest(Store(locate_checkpoint(run.root, run.name)))

@@ -43,7 +43,7 @@ def terminal_bars(console: Console) -> Iterator[None]:
 
 
 class StageProgress:
-    """A `kernel_core.progress.Progress` of one stage, shown wherever somebody may be looking.
+    """A `kernel_core.progress.Progress` of one stage, shown in the log, the UI and the terminal.
 
     Safe to call thousands of times a second: the artifact and the log are written every few seconds.
     `main` is the label that the artifact follows; without one it follows whichever was called last.

@@ -105,7 +105,7 @@ def show_curriculum(run: Run) -> None:
 
 
 def _with_kinds(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of `metrics.jsonl` whose speeds name their kind: who reads one of them does not read the rest."""
+    """A row of `metrics.jsonl` with the kind of speed in each name, because a name is read alone."""
     from kernel_core.evaluation.metrics import is_of_speed
 
     kind = metrics.get("speedups", "")

@@ -38,7 +38,7 @@ def suited_to(config: StageConfig, weights: str | None) -> StageConfig:
 
 
 _kept: dict[str, Gym] | None = None
-"""Judges that stay open between the stages of one process; None where nobody asked for it."""
+"""Judges that stay open between the stages of one process; None where that was not asked for."""
 
 
 @contextlib.contextmanager

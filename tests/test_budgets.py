@@ -23,7 +23,6 @@ LONG_FILES = frozenset(
 
 LONG_FUNCTIONS: frozenset[str] = frozenset(
     {
-        "kernel_core/dialogue/rollout.py roll_out",
         "kernel_core/gym/untrusted/replay/replay.py _replay_one",
         "kernel_core/gym/untrusted/candidate/runner.py run",
     }

@@ -23,18 +23,21 @@ _PRONOUN = re.compile(
     r"(?<![A-Za-z'`-])(who|whoever|whom|whose|nobody|somebody|anybody)(?![A-Za-z'`])", re.IGNORECASE
 )
 _SENTENCE_END = re.compile(r"(?<=[.!?:;])\s+|\n\s*\n|\n\s*[-*|] |\n\s*\d+\. ")
-_NAMES = re.compile(r"[\w\s]+")
+_NAMES = re.compile(r"\n[\w\s]+")
 _CODE = re.compile(r"```.*?```|`[^`]*`", re.DOTALL)
+_TABLE_OR_CODE = re.compile(r"^(\||    ).*$", re.MULTILINE)
+_COMMAND_OR_TREE = re.compile(r"^ +(python|dojo|[A-Z_]+=\S+ python) .*$|^.*[├└│].*$", re.MULTILINE)
+_PROGRAM = re.compile(r"^(import|from) \w+", re.MULTILINE)
 
 
 def texts_of(path: Path) -> Iterator[str]:
     """The prose of a file: a document whole, of code its docstrings, comments and long messages.
 
-    Text with `tl.` is a template of a kernel, which is code. Text without punctuation is a list of names.
+    Text with `tl.` is a template of a kernel, which is code. Lines without punctuation are a list of names.
     """
     text = path.read_text()
     if path.suffix == ".md":
-        yield _CODE.sub("x", re.sub(r"^\|.*$", "", text, flags=re.MULTILINE))
+        yield _CODE.sub("x", _TABLE_OR_CODE.sub("", text))
         return
     comments = []
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
@@ -43,9 +46,8 @@ def texts_of(path: Path) -> Iterator[str]:
     yield from comments
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.count(" ") >= 3:
-            if "tl." in node.value or _NAMES.fullmatch(node.value):
-                continue
-            yield _CODE.sub("x", node.value)
+            is_code = "tl." in node.value or _PROGRAM.search(node.value) or _NAMES.fullmatch(node.value)
+            yield "" if is_code else _CODE.sub("x", _COMMAND_OR_TREE.sub("", node.value))
 
 
 def faults_of(path: Path) -> list[str]:

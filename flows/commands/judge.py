@@ -22,7 +22,7 @@ from kernel_core.records import Constant, Evaluation
 from kernel_core.runs.configure import build
 
 _MAX_GPUS = 64
-"""Of a node: more than any has."""
+"""More than any node has."""
 
 
 def judge_one(request: JudgeRequest, gym: dict[str, str], as_json: bool) -> int:

@@ -76,7 +76,7 @@ def api() -> Iterator[Callable[[], None]]:
         wait_for_url = stack.enter_context(starting_server()) if standing is None else lambda: standing
 
         def wait() -> None:
-            # Heartbeats round every synchronous flow up to whole seconds; our own state file says who lives.
+            # Heartbeats round synchronous flows up to whole seconds; our state file says which process lives.
             settings = {PREFECT_API_URL: wait_for_url(), PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}
             stack.enter_context(temporary_settings(updates=settings))
             stack.callback(_send_what_is_queued)

@@ -2,8 +2,8 @@
 
 `forward` is followed statement by statement: a variable stands for the expression that it was given, a layer
 for its constructor, a method for its body; numbers are erased and the operands of `+` and `*` sorted. So the
-result is blind to names, numbers, temporaries and the order of statements that do not depend on each other,
-and sees every operator and what it is applied to. Statements that branch or loop are taken as they stand.
+result is blind to names, numbers, temporaries and the order of independent statements. It sees every operator
+and what it is applied to. Statements that branch or loop are taken as they stand.
 """
 
 from __future__ import annotations

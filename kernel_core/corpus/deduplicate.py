@@ -2,14 +2,14 @@
 
 Exact: the same reference (by hash) with the same kernel (by hash).
 
-Near: two kernels that are as alike as the threshold asks, and whose references are too; found kernels are
-compared without their names and numbers. Only rows of one *bucket* are ever compared, and the bucket decides
-what may be lost. A row with a grade has a known maker who wrote several kernels for one problem on purpose,
-and many problems from one template: its bucket is its own reference and its own grade, so that neither a
-mistake next to its correct twin nor a sibling of the same template goes. A found row's bucket is its
-operators, the dimensions that they work along, its language and its claim: two modules that apply different
-operators are never one, however alike their texts. References are alike when the same data flows through
-them, or when they apply the same operators in the same order and their shingles are alike.
+Near: two kernels that are as alike as the threshold asks, with references that are as alike. Found kernels
+are compared without their names and numbers. Only rows of one *bucket* are ever compared, and the bucket
+decides what may be lost. A row with a grade comes from a generator, which writes several kernels for one
+problem, and many problems from one template. Its bucket is its own reference and its own grade, so that
+neither a mistake next to its correct twin nor a sibling of the same template goes. A found row's bucket is
+its operators, the dimensions that they work along, its language and its claim: two modules that apply
+different operators are never one, however alike their texts. References are alike when the same data flows
+through them, or when they apply the same operators in the same order and their shingles are alike.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ _WORDS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Adapted:
-    """A reference whose class is `Model` and a kernel whose class is `ModelNew`."""
+    """A reference with a class `Model` and a kernel with a class `ModelNew`."""
 
     reference: str
     kernel: str

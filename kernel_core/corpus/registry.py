@@ -28,16 +28,16 @@ class Source(Record):
     name: str
     kind: Literal["hub", "file", "generator"]
     revision: str = ""
-    """A commit of a hub repository, the SHA-256 of a file; empty when nobody has fixed it yet."""
+    """A commit of a hub repository, the SHA-256 of a file; empty when it is not fixed yet."""
     repository: str = ""
-    """Of a file: its path."""
+    """A repository of the hub, or the path of a file."""
     suite: Literal["generated", "modules"] = "generated"
     """Which problems a generator draws."""
     files: str | None = None
     """Which of the repository's files, where it holds the same rows more than once."""
     splits: tuple[str, ...] = ()
     layout: str = ""
-    """Whose published columns the rows have; empty for a file, whose columns tell."""
+    """The layout of the published columns; empty for a file, which shows its layout by its columns."""
     licence: str = ""
     attribution: str = ""
 

@@ -1,4 +1,4 @@
-"""What an ingest took, what it left out and why: for a table, and for whoever doubts a snapshot."""
+"""What an ingest took, what it left out and why: for a table, and to check a snapshot by."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Report(Record):
     num_evaluation_problems: int
     """Against which the snapshot was decontaminated."""
     nearest_survivors: tuple[Survivor, ...] = ()
-    """Of the problems that the snapshot comes nearest to; without the generator's own splits."""
+    """The problems that the snapshot comes nearest to; without the generator's own splits."""
 
     def rows(self) -> list[dict[str, str | int]]:
         """One table row a source, then one a reason."""

@@ -34,7 +34,7 @@ _PYTHON_TYPES: dict[ColumnType, tuple[type, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row: where it stood, whose columns it has, and its values or why they cannot be read."""
+    """One row: where it stood, the layout of its columns, and its values or why they cannot be read."""
 
     position: int
     layout: str
@@ -43,7 +43,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class _Damaged:
-    """Rows of a file whose bytes cannot be read."""
+    """Rows of a file with bytes that cannot be read."""
 
     rows: int
     why: str
@@ -84,7 +84,7 @@ def check_columns(columns: Mapping[str, str], source: Source, registry: Registry
 
 
 def _layout_of(columns: Mapping[str, str], source: Source, registry: Registry) -> str:
-    """Of a local file: the layout whose columns it shares most of."""
+    """The layout of a local file: the one that it shares most columns with."""
     candidates = {name: set(published) for name, published in registry.layouts.items()}
     candidates[OWN_LAYOUT] = set(own_columns())
     shared = {name: len(published & set(columns)) for name, published in candidates.items()}

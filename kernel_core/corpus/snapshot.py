@@ -52,7 +52,7 @@ def build_snapshot(
 ) -> Manifest:
     """Ingest the config's sources into `store` and seal it; gives the manifest (kind `snapshot`).
 
-    Raises `SourceUnavailable` naming a source that cannot be reached, and `CallerError` for an unknown or
+    Raises `SourceUnavailable` naming a source that cannot be reached. Raises `CallerError` for an unknown or
     unpinned source, for columns that are not the published ones and for a snapshot that would be empty.
     """
     registry = read_registry(sources_file)

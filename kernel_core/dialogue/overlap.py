@@ -88,7 +88,7 @@ def side_by_side(
                 if rest is not None:
                     ready.append(rest)
     except BaseException as error:
-        # Who is stopped does not wait for the judge: whoever opened the gym closes it now.
+        # A stopped rollout does not wait for the judge: the caller that opened the gym closes it now.
         pool.shutdown(wait=isinstance(error, Exception), cancel_futures=True)
         raise
     pool.shutdown()

@@ -37,7 +37,7 @@ class Conversations:
 def digest_of_stage(
     config: EvaluateConfig | BestOfNConfig, problems: Sequence[Problem], policy: Policy, gym: Gym
 ) -> str:
-    """Of all that decides a stage's result: not where the policy came from, nor how many judges work."""
+    """Digest of all that decides a stage's result: not the policy's origin, nor the number of judges."""
     settings = config.model_dump(
         mode="json",
         exclude={"policy": True, "checkpoint": True, "gym": {"workers", "cluster", "ray_address"}},

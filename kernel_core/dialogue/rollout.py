@@ -55,7 +55,7 @@ class Rollouts:
 
     @property
     def num_sampled_tokens(self) -> int:
-        """Of all answers, those of conversations that were left out included."""
+        """Tokens of all answers, those of conversations that were left out included."""
         return sum(len(one.token_ids) for one in self.samples.values() if one.token_ids is not None)
 
 
@@ -89,6 +89,7 @@ def roll_out(
     group_size: int,
     seed: int,
     judge_seed: int | None = None,
+    timing: bool = True,
     leave_out_faults: bool = False,
     progress: Progress = silent,
 ) -> Rollouts:
@@ -96,9 +97,9 @@ def roll_out(
 
     What a conversation draws depends on `seed`, its problem, its index in the group and the turn alone.
     All candidates of a problem are judged on the same secret inputs, which `judge_seed` fixes (None:
-    `seed`). A bad completion is data. Raises `GymUnavailable` as the gym does; with `leave_out_faults`, a
-    candidate that the gym fails on twice takes only its own conversation out, and it is an error only when
-    no conversation is left.
+    `seed`). Without `timing` no speed is measured. A bad completion is data. Raises `GymUnavailable` as the
+    gym does; with `leave_out_faults`, a candidate that the gym fails on twice takes only its own conversation
+    out, and it is an error only when no conversation is left.
     """
     _refuse_repeated(problems)
     exemplars = _retrieve(retriever, problems, config.exemplars)
@@ -107,50 +108,11 @@ def roll_out(
         for problem, shown in zip(problems, exemplars, strict=True)
         for trajectory in range(group_size)
     ]
-    judge_seed = seed if judge_seed is None else judge_seed
-    samples: dict[TurnKey, Sample] = {}
-
-    def write(part: _Part) -> list[JudgeRequest]:
-        part.messages = [
-            build_prompt(c.problem, c.exemplars, c.turns, config, policy.count_tokens)
-            for c in part.conversations
-        ]
-        part.samples = policy.sample(
-            part.messages,
-            temperature=config.sampling.temperature,
-            max_new_tokens=config.sampling.max_new_tokens,
-            seed=[seed_of(seed, c.problem.id, c.trajectory, len(c.turns)) for c in part.conversations],
-        )
-        if config.overlap is False:
-            policy.release()
-        part.candidates = [parse_completion(sample.text, sample.finish_reason) for sample in part.samples]
-        return [
-            JudgeRequest(problem=c.problem, candidate=candidate, seed=seed_of(judge_seed, c.problem.id))
-            for c, candidate in zip(part.conversations, part.candidates, strict=True)
-        ]
-
-    def take(judgement: Judgement[_Part]) -> _Part | None:
-        part = judgement.part
-        for c, messages, sample, candidate, evaluation in zip(
-            part.conversations,
-            part.messages,
-            part.samples,
-            part.candidates,
-            judgement.evaluations,
-            strict=True,
-        ):
-            samples[c.problem.id, c.trajectory, len(c.turns)] = sample
-            if evaluation is None:
-                c.left_out = True
-            else:
-                c.turns.append(_turn(c, messages, sample, candidate, evaluation))
-        going_on = [c for c in part.conversations if not _is_over(c, config)]
-        return _Part(going_on) if going_on else None
-
+    round_ = _Round(policy, config, seed, seed if judge_seed is None else judge_seed, timing)
     judgements = side_by_side(
         _parts(conversations, group_size, config.sampling.batch_size),
-        write,
-        take,
+        round_.write,
+        round_.take,
         gym,
         overlap=config.overlap is not False,
         leave_out_faults=leave_out_faults,
@@ -164,12 +126,68 @@ def roll_out(
         ) from fault
     return Rollouts(
         groups=_grouped(problems, conversations),
-        samples=samples,
+        samples=round_.samples,
         num_left_out=sum(c.left_out for c in conversations),
         num_retried=sum(one.num_retried for one in judgements),
         num_judged=sum(len(c.turns) for c in conversations),
         seconds_judging=seconds_judging(judgements),
     )
+
+
+@dataclass(slots=True)
+class _Round:
+    """How parts write and what becomes of their judgements."""
+
+    policy: Policy
+    config: RolloutConfig
+    seed: int
+    judge_seed: int
+    timing: bool
+    samples: dict[TurnKey, Sample] = field(default_factory=dict)
+
+    def write(self, part: _Part) -> list[JudgeRequest]:
+        """The next turn of a part's conversations, as requests."""
+        part.messages = [
+            build_prompt(c.problem, c.exemplars, c.turns, self.config, self.policy.count_tokens)
+            for c in part.conversations
+        ]
+        part.samples = self.policy.sample(
+            part.messages,
+            temperature=self.config.sampling.temperature,
+            max_new_tokens=self.config.sampling.max_new_tokens,
+            seed=[seed_of(self.seed, c.problem.id, c.trajectory, len(c.turns)) for c in part.conversations],
+        )
+        if self.config.overlap is False:
+            self.policy.release()
+        part.candidates = [parse_completion(sample.text, sample.finish_reason) for sample in part.samples]
+        return [
+            JudgeRequest(
+                problem=c.problem,
+                candidate=candidate,
+                seed=seed_of(self.judge_seed, c.problem.id),
+                timing=self.timing,
+            )
+            for c, candidate in zip(part.conversations, part.candidates, strict=True)
+        ]
+
+    def take(self, judgement: Judgement[_Part]) -> _Part | None:
+        """Add the judged turns to their conversations; gives the part that writes another, if one does."""
+        part = judgement.part
+        for c, messages, sample, candidate, evaluation in zip(
+            part.conversations,
+            part.messages,
+            part.samples,
+            part.candidates,
+            judgement.evaluations,
+            strict=True,
+        ):
+            self.samples[c.problem.id, c.trajectory, len(c.turns)] = sample
+            if evaluation is None:
+                c.left_out = True
+            else:
+                c.turns.append(_turn(c, messages, sample, candidate, evaluation))
+        going_on = [c for c in part.conversations if not _is_over(c, self.config)]
+        return _Part(going_on) if going_on else None
 
 
 def seed_of(*parts: int | str) -> int:

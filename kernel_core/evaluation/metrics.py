@@ -1,7 +1,7 @@
 """From verdicts to a scorecard: pure functions of what the judge said about every turn.
 
 A sample is one conversation. Its **last** turn is what the policy hands in, and the headline. Its **best**
-turn is chosen with the judge's help, which nobody has outside an evaluation, and is labelled an oracle.
+turn is chosen with the judge's help, which exists in evaluations only, and is labelled an oracle.
 Measured and predicted speed-ups are scored apart and never mixed.
 """
 
@@ -140,7 +140,7 @@ class Scorecard(Record):
     best: Score
     """Oracle: each conversation's best turn, which takes the judge to find."""
     by_turn: tuple[Score, ...]
-    """Of every conversation that reached the turn."""
+    """Scores of the conversations that reached the turn."""
     by_family: dict[str, Score]
     """Of last turns."""
     problems: tuple[ProblemOutcomes, ...]

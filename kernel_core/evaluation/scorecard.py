@@ -107,7 +107,7 @@ def _write(
     card: Scorecard, problems: Sequence[Problem], groups: Sequence[Group], store: Store
 ) -> dict[str, str]:
     """Every file of the scorecard but its manifest; gives their SHA-256."""
-    # Only who makes a scorecard draws one; who reads it is spared matplotlib.
+    # Only writing a scorecard draws plots; reading one does not import matplotlib.
     from kernel_core.evaluation.plots import fast_p_png
 
     return {

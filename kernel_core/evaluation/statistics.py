@@ -2,8 +2,8 @@
 
 Samples of one problem resemble one another, so the unit of every interval is the problem: resamples draw
 problems with replacement (a cluster bootstrap) and take the 2.5 % and 97.5 % quantiles. The draws are
-seeded and shared by every figure of the same number of problems, so that figures which must be ordered
-(fast_p at rising p) stay ordered at their interval ends too.
+seeded and shared by every figure of the same number of problems. So figures which must be ordered (fast_p at
+rising p) stay ordered at their interval ends too.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def pass_at_k(num_samples: int, num_correct: int, k: int) -> float:
 def share(shares_of_problems: Sequence[float]) -> Estimate:
     """The mean of one share a problem, each in [0, 1].
 
-    Two imaginary problems take part in the resampling, one that always succeeds and one that never does
-    (Agresti and Coull's correction, for problems), so that 0 of 24 is not reported as certainly 0.
+    Two imaginary problems take part in the resampling, one that always succeeds and one that never does.
+    This is Agresti and Coull's correction, for problems: 0 of 24 is not reported as certainly 0.
     """
     if not shares_of_problems:
         raise ValueError("no problems to average over")

@@ -55,7 +55,7 @@ TURN_SCHEMA = pa.schema(
         ("seconds", pa.float64()),
     ]
 )
-"""Of `evaluations.parquet`. `seconds` is the judge's wall clock; every other CPU column repeats exactly."""
+"""Columns of `evaluations.parquet`. `seconds` is the judge's wall clock; other CPU columns repeat exactly."""
 
 PROBLEM_SCHEMA = pa.schema(
     [

@@ -29,7 +29,7 @@ class Verified(Record):
     """What a verification came to."""
 
     judged: int
-    """Of these, by verdict:"""
+    """Rows that were judged."""
     verdicts: dict[str, int]
     not_judged: dict[str, int]
     """Rows that were passed over, by the reason."""

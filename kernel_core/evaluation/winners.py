@@ -1,8 +1,8 @@
 """One problem's winner: ranked by a first judgement, named only after a second.
 
 The first judgement of many candidates favours the lucky one. So candidates are ranked by it, and then, from
-the top, judged again on input draws that they have not seen, several times as many as before, until one
-passes them all. Its speed-up is the one of the second judgement.
+the top, judged again until one passes. The second judgement uses new input draws, several times as many.
+Its speed-up is the winner's.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Selected(Record):
     level: int | None
     num_candidates: int
     verdicts: dict[Verdict, int]
-    """Of the first judgement, turn by turn."""
+    """Verdicts of the first judgement, turn by turn."""
     num_distinct_correct: int
     winner: Rejudged | None
     rejected: tuple[Rejudged, ...]

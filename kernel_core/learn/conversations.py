@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernel_core.config import TrainConfig
+from kernel_core.config import RewardWeights, TrainConfig
 from kernel_core.dialogue.rollout import Rollouts, roll_out, seed_of
 from kernel_core.evaluation.metrics import SpeedKind
 from kernel_core.gym.contract.requests import Gym
@@ -14,6 +14,12 @@ from kernel_core.policy.sampler import Sampler
 from kernel_core.records import Problem
 from kernel_core.retrieval.protocol import Retriever
 from kernel_core.reward.curriculum import Probe
+
+
+def needs_speed(config: TrainConfig, weights: RewardWeights) -> bool:
+    """Whether anything in a step depends on how fast a kernel is: its reward, a threshold, or a ranking."""
+    has_threshold = config.rollout.stop_at_speedup is not None
+    return weights.speed != 0.0 or has_threshold or config.method == "expert_iteration"
 
 
 @dataclass(frozen=True)
@@ -26,8 +32,14 @@ class Conversations:
     retriever: Retriever | None
     kind: SpeedKind
 
-    def practise(self, problems: list[Problem], step: int, draw: int, clock: Clock) -> Rollouts:
-        """A group for each problem of a step; `draw` counts the times that problems were drawn for it."""
+    def practise(
+        self, problems: list[Problem], step: int, draw: int, clock: Clock, *, timing: bool
+    ) -> Rollouts:
+        """A group for each problem of a step; `draw` counts the times that problems were drawn for it.
+
+        The judge's inputs for a problem are the same in every step, so that a known kernel is not judged
+        again.
+        """
         rollouts = roll_out(
             self.sampler,
             self.gym,
@@ -36,6 +48,8 @@ class Conversations:
             self.config.rollout,
             group_size=self.config.group_size,
             seed=seed_of(self.config.seed, "rollout", step, *[draw] * (draw > 0)),
+            judge_seed=seed_of(self.config.seed, "judge"),
+            timing=timing,
             leave_out_faults=True,
             progress=clock.phase(),
         )

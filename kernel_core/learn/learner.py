@@ -13,7 +13,8 @@ from kernel_core.learn.distributed.learner_group import Team
 from kernel_core.learn.reference import Reference, hold
 from kernel_core.learn.update import keep_master_weights, new_optimiser, set_rate, update
 from kernel_core.learn.update_report import UpdateReport
-from kernel_core.policy.torch_policy import TorchPolicy, give_back
+from kernel_core.policy.device_memory import give_back
+from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.progress import Progress
 from kernel_core.store import Store
 

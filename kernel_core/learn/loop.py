@@ -17,7 +17,7 @@ from kernel_core.evaluation.metrics import SpeedKind, in_words
 from kernel_core.gym.contract.requests import Gym
 from kernel_core.learn import checkpoint
 from kernel_core.learn.alarms import Alarm, AlarmKind
-from kernel_core.learn.conversations import Conversations
+from kernel_core.learn.conversations import Conversations, needs_speed
 from kernel_core.learn.learner import Learner, rate
 from kernel_core.learn.methods import check_settings, credited, rows_to_learn
 from kernel_core.learn.metrics import measure
@@ -204,7 +204,7 @@ class Trainer:
             step=step,
             stage=stage.name,
             gathered=gathered,
-            measured=measure(gathered.graded, self._kind),
+            measured=measure(gathered.graded, self._kind, self._is_timed(stage.weights)),
             update=update,
             publication=publication,
             probe=probe,
@@ -220,13 +220,19 @@ class Trainer:
         self._saved(clock)
         return report_of(done, self.config, self._speedups, alarms, saved, clock.seconds)
 
+    def _is_timed(self, weights: RewardWeights) -> bool:
+        """Whether a step's kernels have a speed: predictions always do."""
+        return self._kind == "predicted" or needs_speed(self.config, weights)
+
     def _practise(self, step: int, weights: RewardWeights, clock: Clock) -> Experience:
         """The step's problems, answered, judged and graded."""
         gathered = gather(
             self.config,
             weights,
             lambda draw, taken: self._practice.choose(self._curriculum, step, draw, taken),
-            lambda problems, draw: self._conversations.practise(problems, step, draw, clock),
+            lambda problems, draw: self._conversations.practise(
+                problems, step, draw, clock, timing=needs_speed(self.config, weights)
+            ),
         )
         return credited(gathered, self.config, step)
 

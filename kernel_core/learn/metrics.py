@@ -18,8 +18,11 @@ Metrics = dict[str, float]
 _TERMS = ("format", "compile", "correct", "speed", "own_share", "thinking", "length", "penalty")
 
 
-def measure(graded: Sequence[Sequence[GradedTurn]], kind: SpeedKind) -> Metrics:
-    """Rewards, verdicts, rates and speed of a step's turns, overall and by turn index."""
+def measure(graded: Sequence[Sequence[GradedTurn]], kind: SpeedKind, is_timed: bool = True) -> Metrics:
+    """Rewards, verdicts, rates and speed of a step's turns, overall and by turn index.
+
+    Where nothing was timed, no rate says that nothing was fast.
+    """
     flat = [one for group in graded for one in group]
     metrics = _rewards(flat) | kernel_rates([one.turn for one in flat], kind)
     metrics["batch/num_groups"] = len(graded)
@@ -37,7 +40,7 @@ def measure(graded: Sequence[Sequence[GradedTurn]], kind: SpeedKind) -> Metrics:
             metrics[f"multiturn/turn_{index}/verdict/{verdict}"] = rates[f"verdict/{verdict}"]
     metrics["multiturn/success_rate"] = _success_rate(graded)
     metrics["multiturn/repeat_rate"] = float(np.mean([one.turn.repeats_earlier for one in flat]))
-    return metrics
+    return {name: value for name, value in metrics.items() if is_timed or "fast_1" not in name}
 
 
 def kernel_rates(turns: Sequence[Turn], kind: SpeedKind) -> Metrics:

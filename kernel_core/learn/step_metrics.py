@@ -87,7 +87,7 @@ def report_of(
             if key.startswith("verdict/") and value
         },
         correct_rate=done.measured["kernel/correct_rate"],
-        fast_1_rate=done.measured["kernel/fast_1_rate"],
+        fast_1_rate=done.measured.get("kernel/fast_1_rate"),
         speedups=speedups,
         update=done.update,
         probe=done.probe,

@@ -22,7 +22,8 @@ class StepReport(Record):
     verdicts: dict[str, float]
     """Share of the turns by verdict."""
     correct_rate: float
-    fast_1_rate: float
+    fast_1_rate: float | None
+    """None where no kernel was timed."""
     speedups: str
     """Of which kind they are: `measured`, or `predicted for` a GPU."""
     update: UpdateReport

@@ -16,6 +16,7 @@ from kernel_core.dialogue.prompt import format_completion
 from kernel_core.errors import ConfigError
 from kernel_core.policy import decode
 from kernel_core.policy.base import Base
+from kernel_core.policy.device_memory import bytes_kept_between, give_back
 from kernel_core.policy.fast_decode.graph_decoder import StaticDecoder, decodes
 from kernel_core.policy.folder import KIND, load_parts, weights_of, write_parts, write_surroundings
 from kernel_core.policy.protocol import Messages, Sample
@@ -25,9 +26,6 @@ from kernel_core.store import Manifest, Store
 log = logging.getLogger(__name__)
 
 Ids = npt.NDArray[np.int32]
-
-KEPT_SHARE = 0.05
-"""Of a GPU's memory, what keys and values may keep while others work."""
 
 PLAIN_TEMPLATE = (
     "{% for message in messages %}{{ '### ' + message['role'] + '\n' + message['content'] + '\n\n' }}"
@@ -214,9 +212,7 @@ class TorchPolicy:
     def release(self) -> None:
         """Give the memory of sampling back to the device: another phase, or the judge, is next."""
         if self._static is not None:
-            on_gpu = self.device.type == "cuda"
-            total = torch.cuda.get_device_properties(self.device).total_memory if on_gpu else 0
-            self._static.release(int(KEPT_SHARE * total))
+            self._static.release(bytes_kept_between(self.device))
         give_back(self.device)
 
     def close(self) -> None:
@@ -256,12 +252,6 @@ class TorchPolicy:
             yield
         finally:
             self.model.train(was_training)
-
-
-def give_back(device: torch.device) -> None:
-    """Return what torch keeps of freed memory to the device, where other processes find it."""
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
 
 
 def uniforms(seed: int | Sequence[int], rows: Sequence[int], count: int) -> npt.NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""A generated problem and kernels for it whose quality is known by construction."""
+"""A generated problem and kernels for it, each of a quality that is known by construction."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class UnaryOp:
     word: str = ""
     """How a plan names it, over `{c}`; the operation's name unless given."""
     rival: str = ""
-    """The operation somebody would write instead by mistake."""
+    """The operation that a mistaken kernel has in its place."""
 
 
 def _sigmoid(x: Array) -> Array:

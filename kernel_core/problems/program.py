@@ -72,7 +72,7 @@ class Frame:
     store: str
     """The kernel line that writes the result."""
     scratch: str = ""
-    """Allocation of the full tile, for problems whose result is smaller than the tile."""
+    """Allocation of the full tile, for problems with a result that is smaller than the tile."""
     blocks: tuple[int, int, int] = (0, 0, 0)
     """`{block}` of the naive, the fused and the tuned kernel."""
     tuned_warps: int = 4

@@ -14,14 +14,14 @@ from kernel_core.retrieval.features import GROUPS, Bag, bags_of
 
 OFFLINE = "offline"
 MAX_TEXT_CHARS = 8_000
-"""Of a reference shown to a sentence-transformers model; its own limit is a few thousand tokens at most."""
+"""Most of a reference that a sentence-transformers model reads; its own limit is a few thousand tokens."""
 
 Vectors = npt.NDArray[np.float32]
 """Shape (texts, dimension), every row of length 1."""
 
 _NUM_BUCKETS = 1 << 14
 _DIMENSIONS = (160, 128, 48, 48)
-"""Of each feature group, in the order of `GROUPS`."""
+"""One number for each feature group, in the order of `GROUPS`."""
 _WEIGHTS = (0.8, 0.5, 0.25, 0.2)
 """Share of each group in a vector's length: what is computed counts most."""
 _MAX_FITTED = 5_000

@@ -57,7 +57,7 @@ def bags_of(text: str) -> tuple[Bag, Bag, Bag, Bag]:
 
 
 def _fingerprint(text: str) -> Fingerprint | None:
-    """Of a module's source; None for words."""
+    """Fingerprint of a module's source; None for words."""
     if "def " not in text:
         return None
     try:

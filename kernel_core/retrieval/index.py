@@ -1,9 +1,14 @@
 """The index: one vector a distinct reference, its best kernel beside it, sealed with what made it.
 
-`vectors.faiss` (its kind by the number of vectors), `words.npz` (BM25), `exemplars.parquet` (row i belongs
-to vector i), `references.parquet` (hashes, for exclusion and diversity), `probe.npy` (a known text's vector,
-by which a changed model is noticed) and, for the offline embedder, `rarity.npy`. No pickles. A killed build
-embeds nothing twice, nor does one over a corpus that has grown, where the vectors do not depend on it.
+- `vectors.faiss`: its kind depends on the number of vectors.
+- `words.npz`: BM25.
+- `exemplars.parquet`: row i belongs to vector i.
+- `references.parquet`: hashes, for exclusion and diversity.
+- `probe.npy`: a known text's vector, by which a changed model is noticed.
+- `rarity.npy`: of the offline embedder only.
+
+No pickles. A killed build embeds nothing twice. Nor does a build over a corpus that has grown, where the
+vectors do not depend on it.
 """
 
 from __future__ import annotations
@@ -139,7 +144,7 @@ def open_embedder(
 
 
 def best_exemplars(exemplars: Sequence[Exemplar]) -> list[Exemplar]:
-    """Of each reference the best kernel that may be shown, references in order of first appearance.
+    """The best kernel of each reference that may be shown, references in order of first appearance.
 
     Never a blocked row, a mistake or a row known to be wrong. Triton before other languages, verified before
     unverified, a claim of correctness before none, tuned before fused before unknown before naive, then the

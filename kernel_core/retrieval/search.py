@@ -54,7 +54,7 @@ def open_retriever(
     """A retriever over a sealed index, every file verified.
 
     `snapshot` is the corpus that the index must be of; without it only the index itself is checked.
-    Raises `NotFound` without an index, `CallerError` when the filters of `config` leave nothing, and
+    Raises `NotFound` without an index, and `CallerError` when the filters of `config` leave nothing. Raises
     `Corrupt`, naming the command that rebuilds it, for an index that is damaged, stale, of another version
     or of another model.
     """
@@ -116,7 +116,7 @@ class IndexRetriever:
         return int(self._vectors.ntotal)
 
     def search(self, query: Problem | str, k: int, exclude: Sequence[Problem] = ()) -> list[Neighbour]:
-        """At most `k` neighbours, nearest first, never one whose reference is the problem itself.
+        """At most `k` neighbours, nearest first, never one with the problem itself as its reference.
 
         Each is the best kernel of its reference. References that are one computation at several sizes
         come after the first of them has had others beside it.

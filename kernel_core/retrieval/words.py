@@ -91,7 +91,7 @@ class WordIndex:
         return [int(row) for row in best if scores[row] > 0]
 
     def _share(self, word: str) -> float:
-        """Of the texts that have a word."""
+        """Share of the texts that have a word."""
         at, ends = self._bm25.vocab_dict[word], self._bm25.scores["indptr"]
         return float(ends[at + 1] - ends[at]) / int(self._bm25.scores["num_docs"])
 

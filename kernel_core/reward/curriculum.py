@@ -10,9 +10,9 @@ The state is a record that lives in every checkpoint; every rule is a pure funct
   undone by the measurements that caused it; and because `demote_at` must be below the `promote_at` that
   opened the stage, no one measurement satisfies both rules.
 - A stage left by `max_steps` is behind for good: going back could only repeat what did not help.
-- **Problems** are drawn by how much can be learned from their family: the recent share of its groups whose
-  answers earned differently, plus ε. What always or never works is rare but never absent, and what always
-  works at different speeds is not rare once speed is paid for.
+- **Problems** are drawn by how much can be learned from their family: the recent share of its groups with
+  answers that earned differently, plus ε. A family that always or never works is rare but never absent. One
+  that always works at different speeds is not rare once speed is paid for.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MEMORY = 0.8
 UNKNOWN_TEACHES = 1.0
 """What a family never seen is taken for: the most that can be learned."""
 LEARNABILITY_FLOOR = 0.2
-"""A family whose groups are all alike is drawn a sixth as often as one whose groups all vary."""
+"""A family with groups that are all alike is drawn a sixth as often as one with groups that all vary."""
 
 
 class Probe(Record):
@@ -76,7 +76,7 @@ class CurriculumState(Record):
     demoted_here: bool = False
     """The stage was entered from above: it is left again only on fresh probes."""
     teaches: dict[str, float] = Field(default_factory=dict)
-    """Recent share of the groups whose answers earned differently, by problem family."""
+    """Recent share of the groups with answers that earned differently, by problem family."""
     events: tuple[StageEvent, ...] = ()
 
 

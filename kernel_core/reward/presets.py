@@ -1,4 +1,4 @@
-"""Whose rewards: the stages of each published method, and our own.
+"""Rewards of each published method, stage by stage, and our own.
 
 | name        | reward of a turn                                                            | from       |
 |-------------|-----------------------------------------------------------------------------|------------|

@@ -1,7 +1,7 @@
 """Which turns are left out of the loss for what their kernel did: profiling-based rejection (Dr. Kernel).
 
-A correct kernel whose own launches do little of the work is correct for the library's sake. Its turn is kept
-with probability
+A correct kernel that does little of the work by its own launches owes its result to the library. Its turn is
+kept with probability
 
     p = clip((share − 0.3) / 0.1, 0, 1)
 

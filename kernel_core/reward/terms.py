@@ -17,8 +17,8 @@
 | length     | 1 for a short kernel, fading to 0                                                    |
 
 Every term but the format of a hacked kernel is 0, so that no cheat earns what honest work earns.
-`worth` is of a kernel by itself; what a turn is paid for it in the course of a conversation is `reward`
-or `returns.progress`, and by neither of them does handing in the same kernel again earn anything.
+`worth` values a kernel by itself. `reward` or `returns.progress` values a turn of a conversation: by neither
+does the same kernel, handed in again, earn anything.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _COMPILE_CREDIT = {
 def worth(turn: Turn, weights: RewardWeights, usual_share: float = 0.0) -> RewardTerms:
     """What a turn's kernel is worth under a stage's weights, whatever came before it.
 
-    `usual_share` is for a correct kernel whose own-kernel share is not known. Terms are
+    `usual_share` is for a correct kernel with an unknown own-kernel share. Terms are
     unweighted and `total` is their weighted sum; a penalty is in units of reward already.
     """
     evaluation = turn.evaluation
@@ -117,7 +117,7 @@ def speed_term(speedup: float | None, form: SpeedForm = "log") -> float:
 
 
 def own_share_term(evaluation: Evaluation, usual_share: float) -> float:
-    """Of a correct kernel, the share of time in its own kernels, or the usual one where it is not known."""
+    """Share of time that a correct kernel spends in its own kernels; the usual share where it is unknown."""
     if not evaluation.correct:
         return 0.0
     share = known_own_share(evaluation)

@@ -131,7 +131,7 @@ def locate_checkpoint(root: str, words: str) -> str:
 
 
 def locate_index(run: Run, checkpoint: str | None) -> Store | None:
-    """The run's own index, or else that of the run whose checkpoint is used; None if neither has one."""
+    """The run's own index, or else that of the run that the checkpoint is from; None if neither has one."""
     candidates = [run.store]
     folder, is_a_runs, _ = (checkpoint or "").rpartition("/checkpoints/")
     if is_a_runs:

@@ -1,10 +1,10 @@
-"""Run folders: what was asked, who is working on it, which stages are done and with what.
+"""Run folders: what was asked, which process works on it, which stages are done and with what.
 
 A run is `{root}/{name}/`. Beside the stages' own files it holds
 
     config.json         the command that made it: flow and parameters
-    state.json          who works on it now: status, process and host
-    stages/NAME.json    each stage's settings, inputs and code; see `stage_work`
+    state.json          the owner: status, process and host
+    stages/NAME.json    each stage's settings, inputs and code; see `stage_record`
     logs.log            what was logged (a local root only)
 
 A process that died can never look alive: its identity is the boot, the process id and its start time.
@@ -61,11 +61,11 @@ class RunState(Record):
     """Refreshed by the owner every few seconds: how other hosts tell that it lives."""
     message: str = ""
     flow_run: str | None = None
-    """Its id where flow runs are kept, for whoever finds it dead."""
+    """Its id where flow runs are kept, to mark it as crashed when its process is dead."""
 
     @property
     def condition(self) -> Condition:
-        """The status, except that a `running` whose process is gone is `dead`."""
+        """The status, except that `running` without its process is `dead`."""
         if self.status != "running":
             return self.status
         if self.host == socket.gethostname():

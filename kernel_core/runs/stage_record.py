@@ -1,8 +1,8 @@
 """One stage's work in a run: done already, to go on with, or refused because it was begun otherwise.
 
 `stages/NAME.json` in the run's folder records with which settings, inputs and code a stage's output was
-made. A stage whose record says `done` with the same settings and inputs is not run again. One that was
-begun with others is refused by name of what differs: no output is ever silently taken for another's.
+made. A stage with a record that says `done`, with the same settings and inputs, is not run again. A stage
+that was begun with others is refused, and the differences are named: no output is ever taken for another's.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class StageWork:
         self.store = store
         self.done = done
         self.output = ""
-        """Digest of what was made, for a stage whose folder is not sealed."""
+        """Digest of what was made, for a stage without a sealed folder."""
 
 
 @contextlib.contextmanager

@@ -150,6 +150,9 @@ class Slow:
     def sample(self, prompts, **settings):
         return self._timed(lambda: self.real.sample(prompts, **settings))
 
+    def release(self):
+        self.real.release()
+
     def judge(self, requests, progress=silent):
         return self._timed(lambda: self.real.judge(requests, progress))
 

@@ -73,6 +73,19 @@ def test_honest_kernels_are_timed_at_full_size(
     assert evaluation.provenance is not None and evaluation.provenance.own_kernel_share
 
 
+@pytest.mark.parametrize("file", _HONEST, ids=lambda file: file.stem)
+def test_without_timing_honest_kernels_are_correct_and_have_no_time(
+    file: Path, cuda_gym: PooledGym, problems: dict[str, Problem]
+) -> None:
+    problem = problems[header_of(file)["problem"]]
+    candidate = Candidate.from_source(file.read_text())
+    [evaluation] = cuda_gym.judge([JudgeRequest(problem=problem, candidate=candidate, timing=False)])
+    assert evaluation.correct, evaluation.feedback
+    assert (evaluation.timing, evaluation.reference_timing, evaluation.speedup) == (None, None, None)
+    assert not {"timed", "baseline"} & set(evaluation.phases_s)
+    assert evaluation.provenance is not None and evaluation.provenance.own_kernel_share
+
+
 def test_the_cage_is_closed_on_a_gpu_too(evaluation_of: Callable[[Path], Evaluation]) -> None:
     [softmax] = [file for file in _HONEST if file.stem == "honest_softmax"]
     in_force = set(evaluation_of(softmax).sandbox)

@@ -100,6 +100,15 @@ def test_known_evaluations_come_from_the_store(
     gym_store.remove(name)
 
 
+def test_a_measured_answer_has_another_key_than_one_without_timing(softmax_request: MakeRequest) -> None:
+    """Only a GPU measures: on a CPU both are the same answer."""
+    request = softmax_request(1)
+    untimed = request.model_copy(update={"timing": False})
+    cpu, cuda = GymConfig(), GymConfig(device="cuda")
+    assert request_key(untimed, cpu) == request_key(request, cpu)
+    assert request_key(untimed, cuda) != request_key(request, cuda)
+
+
 def test_killed_judges_lose_no_candidate(gym: PooledGym, softmax_request: MakeRequest) -> None:
     requests = [softmax_request(number) for number in range(200, 212)]
     gym.judge(requests[:3])

@@ -241,6 +241,49 @@ def test_the_learning_rate_rises_over_the_steps_of_warm_up(train_config, taught,
     assert rates == [config.lr / 2, config.lr, config.lr]
 
 
+class Watched:
+    """The real gym, and the requests that reach it."""
+
+    def __init__(self, gym):
+        self.gym, self.version, self.requests = gym, gym.version, []
+
+    def judge(self, requests, progress=silent):
+        self.requests += requests
+        return self.gym.judge(requests, progress)
+
+
+@pytest.mark.parametrize(
+    ("speed", "stop_at", "timed"), [(0.5, None, True), (0.0, None, False), (0.0, 2.0, True)]
+)
+def test_only_a_reward_or_a_threshold_has_kernels_timed(
+    train_config, policy, gym, tmp_path, speed, stop_at, timed
+):
+    stage = train_config.curriculum.stages[0]
+    stage = stage.model_copy(update={"weights": stage.weights.model_copy(update={"speed": speed})})
+    curriculum = train_config.curriculum.model_copy(update={"stages": (stage,)})
+    rollout = train_config.rollout.model_copy(update={"stop_at_speedup": stop_at})
+    changes = {"steps": 1, "curriculum": curriculum, "rollout": rollout}
+    watched = Watched(gym)
+    Trainer(train_config.model_copy(update=changes), Store(tmp_path), policy, watched).step()
+    probes = train_config.curriculum.probe_problems
+    assert all(request.timing for request in watched.requests[:probes])
+    assert {request.timing for request in watched.requests[probes:]} == {timed}
+
+
+def test_a_problem_has_the_same_secret_inputs_in_every_step(train_config, policy, gym, tmp_path):
+    """So a kernel that is known is not judged again, in whichever step it comes back."""
+    watched = Watched(gym)
+    trainer = Trainer(train_config.model_copy(update={"steps": 2}), Store(tmp_path), policy, watched)
+    probes = train_config.curriculum.probe_problems
+    seeds = []
+    trainer.step()
+    seeds.append({(request.problem.id, request.seed) for request in watched.requests[probes:]})
+    watched.requests.clear()
+    trainer.step()
+    seeds.append({(request.problem.id, request.seed) for request in watched.requests[:-probes]})
+    assert seeds[0] == seeds[1] and len(seeds[0]) == train_config.problems_per_step
+
+
 def test_greedy_sampling_is_refused(train_config, policy, gym, tmp_path):
     sampling = train_config.rollout.sampling.model_copy(update={"temperature": 0.0})
     rollout = train_config.rollout.model_copy(update={"sampling": sampling})

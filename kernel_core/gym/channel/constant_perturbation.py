@@ -119,7 +119,7 @@ class VariedConstants:
         self._varied[id(tensor)] = (tensor, constant, values)
 
     def _varied_from(self, tensor: torch.Tensor) -> float | None:
-        """What it would be filled with, if it has the numbers that it was given here and no others since."""
+        """The constant that would fill the tensor, if it still has the numbers that were given to it here."""
         _, constant, values = self._varied.get(id(tensor), (None, None, None))
         if values is None or not torch.equal(tensor.detach().cpu(), values.to(tensor.dtype)):
             return None

@@ -123,8 +123,8 @@ class DeviceArena:
 
 
 class ArenaPool:
-    """Arenas that are lent out, one borrower at a time, and kept for the next one: the driver clears new
-    memory, at about 3 ms a gigabyte. Give an arena back only when no process of the borrower's lives."""
+    """Arenas that are lent to one borrower at a time and kept for the next one, because the driver clears new
+    memory at about 3 ms a gigabyte. Return an arena only after all processes of the borrower have ended."""
 
     def __init__(self) -> None:
         self._free: list[DeviceArena] = []
@@ -167,7 +167,7 @@ class ArenaPool:
 
 
 class _Bytes:
-    """What tells torch of memory that it did not allocate."""
+    """Describes memory to torch that torch did not allocate."""
 
     def __init__(self, address: int, num_bytes: int) -> None:
         self.__cuda_array_interface__ = {

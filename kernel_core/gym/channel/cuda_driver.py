@@ -19,7 +19,8 @@ def _driver() -> Any:
 
 
 def call_driver(name: str, *arguments: Any) -> None:
-    """One of `libcuda`'s functions. Raises torch's `OutOfMemoryError`, or `GymUnavailable` with its name."""
+    """Call a function of `libcuda`. Raises torch's `OutOfMemoryError`, or `GymUnavailable` with the
+    function's name."""
     error = getattr(_driver(), name)(*arguments)
     if error == _OUT_OF_MEMORY:
         raise torch.cuda.OutOfMemoryError(f"{name} found no memory")

@@ -9,11 +9,9 @@ _ADDRESS = struct.Struct("<Q")
 
 
 def find_addresses(parameters: bytes, spans: Sequence[tuple[int, int]]) -> dict[int, tuple[int, int]]:
-    """By its place among the parameters, in which span (start, bytes) each address lies and how far in.
-
-    Addresses are aligned, in structures as well. A number that happens to be an address in a span is taken
-    for one: it is put back as the same place in the same memory.
-    """
+    """For each address among the parameters, by position: its span (start, bytes) and its offset there.
+    Addresses are aligned, in structures as well. A number that happens to be an address in a span is treated
+    as one: it is restored as the same place in the same memory."""
     found = {}
     for place in range(0, len(parameters) - _ADDRESS.size + 1, _ADDRESS.size):
         (value,) = _ADDRESS.unpack_from(parameters, place)

@@ -1,4 +1,4 @@
-"""What the judge and the replay both take for a decoy: a kernel beside the work of torch's operators."""
+"""The definition of a decoy for the judge and the replay: a kernel beside the work of torch's operators."""
 
 from __future__ import annotations
 

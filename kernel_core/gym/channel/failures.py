@@ -1,4 +1,4 @@
-"""What a caged process tells of an error in a candidate's code."""
+"""Descriptions of errors in a candidate's code, for messages of a sandboxed process."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def describe_error(error: BaseException, path: Path) -> dict[str, Any]:
     line, refused = 0, False
     cause: BaseException | None = error
     seen: set[int] = set()
-    while cause is not None and id(cause) not in seen:  # causes may go in a circle
+    while cause is not None and id(cause) not in seen:  # causes may be cyclic
         seen.add(id(cause))
         refused |= type(cause).__name__ in _COMPILER_ERRORS
         for frame in traceback.extract_tb(cause.__traceback__):
@@ -41,9 +41,9 @@ def describe_error(error: BaseException, path: Path) -> dict[str, Any]:
         error, cause = cause, cause.__cause__
     try:
         message = str(error)
-    except BaseException:  # whatever it raises is the candidate's too
+    except BaseException:  # every exception here is the candidate's too
         message = ""
-    # A compiler says last what is wrong.
+    # A compiler's last line names the error.
     part = slice(-_MAX_MESSAGE_CHARS, None) if refused else slice(_MAX_MESSAGE_CHARS)
     name, text = (
         words.encode(errors="replace").decode()

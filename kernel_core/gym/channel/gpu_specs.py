@@ -1,4 +1,4 @@
-"""What each GPU that times are predicted for can do in practice."""
+"""The attainable rates of each GPU that times are predicted for."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class GpuSpec:
     operations_per_s: dict[str, float]
     num_processors: int
     processor_bytes_per_s: float
-    """What one multiprocessor can load."""
+    """The bytes that one multiprocessor can load in a second."""
     memory_bytes: int
     l2_bytes: int
     launch_ms: float = 0.004
@@ -27,7 +27,7 @@ class GpuSpec:
 
 
 _RATES = dict.fromkeys(("float16", "bfloat16", "fp16", "bf16"), "half") | {"fp64": "float64"}
-"""What torch and Triton call the types of products, by the names of their rates."""
+"""The rate of each type of product, by torch's and Triton's names of the types."""
 
 # Peaks: NVIDIA's data sheets (dense, without sparsity). Reachable shares: 0.9 of DRAM bandwidth (4.3 of
 # 4.8 TB/s measured on an H200 with a streaming ReLU), 0.75 of arithmetic peaks. Integers: a multiprocessor

@@ -25,7 +25,7 @@ _under_way: set[Any] = set()
 
 
 class LaunchedKernels:
-    """What some passes launched, each kernel described once; what one uses comes before it."""
+    """The launches of some passes. Each kernel is described once, after the kernels that it uses."""
 
     def __init__(self) -> None:
         self.described: list[dict[str, Any]] = []
@@ -70,13 +70,13 @@ def describe_globals(function: Any, describe: Callable[[JitFunction], int]) -> d
 def _closed_over(function: Any) -> dict[str, Any]:
     values = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        with contextlib.suppress(ValueError):  # nothing is in it yet
+        with contextlib.suppress(ValueError):  # an empty cell
             values[name] = cell.cell_contents
     return values
 
 
 def _names_taken(code: types.CodeType) -> set[str]:
-    """Those that are looked up, and not those of attributes, as `inspect.getclosurevars` has it."""
+    """The global names of the code, without names of attributes, as by `inspect.getclosurevars`."""
     names = {one.argval for one in dis.get_instructions(code) if one.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
     return names.union(*(_names_taken(one) for one in code.co_consts if isinstance(one, types.CodeType)))
 

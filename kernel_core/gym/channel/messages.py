@@ -1,4 +1,5 @@
-"""What a caged process may say, strictly typed: anything else is garbage on its channel, and its failure."""
+"""All messages that a sandboxed process may send, strictly typed. Any other message is garbage on its
+channel, and its failure."""
 
 from __future__ import annotations
 
@@ -74,7 +75,7 @@ class Kernel(Claim):
 
 
 class Launch(Claim):
-    """One launch: which kernel, on which grid, with which arguments."""
+    """One launch: its kernel, its grid and its arguments."""
 
     launch: StrictInt = Field(ge=0, lt=1000)
     grid: tuple[StrictInt, ...] = Field(min_length=1, max_length=3)
@@ -131,7 +132,7 @@ class BuildRequest(Claim):
 
 
 class Built(Claim):
-    """Its blob is the library, then the device code."""
+    """A built extension. Its blob is the library, then the device code."""
 
     library_bytes: _Count
     image_bytes: _Count
@@ -160,7 +161,7 @@ class NotCompiled(Claim):
 
 
 class CompilerFault(Claim):
-    """The compiler could not work for a reason of ours."""
+    """The compiler could not work, by a fault of the gym."""
 
     fault: _Text
 
@@ -178,7 +179,7 @@ class CallTimes(Claim):
 
 
 class Resources(Claim):
-    """What a launch takes of a multiprocessor (`kernel_resources.Resources`)."""
+    """The resources of a multiprocessor that a launch takes (`kernel_resources.Resources`)."""
 
     registers: _Count
     spilled_bytes: _Count
@@ -187,7 +188,7 @@ class Resources(Claim):
 
 
 class DeviceWork(Claim):
-    """One operator or launch as a GPU did it (`cost_probe.DeviceWork`)."""
+    """One operator or launch on a GPU (`cost_probe.DeviceWork`)."""
 
     name: _Name
     own: StrictBool
@@ -264,7 +265,7 @@ class Muted(Claim):
 
 
 class Rested(Claim):
-    """Nothing is left of the trace; the next one may come."""
+    """The trace is forgotten; the next one may come."""
 
     rested: StrictBool
 

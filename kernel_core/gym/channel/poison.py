@@ -34,12 +34,12 @@ _ORDINARY = (0x81FD * _HALVES, 0x4002 * _HALVES)
 
 
 class _Choice(NamedTuple):
-    """What one storage is filled with."""
+    """The fill of one storage."""
 
     seed: int
     has_nans: bool
     odd_words: int
-    """Which of two words are NaNs, where there are any."""
+    """The index of the word of a pair that is NaN, where there are NaNs."""
 
 
 @dataclass(slots=True)
@@ -48,12 +48,12 @@ class Poison:
 
     chance: random.Random = field(default_factory=random.SystemRandom)
     _to_come: list[int] = field(default_factory=list)
-    """For each of a pass's storages, in how many passes it holds NaNs."""
+    """For each storage of a pass, the number of passes in which it holds NaNs."""
     _made: int = 0
     _choices: list[_Choice] = field(default_factory=list)
     """The choices of this pass so far, or of the pass that it repeats."""
     _generators: dict[torch.device, torch.Generator] = field(default_factory=dict)
-    """Own ones, because a candidate's draws must not depend on its allocations."""
+    """Separate generators, because a candidate's draws must not depend on its allocations."""
 
     def begin(self, *, as_before: bool = False) -> None:
         """Begin another pass. With `as_before` its memory holds the same poison as in the pass before."""

@@ -26,7 +26,7 @@ def flatten(value: Any, depth: int = 0) -> tuple[Any, list[Any]]:
 
 
 def describe_leaf(leaf: Any) -> list[Any]:
-    """What a leaf is: `["tensor", dtype, shape]`, or the name of another type."""
+    """The kind of a leaf: `["tensor", dtype, shape]`, or the name of another type."""
     if type(leaf) in (torch.Tensor, torch.nn.Parameter):
         return ["tensor", str(leaf.dtype).removeprefix("torch."), list(leaf.shape)]
     return ["other", type(leaf).__name__[:60]]

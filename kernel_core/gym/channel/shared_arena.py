@@ -43,13 +43,13 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Where a tensor lies in an arena, its elements side by side."""
+    """The place of a contiguous tensor in an arena."""
 
     offset: int
     shape: tuple[int, ...]
     dtype: str
     strides: tuple[int, ...] | None = None
-    """In elements, where they lie in another order than that of its rows: see `order_in_memory`."""
+    """Strides in elements, if the order is not row by row: see `order_in_memory`."""
 
     @property
     def num_bytes(self) -> int:
@@ -60,12 +60,12 @@ class Slot:
         return count * DTYPES[self.dtype].itemsize
 
     def to_json(self) -> list[Any]:
-        """As it travels in a header."""
+        """The slot as part of a header."""
         return [self.offset, list(self.shape), self.dtype, self.strides and list(self.strides)]
 
     @classmethod
     def from_json(cls, value: Sequence[Any]) -> Slot:
-        """From a header."""
+        """The slot from a header."""
         offset, shape, dtype, strides = value
         return cls(
             offset=int(offset),

@@ -21,13 +21,13 @@ _RESERVED_SHARED_BYTES = 1 << 10
 
 
 def target_of(gpu: str) -> GPUTarget:
-    """What Triton compiles for."""
+    """The target of Triton's compiler."""
     return GPUTarget("cuda", _CAPABILITIES[gpu], _WARP_SIZE)
 
 
 @dataclass(frozen=True, slots=True)
 class Properties:
-    """What `torch.cuda.get_device_properties` tells, by torch's names."""
+    """The properties of `torch.cuda.get_device_properties`, by torch's names."""
 
     name: str
     major: int
@@ -44,7 +44,8 @@ class Properties:
 
 
 def properties_of(gpu: str, num_processors: int | None = None) -> Properties:
-    """The properties of a GPU that times can be predicted for, or of one like it with fewer multiprocessors."""
+    """The properties of a GPU that times can be predicted for, or of one like it with fewer
+    multiprocessors."""
     capability, known = _CAPABILITIES[gpu], GPUS[gpu]
     shared = LIMITS[capability].shared_bytes
     return Properties(
@@ -69,7 +70,7 @@ def answer_for(gpu: str, num_processors: int | None = None) -> None:
 
 
 class _Driver:
-    """As much of a driver as there is without a device."""
+    """The part of a driver that works without a device."""
 
     def __init__(self, gpu: str, num_processors: int | None) -> None:
         self._target = target_of(gpu)
@@ -98,19 +99,19 @@ class _Driver:
 
     def get_active_torch_device(self) -> Any:
         """See `triton.backends.driver.DriverBase`."""
-        import torch  # the compilers' processes do without
+        import torch  # compiler processes have no torch
 
         return torch.device("cuda", 0)
 
 
 class _Utilities:
-    """What Triton compiles for each kind of device, and kernels' host code asks for numbers."""
+    """Triton's utilities for each kind of device, from which kernels' host code reads numbers."""
 
     def __init__(self, properties: Properties) -> None:
         self._properties = properties
 
     def get_device_properties(self, device: int) -> dict[str, int]:
-        """By Triton's names."""
+        """The properties by Triton's names."""
         known = self._properties
         return {
             "max_shared_mem": known.shared_memory_per_block_optin,

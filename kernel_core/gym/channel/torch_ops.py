@@ -1,4 +1,4 @@
-"""What is known about the cost of torch's operators."""
+"""Known costs of torch's operators."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ FREE = frozenset(
     f"aten::{name}"
     for name in ("_local_scalar_dense", "lift", "lift_fresh", "_unsafe_view", "_reshape_alias")
 )
-"""These move nothing, and neither does what leaves memory unwritten."""
+"""These operators move nothing, and neither do operators that leave memory unwritten."""
 
 _TORCHS_OWN = frozenset(torch._C._dispatch_get_all_op_names())
-"""As they are when this is imported, before a candidate can add any."""
+"""Torch's operators at the time of this import, before a candidate can add any."""
 _PLACES = ("cpu", "meta", "cuda")
-"""Where tensors lie; of several places an operator works in the last."""
+"""Devices of tensors; an operator on several devices works on the last of them."""
 
 _UNWRITTEN_NAME = re.compile(r"(^|_)(empty|resize)(_|$)")
 _OUTSIDE = frozenset(["aten::from_file"])
-"""These take memory that lives on after them."""
+"""These operators use memory that outlives them."""
 
 GATHERS = ("aten::embedding", "aten::gather", "aten::index", "aten::index_select", "aten::take")
 """Operators that read as much of their first input as they write."""
@@ -76,7 +76,8 @@ _LIGHT = {
         __and__ __or__ __xor__ __lshift__ __rshift__ hardswish floor_divide
     """,
 }
-"""Beside those that torch tags as pointwise: a few operations an element of what goes in and out."""
+"""Light operators that torch does not tag as pointwise: they do a few operations for each element of inputs
+and outputs."""
 _LIGHT_NAMES = frozenset(name for names in _LIGHT.values() for name in names.split())
 _MOVING_NAMES = frozenset(f"aten::{name}" for name in _LIGHT[_MOVES].split()) | {*GATHERS}
 
@@ -194,5 +195,5 @@ def _is_light(name: str) -> bool:
         return True
     packet = getattr(torch.ops.aten, name, None)
     forms = [getattr(packet, form) for form in packet.overloads()] if packet is not None else []
-    # Not every form of an operator has the tag that it deserves.
+    # Some forms of an operator lack its tag.
     return any({torch.Tag.pointwise, torch.Tag.view_copy} & set(form.tags) for form in forms)

@@ -1,4 +1,4 @@
-"""What one launch moves and computes, and the same for an operator of torch's eager mode."""
+"""The bytes and operations of one launch, and of one operator of torch's eager mode."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Work:
     programs: int = 0
     """Programs of the launch's grid, each on one multiprocessor; 0 where there are enough for all."""
     balance: float = 1.0
-    """What a program does on average, over what the one does that does most."""
+    """The work of an average program over that of the largest one."""
 
     @property
     def num_operations(self) -> int:
@@ -55,7 +55,7 @@ class Work:
         return sum(self.operations.values())
 
     def to_json(self) -> dict[str, Any]:
-        """As it travels in a header."""
+        """The work as part of a header."""
         return asdict(self)
 
 

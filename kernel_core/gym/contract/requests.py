@@ -1,4 +1,4 @@
-"""What the rest of the system knows of the judge: requests in, evaluations out."""
+"""The judge's interface for the rest of the system: requests in, evaluations out."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ class JudgeRequest(Record):
     seed: int | None = None
     """The seed of the secret input draws; None draws a fresh one. It never reaches the candidate's process.
     """
+    timing: bool = True
+    """Measure the speed of a correct candidate; predictions cost nothing and are always there."""
     rejudge: bool = Field(False)
     """Judge even if the store knows the answer."""
 
@@ -46,7 +48,7 @@ class Gym(Protocol):
 
     @property
     def taken_out(self) -> tuple[TakenOut, ...]:
-        """What failed its health checks or left since the gym was opened."""
+        """Places that failed their health checks or left since the gym was opened."""
         ...
 
     def judge(self, requests: Sequence[JudgeRequest], progress: Progress = silent) -> list[Evaluation]:

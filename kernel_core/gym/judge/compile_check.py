@@ -1,4 +1,4 @@
-"""The judge's side of the compile gate: distinct launches, each compiled once in the judge's life."""
+"""The judge's side of the compile gate: each distinct launch is compiled once by a judge."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ _KEPT_ANSWERS = 4096
 _ALIGNMENT = 16
 """Triton specialises kernels for addresses and integers that are multiples of this."""
 _INTEGERS = ((-(2**63), -(2**31)), (0, 2**31), (2**32, 2**63), (2**63, 2**64))
-"""One of each type that Triton gives to integers, and what is beyond those; the next ones are alike."""
+"""The range of each type that Triton gives to integers, and the range beyond. Neighbouring integers are
+alike."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ class CompileGate:
         return None if found is None else (found[0].where + found[1][0], found[1][1])
 
     def _compile(self, source: str, parts: list[dict[str, Any]]) -> tuple[int, tuple[str, int] | None]:
-        """How many launches compile, one after the other, and what is wrong with the next."""
+        """The number of launches that compile, one after the other, and the fault of the next."""
         with open_caged_child(
             self._compilers,
             "compile",
@@ -127,7 +128,7 @@ def refuse_grids(case: Case, part: CompileUnit) -> None:
 
 
 def compiler_unavailable(fault: CompilerFault) -> GymUnavailable:
-    """What to raise when a compiler could not work for a reason of ours."""
+    """The error when a compiler could not work by a fault of the gym."""
     return GymUnavailable(
         f"the compiler could not work: {fault.fault}; free disk space or memory, then run again"
     )
@@ -145,7 +146,7 @@ def _free_parameters(source: str, kernels: Sequence[Kernel]) -> list[frozenset[s
 
 
 def _num_used(launch: dict[str, Any]) -> int:
-    """How many of the kernels a launch needs: each uses only earlier ones, and some are arguments."""
+    """The number of kernels that a launch needs: each uses only earlier ones, and some are arguments."""
     return 1 + max([launch["launch"], *_functions_in(list(launch["args"].values()))])
 
 

@@ -35,10 +35,10 @@ from kernel_core.records import Verdict
 
 _AT_OWN_SIZES = "at the problem's own sizes: "
 _PROCESSORS = "processor_count"
-"""By torch's name and by Triton's."""
+"""The number of multiprocessors, by torch's name and by Triton's."""
 _TUNED = "autotune"
 _MOST_GROWN_S = 2.0
-"""What a candidate may take at grown sizes, of its own time."""
+"""The time limit of a candidate at grown sizes, of its own time."""
 
 
 class CpuJudge(Judge):
@@ -143,7 +143,7 @@ class CpuJudge(Judge):
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """How a candidate is run at grown sizes."""
+    """A way to run a candidate at grown sizes."""
 
     job: str = "runner"
     configuration: int = 0
@@ -182,7 +182,7 @@ def _to_compile(case: Case, rehearsal: Rehearsal | None, *, at_own_sizes: bool) 
     sizes at all."""
     passes = [(one.kernels, one.launches) for one in case.recorded]
     if (case.kernels, case.launches) not in passes:
-        passes.append((case.kernels, case.launches))  # of one that raised
+        passes.append((case.kernels, case.launches))  # of a pass that raised
     whole = not at_own_sizes if case.verdict is not None else not _launches_all(rehearsal, passes)
     parts = [CompileUnit(*one, whole=whole) for one in passes]
     if rehearsal is not None:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -18,12 +17,13 @@ from kernel_core.config import GymConfig
 from kernel_core.errors import GymUnavailable
 from kernel_core.gym.channel.cuda_arena import ArenaPool, TooLittleMemory
 from kernel_core.gym.channel.decoy_thresholds import library_works
-from kernel_core.gym.channel.messages import BuildFailed, DeviceWork, ReplayedOnDevice, Sources
+from kernel_core.gym.channel.messages import BuildFailed, ReplayedOnDevice, Sources
 from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.judge.cuda_problem_cache import CudaPrepared
 from kernel_core.gym.judge.extension_check import Builder
 from kernel_core.gym.judge.judge import Judge
 from kernel_core.gym.judge.replay_check import ReplayCheck, TakeGpu
+from kernel_core.gym.judge.replay_cost import ReplayCost, contradicted, others_matter
 from kernel_core.gym.oracle.input_families import without_zeros
 from kernel_core.gym.oracle.reference import Reference
 from kernel_core.gym.oracle.trial import Trial
@@ -33,7 +33,7 @@ from kernel_core.gym.timing.baseline_timer import ReferenceClock
 from kernel_core.gym.timing.nvml import NvmlDevice, describe_platform
 from kernel_core.gym.timing.retiming import Stopwatch
 from kernel_core.gym.timing.timed_batch import arena_bytes
-from kernel_core.gym.timing.timing_stats import Clocked, ReplayTime, contradicts
+from kernel_core.gym.timing.timing_stats import Clocked, ReplayTime
 from kernel_core.gym.verdict.case import Case
 from kernel_core.gym.verdict.recorded_pass import Recorded
 from kernel_core.gym.workers.child import ChildSession
@@ -45,15 +45,15 @@ from kernel_core.store import Store
 _SMALL_BYTES, _VERIFIED_OF_SMALL = 64 << 20, 6
 """For small trials more timed calls are verified."""
 _ROOM_SHARE, _TORCH_SHARE = 0.58, 0.36
-"""Shares of the GPU's memory: the first for candidates and what they are lent, the second for this process,
-which makes one trial at a time. The rest is for the contexts of all processes."""
+"""Shares of the GPU's memory for candidates and for this process, which makes one trial at a time. The rest
+is for contexts."""
 _KEPT_SHARE = 0.08
 """The share of the GPU's memory for prepared trials that are kept."""
 _TORCH_SHARE_ALONE = 0.9
 _FOOTPRINT, _FOOTPRINT_OF_ECHOES = 0.6, 2.1
 """Memory that a pass may need beside its arena and its weights, in units of inputs and outputs. Where the
-library works too, a replay keeps inputs twice and outputs to compare with. Before, it keeps each launch's
-arguments twice. A pass that needs more and does not find it is repeated with the GPU to itself."""
+library works too, a replay keeps copies of inputs, outputs and launch arguments. A pass that needs more is
+repeated with the GPU to itself."""
 _HEAVY_BYTES = 1 << 29
 """Larger weights take room before they are handed over, and keep it as long as a copy of them exists."""
 _MOST_BUILDS = 8
@@ -113,8 +113,10 @@ class CudaJudge(Judge):
             if request.seed is None:
                 seed = self._prepared.group_seed(reference)
             like = self._prepared.outline(reference, seed)
-        with case.phase("baseline"):
-            baseline = self._reference_clock.baseline(reference, like)
+        baseline: Baseline | None = None
+        if request.timing:
+            with case.phase("baseline"):
+                baseline = self._reference_clock.baseline(reference, like)
         try:
             self._decide_in_room(reference, like, baseline, seed, case)
         finally:
@@ -123,7 +125,7 @@ class CudaJudge(Judge):
             raise TooLittleMemory(case.detail)
 
     def _decide_in_room(
-        self, reference: Reference, like: Trial, baseline: Baseline, seed: int, case: Case
+        self, reference: Reference, like: Trial, baseline: Baseline | None, seed: int, case: Case
     ) -> None:
         case.arena_bytes = arena_bytes(like)
         case.needs_bytes = self._needed_bytes(reference, like, _FOOTPRINT)
@@ -132,11 +134,11 @@ class CudaJudge(Judge):
             self._take_room(case)
         clocked = self._try_and_clock(reference, like, baseline, seed, case)
         if not is_heavy:
-            # While the trace is compiled again, others may have the memory.
+            # While the trace is compiled again, other candidates may have the memory.
             self._clear_away(case)
         if any(library_works(recorded.trace) for recorded in case.recorded):
             case.needs_bytes = self._needed_bytes(reference, like, _FOOTPRINT_OF_ECHOES)
-        if case.verdict is not None or clocked is None:
+        if case.verdict is not None:
             return
         replayed: ReplayTime | None = None
         if not self._strict:
@@ -144,13 +146,15 @@ class CudaJudge(Judge):
                 replayed = self._replay_all(reference, clocked, seed, case)
             if replayed is None:
                 return
-        self._stopwatch.conclude(clocked, baseline, reference, like, replayed, case)
+        if clocked is not None and baseline is not None:
+            self._stopwatch.conclude(clocked, baseline, reference, like, replayed, case)
 
     def _try_and_clock(
-        self, reference: Reference, like: Trial, baseline: Baseline, seed: int, case: Case
+        self, reference: Reference, like: Trial, baseline: Baseline | None, seed: int, case: Case
     ) -> Clocked | None:
+        """Every trial, and then the clock, where there is a baseline to compare with."""
         with self._runner(case) as talk:
-            if not self._try_all(talk, reference, seed, case):
+            if not self._try_all(talk, reference, seed, case) or baseline is None:
                 return None
             hidden = self._hidden_trials(reference, like, seed, case)
             return self._stopwatch.clock(talk, reference, like, hidden, case, baseline)
@@ -163,7 +167,7 @@ class CudaJudge(Judge):
             yield talk
 
     def _build(self, case: Case, sources: Sources) -> tuple[dict[str, Any], bytes]:
-        """What a candidate's process is told of a build that it asked for."""
+        """The answer to a candidate's process about a build that it requested."""
         if len(case.images) >= _MOST_BUILDS:
             return BuildFailed(
                 failed=f"more than {_MOST_BUILDS} extensions", part="", line=0
@@ -197,8 +201,10 @@ class CudaJudge(Judge):
         with self._workers.alone(still=still) as drawn, case.phase("replay alone"):
             yield drawn
 
-    def _replay_all(self, reference: Reference, clocked: Clocked, seed: int, case: Case) -> ReplayTime | None:
-        """What it takes on the problem's own draws; None when the work is not the candidate's."""
+    def _replay_all(
+        self, reference: Reference, clocked: Clocked | None, seed: int, case: Case
+    ) -> ReplayTime | None:
+        """The cost of the work on the problem's own draws; None when the work is not the candidate's."""
         time: ReplayTime | None = None
         for recorded in case.to_replay() if self._has_traces(case) else ():
             replayed = self._replay(recorded, reference, clocked, seed, case)
@@ -212,8 +218,8 @@ class CudaJudge(Judge):
         return time
 
     def _replay(
-        self, recorded: Recorded, reference: Reference, clocked: Clocked, seed: int, case: Case
-    ) -> _ReplayCost | None:
+        self, recorded: Recorded, reference: Reference, clocked: Clocked | None, seed: int, case: Case
+    ) -> ReplayCost | None:
         """The works with their device times, where they are measured; None when they are not the
         candidate's."""
         unseen, findings = self._unseen(reference, seed, recorded, case), tuple(case.findings)
@@ -221,14 +227,14 @@ class CudaJudge(Judge):
         for fresh in (False, True):
             with self._workers.open_child("replay", fresh=fresh) as talk:
                 with ReplayCheck(case, recorded, reference, unseen, talk, self._workers) as witness:
-                    found: _ReplayCost | None = None
+                    found: ReplayCost | None = None
                     if witness.is_convinced():
                         found = (
                             self._measure(witness, claim, case)
                             if case.is_measured(recorded)
-                            else _ReplayCost()
+                            else ReplayCost()
                         )
-                if found is not None and not case.images:  # libraries stay in a process
+                if found is not None and not case.images:  # libraries stay loaded in a process
                     talk.rest(self._workers.share)
             if found is not None:
                 return found
@@ -238,29 +244,28 @@ class CudaJudge(Judge):
             case.take_back(findings)
         return None
 
-    def _measure(self, witness: ReplayCheck, clocked: Clocked | None, case: Case) -> _ReplayCost | None:
+    def _measure(self, witness: ReplayCheck, clocked: Clocked | None, case: Case) -> ReplayCost | None:
         """Measure beside other work, which can only make times longer. Where that decides for or against the
         candidate, measure again alone. Where the times still contradict the claim of the candidate's process,
         measure once more while no process starts."""
         alone = functools.partial(self._alone, case)
-        turns: tuple[tuple[TakeGpu, Callable[[Clocked | None, _ReplayCost], bool]], ...] = (
-            (self._workers.draw, _others_matter),
-            (functools.partial(alone, still=False), _contradicted),
-            (functools.partial(alone, still=True), _contradicted),
+        turns: tuple[tuple[TakeGpu, Callable[[Clocked | None, ReplayCost], bool]], ...] = (
+            (self._workers.draw, others_matter),
+            (functools.partial(alone, still=False), contradicted),
+            (functools.partial(alone, still=True), contradicted),
         )
-        found = _ReplayCost()
+        found = ReplayCost()
         for turn, is_in_doubt in turns:
             answer = witness.measure(ReplayedOnDevice, turn)
             if answer is None:
                 return None
-            found = _ReplayCost(answer.works, is_same=clocked is None or witness.gave(clocked.outputs))
+            found = ReplayCost(answer.works, is_same=clocked is None or witness.gave(clocked.outputs))
             if not is_in_doubt(clocked, found):
                 break
         return found
 
     def _exactly(self, reference: Reference, trial: Trial) -> Trial:
-        """See `Unseen`. Among own draws only the first trial was computed exactly, and trials that are not
-        kept are made again without exact values."""
+        """See `Unseen`. Only the first own draw is exact; trials that are made again are not."""
         if without_zeros(trial.draw) != trial.draw or (trial.draw != "own" and trial.has_values):
             return super()._exactly(reference, trial)
         return reference.blurred(reference.trial(trial.seed, trial.draw))
@@ -276,27 +281,3 @@ class CudaJudge(Judge):
         are handed over, constructed by the candidate, and recorded in this trial and in the one before."""
         wanted = arena_bytes(like) + int(footprint * like.num_bytes) + 4 * reference.weight_bytes
         return self._room.below_all(wanted)
-
-
-@dataclass(frozen=True, slots=True)
-class _ReplayCost:
-    """The measured works of a replay; none, where it was not measured."""
-
-    works: Sequence[DeviceWork] = ()
-    is_same: bool = True
-    """See `ReplayTime`."""
-
-    @property
-    def time(self) -> ReplayTime:
-        """The device time of all works."""
-        return ReplayTime(sum(work.device_ms for work in self.works), len(self.works), self.is_same)
-
-
-def _others_matter(clocked: Clocked | None, replayed: _ReplayCost) -> bool:
-    """Whether times that other work may have lengthened decide between its kernels and the library's, or
-    against the claim of its process."""
-    return any(not work.own for work in replayed.works) or _contradicted(clocked, replayed)
-
-
-def _contradicted(clocked: Clocked | None, replayed: _ReplayCost) -> bool:
-    return clocked is not None and contradicts(clocked, replayed.time)

@@ -1,4 +1,4 @@
-"""What judges of a GPU prepare, as long as there is memory for it."""
+"""Prepared references and trials of a GPU's judge, as long as there is memory."""
 
 from __future__ import annotations
 
@@ -44,27 +44,29 @@ class CudaPrepared(Prepared):
             return seed
 
     def forget_trials(self) -> None:
-        """Those that are kept."""
+        """Drop the kept trials."""
         with self._lock:
             self._trials.clear()
 
     def reference(self, request: JudgeRequest) -> Reference:
-        """As `Prepared`, as long as their weights fit."""
+        """As `Prepared`; references are kept as long as their weights fit."""
         found = super().reference(request)
         with self._lock:
             shrink(self._references, int(_REFERENCES_SHARE * self._num_bytes))
         return found
 
     def outline(self, reference: Reference, seed: int) -> Trial:
-        """What all trials of a problem look like."""
+        """The outline of all trials of a problem."""
         if (reference.key, "own") not in self._outlines:
             self.trial(reference, seed, self._first_label("own"), "own")
         return self._outlines[reference.key, "own"]
 
     def trial(self, reference: Reference, seed: int, label: str, draw: Draw) -> Trial:
-        """Trials are kept while they fit; of large ones, once one was made, neither inputs nor what is
-        expected, which are made when they are needed: everybody would wait for their memory. How far honest
-        arithmetic strays from the problem's own draws is measured by the first of them."""
+        """Trials are kept while they fit. Large trials keep neither inputs nor expected outputs after the
+        first use; they are made when they are needed, because all candidates would wait for their memory.
+
+        The first trial measures the error of honest arithmetic on the problem's own draws.
+        """
         number, key = self.number(seed, label, draw), (reference.key, seed, f"{label}:{draw}")
         is_first = self._strict or draw != "own" or label == self._first_label(draw)
         alike = None if is_first else self.outline(reference, seed)
@@ -103,14 +105,15 @@ class CudaPrepared(Prepared):
             return trial
 
     def _draws_seed(self, seed: int) -> int:
-        """What a problem takes is found out once: seeds are others for every few candidates."""
+        """The accepted draws of a problem are found once for all seeds, because the seed changes after every
+        few candidates."""
         return 0
 
 
 class _Sized(Protocol):
     @property
     def num_bytes(self) -> int:
-        """What is kept."""
+        """The bytes that are kept."""
 
 
 def shrink(known: OrderedDict[_K, _S], num_bytes: int) -> None:

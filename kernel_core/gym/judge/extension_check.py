@@ -1,4 +1,4 @@
-"""The judge's side of CUDA C++: each text is built once, in a cage of its own, and kept by content."""
+"""The judge's side of CUDA C++: each text is built once, in a sandbox of its own, and kept by content."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _CORES_BY_BUILD = 6
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """What was built; `name` is of its sources."""
+    """A built extension; `name` is made from its sources."""
 
     name: str
     library: bytes
-    """For the candidate's process."""
+    """The library for the candidate's process."""
     image: bytes
     """Device code alone, for the replay."""
 
@@ -46,7 +46,7 @@ class Builder:
         self._fork_server, self._base, self._architecture = fork_server, base, architecture
         self.shelf = shelf
         self._known: OrderedDict[str, Extension | BuildFailed] = OrderedDict()
-        # Three compilers a build: candidates' own deadlines run on while others' are at work.
+        # A build runs three compilers, and candidates' deadlines run on during builds of others.
         self._turns = threading.Semaphore(max(1, len(os.sched_getaffinity(0)) // _CORES_BY_BUILD))
         self._locks: dict[str, threading.Lock] = {}
         self._lock = threading.Lock()

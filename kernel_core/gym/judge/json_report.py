@@ -1,4 +1,4 @@
-"""What `dojo judge --json` prints: a contract that others build on."""
+"""The output of `dojo judge --json`: a contract with other programs."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The trusted side: decides whether a kernel is honest, correct and fast.
 
-One candidate goes through: parse · run every trial in a caged runner · replay the trace on fresh inputs in
-another cage · say how fast it is. The first thing that fails names the verdict. Here is what judges of every
-device share; `cpu_judge` predicts times, `cuda_judge` measures them.
+A candidate is parsed, runs every trial in a sandboxed runner, has its trace replayed on fresh inputs in
+another sandbox, and is timed. The first failure decides the verdict. This module is shared by the judges of
+all devices; `cpu_judge` predicts times, `cuda_judge` measures them.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Judge:
         raise NotImplementedError
 
     def _try_all(self, talk: ChildSession, reference: Reference, seed: int, case: Case) -> bool:
-        """Load the candidate and run every trial in one caged life; whether all passed."""
+        """Load the candidate and run every trial in one sandboxed process; whether all passed."""
         with case.phase("expected"):
             draws = self._prepared.draws(reference, seed)
         case.trials = len(draws)
@@ -147,7 +147,7 @@ class Judge:
                 case.note("audit", event)
         if isinstance(claim, Raised):
             framing.close_all(answer.descriptors)
-            # On a CPU nothing compiles here; the compile gate says so of each launch.
+            # On a CPU nothing compiles here; the compile gate checks each launch.
             refused = claim.by_compiler and self._workers.device == "cuda"
             stage = Verdict.NOT_COMPILED if refused else Verdict.CRASHED
             case.ran_out_of_memory = claim.ran_out_of_memory
@@ -170,9 +170,9 @@ class Judge:
         return fault is None
 
     def _fault(self, claim: Ran, delivery: TrialPayload, reference: Reference, trial: Trial) -> str | None:
-        """What is wrong with the outputs, which lie in the judge's own memory. What fails by the allowance
-        that was measured on another draw is looked at again, with all that is allowed here; not, if it is too
-        far off for that."""
+        """The fault of the outputs, which lie in the judge's own memory. A failure by the allowance of
+        another draw is checked again with the full allowance of this one. It is not checked again if it is
+        too far off."""
         known = reference.with_values(trial)
         if self._strict:
             values = self._values(delivery, delivery.output_slots)
@@ -203,11 +203,11 @@ class Judge:
 
     def _values(self, delivery: TrialPayload, slots: list[Slot]) -> list[torch.Tensor]:
         values = [delivery.arena.tensor(slot) for slot in slots]
-        # A comparison on the GPU reads its memory once; here the owner could change it between reads.
+        # A comparison on the GPU reads its memory once; here the candidate could change it between reads.
         return [value.clone() for value in values] if self._workers.device == "cpu" else values
 
     def _lay_table(self, case: Case) -> None:
-        """Whatever a candidate needs to be there before its first pass; nothing, usually."""
+        """Prepare what a candidate needs before its first pass; nothing by default."""
 
     def _has_traces(self, case: Case) -> bool:
         """Whether in each pass kernels of its own were launched, and it can be replayed; if not, it is a
@@ -259,7 +259,7 @@ class Judge:
         return reference.blurred(reference.loosened(trial))
 
     def _fault_on(self, reference: Reference, case: Case, trial: Trial) -> str | None:
-        """What is wrong with the candidate's own outputs for a trial, in another life; None if nothing is."""
+        """The fault of the candidate's own outputs for a trial in another process; None if they are right."""
         again = self._try_again(reference, case, trial)
         return again.detail if again.verdict is Verdict.WRONG else None
 
@@ -272,7 +272,8 @@ class Judge:
         most_s: float | None = None,
         configuration: int = 0,
     ) -> Case:
-        """What becomes known of the candidate in another life of one trial, which may be a short one."""
+        """The findings about the candidate in another process, on one trial, maybe with a shorter
+        deadline."""
         again = Case(case.request, seed=case.seed, arena=case.arena)
         with self._runner(again, job) as talk:
             if most_s is not None:

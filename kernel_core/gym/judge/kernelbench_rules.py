@@ -1,8 +1,8 @@
-"""KernelBench's own rules, for figures that compare with others: `gym.rules: kernelbench`.
+"""KernelBench's own rules, for comparable figures: `gym.rules: kernelbench`.
 
-Their seeds, their five draws, their tolerance, and no more: weights agree only because both constructors
-begin with the same seed, every answer that `torch.allclose` takes is right, whatever made it, and inputs
-may be written to. What a candidate can reach is still what our sandbox leaves it.
+Its seeds, its five draws and its tolerance are used, and no more. Weights agree only because both
+constructors begin with the same seed. Every answer that `torch.allclose` accepts is right, by whatever work,
+and inputs may be written to. The sandbox still limits the candidate.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TOLERANCE = {"float16": 1e-2, "bfloat16": 1e-2}
 
 
 def accepts(nesting: Any, leaves: Sequence[Any], values: Sequence[torch.Tensor], trial: Trial) -> str | None:
-    """None when one tensor came that is close to the reference's own, else what is wrong with it."""
+    """None when the output is one tensor that is close to the reference's own, else its fault."""
     match (nesting, trial.nesting, list(leaves)):
         case ("*", "*", [["tensor", str(dtype), list(shape)]]):
             [want] = trial.expected

@@ -124,4 +124,4 @@ CHEATS: dict[str, Callable[[Trial, Trial], list[torch.Tensor] | None]] = {
     "stale": _stale,
     "half": _half,
 }
-"""By name, from the audited trial and one with other inputs of the same family."""
+"""The answers by name, from the audited trial and one with other inputs of the same family."""

@@ -1,5 +1,5 @@
-"""What judges need of a problem before any candidate of it comes: executed, with draws that it takes, and
-with trials of these. It is made once for all its candidates."""
+"""Prepared problems for judges: executed, with accepted draws, and with trials of these. Each is made once
+for all its candidates."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Prepared:
         return int(label) if self._strict else derive_seed(seed, label, draw)
 
     def _draws_seed(self, seed: int) -> int:
-        """For which seeds draws are found together."""
+        """The seed that stands for all seeds with the same accepted draws."""
         return seed
 
     def _find_draws(self, reference: Reference, seed: int) -> list[tuple[str, Draw]]:

@@ -90,8 +90,8 @@ class ReplayCheck:
         return trial is not None and self._kernels_do_something(trial) and self._echoes_differ()
 
     def measure(self, kind: type[_Measured], turn: TakeGpu) -> _Measured | None:
-        """What the same work costs on inputs of the kind that the candidate is timed on; None, and a verdict,
-        when its outputs are not right there."""
+        """The cost of the same work on inputs like those that the candidate is timed on. None, and a verdict,
+        when its outputs are wrong there."""
         trial = self._unseen.make_measured()
         self._measured_seed = trial.seed
         question = {"measure": True, "once": trial.changes_inputs}
@@ -254,7 +254,8 @@ class ReplayCheck:
             return bool(changed_inputs(self._laid_out))
 
     def _blame(self, trial: Trial) -> None:
-        """Its recorded work is wrong on new inputs: so is the candidate, or it does not do what it showed."""
+        """The recorded work is wrong on new inputs. The candidate is wrong there too, or its record is
+        false."""
         fault = self._unseen.fault_on(trial)
         if fault is not None:
             self._case.fail(Verdict.WRONG, f"{fault} (inputs that it had not seen)")

@@ -41,7 +41,8 @@ Sizes = dict[str, Constant]
 
 
 def grown_sizes(reference: Reference) -> tuple[Sizes, ...]:
-    """All sizes for each run. It begins with the last size, because programs usually cover most of that size."""
+    """All sizes for each run. It begins with the last size, because programs usually cover most of that
+    size."""
     own, pending, found = reference.problem.constants, _may_grow(reference), list[Sizes]()
     names, limits = list(pending), _SizeLimits(reference)
     while pending:
@@ -116,7 +117,7 @@ class _Need:
 
 
 def _need(problem: Problem, sizes: Sizes) -> _Need | None:
-    """None where the reference fails without data."""
+    """The need of a pass; None where the reference fails without data."""
     program = ProblemModule(resize(problem, sizes).source, problem.id, problem.precision, "meta")
     try:
         with own_seeds("meta"):

@@ -20,7 +20,7 @@ _LIBRARY_NAMES = {"matmul", "mm", "bmm", "addmm", "einsum", "conv1d", "conv2d", 
 
 
 def inspect_source(tree: ast.Module) -> tuple[Finding, ...]:
-    """What a reader would want pointed out, each rule at most once."""
+    """Findings for a reader of the source, each rule at most once."""
     found: dict[str, str] = {}
     for node in ast.walk(tree):
         for rule, detail in _labels(node):

@@ -1,1 +1,1 @@
-"""How far an output may be from the expected one, and the comparison."""
+"""Tolerances of outputs, and their comparison."""

@@ -1,8 +1,8 @@
-"""Which places a sort, or a search for the largest, may name where nothing decides between several.
+"""Ambiguous indices of a sort or of a search for the largest: several answers are right.
 
-Values stray, so each is known as an interval: from the lowest to the highest that it was in any pass. Places
-are right if values within these intervals stand in that order, and none that was left out is larger. So
-what nothing decides is not anything: a place is named once, and no other has a better claim to be.
+Values stray, so each is known as an interval, from its lowest to its highest value in any pass. Indices are
+right if values within these intervals stand in that order, and no omitted value is surely larger. So
+ambiguity does not permit every answer: an index appears once, and no other index has a better claim.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FIRST_OF_EQUALS = frozenset(
 """For the largest or smallest of equal values torch promises the first."""
 _SORTED = frozenset(("aten::topk", "aten::sort"))
 _SEARCHED = {"aten::argmax": True, "aten::max": True, "aten::argmin": False, "aten::min": False}
-"""And whether it is the largest that is looked for."""
+"""Whether the operator looks for the largest."""
 _COUNTED = frozenset(("aten::kthvalue", "aten::median"))
 
 
@@ -32,7 +32,7 @@ def is_discrete(leaf: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """How an output names places: which of its places are a row's, and what they promise."""
+    """The indices in an output: the places that belong to a row, and their promised order."""
 
     shape: tuple[int, ...]
     dim: int
@@ -47,7 +47,7 @@ class Naming:
         return moved.reshape(-1, moved.shape[-1]).long()
 
     def as_output(self, rows: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
-        """What is said of rows, at each place of the output."""
+        """Answers for rows, at each place of the output."""
         moved = output.reshape(self.shape).movedim(self.dim, -1)
         wide = rows[:, None].expand(-1, moved.shape[-1]).reshape(moved.shape)
         return wide.movedim(-1, self.dim).reshape(output.shape)
@@ -70,15 +70,15 @@ class Naming:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One that named places of values."""
+    """One call of an operator that gave indices of values."""
 
     naming: Naming
     values: torch.Tensor
-    """In rows, in float64, and what is looked for first is largest."""
+    """The values in rows, in float64, with the sought value largest."""
     places: torch.Tensor
 
     def naming_of(self, output: torch.Tensor) -> Naming | None:
-        """How an output names these places, or of each row the first ones; None where it does not."""
+        """The naming if an output has these indices, or the first ones of each row; else None."""
         naming, places = self.naming, self.places
         if output.dim() == places.dim() and output.numel() < places.numel():
             places = places.narrow(naming.dim, 0, min(output.shape[naming.dim], places.shape[naming.dim]))
@@ -94,7 +94,7 @@ class Calls(LightDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.are_free = False
-        """Some operator chooses as it likes."""
+        """Some operator may choose freely."""
         self.named: list[Call] = []
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -114,7 +114,7 @@ def _call(schema: Any, args: Any, kwargs: dict[str, Any], places: torch.Tensor) 
     if dim is None or not values.dim():
         values, dim = values.reshape(-1), 0
     along = values.movedim(dim, -1)
-    # Torch sorts what is not a number behind all that is.
+    # Torch sorts NaN behind all numbers.
     rows = along.reshape(-1, along.shape[-1]).double().nan_to_num(torch.inf, torch.inf, -torch.inf)
     if schema.name in _COUNTED:
         num_smaller = given.get("k", (rows.shape[-1] + 1) // 2) - 1

@@ -21,7 +21,8 @@ from kernel_core.gym.numerics.expected import Choice
 from kernel_core.gym.numerics.random_rounding import HALF_PRECISION, Forward, Straying, opposite_pairs
 
 _PAIRS = 12
-"""They turn every pair of equals; which of an odd number of equals is in the middle is left to chance."""
+"""Pairs of passes turn every pair of equal values. The middle one of an odd number of equals is left to
+chance."""
 _HALF_ROUNDINGS = 4.0
 """Rounding errors of half precision that a value may have before it is sorted."""
 
@@ -32,13 +33,13 @@ class AmbiguousOrder:
 
     naming: Naming
     rows: torch.Tensor
-    """In which something is undecided; of others nothing is said."""
+    """Rows with an ambiguous value; the choice does not cover other rows."""
     lowest: torch.Tensor
     highest: torch.Tensor
     """The bounds of the values of these rows."""
 
     def allows(self, output: torch.Tensor) -> torch.Tensor:
-        """All places of a row, or none."""
+        """Whether each row is allowed: all places of a row, or none."""
         places = self.naming.in_rows(output)
         fit = torch.ones(len(places), dtype=torch.bool, device=output.device)
         fit[self.rows] = self.naming.fit(places[self.rows], self.lowest, self.highest)
@@ -89,7 +90,7 @@ def look_for_undecided(
 
 
 class _Seen:
-    """What one output was in several passes."""
+    """The values of one output in several passes."""
 
     def __init__(
         self, mask: torch.Tensor, known: torch.Tensor, plain: torch.Tensor, named: list[Call]
@@ -120,19 +121,19 @@ class _Seen:
         torch.maximum(self._high, call.values, out=self._high)
 
     def choice(self, rounding: float) -> Choice | None:
-        """What may stand where the passes differ, if values may be rounded so on their way."""
+        """The allowed values where the passes differ, if values may be rounded by this much on the way."""
         if self._known.dtype == torch.bool or not self._mask.any():
             return None
         if self._naming is not None:
             low = _moved(self._low, -_HALF_ROUNDINGS * rounding)
             high = _moved(self._high, _HALF_ROUNDINGS * rounding)
-            # Where strays do not explain the reference's own answer, they are no measure of others'.
+            # If strays do not explain the reference's own answer, they do not measure other answers.
             fit = self._naming.fit(self._naming.in_rows(self._plain), low, high)
             rows = (self._naming.in_rows(self._mask).any(-1) & fit).nonzero().flatten()
             return AmbiguousOrder(self._naming, rows, low[rows], high[rows])
         low, high = self._lowest.long(), self._highest.long()
         if self._chooses:
-            # Made of places, of which a pass names a few of many equals'.
+            # Made of indices: a pass gives a few of many equal ones.
             low, high = low.min(), high.max()
         span = high - low if self._chooses or rounding else 0
         return AmbiguousRange(low - span, high + span)

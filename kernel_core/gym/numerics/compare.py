@@ -18,7 +18,7 @@ from kernel_core.gym.numerics.error_model import allowed_error, most_by_size, ty
 from kernel_core.gym.numerics.expected import Expected
 
 RELATIVE_TOLERANCE = {"float64": 1e-4, "float32": 1e-4, "float16": 1e-2, "bfloat16": 1e-2}
-"""As in KernelBench, by the type of the output."""
+"""The relative tolerance by the output's type, as in KernelBench."""
 _SMALLEST_TOLERANCE = 1e-6
 _CHUNK, _EXACT_CHUNK = 1 << 26, 1 << 24
 """Elements compared at a time, plainly and in float64, so that huge outputs need little memory beside
@@ -28,7 +28,7 @@ _SPOTS = 4096
 _FAR, _FAR_SHARE = 0.25, 1 / 2
 """Off by so much of the value, or of a typical one, at more than this share of the spots."""
 Compare = Callable[[torch.Tensor, Expected], str | None]
-"""Why an output is not as expected, or None."""
+"""The fault of an output, or None."""
 
 
 def compare_outputs(
@@ -38,7 +38,8 @@ def compare_outputs(
     want: Any,
     expected: Sequence[Expected],
 ) -> str | None:
-    """None when every output passes, else one clause for a person: where, what came, what was wanted."""
+    """None when every output passes, else one clause for the feedback: the place, the value, the expected
+    value."""
     return form_fault(nesting, leaves, want, expected) or value_fault(values, expected, compare_values)
 
 
@@ -79,8 +80,8 @@ def _form_fault(leaf: Any, wanted: Expected) -> str | None:
 
 
 def compare_values(got: torch.Tensor, wanted: Expected) -> str | None:
-    """None when all elements pass, else the worst one and the share that fails. Of huge outputs that fail,
-    what follows the first element that does is looked at here and there."""
+    """None when all elements pass, else the worst one and the share that fails. In huge outputs that fail,
+    elements after the first failing one are sampled."""
     comparison = _Comparison(got, wanted)
     worst, num_bad, num_seen = _Worst(), 0, 0
     stride = -(-len(comparison.starts) // _DESCRIBED_CHUNKS)
@@ -142,7 +143,7 @@ class Spots:
 
 
 def num_failing(got: torch.Tensor, wanted: Expected, enough: float = math.inf) -> int:
-    """How many elements fail; it is not counted much further than `enough`."""
+    """The number of failing elements, counted not much further than `enough`."""
     comparison, failing = _Comparison(got, wanted), 0
     for start in comparison.starts:
         failing += int(comparison.look(start)[0].sum())
@@ -168,7 +169,7 @@ class _Comparison:
         self.starts = range(0, 0 if is_well else self._true.numel(), self._chunk)
 
     def look(self, start: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Which elements of the chunk fail, and how badly."""
+        """The failing elements of the chunk, and by how much each fails."""
         here = slice(start, start + self._chunk)
         mine, wanted = self._got[here], self._wanted.at(here)
         theirs = wanted.value
@@ -182,7 +183,7 @@ class _Comparison:
         if wanted.loose is not False:
             honest = torch.where(torch.as_tensor(wanted.loose, device=largest.device), largest, honest)
         if wanted.spread is not None:
-            # What chance decides otherwise is rounded, too; of small spreads the rounding is the cause.
+            # Chance also changes rounded values; for small spreads the rounding is the cause.
             is_chance = wanted.spread > largest
             honest = torch.where(is_chance, honest + wanted.spread, torch.maximum(honest, wanted.spread))
         bad, excess = _exceeds(mine, theirs, self._relative, self._floor + honest)
@@ -196,7 +197,7 @@ def _is_plainly_close(got: torch.Tensor, true: torch.Tensor, relative: float, fl
     for start in range(0, true.numel(), _CHUNK):
         error = got[start : start + _CHUNK].to(true.dtype) - true[start : start + _CHUNK]
         lowest, highest = error.aminmax()
-        close &= (lowest >= -floor) & (highest <= floor)  # neither holds of NaN
+        close &= (lowest >= -floor) & (highest <= floor)  # both are false for NaN
     if close:
         return True
     close.fill_(True)
@@ -210,7 +211,7 @@ def _is_plainly_close(got: torch.Tensor, true: torch.Tensor, relative: float, fl
 def _exceeds(
     got: torch.Tensor, true: torch.Tensor, relative: float, floor: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Which elements fail, and by how much each is beyond its tolerance."""
+    """The failing elements, and the excess of each over its tolerance."""
     got64, true64 = got.double(), true.to(got.dtype).double()
     finite = torch.isfinite(true64)
     # Compared before subtracting, because inf - inf is NaN.

@@ -1,8 +1,8 @@
-"""How far honest arithmetic strays from the exact result, by the size of the result.
+"""The error of honest arithmetic against the exact result, by the size of the result.
 
-The reference's own arithmetic is measured against float64. On a GPU it is measured twice, in float32 and
-with TF32 products, because `tl.dot` uses TF32 unless told otherwise and KernelBench's tolerance lets it
-pass; bfloat16, whose products err four times as much, stays out.
+The reference's own arithmetic is measured against float64. On a GPU it is measured twice, in float32 and with
+TF32 products. `tl.dot` uses TF32 by default, and KernelBench's tolerance lets it pass. Products in bfloat16
+err four times as much and are left out.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def error_by_size(plain: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
 
 
 def _well_known(counts: torch.Tensor) -> torch.Tensor:
-    """For each size the nearest one, larger if there is any, of which there are enough values to know their
-    errors. A sum that happens to cancel is a small value with the error of a large one, and rare."""
+    """For each size the nearest well-known one, preferably larger: it has enough values to know their errors.
+    A sum that happens to cancel is a small value with the error of a large one, and rare."""
     few = counts.sum() / _WINDOW * _ENOUGH_SHARE
     enough = counts >= few.clamp(1, _ENOUGH_VALUES)
     sizes = torch.arange(_BINS, device=counts.device)
@@ -61,7 +61,7 @@ def _well_known(counts: torch.Tensor) -> torch.Tensor:
 
 
 def allowed_table(plain: torch.Tensor, tf32: torch.Tensor | None, exact: torch.Tensor) -> torch.Tensor:
-    """What is allowed beyond the tolerance, by size: a few times the honest error."""
+    """The error that is allowed beyond the tolerance, by size: a few times the honest error."""
     allowed = _HONEST_ERRORS_ALLOWED * error_by_size(plain, exact)
     if tf32 is None:
         return allowed
@@ -123,6 +123,6 @@ class ShortenedProducts(LightDispatchMode):
 
 
 def truncated(value: torch.Tensor) -> torch.Tensor:
-    """Without what TF32 has no bits for. It is cut off, as tensor cores do with what no kernel has rounded
-    before; and whatever size a product has, where a library uses TF32 only for some."""
+    """The value truncated to TF32. Tensor cores truncate operands that no kernel rounded before. Products of
+    every size are truncated, where a library uses TF32 only for some."""
     return (value.view(torch.int32) & _TF32_BITS).view(torch.float32)

@@ -1,4 +1,4 @@
-"""One expected output of a trial, and how far a candidate's may be from it."""
+"""One expected output of a trial, and its tolerance."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 
 class Choice(Protocol):
-    """What may stand where nothing decides."""
+    """The allowed values at ambiguous places."""
 
     def allows(self, output: torch.Tensor) -> torch.Tensor:
         """At which places of an output there is what may stand there."""
@@ -18,26 +18,26 @@ class Choice(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """One output: what it must look like, its value, and how far honest arithmetic strays from it."""
+    """One output: its form, its value, and the error of honest arithmetic."""
 
     dtype: str
     shape: tuple[int, ...]
     value: torch.Tensor
     """Without data where it is made again rather than kept: see `Reference.expected_of`."""
     allowance: torch.Tensor | float
-    """Beyond the tolerance, by size: see `error_model.allowed_table`."""
+    """The error that is allowed beyond the tolerance, by size: see `error_model.allowed_table`."""
     loose: torch.Tensor | bool = False
-    """Where as much is allowed as ever is: see `Reference.loosened` and `loose`."""
+    """Places with the largest allowance: see `Reference.loosened` and `loose`."""
     spread: torch.Tensor | None = None
     """The error that is allowed at each value whatever its size: see `Reference.blurred`."""
     undecided: torch.Tensor | None = None
     """The ambiguous integers and booleans. See `ambiguous_integers.py`."""
     choice: Choice | None = None
-    """What those may be; None where they may be any."""
+    """The allowed values of ambiguous places; None if every value is allowed."""
 
     def at(self, places: torch.Tensor | slice) -> Expected:
-        """What is expected at some places of the flat output, as an output of its own; what is undecided may
-        be any there, because a choice is of the whole."""
+        """The expected values at some places of the flat output, as an output of its own. Ambiguous places
+        may hold any value there, because a choice covers the whole output."""
 
         def part(one: Any) -> Any:
             return one.reshape(-1)[places] if isinstance(one, torch.Tensor) else one
@@ -54,7 +54,7 @@ class Expected:
         )
 
     def chosen(self, output: torch.Tensor) -> Expected:
-        """What is expected of an output that may have chosen where nothing decides, and is known now."""
+        """The expected output for a known answer with allowed choices."""
         if self.undecided is None or self.choice is None:
             return self
         return replace(self, undecided=self.undecided & self.choice.allows(output), choice=None)

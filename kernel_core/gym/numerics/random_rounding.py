@@ -1,8 +1,8 @@
-"""How far other honest arithmetic may stray from float64's answer, place by place: tried out at random.
+"""The effect of chance in the last bits, place by place, found by random trials.
 
-Monte Carlo arithmetic (D. S. Parker, 1997): in a pass in float64 every result that float32 cannot hold strays
-by several times what approximate division and exponentials on a GPU may do. What is exact stays exact, so
-that what decides there (to which side a half rounds, whether something is above zero) decides as before.
+Monte Carlo arithmetic (D. S. Parker, 1997): a pass in float64 perturbs every result that float32 cannot hold.
+The perturbation is several times the error of approximate division and exponentials on a GPU. Exact results
+stay exact, so they decide as before to which side a half rounds, or whether a value is positive.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from kernel_core.gym.channel.torch_ops import formula_of, gives_view, map_tensor
 
 HALF_PRECISION = (torch.float16, torch.bfloat16)
 _TIMES = 8.0
-"""As far as honest numbers: of millions that chance decides, some stray farther than any of a few."""
+"""The factor over the usual stray: among millions of values, some stray farther than in any of a few passes.
+"""
 _STRAY = _TIMES * 2.0**-22
 """Relative: two units in the last place of float32."""
 _TF32_STRAY = _TIMES * 2.0**-10
@@ -67,7 +68,7 @@ def _by_rows(spread: torch.Tensor, true: torch.Tensor) -> torch.Tensor:
     of two rows an attention looks at): there twice the largest, as it may decide otherwise yet."""
     if not spread.dim() or not spread.numel():
         return spread
-    # Not of the typical value: single large ones would hide that all others are another row's.
+    # Rows are compared separately: single large values would hide that all others belong to another row.
     is_chance = _of_most(spread) > _MUCH * _of_most(true.double().abs())
     least = torch.where(is_chance, 2 * spread.amax(-1, keepdim=True), _typical_of_row(spread))
     return torch.maximum(spread, least)
@@ -148,6 +149,6 @@ def _sorts_as_it_likes(function: Any, args: Any, kwargs: dict[str, Any]) -> bool
 
 
 def signed_noise(like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Between -1 and 1. Large tensors have little room beside one another: it is all that is made."""
+    """Noise between -1 and 1. It is the only new tensor, because large tensors leave little memory."""
     random = torch.rand(like.shape, generator=generator, device=like.device, dtype=like.dtype)
     return random.mul_(2).sub_(1)

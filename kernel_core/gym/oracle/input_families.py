@@ -32,7 +32,7 @@ Draw = str
 """A family of all floating-point tensors, or, with `_AND` between them, one for each of these in turn."""
 _AND = ", "
 DRAWS: tuple[Draw, ...] = ("own", "normal", "mixed", "positive", "wide", "integers", "edges")
-"""Those that an audit tries; the others are versions of these, for problems that do not take them."""
+"""The families of an audit. The other families are variants for problems that do not accept these."""
 HOSTILE: tuple[Family, ...] = (
     "mixed",
     "nonzero",
@@ -45,10 +45,10 @@ HOSTILE: tuple[Family, ...] = (
     "positive",
     "unit",
 )
-"""For the last trial, the first that leaves the reference finite: functions that have values for positive
-numbers only, or for those up to one, and not for those down to minus one, are what is left."""
+"""Candidates for the last trial; the first family with finite reference outputs is taken. The last ones are
+for functions with a domain: positive numbers, numbers up to one, or numbers above minus one."""
 ONE_SIGNED: tuple[Family, ...] = ("far_negative", "negative")
-"""For the first trial, likewise: no slice of a tensor of both signs is all of it."""
+"""Candidates for the first trial. In other families no slice of a tensor with both signs spans all of it."""
 _TURNED: dict[str, Family] = {
     "mixed": "turned",
     "nonzero": "turned_nonzero",
@@ -64,24 +64,23 @@ _WITHOUT_ZEROS: dict[str, Family] = {
 
 
 def turned(draw: Draw) -> Draw:
-    """What a pass is replayed on that was recorded with inputs of such a draw: the same along another
-    dimension. A matrix cannot have a row that is negative throughout and a column that is positive
-    throughout."""
+    """The draw for the replay of a pass that was recorded with this draw: the same along another dimension. A
+    matrix cannot have a row that is negative throughout and a column that is positive throughout."""
     return _AND.join(_TURNED.get(family, family) for family in draw.split(_AND))
 
 
 def without_zeros(draw: Draw) -> Draw:
-    """What under the same seed has no slices of zeros or of equals, and differs in nothing else."""
+    """The same draw under the same seed, without slices of zeros or of equal values."""
     return _AND.join(_WITHOUT_ZEROS.get(family, family) for family in draw.split(_AND))
 
 
 def families_in(draw: Draw) -> list[str]:
-    """One of all tensors, or one for each."""
+    """The families of a draw: one for all tensors, or one for each."""
     return draw.split(_AND)
 
 
 def families_of(draw: Draw) -> Iterator[str]:
-    """For one floating-point tensor after another."""
+    """The family for one floating-point tensor after another."""
     families = families_in(draw)
     return iter(families) if len(families) > 1 else itertools.repeat(draw)
 

@@ -25,7 +25,7 @@ _WIDE_EXPONENTS, _POSITIVE_EXPONENTS = 8.0, 4.0
 _EDGE_SHARE = 0.1
 _AWAY_FROM_ZERO, _FAR = 0.5, 512.0
 _NEAR_ONE = 0.98
-"""Not one in any precision."""
+"""Below one in every precision."""
 _EDGES = (0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0**-14, -(2.0**-14), 100.0, -100.0)
 
 
@@ -104,7 +104,7 @@ def _positive_with_zeros(shape: torch.Size) -> torch.Tensor:
 
 
 def _unit(shape: torch.Size) -> torch.Tensor:
-    """From zero to one, a tenth of them each: for probabilities."""
+    """Numbers from zero to one, a tenth of them zeros and a tenth ones: for probabilities."""
     return torch.rand(shape).mul_(1 + 2 * _EDGE_SHARE).sub_(_EDGE_SHARE).clamp_(0.0, 1.0)
 
 

@@ -1,7 +1,7 @@
-"""What a problem's own draws of a tensor have in common, and what every other draw of it keeps.
+"""Invariants of a problem's own draws of a tensor, which every other draw keeps.
 
-A kernel may rely on it: that knots are in order, that a matrix is triangular, that a mask is 0 or 1, that
-probabilities sum to one.
+A kernel may rely on them: knots are in order, a matrix is triangular, a mask is 0 or 1, probabilities sum to
+one.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ _ENOUGH = 16
 """Two draws of fewer elements may be alike by chance."""
 _SHORTEST_ROW = 4
 _SUM_ERROR = 1e-2
-"""In half precision."""
+"""The error of a sum in half precision."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What one draw of a tensor could have in common with another."""
+    """Properties of one draw that another draw may share."""
 
     zeros: torch.Tensor | None = None
-    """Where they are, if some are."""
+    """The places of zeros, if there are any."""
     two_values: tuple[float, float] | None = None
     """The two values that all elements have."""
     is_rising: bool = False
@@ -32,19 +32,21 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What all draws of a tensor have in common."""
+    """Invariants of all draws of a tensor."""
 
     zeros: bool = False
     """At the same places."""
     two_values: bool = False
-    """As a mask has: they select, as integers do, and stay as the problem draws them."""
+    """Whether the tensor has two values, as a mask does. They select, as integers do, and stay as the problem
+    draws them."""
     is_rising: bool = False
     """Along the last dimension, in each row."""
     sums_to_one: bool = False
     """Each row, of nothing below zero."""
 
     def impose(self, values: torch.Tensor, zeros: torch.Tensor | None) -> torch.Tensor:
-        """What was drawn for the tensor, changed in its place where that can be; `zeros` are its own."""
+        """The drawn values with the invariants imposed, in place where possible; `zeros` are the tensor's
+        own."""
         if zeros is not None:
             values.masked_fill_(zeros, 0.0)
         if self.sums_to_one:

@@ -96,7 +96,8 @@ def _turned_slices(shape: torch.Size) -> tuple[torch.Size, int]:
 
 
 def _with_groups(shape: torch.Size, dim: int) -> torch.Size:
-    """All dimensions down to this one as one, of slices of the same size, and what is within them."""
+    """All dimensions down to this one merged into one, of slices of the same size, then the dimensions
+    within."""
     count = math.prod(shape[: dim + 1])
     slices = next((one for one in range(KINDS + 1, count) if count % one == 0), count)
     return torch.Size((slices, count // slices, *shape[dim + 1 :]))
@@ -126,7 +127,7 @@ def _halves(values: torch.Tensor) -> torch.Tensor:
 def _put_large(values: torch.Tensor) -> None:
     flat = values.view(-1)
     places = torch.randint(0, max(1, flat.numel()), (int(_LARGE_SHARE * flat.numel()),))
-    small = flat[places]  # of which each large one is made: some places are there twice, in no order
+    small = flat[places]  # each large value is made of one of these; some places appear twice, in no order
     flat[places] = torch.copysign(_LARGE * (0.75 + 0.5 * (small.abs() % 1.0)), small)
 
 

@@ -44,7 +44,7 @@ class ProblemModule:
             ) from error
 
     def arguments(self) -> list[Any]:
-        """What `Model` is constructed with."""
+        """The constructor's arguments of `Model`."""
         return self._call("get_init_inputs")
 
     def inputs(self) -> list[Any]:

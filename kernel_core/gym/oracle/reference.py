@@ -69,8 +69,8 @@ class Reference:
             varied = VariedConstants() if varies else None
             self.module = self._program.construct(self.arguments, varied)
             self.constants = varied.vary(self.module, self.arguments) if varied else None
-            """What weights would have begun as that begin as one number; None where these were left as they
-            are. See `constant_perturbation.py`."""
+            """The initial constants of varied weights; None if weights were not varied. See
+            `constant_perturbation.py`."""
         self.state = {
             name: value.detach().clone()
             for name, value in (*self.module.named_parameters(), *self.module.named_buffers())
@@ -208,7 +208,7 @@ class Reference:
                     for one, other in zip(tensors_in(inputs), tensors_in(known), strict=True)
                 )
             else:
-                # Torch is asked; smaller ones are compared with a copy.
+                # Torch reports changes of large inputs; smaller ones are compared with a copy.
                 changed = before != [tensor._version for tensor in tensors_in(inputs)]
             left = self._answers.plainly(tensors_in(inputs)) if changed else ()
             pristine = known or (self.draw(seed, draw) if changed else inputs)
@@ -258,7 +258,7 @@ class Reference:
         return tuple(found)
 
     def _is_usual(self, leaves: list[Any]) -> bool:
-        """See `Trial`. A mask makes infinities of its own, whatever the inputs are."""
+        """See `Trial`. A mask makes infinities for all inputs."""
         if all(map(_is_finite, leaves)):
             return True
         if self._gaps is None:
@@ -272,11 +272,11 @@ class Reference:
 
 
 def reference_key(problem: Problem, sizes: Mapping[str, Constant]) -> str:
-    """What a problem is at some sizes."""
+    """The key of a problem at some sizes."""
     return f"{problem.sha256}:{problem.precision}:{digest_of(dict(sizes))}"
 
 
 def _is_finite(leaf: Any) -> bool:
     if not isinstance(leaf, torch.Tensor) or not leaf.is_floating_point() or not leaf.numel():
         return True
-    return all(math.isfinite(end.item()) for end in leaf.aminmax())  # NaN is both; no memory beside the leaf
+    return all(math.isfinite(end.item()) for end in leaf.aminmax())  # both are NaN if any element is

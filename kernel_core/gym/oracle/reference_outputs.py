@@ -1,4 +1,5 @@
-"""What a reference answers, by its own arithmetic, float64's and TF32's, and what is expected of others."""
+"""A reference's outputs in its own arithmetic, in float64 and with TF32 products, and the expected
+outputs."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ _SMALL_SHARE = 0.25
 """The share of the strays of TF32 that is allowed, where that is at most what is ever allowed by size: twice
 its errors."""
 _SEPARATE = 1e-3
-"""Where a part of the inputs gives that part of the outputs, it agrees so well."""
+"""The agreement required of a part of the outputs that is computed from a part of the inputs."""
 
 
 class ReferenceOutputs:
@@ -54,7 +55,7 @@ class ReferenceOutputs:
         self.weight_bytes = tensor_bytes([*module.parameters(), *module.buffers()])
         self._can_widen = True
         self._has_products = tf32
-        """That may be TF32's, as far as is known."""
+        """Whether the module may have TF32 products."""
 
     def plain(self, inputs: list[Any], seed: int) -> tuple[Any, list[Any]]:
         """Nesting and leaves, by the module's own arithmetic."""
@@ -72,7 +73,7 @@ class ReferenceOutputs:
         except torch.cuda.OutOfMemoryError:
             raise
         except Exception:
-            # A module that cannot be copied or widened serves in its own precision.
+            # A module that cannot be copied or widened keeps its own precision.
             self._can_widen = False
             return None
 
@@ -86,7 +87,7 @@ class ReferenceOutputs:
         except torch.cuda.OutOfMemoryError:
             raise
         except Exception:
-            # Some modules name a dtype inside; their own precision is then the best there is.
+            # Some modules name a dtype inside; then their own precision is the best.
             self._can_widen = False
             return plain
         return exact if len(exact) == len(plain) else plain
@@ -94,8 +95,8 @@ class ReferenceOutputs:
     def expected(
         self, wide: Any, inputs: list[Any], seed: int, plain: list[Any], exact: list[Any]
     ) -> tuple[tuple[Expected, ...], bool]:
-        """What is expected, and whether inputs of the kind are for this module: not, where TF32 products
-        would be refused and there is no room to look into that value by value."""
+        """The expected outputs, and whether the module suits inputs of the kind. It does not if TF32 products
+        would be refused and there is no memory to check value by value."""
         tf32 = self._tf32(inputs, seed, plain)
         expected = self._all_expected(plain, exact, tf32)
         expected = self._with_undecided(expected, wide, inputs, seed, plain)
@@ -106,8 +107,8 @@ class ReferenceOutputs:
     def expected_by_a_part(
         self, wide: Any, inputs: list[Any], seed: int, plain: list[Any]
     ) -> tuple[tuple[Expected, ...], bool]:
-        """As `expected`, of large inputs: the plain answer, and what is allowed by the errors of the first
-        rows alone, where these give the first rows of the outputs; where they do not, nothing is."""
+        """As `expected`, for large inputs: the plain answer. The allowed errors are those of the first rows,
+        if these give the first rows of the outputs; else there are none."""
         expected = self.plainly(plain)
         tensors = [one for one in inputs if isinstance(one, torch.Tensor)]
         shapes = [tuple(one.shape) for one in (*tensors, *plain)]
@@ -149,7 +150,7 @@ class ReferenceOutputs:
         return self._can_widen and num_bytes <= _MOST_STRAYING_BYTES[self._device]
 
     def _exactly(self, wide: Any, seed: int, plain: list[Any]) -> Forward:
-        """What `exact` gives for inputs, each time by a module in the same state."""
+        """The outputs in float64 for inputs, each time by a module in the same state."""
         return lambda inputs: self.exact(copy.deepcopy(wide), inputs, seed, plain)
 
     def _tf32(self, inputs: list[Any], seed: int, plain: list[Any]) -> list[Any] | None:
@@ -158,7 +159,7 @@ class ReferenceOutputs:
             return None
         with tf32_products(True), ShortenedProducts(truncated) as products:
             _, leaves = flatten(self._forward(self._module, copy.deepcopy(inputs), seed))
-        # A library's own recurrent cells are no products by name.
+        # Recurrent cells of a library are no products by name.
         self._has_products = products.are_there or any(
             not torch.equal(one, other) for one, other in zip(plain, leaves, strict=True) if _is_single(one)
         )
@@ -167,7 +168,7 @@ class ReferenceOutputs:
     def _with_undecided(
         self, expected: tuple[Expected, ...], wide: Any, inputs: list[Any], seed: int, plain: list[Any]
     ) -> tuple[Expected, ...]:
-        """What is expected, with the integers and booleans that nothing decides."""
+        """The expected outputs with their ambiguous integers and booleans."""
         if not any(map(is_discrete, plain)):
             return expected
         values = [one.value for one in expected]
@@ -199,7 +200,8 @@ class ReferenceOutputs:
             # Half the memory of float64, and far finer than any tolerance.
             value = value.float()
         if value.data_ptr() == plain.data_ptr() and value.nbytes <= LARGE_BYTES:
-            # A module may keep what it gave, and write to it in its next pass; none keeps large ones as long.
+            # A module may keep its outputs and write to them in its next pass; no module keeps large ones as
+            # long.
             value = value.clone()
         return Expected(
             dtype=str(plain.dtype).removeprefix("torch."),

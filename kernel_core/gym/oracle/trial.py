@@ -1,4 +1,4 @@
-"""One draw of inputs and what is expected of it: what a judge knows and a candidate does not."""
+"""One draw of inputs and its expected outputs: a judge knows them, a candidate does not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kernel_core.gym.oracle.input_families import Draw
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One draw of inputs and what the reference makes of it."""
+    """One draw of inputs and the reference's outputs for it."""
 
     draw: Draw
     seed: int
@@ -22,8 +22,8 @@ class Trial:
     nesting: Any
     expected: tuple[Expected, ...]
     left: tuple[Expected, ...]
-    """What the reference leaves in its inputs' tensors, where it writes to them: a candidate leaves that, or
-    does not touch them."""
+    """The contents of the inputs after the reference, where it writes to them. A candidate must leave the
+    same, or not touch them."""
     is_usual: bool
     """Outputs, in the reference's own arithmetic and in float64, are finite but where those of own draws are
     not; of own draws it is not asked."""

@@ -1,4 +1,4 @@
-"""Where judges live: a machine that starts them, ends them and carries questions to them."""
+"""Hosts of judges: a machine that starts them, ends them and carries requests to them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Host(Protocol):
     def connect(self, place: int) -> Line:
         """A line to the judge of a place, which is started if none lives.
 
-        Raises `GymUnavailable` when it cannot be, `HostLost` when none ever will be.
+        Raises `GymUnavailable` when it cannot be started now, `HostLost` when it never can be.
         """
         ...
 
@@ -123,7 +123,7 @@ class LocalHost:
         }
         with contextlib.suppress(
             framing.ChannelClosed
-        ):  # a judge that is dead already shows at the first question
+        ):  # a judge that is already dead fails at the first request
             framing.send(channel, hello)
         return SocketLine(channel, self._fork_root.log)
 
@@ -146,7 +146,7 @@ class _ForkRoot:
     def __init__(self, base: str, device: str) -> None:
         self._channel, theirs = socket.socketpair()
         self.log = Path(base) / "fork_root.log"
-        """What the fork root and its judges die of."""
+        """The log with causes of death of the fork root and its judges."""
         root = str(Path(__file__).parents[3])
         environment = {
             **os.environ,

@@ -25,7 +25,7 @@ from kernel_core.records import Evaluation
 
 _log = logging.getLogger(__name__)
 _PATIENCE_S = 300.0
-"""Beyond a candidate's own deadlines, how long a judge may take before it counts as hung."""
+"""Time beyond a candidate's own deadlines before a judge counts as hung."""
 _PROBE_PATIENCE_S = 120.0
 _CHILDREN = 4
 """The number of children of a candidate: each has a deadline of its own."""
@@ -61,7 +61,7 @@ class JudgeSlot:
         self.host = host
         self.name = name
         self.fault = ""
-        """Why it was closed."""
+        """The reason for its closing."""
         self._index = index
         self._most_s = _CHILDREN * (1 + MOST_FORGIVEN) * config.deadline_s
         self._lock = threading.Lock()
@@ -134,7 +134,7 @@ class JudgeSlot:
                 self.fault = f"{_DEATHS} judges in a row died on candidates (the last: {error})"
 
     def _restore(self, error: Exception | None) -> None:
-        """Probe the judge that is there if it lives, then fresh ones, until one is well."""
+        """Probe the current judge if it lives, then fresh ones, until one is well."""
         give_up = time.monotonic() + _MENDING_S
         renewed = 0
         fault = str(error) if isinstance(error, JudgeLost) else self._probe()
@@ -157,7 +157,7 @@ class JudgeSlot:
         self._life += 1
 
     def _probe(self) -> str:
-        """Why the judge is not well; empty if it is."""
+        """The fault of the judge; empty if it is well."""
         try:
             evaluation = self._ask(
                 self._seat(), known_request(), _PROBE_SEED, _PROBE_PATIENCE_S + self._most_s

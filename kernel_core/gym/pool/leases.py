@@ -18,7 +18,7 @@ Outcomes = queue.SimpleQueue[tuple[str, Outcome]]
 
 @dataclass(eq=False, slots=True)
 class Lease:
-    """One candidate to be judged, and what befell the judges that tried."""
+    """One candidate to be judged, and the failures of its judges."""
 
     key: str
     request: JudgeRequest
@@ -78,7 +78,7 @@ class Leases:
         return None
 
     def finish(self, lease: Lease, outcome: Outcome) -> None:
-        """Its outcome, once: what a holder says of a lease that it no longer has is not heard."""
+        """Put the outcome of a lease once: an outcome for a lost lease is ignored."""
         with self._changed:
             if lease not in self._held:
                 return

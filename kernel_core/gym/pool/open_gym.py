@@ -1,4 +1,4 @@
-"""How a gym is opened: on this machine, or over a cluster."""
+"""Opens a gym on this machine or over a cluster."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _REFUSALS = 3
 
 
 class Closeable(Protocol):
-    """What holds processes."""
+    """An owner of processes."""
 
     def close(self) -> None:
         """End them."""
@@ -61,7 +61,7 @@ class PooledGym:
 
     @property
     def config(self) -> GymConfig:
-        """What the judges were told."""
+        """The judges' settings."""
         return self._config
 
     @property
@@ -227,7 +227,7 @@ class PooledGym:
             self._leases.withdraw(leases)
 
     def _serve(self, place: JudgeSlot) -> None:
-        """One seat's work, until its place is closed."""
+        """Serve one seat until its place is closed."""
         while (lease := self._leases.take(place.name)) is not None:
             outcome = self._judge(place, lease)
             if outcome is not None:

@@ -56,7 +56,7 @@ class RayCluster:
         self._watcher.start()
 
     def wait_for_first(self) -> None:
-        """Until judges are ready on some node, or on none of them ever will be."""
+        """Wait until judges are ready on some node, or no node can have any."""
         while not self._pool.places and any(thread.is_alive() for thread in self._starting):
             time.sleep(0.05)
 
@@ -93,7 +93,8 @@ class RayCluster:
                 thread.start()
 
     def _hosts_of(self, node: dict[str, Any]) -> list[RayHost]:
-        """One for each GPU, or one with a judge for each processor, as many as are wanted."""
+        """The hosts of a node: one for each GPU, or one with a judge for each processor, at most as many as
+        wanted."""
         if self._config.device == "cuda":
             gpus = int(node["Resources"].get("GPU", 0))
             return [RayHost(node, self._config, 1) for _ in range(min(gpus, self._config.workers))]
@@ -127,7 +128,8 @@ class _Connection:
         self._users = 0
 
     def open(self, address: str) -> bool:
-        """Whether it is ours to close: one that the program made itself is used and left alone."""
+        """Open the connection; whether to close it later. A connection that the program made itself is used
+        and left open."""
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         with self._lock:
             if ray.is_initialized() and not self._users:
@@ -162,7 +164,7 @@ def _connect(address: str) -> None:
     except (ConnectionError, RayError, RuntimeError) as error:
         raise GymUnavailable(_no_cluster(address, str(error))) from error
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, handler)  # Ray's own would end a run without a word
+        signal.signal(signal.SIGTERM, handler)  # Ray's own handler would end a run silently
 
 
 def _refuse_unreachable(address: str) -> None:

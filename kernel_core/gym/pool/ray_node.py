@@ -25,12 +25,14 @@ _LOOK_EVERY_S = 1.0
 _START_TIMEOUT_S = 240.0
 _CLOSE_TIMEOUT_S = 40.0
 _GRACE_S = 30.0
-"""Beyond what a node itself waits for its judge, how long its answer may be on the way."""
+"""Time for an answer's way, beyond the time that a node itself waits for its judge."""
 
 
 class NodeJudges:
-    """What an actor owns: the judges of its node, or of its GPU. Faults of ours are answers, not exceptions,
-    which Ray would wrap."""
+    """The judges of an actor's node, or of its GPU.
+
+    Faults of the gym are answers, not exceptions, which Ray would wrap.
+    """
 
     def __init__(self, config: dict[str, Any]) -> None:
         self._config = GymConfig.model_validate(config)
@@ -137,7 +139,7 @@ class RayHost:
             ray.kill(actor)
 
     def call(self, actor: Any, method: str, *arguments: Any, patience_s: float) -> Any:
-        """What the actor answers. Raises `JudgeLost`; an actor that is gone will be replaced."""
+        """The actor's answer. Raises `JudgeLost`; an actor that is gone will be replaced."""
         try:
             return self._wait(getattr(actor, method).remote(*arguments), patience_s)
         except _ActorLost:
@@ -181,7 +183,7 @@ class RayHost:
 
 
 class _ActorLost(JudgeLost):
-    """Not only a judge, but all of a node's."""
+    """All judges of a node are lost."""
 
 
 class _RayLine:
@@ -208,7 +210,7 @@ class _RayLine:
 
 
 def alive_nodes() -> dict[str, dict[str, Any]]:
-    """By their ids; none when the cluster's head is gone."""
+    """The nodes by their ids; none when the cluster's head is gone."""
     try:
         return {node["NodeID"]: node for node in ray.nodes() if node["Alive"]}
     except RayError:

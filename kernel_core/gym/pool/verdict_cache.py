@@ -1,7 +1,7 @@
-"""Evaluations that are already known: `evaluations/ab/<key>.json` in a run's store.
+"""Known evaluations: `evaluations/ab/<key>.json` in a run's store.
 
-The key is the content that decides a verdict: problem, sizes, candidate, seed, device kind, the judge's
-version and the settings that matter. A fault of ours raises and so is never here.
+The key is made of the inputs of a verdict: problem, sizes, candidate, seed, device kind, the judge's version
+and the relevant settings. A fault of the gym raises and so is never stored.
 """
 
 from __future__ import annotations
@@ -19,8 +19,11 @@ from kernel_core.store import Store, digest_of
 def request_key(request: JudgeRequest, config: GymConfig) -> str:
     """The name under which this request's evaluation is kept."""
     candidate = request.candidate
+    # Only a GPU measures. With timing the key has no such entry, so keys of earlier evaluations still hold.
+    untimed = {} if request.timing or config.device == "cpu" else {"timing": False}
     return digest_of(
-        {
+        untimed
+        | {
             "problem": request.problem.sha256,
             "sizes": request.run_sizes(config.device),
             "precision": request.problem.precision,

@@ -1,4 +1,4 @@
-"""What a candidate does at its problem's own sizes, by a rehearsal of its host code (docs/decisions/0014)."""
+"""A candidate's work at its problem's own sizes, by a dry run of its host code (docs/decisions/0014)."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from kernel_core.records import Verdict
 
 _NO_DOUBT = "predicted with no more programs than ran"
 _USUAL_GROWTH = 16
-"""How much faster than the reference's works an honest candidate's use of one operator may grow: parts of a
-reference grow by different powers of its sizes."""
+"""The factor by which an honest candidate's use of one operator may grow faster than the reference's works.
+Parts of a reference grow by different powers of its sizes."""
 _SMALL_PART = 0.5
 KernelLine = tuple[str, int]
 """A kernel's name and line."""
@@ -81,7 +81,8 @@ def rehearse(case: Case, reference: Reference, workers: Workers) -> Rehearsal | 
 def run_without_data(
     case: Case, reference: Reference, sources: Sequence[str], workers: Workers
 ) -> Rehearsed | str:
-    """What host code launches for each of these versions of the problem, or why that is not known."""
+    """The launches of host code for each of these versions of the problem, or the reason why they are
+    unknown."""
     header = {
         "source": case.source,
         "precision": reference.problem.precision,
@@ -94,7 +95,7 @@ def run_without_data(
 
 
 def num_programs(kernels: Sequence[Kernel], some: RehearsedPass) -> dict[KernelLine, int]:
-    """By kernels: how many programs there are in the largest launch."""
+    """The number of programs in the largest launch, by kernel."""
     found: dict[KernelLine, int] = {}
     for one in some.distinct:
         kernel = (kernels[one.launch].name, kernels[one.launch].line)

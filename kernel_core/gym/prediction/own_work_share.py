@@ -1,4 +1,4 @@
-"""How much of the work a candidate's own kernels do, and how long it takes, by what a replay measured."""
+"""The share of the work by a candidate's own kernels, and its time, by the replay's measurements."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class EagerTraffic:
 
 
 def count_eager(reference: Reference) -> EagerTraffic:
-    """What eager mode does for the problem at its own sizes; falls back on the run sizes."""
+    """The work of eager mode at the problem's own sizes; falls back on the run sizes."""
     needed, problem, own_sizes = reference.inputs_that_matter(), reference.problem, True
     try:
         small, _ = _count(problem, reference.source, needed, "meta")

@@ -1,7 +1,5 @@
-"""Processes that wait beside a GPU with its context up, caged, for one job each.
-
-One that replayed a trace, in which no host code of a candidate runs, and that forgot it, waits for another.
-"""
+"""Sandboxed processes that wait beside a GPU with its context up, for one job each. A process that replayed a
+trace runs no host code of a candidate. After it has forgotten the trace, it waits for another."""
 
 from __future__ import annotations
 
@@ -43,13 +41,13 @@ _MAX_PROCESSES = 256
 _FILE_BYTES = 1 << 30
 _JOBS = {"runner": runner.run, "replay": replay.replay}
 _USES, _RESTING = 16, 4
-"""How many traces one process replays, and how many such processes wait for more."""
+"""The number of traces that one process replays, and the number of such processes that wait."""
 
 
 def bring_up() -> None:
-    """What each warm process does before its cage closes: what nearly every candidate would pay for, and what
-    jobs themselves do on the device, because the first use of each operator loads its code."""
-    # With the usual eight queues a context takes nearly twice as long to come and to go.
+    """Each warm process runs this before its sandbox closes. It does work that nearly every candidate would
+    pay for, and the first use of device operators, which loads their code."""
+    # With the usual eight queues a context takes nearly twice as long to start and to end.
     os.environ.update(QUEUES)
     torch.set_num_threads(1)
     square = torch.ones(16, 16, device="cuda")
@@ -143,7 +141,7 @@ class CudaWorkers:
 
     def _replenish(self) -> None:
         """Bring up as many as are missing, a few together. It needs no turn: contexts that come up beside a
-        kernel that is timed do not change its time (benchmarks/contexts_beside.py), unless it is a long one,
+        kernel that is timed do not change its time (docs/decisions, 0011), unless it is a long one,
         which the work of others interrupts."""
         count = self._config.warm_runners
         while True:
@@ -151,7 +149,8 @@ class CudaWorkers:
                 try:
                     started = [self._start() for _ in range(count)]
                 except ForkServerLost:
-                    # Without its fork servers a judge cannot work: its pool sees it end, and starts another.
+                    # Without its fork servers a judge cannot work: its pool notices the end and starts
+                    # another.
                     os._exit(1)
                 for waiting in started:
                     self._warm.put(_wait_until_warm(waiting))
@@ -162,7 +161,7 @@ class CudaWorkers:
 
     @property
     def _cpu_seconds(self) -> int:
-        """For one job, and for coming up."""
+        """The CPU seconds for one job, and for the start."""
         return 4 * int(self._config.deadline_s) + 20
 
     def _start(self) -> _WarmChild:
@@ -201,8 +200,8 @@ class CudaWorkers:
 
 @contextlib.contextmanager
 def _left_tidy() -> Iterator[None]:
-    """What is still queued when a turn ends would run beside what is timed; what torch holds back would be
-    missing to candidates."""
+    """Wait for queued work and release cached memory at the end of a turn. Queued work would run beside a
+    timed call, and cached memory would be missing to candidates."""
     try:
         yield
     finally:

@@ -153,15 +153,15 @@ class GpuJudges:
 
 
 def _keep_no_more_bytecode() -> None:
-    """What was imported so far is compiled once for every fork root to come; from here on candidates' modules
-    are imported too."""
+    """Bytecode of the modules imported so far is kept for every later fork root. From here on candidates'
+    modules are imported too."""
     sys.dont_write_bytecode = True
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
 
 
 @contextlib.contextmanager
 def _leaving_last_words() -> Iterator[None]:
-    """Whatever a judge dies of is in the log before it is gone."""
+    """The cause of a judge's death is logged before it ends."""
     try:
         yield
     except BaseException:
@@ -177,7 +177,7 @@ class _Life:
         self._handle = -1 if self.is_child else os.pidfd_open(pid)
 
     def end(self) -> None:
-        """Kill it if it lives."""
+        """Kill the child if it lives."""
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._handle, signal.SIGKILL)
         os.close(self._handle)

@@ -46,7 +46,7 @@ _JOBS: dict[str, fork_server.Job] = {
 _FORK_SERVERS_BY_GPU = 3
 """Each waits while a process of its own goes, which takes a GPU's context a while."""
 _BUILDS = "builds"
-"""Where builds are kept as long as the gym: judges may die meanwhile."""
+"""The folder of builds, kept as long as the gym: judges may die meanwhile."""
 
 
 def warm_up() -> None:
@@ -145,7 +145,7 @@ def _answer(judge: Judge, header: dict[str, Any]) -> dict[str, Any]:
     except DojoError as error:
         return {"error": type(error).__name__, "message": str(error)}
     except ForkServerLost:
-        # Its pool sees it end, and starts another.
+        # Its pool notices the end and starts another.
         os._exit(1)
     except Exception as error:
         _log.exception("judging %s", request.problem.id)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def toolkit() -> Path | None:
-    """Its folder; None where there is none."""
+    """The toolkit's folder; None where it is not installed."""
     told = (os.environ.get(name) for name in ("CUDA_HOME", "CUDA_PATH"))
     on_path = shutil.which("nvcc")
     places = [*(Path(one) for one in told if one), Path("/usr/local/cuda")]

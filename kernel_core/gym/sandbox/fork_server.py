@@ -1,7 +1,7 @@
-"""A warm process that forks one caged child a job, and ends it when told.
+"""A warm process that forks one sandboxed child a job, and ends it on request.
 
-It is forked before its judge has seen any request, so it and its children never hold a secret. Its
-master speaks to it over a socket: `spawn` (with the child's own channel attached) and `end`.
+It is forked before its judge has seen any request, so it and its children never hold a secret. Its master
+speaks to it over a socket: `spawn` (with the child's own channel attached) and `end`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kernel_core.gym.sandbox import sandbox
 from kernel_core.gym.sandbox.limits import Cage
 
 Job = Callable[[socket.socket, dict[str, Any]], None]
-"""What a child does with its channel; the dictionary tells it which features its cage has."""
+"""A child's job with its channel; the dictionary has the features of its sandbox."""
 
 _END_GRACE_S = 10.0
 
@@ -36,17 +36,17 @@ class ForkServerLost(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a child went: its exit code, or the signal that ended it."""
+    """The end of a child: its exit code, or the signal that ended it."""
 
     exit_code: int | None
     signal_number: int | None
 
 
 def serve(control: socket.socket, jobs: dict[str, Job], prepare: Callable[[], None] | None = None) -> None:
-    """Fork children on request until the master goes away. Never returns while it lives.
+    """Fork children on request until the master goes away. Never returns while the master lives.
 
-    `prepare` is what each child does before its cage closes; it brings a GPU's context up, which the
-    driver refuses in a process namespace of its own.
+    Each child calls `prepare` before its sandbox closes. It brings a GPU's context up, which the driver
+    refuses in a process namespace of its own.
     """
     sandbox.die_with_parent()
     sandbox.adopt_orphans()
@@ -138,7 +138,7 @@ class ForkServer:
         self._lock = threading.Lock()
 
     def spawn(self, job: str, cage: Cage) -> Caged:
-        """Fork a caged child."""
+        """Fork a sandboxed child."""
         ours, theirs = socket.socketpair()
         with theirs:
             header = {"do": "spawn", "job": job, "cage": cage.to_json()}
@@ -146,7 +146,7 @@ class ForkServer:
         return Caged(self, ours, int(answer["pid"]))
 
     def end(self, pid: int) -> Ended:
-        """Kill a child that still lives; say how it went. A natural exit that came first is what counts."""
+        """Kill a child that still lives; gives its end. An earlier natural exit counts."""
         answer = self._ask({"do": "end", "pid": pid})
         return Ended(exit_code=answer["exit"], signal_number=answer["signal"])
 
@@ -168,8 +168,8 @@ class Caged:
         self._pid = pid
 
     def waited_s(self) -> float:
-        """Seconds of its life in which it could work and had no processor; of its threads, as long as the one
-        that waited longest. 0 where the kernel does not count them."""
+        """Seconds in which the child could run and had no processor. For several threads, the longest wait of
+        one thread counts. 0 where the kernel does not count them."""
         waited_ns = [0]
         with contextlib.suppress(OSError):
             for thread in Path(f"/proc/{self._pid}/task").iterdir():
@@ -178,6 +178,6 @@ class Caged:
         return max(waited_ns) / 1e9
 
     def end(self) -> Ended:
-        """Kill it if it still lives; say how it went."""
+        """Kill the child if it still lives; gives its end."""
         self.channel.close()
         return self._fork_server.end(self._pid)

@@ -1,4 +1,4 @@
-"""What a sandboxed process is told about its own cage."""
+"""Limits of a sandboxed process."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 FILE_BYTES = 64 << 20
-"""The largest file of a usual cage."""
+"""The largest file of a usual sandbox."""
 MOST_FORGIVEN = 3.0
-"""How much longer than its deadline a child may take that waits for a processor, in units of the deadline."""
+"""The longest extension of a deadline for a child that waits for a processor, in units of the deadline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +26,10 @@ class Cage:
     max_processes: int
     file_bytes: int = FILE_BYTES
     device: str = "cpu"
-    """`cuda` brings the GPU's context up before the cage closes, and counts data instead of addresses."""
+    """`cuda` brings the GPU's context up before the sandbox closes, and limits data instead of addresses."""
     gpu: str = ""
     """For `cpu`: the GPU that kernels are told they run on."""
 
     def to_json(self) -> dict[str, Any]:
-        """As it travels in a header."""
+        """The limits as part of a header."""
         return asdict(self)

@@ -22,7 +22,7 @@ from kernel_core.gym.sandbox.cuda_toolkit import toolkit
 from kernel_core.gym.sandbox.limits import Cage
 
 REQUIRED = ("files", "network", "processes", "rlimits")
-"""What `sandbox: require` insists on."""
+"""The features that `sandbox: require` demands."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _CLONE_NEWNS, _CLONE_NEWIPC, _CLONE_NEWUSER, _CLONE_NEWPID, _CLONE_NEWNET = (
@@ -51,7 +51,7 @@ _MS_NOSUID, _MS_NODEV, _MS_REMOUNT, _MS_BIND, _MS_REC, _MS_PRIVATE = (
     1 << 18,
 )
 _DISK_FILES, _DISK_INODES = 2, 1 << 14
-"""What the folder holds in all: so many of the largest files, and so many files."""
+"""Capacity of the folder: this many files of the largest size, and this many files."""
 _SCOPE_ABSTRACT_SOCKETS_AND_SIGNALS = 0b11
 
 
@@ -92,10 +92,10 @@ class ProcessNamespaces:
 def confine(
     cage: Cage, inherited: tuple[str, ...], keep: tuple[int, ...], prepare: Callable[[], None] = lambda: None
 ) -> tuple[str, ...]:
-    """Cage the calling process for good; gives the features in force.
+    """Confine the calling process for good; gives the features in force.
 
     `inherited` names the features that its fork server already set up; `keep` are the descriptors it needs.
-    `prepare` runs when no foreign descriptor is open any more, and nothing is yet forbidden.
+    `prepare` runs when all foreign descriptors are closed and no access is forbidden yet.
     """
     os.setsid()
     features = set(inherited)
@@ -124,7 +124,7 @@ def missing_features(features: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def readable_roots() -> tuple[str, ...]:
-    """Where Python, its packages and the system's libraries live: all that may be read."""
+    """The folders of Python, its packages and the system's libraries: all readable paths."""
     roots = {sys.prefix, sys.base_prefix, sysconfig.get_path("stdlib"), "/usr", "/lib", "/lib64", "/bin"}
     roots |= {entry for entry in sys.path if entry.endswith(("site-packages", "dist-packages"))}
     roots |= {"/etc/ld.so.cache", "/etc/localtime", "/dev/null", "/dev/zero", "/dev/urandom"}
@@ -134,7 +134,7 @@ def readable_roots() -> tuple[str, ...]:
 
 
 def _compiler_folders() -> set[Path]:
-    """Where the C compiler lies that Triton starts for its launchers, when it is not the system's own."""
+    """The folders of the C compiler that Triton starts for its launchers, if it is not the system's."""
     found = (shutil.which(name) for name in (os.environ.get("CC", "cc"), "gcc", "clang"))
     folders = {
         folder
@@ -173,7 +173,7 @@ def keep_one_gpu(minor: int) -> bool:
 
 
 def _own_mounts() -> bool:
-    """What is mounted from now on is seen by this process and its future children alone."""
+    """Later mounts are visible to this process and its future children alone."""
     return (
         os.geteuid() == 0
         and _libc.unshare(_CLONE_NEWNS) == 0
@@ -271,7 +271,7 @@ def _landlock(folder: str, may_execute: bool) -> set[str]:
         _allow(ruleset, root, (_FS_READ | (_FS_EXECUTE if may_execute else 0)) & rights)
     devices = ["/dev/null", *(str(path) for path in Path("/dev").glob("nvidia*") if not path.is_dir())]
     for device in devices:
-        # Control calls on a device are a right of their own from ABI 5 on.
+        # Control calls on a device need a separate right from ABI 5 on.
         _allow(ruleset, device, (_FS_READ_FILE | _FS_WRITE_FILE | 1 << 15) & rights)
     _allow(ruleset, folder, rights & ~_FS_EXECUTE)
     enforced = _libc.syscall(_LANDLOCK_RESTRICT_SELF, ruleset, 0) == 0

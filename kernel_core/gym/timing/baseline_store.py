@@ -1,6 +1,6 @@
-"""How long references take, by problem, GPU, driver and versions: measured once, kept where there is a store.
+"""Times of references by problem, GPU, driver and versions: measured once, kept where there is a store.
 
-A kept baseline counts only for the machine it was measured on, and its interval says how well it is known.
+A kept baseline counts only for the machine it was measured on, and its interval gives its precision.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Baselines:
         self._known: OrderedDict[str, Baseline] = OrderedDict()
 
     def get(self, reference: Reference) -> Baseline | None:
-        """What is known of a reference's time; a file that cannot be read is measured again."""
+        """The kept time of a reference; after a read error it is measured again."""
         name = self._name(reference)
         if name not in self._known and self._store is not None and self._store.exists(name):
             try:

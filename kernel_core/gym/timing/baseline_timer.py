@@ -1,4 +1,4 @@
-"""How long a problem's reference takes: measured as a candidate is, for all candidates of the problem."""
+"""The time of a problem's reference, measured as a candidate's is, for all candidates of the problem."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _AS_CANDIDATE = {
     "compile": "\n\ndef ModelNew(*arguments):\n    return torch.compile(Model(*arguments))\n",
 }
 _COMPILE_DEADLINE_S = 120.0
-"""Beyond the usual one, for `torch.compile`."""
+"""The extension of the deadline for `torch.compile`."""
 _SLACK = 1.1
-"""What a reference takes in a process of its own, to what it takes in its judge's."""
+"""The memory of a reference in its own process, over that in its judge's."""
 
 
 class ReferenceClock:

@@ -38,7 +38,7 @@ class MemoryProbe:
             pass
 
     def read_ms(self) -> float:
-        """How long the read takes now."""
+        """The time of the read now."""
         keep_busy(_HEAD_START_S)
         self._start.record()
         self._memory.add_(1)

@@ -1,4 +1,4 @@
-"""What a judge runs on: versions, and the state of its GPU as NVML reports it."""
+"""A judge's platform: versions, and the state of its GPU as NVML reports it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def keep_to_gpu(index: int) -> None:
         pynvml.nvmlInit()
         handle = _handle_of(os.environ["CUDA_VISIBLE_DEVICES"])
         if handle is not None and sandbox.keep_one_gpu(pynvml.nvmlDeviceGetMinorNumber(handle)):
-            # Numbers are given to those that are found.
+            # Visible GPUs are numbered.
             os.environ["CUDA_VISIBLE_DEVICES"] = pynvml.nvmlDeviceGetUUID(handle)
 
 
@@ -85,7 +85,7 @@ class NvmlDevice:
         return 2e6 * mhz * bits / 8
 
     def clocks(self) -> Clocks:
-        """As they are now."""
+        """The clocks now."""
         if self._handle is None:
             return Clocks()
         try:

@@ -75,7 +75,7 @@ class Stopwatch:
         case: Case,
         baseline: Baseline,
     ) -> Clocked | None:
-        """None, and a verdict, when a call fails or one of the hidden trials' outputs is wrong."""
+        """The timing; None, and a verdict, when a call fails or an output of a hidden trial is wrong."""
         with case.phase("timed"):
             clocked = self._clock_until_sure(talk, reference, like, hidden, case, baseline)
         match clocked:

@@ -87,7 +87,7 @@ def clock_calls(
 
 
 def arena_bytes(like: Trial) -> int:
-    """What a candidate's arena must hold: inputs and outputs, of more than one call where they are small."""
+    """The size of a candidate's arena: inputs and outputs, of several calls where they are small."""
     tensors: list[torch.Tensor] = []
     pack(like.inputs, tensors)
     inputs = [(tuple(tensor.shape), tensor.dtype) for tensor in tensors]
@@ -97,12 +97,12 @@ def arena_bytes(like: Trial) -> int:
 
 
 def _enough(call_ms: float) -> int:
-    """How many calls give a good median: fewer when they are long, because long calls vary less."""
+    """The number of calls for a good median: fewer when they are long, because long calls vary less."""
     return _CALLS if call_ms < _LONG_CALL_MS else _FEW_CALLS
 
 
 class _Rounds:
-    """As many calls at a time as the bed has places for."""
+    """Rounds of calls, each as large as the number of places."""
 
     def __init__(
         self,
@@ -181,8 +181,8 @@ class _Rounds:
         return next((fault for fault in faults if fault is not None), None)
 
     def _compare(self, place: int, trial: Trial) -> str | None:
-        """What is wrong with one call's outputs. Where another trial's errors would not excuse them, those of
-        this one's own inputs may: a sum that happens to cancel."""
+        """The fault of one call's outputs. The errors of its own inputs may excuse what another trial's
+        errors do not: a sum that happens to cancel."""
         self.outputs[trial.seed] = self._bed.outputs(place)
         fault = self._bed.compare(place, self._reference.expected_of(trial))
         if fault is None:

@@ -19,20 +19,20 @@ from kernel_core.records import Timing
 
 _DISAGREEMENT = 0.25
 _SLACK_MS, _KEPT_BYTES_PER_MS = 0.1, 5e8
-"""By call, and for keeping its outputs, which takes longer when they are strided: what the judge's clock may
-see beyond the events. No candidate gains by it what the replay would not show."""
+"""The excess of the judge's clock over the events, for each call and for keeping its outputs, which takes
+longer when they are strided. A candidate gains nothing by it that the replay would not show."""
 _STEADY, _STEADY_MS = 0.02, 1e-3
 """The widest interval of a steady timing, relative to the median and absolute."""
 _REPLAY_SHARE, _OTHER_SHARE = 0.75, 0.95
 """The least claim as a share of the replay's time: where its outputs are those of the replay, and where not.
 """
 _EVENTS_MS = 3e-3
-"""Between the replayed operations there are events, which cost a little."""
+"""The cost of an event; there is one between replayed operations."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """How fast a GPU runs at a moment, and what holds it down."""
+    """The clock frequency of a GPU at a moment, and its throttling."""
 
     sm_mhz: int | None = None
     throttled: tuple[str, ...] = ()
@@ -53,28 +53,28 @@ class Clocked:
 
     @property
     def claimed_ms(self) -> float:
-        """By call, on average."""
+        """The average time of a call."""
         return sum(self.times_ms) / len(self.times_ms)
 
     def joined(self, more: Clocked) -> Clocked:
-        """These calls and further ones of the same process."""
+        """The timing of these calls and of further ones of the same process."""
         times_ms, outputs = self.times_ms + more.times_ms, {**self.outputs, **more.outputs}
         return Clocked(times_ms, self.wall_ms + more.wall_ms, more.state, outputs)
 
     @property
     def overhead_ms(self) -> float:
-        """By call: what the judge's clock saw beside the forward passes."""
+        """Time of a call by the judge's clock, less that of the forward pass."""
         return self.wall_ms / len(self.times_ms) - self.claimed_ms
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayTime:
-    """What a candidate's recorded work takes where none of its host code runs."""
+    """The time of a candidate's recorded work without its host code."""
 
     device_ms: float
     num_works: int
     is_same: bool
-    """Its outputs are, bit for bit, those of a timed call on the same inputs."""
+    """Whether its outputs are, bit for bit, those of a timed call on the same inputs."""
 
     @property
     def least_ms(self) -> float:

@@ -1,1 +1,1 @@
-"""One case before the judge, and what its passes recorded."""
+"""One case before the judge, and the records of its passes."""

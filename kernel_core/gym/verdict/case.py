@@ -1,4 +1,4 @@
-"""What became known about one candidate so far."""
+"""The findings about one candidate so far."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Case:
     kernels: tuple[Kernel, ...] = ()
     launches: tuple[Launch, ...] = ()
     recorded: list[Recorded] = field(default_factory=list)
-    """What it did in its passes; those that did the same are one."""
+    """The recorded passes; passes with equal work are merged."""
     images: dict[str, bytes] = field(default_factory=dict)
     """Device code of what was built for this candidate, by its name."""
     arena: DeviceArena | None = None
@@ -110,7 +110,8 @@ class Case:
         self.recorded = []
 
     def to_replay(self) -> list[Recorded]:
-        """What was recorded; last what it did in the last trial of the problem's own draws, which counts."""
+        """The recorded passes. The last one is of the last trial with the problem's own draws, and it
+        counts."""
         return sorted(self.recorded, key=lambda one: max(one.trials_of("own"), default=-1))
 
     def is_measured(self, recorded: Recorded) -> bool:

@@ -1,4 +1,4 @@
-"""What a policy reads about its last candidate: neutral, short, and nothing that is not known.
+"""The feedback to a policy about its last candidate: neutral, short, and based on facts.
 
 A pure function of the verdict and the facts behind it, at most `MAX_CHARS` long.
 """
@@ -67,7 +67,7 @@ def _describe_work(own_share: float | None, num_launches: int, traffic: Traffic 
 
 
 def _describe_use(slowest: KernelUse | None, bandwidth_share: float | None) -> str:
-    """What a GPU was asked for, so that a slow kernel can be told from a full one."""
+    """The use of a GPU's resources, which tells a slow kernel from a full GPU."""
     text = ""
     if slowest is not None:
         name = slowest.name if len(slowest.name) <= _MAX_NAME else slowest.name[: _MAX_NAME - 1] + "…"

@@ -1,4 +1,4 @@
-"""What a candidate's process recorded of its passes: claims, until they were replayed."""
+"""Records of passes by a candidate's process: claims, until they are replayed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Recorded:
     """The work of one pass, and of others that did the same."""
 
     trials: dict[int, Draw]
-    """In which trials this was done, and the families of their inputs."""
+    """The trials with this work, and the families of their inputs."""
     kernels: tuple[Kernel, ...]
     launches: tuple[Launch, ...]
     trace: dict[str, Any] | None
@@ -49,7 +49,7 @@ class Recorded:
         mine, theirs = self.trace, other.trace
         if mine is None or theirs is None:
             return mine is theirs and self.launches == other.launches
-        shared = min(len(self.kernels), len(other.kernels))  # those of later passes come after
+        shared = min(len(self.kernels), len(other.kernels))  # constants of later passes come after
         return (
             self.kernels[:shared] == other.kernels[:shared]
             and all(mine.get(part) == theirs.get(part) for part in _WORK)

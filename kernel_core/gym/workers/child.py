@@ -1,4 +1,4 @@
-"""Caged children as their judge sees them: asked question by question under a deadline, answers checked."""
+"""Sandboxed children from their judge's side: requests under a deadline, checked answers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kernel_core.gym.sandbox.fork_server import Caged, Ended, ForkServer
 from kernel_core.gym.sandbox.limits import FILE_BYTES, MOST_FORGIVEN, Cage
 
 NO_ANSWER = "its process gave no answer that can be understood"
-"""Why a child counts as dead that says something else than what it was asked."""
+"""The reason for the death of a child that sends an unrequested message."""
 _log = logging.getLogger(__name__)
 _MAX_ANSWER_BYTES = 16 << 20
 _READING_S = 5.0
@@ -31,11 +31,11 @@ _USER_IDS = 50_000_000
 
 
 AnswerBuild = Callable[[Sources], tuple[dict[str, Any], bytes]]
-"""What a child that asked for a build is told, and the library."""
+"""The answer to a child's build request, and the library."""
 
 
 class Payload(Protocol):
-    """What a child is to work on: a header, and the shared memory that it names places in."""
+    """A child's work: a header, and the shared memory with its places."""
 
     @property
     def arena(self) -> Any:
@@ -44,7 +44,7 @@ class Payload(Protocol):
 
     @property
     def header(self) -> dict[str, Any]:
-        """Where in the arena inputs and outputs lie."""
+        """The places of inputs and outputs in the arena."""
         ...
 
 
@@ -58,8 +58,8 @@ class Died:
 
 @contextlib.contextmanager
 def cage_folder(base: str) -> Iterator[tuple[str, int]]:
-    """A folder for one caged process, owned by a user that exists for it alone; removed after."""
-    # A cleaner of temporary files may have taken the parent away.
+    """A folder for one sandboxed process, owned by a user that exists for it alone; removed after."""
+    # A cleaner of temporary files may have removed the parent.
     Path(base).mkdir(mode=0o711, parents=True, exist_ok=True)
     folder = tempfile.mkdtemp(dir=base)
     user_id = _FIRST_USER_ID + (os.getpid() * 97 + int(time.monotonic_ns())) % _USER_IDS
@@ -81,7 +81,7 @@ class Answer:
 
 
 def describe(outcome: Answer | Died | Failure | str) -> str:
-    """What went wrong, in a few words."""
+    """The failure, in a few words."""
     match outcome:
         case Died():
             return outcome.reason
@@ -93,10 +93,10 @@ def describe(outcome: Answer | Died | Failure | str) -> str:
 
 
 class ChildSession:
-    """A caged child that is asked and answers, under one deadline for its whole life.
+    """A sandboxed child that answers requests under one deadline for its whole life.
 
-    Its time runs from each question to the answer: not while the judge, or others, keep it waiting, and not
-    while it could work and has no processor, as far as the kernel counts that.
+    Its time runs from each request to the answer. Waits for the judge or for other candidates do not count.
+    Time without a processor does not count, as far as the kernel measures it.
     """
 
     def __init__(self, caged: Caged, deadline_s: float, *, is_fresh: bool = True) -> None:
@@ -115,7 +115,7 @@ class ChildSession:
         """The child did its job and forgot it: another candidate may use it."""
 
     def build_with(self, builder: AnswerBuild) -> None:
-        """From now on the child may ask for builds, which take none of its time."""
+        """Allow the child to request builds, which take none of its time."""
         self._builder = builder
 
     def ask(
@@ -144,7 +144,7 @@ class ChildSession:
                     wanted = {"aside": True} if has_turn else {"ready": True}
                     if not wants_build and (turn is None or answer.header != wanted):
                         return _read_answer(answer, claims)
-                    framing.close_all(answer.descriptors)  # only a claim may bring some
+                    framing.close_all(answer.descriptors)  # only a claim may have descriptors
                     if wants_build:
                         self._answer_build(answer.header)
                     elif has_turn:
@@ -178,7 +178,7 @@ class ChildSession:
         self._deadline += seconds
 
     def end(self) -> Ended:
-        """Kill what still lives."""
+        """Kill the child if it still lives."""
         if self._ended is None:
             self._ended = self._caged.end()
         return self._ended
@@ -194,7 +194,7 @@ class ChildSession:
 
     @contextlib.contextmanager
     def _excused(self) -> Iterator[None]:
-        """And here, within, it does not."""
+        """The deadline stands still in this context."""
         started = time.monotonic()
         try:
             yield
@@ -254,7 +254,7 @@ def open_caged_child(
     file_bytes: int = FILE_BYTES,
     gpu: str = "",
 ) -> Iterator[ChildSession]:
-    """A fresh child in a cage and a folder of its own; it has ended when the context has."""
+    """A fresh child in a sandbox and a folder of its own; it ends with the context."""
     with cage_folder(base) as (folder, user_id):
         cage = Cage(folder, user_id, memory_bytes, cpu_seconds, max_processes, file_bytes, gpu=gpu)
         talk = ChildSession(fork_server.spawn(job, cage), deadline_s)

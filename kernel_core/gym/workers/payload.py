@@ -1,4 +1,4 @@
-"""What a caged process is to work on: laid out in memory that judge and process share, told in a header."""
+"""The work of a sandboxed process: laid out in shared memory, described in a header."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kernel_core.gym.oracle.trial import Trial
 
 @dataclass(frozen=True, slots=True)
 class TrialPayload:
-    """One trial as it is handed over: an arena with inputs and poisoned output slots."""
+    """One trial for a child: an arena with inputs and poisoned output slots."""
 
     arena: Any
     header: dict[str, Any]
@@ -40,7 +40,7 @@ def deliver(reference: Reference, trial: Trial, arena: Any = None) -> TrialPaylo
     enough, or else a new one."""
     is_lent = arena is not None
     tensors: list[torch.Tensor] = []
-    with own_seeds(reference.device):  # for the copy too, so that no two large draws are there at once
+    with own_seeds(reference.device):  # for the copy too, so that two large draws never exist at once
         described = pack(reference.inputs_of(trial), tensors)
         outputs = [(one.shape, DTYPES[one.dtype]) for one in trial.expected]
         forms = [(tuple(tensor.shape), tensor.dtype) for tensor in tensors]
@@ -83,7 +83,7 @@ def changed_inputs(delivery: TrialPayload) -> list[int]:
 
 
 def _fingerprint(arena: Any, slot: Slot) -> Fingerprint:
-    """In the order of memory, whatever the strides: a copy in another order would need room."""
+    """Elements are read in the order of memory: a copy in another order would need room."""
     return fingerprint(arena.tensor(replace(slot, strides=None)))
 
 
@@ -102,8 +102,8 @@ def settle_device(device: str) -> None:
 def load_header(
     reference: Reference, source: str, poison: int, configuration: int = 0, copy_state: bool = True
 ) -> tuple[dict[str, Any], Any]:
-    """What a runner is first told: the candidate's text, constructor arguments and weights, the seed of what
-    fresh memory holds, and which configuration an autotuner takes where kernels are interpreted."""
+    """The first message to a runner: the candidate's text, constructor arguments, weights and the seed of
+    poison. In the interpreter it also has the number of an autotuner's configuration."""
     tensors: list[torch.Tensor] = []
     names = sorted(reference.state) if copy_state else []
     described = pack([*reference.arguments, *(reference.state[name] for name in names)], tensors)

@@ -1,4 +1,5 @@
-"""Where candidates run: children of a fork server on the CPU, or warm processes that wait beside a GPU."""
+"""Processes for candidates: children of a fork server on the CPU, or warm processes that wait beside a
+GPU."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from kernel_core.gym.workers.gpu_locks import Drawn, nothing_drawn
 
 
 class Workers(Protocol):
-    """What a judge needs of the machine."""
+    """A judge's interface to the machine."""
 
     device: str
 

@@ -1,4 +1,4 @@
-"""Families whose first tile is put together from elsewhere: table look-ups, halves of a row, windows."""
+"""Families that put their first tile together from elsewhere: table look-ups, halves of a row, windows."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""A candidate's host code where nothing is computed: which kernels it launches, on which grids, with what.
+"""A dry run of a candidate's host code: the kernels it launches, their grids and arguments, without any
+computation.
 
-Runs in a caged process of its own, on the meta device. What it says is the candidate's word: unlike in a
-replay, its host code runs here (docs/decisions/0014).
+Runs in a sandboxed process of its own, on the meta device. Its record is a claim: unlike in a replay, the
+candidate's host code runs here (docs/decisions/0014).
 """
 
 from __future__ import annotations
@@ -36,16 +37,18 @@ from kernel_core.gym.untrusted.candidate.trace_recorder import MAX_OPERATIONS
 _DEVICE = "meta"
 _OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 _READ = 0.5
-"""What host code reads where there is nothing to read; what it then does at the run sizes is compared."""
+"""The number that host code reads where there is none. Its further steps are compared with those at the run
+sizes."""
 
 
 class _Enough(BaseException):
-    """There are more launches than need be written down."""
+    """There are more launches than the record holds."""
 
 
 def rehearse(channel: socket.socket, cage: dict[str, Any]) -> None:
-    """One request: the text, and arguments and inputs of several sizes; one answer with a pass for each, the
-    second: what is prepared in a first one, as packed weights, is not what a pass takes."""
+    """One request has the text, and arguments and inputs of several sizes. One answer has a pass for
+    each size, the second one: work that a first pass prepares, such as packed weights, is not the work
+    of a pass."""
     answer_for(cage["gpu"])
     header = framing.receive(channel).header
     path = Path.cwd() / CANDIDATE_FILE
@@ -112,7 +115,7 @@ class _Launches:
         self._places: dict[str, int] = {}
 
     def append(self, function: JitFunction, bound: dict[str, Any], grid: Any, options: Any) -> None:
-        """One more."""
+        """Record one more launch."""
         if len(self.order) >= MAX_OPERATIONS:
             raise _Enough
         launch = {
@@ -135,10 +138,10 @@ def _without_contents(tensor: torch.Tensor) -> list[Any]:
 
 
 class _Nothing:
-    """In the place of an arena: tensors without contents."""
+    """A stand-in for an arena: tensors without contents."""
 
     def tensor(self, slot: Slot) -> torch.Tensor:
-        """As it would lie there."""
+        """The tensor of a slot, without contents."""
         return slot.view_of(torch.empty(math.prod(slot.shape), dtype=DTYPES[slot.dtype], device=_DEVICE))
 
 
@@ -157,7 +160,7 @@ def _write_launches_down(launches: _Launches) -> None:
 
 
 def _bound(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """What a grid may be computed from: constants by their values."""
+    """The values from which a grid may be computed: constants by their values."""
     bound = {
         parameter.name: parameter.default
         for parameter in inspect.signature(function.fn).parameters.values()

@@ -28,7 +28,7 @@ _FREE_OF_CHARGE = (
 _UNUSED_MEMORY = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved")
 _MARKS = ("mark", "range_push", "range_pop", "range_start", "range_end")
 _TRIED_MS = 1.0
-"""Whatever is timed, here it takes the same."""
+"""The time of every timed call here."""
 
 
 class _Event(contextlib.nullcontext[None]):
@@ -38,7 +38,7 @@ class _Event(contextlib.nullcontext[None]):
         super().__init__()
 
     def record(self, *_: Any) -> None:
-        """Nothing is under way."""
+        """Do nothing: no work is pending."""
 
     wait = synchronize = record
 
@@ -52,13 +52,13 @@ class _Event(contextlib.nullcontext[None]):
 
 
 class _Stream(_Event):
-    """The only order there is, by whatever name."""
+    """A stream: there is only one order of work."""
 
     cuda_stream = 0
     wait_stream = wait_event = _Event.record
 
     def record_event(self, event: Any = None) -> Any:
-        """One that has happened."""
+        """An event that has happened."""
         return event or _Event()
 
 
@@ -108,7 +108,7 @@ def leave_uncompiled() -> None:
 def _do_once(
     function: Any, *_: Any, quantiles: Any = None, return_mode: str = "mean", **__: Any
 ) -> float | list[float]:
-    """As `triton.testing.do_bench` calls and answers."""
+    """Stands for `triton.testing.do_bench`: same calls, same results."""
     function()
     if quantiles is not None and len(quantiles) > 1:
         return [_TRIED_MS] * len(quantiles)
@@ -116,8 +116,8 @@ def _do_once(
 
 
 def take_operators_to(device: str) -> None:
-    """What operators are registered to do on a GPU they do on `device`; what they would do on a host, or be
-    taken to do where nothing is computed, is not asked for."""
+    """Registrations of operators for a GPU go to `device`. Registrations for a host and for meta tensors are
+    ignored."""
     kind: Any = torch.library.Library
     original, there = kind.impl, {"cpu": "CPU", "meta": "Meta"}[device]
 

@@ -42,7 +42,7 @@ class StandIn(TorchFunctionMode):
 
     def __init__(self, device: str, gpu: str, candidate: Path, num_processors: int | None = None) -> None:
         super().__init__()
-        # With an index, lest it be taken for the host's own.
+        # With an index, to differ from the host's own device.
         self._device = torch.device(device, 0) if device == "cpu" else torch.device(device)
         self._file = str(candidate)
         self._host = HostMemory()
@@ -55,7 +55,7 @@ class StandIn(TorchFunctionMode):
         kwargs = kwargs or {}
         is_theirs = sys._getframe(1).f_code.co_filename == self._file
         if function is torch.device:
-            return function(*args, **kwargs)  # a name; what is done with it will be looked at
+            return function(*args, **kwargs)  # a name; its use is checked later
         if function in _TOLD and is_theirs and not self._host.holds(args[0]):
             return _TOLD[function]
         if function in _GIVE_THEMSELVES:
@@ -71,7 +71,7 @@ class StandIn(TorchFunctionMode):
         return result
 
     def moved(self, module: torch.nn.Module) -> None:
-        """Its weights were put on the GPU."""
+        """The module's weights were put on the GPU."""
         self._host.remove([*module.parameters(), *module.buffers()])
 
     def check_arguments(self, values: Iterable[Any]) -> None:

@@ -1,7 +1,7 @@
-"""Which of a candidate's tensors would lie in the host's memory if there were a GPU.
+"""Tracks the candidate's tensors that would lie in the host's memory if there were a GPU.
 
-A tensor that is made without a device lies there, and so does what is made of such tensors alone; a kernel
-that is handed one fails on a GPU, and would not where all memory is the host's. In doubt, the GPU has it.
+A tensor that is made without a device lies there, and so does a result of such tensors alone. A kernel with
+such an argument fails on a GPU, but not where all memory is the host's. In doubt, a tensor lies on the GPU.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ class HostMemory:
         """Storages by their addresses, which are unique while the storages are kept."""
 
     def add(self, tensors: Iterable[torch.Tensor]) -> None:
-        """They were made there."""
+        """The tensors were made in host memory."""
         for tensor in tensors:
             if (storage := _storage_of(tensor)) is not None:
                 self._storages[storage._cdata] = storage
 
     def remove(self, tensors: Iterable[torch.Tensor]) -> None:
-        """They were moved to the GPU."""
+        """The tensors were moved to the GPU."""
         for tensor in tensors:
             if (storage := _storage_of(tensor)) is not None:
                 self._storages.pop(storage._cdata, None)
@@ -50,5 +50,5 @@ class HostMemory:
 def _storage_of(tensor: torch.Tensor) -> torch.UntypedStorage | None:
     try:
         return tensor.untyped_storage()
-    except (NotImplementedError, RuntimeError):  # one of a sparse layout has none
+    except (NotImplementedError, RuntimeError):  # a sparse tensor has none
         return None

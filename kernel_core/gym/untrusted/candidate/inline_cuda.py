@@ -37,8 +37,8 @@ class Extensions:
         telling events of this process; what is done here is none."""
         self._recorder, self._build, self._source, self._noted = recorder, build, source, noted
         self._watches: list[tuple[Any, Any]] = []
-        """How to set each library's callback, and the callback, which must stay alive."""
-        # In the place of torch's module, which takes most of a second to import.
+        """The setter of each library's callback, and the callback, which must stay alive."""
+        # Stands for torch's module, which takes most of a second to import.
         module: Any = types.ModuleType(_NAME)
         module.load_inline, module.load, module.__getattr__ = self._load_inline, _refuse_files, _of_torch
         sys.modules[_NAME] = module
@@ -67,7 +67,8 @@ class Extensions:
         no_implicit_headers: bool = False,
         **_: Any,
     ) -> Any:
-        """As torch's, which this stands for; where to build, what to link and how much to say is ours."""
+        """Stands for torch's function. The judge decides the folder, the libraries to link and the
+        verbosity."""
         if self._build is None:
             raise NvccError("CUDA C++ runs on a GPU only; judge it with gym.device=cuda", 0)
         sources = {
@@ -123,7 +124,7 @@ class Extensions:
 
 
 def _of_torch(name: str) -> Any:
-    """What else torch's own module has: its compiler wants some of it."""
+    """Other members of torch's own module: its compiler needs some of them."""
     if name.startswith("__"):
         raise AttributeError(name)
     return getattr(_torchs_own(), name)
@@ -164,13 +165,13 @@ def _refuse_files(*_: Any, **__: Any) -> Any:
 def _readable(symbol: bytes, demangle: Any) -> str:
     """The kernel's own name, without namespaces, types of parameters or of templates."""
     status = ctypes.c_int()
-    address = demangle(symbol, None, None, ctypes.byref(status))  # a few bytes, never given back
+    address = demangle(symbol, None, None, ctypes.byref(status))  # a few bytes, never freed
     text = ctypes.string_at(address).decode() if address else symbol.decode()
     found = re.search(r"(\w+)\s*(?:<.*>)?\(", text)
     return found[1] if found else text
 
 
 def _line_of(name: str, source: str) -> int:
-    """Where a kernel is defined."""
+    """The line of a kernel's definition."""
     found = re.search(rf"__global__[^;{{}}]*?\b{re.escape(name)}\s*\(", source)
     return source.count("\n", 0, found.end()) + 1 if found else 0

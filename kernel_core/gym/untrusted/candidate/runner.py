@@ -1,7 +1,7 @@
-"""The untrusted side: one candidate, one life.
+"""The untrusted side: one process for one candidate.
 
-It is told the candidate's text and the inputs, and writes outputs into memory that the judge owns. It
-holds no reference, no seed, no expected value and no verdict. Whatever it says is a claim.
+It receives the candidate's text and the inputs, and writes outputs into memory that the judge owns. It holds
+no reference, no seed, no expected value and no verdict. Every message it sends is a claim.
 """
 
 from __future__ import annotations
@@ -98,13 +98,13 @@ def run(channel: socket.socket, cage: dict[str, Any], *, num_processors: int | N
         if request.descriptors:
             recorder.begin([])
             if arena is not None and device == "cuda":
-                # A GPU's memory is too dear to be kept mapped, and no address is used twice.
+                # A GPU's memory is too scarce to stay mapped, and no address is used twice.
                 arena.close(reuse_address=False)
             arena = memory.open(request.descriptors[0], request.header["arena_bytes"])
         if "bed" in request.header:
             if not request.descriptors:
                 arena.move()
-            gc.collect()  # now, because the time of the calls is the judge's
+            gc.collect()  # now, because the judge times the calls
             framing.send(channel, {"mapped": True})
         elif "calls" in request.header:
             with recorder.paused(), extensions.unwatched():
@@ -130,7 +130,7 @@ def import_candidate(source: str, path: Path) -> Any:
     module = types.ModuleType("candidate")
     module.__file__ = str(path)
     sys.modules["candidate"] = module
-    # Triton reads kernels there: the same text, whatever encoding the file names.
+    # Triton reads kernels from this file: the same text, whatever encoding it names.
     lines = io.StringIO(source, newline=None).readlines()
     linecache.cache[str(path)] = (len(source), None, lines, str(path))
     exec(compile(source, str(path), "exec", dont_inherit=True), module.__dict__)
@@ -228,7 +228,8 @@ def _time(model: Any, described: list[Any], arena: Any, path: Path) -> dict[str,
 
 
 def _check_booleans(leaves: list[Any]) -> None:
-    """Fresh memory is poisoned with bytes that torch takes for true and copies as 1; no kernel stores them."""
+    """Fresh memory is poisoned with bytes that torch takes for true and copies as 1; no kernel stores
+    them."""
     for leaf in leaves:
         is_boolean = isinstance(leaf, torch.Tensor) and leaf.dtype is torch.bool and leaf.numel()
         if is_boolean and int(leaf.detach().view(torch.uint8).max()) > 1:
@@ -317,11 +318,9 @@ _DENIED = ("subprocess.", "os.system", "os.exec", "os.posix_spawn", "os.fork", "
 
 
 def _watch(may_compile: bool) -> list[str]:
-    """Note telling events by name, and deny the ones no kernel needs. Removed by nothing in Python.
-
-    On a GPU Triton itself starts an assembler and a C compiler here, so there starting programs is left to
-    the cage.
-    """
+    """Record notable audit events by name, and deny those that no kernel needs. Python code cannot remove the
+    hook. On a GPU Triton itself starts an assembler and a C compiler here, so there only the sandbox limits
+    programs."""
     seen: list[str] = []
     denied = _DENIED_TO_COMPILERS if may_compile else _DENIED
 

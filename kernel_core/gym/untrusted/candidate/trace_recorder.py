@@ -148,7 +148,7 @@ class Recorder(LightDispatchMode):
     def _record_growth(self, storage: torch.UntypedStorage, address: int, size: int) -> None:
         """Memory that was made larger is other memory, which begins with what was in the first."""
         if address not in self._storages:
-            return  # it came from outside
+            return  # the storage came from outside
         old = self._storages[address] if not size else self._storages.pop(address)
         self._alive[old] = torch.UntypedStorage(0)
         self._record_allocation(storage)
@@ -263,11 +263,11 @@ class Recorder(LightDispatchMode):
             self._paused = before
 
     def begin_graph(self) -> None:
-        """From now on a CUDA graph takes what is launched; nothing of it happens yet."""
+        """From now on a CUDA graph captures the launches; none of them runs yet."""
         self._graph = []
 
     def end_graph(self) -> list[Callable[[], None]]:
-        """What the graph will do at each replay, to be given to `replay_graph`."""
+        """The graph's work at each replay, for `replay_graph`."""
         graph, self._graph = self._graph or [], None
         return graph
 

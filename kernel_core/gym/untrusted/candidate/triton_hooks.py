@@ -1,4 +1,4 @@
-"""Where a recorder is told of what a candidate does: launches, compilations, autotuning and CUDA graphs."""
+"""Hooks that tell a recorder of launches, compilations, autotuning and CUDA graphs."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _leave_out_tuning(recorder: Recorder) -> None:
         if self not in seen and len(self.configs) > 1:
             seen.add(self)
             for config in self.configs:
-                # One that does not compile is the autotuner's to leave out.
+                # The autotuner leaves out a configuration that does not compile.
                 with contextlib.suppress(Exception), recorder.paused():
                     self.fn.run(*args, **{**kwargs, **config.all_kwargs(), "warmup": True})
         return run(self, *args, **kwargs)
@@ -100,9 +100,9 @@ def _unrecorded(timed: Any, recorder: Recorder) -> Any:
 
 
 def _try_one_configuration(number: int) -> None:
-    """One configuration is tried once and then taken, because interpreted all take as long. Trials happen to
-    the real tensors, so a kernel that adds to what is there must say what is to be cleared or restored, as on
-    a GPU. What is tried is recorded, and is preparation like all else that happens in a first pass only."""
+    """One configuration is tried once and then taken, because all take as long in the interpreter. The trial
+    uses the real tensors. So a kernel that adds to its output must declare tensors to clear or restore, as on
+    a GPU. The trial is recorded. It counts as preparation, like all other work of a first pass only."""
     kind: Any = Autotuner
     bench, prune = kind._bench, kind.prune_configs
     tuned: dict[Any, Any] = {}
@@ -127,7 +127,7 @@ def _try_one_configuration(number: int) -> None:
 
 
 def _follow_graphs(recorder: Recorder) -> None:
-    """What a CUDA graph captures happens, unseen by torch, whenever the graph is replayed."""
+    """Record a CUDA graph's captured work at each replay of the graph, because torch does not see it."""
     kind: Any = torch.cuda.CUDAGraph
     graphs: dict[Any, list[Callable[[], None]]] = {}
     begin, end, replay = kind.capture_begin, kind.capture_end, kind.replay

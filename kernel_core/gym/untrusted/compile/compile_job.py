@@ -1,8 +1,8 @@
-"""Compile every launched kernel for the target GPU, on a machine that may have none: whole, or only as far as
-Triton's own code says what is wrong with a kernel.
+"""Compile every launched kernel for the target GPU, on a machine that may have none. A kernel is compiled
+whole, or only until Triton's own front end has checked it.
 
-Runs in a caged child of a fork server that imported Triton without its interpreter. Triton carries its own
-assembler, so a cubin really comes out.
+Runs in a sandboxed child of a fork server that imported Triton without its interpreter. Triton carries its
+own assembler, so the result is a real cubin.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from kernel_core.gym.untrusted.compile.rebuild_kernels import build_kernels
 
 _MAX_MESSAGE_CHARS = 600
 _ADDRESS = 1 << 20
-"""Where a tensor's memory might begin: allocators align it better than Triton asks for."""
+"""An address for a tensor: allocators align memory better than Triton requires."""
 
 
 def compile_launches(channel: socket.socket, cage: dict[str, Any]) -> None:
-    """One request: the text, and in parts kernels, distinct launches of them and whether to compile these
-    `whole`; the answer names the first failure."""
+    """One request has the text and parts. A part has kernels, their distinct launches, and whether to compile
+    them `whole`. The answer names the first failure."""
     header = framing.receive(channel).header
     kernels: list[Any] = []
     count, target = 0, target_of(header["gpu"])
@@ -47,7 +47,7 @@ def compile_launches(channel: socket.socket, cage: dict[str, Any]) -> None:
     except KernelRefused as refusal:
         framing.send(channel, {"failed": refusal.reason, "line": refusal.line, "place": count})
     except OSError as error:
-        # Files and processes are ours: a full disk is no fault of a kernel's.
+        # A full disk is a fault of the gym, not of a kernel.
         framing.send(channel, {"fault": str(error)})
     except Exception as error:
         framing.send(channel, {**_describe(error, kernels), "place": count})
@@ -65,14 +65,15 @@ def warm_up() -> None:
     signature = {"source": "*fp32", "target": "*fp32", "BLOCK": "constexpr"}
     source = ASTSource(triton.jit(copy), signature, {"BLOCK": 128})
     with tempfile.TemporaryDirectory() as folder:
-        # A kernel that lies compiled in the user's own cache would warm nothing.
+        # A kernel in the user's own cache would warm nothing.
         os.environ["TRITON_CACHE_DIR"] = folder
         triton.compile(source, target=target_of("H200"), options={"num_warps": 4})
 
 
 def _compile(kernels: list[Any], launch: dict[str, Any], target: GPUTarget, *, whole: bool) -> None:
-    """As Triton compiles for a launch with these arguments: what it makes constants of is left to it. Not
-    `whole` is to Triton's first language, which takes a fifth of the time and finds what is no Triton."""
+    """Compile for a launch with these arguments, as Triton does: Triton chooses the constants. Without
+    `whole` only Triton's first language is produced, which takes a fifth of the time and finds invalid
+    Triton."""
     kernel = kernels[launch["launch"]]
     backend = make_backend(target)
     bind = create_function_from_signature(kernel.signature, kernel.params, backend)
@@ -103,7 +104,7 @@ def _compile(kernels: list[Any], launch: dict[str, Any], target: GPUTarget, *, w
 
 
 class _Dtype(str):
-    """One of torch's, by its name: torch itself is not imported here."""
+    """A dtype of torch's by its name: torch itself is not imported here."""
 
     __slots__ = ()
 
@@ -114,24 +115,24 @@ class _Dtype(str):
 
     @property
     def is_floating_point(self) -> bool:
-        """As torch says it."""
+        """As in torch."""
         return "float" in self
 
 
 class _Tensor:
-    """As much of a tensor as Triton specialises on."""
+    """The properties of a tensor that Triton specialises on."""
 
     def __init__(self, dtype: str, num_bytes_before: int) -> None:
         self.dtype = _Dtype(dtype)
         self._address = _ADDRESS + num_bytes_before
 
     def data_ptr(self) -> int:
-        """Where it begins."""
+        """The address of the tensor."""
         return self._address
 
 
 def _argument(value: Any) -> Any:
-    """What stands for an argument of a launch that is no `tl.constexpr`."""
+    """The stand-in for a launch's argument that is no `tl.constexpr`."""
     if isinstance(value, dict) and "t" in value:
         return _Tensor(value["t"][1], value["t"][2])
     return _number(value)

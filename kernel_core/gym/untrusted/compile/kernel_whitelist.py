@@ -1,4 +1,4 @@
-"""What a function may say and use to be a Triton kernel: the interpreter would run any Python, and Triton's
+"""The syntax and names that a Triton kernel may use. The interpreter would run any Python, and Triton's
 compiler runs some of it too."""
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _VALUE_ATTRIBUTES = (
     | frozenset(name for one in _TYPES for name in vars(one) if not name.startswith("_"))
     | {"shape", "strides", "block_shape", "dtype", "type", "value", "values", "element_ty"}
 )
-"""What a value in a kernel can be asked for; instances have some that their types do not show."""
+"""The attributes of a value in a kernel; instances have some that their types do not show."""
 _COMPILABLE = (
     ast.arguments, ast.arg, ast.keyword, ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop,
     ast.Expr, ast.Pass, ast.Return, ast.Assert, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.If, ast.For,
@@ -37,7 +37,7 @@ _COMPILABLE = (
     ast.Tuple, ast.List, ast.Starred, ast.ListComp, ast.comprehension, ast.BinOp, ast.UnaryOp, ast.BoolOp,
     ast.Compare, ast.IfExp, ast.Call, ast.JoinedStr, ast.FormattedValue,
 )  # fmt: skip
-"""What Triton's compiler takes of Python's syntax; the interpreter would run all of it."""
+"""The part of Python's syntax that Triton's compiler accepts; the interpreter would run all of it."""
 
 
 class KernelRefused(Exception):
@@ -63,7 +63,8 @@ def check_encoding(source: str) -> None:
 
 
 def _named_encoding(source: str) -> tuple[int, str]:
-    """In which of the first two lines, by what word: a comment that says "decoding: keys" names one too."""
+    """The line among the first two that names an encoding, and the encoding. A comment that says "decoding:
+    keys" names one too."""
     for number, line in enumerate(source.splitlines()[:2], 1):
         if found := re.match(r"[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)", line):
             return number, found[1]
@@ -133,11 +134,8 @@ def _check_node(node: ast.AST, local: set[str], names: dict[str, Any], first_lin
 
 
 def _check_chain(node: ast.Attribute, local: set[str], names: dict[str, Any], line: int) -> None:
-    """`tl.math.exp` must stay inside Triton's language, whatever modules it imports itself.
-
-    What is not such a chain of names may be any object, a module too, and is asked only for what a value of
-    Triton's has.
-    """
+    """`tl.math.exp` must stay inside Triton's language, whatever modules it imports itself. Other attributes
+    may belong to any object, a module too. So only attributes of a Triton value are allowed there."""
     parts = [node.attr]
     root: ast.expr = node.value
     while isinstance(root, ast.Attribute):
@@ -171,7 +169,7 @@ def member_of_triton(parent: Any, name: str, line: int) -> Any:
 def _belongs_to_triton(value: Any) -> bool:
     if isinstance(value, functools.partial):
         value = value.func
-    if value is print or value is tl.PropagateNan:  # static_print; an enumeration in C++
+    if value is print or value is tl.PropagateNan:  # `static_print`, and an enumeration in C++
         return True
     if isinstance(value, bool | int | float | str) or type(value).__module__.startswith("triton."):
         return True

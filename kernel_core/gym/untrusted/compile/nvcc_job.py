@@ -1,7 +1,8 @@
-"""Build a candidate's CUDA C++, caged and without a GPU: a library for its process, an image for the replay.
+"""Build a candidate's CUDA C++, in a sandbox without a GPU: a library for its process, an image for the
+replay.
 
-The image is what the device compiler made, before any host compiler ran: the replay needs nothing else, so
-no host code of a candidate's runs there.
+The image is the device compiler's output, before any host compiler ran. The replay needs nothing else, so no
+host code of a candidate runs there.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class _Refused(Exception):
 
 
 def build(channel: socket.socket, cage: dict[str, Any]) -> None:
-    """One request: the sources and the GPU's architecture. The answer's blob is library and image."""
+    """One request has the sources and the GPU's architecture. The answer's blob is library and image."""
     header = framing.receive(channel).header
     os.nice(_NICENESS)
     try:
@@ -55,7 +56,7 @@ def build(channel: socket.socket, cage: dict[str, Any]) -> None:
     except _Refused as refused:
         framing.send(channel, {"failed": refused.reason, "part": refused.part, "line": refused.line})
     except OSError as error:
-        # Files and processes are ours: a full disk is no fault of a candidate's.
+        # A full disk is a fault of the gym, not of a candidate.
         framing.send(channel, {"fault": str(error)})
     else:
         framing.send(channel, {"library_bytes": len(library), "image_bytes": len(image)}, library + image)

@@ -142,16 +142,16 @@ class _Rebuilt:
 
     @functools.cached_property
     def kernel(self) -> Any:
-        """As a JIT function, interpreted where Triton interprets."""
+        """The function as a JIT function, interpreted where Triton interprets."""
         return self._made_by(functools.partial(triton.jit, **self.unspecialised))
 
     @functools.cached_property
     def constexpr_function(self) -> Any:
-        """As a function that is evaluated while a kernel is compiled."""
+        """The function as one that is evaluated during the compilation of a kernel."""
         return self._made_by(triton.constexpr_function)
 
     def _made_by(self, wrap: Callable[[Any], Any]) -> Any:
-        # Triton's constructors read a function's text: they find this, and are told the tree afterwards.
+        # Triton's constructors read a function's text: they find this text, and get the tree afterwards.
         lines = [*["\n"] * (self.node.lineno - 1), *ast.unparse(self.node).splitlines(keepends=True)]
         linecache.cache[self.filename] = (len(lines), None, lines, self.filename)
         try:
@@ -178,13 +178,14 @@ class _Rebuilt:
         return ast.Module(body=[copy.deepcopy(self.node)], type_ignores=[])
 
     def _from_line_one(self) -> ast.Module:
-        """As Triton numbers lines: from the function's own first one."""
+        """The tree with Triton's line numbers: from the function's own first line."""
         module = self._module()
         ast.increment_lineno(module, 1 - self.node.lineno)
         return module
 
     def rewritten(self) -> Any:
-        """As the interpreter runs it: with the few names that it writes into a function, and no others."""
+        """The function for the interpreter: with the few names that it writes into a function, and no
+        others."""
         before, module = _names_in(self.node), self._module()
         module = ast.fix_missing_locations(as_compiled({"tl", *self.names}).visit(module))
         added = _names_in(module) - before
@@ -196,7 +197,7 @@ class _Rebuilt:
 
 @dataclass(frozen=True)
 class _Rewriter:
-    """In the place of the interpreter's, which would read the text of a file."""
+    """Replaces the interpreter's rewriter, which would read the text of a file."""
 
     rebuilt: _Rebuilt
 

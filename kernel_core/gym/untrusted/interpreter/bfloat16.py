@@ -22,7 +22,7 @@ def compute_bfloat16() -> None:
     """Patch the interpreter of this process for good."""
     builder: Any = interpreter.InterpreterBuilder
     builder.cast_impl = _rounded(builder.cast_impl)
-    if not hasattr(builder, "get_bf16"):  # older ones have no such constants
+    if not hasattr(builder, "get_bf16"):  # older versions have no such constants
         builder.get_bf16 = lambda self, number: self.cast_impl(self.get_fp32(number), tl.bfloat16)
     for name in _COMPUTING:
         setattr(builder, name, _widened(getattr(builder, name)))
@@ -46,7 +46,8 @@ def _widened(method: Callable[..., Any]) -> Callable[..., Any]:
     def compute(self: Any, *arguments: Any) -> Any:
         if not any(_is_bfloat16(one) for one in arguments):
             return method(self, *arguments)
-        # The last operand has the type of the result: the accumulator of a product, either side of a sum.
+        # The last operand has the type of the result, as the accumulator of a product or either side of a
+        # sum.
         last = [one for one in arguments if isinstance(one, interpreter.TensorHandle)][-1]
         wide = [self.cast_impl(one, tl.float32) if _is_bfloat16(one) else one for one in arguments]
         result = method(self, *wide)

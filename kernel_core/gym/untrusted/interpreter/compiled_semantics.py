@@ -1,9 +1,9 @@
 """Give the Python of an interpreted kernel the meaning that Triton's compiler gives it.
 
-The compiler takes `and`, `or`, `not`, `min` and `max` of tensors element by element, evaluates both sides of
-what it cannot decide, and refuses a block as a condition; the interpreter would run them as Python's own.
-What tells a constant from a number of the kernel tells an interpreter from a compiler, for they differ about
-which is which: it is refused, whatever the answer.
+The compiler evaluates `and`, `or`, `not`, `min` and `max` of tensors element by element. It evaluates both
+sides of a condition that it cannot decide, and refuses a block as a condition. The interpreter would run them
+as Python's own. A test for a constant distinguishes interpreter and compiler, because their constants differ,
+so it is refused.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class _CompiledSemantics(interpreter.ASTTransformer):  # type: ignore[misc, unus
         return self._with_condition(node)
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
-        """As in a statement."""
+        """A conditional expression, as in a statement."""
         return self._with_condition(node)
 
     def visit_While(self, node: ast.While) -> ast.AST:
@@ -219,7 +219,7 @@ HELPERS: dict[str, Callable[..., Any]] = {
 
 
 class _Rewritten:
-    """What a reduction combines with, in the form in which kernels are run."""
+    """The combine function of a reduction, in the form in which kernels run."""
 
     def __init__(self, function: Any) -> None:
         self.fn = function.rewrite()

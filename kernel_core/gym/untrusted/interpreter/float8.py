@@ -36,7 +36,7 @@ def _rounding(cut: Callable[..., Any]) -> Callable[..., Any]:
 
 def _rounded(data: Any, source: Any, target: Any) -> Any:
     numbers = torch.from_numpy(np.ascontiguousarray(data))
-    if source == tl.bfloat16:  # kept as bits
+    if source == tl.bfloat16:  # values are kept as bits
         numbers = torch.from_numpy(np.ascontiguousarray(data).view(np.int16)).view(torch.bfloat16)
     largest = torch.finfo(_TORCH[target]).max
     return numbers.float().clamp(-largest, largest).to(_TORCH[target]).view(torch.uint8).numpy()

@@ -23,7 +23,7 @@ def _with_torch(function: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[A
 
 
 def _round_away(values: Array) -> Array:
-    """To the nearest, and from halves away from zero."""
+    """Round to the nearest integer, and halves away from zero."""
     whole = np.trunc(values)
     return whole + np.copysign(np.abs(values - whole) >= 0.5, values)
 
@@ -158,7 +158,7 @@ _OF_OTHER_TYPES: dict[str, tuple[tl.dtype, Callable[[Array], Array]]] = {
     "clz": (tl.int32, lambda values: _first(_bits(values), _bits(values).shape[-1])),
     "ffs": (tl.int32, lambda values: _first(_bits(values)[..., ::-1], -1) + 1),
 }
-"""By names: the type of what they give, which is not that of what they are given."""
+"""The result types of functions by name, if they differ from the arguments' types."""
 
 
 def install_libdevice() -> None:

@@ -1,9 +1,9 @@
-"""What interpreted kernels do: whether they stay in bounds, whether they race, how much work it is.
+"""Meters interpreted kernels: bounds, races and the amount of work.
 
-Counted are bytes loaded and stored, the distinct bytes behind them, and operations (`op_counter.py`). Masked
-lanes move nothing. Counts are taken in the replaying process, where no host code of a candidate runs; a
-runner only has bounds and races (`race_detector.py`) checked, so that a stray access is an error with a line
-number and not whatever the heap happened to hold.
+Counts are bytes loaded and stored, the distinct bytes among them, and operations (`op_counter.py`). Masked
+lanes move nothing. Counts are taken in the replaying process, where no host code of a candidate runs. A
+runner only checks bounds and races (`race_detector.py`), so that a stray access is an error with a line
+number instead of a read of the heap.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.ctypeslib  # NumPy would load it when it is first used: in each life of a candidate
+import numpy.ctypeslib  # NumPy would load it at the first use, in each candidate's process
 import numpy.typing as npt
 import torch
 
@@ -34,7 +34,7 @@ class OutOfBounds(Exception):
 
 @dataclass(slots=True)
 class Region:
-    """One storage: where it lies and which of its bytes this launch has touched."""
+    """One storage: its address, and its bytes that this launch has touched."""
 
     start: int
     num_bytes: int
@@ -64,7 +64,7 @@ class Region:
         return past, cells
 
     def memory(self, cells: race_detector.Cells, unit: int) -> npt.NDArray[np.uint8]:
-        """What the elements hold now, each a row of bytes."""
+        """The contents of the elements now, each a row of bytes."""
         raw = (ctypes.c_uint8 * (self.num_bytes // unit * unit)).from_address(self.start)
         return np.array(np.ctypeslib.as_array(raw).reshape(-1, unit)[cells])
 
@@ -81,13 +81,13 @@ class Meter:
     counting: bool = True
     bytes_accessed: int = 0
     operations: Counter[str] = field(default_factory=Counter)
-    """By their kinds (`work.Work`), one for each element of a block, as the hardware executes them."""
+    """Operations by kind (`work.Work`), one for each element of a block, as the hardware executes them."""
     lanes: dict[bool, list[int]] = field(default_factory=lambda: {False: [0, 0], True: [0, 0]})
     """Active and all lanes of loads (False) and of stores (True)."""
     num_programs: int = 0
     _done: int = 0
     _heaviest: int = 0
-    """What was counted before this program, and of the one that did most."""
+    """The count before this program, and the count of the largest program."""
     regions: list[Region] = field(default_factory=list)
     _starts: list[int] = field(default_factory=list)
     _order: race_detector.HappensBefore = field(default_factory=race_detector.HappensBefore)
@@ -132,7 +132,7 @@ class Meter:
         return self._done / self.num_programs / self._heaviest if self._heaviest else 1.0
 
     def next_program(self) -> None:
-        """Another program of the grid begins."""
+        """Begin another program of the grid."""
         self._order.begin_program()
         if self.counting:
             self._end_program()
@@ -255,7 +255,8 @@ class Meter:
 def _lanes(
     past: race_detector.Past, item_bytes: int, part: npt.NDArray[np.uint64], mask: Mask
 ) -> race_detector.Lanes | None:
-    """None where a block lies in several storages, which is rare, or its mask is not of its shape."""
+    """The lanes; None where a block lies in several storages, which is rare, or its mask has another
+    shape."""
     if np.count_nonzero(mask) != part.size:
         return None
     return lambda: np.repeat(np.flatnonzero(mask) + 1, item_bytes // past.unit)

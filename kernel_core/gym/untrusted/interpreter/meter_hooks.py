@@ -1,4 +1,4 @@
-"""Where Triton's interpreter tells a meter what kernels do: loads, stores, atomics, waits and loops."""
+"""Hooks in Triton's interpreter that tell a meter of loads, stores, atomics, waits and loops."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _wrap_memory(builder: Any, meter: Meter) -> None:
     atomic, exchange = builder.create_atomic_rmw, builder.create_atomic_cas
 
     def masked_load(self: Any, pointers: Any, mask: Any, *rest: Any, **named: Any) -> Any:
-        size, lanes = _item_bytes(pointers), np.asarray(mask.data)  # Triton 3.6 gives views of some
+        size, lanes = _item_bytes(pointers), np.asarray(mask.data)  # Triton 3.6 returns views of some arrays
         parts = meter.access(pointers.data, lanes, size, store=False)
         of_first = False
         if meter.is_atomic:
@@ -86,8 +86,7 @@ def _wrap_memory(builder: Any, meter: Meter) -> None:
 
 
 def _wrap_waits(builder: Any, meter: Meter) -> None:
-    """Where the lanes of a program work together, on a GPU they do so through memory that they share, with
-    barriers around it."""
+    """Lanes of a program cooperate on a GPU through shared memory with barriers around it."""
     place = builder.create_barrier
 
     def create_barrier(self: Any) -> Any:
@@ -100,7 +99,7 @@ def _wrap_waits(builder: Any, meter: Meter) -> None:
         (interpreter.ReduceOps, ("apply_impl",)),
         (interpreter.ScanOps, ("apply_impl",)),
     ):
-        for name in filter(functools.partial(hasattr, kind), names):  # older ones scale no products
+        for name in filter(functools.partial(hasattr, kind), names):  # older versions have no scaled products
             setattr(kind, name, _waiting(getattr(kind, name), meter))
 
 
@@ -121,7 +120,7 @@ def _wrap_spreading(builder: Any) -> None:
 def _wrap_loops(meter: Meter) -> None:
     plain = tl.range
 
-    @functools.wraps(plain)  # a kernel may call what is Triton's
+    @functools.wraps(plain)  # a kernel may call functions of Triton's
     def with_stages(*args: Any, num_stages: Any = None, **named: Any) -> Any:
         stages = getattr(num_stages, "value", num_stages)
         return meter.steps(plain(*args, **named), stages if isinstance(stages, int) else 0)

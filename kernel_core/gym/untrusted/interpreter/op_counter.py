@@ -22,7 +22,7 @@ _WORD_BYTES = 4
 _COMPUTING = ("binary_op", "unary_op", "ternary_op", "cast_impl")
 """Methods that are called from outside the builder too, where they are not named like the others."""
 _MEMORY = ("load", "store", "atomic", "descriptor")
-"""What comes from memory is no address, whatever told where it lay."""
+"""A value from memory is no address, whatever its own address was made of."""
 _MOVING = frozenset(
     f"create_{name}"
     for name in (
@@ -93,7 +93,7 @@ def _handles(values: Any) -> Iterator[TensorHandle]:
 
 
 def _kind(handle: TensorHandle) -> str:
-    # Numbers in bfloat16 and of eight bits are kept as integers.
+    # Numbers in bfloat16 and 8-bit floats are kept as integers.
     return "float" if handle.data.dtype.kind == "f" or handle.dtype.scalar.is_floating() else "integer"
 
 
@@ -129,7 +129,7 @@ def _counting_reduction(method: Callable[..., Any], operations: Counter[str]) ->
     def counted(self: Any, values: Any) -> Any:
         least = operations.total() + sum(value.handle.data.size for value in values)
         result = method(self, values)
-        # What combines two elements may do more than one operation.
+        # A combine function may do more than one operation.
         operations[_kind(values[0].handle)] += max(0, least - operations.total())
         return result
 

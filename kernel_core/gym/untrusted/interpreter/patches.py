@@ -37,7 +37,7 @@ _BINARY = (
 
 
 class _Permanent:
-    """What stands for the interpreter's patch scope: nothing is undone after a launch."""
+    """Replaces the interpreter's patch scope: no patch is undone after a launch."""
 
     def restore(self) -> None:
         """Keep the patches."""
@@ -85,7 +85,8 @@ def _spread_conditions() -> None:
 
 
 def _name_what_was_patched() -> None:
-    """By which a kernel's `exp = tl.exp` is known: the interpreter puts nameless functions there."""
+    """Name the patched functions, because a kernel's `exp = tl.exp` is recognised by name. The interpreter
+    patches with nameless functions."""
     for module in (tl, tl.core, tl.math, tl.standard):
         for name, member in vars(module).items():
             if isinstance(member, FunctionType) and member.__name__ == "<lambda>":
@@ -93,8 +94,8 @@ def _name_what_was_patched() -> None:
 
 
 def _leave_blocks_to_blocks() -> None:
-    """What a constant of a module and a block give is a block's to say, as where a block comes first: the
-    interpreter makes a constant of it, of which nothing else can be made."""
+    """The result of a module's constant and a block has the block's type, as where a block comes first. The
+    interpreter makes a constant of it, which cannot be used further."""
 
     def left(operate: Any) -> Any:
         def operate_on_constants(self: Any, other: Any) -> Any:

@@ -32,7 +32,7 @@ _MANY = -1
 
 
 class Race(Exception):
-    """What this kernel does depends on the order of its programs or lanes, and there is none."""
+    """The kernel's result depends on the order of its programs or lanes, and there is none."""
 
 
 _OF_ANOTHER_LANE = "a lane loads what another lane stored: tl.debug_barrier() must be between"
@@ -88,7 +88,7 @@ class Past:
 
 @dataclass(slots=True)
 class HappensBefore:
-    """Which stretches came before the one that runs, for sure. Sets of stretches are bits of an integer."""
+    """The stretches that surely came before the running one. Sets of stretches are bits of an integer."""
 
     stretch: int = 0
     first: int = 0
@@ -102,10 +102,10 @@ class HappensBefore:
     _before: int = 0
     _firsts: int = 0
     _released: dict[int, int] = field(default_factory=dict)
-    """By the address of an atomic: what its next user comes after."""
+    """The stretches before the next user of an atomic, by its address."""
 
     def begin_program(self) -> None:
-        """Nothing comes before it."""
+        """Begin a program; no stretch of this launch comes before it."""
         self._firsts |= 1 << self.first
         self.stretch += 1
         self.first, self._before = self.stretch, 0
@@ -117,7 +117,7 @@ class HappensBefore:
         self.ahead_of = first = self.step + 1
         for value in values:
             self.step += 1
-            if self.ahead_of:  # no barrier yet
+            if self.ahead_of:  # no barrier so far
                 self.ahead_of = max(first, self.step - stages + 2)
             yield value
         self.ahead_of = 0  # a loop around this one has no stages
@@ -140,7 +140,7 @@ class HappensBefore:
         return bool(self._before >> stretch & 1)
 
     def unordered(self, stretches: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
-        """Which of these are another program's and came neither before nor after."""
+        """Whether each stretch is another program's and is ordered neither before nor after."""
         foreign = (stretches != 0) & (stretches < self.first)
         if foreign.any():
             for one in set(stretches[foreign].tolist()):
@@ -215,7 +215,7 @@ def stored(
     lanes: Lanes | None,
     kept: npt.NDArray[np.bool_] | None = None,
 ) -> None:
-    """After a store: its elements are this program's, but those where what was there was `kept`."""
+    """Note a store: its elements are this program's, except those where the value was `kept`."""
     _remember_lanes(past, cells, order, lanes)
     if kept is None:
         past.writers[cells], past.readers[cells], past.atomic[cells] = order.stretch, 0, False

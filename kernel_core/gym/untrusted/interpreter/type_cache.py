@@ -86,7 +86,7 @@ def _leave_equals_alone() -> None:
         div_or_mod: bool = False,
     ) -> Any:
         are_tensors = isinstance(left, tl.tensor) and isinstance(right, tl.tensor)
-        # Quotients of half precision are made of single precision.
+        # Quotients of half precision are computed in single precision.
         if are_tensors and not div_or_mod and left.dtype is right.dtype and not left.dtype.is_ptr():
             return self.broadcast_impl_value(left, right)
         return check(self, left, right, allow_lhs_ptr, allow_rhs_ptr, arithmetic_check, div_or_mod)

@@ -108,7 +108,8 @@ class Movers:
         before: dict[int, torch.Tensor],
         changed: set[int],
     ) -> OtherValues | None:
-        """None where other values would not tell: it writes integers, or integers of the inputs' choose."""
+        """The test with other values. None where it would not tell: the launch writes integers, or integers
+        of the inputs choose places."""
         types: dict[int, set[torch.dtype]] = {}
         for number, dtype, *_ in views_in(operation["args"]):
             types.setdefault(number, set()).add(DTYPES[dtype])

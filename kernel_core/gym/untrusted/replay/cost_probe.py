@@ -1,4 +1,4 @@
-"""What is taken down while a trace is replayed: counts on a CPU, device times on a GPU."""
+"""Measurements during the replay of a trace: counts on a CPU, device times on a GPU."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from kernel_core.gym.untrusted.interpreter.memory_meter import Meter
 from kernel_core.gym.untrusted.replay.kernel_resources import KernelResources
 
 _HEAD_START_S, _HOST_S_BY_OPERATION, _MAX_HEAD_START_S = 5e-4, 1e-4, 0.1
-"""How long the GPU is kept busy before a timed pass."""
+"""The time for which the GPU is kept busy before a timed pass."""
 
 
 class CostProbe(Protocol):
     """Wraps each operation of a pass."""
 
     num_passes: int
-    """How many measured passes make a good figure."""
+    """The number of measured passes for a good figure."""
 
     def begin(self, operations: Sequence[dict[str, Any]], *, measured: bool) -> None:
         """A pass over these begins."""
@@ -118,7 +118,7 @@ class CountingProbe:
 
 @dataclass(frozen=True, slots=True)
 class TimedWork:
-    """One operator or launch as the GPU did it."""
+    """One operator or launch, timed on the GPU."""
 
     name: str
     own: bool
@@ -128,7 +128,7 @@ class TimedWork:
     """Resources of a launch of the candidate's."""
 
     def to_json(self) -> dict[str, Any]:
-        """As it travels in a header."""
+        """The work as part of a header."""
         return asdict(self)
 
 
@@ -175,7 +175,7 @@ class TimingProbe:
             yield
             return
         if torch.cuda.current_stream().query():
-            keep_busy(_HEAD_START_S)  # the host has just waited: numbers came from its memory, or went there
+            keep_busy(_HEAD_START_S)  # the host has just waited for a copy from or to its memory
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         start.record()
         yield
@@ -183,7 +183,7 @@ class TimingProbe:
         self._marks.append((name, own, start, end))
 
     def options(self, recorded: dict[str, int]) -> dict[str, int]:
-        """As they were."""
+        """The recorded options, unchanged."""
         return recorded
 
     def finish(self) -> list[TimedWork]:
@@ -201,7 +201,7 @@ class TimingProbe:
         ]
 
     def summary(self, passes: Sequence[list[TimedWork]]) -> list[TimedWork]:
-        """With the median of their times."""
+        """The works with the median of their times."""
         return [
             replace(work, device_ms=statistics.median(one[index].device_ms for one in passes))
             for index, work in enumerate(passes[-1])

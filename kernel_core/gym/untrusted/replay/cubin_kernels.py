@@ -52,7 +52,7 @@ class ImageKernel:
         call_driver("cuLaunchKernel", self.function, *sizes, stream, None, extra)
 
     def resources(self, options: dict[str, int]) -> KernelResources:
-        """What such a launch takes of a multiprocessor."""
+        """The resources of a multiprocessor that such a launch takes."""
         return resources_on_device(
             self.function,
             num_threads=math.prod(_block(options)),

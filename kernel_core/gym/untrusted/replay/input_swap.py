@@ -49,7 +49,7 @@ class TracePass(Protocol):
         ...
 
     def outputs(self) -> list[torch.Tensor]:
-        """What the pass gave."""
+        """The outputs of the pass."""
         ...
 
 
@@ -70,7 +70,7 @@ def outputs_need_kernels(
         Expected(str(value.dtype).removeprefix("torch."), tuple(value.shape), value, 0.0) for value in outputs
     ]
     telling: dict[int, int] = {}
-    """How many elements must fail before an output is another."""
+    """The number of elements that must fail before an output counts as another."""
     for index, want in enumerate(wanted):
         differing = _num_failing(for_others[index], want)
         if differing and all(_num_failing(tensor, want, 1) for tensor in inputs):
@@ -86,7 +86,7 @@ def outputs_need_kernels(
 
     echo = play_on(inputs)
     echo.made.append(look)
-    # What a launch wrote where by chance that stood already counts as not written: the same must stand there.
+    # A write of the value that was already there counts as no write, so the same value must be there again.
     echo.play(
         lambda operation: (
             echo.launch(operation) if id(operation) in moving else written.write(echo, operation)
@@ -111,14 +111,14 @@ def _play_and_keep(player: TracePass, moving: Collection[int]) -> tuple[_LaunchW
 
 
 def _num_failing(tensor: torch.Tensor, want: Expected, enough: float = math.inf) -> int:
-    """How many elements are not as wanted, counted to `enough`; all of a tensor of another size or kind."""
+    """The number of wrong elements, counted to `enough`; all of a tensor of another size or kind."""
     if tensor.numel() != want.value.numel() or tensor.is_floating_point() != want.value.is_floating_point():
         return want.value.numel()
     return num_failing(tensor.reshape(want.shape).to(want.value.dtype), want, enough)
 
 
 class _LaunchWrites:
-    """Which bytes each launch changed, and to what."""
+    """The bytes that each launch changed, and their new values."""
 
     def __init__(self) -> None:
         self._launches: list[dict[int, tuple[torch.Tensor, torch.Tensor]]] = []

@@ -1,4 +1,4 @@
-"""What a compiled kernel takes of a multiprocessor, and how many of it fit there at once."""
+"""Resources of a multiprocessor that a compiled kernel takes, and how many programs fit at once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ class KernelResources:
 
 
 def resources_of(compiled: Any) -> KernelResources | None:
-    """What Triton's compiler and the driver say of a kernel that was launched; None where they do not."""
+    """The resources of a launched kernel, by Triton's compiler and the driver; None where they are
+    unknown."""
     try:
         warps, shared_bytes = int(compiled.metadata.num_warps), int(compiled.metadata.shared)
         registers, spilled_words = int(compiled.n_regs), int(compiled.n_spills)
@@ -51,7 +52,7 @@ def resources_on_device(
     registers: int,
     spilled_bytes: int,
 ) -> KernelResources:
-    """With the occupancy that the driver finds; shared bytes are asked for at a launch or compiled in."""
+    """The resources with the driver's occupancy. Shared bytes are requested at a launch or compiled in."""
     blocks = ctypes.c_int()
     call_driver(
         "cuOccupancyMaxActiveBlocksPerMultiprocessor",

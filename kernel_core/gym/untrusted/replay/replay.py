@@ -100,7 +100,7 @@ def _replay_one(
         if _play_mute(player, moving):
             player.write_outputs(slots, arena)
         framing.send(channel, {"muted": True, "moving": len(moving)})
-        del player  # others need its memory
+        del player  # other processes need its memory
 
         def play_on(tensors: list[torch.Tensor]) -> TracePlayer:
             return TracePlayer(trace, constants, kernels, tensors, conduct, poison)
@@ -127,7 +127,7 @@ def _replay_one(
 
 
 def _wipe_memory() -> None:
-    """What one trace left in the GPU's memory is not the next one's to find."""
+    """Overwrite one trace's data in the GPU's memory before the next trace."""
     torch.cuda.synchronize()
     for segment in torch.cuda.memory_snapshot():
         address, size = ctypes.c_uint64(segment["address"]), ctypes.c_size_t(segment["total_size"])
@@ -205,7 +205,7 @@ def compile_launches(trace: dict[str, Any], kernels: list[Any]) -> None:
 
 
 class _Pointer(MockTensor):
-    """What the compiler looks at of a tensor: its type, and how its address is aligned."""
+    """The properties of a tensor that the compiler reads: its type, and the alignment of its address."""
 
     def __init__(self, view: list[Any]) -> None:
         super().__init__(DTYPES[view[1]], view[3])

@@ -64,7 +64,7 @@ class TracePlayer:
             self._storages[number] = raw.clone().untyped_storage()
 
     def restart(self) -> TracePlayer:
-        """Another pass, from the beginning."""
+        """A player for another pass, from the beginning."""
         self._storages.clear()
         return TracePlayer(
             self._trace, self._constants, self._kernels, self._inputs, self._conduct, self._poison
@@ -123,7 +123,7 @@ class TracePlayer:
                 arena.tensor(slot).copy_(tensor)
 
     def outputs(self) -> list[torch.Tensor]:
-        """What the pass gave; nothing stands for what is no tensor."""
+        """The outputs of the pass; an empty tensor stands for each output that is no tensor."""
         nothing = torch.empty(0)
         return [
             self._tensor(value["t"]) if isinstance(value, dict) and "t" in value else nothing
@@ -147,7 +147,7 @@ class TracePlayer:
         end = 1 + offset + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
         room = storage.nbytes() - 2 * self._shifts.get(number, 0)
         if 0 not in shape and end * DTYPES[dtype].itemsize > room:
-            # Torch would make the storage larger, by memory that an earlier pass may have written to.
+            # Torch would enlarge the storage with memory that an earlier pass may have written to.
             raise ValueError("a tensor of the trace is larger than its memory")
         offset += self._shifts.get(number, 0) // DTYPES[dtype].itemsize
         return torch.empty(0, dtype=DTYPES[dtype], device=storage.device).set_(
@@ -168,7 +168,7 @@ class TracePlayer:
             self._storages.setdefault(view[0], tensor.untyped_storage())
         if not self.made:
             return
-        # Not every operator says in its schema what it writes to.
+        # Some operators do not declare in their schema what they write to.
         changed = [
             tensor
             for tensor, was in zip(given, before, strict=True)

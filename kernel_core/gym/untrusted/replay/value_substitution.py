@@ -31,7 +31,7 @@ _CERTAIN = 40
 _WIDE_EXPONENTS = 8.0
 _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 _MIX = 6364136223846793005
-"""Odd, so that no bit of an earlier round is lost."""
+"""An odd factor, so that no bit of an earlier round is lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class _WrittenPlaces:
     """Places of one type that a launch wrote to, and what it wrote there first."""
 
     places: dict[int, torch.Tensor]
-    """By storage."""
+    """Places by storage."""
     first: torch.Tensor
 
 
@@ -76,7 +76,7 @@ class OtherValues:
         found = False
         for dtype, written in self._written.items():
             if not written.first.numel():
-                return False  # it wrote to what is not of its type
+                return False  # the launch wrote to storages of another type
             stride = max(1, written.first.numel() // _GLANCE)
             wanted = written.first[::stride].long().unique()
             occurs = _occur(wanted, (_bits(part).long() for part in self._parts(self._before, dtype)))
@@ -84,7 +84,7 @@ class OtherValues:
         return found
 
     def _is_a_move(self) -> bool:
-        """Whether what is written comes from the same places, whatever the values are."""
+        """Whether the written numbers come from the same places, whatever the values are."""
         after = {number: raw.clone() for number, raw in self._memory.items()}
         try:
             self._ranges = {
@@ -93,8 +93,8 @@ class OtherValues:
             }
             return self._is_same_in_all_rounds()
         except Exception:
-            # A kernel that cannot work on other values, because they lead it out of bounds, minds them; and
-            # where there is no memory to look, nothing is held against it.
+            # A kernel that fails on other values, because they lead it out of bounds, depends on them; and
+            # where memory is short, the launch counts as no copy.
             return False
         finally:
             for number, raw in self._memory.items():
@@ -161,7 +161,7 @@ class OtherValues:
             yield values.to(dtype)
 
     def _source_keys(self, dtype: torch.dtype, count: int) -> Iterator[torch.Tensor]:
-        """What tells each place apart after so many rounds, part by part."""
+        """Keys that distinguish each place after so many rounds, part by part."""
         for storage in self._of_type(dtype):
             rounds = [self._values(storage, number) for number in range(count)]
             for parts in zip(*rounds, strict=True):
@@ -231,7 +231,7 @@ def _changed_places(now: torch.Tensor, was: torch.Tensor) -> torch.Tensor:
 
 
 def _occur(wanted: torch.Tensor, parts: Iterator[torch.Tensor]) -> torch.Tensor:
-    """Which of the `wanted` numbers, in order and each once, occur in one of the parts."""
+    """Whether each of the `wanted` numbers, sorted and unique, occurs in one of the parts."""
     found = torch.zeros_like(wanted).bool()
     for part in parts:
         at = torch.searchsorted(wanted, part).clamp_(max=wanted.numel() - 1)

@@ -84,7 +84,7 @@ _SCALED = (
 )
 _SIGNED = (
     ("torch.randn(@S@) * (1.0 + torch.rand(()))", "torch.randint(0, 2, (@S@,)).float() * 2 - 1"),
-    ("2 * torch.randn(@S@) * torch.rand(())", "torch.sign(torch.randn(@S@))"),
+    ("torch.randn(@S@) * (0.5 + torch.rand(()))", "torch.sign(torch.randn(@S@))"),
 )
 _LOSSES = (
     _Loss(
@@ -113,7 +113,7 @@ _LOSSES = (
             ("self.loss = nn.SmoothL1Loss(beta=@C@)", ("return self.loss(predictions, targets)",)),
         ),
         "d = tl.abs(p - t)\nloss = tl.where(d < @C@, 0.5 * d * d / @C@, d - 0.5 * @C@)",
-        ("0.5 * d * d / @C@", "d * d"), _SCALED, ("1.0", "1.0", "0.5"),
+        ("0.5 * d * d / @C@", "d * d / @C@"), _SCALED, ("1.0", "1.0", "0.5"),
     ),
     _Loss(
         "huber", "Huber distance of predictions and targets.",

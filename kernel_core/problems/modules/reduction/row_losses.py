@@ -191,7 +191,7 @@ def _cross_entropy(rng: random.Random) -> _RowLoss:
             "Cross entropy of logits and class indices.", layer, ("predictions", "targets"), (line,), sizes,
             (logits, "torch.randint(0, num_classes, (batch_size,))"),
         ),
-        _TWO_PASSES, _CROSS_ENTROPY, "", ("- logit", "+ logit"),
+        _TWO_PASSES, _CROSS_ENTROPY, "", ("m + tl.log(s)", "tl.log(s)"),
         "The loss of a row is its log-sum-exp less one logit, so no probability is ever stored: a program "
         "reads its row in blocks, loads the logit of its class and leaves one number.",
     )  # fmt: skip
@@ -212,7 +212,7 @@ def _cosine(rng: random.Random) -> _RowLoss:
     return _RowLoss(
         "cosine", doc,
         _module(doc, layer, ("predictions", "targets"), lines, draw_sizes(rng, 2, 48_000_000), inputs),
-        _COSINE, _COSINE, "", ("1.0 - tl.sum(ab, axis=0)", "tl.sum(ab, axis=0)"),
+        _COSINE, _COSINE, "", ("/ (norm_a * norm_b)", "/ norm_a"),
         "A cosine needs three sums of the same two rows. A program reads both rows once and keeps all three "
         "in registers, so nothing but one number a row is written.",
     )  # fmt: skip

@@ -1,0 +1,20 @@
+"""Memory of a GPU that several phases and processes share in turn: sampling, judging, updating."""
+
+from __future__ import annotations
+
+import torch
+
+_KEPT_SHARE = 0.05
+
+
+def give_back(device: torch.device) -> None:
+    """Return what torch keeps of freed memory to the device, where other processes find it."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
+def bytes_kept_between(device: torch.device) -> int:
+    """What a phase may keep of the device's memory while others work."""
+    if device.type != "cuda":
+        return 0
+    return int(_KEPT_SHARE * torch.cuda.get_device_properties(device).total_memory)
