@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from rich.table import Table
 from flows.terminal import say
 from kernel_core.corpus.kernelbench_leaks import SIZES, known_kernelbench
 from kernel_core.errors import CallerError
+from kernel_core.harvest.extract import NEEDS
 from kernel_core.harvest.harvest import Manifest, harvest
 from kernel_core.harvest.packages import find_package
 from kernel_core.problems.evaluation_sizes import has_evaluation_sizes
@@ -18,6 +20,8 @@ from kernel_core.records import Problem
 
 MANIFEST = "harvest.json"
 REPORT = "report.txt"
+OTHER_LIBRARY = "needs another library than torch"
+"""What the table says for each of them; the manifest names them."""
 
 
 def harvest_packages(out: Path, names: Sequence[str], num_compositions: int) -> int:
@@ -61,7 +65,10 @@ def _show(manifest: Manifest, console: Console) -> None:
     console.print(kept)
     left = Table("package and form", "reason", "definitions", title="left out")
     for name, reasons in manifest.dropped.items():
+        grouped: Counter[str] = Counter()
         for reason, count in reasons.items():
+            grouped[OTHER_LIBRARY if reason.startswith(NEEDS) else reason] += count
+        for reason, count in grouped.most_common():
             left.add_row(name, reason, str(count))
     console.print(left)
     held_out = sum(row.split == "held_out" for row in manifest.problems)

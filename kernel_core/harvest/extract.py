@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from kernel_core.harvest.clean import cleaned
 from kernel_core.harvest.packages import Found, Library
 
+NEEDS = "needs the library "
+"""How a reason begins that names a library other than torch."""
 MOST_LINES = 140
 """A definition that needs more lines than this is part of a model and no problem."""
 MOST_DEFINITIONS = 12
@@ -130,7 +132,7 @@ def _prepared(library: Library, found: Found) -> tuple[ast.stmt, int, tuple[str,
 
 def _add_import(name: str, found: Found, made: Extract) -> None:
     if found.module.split(".")[0] not in _ALLOWED:
-        raise Refused(f"needs {found.module.split('.')[0]}")
+        raise Refused(f"{NEEDS}{found.module.split('.')[0]}")
     if not found.name:
         line = (
             f"import {found.module}"
