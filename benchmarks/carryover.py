@@ -32,7 +32,7 @@ from kernel_core.config import (
     RolloutConfig,
     SamplingConfig,
 )
-from kernel_core.corpus.generator_source import _exemplars_of as exemplars_of
+from kernel_core.corpus.generator_source import exemplars_of
 from kernel_core.corpus.registry import find_source, read_registry
 from kernel_core.dialogue.parse import parse_completion
 from kernel_core.dialogue.prompt import build_prompt

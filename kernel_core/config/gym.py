@@ -36,7 +36,7 @@ class GymConfig(Config):
         "eager", description="On CUDA, what a speed-up is relative to; `compile` is torch.compile."
     )
     retime_at: tuple[float, ...] = Field(
-        (1.0, 1.2), description="Speed-ups that matter: who is too near to one to tell is timed longer."
+        (1.0, 1.2), description="Speed-ups that matter: a kernel too near to one to tell is timed longer."
     )
     trials: int = Field(3, ge=1, description="Input draws that must all pass.")
     deadline_s: float = Field(

@@ -18,7 +18,7 @@ SERVER_CAP = 2.0
 
 
 class SamplerConfig(Config):
-    """Who writes the rollouts of training; see `policy/sampler.py`."""
+    """The writer of the rollouts of training; see `policy/sampler.py`."""
 
     kind: Literal["inline", "copy", "server"] = Field(
         "inline", description="The trained model, a copy of it in `policy.dtype`, or a vLLM server."

@@ -32,10 +32,11 @@ def generated_exemplars(source: Source, num_problems: int, seed: int) -> Iterato
     """
     draw = {"generated": generate, "modules": generate_modules}[source.suite]
     for made in draw("train", num_problems, seed) if num_problems else ():
-        yield from _exemplars_of(made, source)
+        yield from exemplars_of(made, source)
 
 
-def _exemplars_of(made: Generated, source: Source) -> Iterator[Exemplar]:
+def exemplars_of(made: Generated, source: Source) -> Iterator[Exemplar]:
+    """An exemplar for each kernel of a generated problem."""
     problem = made.problem
     reference = reference_hash(problem.source)
     for position, kernel in enumerate(made.kernels):

@@ -39,7 +39,12 @@ def reserved_for(first: str, second: str) -> Split:
     """
     if first not in UNARY and second not in UNARY:
         return "train"
-    digest = hashlib.blake2b(f"{first}>{second}".encode(), digest_size=4).digest()
+    return hashed_split(f"{first}>{second}")
+
+
+def hashed_split(text: str) -> Split:
+    """The split that a text falls into by its hash, in the fixed shares."""
+    digest = hashlib.blake2b(text.encode(), digest_size=4).digest()
     percent = int.from_bytes(digest, "big") % 100
     if percent < HELD_OUT_PERCENT:
         return "held_out"

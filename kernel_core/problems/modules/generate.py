@@ -6,7 +6,6 @@ family is held out whole; within the others, tuples of operators are hashed.
 
 from __future__ import annotations
 
-import hashlib
 import random
 from collections.abc import Callable, Iterator, Sequence
 
@@ -15,7 +14,7 @@ from kernel_core.problems.evaluation_sizes import has_evaluation_sizes
 from kernel_core.problems.graded import Generated
 from kernel_core.problems.modules import convolution, matmul, reduction
 from kernel_core.problems.modules.draft import Draft
-from kernel_core.problems.splits import HELD_OUT_PERCENT, VALIDATION_PERCENT, Split
+from kernel_core.problems.splits import Split, hashed_split
 from kernel_core.records import Problem, sha256_text
 
 Draw = Callable[[random.Random], Draft]
@@ -48,11 +47,7 @@ def split_of(draft: Draft) -> Split:
         return "held_out"
     if len(draft.operators) < _SHORTEST_SPLIT_CHAIN:
         return "train"
-    digest = hashlib.blake2b(">".join((draft.family, *draft.operators)).encode(), digest_size=4).digest()
-    percent = int.from_bytes(digest, "big") % 100
-    if percent < HELD_OUT_PERCENT:
-        return "held_out"
-    return "validation" if percent < HELD_OUT_PERCENT + VALIDATION_PERCENT else "train"
+    return hashed_split(">".join((draft.family, *draft.operators)))
 
 
 def _drawn(split: Split, count: int, seed: int, names: list[str]) -> Iterator[Generated]:
