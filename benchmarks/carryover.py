@@ -2,13 +2,13 @@
 
     python benchmarks/carryover.py draw --work W
     python benchmarks/carryover.py teach --work W --conversations-file W/conversations.jsonl.gz --model FOLDER
-    python benchmarks/carryover.py answer --work W --model FOLDER --limit 100 --samples 4 --answers A.jsonl.gz
+    python benchmarks/carryover.py answer --taught W/cold_start --limit 100 --samples 4 --answers A.jsonl.gz
     python benchmarks/carryover.py judge --answers A.jsonl.gz --judged J.jsonl     # KERNELBENCH_ROOT is set
     python benchmarks/carryover.py report --judged J.jsonl
 
 `draw` takes problems and kernels from the generators; `teach` trains all weights and leaves the policy in
-`W/cold_start`; `answer` asks it (with `--published` the model as it is); `judge` judges what is not judged
-yet, so that answers can be judged on another day and machine.
+`W/cold_start`; `answer` asks a taught policy, or without `--taught` the model as it is; `judge` judges what
+is not judged yet, so that answers can be judged on another day and machine.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.problems.generate import generate
 from kernel_core.problems.load import load_problems
 from kernel_core.problems.modules.generate import generate_modules
-from kernel_core.records import Evaluation, Problem
+from kernel_core.records import Evaluation, Problem, sha256_text
 from kernel_core.runs.configure import build
 from kernel_core.store import Store
 
@@ -72,7 +72,7 @@ def main() -> None:
     parser.add_argument("stage", choices=("draw", "teach", "answer", "judge", "report"))
     parser.add_argument("--work", default="carryover")
     parser.add_argument("--model", default="", help="folder of a Hugging Face model")
-    parser.add_argument("--published", action="store_true", help="ask the model without a cold start")
+    parser.add_argument("--taught", default="", help="folder of a policy to ask; empty: the model as it is")
     parser.add_argument("--modules", type=int, default=9000, help="problems of the suite `modules`")
     parser.add_argument("--generated", type=int, default=1500, help="problems of the suite `generated`")
     parser.add_argument("--conversations", type=int, default=24000)
@@ -83,10 +83,11 @@ def main() -> None:
     parser.add_argument("--batch-tokens", type=int, default=65536)
     parser.add_argument("--lr", type=float, default=4e-5)
     parser.add_argument("--suite", default="kernelbench")
+    parser.add_argument("--split", default="all")
     parser.add_argument("--levels", type=int, nargs="*", default=[1, 2])
     parser.add_argument("--limit", type=int, default=100)
     parser.add_argument("--samples", type=int, default=4)
-    parser.add_argument("--max-new-tokens", type=int, default=1400)
+    parser.add_argument("--max-new-tokens", type=int, default=1800)
     parser.add_argument("--batch", type=int, default=200)
     parser.add_argument("--answers", type=Path, default=Path("answers.jsonl.gz"))
     parser.add_argument("--judged", type=Path, default=Path("judged.jsonl"))
@@ -117,7 +118,7 @@ def _policy(arguments: argparse.Namespace) -> PolicyConfig:
         model=arguments.model,
         device=arguments.device,
         dtype="bfloat16" if on_gpu else "float32",
-        max_context=4608,
+        max_context=5120,
         decoding="static" if on_gpu else "growing",
     )
 
@@ -196,8 +197,7 @@ def _answer(arguments: argparse.Namespace) -> None:
     began = time.monotonic()
     problems = _problems(arguments)
     config, rollout = _policy(arguments), _rollout(arguments)
-    taught = Store(arguments.work).child("cold_start")
-    policy = open_policy(config) if arguments.published else TorchPolicy.load(taught, config)
+    policy = TorchPolicy.load(arguments.taught, config) if arguments.taught else open_policy(config)
     asked = [(problem, sample) for problem in problems for sample in range(arguments.samples)]
     lines = []
     for start in range(0, len(asked), arguments.batch):
@@ -216,13 +216,18 @@ def _answer(arguments: argparse.Namespace) -> None:
 
 
 def _judge(arguments: argparse.Namespace) -> None:
-    """Judge the answers that `--judged` does not have yet; problems in turn, first answers first."""
+    """Judge the answers that `--judged` does not have yet, problem by problem in an order without meaning.
+
+    A problem's inputs and expected outputs are made once for its answers. A run that is cut has judged a fair
+    part of the problems.
+    """
     began = time.monotonic()
     problems = {problem.id: problem for problem in _problems(arguments)}
     answers = [json.loads(line) for line in gzip.decompress(arguments.answers.read_bytes()).splitlines()]
     known = {(row["problem"], row["sample"]) for row in read_rows(arguments.judged)}
     todo = [row for row in answers if (row["problem"], row["sample"]) not in known]
-    todo = sorted((row for row in todo if row["problem"] in problems), key=lambda row: int(row["sample"]))
+    todo = [row for row in todo if row["problem"] in problems]
+    todo = sorted(todo, key=lambda row: (sha256_text(row["problem"]), row["sample"]))
     gym_config = GymConfig(device=arguments.device, workers=1)
     with open_gym(gym_config) as gym, arguments.judged.open("a") as file:
         for start in range(0, len(todo), JUDGED_AT_ONCE):
@@ -242,7 +247,8 @@ def _judge(arguments: argparse.Namespace) -> None:
                 found = {"problem": row["problem"], "sample": row["sample"], "verdict": "not judged"}
                 if evaluation is not None:
                     found |= {"verdict": evaluation.verdict, "speedup": evaluation.speedup}
-                    found |= {"feedback": evaluation.feedback}
+                    found |= {"feedback": evaluation.feedback, "seconds": evaluation.seconds}
+                    found |= {"phases_s": evaluation.phases_s}
                 file.write(json.dumps(found) + "\n")
             file.flush()
             print(f"{start + len(part)} of {len(todo)} judged, {time.monotonic() - began:.0f} s", flush=True)
@@ -259,7 +265,12 @@ def _evaluations(gym: Gym, requests: Sequence[JudgeRequest]) -> list[Evaluation 
 
 def _problems(arguments: argparse.Namespace) -> list[Problem]:
     """Whole levels, or the fixed half of them that `--limit 100` names."""
-    settings = {"levels": arguments.levels, "limit": arguments.limit, "seed": SPLIT_SEED, "split": "all"}
+    settings = {
+        "levels": arguments.levels,
+        "limit": arguments.limit,
+        "seed": SPLIT_SEED,
+        "split": arguments.split,
+    }
     return load_problems(build(ProblemsConfig, {"suite": arguments.suite, **settings}))
 
 
@@ -267,7 +278,8 @@ def _report(arguments: argparse.Namespace) -> None:
     """Verdicts by level, the share of correct and of faster answers, and the problems that are solved."""
     print(describe_machine())
     frame = pd.DataFrame(read_rows(arguments.judged))
-    frame["group"] = frame["problem"].str.split("/").str[1]
+    parts = frame["problem"].str.split("/")
+    frame["group"] = parts.str[1].where(parts.str.len() > 2, parts.str[0])
     print(frame.groupby("group")["verdict"].value_counts().unstack(fill_value=0).to_string())
     for group, part in frame.groupby("group"):
         right = part["verdict"] == "correct"

@@ -1,0 +1,118 @@
+"""Claim: on the same judged answers, RL teaches a cold-started model more than the controls do.
+
+    python benchmarks/carryover_arms.py --arm rl --seed 0 --model COLD_START --harvest FOLDER --work W \\
+        --candidates 768 --minutes 9
+
+Trains one arm (`rl`, `expert_iteration`, `frozen`, `rl_shuffled`) from one cold start with LoRA adapters on
+problems of the suite `modules` and harvested ones, and leaves them in `W/ARM-SEED/policy`. A run that was cut
+goes on from its newest checkpoint with the same command. `carryover.py answer --taught W/ARM-SEED/policy`
+asks the result; its stages `judge` and `report` measure it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+from machine import describe_machine
+
+from kernel_core.config import TrainConfig
+from kernel_core.gym.pool.open_gym import open_gym
+from kernel_core.learn.loop import Trainer
+from kernel_core.policy import open_policy
+from kernel_core.policy.torch_policy import TorchPolicy
+from kernel_core.runs.configure import build
+from kernel_core.store import Store
+
+ARMS = ("rl", "expert_iteration", "frozen", "rl_shuffled")
+PROBE_NEVER = 1_000_000
+"""Probes cost judged answers that no arm learns from; what each arm learned is measured afterwards."""
+
+
+def main() -> None:
+    """Train one arm, a printed line a step."""
+    arguments = _arguments()
+    config = _config(arguments)
+    store = Store(arguments.work).child(f"{arguments.arm}-{arguments.seed}")
+    print(f"{arguments.arm}, seed {arguments.seed}, on {describe_machine()}", flush=True)
+    with open_gym(config.gym, store.child("judged")) as gym:
+        policy = open_policy(config.policy)
+        if not isinstance(policy, TorchPolicy):
+            raise SystemExit(f"--model {arguments.model} is no folder of a model; give one")
+        trainer = Trainer(config, store, policy, gym)
+        while not trainer.done:
+            began = time.monotonic()
+            trainer.step()
+            print(_line([*store.lines("metrics.jsonl")][-1], time.monotonic() - began), flush=True)
+        policy.save(store.child("policy"))
+        trainer.close()
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--arm", choices=ARMS, required=True)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--model", required=True, help="folder of the cold start")
+    parser.add_argument(
+        "--harvest", default="", help="folder of harvested problems; half of a step's problems"
+    )
+    parser.add_argument("--work", default="arms")
+    parser.add_argument("--candidates", type=int, default=768, help="judged answers in all")
+    parser.add_argument("--minutes", type=float, default=9.0)
+    parser.add_argument("--problems", type=int, default=12, help="a step")
+    parser.add_argument("--group", type=int, default=8, help="answers a problem")
+    parser.add_argument("--lr", type=float, default=3e-5)
+    parser.add_argument("--rank", type=int, default=32, help="of the LoRA adapters")
+    parser.add_argument("--max-new-tokens", type=int, default=1600)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
+    return parser.parse_args()
+
+
+def _config(arguments: argparse.Namespace) -> TrainConfig:
+    on_gpu = arguments.device == "cuda"
+    suites = ["modules", *([arguments.harvest] if arguments.harvest else [])]
+    settings: dict[str, Any] = {
+        "method": arguments.arm,
+        "seed": arguments.seed,
+        "steps": 100_000,
+        "candidates": arguments.candidates,
+        "minutes": arguments.minutes,
+        "problems_per_step": arguments.problems,
+        "group_size": arguments.group,
+        "lr": arguments.lr,
+        "minibatch_tokens": 16384 if on_gpu else 8192,
+        "checkpoint_minutes": 3.0,
+        "keep_checkpoints": 1,
+        "problems": {"mix": [{"suite": suite, "weight": 1.0} for suite in suites]},
+        "curriculum": {"only": "speed", "probe_every": PROBE_NEVER, "probe_problems": 1},
+        "gym": {"device": arguments.device, "workers": 1},
+        "policy": {
+            "kind": "torch",
+            "model": arguments.model,
+            "device": arguments.device,
+            "dtype": "bfloat16" if on_gpu else "float32",
+            "max_context": 5120,
+            "lora_rank": arguments.rank,
+            "decoding": "static" if on_gpu else "growing",
+        },
+        "rollout": {
+            "turns": 1,
+            "exemplars": 0,
+            "template": "full",
+            "prompt_budget": 3200,
+            "overlap": False,
+            "sampling": {"max_new_tokens": arguments.max_new_tokens, "batch_size": 96},
+        },
+    }
+    return build(TrainConfig, settings)
+
+
+def _line(row: dict[str, Any], seconds: float) -> str:
+    kept = {name: value for name, value in row.items() if isinstance(value, int | float)}
+    told = ", ".join(f"{name}={value:.4g}" for name, value in kept.items())
+    return f"{seconds:.0f} s: {told}"
+
+
+if __name__ == "__main__":
+    main()
