@@ -34,7 +34,7 @@ from kernel_core.gym.timing.nvml import NvmlDevice, describe_platform
 from kernel_core.gym.timing.retiming import Stopwatch
 from kernel_core.gym.timing.timed_batch import arena_bytes
 from kernel_core.gym.timing.timing_stats import Clocked, ReplayTime
-from kernel_core.gym.verdict.case import Case
+from kernel_core.gym.verdict.case import Case, Ruling
 from kernel_core.gym.verdict.recorded_pass import Recorded
 from kernel_core.gym.workers.child import ChildSession
 from kernel_core.gym.workers.gpu_locks import Drawn, Room
@@ -222,11 +222,12 @@ class CudaJudge(Judge):
     ) -> ReplayCost | None:
         """The works with their device times, where they are measured; None when they are not the
         candidate's."""
-        unseen, findings = self._unseen(reference, seed, recorded, case), tuple(case.findings)
+        unseen = self._unseen(reference, seed, recorded, case)
         claim = clocked if recorded.trials_of("own") else None
         for fresh in (False, True):
+            ruling = Ruling()
             with self._workers.open_child("replay", fresh=fresh) as talk:
-                with ReplayCheck(case, recorded, reference, unseen, talk, self._workers) as witness:
+                with ReplayCheck(case, ruling, recorded, reference, unseen, talk, self._workers) as witness:
                     found: ReplayCost | None = None
                     if witness.is_convinced():
                         found = (
@@ -236,12 +237,10 @@ class CudaJudge(Judge):
                         )
                 if found is not None and not case.images:  # libraries stay loaded in a process
                     talk.rest(self._workers.share)
-            if found is not None:
-                return found
-            if talk.is_fresh:
-                break
             # A candidate is not blamed for the leftovers of another candidate's kernels.
-            case.take_back(findings)
+            if found is not None or talk.is_fresh or fresh:
+                case.adopt(ruling)
+                return found
         return None
 
     def _measure(self, witness: ReplayCheck, clocked: Clocked | None, case: Case) -> ReplayCost | None:
