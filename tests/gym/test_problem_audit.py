@@ -1,6 +1,5 @@
 """Problems that pay for nothing are found, and good ones are not accused."""
 
-
 import pytest
 import torch
 

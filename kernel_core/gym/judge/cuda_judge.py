@@ -24,7 +24,6 @@ from kernel_core.gym.judge.extension_check import Builder
 from kernel_core.gym.judge.judge import Judge
 from kernel_core.gym.judge.replay_check import ReplayCheck, TakeGpu
 from kernel_core.gym.judge.replay_cost import ReplayCost, contradicted, others_matter
-from kernel_core.gym.oracle.input_families import without_zeros
 from kernel_core.gym.oracle.reference import Reference
 from kernel_core.gym.oracle.trial import Trial
 from kernel_core.gym.prediction.own_work_share import weigh_times
@@ -262,12 +261,6 @@ class CudaJudge(Judge):
             if not is_in_doubt(clocked, found):
                 break
         return found
-
-    def _exactly(self, reference: Reference, trial: Trial) -> Trial:
-        """See `Unseen`. Only the first own draw is exact; trials that are made again are not."""
-        if without_zeros(trial.draw) != trial.draw or (trial.draw != "own" and trial.has_values):
-            return super()._exactly(reference, trial)
-        return reference.blurred(reference.trial(trial.seed, trial.draw))
 
     def _hidden_trials(self, reference: Reference, like: Trial, seed: int, case: Case) -> list[Trial]:
         """The trials that are compared among the timed calls. They look like all other calls there."""

@@ -184,7 +184,7 @@ class Judge:
         if any(Spots.of(want).are_far(value) for value, want in zip(values, known.expected, strict=True)):
             return self._value_fault(delivery, known, compare_values)
         del known, values
-        return self._value_fault(delivery, self._exactly(reference, trial), compare_values)
+        return self._value_fault(delivery, reference.exactly(trial), compare_values)
 
     def _value_fault(self, delivery: TrialPayload, trial: Trial, compare: Compare) -> str | None:
         """Outputs are compared, and inputs with what was delivered: what was changed must be what the
@@ -250,13 +250,9 @@ class Judge:
             make_trial=make_replayed,
             draw_others=draw_others,
             make_measured=functools.partial(make_trial, self._measured_label, case.measured_draw(recorded)),
-            exactly=functools.partial(self._exactly, reference),
+            exactly=reference.exactly,
             fault_on=functools.partial(self._fault_on, reference, case),
         )
-
-    def _exactly(self, reference: Reference, trial: Trial) -> Trial:
-        """See `Unseen`."""
-        return reference.blurred(reference.loosened(trial))
 
     def _fault_on(self, reference: Reference, case: Case, trial: Trial) -> str | None:
         """The fault of the candidate's own outputs for a trial in another process; None if they are right."""

@@ -184,11 +184,10 @@ class _Rounds:
         """The fault of one call's outputs. The errors of its own inputs may excuse what another trial's
         errors do not: a sum that happens to cancel."""
         self.outputs[trial.seed] = self._bed.outputs(place)
-        fault = self._bed.compare(place, self._reference.expected_of(trial))
+        fault = self._bed.compare(place, self._reference.with_values(trial).expected)
         if fault is None:
             return None
-        exact = self._reference.blurred(self._reference.trial(trial.seed, trial.draw))
-        return self._bed.compare(place, exact.expected)
+        return self._bed.compare(place, self._reference.exactly(trial).expected)
 
     def _prepare(self, count: int, hidden: dict[int, Trial]) -> Answer | Died:
         """Have the memory mapped afresh, and lay out new contents."""

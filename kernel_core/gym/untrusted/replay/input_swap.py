@@ -67,7 +67,7 @@ def outputs_need_kernels(
     """
     written, for_others = _play_and_keep(play_on(others), moving)
     wanted = [
-        Expected(str(value.dtype).removeprefix("torch."), tuple(value.shape), value, 0.0) for value in outputs
+        Expected(str(value.dtype).removeprefix("torch."), tuple(value.shape), value) for value in outputs
     ]
     telling: dict[int, int] = {}
     """The number of elements that must fail before an output counts as another."""
