@@ -35,7 +35,7 @@ class Rounding(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BySize:
-    """Of values of the same size the same error: see `error_model.allowed_table`."""
+    """The same error for values of the same size: see `error_model.allowed_table`."""
 
     table: torch.Tensor | float = 0.0
 
