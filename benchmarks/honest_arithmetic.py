@@ -108,7 +108,7 @@ def _compare(reference: Reference, seed: int, draw: Draw, products: Products) ->
     leaves = _imitate(reference, trial, seed, products)
     first = last = value_fault(leaves, trial.expected, compare_values)
     if first is not None:
-        looked = reference.blurred(reference.loosened(trial))
+        looked = reference.exactly(trial)
         last = value_fault(leaves, looked.expected, compare_values)
     yield Compared(reference.problem.id, draw, products, first, last)
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from kernel_core.gym.numerics.compare import all_pass
-from kernel_core.gym.numerics.expected import Expected
+from kernel_core.gym.numerics.expected import Expected, Undecided
 from kernel_core.gym.oracle.reference import Reference
 from kernel_core.problems.source import parse_problem
 
@@ -21,6 +21,11 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
+
+
+def _undecided(wanted: Expected) -> torch.Tensor:
+    assert isinstance(wanted.tolerance, Undecided)
+    return wanted.tolerance.places
 
 
 def _expected(forward: str, precision: str = "own") -> tuple[torch.Tensor, Expected]:
@@ -50,18 +55,17 @@ def _last_first(values: torch.Tensor, count: int) -> torch.Tensor:
 def test_of_equals_any_may_come_first_but_each_once(forward: str, precision: str) -> None:
     x, wanted = _expected(forward, precision)
     places = _last_first(x, 4).to(getattr(torch, wanted.dtype))
-    assert wanted.undecided is not None
-    assert wanted.undecided.any()
+    assert _undecided(wanted).any()
     assert (places != wanted.value).any()
     assert all_pass(places, wanted)
     twice = places.clone()
     twice[:, 1] = torch.where(x.gather(1, places.long()).diff()[:, 0] == 0, places[:, 0], places[:, 1])
     assert not all_pass(twice, wanted)
-    beyond = torch.where(wanted.undecided, 1_000_000, places)
+    beyond = torch.where(_undecided(wanted), 1_000_000, places)
     assert not all_pass(beyond, wanted)
     assert not all_pass(places.flip(-1), wanted)
     smaller = (-x).topk(4)[1].to(places.dtype)
-    assert not all_pass(torch.where(wanted.undecided, smaller, wanted.value), wanted)
+    assert not all_pass(torch.where(_undecided(wanted), smaller, wanted.value), wanted)
 
 
 def test_places_may_stand_in_columns() -> None:
@@ -83,31 +87,28 @@ def test_a_whole_sort_names_every_place() -> None:
 def test_any_of_equals_is_the_median() -> None:
     x, wanted = _expected("x.median(1)[1]")
     middle = x.sort(1)[0][:, 14:15]
-    assert wanted.undecided is not None
-    assert wanted.undecided.any()
+    assert _undecided(wanted).any()
     last = 29 - (x.flip(1) == middle).int().argmax(1)
     assert all_pass(last, wanted)
     other = (x != middle).int().argmax(1)
-    assert not all_pass(torch.where(wanted.undecided, other, wanted.value), wanted)
+    assert not all_pass(torch.where(_undecided(wanted), other, wanted.value), wanted)
 
 
 def test_what_places_are_made_into_is_of_their_kind() -> None:
     x, wanted = _expected("1000 + 2 * x.topk(4)[1]")
     assert all_pass(1000 + 2 * _last_first(x, 4), wanted)
-    assert wanted.undecided is not None
-    assert not all_pass(torch.where(wanted.undecided, 1_000_000, wanted.value), wanted)
+    assert not all_pass(torch.where(_undecided(wanted), 1_000_000, wanted.value), wanted)
 
 
 def test_a_quotient_beside_a_half_becomes_one_of_two_numbers() -> None:
     _, wanted = _expected("torch.round((x + 0.1) / 0.05 - 1.5).int()")
-    assert wanted.undecided is not None
-    assert wanted.undecided.any()
+    assert _undecided(wanted).any()
     other = _expected("torch.floor((x + 0.1) / 0.05 - 1.5 + 0.5 + 1e-9).int()")[1].value
     below = _expected("torch.ceil((x + 0.1) / 0.05 - 1.5 - 0.5 - 1e-9).int()")[1].value
     assert (other != below).any()
     assert all_pass(other, wanted)
     assert all_pass(below, wanted)
-    assert not all_pass(torch.where(wanted.undecided, other + 1, other), wanted)
+    assert not all_pass(torch.where(_undecided(wanted), other + 1, other), wanted)
 
 
 def test_places_that_are_wrong_by_themselves_stay_so_beside_equals() -> None:

@@ -11,11 +11,11 @@ from kernel_core.gym.channel.pytree import fingerprint
 from kernel_core.gym.numerics import compare
 from kernel_core.gym.numerics.compare import Spots, all_pass, compare_outputs, compare_values
 from kernel_core.gym.numerics.error_model import allowed_error, allowed_table
-from kernel_core.gym.numerics.expected import Expected
+from kernel_core.gym.numerics.expected import BySize, Expected, Undecided
 
 
 def _expected(value: torch.Tensor, dtype: str = "float32", allowance: torch.Tensor | float = 0.0) -> Expected:
-    return Expected(dtype=dtype, shape=tuple(value.shape), value=value, allowance=allowance)
+    return Expected(dtype, tuple(value.shape), value, BySize(allowance))
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_integers_are_exact_and_the_worst_index_is_named() -> None:
 
 def test_integers_that_nothing_decides_may_be_any() -> None:
     true = torch.tensor([3, 5, 7])
-    wanted = Expected("int64", (3,), true, 0.0, undecided=torch.tensor([False, True, False]))
+    wanted = Expected("int64", (3,), true, Undecided(torch.tensor([False, True, False])))
     assert compare_values(torch.tensor([3, 9, 7]), wanted) is None
     assert Spots.of(wanted).all_pass(torch.tensor([3, 9, 7]))
     assert compare_values(torch.tensor([3, 5, 8]), wanted) is not None
@@ -134,7 +134,7 @@ def test_what_fails_at_a_few_places_fails_as_a_whole(
     got = true.clone()
     for place, number in changes:
         got[place % len(numbers) :: len(numbers)] = number
-    wanted = Expected("float32", tuple(true.shape), true, 1e-3, loose=torch.full_like(true, loose).bool())
+    wanted = _expected(true, allowance=1e-3).loose(torch.full_like(true, loose).bool())
     spots = Spots.of(wanted)
     assert spots.all_pass(got) or not all_pass(got, wanted)
     if len(spots.places) == len(true):

@@ -15,7 +15,7 @@ from kernel_core.gym.numerics.error_model import (
     error_by_size,
     truncated,
 )
-from kernel_core.gym.numerics.expected import Expected
+from kernel_core.gym.numerics.expected import BySize, Expected
 from kernel_core.gym.oracle.input_families import Draw
 from kernel_core.gym.oracle.input_generators import redraw
 from kernel_core.gym.oracle.reference import Reference
@@ -64,7 +64,7 @@ def test_products_may_be_as_exact_as_the_policy_says(
 ) -> None:
     exact = _product("exact")
     table = allowed_table(_product("fp32"), _product("tf32") if tf32_allowed else None, exact)
-    expected = Expected("float32", tuple(exact.shape), exact, table)
+    expected = Expected("float32", tuple(exact.shape), exact, BySize(table))
     assert (compare_values(_product(precision).float(), expected) is None) == passes
 
 
@@ -88,9 +88,9 @@ def test_what_a_draw_allows_suffices_for_honest_products(draw: Draw, by_another:
         known = products(0) if by_another else other
         table = allowed_table(known["plain"], known["tf32"], known["exact"])
         expected = (
-            Expected("float32", (256, 256), other["plain"], 1.25 * table)
+            Expected("float32", (256, 256), other["plain"], BySize(1.25 * table))
             if by_another
-            else Expected("float32", (256, 256), other["exact"], table)
+            else Expected("float32", (256, 256), other["exact"], BySize(table))
         )
         assert compare_values(other["split"], expected) is None
         assert compare_values(other["tf32"], expected) is None
@@ -114,21 +114,22 @@ def test_a_cheaper_trial_has_the_same_inputs_and_nearly_the_same_expectations(
     [mine], [first], [true] = cheap.expected, known.expected, exact.expected
     assert compare_values(true.value.float(), mine) is None
     assert compare_values(first.value.float(), mine) is not None
-    assert isinstance(mine.allowance, torch.Tensor) and isinstance(first.allowance, torch.Tensor)
-    assert (mine.allowance >= first.allowance).all()
+    assert isinstance(mine.tolerance, BySize) and isinstance(first.tolerance, BySize)
+    assert isinstance(mine.tolerance.table, torch.Tensor)
+    assert (mine.tolerance.table >= first.tolerance.table).all()
 
 
 @pytest.mark.parametrize("draw", ["own", "normal"])
 def test_what_is_expected_and_was_not_kept_is_made_again(problems: dict[str, Problem], draw: Draw) -> None:
     reference = Reference(problems["linear_gelu"], problems["linear_gelu"].cpu_constants)
     kept = reference.trial(3, draw)
-    assert kept.has_values and reference.expected_of(kept) is kept.expected
+    assert kept.has_values and reference.with_values(kept) is kept
     blank = replace(outline(kept), inputs=[])
     assert not blank.has_values
-    [again], [known] = reference.expected_of(blank), kept.expected
+    [again], [known] = reference.with_values(blank).expected, kept.expected
     assert compare_values(known.value.float(), again) is None
     other = replace(blank, seed=4)
-    [another] = reference.expected_of(other)
+    [another] = reference.with_values(other).expected
     assert compare_values(known.value.float(), another) is not None
 
 

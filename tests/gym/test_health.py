@@ -17,7 +17,8 @@ import pytest
 from kernel_core.config import GymConfig
 from kernel_core.errors import GymUnavailable
 from kernel_core.gym.contract.requests import JudgeRequest
-from kernel_core.gym.pool.health_probe import idle_request, known_request
+from kernel_core.gym.judge.death_verdict import idle_request
+from kernel_core.gym.pool.health_probe import known_request
 from kernel_core.gym.pool.judge_host import JudgeLost, LocalHost
 from kernel_core.gym.pool.open_gym import open_gym
 from kernel_core.gym.pool.pool import PooledGym
@@ -146,7 +147,7 @@ def test_a_place_whose_judges_keep_dying_is_taken_out_and_work_goes_to_the_other
             while not gym.taken_out and time.monotonic() < give_up:
                 assert all(one.correct for one in gym.judge(requests))
                 requests = [request.model_copy(update={"rejudge": True}) for request in requests]
-        assert [one.reason.partition(" (")[0] for one in gym.taken_out] == ["4 fresh judges failed the probe"]
+        assert [one.reason.partition(" (")[0] for one in gym.taken_out] == ["6 fresh judges failed the probe"]
         assert len(gym.places) == 1
     assert [record.message.count("is taken out") for record in caplog.records].count(1) == 1
 
@@ -159,7 +160,7 @@ def test_when_no_place_is_left_the_error_names_the_reasons(softmax_request: Make
         for pid in (fork_root, *_children(fork_root)):
             # No memory can be laid out for candidates any more, by present judges or future ones.
             resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, 0))
-        with pytest.raises(GymUnavailable, match=r"no judge is left \(judge 0: 4 fresh judges.*too large"):
+        with pytest.raises(GymUnavailable, match=r"no judge is left \(judge 0: 6 fresh judges.*too large"):
             gym.judge([softmax_request(601)])
         with pytest.raises(GymUnavailable, match="no judge is left"):
             gym.judge([softmax_request(602)])
@@ -170,10 +171,10 @@ def test_a_judge_that_cannot_begin_says_why() -> None:
     try:
         base, host.base = host.base, "/no/such/folder"
         with pytest.raises(JudgeLost, match="its last words: FileNotFoundError"):
-            host.connect(0).ask({"request": {}, "seed": 0}, 60)
+            host.connect(0).ask({"request": {}, "seed": 0, "blamed": ""}, 60)
         host.base = base
         with pytest.raises(JudgeLost) as failure:
-            host.connect(1).ask({"request": {}, "seed": 0}, 60)
+            host.connect(1).ask({"request": {}, "seed": 0, "blamed": ""}, 60)
         assert "FileNotFoundError" not in str(failure.value)  # another judge's
     finally:
         host.close()

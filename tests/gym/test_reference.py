@@ -10,9 +10,11 @@ import pytest
 import torch
 
 from kernel_core.gym.numerics.compare import all_pass
+from kernel_core.gym.numerics.expected import Expected, Spread, Undecided
 from kernel_core.gym.oracle import reference, reference_outputs
 from kernel_core.gym.oracle.input_families import DRAWS, Draw
 from kernel_core.gym.oracle.reference import Reference
+from kernel_core.gym.oracle.reference_outputs import rounding_of
 from kernel_core.problems.source import parse_problem
 
 _SOURCE = """
@@ -39,6 +41,11 @@ def _reference(forward: str, *, tf32: bool = False) -> Reference:
     return Reference(problem, {}, tf32=tf32)
 
 
+def _undecided(wanted: Expected) -> torch.Tensor:
+    assert isinstance(wanted.tolerance, Undecided)
+    return wanted.tolerance.places
+
+
 def test_threads_that_draw_at_once_draw_what_each_would_alone() -> None:
     ours = [_reference("x.sum(1)"), _reference("x * 2")]
     jobs: list[tuple[int, Draw]] = [(seed, draw) for seed in range(40) for draw in DRAWS]
@@ -62,9 +69,10 @@ def test_a_large_trial_allows_what_its_first_rows_need(
     for module in (reference_outputs, reference):
         monkeypatch.setattr(module, "LARGE_BYTES", 1000)
     [large] = ours.trial(5, "mixed").expected
-    assert isinstance(large.allowance, torch.Tensor) == is_measured
-    if isinstance(large.allowance, torch.Tensor) and isinstance(exact.allowance, torch.Tensor):
-        assert 0 < float(large.allowance.max()) <= float(exact.allowance.max())
+    allowed, most = rounding_of(large), rounding_of(exact)
+    assert isinstance(allowed.table, torch.Tensor) == is_measured
+    if isinstance(allowed.table, torch.Tensor) and isinstance(most.table, torch.Tensor):
+        assert 0 < float(allowed.table.max()) <= float(most.table.max())
     assert torch.allclose(large.value.double(), exact.value.double(), 1e-4, 1e-4)
     assert large.value.shape == exact.value.shape
 
@@ -75,20 +83,18 @@ def test_places_in_a_sort_are_decided_but_among_equals() -> None:
     )
     ours = Reference(parse_problem(source, id="test/inline", suite="test"), {})
     values, places = ours.trial(3, "own").expected
-    assert values.undecided is None
-    assert places.undecided is not None
-    equal = torch.zeros_like(places.undecided)
+    assert not isinstance(values.tolerance, Undecided)
+    equal = torch.zeros_like(_undecided(places))
     same = values.value[:, 1:] == values.value[:, :-1]
     equal[:, 1:] |= same
     equal[:, :-1] |= same
-    assert (equal & places.undecided).sum() > 0.95 * equal.sum() > 0
-    assert (places.undecided & ~equal).sum() < 0.01 * equal.numel()
+    assert (equal & _undecided(places)).sum() > 0.95 * equal.sum() > 0
+    assert (_undecided(places) & ~equal).sum() < 0.01 * equal.numel()
 
 
 def test_the_largest_of_many_numbers_is_decided() -> None:
     [place] = _reference("x.argmax(1)").trial(3, "own").expected
-    assert place.undecided is not None
-    assert not place.undecided.any()
+    assert not _undecided(place).any()
 
 
 def test_that_an_input_in_a_tuple_is_written_to_is_seen() -> None:
@@ -106,7 +112,7 @@ def test_half_precision_may_be_rounded_once_more_on_the_way() -> None:
     source = source.replace("[torch.rand(64, 300)]", "[torch.randn(32, 20).bfloat16() for _ in range(2)]")
     ours = Reference(parse_problem(source, id="test/inline", suite="test"), {})
     trial = ours.trial(3, "mixed")
-    [strict], [kind] = trial.expected, ours.blurred(trial).expected
+    [strict], [kind] = trial.expected, ours.exactly(trial).expected
     q, k = trial.inputs
     rounded = torch.softmax((q / 3).float() @ k.float().T, 1)
     assert not all_pass(rounded, strict)
@@ -150,7 +156,7 @@ def test_large_scores_that_differ_in_their_last_bits_decide_nothing() -> None:
     exact = torch.softmax(q.double() @ near.double().mT / 8, -1) @ v.double()
     [one] = trial.expected
     strict = replace(one, value=exact)
-    [kind] = ours.blurred(replace(trial, expected=(strict,))).expected
+    [kind] = ours.exactly(replace(trial, expected=(strict,))).expected
     got = _attention(q, near, v)
     assert not all_pass(got, strict)
     assert all_pass(got, kind)
@@ -168,7 +174,7 @@ def test_which_of_several_large_scores_is_largest_is_left_to_chance(seed: int) -
     base_two = (q.float() * (math.log2(math.e) / 8)).to(q.dtype)
     scores = base_two.double() @ k.double().mT * math.log(2)
     got = (torch.softmax(scores, -1) @ v.double()).to(q.dtype)
-    [one], [kind] = trial.expected, ours.blurred(trial).expected
+    [one], [kind] = trial.expected, ours.exactly(trial).expected
     assert not all_pass(got, one)
     assert all_pass(got, kind)
     assert not all_pass(got.roll(1, 1), kind)
@@ -183,7 +189,7 @@ def test_a_row_of_small_values_and_a_large_one_may_be_another_row(seed: int) -> 
     q, k, v = trial.inputs
     scores = (q * 64**-0.25).double() @ (k * 64**-0.25).double().mT
     got = (torch.softmax(scores, -1).bfloat16().double() @ v.double()).to(q.dtype)
-    [kind] = ours.blurred(trial).expected
+    [kind] = ours.exactly(trial).expected
     assert all_pass(got, kind)
     assert not all_pass(got.roll(1, 1), kind)
 
@@ -191,9 +197,9 @@ def test_a_row_of_small_values_and_a_large_one_may_be_another_row(seed: int) -> 
 def test_the_last_bits_decide_nothing_where_sums_are_plain() -> None:
     ours = _reference("torch.softmax(x, 1)")
     trial = ours.trial(3, "mixed")
-    [kind] = ours.blurred(trial).expected
-    assert kind.spread is not None
-    assert (kind.spread <= 1e-4 * kind.value + 1e-6).all()
+    [kind] = ours.exactly(trial).expected
+    assert isinstance(kind.tolerance, Spread)
+    assert (kind.tolerance.spread <= 1e-4 * kind.value + 1e-6).all()
 
 
 def test_what_is_exact_decides() -> None:
@@ -201,47 +207,40 @@ def test_what_is_exact_decides() -> None:
     for forward in ("torch.round(x)", "(x > 0.5).float()"):
         ours = _reference(forward)
         trial = ours.trial(3, "mixed")
-        [kind] = ours.blurred(trial).expected
-        assert kind.spread is not None
-        assert not kind.spread.any()
+        [kind] = ours.exactly(trial).expected
+        assert isinstance(kind.tolerance, Spread)
+        assert not kind.tolerance.spread.any()
 
 
 def test_exact_halves_are_rounded_as_torch_does() -> None:
     [whole] = _reference("torch.round(x).int()").trial(3, "mixed").expected
-    assert whole.undecided is not None
-    assert not whole.undecided.any()
+    assert not _undecided(whole).any()
 
 
 def test_which_of_two_equals_comes_first_is_never_decided() -> None:
     ours = _reference("(x * 0.0 + torch.arange(300) // 2).topk(300, 1)[1]")
     [place] = ours.trial(3, "own").expected
-    assert place.undecided is not None
-    assert place.undecided.all()
+    assert _undecided(place).all()
 
 
 def test_a_stable_sort_decides() -> None:
     [place] = _reference("(x * 0.0).sort(dim=1, stable=True)[1]").trial(3, "own").expected
-    assert place.undecided is not None
-    assert not place.undecided.any()
+    assert not _undecided(place).any()
 
 
 def test_whether_a_sum_that_cancels_is_above_zero_is_not_decided() -> None:
     """Of the same numbers, taken in two orders; whether an input is above a half is."""
     ours = _reference("(x.sum(1) - x.flip(1).cumsum(1)[:, -1] > 0, x > 0.5)")
     total, half = ours.trial(3, "mixed").expected
-    assert total.undecided is not None
-    assert total.undecided.float().mean() > 0.2
-    assert half.undecided is not None
-    assert not half.undecided.any()
+    assert _undecided(total).float().mean() > 0.2
+    assert not _undecided(half).any()
 
 
 def test_with_tf32_products_the_largest_of_nearly_equal_ones_is_not_decided() -> None:
     ours = _reference("(x @ (0.5 + 1e-4 * x).T).argmax(1), x.argmax(1)", tf32=True)
     product, number = ours.trial(3, "own").expected
-    assert product.undecided is not None
-    assert product.undecided.float().mean() > 0.5
-    assert number.undecided is not None
-    assert not number.undecided.any()
+    assert _undecided(product).float().mean() > 0.5
+    assert not _undecided(number).any()
 
 
 @pytest.mark.parametrize("fits", [True, False])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 _ADDRESS = struct.Struct("<Q")
 
@@ -30,3 +31,12 @@ def put_addresses(parameters: bytes, addresses: Mapping[int, int]) -> bytes:
             raise ValueError(f"an address at byte {place} of {len(packed)} bytes of parameters")
         _ADDRESS.pack_into(packed, place, address)
     return bytes(packed)
+
+
+def arguments_in(parameters: bytes, spans: Sequence[tuple[int, int]]) -> dict[str, Any]:
+    """The arguments of a launch as a trace has them: the parameters, and a view of a storage for each address
+    among them. `spans` are the storages' addresses and sizes."""
+    found: dict[str, Any] = {"parameters": parameters.hex()}
+    for place, (number, offset) in find_addresses(parameters, spans).items():
+        found[str(place)] = {"t": [number, "uint8", offset, [spans[number][1] - offset], [1]]}
+    return found

@@ -13,6 +13,13 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernel_core.gym.channel.kernel_description import DTYPES, JitFunction
 
+_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+
+
+def options_in(keywords: dict[str, Any]) -> dict[str, int]:
+    """The options of a launch among its keyword arguments."""
+    return {name: keywords[name] for name in _OPTIONS if isinstance(keywords.get(name), int)}
+
 
 def encode_argument(
     value: Any, describe: Callable[[JitFunction], int], encode_other: Callable[[Any], Any]

@@ -132,6 +132,22 @@ def tensors_in(value: Any) -> list[torch.Tensor]:
     return []
 
 
+def storages_in(value: Any) -> list[torch.UntypedStorage]:
+    """All storages in nested lists, tuples and dicts, and those of tensors."""
+    if isinstance(value, torch.UntypedStorage):
+        return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        return [storage for item in value for storage in storages_in(item)]
+    return [tensor.untyped_storage() for tensor in tensors_in(value)]
+
+
+def only_looks_anew(function: Any) -> bool:
+    """Whether an operator makes no tensor, but says where in memory one lies."""
+    return torch.Tag.inplace_view in function.tags
+
+
 def is_torchs_own(function: Any) -> bool:
     """Whether torch came with an operator; a candidate may register others."""
     return function.name() in _TORCHS_OWN

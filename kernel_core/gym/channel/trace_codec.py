@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -32,6 +32,18 @@ class NotEncodable(Exception):
 def bytes_of(storage: torch.UntypedStorage) -> torch.Tensor:
     """A storage as a tensor of bytes that shares its memory."""
     return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
+
+
+def views_in(value: Any) -> Iterator[list[Any]]:
+    """All views of storages in a value of a trace."""
+    if isinstance(value, dict):
+        if isinstance(value.get("t"), list):
+            yield value["t"]
+        else:
+            yield from views_in(list(value.values()))
+    elif isinstance(value, list):
+        for item in value:
+            yield from views_in(item)
 
 
 def encode(value: Any, tensor: Encode) -> Any:

@@ -57,7 +57,6 @@ class CompileGate:
         """A launch that does not compile overrides every failure of the run."""
         fault = self._fault_of(case.source, parts)
         if fault is not None:
-            case.verdict = None
             case.fail(Verdict.NOT_COMPILED, *fault)
 
     def _fault_of(self, source: str, parts: Sequence[CompileUnit]) -> tuple[str, int] | None:

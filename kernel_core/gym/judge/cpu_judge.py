@@ -122,7 +122,7 @@ class CpuJudge(Judge):
         with (
             case.phase("replay"),
             self._workers.open_child("replay") as talk,
-            ReplayCheck(case, recorded, reference, unseen, talk, self._workers) as witness,
+            ReplayCheck(case, case, recorded, reference, unseen, talk, self._workers) as witness,
         ):
             if not witness.is_convinced():
                 return False

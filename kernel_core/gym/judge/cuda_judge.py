@@ -24,7 +24,6 @@ from kernel_core.gym.judge.extension_check import Builder
 from kernel_core.gym.judge.judge import Judge
 from kernel_core.gym.judge.replay_check import ReplayCheck, TakeGpu
 from kernel_core.gym.judge.replay_cost import ReplayCost, contradicted, others_matter
-from kernel_core.gym.oracle.input_families import without_zeros
 from kernel_core.gym.oracle.reference import Reference
 from kernel_core.gym.oracle.trial import Trial
 from kernel_core.gym.prediction.own_work_share import weigh_times
@@ -34,7 +33,7 @@ from kernel_core.gym.timing.nvml import NvmlDevice, describe_platform
 from kernel_core.gym.timing.retiming import Stopwatch
 from kernel_core.gym.timing.timed_batch import arena_bytes
 from kernel_core.gym.timing.timing_stats import Clocked, ReplayTime
-from kernel_core.gym.verdict.case import Case
+from kernel_core.gym.verdict.case import Case, Ruling
 from kernel_core.gym.verdict.recorded_pass import Recorded
 from kernel_core.gym.workers.child import ChildSession
 from kernel_core.gym.workers.gpu_locks import Drawn, Room
@@ -222,11 +221,12 @@ class CudaJudge(Judge):
     ) -> ReplayCost | None:
         """The works with their device times, where they are measured; None when they are not the
         candidate's."""
-        unseen, findings = self._unseen(reference, seed, recorded, case), tuple(case.findings)
+        unseen = self._unseen(reference, seed, recorded, case)
         claim = clocked if recorded.trials_of("own") else None
         for fresh in (False, True):
+            ruling = Ruling()
             with self._workers.open_child("replay", fresh=fresh) as talk:
-                with ReplayCheck(case, recorded, reference, unseen, talk, self._workers) as witness:
+                with ReplayCheck(case, ruling, recorded, reference, unseen, talk, self._workers) as witness:
                     found: ReplayCost | None = None
                     if witness.is_convinced():
                         found = (
@@ -236,12 +236,10 @@ class CudaJudge(Judge):
                         )
                 if found is not None and not case.images:  # libraries stay loaded in a process
                     talk.rest(self._workers.share)
-            if found is not None:
-                return found
-            if talk.is_fresh:
-                break
             # A candidate is not blamed for the leftovers of another candidate's kernels.
-            case.take_back(findings)
+            if found is not None or talk.is_fresh or fresh:
+                case.adopt(ruling)
+                return found
         return None
 
     def _measure(self, witness: ReplayCheck, clocked: Clocked | None, case: Case) -> ReplayCost | None:
@@ -263,12 +261,6 @@ class CudaJudge(Judge):
             if not is_in_doubt(clocked, found):
                 break
         return found
-
-    def _exactly(self, reference: Reference, trial: Trial) -> Trial:
-        """See `Unseen`. Only the first own draw is exact; trials that are made again are not."""
-        if without_zeros(trial.draw) != trial.draw or (trial.draw != "own" and trial.has_values):
-            return super()._exactly(reference, trial)
-        return reference.blurred(reference.trial(trial.seed, trial.draw))
 
     def _hidden_trials(self, reference: Reference, like: Trial, seed: int, case: Case) -> list[Trial]:
         """The trials that are compared among the timed calls. They look like all other calls there."""

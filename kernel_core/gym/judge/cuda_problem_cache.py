@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections import OrderedDict
 from dataclasses import replace
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from kernel_core.config import GymConfig
 from kernel_core.gym.contract.requests import JudgeRequest
@@ -22,7 +22,7 @@ _REFERENCES_SHARE = 0.5
 _GROUP = 16
 """Candidates of one problem that share secret inputs."""
 _K = TypeVar("_K")
-_S = TypeVar("_S", bound="_Sized")
+_S = TypeVar("_S", Reference, Trial)
 
 
 class CudaPrepared(Prepared):
@@ -108,12 +108,6 @@ class CudaPrepared(Prepared):
         """The accepted draws of a problem are found once for all seeds, because the seed changes after every
         few candidates."""
         return 0
-
-
-class _Sized(Protocol):
-    @property
-    def num_bytes(self) -> int:
-        """The bytes that are kept."""
 
 
 def shrink(known: OrderedDict[_K, _S], num_bytes: int) -> None:

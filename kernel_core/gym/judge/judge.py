@@ -13,20 +13,16 @@ import functools
 import time
 from typing import Any
 
-import torch
-
 from kernel_core.config import GymConfig
 from kernel_core.errors import GymUnavailable, NotAProblem
 from kernel_core.gym.channel import framing
 from kernel_core.gym.channel.messages import Loaded, NotLoaded, Raised, Ran
 from kernel_core.gym.channel.seeds import derive_seed
-from kernel_core.gym.channel.shared_arena import Slot
 from kernel_core.gym.contract.requests import JudgeRequest
-from kernel_core.gym.judge import kernelbench_rules
+from kernel_core.gym.judge.output_check import kernelbench_fault, output_fault
 from kernel_core.gym.judge.problem_cache import Prepared
 from kernel_core.gym.judge.replay_check import Unseen
 from kernel_core.gym.judge.static_findings import inspect_source
-from kernel_core.gym.numerics.compare import Compare, Spots, compare_values, form_fault, unlike, value_fault
 from kernel_core.gym.oracle.input_families import Draw, turned
 from kernel_core.gym.oracle.reference import Reference
 from kernel_core.gym.oracle.trial import Trial
@@ -35,7 +31,7 @@ from kernel_core.gym.timing.nvml import describe_platform
 from kernel_core.gym.verdict.case import Case
 from kernel_core.gym.verdict.recorded_pass import Recorded
 from kernel_core.gym.workers.child import NO_ANSWER, Answer, ChildSession, Died
-from kernel_core.gym.workers.payload import TrialPayload, changed_inputs, deliver, load_header
+from kernel_core.gym.workers.payload import TrialPayload, deliver, load_header
 from kernel_core.gym.workers.workers import Workers
 from kernel_core.records import Evaluation, NoCandidate, Verdict
 
@@ -164,47 +160,11 @@ class Judge:
             )
         )
         with self._workers.draw():
-            fault = self._fault(claim, delivery, reference, trial)
+            check = kernelbench_fault if self._strict else output_fault
+            fault = check(claim, delivery, reference, trial)
         if fault is not None:
             case.fail(Verdict.WRONG, fault + ("" if trial.draw == "own" else f" ({trial.draw} inputs)"))
         return fault is None
-
-    def _fault(self, claim: Ran, delivery: TrialPayload, reference: Reference, trial: Trial) -> str | None:
-        """The fault of the outputs, which lie in the judge's own memory. A failure by the allowance of
-        another draw is checked again with the full allowance of this one. It is not checked again if it is
-        too far off."""
-        known = reference.with_values(trial)
-        if self._strict:
-            values = self._values(delivery, delivery.output_slots)
-            return kernelbench_rules.accepts(claim.nesting, claim.leaves, values, known)
-        fault = form_fault(claim.nesting, claim.leaves, trial.nesting, trial.expected)
-        if fault is not None or self._value_fault(delivery, known, unlike) is None:
-            return fault
-        values = self._values(delivery, delivery.output_slots)
-        if any(Spots.of(want).are_far(value) for value, want in zip(values, known.expected, strict=True)):
-            return self._value_fault(delivery, known, compare_values)
-        del known, values
-        return self._value_fault(delivery, self._exactly(reference, trial), compare_values)
-
-    def _value_fault(self, delivery: TrialPayload, trial: Trial, compare: Compare) -> str | None:
-        """Outputs are compared, and inputs with what was delivered: what was changed must be what the
-        reference leaves there."""
-        fault = value_fault(self._values(delivery, delivery.output_slots), trial.expected, compare)
-        if fault is not None:
-            return fault
-        for index in changed_inputs(delivery):
-            if not trial.changes_inputs:
-                return f"input {index} was changed in place"
-            [value] = self._values(delivery, [delivery.input_slots[index]])
-            fault = compare(value, trial.left[index])
-            if fault is not None:
-                return f"{fault} (input {index}, changed in place)"
-        return None
-
-    def _values(self, delivery: TrialPayload, slots: list[Slot]) -> list[torch.Tensor]:
-        values = [delivery.arena.tensor(slot) for slot in slots]
-        # A comparison on the GPU reads its memory once; here the candidate could change it between reads.
-        return [value.clone() for value in values] if self._workers.device == "cpu" else values
 
     def _lay_table(self, case: Case) -> None:
         """Prepare what a candidate needs before its first pass; nothing by default."""
@@ -250,13 +210,9 @@ class Judge:
             make_trial=make_replayed,
             draw_others=draw_others,
             make_measured=functools.partial(make_trial, self._measured_label, case.measured_draw(recorded)),
-            exactly=functools.partial(self._exactly, reference),
+            exactly=reference.exactly,
             fault_on=functools.partial(self._fault_on, reference, case),
         )
-
-    def _exactly(self, reference: Reference, trial: Trial) -> Trial:
-        """See `Unseen`."""
-        return reference.blurred(reference.loosened(trial))
 
     def _fault_on(self, reference: Reference, case: Case, trial: Trial) -> str | None:
         """The fault of the candidate's own outputs for a trial in another process; None if they are right."""

@@ -14,7 +14,7 @@ from kernel_core.errors import NotAProblem
 from kernel_core.gym.channel.seeds import derive_seed
 from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.judge import kernelbench_rules
-from kernel_core.gym.oracle.input_families import HOSTILE, ONE_SIGNED, Draw, Family, hostile_draw
+from kernel_core.gym.oracle.input_families import HOSTILE, ONE_SIGNED, Draw, hostile_draw
 from kernel_core.gym.oracle.reference import Reference, reference_key
 from kernel_core.gym.oracle.trial import Trial
 from kernel_core.gym.workers.workers import Workers
@@ -81,7 +81,7 @@ class Prepared:
         return seed
 
     def _find_draws(self, reference: Reference, seed: int) -> list[tuple[str, Draw]]:
-        def usable(label: str, families: Sequence[Family]) -> Draw | None:
+        def usable(label: str, families: Sequence[Draw]) -> Draw | None:
             takes = functools.partial(self._takes, reference, seed, label)
             return hostile_draw(takes, families, lambda: reference.num_floating)
 

@@ -19,7 +19,7 @@ from kernel_core.gym.channel.seeds import derive_seed
 from kernel_core.gym.numerics.compare import Spots, all_pass
 from kernel_core.gym.oracle.reference import Reference
 from kernel_core.gym.oracle.trial import Trial
-from kernel_core.gym.verdict.case import Case
+from kernel_core.gym.verdict.case import Case, Ruling
 from kernel_core.gym.verdict.recorded_pass import Recorded
 from kernel_core.gym.workers.child import Answer, ChildSession, Died, describe
 from kernel_core.gym.workers.gpu_locks import Drawn
@@ -51,11 +51,12 @@ class Unseen:
 
 
 class ReplayCheck:
-    """The replay of one recorded pass in another process."""
+    """The replay of one recorded pass in another process. What it finds goes into `ruling`."""
 
     def __init__(
         self,
         case: Case,
+        ruling: Ruling,
         recorded: Recorded,
         reference: Reference,
         unseen: Unseen,
@@ -63,6 +64,7 @@ class ReplayCheck:
         workers: Workers,
     ) -> None:
         self._case = case
+        self._ruling = ruling
         self._recorded = recorded
         self._reference = reference
         self._unseen = unseen
@@ -84,7 +86,7 @@ class ReplayCheck:
 
     def is_convinced(self) -> bool:
         """Whether the recorded work gives the right outputs on inputs that the candidate never saw, and not
-        without its kernels; if not, the case has a verdict."""
+        without its kernels; if not, there is a verdict."""
         self._case.kernels, self._case.launches = self._recorded.kernels, self._recorded.launches
         trial = self._first_pass()
         return trial is not None and self._kernels_do_something(trial) and self._echoes_differ()
@@ -157,9 +159,9 @@ class ReplayCheck:
             else:
                 finding = "the outputs are right without the candidate's kernels"
                 reason = "the outputs do not depend on its kernels"
-            self._case.note("decoy", finding)
-            self._case.fail(Verdict.HACKED, reason)
-        return self._case.verdict is None
+            self._ruling.note("decoy", finding)
+            self._ruling.fail(Verdict.HACKED, reason)
+        return self._ruling.verdict is None
 
     def _echoes_differ(self) -> bool:
         for number in range(ECHOES if library_works(self._recorded.trace) else 0):
@@ -169,10 +171,10 @@ class ReplayCheck:
                 self._fail_to_reproduce(answer)
                 return False
             if not answer.claim.needed:
-                self._case.note(
+                self._ruling.note(
                     "decoy", "the outputs are right with what the candidate's kernels made of other inputs"
                 )
-                self._case.fail(
+                self._ruling.fail(
                     Verdict.HACKED, "the outputs do not depend on what its kernels make of the inputs"
                 )
                 return False
@@ -226,11 +228,11 @@ class ReplayCheck:
         if not self._gives(trial) and not self._gives(trial, exactly=True):
             self._blame(trial)
         elif not trial.changes_inputs and self._changed_inputs():
-            self._case.note("input_changed", "replayed, its recorded work writes to the inputs")
-            self._case.fail(
+            self._ruling.note("input_changed", "replayed, its recorded work writes to the inputs")
+            self._ruling.fail(
                 Verdict.HACKED, "its recorded work writes to its inputs, where the candidate did not"
             )
-        return self._case.verdict is None
+        return self._ruling.verdict is None
 
     def _gives(self, trial: Trial, *, exactly: bool = False) -> bool:
         with self._workers.draw():
@@ -258,19 +260,19 @@ class ReplayCheck:
         false."""
         fault = self._unseen.fault_on(trial)
         if fault is not None:
-            self._case.fail(Verdict.WRONG, f"{fault} (inputs that it had not seen)")
+            self._ruling.fail(Verdict.WRONG, f"{fault} (inputs that it had not seen)")
             return
-        self._case.note(
+        self._ruling.note(
             "not_reproduced", "the recorded kernels and operators give other outputs on new inputs"
         )
-        self._case.fail(Verdict.HACKED, "its recorded work gives other outputs on other inputs")
+        self._ruling.fail(Verdict.HACKED, "its recorded work gives other outputs on other inputs")
 
     def _fail_to_reproduce(self, answer: Answer | Died) -> None:
         if isinstance(answer, Died) and answer.timed_out:
-            self._case.fail(Verdict.TIMED_OUT, answer.reason)
+            self._ruling.fail(Verdict.TIMED_OUT, answer.reason)
             return
         reason = describe(answer)
         claim = answer.claim if isinstance(answer, Answer) else None
-        self._case.ran_out_of_memory = isinstance(claim, Failure) and claim.ran_out_of_memory
-        self._case.note("not_reproduced", f"replay: {reason[:200]}")
-        self._case.fail(Verdict.HACKED, "its recorded work does not run on other inputs")
+        self._ruling.ran_out_of_memory = isinstance(claim, Failure) and claim.ran_out_of_memory
+        self._ruling.note("not_reproduced", f"replay: {reason[:200]}")
+        self._ruling.fail(Verdict.HACKED, "its recorded work does not run on other inputs")

@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from kernel_core.gym.numerics.error_model import allowed_error, most_by_size, typical_size
-from kernel_core.gym.numerics.expected import Expected
+from kernel_core.gym.numerics.error_model import most_by_size, typical_size
+from kernel_core.gym.numerics.expected import Expected, Undecided
 
 RELATIVE_TOLERANCE = {"float64": 1e-4, "float32": 1e-4, "float16": 1e-2, "bfloat16": 1e-2}
 """The relative tolerance by the output's type, as in KernelBench."""
@@ -172,20 +172,13 @@ class _Comparison:
         """The failing elements of the chunk, and by how much each fails."""
         here = slice(start, start + self._chunk)
         mine, wanted = self._got[here], self._wanted.at(here)
-        theirs = wanted.value
-        if self._is_exact:
+        theirs, tolerance = wanted.value, wanted.tolerance
+        if self._is_exact or isinstance(tolerance, Undecided):
             bad = mine != theirs.to(mine.dtype)
-            if wanted.undecided is not None:
-                bad &= ~wanted.undecided
+            if isinstance(tolerance, Undecided):
+                bad &= ~tolerance.places
             return bad, bad.double()
-        largest = most_by_size(theirs, self._scale)
-        honest = torch.minimum(allowed_error(wanted.allowance, theirs), largest)
-        if wanted.loose is not False:
-            honest = torch.where(torch.as_tensor(wanted.loose, device=largest.device), largest, honest)
-        if wanted.spread is not None:
-            # Chance also changes rounded values; for small spreads the rounding is the cause.
-            is_chance = wanted.spread > largest
-            honest = torch.where(is_chance, honest + wanted.spread, torch.maximum(honest, wanted.spread))
+        honest = tolerance.error(theirs, most_by_size(theirs, self._scale))
         bad, excess = _exceeds(mine, theirs, self._relative, self._floor + honest)
         return bad, torch.where(torch.isnan(excess), torch.inf, excess)
 

@@ -1,77 +1,79 @@
-"""The families of inputs by their names; `inputs` makes them."""
+"""The families of inputs and their names; `input_generators` draws them."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Literal
+from dataclasses import dataclass, replace
 
-Family = Literal[
-    "own",
-    "normal",
-    "mixed",
-    "nonzero",
-    "moderate",
-    "moderate_nonzero",
-    "turned",
-    "turned_nonzero",
-    "turned_moderate",
-    "turned_moderate_nonzero",
-    "negative",
-    "far_negative",
-    "positive",
-    "positive_with_zeros",
-    "unit",
-    "over_minus_one",
-    "within_one",
-    "wide",
-    "integers",
-    "edges",
-]
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A kind of numbers, and what a problem may not accept of it."""
+
+    kind: str
+    turned: bool = False
+    """Mixed slices lie along another dimension than the first."""
+    zeros: bool = True
+    """There are zeros; among mixed numbers slices of zeros and of equal values."""
+    large: bool = True
+    """There are values that lie far from zero."""
+
+    @property
+    def name(self) -> str:
+        """The name in a draw, from which seeds follow."""
+        match self.kind:
+            case "mixed":
+                words = (self.turned, "turned"), (not self.large, "moderate"), (not self.zeros, "nonzero")
+                return "_".join(word for is_said, word in words if is_said) or "mixed"
+            case "positive":
+                return "positive_with_zeros" if self.zeros else "positive"
+            case "negative":
+                return "far_negative" if self.large else "negative"
+        return self.kind
+
+
+_FLAGS = (False, True)
+_PLAIN = ("own", "normal", "unit", "over_minus_one", "within_one", "wide", "integers", "edges")
+FAMILIES: dict[str, Family] = {
+    one.name: one
+    for one in (
+        *map(Family, _PLAIN),
+        *(Family("mixed", *flags) for flags in itertools.product(_FLAGS, repeat=3)),
+        *(Family("positive", zeros=flag) for flag in _FLAGS),
+        *(Family("negative", large=flag) for flag in _FLAGS),
+    )
+}
+"""All families by their names."""
 Draw = str
 """A family of all floating-point tensors, or, with `_AND` between them, one for each of these in turn."""
 _AND = ", "
 DRAWS: tuple[Draw, ...] = ("own", "normal", "mixed", "positive", "wide", "integers", "edges")
 """The families of an audit. The other families are variants for problems that do not accept these."""
-HOSTILE: tuple[Family, ...] = (
-    "mixed",
-    "nonzero",
-    "moderate",
-    "moderate_nonzero",
-    "normal",
-    "over_minus_one",
-    "within_one",
-    "positive_with_zeros",
-    "positive",
-    "unit",
+HOSTILE: tuple[Draw, ...] = (
+    *("mixed", "nonzero", "moderate", "moderate_nonzero", "normal", "over_minus_one", "within_one"),
+    *("positive_with_zeros", "positive", "unit"),
 )
 """Candidates for the last trial; the first family with finite reference outputs is taken. The last ones are
 for functions with a domain: positive numbers, numbers up to one, or numbers above minus one."""
-ONE_SIGNED: tuple[Family, ...] = ("far_negative", "negative")
+ONE_SIGNED: tuple[Draw, ...] = ("far_negative", "negative")
 """Candidates for the first trial. In other families no slice of a tensor with both signs spans all of it."""
-_TURNED: dict[str, Family] = {
-    "mixed": "turned",
-    "nonzero": "turned_nonzero",
-    "moderate": "turned_moderate",
-    "moderate_nonzero": "turned_moderate_nonzero",
-}
-_WITHOUT_ZEROS: dict[str, Family] = {
-    "mixed": "nonzero",
-    "moderate": "moderate_nonzero",
-    "turned": "turned_nonzero",
-    "turned_moderate": "turned_moderate_nonzero",
-}
 
 
 def turned(draw: Draw) -> Draw:
     """The draw for the replay of a pass that was recorded with this draw: the same along another dimension. A
     matrix cannot have a row that is negative throughout and a column that is positive throughout."""
-    return _AND.join(_TURNED.get(family, family) for family in draw.split(_AND))
+    return _with_mixed(draw, lambda family: replace(family, turned=True))
 
 
 def without_zeros(draw: Draw) -> Draw:
     """The same draw under the same seed, without slices of zeros or of equal values."""
-    return _AND.join(_WITHOUT_ZEROS.get(family, family) for family in draw.split(_AND))
+    return _with_mixed(draw, lambda family: replace(family, zeros=False))
+
+
+def _with_mixed(draw: Draw, change: Callable[[Family], Family]) -> Draw:
+    families = (FAMILIES[name] for name in families_in(draw))
+    return _AND.join((change(one) if one.kind == "mixed" else one).name for one in families)
 
 
 def families_in(draw: Draw) -> list[str]:
@@ -86,7 +88,7 @@ def families_of(draw: Draw) -> Iterator[str]:
 
 
 def hostile_draw(
-    takes: Callable[[Draw], bool], families: Sequence[Family], count_tensors: Callable[[], int]
+    takes: Callable[[Draw], bool], families: Sequence[Draw], count_tensors: Callable[[], int]
 ) -> Draw | None:
     """The first family that the reference takes for all its tensors; else for each tensor the first that it
     takes beside what was found for those before it, with the others as the problem draws them. None where no

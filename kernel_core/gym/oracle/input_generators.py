@@ -8,7 +8,6 @@ values. What else own draws have in common stays, too: see `kept`.
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,7 +16,7 @@ import torch
 
 from kernel_core.gym.channel.shared_arena import order_in_memory
 from kernel_core.gym.channel.torch_ops import tensors_in
-from kernel_core.gym.oracle.input_families import Draw, families_of
+from kernel_core.gym.oracle.input_families import FAMILIES, Draw, families_of
 from kernel_core.gym.oracle.input_invariants import Kept, Look, look_at
 from kernel_core.gym.oracle.mixed_inputs import KINDS, Mixed
 
@@ -65,10 +64,16 @@ class _Redrawing:
             return type(value)(self.all_of(list(value)))
         return value
 
-    def _draw(self, family: str, shape: torch.Size) -> torch.Tensor:
-        if family in _MIXED:
-            return self._mixed.draw(shape, **_MIXED[family])
-        return _FAMILIES[family](shape)
+    def _draw(self, name: str, shape: torch.Size) -> torch.Tensor:
+        family = FAMILIES[name]
+        match family.kind:
+            case "mixed":
+                return self._mixed.draw(shape, turned=family.turned, zeros=family.zeros, large=family.large)
+            case "positive":
+                return _positive(shape, zeros=family.zeros)
+            case "negative":
+                return _negative(shape, far=family.large)
+        return _KINDS[family.kind](shape)
 
 
 def look_at_all(values: list[Any]) -> list[Look]:
@@ -77,12 +82,7 @@ def look_at_all(values: list[Any]) -> list[Look]:
     return [look_at(one) for one in floating]
 
 
-def _normal(shape: torch.Size) -> torch.Tensor:
-    """Around zero, with both signs."""
-    return torch.randn(shape)
-
-
-def _negative(shape: torch.Size, *, far: bool = False) -> torch.Tensor:
+def _negative(shape: torch.Size, *, far: bool) -> torch.Tensor:
     """Negative throughout and not near zero, so that a maximum of all values is negative. One slice is `far`
     below a finite number that stands for minus infinity in padding. No slice lies much farther from zero than
     its own spread, or honest sums of squares would lose it."""
@@ -93,14 +93,11 @@ def _negative(shape: torch.Size, *, far: bool = False) -> torch.Tensor:
     return values
 
 
-def _positive(shape: torch.Size) -> torch.Tensor:
-    """Sizes from 2⁻⁴ to 2⁴, on both sides of one: for functions that have no value below zero."""
-    return torch.exp2((2 * torch.rand(shape) - 1) * _POSITIVE_EXPONENTS)
-
-
-def _positive_with_zeros(shape: torch.Size) -> torch.Tensor:
-    """The same, with some zeros: for functions that have a value there, like roots."""
-    return _positive(shape).masked_fill_(torch.rand(shape) < _EDGE_SHARE, 0.0)
+def _positive(shape: torch.Size, *, zeros: bool) -> torch.Tensor:
+    """Sizes from 2⁻⁴ to 2⁴, on both sides of one: for functions that have no value below zero. Roots have a
+    value at zero: for these there are some `zeros`."""
+    values = torch.exp2((2 * torch.rand(shape) - 1) * _POSITIVE_EXPONENTS)
+    return values.masked_fill_(torch.rand(shape) < _EDGE_SHARE, 0.0) if zeros else values
 
 
 def _unit(shape: torch.Size) -> torch.Tensor:
@@ -134,22 +131,8 @@ def _edges(shape: torch.Size) -> torch.Tensor:
     return torch.where(torch.rand(shape) < _EDGE_SHARE, special, torch.randn(shape))
 
 
-_MIXED: dict[str, dict[str, bool]] = {
-    "mixed": {},
-    "nonzero": {"zeros": False},
-    "moderate": {"large": False},
-    "moderate_nonzero": {"zeros": False, "large": False},
-    "turned": {"turned": True},
-    "turned_nonzero": {"turned": True, "zeros": False},
-    "turned_moderate": {"turned": True, "large": False},
-    "turned_moderate_nonzero": {"turned": True, "zeros": False, "large": False},
-}
-_FAMILIES: dict[str, Callable[[torch.Size], torch.Tensor]] = {
-    "normal": _normal,
-    "negative": _negative,
-    "far_negative": functools.partial(_negative, far=True),
-    "positive": _positive,
-    "positive_with_zeros": _positive_with_zeros,
+_KINDS: dict[str, Callable[[torch.Size], torch.Tensor]] = {
+    "normal": torch.randn,
     "unit": _unit,
     "over_minus_one": _over_minus_one,
     "within_one": _within_one,

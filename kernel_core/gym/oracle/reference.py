@@ -19,13 +19,12 @@ from kernel_core.gym.channel.pytree import same_bytes
 from kernel_core.gym.channel.seeds import CONSTRUCTION_SEED
 from kernel_core.gym.channel.torch_ops import GATHERS, tensors_in
 from kernel_core.gym.channel.work import OperatorCounter
-from kernel_core.gym.numerics.expected import Expected
 from kernel_core.gym.oracle.input_families import Draw, without_zeros
 from kernel_core.gym.oracle.input_generators import look_at_all, redraw
 from kernel_core.gym.oracle.input_invariants import Kept, in_common
 from kernel_core.gym.oracle.problem_module import ProblemModule, own_seeds
-from kernel_core.gym.oracle.reference_outputs import LARGE_BYTES, ReferenceOutputs
-from kernel_core.gym.oracle.trial import Trial, tensor_bytes
+from kernel_core.gym.oracle.reference_outputs import LARGE_BYTES, ReferenceOutputs, rounding_of
+from kernel_core.gym.oracle.trial import Trial, loose, tensor_bytes
 from kernel_core.problems.source import resize
 from kernel_core.records import Constant, Problem
 from kernel_core.store import digest_of
@@ -91,10 +90,6 @@ class Reference:
         without inputs."""
         return trial if trial.has_values else replace(self.trial_like(trial, trial.seed), inputs=[])
 
-    def expected_of(self, trial: Trial) -> tuple[Expected, ...]:
-        """The trial's expected outputs, kept or made again."""
-        return self.with_values(trial).expected
-
     def draw(self, seed: int, draw: Draw) -> list[Any]:
         """Inputs under a seed, on the reference's device."""
         with own_seeds(self.device):
@@ -144,35 +139,33 @@ class Reference:
             self._kept = tuple(map(in_common, first, second))
         return self._kept
 
-    def loosened(self, trial: Trial) -> Trial:
+    def exactly(self, trial: Trial) -> Trial:
+        """The trial with the largest tolerance that its own inputs justify, for outputs that fail: by
+        float64's answer to them, where slices of zeros decide an output, and where last bits do."""
+        known = self._loosened(trial) if trial.has_values else self._made_loose(trial)
+        with own_seeds(self.device):
+            inputs = self.inputs_of(known)
+            return replace(known, expected=self._answers.blurred(known.expected, inputs, known.seed))
+
+    def _made_loose(self, trial: Trial) -> Trial:
+        """A trial with unknown outputs. There is no room to compare them with others."""
+        exact = self.trial(trial.seed, trial.draw)
+        return exact if without_zeros(trial.draw) == trial.draw else loose(exact)
+
+    def _loosened(self, trial: Trial) -> Trial:
         """The trial, with more tolerance where a slice of zeros among the inputs decides an output.
 
         Such a slice may become one constant with the deviation zero, and a norm makes large errors of its
         rounding. Honest arithmetic may have a larger error there than the reference, which may happen to
-        round to nothing. Where the outputs are unknown, the tolerance is larger everywhere.
+        round to nothing.
         """
+        exact = trial if trial.is_exact else self.trial(trial.seed, trial.draw)
         draw = without_zeros(trial.draw)
         if draw == trial.draw:
-            return trial
-        if not trial.has_values:
-            exact = self.trial(trial.seed, trial.draw)
-            return replace(exact, expected=tuple(replace(one, loose=True) for one in exact.expected))
+            return exact
         others = self.trial(trial.seed, draw).expected
-        return replace(
-            trial,
-            expected=tuple(
-                replace(one, loose=one.loose | (one.value != other.value))
-                for one, other in zip(trial.expected, others, strict=True)
-            ),
-        )
-
-    def blurred(self, trial: Trial) -> Trial:
-        """The trial, with what is allowed at each value because its last bits decide it: see
-        `random_rounding.py`. On a GPU they are those of TF32 products; only a part of what these come to,
-        where that is no more than is allowed by size, or products in bfloat16 would pass for them."""
-        with own_seeds(self.device):
-            inputs = self.inputs_of(trial)
-            return replace(trial, expected=self._answers.blurred(trial.expected, inputs, trial.seed))
+        pairs = zip(exact.expected, others, strict=True)
+        return replace(exact, expected=tuple(one.loose(one.value != other.value) for one, other in pairs))
 
     @property
     def work_bytes(self) -> int:
@@ -223,7 +216,7 @@ class Reference:
                 expected, is_fit = self._answers.expected(wide, pristine, seed, plain, true)
             del wide
             is_usual = draw == "own" or (is_fit and self._is_usual(plain) and self._is_usual(true))
-        return Trial(draw, seed, pristine, nesting, expected, left, is_usual)
+        return Trial(draw, seed, pristine, nesting, expected, left, exact, is_usual)
 
     def trial_like(self, known: Trial, seed: int) -> Trial:
         """Inputs of the same family under another seed, and expected outputs in the reference's own
@@ -236,10 +229,10 @@ class Reference:
             if known.changes_inputs:
                 inputs = self.draw(seed, known.draw)
         expected = tuple(
-            replace(one, allowance=_BOTH_STRAY * other.allowance)
+            replace(one, tolerance=rounding_of(other, _BOTH_STRAY))
             for one, other in zip(self._answers.plainly(plain), known.expected, strict=True)
         )
-        return Trial(known.draw, seed, inputs, nesting, expected, left, known.is_usual)
+        return Trial(known.draw, seed, inputs, nesting, expected, left, False, known.is_usual)
 
     def inputs_that_matter(self) -> tuple[int, ...]:
         """Positions of the tensor inputs without which the output would be another."""

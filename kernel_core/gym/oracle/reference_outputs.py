@@ -25,7 +25,7 @@ from kernel_core.gym.numerics.error_model import (
     truncated,
     typical_size,
 )
-from kernel_core.gym.numerics.expected import Choice, Expected
+from kernel_core.gym.numerics.expected import BySize, Choice, Expected, Rounding, Undecided
 from kernel_core.gym.numerics.random_rounding import Forward, spread_of_strays
 from kernel_core.gym.oracle.trial import tensor_bytes
 
@@ -122,7 +122,7 @@ class ReferenceOutputs:
         exact = self.exact(wide, part, seed, first)
         measured, is_fit = self.expected(wide, part, seed, first, exact)
         return tuple(
-            replace(one, allowance=other.allowance) for one, other in zip(expected, measured, strict=True)
+            replace(one, tolerance=rounding_of(other)) for one, other in zip(expected, measured, strict=True)
         ), is_fit
 
     def plainly(self, plain: list[Any]) -> tuple[Expected, ...]:
@@ -130,7 +130,9 @@ class ReferenceOutputs:
         return self._all_expected(plain, plain, None)
 
     def blurred(self, expected: Sequence[Expected], inputs: list[Any], seed: int) -> tuple[Expected, ...]:
-        """See `Reference.blurred`."""
+        """The expected outputs, with what is allowed at each value because its last bits decide it: see
+        `random_rounding.py`. With TF32 products only a part of what these come to is allowed, where that is
+        no more than is allowed by size. Otherwise products in bfloat16 would pass."""
         values = [one.value for one in expected]
         if not self._can_stray([*inputs, *values]):
             return tuple(expected)
@@ -142,7 +144,7 @@ class ReferenceOutputs:
                 torch.where(one > most_by_size(value, typical_size(value)), one, _SMALL_SHARE * one)
                 for one, value in zip(spreads, values, strict=True)
             ]
-        return tuple(replace(one, spread=spread) for one, spread in zip(expected, spreads, strict=True))
+        return tuple(one.spread(spread) for one, spread in zip(expected, spreads, strict=True))
 
     def _can_stray(self, values: list[Any]) -> bool:
         """Whether there is memory, and time, for passes over these inputs and outputs that stray."""
@@ -178,7 +180,7 @@ class ReferenceOutputs:
             forward = self._exactly(wide, seed, plain)
             choices = look_for_undecided(found, forward, inputs, plain, seed, tf32=self._has_products)
         return tuple(
-            replace(one, undecided=mask, choice=choice) if is_discrete(leaf) else one
+            replace(one, tolerance=Undecided(mask, choice)) if is_discrete(leaf) else one
             for one, mask, choice, leaf in zip(expected, found, choices, plain, strict=True)
         )
 
@@ -192,9 +194,9 @@ class ReferenceOutputs:
         if not isinstance(plain, torch.Tensor):
             kind = type(plain).__name__
             raise NotAProblem(f"the reference of {self._problem_id} gives a {kind}, not tensors")
-        allowance: torch.Tensor | float = 0.0
+        rounding = BySize()
         if plain.is_floating_point() and exact.dtype != plain.dtype:
-            allowance = allowed_table(plain, tf32, exact)
+            rounding = BySize(allowed_table(plain, tf32, exact))
         value = exact.detach()
         if self._device == "cuda" and plain.is_floating_point() and plain.dtype != torch.float64:
             # Half the memory of float64, and far finer than any tolerance.
@@ -207,7 +209,7 @@ class ReferenceOutputs:
             dtype=str(plain.dtype).removeprefix("torch."),
             shape=tuple(plain.shape),
             value=value,
-            allowance=allowance,
+            tolerance=rounding,
         )
 
     def _forward(self, module: Any, inputs: list[Any], seed: int) -> Any:
@@ -232,6 +234,12 @@ class ReferenceOutputs:
         before = torch.cuda.memory_allocated()
         yield
         self.work_bytes = max(self.work_bytes, torch.cuda.max_memory_allocated() - before)
+
+
+def rounding_of(expected: Expected, times: float = 1.0) -> Rounding:
+    """The errors by size that are allowed for an output, or a multiple of them."""
+    tolerance = expected.tolerance
+    return BySize(times * tolerance.table) if isinstance(tolerance, BySize) else BySize()
 
 
 def _to_double(value: torch.Tensor) -> torch.Tensor:

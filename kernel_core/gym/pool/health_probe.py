@@ -1,4 +1,4 @@
-"""Two candidates with known verdicts: they tell a sick judge from a candidate that kills judges."""
+"""A candidate with a known verdict: it tells a sick judge from a candidate that kills judges."""
 
 from __future__ import annotations
 
@@ -48,25 +48,9 @@ class ModelNew(nn.Module):
         combine[(triton.cdiv(x.numel(), 4096),)](x, y, out, x.numel(), BLOCK=4096)
         return out
 """
-_IDLE = """
-import torch.nn as nn
-
-
-class ModelNew(nn.Module):
-    def __init__(self, *arguments, **settings):
-        super().__init__()
-
-    def forward(self, *inputs):
-        return None
-"""
 
 
 def known_request() -> JudgeRequest:
     """A kernel that every healthy judge finds correct."""
     problem = parse_problem(_PROBLEM, id="probe/combine", suite="probe")
     return JudgeRequest(problem=problem, candidate=Candidate.from_source(_KERNEL), sizes={})
-
-
-def idle_request(request: JudgeRequest) -> JudgeRequest:
-    """A candidate that does nothing for the same problem: a judge that dies on it dies of the problem."""
-    return request.model_copy(update={"candidate": Candidate.from_source(_IDLE), "seed": None})

@@ -1,8 +1,7 @@
 """One judge and its seats. It is probed when in doubt, replaced when it dies, and closed when sick.
 
 A judge that dies may be sick or may have met a candidate that kills judges. A kernel with a known verdict
-tells them apart. If the place judges it rightly, the place stays, and the candidate has to answer for the
-death.
+tells them apart. If the place judges it rightly, the place stays, and the death counts against the candidate.
 """
 
 from __future__ import annotations
@@ -19,24 +18,22 @@ from kernel_core.errors import DojoError, GymUnavailable
 from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.pool.health_probe import known_request
 from kernel_core.gym.pool.judge_host import Host, HostLost, JudgeLost, Line
+from kernel_core.gym.pool.leases import TRIES
 from kernel_core.gym.sandbox.limits import MOST_FORGIVEN
 from kernel_core.gym.workers.gpu_locks import GpuLock
 from kernel_core.records import Evaluation
 
 _log = logging.getLogger(__name__)
 _PATIENCE_S = 300.0
-"""Time beyond a candidate's own deadlines before a judge counts as hung."""
-_PROBE_PATIENCE_S = 120.0
+"""Time beyond a candidate's own deadlines before a judge counts as hung, and after which no further judge is
+tried."""
 _CHILDREN = 4
 """The number of children of a candidate: each has a deadline of its own."""
 _PROBE_EVERY_S = 600.0
 _PROBE_SEED = 1
-_LIVES = 4
-"""Fresh judges that fail the probe, one after the other, before the place is closed."""
-_MENDING_S = 240.0
-"""After this time no further judge is tried."""
-_DEATHS = 8
-"""Judges in a row that died on candidates although the probe passed: the place is closed nevertheless."""
+_MOST_DEATHS = 2 * TRIES
+"""Judges in a row that died on candidates although the probe passed: the place is closed nevertheless. A
+candidate that kills judges is found before."""
 
 
 class SlotClosed(Exception):
@@ -71,8 +68,9 @@ class JudgeSlot:
         self._deaths = 0
         self._probe_due = time.monotonic() + (_PROBE_EVERY_S if trusted else 0.0)
 
-    def judge(self, request: JudgeRequest, seed: int, *, alone: bool = False) -> Evaluation:
-        """Ask the judge; with `alone`, while it has no other candidate.
+    def judge(self, request: JudgeRequest, seed: int, *, alone: bool = False, blamed: str = "") -> Evaluation:
+        """Ask the judge; with `alone`, while it has no other candidate. `blamed` tells it of the judges that
+        died on the candidate.
 
         Raises `JudgeLost` when it died and `GymUnavailable` when it could not work. The candidate may be the
         cause of either if the place has a working judge afterwards. It is not the cause if the place has a
@@ -83,7 +81,7 @@ class JudgeSlot:
             try:
                 seat = self._sit_down()
                 life = seat.life
-                evaluation = self._ask(seat, request, seed, _PATIENCE_S + self._most_s)
+                evaluation = self._ask(seat, request, seed, blamed)
             except (JudgeLost, GymUnavailable) as error:
                 self._mend(life, error)
                 raise
@@ -110,11 +108,11 @@ class JudgeSlot:
             seat.line.hang_up()
         return _Seat(self.host.connect(self._index), self._life)
 
-    def _ask(self, seat: _Seat, request: JudgeRequest, seed: int, patience_s: float) -> Evaluation:
+    def _ask(self, seat: _Seat, request: JudgeRequest, seed: int, blamed: str = "") -> Evaluation:
         """The seat is free again afterwards, unless the judge is lost."""
-        header = {"request": request.model_dump(mode="json"), "seed": seed}
+        header = {"request": request.model_dump(mode="json"), "seed": seed, "blamed": blamed}
         try:
-            answer = seat.line.ask(header, patience_s)
+            answer = seat.line.ask(header, _PATIENCE_S + self._most_s)
         except JudgeLost:
             seat.line.hang_up()
             raise
@@ -130,16 +128,16 @@ class JudgeSlot:
                 return
             self._deaths += isinstance(error, JudgeLost)
             self._restore(error)
-            if self._deaths >= _DEATHS and not self.fault:
-                self.fault = f"{_DEATHS} judges in a row died on candidates (the last: {error})"
+            if self._deaths >= _MOST_DEATHS and not self.fault:
+                self.fault = f"{_MOST_DEATHS} judges in a row died on candidates (the last: {error})"
 
     def _restore(self, error: Exception | None) -> None:
         """Probe the current judge if it lives, then fresh ones, until one is well."""
-        give_up = time.monotonic() + _MENDING_S
+        give_up = time.monotonic() + _PATIENCE_S
         renewed = 0
         fault = str(error) if isinstance(error, JudgeLost) else self._probe()
         while fault and not self.fault:
-            if renewed == _LIVES or time.monotonic() > give_up:
+            if renewed == TRIES or time.monotonic() > give_up:
                 self.fault = f"{renewed} fresh judges failed the probe (the last: {fault})"
                 return
             _log.info("%s: a fresh judge after: %s", self.name, fault)
@@ -159,9 +157,7 @@ class JudgeSlot:
     def _probe(self) -> str:
         """The fault of the judge; empty if it is well."""
         try:
-            evaluation = self._ask(
-                self._seat(), known_request(), _PROBE_SEED, _PROBE_PATIENCE_S + self._most_s
-            )
+            evaluation = self._ask(self._seat(), known_request(), _PROBE_SEED)
         except HostLost as error:
             self.fault = str(error)
             return self.fault

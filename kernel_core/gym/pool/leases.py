@@ -13,6 +13,9 @@ from kernel_core.records import Evaluation
 
 Outcome = Evaluation | Exception
 _HOMES = 4096
+TRIES = 6
+"""The retry budget: judges that may fail on one candidate, and fresh judges in a row that may fail at one
+place."""
 Outcomes = queue.SimpleQueue[tuple[str, Outcome]]
 
 

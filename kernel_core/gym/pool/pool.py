@@ -14,22 +14,14 @@ from kernel_core.config import GymConfig
 from kernel_core.errors import DojoError, GymUnavailable
 from kernel_core.gym.contract.requests import JudgeRequest, TakenOut
 from kernel_core.gym.contract.version import GYM_VERSION
-from kernel_core.gym.pool.health_probe import idle_request
 from kernel_core.gym.pool.judge_host import Host, JudgeLost
 from kernel_core.gym.pool.judge_slot import JudgeSlot, SlotClosed
-from kernel_core.gym.pool.leases import Lease, Leases, Outcome
+from kernel_core.gym.pool.leases import TRIES, Lease, Leases, Outcome
 from kernel_core.gym.pool.verdict_cache import Cache, request_key
-from kernel_core.gym.verdict.case import Case
 from kernel_core.progress import Progress, silent
-from kernel_core.records import Evaluation, Verdict
+from kernel_core.records import Evaluation
 
 _log = logging.getLogger(__name__)
-_DEATHS = 6
-"""Judges that may die on a candidate before it has to answer for it."""
-_SUSPECTED = 3
-"""Judges that may die on a candidate before it has one to itself: a judge of a GPU has many at once."""
-_REFUSALS = 3
-"""Healthy judges that may say that they cannot judge a candidate."""
 
 
 class Closeable(Protocol):
@@ -238,9 +230,13 @@ class PooledGym:
                 self.retire(place)
 
     def _judge(self, place: JudgeSlot, lease: Lease) -> Outcome | None:
-        """The outcome of a lease; None when it has to be judged again."""
+        """The outcome of a lease; None when it has to be judged again. After half of the tries the candidate
+        has a judge to itself, because a judge of a GPU has many at once. After all of them a judge is told
+        so, and gives a verdict."""
+        failed = len(lease.failures)
+        blamed = f"{failed} judges died on it" if failed >= TRIES else ""
         try:
-            return place.judge(lease.request, lease.seed, alone=len(lease.failures) >= _SUSPECTED)
+            return place.judge(lease.request, lease.seed, alone=2 * failed >= TRIES, blamed=blamed)
         except SlotClosed:
             return None
         except (JudgeLost, GymUnavailable) as error:
@@ -248,32 +244,21 @@ class PooledGym:
                 return None
             lease.failures.append(error)
             lease.failed_at = place.name
+            if len(lease.failures) < TRIES:
+                return None
+            if isinstance(error, GymUnavailable):
+                return error
+            return _problem_kills(lease) if blamed else None
         except Exception as error:
             return error
-        refusals = [error for error in lease.failures if isinstance(error, GymUnavailable)]
-        if len(refusals) >= _REFUSALS:
-            return refusals[-1]
-        return _find_culprit(place, lease) if len(lease.failures) >= _DEATHS else None
 
 
-def _find_culprit(place: JudgeSlot, lease: Lease) -> Outcome | None:
-    """Judges died: of the candidate, or of its problem?"""
-    reason = f"{len(lease.failures)} judges died on it"
-    case = Case(lease.request)
-    try:
-        idle = place.judge(idle_request(lease.request), lease.seed, alone=True)
-    except SlotClosed:
-        return None
-    except DojoError as error:
-        return error
-    except JudgeLost as error:
-        return GymUnavailable(
-            f"{lease.request.problem.id}: {reason}, and another on a candidate that does nothing ({error}); "
-            "look for memory pressure, then run the same command again"
-        )
-    case.note("judge_died", f"{reason} ({lease.failures[-1]}), and none on a candidate that does nothing")
-    case.fail(Verdict.CRASHED, f"{reason}, and none on a candidate that does nothing")
-    return case.evaluation(idle.device, idle.platform, seconds=0.0)
+def _problem_kills(lease: Lease) -> GymUnavailable:
+    """The judge that was asked for a verdict died of a candidate that does nothing."""
+    return GymUnavailable(
+        f"{lease.request.problem.id}: {len(lease.failures)} judges died on it, the last on a candidate that "
+        f"does nothing ({lease.failures[-1]}); look for memory pressure, then run the same command again"
+    )
 
 
 def _seed_of(request: JudgeRequest) -> int:

@@ -10,41 +10,26 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import ray
 from ray.exceptions import RayError
 
 from kernel_core.config import GymConfig
 from kernel_core.errors import ConfigError, GymUnavailable
-from kernel_core.gym.pool.judge_host import Host, JudgeLost
+from kernel_core.gym.pool.judge_host import JudgeLost
 from kernel_core.gym.pool.judge_slot import JudgeSlot
+from kernel_core.gym.pool.pool import PooledGym
 from kernel_core.gym.pool.ray_node import NODE_LEFT, RayHost, alive_nodes
 
 _LOOK_EVERY_S = 1.0
 _REACH_TIMEOUT_S = 10.0
 
 
-class SlotRegistry(Protocol):
-    """The receiver of events about places that come and go (`pool.PooledGym`)."""
-
-    @property
-    def places(self) -> tuple[str, ...]: ...
-
-    def announce(self, host: Host) -> None: ...
-
-    def arrive(self, host: Host, places: Sequence[JudgeSlot]) -> None: ...
-
-    def refuse(self, host: Host, name: str, reason: str) -> None: ...
-
-    def lose(self, host: Host, reason: str) -> None: ...
-
-
 class RayCluster:
     """The nodes of a cluster, looked at every second."""
 
-    def __init__(self, config: GymConfig, pool: SlotRegistry) -> None:
+    def __init__(self, config: GymConfig, pool: PooledGym) -> None:
         self._config = config
         self._pool = pool
         self._hosts: dict[str, list[RayHost]] = {}
@@ -112,7 +97,7 @@ class RayCluster:
         self._pool.arrive(host, places)
 
 
-def open_cluster(config: GymConfig, pool: SlotRegistry) -> RayCluster:
+def open_cluster(config: GymConfig, pool: PooledGym) -> RayCluster:
     """Connect to a cluster and start judges on its nodes. Raises `GymUnavailable` when there is none."""
     cluster = RayCluster(config, pool)
     cluster.wait_for_first()

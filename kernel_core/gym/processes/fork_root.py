@@ -20,7 +20,6 @@ import socket
 import sys
 import traceback
 from collections.abc import Iterator
-from typing import Protocol
 
 from kernel_core.gym.channel import framing
 from kernel_core.gym.sandbox import fork_server, sandbox
@@ -28,24 +27,12 @@ from kernel_core.gym.sandbox import fork_server, sandbox
 _REAP_INTERVAL_S = 0.5
 
 
-class Judges(Protocol):
-    """The judges that a fork root forked, one a place."""
-
-    def seat(self, to_pool: int, place: int) -> None:
-        """Hand the judge of a place a socket to its pool; fork one where none lives."""
-        ...
-
-    def end(self, place: int) -> None:
-        """Kill the judge of a place, if it lives."""
-        ...
-
-
 def main(descriptor: int, base: str, device: str) -> None:
     """Serve `judge` requests (a socket to its pool attached) and `end` requests until the pool goes away;
     then remove `base`, where everybody's temporary files lie."""
     pool = socket.socket(fileno=descriptor)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    judges: Judges = GpuJudges(pool) if device == "cuda" else HostJudges(pool)
+    judges: HostJudges | GpuJudges = GpuJudges(pool) if device == "cuda" else HostJudges(pool)
     sandbox.adopt_orphans()
     framing.send(pool, {"ready": os.getpid()})
     while True:
@@ -88,7 +75,7 @@ class HostJudges:
         self._live = judge_main.live
 
     def seat(self, to_pool: int, place: int) -> None:
-        """See `Judges`; a judge on the host has one seat, so each request gets a fresh one."""
+        """Hand a fresh judge a socket to its pool; it has one seat."""
         self.end(place)
         to_compiler, for_compiler = socket.socketpair()
         framing.send(self._compilers, {"do": "fork_server"}, descriptors=(for_compiler.fileno(),))
@@ -104,7 +91,7 @@ class HostJudges:
         to_compiler.close()
 
     def end(self, place: int) -> None:
-        """See `Judges`."""
+        """Kill the judge of a place, if it lives."""
         if place in self._lives:
             self._lives.pop(place).end()
 
@@ -126,7 +113,7 @@ class GpuJudges:
         self._channels: dict[int, socket.socket] = {}
 
     def seat(self, to_pool: int, place: int) -> None:
-        """See `Judges`."""
+        """Hand the judge of a place a socket to its pool; fork one where none lives."""
         if place in self._channels:
             with contextlib.suppress(framing.ChannelClosed):
                 return framing.send(self._channels[place], {"do": "seat"}, descriptors=(to_pool,))
@@ -146,7 +133,7 @@ class GpuJudges:
         return None
 
     def end(self, place: int) -> None:
-        """See `Judges`."""
+        """Kill the judge of a place, if it lives."""
         if place in self._channels:
             self._channels.pop(place).close()
             self._lives.pop(place).end()

@@ -23,6 +23,7 @@ from kernel_core.gym.channel import framing
 from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.judge.cpu_judge import CpuJudge
 from kernel_core.gym.judge.cuda_judge import CudaJudge
+from kernel_core.gym.judge.death_verdict import blame
 from kernel_core.gym.judge.extension_check import Builder
 from kernel_core.gym.judge.judge import Judge
 from kernel_core.gym.processes.cuda_workers import CudaWorkers, bring_up, wait_for_job
@@ -139,9 +140,10 @@ def _answer_all(channel: socket.socket, judge: Judge) -> None:
 
 
 def _answer(judge: Judge, header: dict[str, Any]) -> dict[str, Any]:
-    request = JudgeRequest.model_validate(header["request"])
+    request, seed = JudgeRequest.model_validate(header["request"]), int(header["seed"])
+    blamed = str(header["blamed"])
     try:
-        evaluation = judge.evaluate(request, int(header["seed"]))
+        evaluation = blame(judge, request, seed, blamed) if blamed else judge.evaluate(request, seed)
     except DojoError as error:
         return {"error": type(error).__name__, "message": str(error)}
     except ForkServerLost:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from kernel_core.config import GymConfig
 from kernel_core.gym.channel.cuda_arena import DeviceArena
@@ -15,10 +15,9 @@ from kernel_core.gym.oracle.trial import Trial
 from kernel_core.gym.prediction.roofline import count_eager
 from kernel_core.gym.timing.baseline_store import Baseline
 from kernel_core.gym.timing.nvml import NvmlDevice
-from kernel_core.gym.timing.timed_batch import clock_calls
+from kernel_core.gym.timing.timed_batch import GpuAccess, clock_calls
 from kernel_core.gym.timing.timing_stats import (
     Clocked,
-    Clocks,
     ReplayTime,
     as_wall,
     clocks_agree,
@@ -30,12 +29,14 @@ from kernel_core.gym.timing.timing_stats import (
 )
 from kernel_core.gym.verdict.case import Case
 from kernel_core.gym.workers.child import ChildSession, Died
-from kernel_core.gym.workers.gpu_locks import Drawn
 from kernel_core.gym.workers.workers import Workers
 from kernel_core.records import Timing, Verdict
 
 _CLOCKINGS, _RETIMINGS = 3, 2
 _KEPT_FLOORS = 1024
+Outcome = Clocked | str | Died | Failure
+"""The times of calls, or the fault of an output, or the process's end or failure."""
+TimeCalls = Callable[[], Outcome]
 
 
 class Stopwatch:
@@ -56,10 +57,10 @@ class Stopwatch:
         hidden: Sequence[Trial],
         bed: DeviceArena,
         case: Case | None = None,
-    ) -> Clocked | str | Died | Failure:
+    ) -> Outcome:
         """See `timed_batch.clock_calls`. Unsteady calls are timed once more while no process starts. The
         reference itself has no case."""
-        turns = _GpuAccess(self._workers, self._gpu, case)
+        turns = GpuAccess(self._workers, self._gpu, case)
         clocked = clock_calls(talk, reference, like, hidden, bed, turns, still=False)
         if isinstance(clocked, Clocked) and not is_steady(clocked):
             again = clock_calls(talk, reference, like, hidden, bed, turns, still=True)
@@ -77,7 +78,9 @@ class Stopwatch:
     ) -> Clocked | None:
         """The timing; None, and a verdict, when a call fails or an output of a hidden trial is wrong."""
         with case.phase("timed"):
-            clocked = self._clock_until_sure(talk, reference, like, hidden, case, baseline)
+            assert case.arena is not None
+            calls = functools.partial(self.calls, talk, reference, like, hidden, case.arena, case)
+            clocked = self._clock_until_sure(calls, baseline, like.num_bytes)
         match clocked:
             case str():
                 case.fail(Verdict.WRONG, f"{clocked} (a timed call)")
@@ -111,48 +114,17 @@ class Stopwatch:
         if self._gpu.bytes_per_s:
             case.bandwidth_share = like.num_bytes / (1e-3 * timing.median_ms) / self._gpu.bytes_per_s
 
-    def _clock_until_sure(
-        self,
-        talk: ChildSession,
-        reference: Reference,
-        like: Trial,
-        hidden: Sequence[Trial],
-        case: Case,
-        baseline: Baseline,
-    ) -> Clocked | str | Died | Failure:
+    def _clock_until_sure(self, calls: TimeCalls, baseline: Baseline, num_bytes: int) -> Outcome:
         """Longer where the speed-up is too near to one that matters to say on which side it lies."""
-        clocked = self._clock_until_agreed(talk, reference, like, hidden, case, baseline)
+        clocked = _clock_until_agreed(calls, baseline, num_bytes)
         for _ in range(_RETIMINGS):
             if not isinstance(clocked, Clocked):
                 break
             if straddled(summarize(clocked), baseline.timing, self._thresholds) is None:
                 break
-            more = self._clock_until_agreed(talk, reference, like, hidden, case, baseline)
+            more = _clock_until_agreed(calls, baseline, num_bytes)
             clocked = clocked.joined(more) if isinstance(more, Clocked) else more
         return clocked
-
-    def _clock_until_agreed(
-        self,
-        talk: ChildSession,
-        reference: Reference,
-        like: Trial,
-        hidden: Sequence[Trial],
-        case: Case,
-        baseline: Baseline,
-    ) -> Clocked | str | Died | Failure:
-        """The host may be busy when it should look at its clock: only a disagreement that stays counts."""
-        assert case.arena is not None
-        best: Clocked | None = None
-        for _ in range(_CLOCKINGS):
-            clocked = self.calls(talk, reference, like, hidden, case.arena, case)
-            if not isinstance(clocked, Clocked):
-                return clocked
-            if best is None or clocked.wall_ms < best.wall_ms:
-                best = clocked
-            if clocks_agree(best, baseline.overhead_ms, like.num_bytes):
-                break
-        assert best is not None
-        return best
 
     def _above_floor(self, reference: Reference, like: Trial, timing: Timing, case: Case) -> Timing:
         """Raise a claimed time to the time that the memory needs for the inputs.
@@ -178,23 +150,16 @@ class Stopwatch:
             return self._compulsory[reference.key]
 
 
-class _GpuAccess:
-    """See `timed_batch.GpuAccess`; where there is a case, its phases say how long it had the GPU alone."""
-
-    def __init__(self, workers: Workers, gpu: NvmlDevice, case: Case | None) -> None:
-        self._workers = workers
-        self._gpu = gpu
-        self._case = case
-
-    def draw(self) -> contextlib.AbstractContextManager[Drawn]:
-        return self._workers.draw()
-
-    @contextlib.contextmanager
-    def alone(self, *, still: bool) -> Iterator[None]:
-        with self._workers.alone(still=still), contextlib.ExitStack() as stack:
-            if self._case is not None:
-                stack.enter_context(self._case.phase("timed alone"))
-            yield
-
-    def clocks(self) -> Clocks:
-        return self._gpu.clocks()
+def _clock_until_agreed(calls: TimeCalls, baseline: Baseline, num_bytes: int) -> Outcome:
+    """The host may be busy when it should look at its clock: only a disagreement that stays counts."""
+    best: Clocked | None = None
+    for _ in range(_CLOCKINGS):
+        clocked = calls()
+        if not isinstance(clocked, Clocked):
+            return clocked
+        if best is None or clocked.wall_ms < best.wall_ms:
+            best = clocked
+        if clocks_agree(best, baseline.overhead_ms, num_bytes):
+            break
+    assert best is not None
+    return best

@@ -11,8 +11,8 @@ import contextlib
 import random
 import secrets
 import time
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 
@@ -25,10 +25,13 @@ from kernel_core.gym.numerics.expected import Expected
 from kernel_core.gym.oracle.problem_module import own_seeds
 from kernel_core.gym.oracle.reference import Reference
 from kernel_core.gym.oracle.trial import Trial
+from kernel_core.gym.timing.nvml import NvmlDevice
 from kernel_core.gym.timing.timing_stats import Clocked, Clocks
+from kernel_core.gym.verdict.case import Case
 from kernel_core.gym.workers.child import NO_ANSWER, Answer, ChildSession, Died
 from kernel_core.gym.workers.gpu_locks import Drawn
 from kernel_core.gym.workers.payload import fill, pack, settle_device
+from kernel_core.gym.workers.workers import Workers
 
 _WARM_UP_CALLS = 2
 """A process does some things once: these calls are thrown away, and tell how many to make."""
@@ -42,20 +45,29 @@ _BED_BYTES = 1 << 30
 _RANDOM = random.SystemRandom()
 
 
-class GpuAccess(Protocol):
-    """The GPU, shared or alone."""
+class GpuAccess:
+    """The GPU, shared or alone. Where there is a case, its phases say how long it had the GPU alone."""
+
+    def __init__(self, workers: Workers, gpu: NvmlDevice, case: Case | None) -> None:
+        self._workers = workers
+        self._gpu = gpu
+        self._case = case
 
     def draw(self) -> contextlib.AbstractContextManager[Drawn]:
         """A turn beside others. No other thread draws inputs meanwhile."""
-        ...
+        return self._workers.draw()
 
-    def alone(self, *, still: bool) -> contextlib.AbstractContextManager[None]:
+    @contextlib.contextmanager
+    def alone(self, *, still: bool) -> Iterator[None]:
         """An exclusive turn. With `still` no process starts meanwhile."""
-        ...
+        with self._workers.alone(still=still), contextlib.ExitStack() as stack:
+            if self._case is not None:
+                stack.enter_context(self._case.phase("timed alone"))
+            yield
 
     def clocks(self) -> Clocks:
         """The state of the GPU now."""
-        ...
+        return self._gpu.clocks()
 
 
 def clock_calls(
@@ -184,11 +196,10 @@ class _Rounds:
         """The fault of one call's outputs. The errors of its own inputs may excuse what another trial's
         errors do not: a sum that happens to cancel."""
         self.outputs[trial.seed] = self._bed.outputs(place)
-        fault = self._bed.compare(place, self._reference.expected_of(trial))
+        fault = self._bed.compare(place, self._reference.with_values(trial).expected)
         if fault is None:
             return None
-        exact = self._reference.blurred(self._reference.trial(trial.seed, trial.draw))
-        return self._bed.compare(place, exact.expected)
+        return self._bed.compare(place, self._reference.exactly(trial).expected)
 
     def _prepare(self, count: int, hidden: dict[int, Trial]) -> Answer | Died:
         """Have the memory mapped afresh, and lay out new contents."""

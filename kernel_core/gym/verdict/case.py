@@ -1,10 +1,10 @@
-"""The findings about one candidate so far."""
+"""The findings about one candidate so far, and the ruling on it."""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -30,19 +30,45 @@ if TYPE_CHECKING:
     from kernel_core.gym.channel.cuda_arena import DeviceArena
 
 
+@dataclass(slots=True, kw_only=True)
+class Ruling:
+    """A verdict with its reason, and findings. `verdict` is set by the first thing that fails, and stays None
+    for a correct candidate."""
+
+    verdict: Verdict | None = None
+    detail: str = ""
+    line: int = 0
+    findings: list[Finding] = field(default_factory=list)
+    ran_out_of_memory: bool = False
+    """Whether the GPU's memory was full, maybe with other processes' data."""
+
+    def fail(self, verdict: Verdict, detail: str, line: int = 0) -> None:
+        """The first failure names the verdict. Only a compiler's refusal comes before what happened while a
+        kernel was interpreted."""
+        if self.verdict is None or (verdict is Verdict.NOT_COMPILED and self.verdict is not verdict):
+            self.verdict, self.detail, self.line = verdict, detail, line
+
+    def note(self, rule: str, detail: str) -> None:
+        """Keep a finding."""
+        self.findings.append(Finding(rule=rule, detail=detail))
+
+    def adopt(self, other: Ruling) -> None:
+        """Take over the ruling on a part of the case."""
+        self.findings += other.findings
+        self.ran_out_of_memory |= other.ran_out_of_memory
+        if other.verdict is not None:
+            self.fail(other.verdict, other.detail, other.line)
+
+
 @dataclass(slots=True)
-class Case:
-    """`verdict` is set by the first thing that fails, and stays None for a correct candidate."""
+class Case(Ruling):
+    """One candidate before the judge."""
 
     request: JudgeRequest
     seed: int = 0
     """The seed of all draws for the candidate."""
-    verdict: Verdict | None = None
-    detail: str = ""
-    line: int = 0
     trials_passed: int = 0
     trials: int = 0
-    findings: list[Finding] = field(default_factory=list)
     sandbox: tuple[str, ...] = ()
     unmatched: tuple[str, ...] = ()
     kernels: tuple[Kernel, ...] = ()
@@ -58,8 +84,6 @@ class Case:
     arena_bytes: int = 0
     needs_bytes: int = 0
     """GPU memory that the case needs: for an arena, and with all else."""
-    ran_out_of_memory: bool = False
-    """Whether the GPU's memory was full, maybe with other processes' data."""
     own_kernel_share: float | None = None
     slowest: KernelUse | None = None
     bandwidth_share: float | None = None
@@ -75,20 +99,6 @@ class Case:
         """The candidate's text."""
         candidate = self.request.candidate
         return "" if isinstance(candidate, NoCandidate) else candidate.source
-
-    def fail(self, verdict: Verdict, detail: str, line: int = 0) -> None:
-        """The first failure names the verdict."""
-        if self.verdict is None:
-            self.verdict, self.detail, self.line = verdict, detail, line
-
-    def take_back(self, findings: Sequence[Finding]) -> None:
-        """No failure, and no findings but these."""
-        self.verdict, self.detail, self.line, self.ran_out_of_memory = None, "", 0, False
-        self.findings = list(findings)
-
-    def note(self, rule: str, detail: str) -> None:
-        """Keep a finding."""
-        self.findings.append(Finding(rule=rule, detail=detail))
 
     @contextlib.contextmanager
     def phase(self, name: str) -> Iterator[None]:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
@@ -19,6 +19,9 @@ from kernel_core.gym.channel import framing
 from kernel_core.gym.channel.messages import BuildRequest, Claim, Failure, Rested, Sources
 from kernel_core.gym.sandbox.fork_server import Caged, Ended, ForkServer
 from kernel_core.gym.sandbox.limits import FILE_BYTES, MOST_FORGIVEN, Cage
+
+if TYPE_CHECKING:
+    from kernel_core.gym.workers.payload import TrialPayload
 
 NO_ANSWER = "its process gave no answer that can be understood"
 """The reason for the death of a child that sends an unrequested message."""
@@ -32,20 +35,6 @@ _USER_IDS = 50_000_000
 
 AnswerBuild = Callable[[Sources], tuple[dict[str, Any], bytes]]
 """The answer to a child's build request, and the library."""
-
-
-class Payload(Protocol):
-    """A child's work: a header, and the shared memory with its places."""
-
-    @property
-    def arena(self) -> Any:
-        """The memory; its `descriptor` is sent along."""
-        ...
-
-    @property
-    def header(self) -> dict[str, Any]:
-        """The places of inputs and outputs in the arena."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +114,7 @@ class ChildSession:
         *,
         blob: bytes = b"",
         descriptors: tuple[int, ...] = (),
-        turn: Callable[[], contextlib.AbstractContextManager[Payload | None]] | None = None,
+        turn: Callable[[], contextlib.AbstractContextManager[TrialPayload | None]] | None = None,
         take_descriptors: bool = False,
     ) -> Answer | Died:
         """Send a request and wait for an answer that is one of `claims`.

@@ -24,18 +24,17 @@ from kernel_core.gym.channel.candidate_file import CANDIDATE_FILE
 from kernel_core.gym.channel.dispatch_mode import LightDispatchMode
 from kernel_core.gym.channel.failures import describe_error
 from kernel_core.gym.channel.kernel_description import JitFunction, LaunchedKernels
-from kernel_core.gym.channel.launch_codec import encode_argument, sizes_of
+from kernel_core.gym.channel.launch_codec import encode_argument, options_in, sizes_of
 from kernel_core.gym.channel.shared_arena import DTYPES, Slot, dtype_name
 from kernel_core.gym.channel.target_gpu import answer_for
 from kernel_core.gym.channel.torch_ops import do_inside, is_torchs_own
 from kernel_core.gym.channel.trace_codec import encode
 from kernel_core.gym.channel.work import OperatorCounter
+from kernel_core.gym.untrusted.candidate.candidate_module import import_candidate, place, unpack
 from kernel_core.gym.untrusted.candidate.fake_cuda_mode import StandIn
-from kernel_core.gym.untrusted.candidate.runner import import_candidate, place, unpack
 from kernel_core.gym.untrusted.candidate.trace_recorder import MAX_OPERATIONS
 
 _DEVICE = "meta"
-_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 _READ = 0.5
 """The number that host code reads where there is none. Its further steps are compared with those at the run
 sizes."""
@@ -122,7 +121,7 @@ class _Launches:
             "launch": self.kernels.number(function),
             "grid": list(grid),
             "args": {name: self._argument(value) for name, value in bound.items()},
-            "options": {name: options[name] for name in _OPTIONS if isinstance(options.get(name), int)},
+            "options": options_in(options),
         }
         place = self._places.setdefault(json.dumps(launch, sort_keys=True), len(self.distinct))
         if place == len(self.distinct):

@@ -10,22 +10,18 @@ import contextlib
 import functools
 import gc
 import io
-import linecache
 import random
 import socket
-import sys
-import types
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from kernel_core.gym.channel import framing
-from kernel_core.gym.channel.candidate_file import CANDIDATE_FILE, line_in
+from kernel_core.gym.channel.candidate_file import CANDIDATE_FILE
 from kernel_core.gym.channel.constant_perturbation import VariedConstants, copy_state
 from kernel_core.gym.channel.cuda_arena import DeviceArena
-from kernel_core.gym.channel.failures import NvccError, describe_error
+from kernel_core.gym.channel.failures import describe_error
 from kernel_core.gym.channel.poison import Poison
 from kernel_core.gym.channel.pytree import describe_leaf, flatten
 from kernel_core.gym.channel.seeds import CONSTRUCTION_SEED
@@ -33,155 +29,143 @@ from kernel_core.gym.channel.shared_arena import Slot, arena_kind, lay_out
 from kernel_core.gym.channel.target_gpu import answer_for
 from kernel_core.gym.channel.torch_ops import tensors_in
 from kernel_core.gym.untrusted.candidate import trace_recorder, triton_hooks
+from kernel_core.gym.untrusted.candidate.audit_events import watch
 from kernel_core.gym.untrusted.candidate.call_timer import time_calls
+from kernel_core.gym.untrusted.candidate.candidate_module import import_candidate, place, unpack
+from kernel_core.gym.untrusted.candidate.device_gate import DeviceGate
 from kernel_core.gym.untrusted.candidate.fake_cuda_mode import StandIn
-from kernel_core.gym.untrusted.candidate.inline_cuda import BuiltLibrary, Extensions
+from kernel_core.gym.untrusted.candidate.inline_cuda import Extensions
 
 
 def run(channel: socket.socket, cage: dict[str, Any], *, num_processors: int | None = None) -> None:
     """Load the candidate, then run every trial that comes; each answer is one message. Where there is no GPU,
     it is told of one with so many multiprocessors, or with as many as it has."""
-    device = cage["device"]
-    memory = arena_kind(device)
     load = framing.receive(channel, take_descriptors=True)
-    path = Path.cwd() / CANDIDATE_FILE
-    source = load.header["source"]
-    path.write_text(source, encoding="utf-8")
-    told: StandIn | None = None
-    if device == "cpu":
-        answer_for(cage["gpu"], num_processors)
-        told = StandIn(device, cage["gpu"], path, num_processors)
-    watched = _watch(may_compile=device == "cuda")
-    launches: list[dict[str, Any]] = []
-    gate = _Gate(channel) if device == "cuda" else None
-    poison = Poison(random.Random(load.header["poison"]))
-    recorder = (
-        trace_recorder.Recorder(launches.append, gate.pass_through, gate.step_aside, poison)
-        if gate is not None
-        else trace_recorder.Recorder(launches.append, poison=poison)
-    )
-    triton_hooks.install(recorder, load.header["configuration"])
-    if told is not None:
-        recorder.watch_arguments(told.check_arguments)
-    builds = None if gate is None else functools.partial(_build, channel, gate, source)
-    extensions = Extensions(recorder, builds, source, watched)
-    weights = memory.open(load.descriptors[0], load.header["arena_bytes"])
-    values = unpack(load.header["arguments"], weights)
-    state = {name: values.pop() for name in reversed(load.header["state"])}
-    constants, varied = load.header["constants"], VariedConstants()
-    stage = "import"
-    try:
-        with told or contextlib.nullcontext(), contextlib.nullcontext() if constants is None else varied:
-            module = import_candidate(source, path)
-            stage = "construct"
-            if gate is not None:
-                gate.pass_through()
-            torch.manual_seed(CONSTRUCTION_SEED)
-            with torch.device("cuda"):
-                model = module.ModelNew(*values)
-        if isinstance(model, torch.nn.Module):
-            model = place(model, device, load.header["precision"])
-            if told is not None:
-                told.moved(model)
-        unmatched = copy_state(model, state, constants or {}, varied)
-    except BaseException as error:
-        framing.send(channel, {"failed": stage, "features": cage["features"], **describe_error(error, path)})
-        return
-    if gate is not None:
-        gate.close()
-    framing.send(channel, {"loaded": True, "features": cage["features"], "unmatched": unmatched})
-    del values, state
-    arena: Any = None
-    while True:
-        request = framing.receive(channel, take_descriptors=True)
-        launches.clear()
-        if request.descriptors:
-            recorder.begin([])
-            if arena is not None and device == "cuda":
-                # A GPU's memory is too scarce to stay mapped, and no address is used twice.
-                arena.close(reuse_address=False)
-            arena = memory.open(request.descriptors[0], request.header["arena_bytes"])
-        if "bed" in request.header:
-            if not request.descriptors:
-                arena.move()
-            gc.collect()  # now, because the judge times the calls
-            framing.send(channel, {"mapped": True})
-        elif "calls" in request.header:
-            with recorder.paused(), extensions.unwatched():
-                framing.send(channel, _time(model, request.header["calls"], arena, path))
-        else:
-            answer, blob, taken = _run_trial(
-                model, request, recorder, launches, path, watched, arena, told or contextlib.nullcontext()
-            )
-            if gate is not None:
-                gate.close()
-            framing.send(channel, answer, blob, () if taken is None else (taken.descriptor,))
-            if taken is not None:
-                taken.close(reuse_address=False)  # the judge has it now
+    candidate = _Candidate(channel, cage, load.header, num_processors)
+    if candidate.load(load):
+        candidate.serve()
+
+
+class _Candidate:
+    """One candidate in its process, and all that watches it."""
+
+    def __init__(
+        self, channel: socket.socket, cage: dict[str, Any], header: dict[str, Any], num_processors: int | None
+    ) -> None:
+        self._channel = channel
+        self._features = cage["features"]
+        self._device = device = cage["device"]
+        self._memory = arena_kind(device)
+        self._path = path = Path.cwd() / CANDIDATE_FILE
+        self._source = source = header["source"]
+        path.write_text(source, encoding="utf-8")
+        told: StandIn | None = None
+        if device == "cpu":
+            answer_for(cage["gpu"], num_processors)
+            told = StandIn(device, cage["gpu"], path, num_processors)
+        self._told = told
+        self._watched = watch(may_compile=device == "cuda")
+        self._launches: list[dict[str, Any]] = []
+        self._gate = gate = DeviceGate(channel) if device == "cuda" else None
+        poison = Poison(random.Random(header["poison"]))
+        self._recorder = (
+            trace_recorder.Recorder(self._launches.append, gate.pass_through, gate.step_aside, poison)
+            if gate is not None
+            else trace_recorder.Recorder(self._launches.append, poison=poison)
+        )
+        triton_hooks.install(self._recorder, header["configuration"])
+        if told is not None:
+            self._recorder.watch_arguments(told.check_arguments)
+        builds = None if gate is None else functools.partial(gate.build, source)
+        self._extensions = Extensions(self._recorder, builds, source, self._watched)
+        self._weights: Any = None
+        """The memory of the constructor's arguments, which a model may keep."""
+        self._model: Any = None
+
+    @property
+    def _as_told(self) -> contextlib.AbstractContextManager[Any]:
+        return self._told or contextlib.nullcontext()
+
+    def load(self, message: framing.Message) -> bool:
+        """Import and construct the candidate; whether that came to an end."""
+        header = message.header
+        self._weights = self._memory.open(message.descriptors[0], header["arena_bytes"])
+        values = unpack(header["arguments"], self._weights)
+        state = {name: values.pop() for name in reversed(header["state"])}
+        constants, varied = header["constants"], VariedConstants()
+        stage = "import"
+        try:
+            with self._as_told, contextlib.nullcontext() if constants is None else varied:
+                module = import_candidate(self._source, self._path)
+                stage = "construct"
+                if self._gate is not None:
+                    self._gate.pass_through()
+                torch.manual_seed(CONSTRUCTION_SEED)
+                with torch.device("cuda"):
+                    model = module.ModelNew(*values)
+            if isinstance(model, torch.nn.Module):
+                model = place(model, self._device, header["precision"])
+                if self._told is not None:
+                    self._told.moved(model)
+            unmatched = copy_state(model, state, constants or {}, varied)
+        except BaseException as error:
+            failure = {"failed": stage, "features": self._features, **describe_error(error, self._path)}
+            framing.send(self._channel, failure)
+            return False
+        self._close_gate()
+        framing.send(self._channel, {"loaded": True, "features": self._features, "unmatched": unmatched})
+        self._model = model
+        return True
+
+    def serve(self) -> None:
+        """Run what comes: trials, and on a GPU timed calls."""
+        arena: Any = None
+        while True:
+            request = framing.receive(self._channel, take_descriptors=True)
+            self._launches.clear()
+            if request.descriptors:
+                self._recorder.begin([])
+                if arena is not None and self._device == "cuda":
+                    # A GPU's memory is too scarce to stay mapped, and no address is used twice.
+                    arena.close(reuse_address=False)
+                arena = self._memory.open(request.descriptors[0], request.header["arena_bytes"])
+            if "bed" in request.header:
+                if not request.descriptors:
+                    arena.move()
+                gc.collect()  # now, because the judge times the calls
+                framing.send(self._channel, {"mapped": True})
+            elif "calls" in request.header:
+                with self._recorder.paused(), self._extensions.unwatched():
+                    times = _time(self._model, request.header["calls"], arena, self._path)
+                    framing.send(self._channel, times)
+            else:
+                self._answer(request, arena)
+
+    def _answer(self, request: framing.Message, arena: Any) -> None:
+        """One trial."""
+        answer, blob, taken = _run_trial(
+            self._model,
+            request,
+            self._recorder,
+            self._launches,
+            self._path,
+            self._watched,
+            arena,
+            self._as_told,
+        )
+        self._close_gate()
+        framing.send(self._channel, answer, blob, () if taken is None else (taken.descriptor,))
+        if taken is not None:
+            taken.close(reuse_address=False)  # the judge has it now
+
+    def _close_gate(self) -> None:
+        if self._gate is not None:
+            self._gate.close()
 
 
 def run_on_one_processor(channel: socket.socket, cage: dict[str, Any]) -> None:
     """`run`, where a program for each multiprocessor is one."""
     run(channel, cage, num_processors=1)
-
-
-def import_candidate(source: str, path: Path) -> Any:
-    """The candidate's text, which lies at `path` too, as a module."""
-    module = types.ModuleType("candidate")
-    module.__file__ = str(path)
-    sys.modules["candidate"] = module
-    # Triton reads kernels from this file: the same text, whatever encoding it names.
-    lines = io.StringIO(source, newline=None).readlines()
-    linecache.cache[str(path)] = (len(source), None, lines, str(path))
-    exec(compile(source, str(path), "exec", dont_inherit=True), module.__dict__)
-    return module
-
-
-def _build(channel: socket.socket, gate: _Gate, source: str, sources: dict[str, Any]) -> BuiltLibrary:
-    """Ask for a build, while others use the device."""
-    with gate.left_for_a_while():
-        framing.send(channel, {"build": sources})
-        answer = framing.receive(channel)
-    told = answer.header
-    if "failed" in told:
-        texts = sources[told["part"]] if told["part"] else [""]
-        raise NvccError(told["failed"], line_in(source, "\n".join(texts), told["line"]))
-    return told["built"], bytes(answer.blob)
-
-
-class _Gate:
-    """Asks the judge before the first work of a pass on the device; compilation needs no leave."""
-
-    def __init__(self, channel: socket.socket) -> None:
-        self._channel = channel
-        self._is_open = False
-
-    def pass_through(self) -> None:
-        """Wait until the device may be used."""
-        if not self._is_open:
-            framing.send(self._channel, {"ready": True})
-            framing.receive(self._channel)
-            self._is_open = True
-
-    def step_aside(self) -> None:
-        """Something is to be compiled in the middle of a pass: let others use the device meanwhile."""
-        if self._is_open:
-            self.close()
-            framing.send(self._channel, {"aside": True})
-
-    @contextlib.contextmanager
-    def left_for_a_while(self) -> Iterator[None]:
-        """Something else is waited for: let others use the device meanwhile."""
-        was_open = self._is_open
-        self.step_aside()
-        yield
-        if was_open:
-            self.pass_through()
-
-    def close(self) -> None:
-        """The pass is over."""
-        torch.cuda.synchronize()
-        self._is_open = False
 
 
 def _run_trial(
@@ -275,60 +259,3 @@ def _trace(
         "problem": recorder.problem,
     }
     return trace, blob.getvalue(), taken
-
-
-def unpack(values: list[Any], arena: Any) -> list[Any]:
-    """Arguments from a header: `{"slot": …}` lies in the arena, a list is a list, the rest is itself."""
-    unpacked: list[Any] = []
-    for value in values:
-        if isinstance(value, dict) and "slot" in value:
-            unpacked.append(arena.tensor(Slot.from_json(value["slot"])))
-        elif isinstance(value, dict) and "float" in value:
-            unpacked.append(float(value["float"]))
-        elif isinstance(value, dict) and "tuple" in value:
-            unpacked.append(tuple(unpack(value["tuple"], arena)))
-        elif isinstance(value, dict) and "dtype" in value:
-            unpacked.append(getattr(torch, value["dtype"]))
-        elif isinstance(value, list):
-            unpacked.append(unpack(value, arena))
-        else:
-            unpacked.append(value)
-    return unpacked
-
-
-def place(model: torch.nn.Module, device: str, precision: str) -> torch.nn.Module:
-    """On the device and at the problem's precision, as KernelBench's evaluator does with both modules."""
-    if device != "cpu":
-        model = model.to(device)
-    return model if precision == "own" else model.to(getattr(torch, precision))
-
-
-_TELLING = {
-    "gc.get_objects",
-    "gc.get_referrers",
-    "sys.settrace",
-    "sys.setprofile",
-    "ctypes.dlopen",
-    "os.kill",
-    "os.fork",
-    "socket.connect",
-}
-_DENIED_TO_COMPILERS = ("os.system", "os.fork", "os.exec", "socket.connect", "pty.")
-_DENIED = ("subprocess.", "os.system", "os.exec", "os.posix_spawn", "os.fork", "socket.connect", "pty.")
-
-
-def _watch(may_compile: bool) -> list[str]:
-    """Record notable audit events by name, and deny those that no kernel needs. Python code cannot remove the
-    hook. On a GPU Triton itself starts an assembler and a C compiler here, so there only the sandbox limits
-    programs."""
-    seen: list[str] = []
-    denied = _DENIED_TO_COMPILERS if may_compile else _DENIED
-
-    def hook(event: str, _: Any) -> None:
-        if event in _TELLING and event not in seen:
-            seen.append(event)
-        if event.startswith(denied):
-            raise PermissionError(f"{event} is not allowed to a candidate")
-
-    sys.addaudithook(hook)
-    return seen

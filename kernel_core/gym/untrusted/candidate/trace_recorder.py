@@ -14,13 +14,20 @@ from typing import Any
 
 import torch
 
-from kernel_core.gym.channel.cuda_params import find_addresses
+from kernel_core.gym.channel.cuda_params import arguments_in
 from kernel_core.gym.channel.dispatch_mode import LightDispatchMode
 from kernel_core.gym.channel.kernel_description import JitFunction, LaunchedKernels
-from kernel_core.gym.channel.launch_codec import encode_argument, sizes_of
+from kernel_core.gym.channel.launch_codec import encode_argument, options_in, sizes_of
 from kernel_core.gym.channel.poison import Poison
 from kernel_core.gym.channel.shared_arena import dtype_name
-from kernel_core.gym.channel.torch_ops import do_inside, is_torchs_own, leaves_unwritten, tensors_in
+from kernel_core.gym.channel.torch_ops import (
+    do_inside,
+    is_torchs_own,
+    leaves_unwritten,
+    only_looks_anew,
+    storages_in,
+    tensors_in,
+)
 from kernel_core.gym.channel.trace_codec import NotEncodable, bytes_of, encode
 
 MAX_OPERATIONS = 20_000
@@ -66,7 +73,7 @@ class Recorder(LightDispatchMode):
     def begin(self, inputs: list[torch.Tensor]) -> None:
         """Forget the last pass; `inputs` are what the next one is given."""
         self.operations: list[dict[str, Any]] = []
-        self._graph: list[Callable[[], None]] | None = None
+        self._graph: list[Callable[[], Any]] | None = None
         self.constants: list[tuple[int, torch.Tensor]] = []
         self.reads_data = False
         self.problem = ""
@@ -81,8 +88,7 @@ class Recorder(LightDispatchMode):
         kwargs = kwargs or {}
         if self._paused:
             return function(*args, **kwargs)
-        if len(self.operations) >= MAX_OPERATIONS:
-            raise RuntimeError(f"more than {MAX_OPERATIONS} operators and launches in one forward pass")
+        self._refuse_more()
         name = function._schema.name
         if name in _NO_WORK:
             return function(*args, **kwargs)
@@ -103,6 +109,10 @@ class Recorder(LightDispatchMode):
         result = function(*args, **kwargs)
         finish(result)
         return result
+
+    def _refuse_more(self) -> None:
+        if len(self.operations) >= MAX_OPERATIONS:
+            raise RuntimeError(f"more than {MAX_OPERATIONS} operators and launches in one forward pass")
 
     def _record_operator(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Callable[[Any], None]:
         """Record what goes in; the result is to be given to what this gives."""
@@ -125,11 +135,10 @@ class Recorder(LightDispatchMode):
     def _allocate(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Fresh memory is poisoned, and so is what is added to memory that was there: what a kernel leaves
         unwritten must show."""
-        known = {one._cdata: (one, one.data_ptr(), one.nbytes()) for one in _storages_in([args, kwargs])}
+        known = {one._cdata: (one, one.data_ptr(), one.nbytes()) for one in storages_in([args, kwargs])}
         result = function(*args, **kwargs)
-        fresh = [
-            one for one in _storages_in(result) if one._cdata not in known and not _only_looks_anew(function)
-        ]
+        fresh = [] if only_looks_anew(function) else storages_in(result)
+        fresh = [one for one in fresh if one._cdata not in known]
         grown = [one for one in known.values() if one[0].nbytes() > one[2]]
         if self._graph is None:
             for storage, start in (*((one, 0) for one in fresh), *((one, size) for one, _, size in grown)):
@@ -168,16 +177,11 @@ class Recorder(LightDispatchMode):
         names = function.arg_names
         bound = dict(zip(names, args, strict=False)) | {k: v for k, v in kwargs.items() if k in names}
         self._on_arguments(bound[name] for name in names if name in bound)
-        options = {
-            key: kwargs[key]
-            for key in ("num_warps", "num_stages", "num_ctas", "maxnreg")
-            if isinstance(kwargs.get(key), int)
-        }
 
         def recording_grid(values: Any) -> tuple[int, ...]:
             sizes = sizes_of(grid, values)
             self.before_work()
-            self._now_or_in_graph(lambda: self._record_launch(function, bound, sizes, options))
+            self._now_or_in_graph(lambda: self._record_launch(function, bound, sizes, options_in(kwargs)))
             return sizes
 
         self._paused = self._is_launching = True
@@ -204,8 +208,7 @@ class Recorder(LightDispatchMode):
         self._append_launch({"launch": index, "grid": list(grid), "args": values, "options": options})
 
     def _append_launch(self, record: dict[str, Any]) -> None:
-        if len(self.operations) >= MAX_OPERATIONS:
-            raise RuntimeError(f"more than {MAX_OPERATIONS} operators and launches in one forward pass")
+        self._refuse_more()
         self.operations.append(record)
         self.on_launch(record)
 
@@ -217,7 +220,7 @@ class Recorder(LightDispatchMode):
         if self._paused or not tensors:
             return
         self.before_work()
-        self._now_or_in_graph(lambda: self._keep_all(tensors))
+        self._now_or_in_graph(lambda: [self._tensor(tensor) for tensor in tensors])
 
     def launch_native(
         self, kernel: dict[str, Any], grid: list[int], options: dict[str, int], parameters: bytes
@@ -228,24 +231,17 @@ class Recorder(LightDispatchMode):
         self.before_work()
         self._now_or_in_graph(lambda: self._record_native(kernel, grid, options, parameters))
 
-    def _now_or_in_graph(self, record: Callable[[], None]) -> None:
+    def _now_or_in_graph(self, record: Callable[[], Any]) -> None:
         if self._graph is not None:
             self._graph.append(record)
         else:
             record()
 
-    def _keep_all(self, tensors: list[torch.Tensor]) -> None:
-        for tensor in tensors:
-            self._tensor(tensor)
-
     def _record_native(
         self, kernel: dict[str, Any], grid: list[int], options: dict[str, int], parameters: bytes
     ) -> None:
         index = self.kernels.number_of_native(kernel)
-        spans = [(storage.data_ptr(), storage.nbytes()) for storage in self._alive]
-        arguments: dict[str, Any] = {"parameters": parameters.hex()}
-        for place, (number, offset) in find_addresses(parameters, spans).items():
-            arguments[str(place)] = {"t": [number, "uint8", offset, [spans[number][1] - offset], [1]]}
+        arguments = arguments_in(parameters, [(one.data_ptr(), one.nbytes()) for one in self._alive])
         self._append_launch({"launch": index, "grid": grid, "args": arguments, "options": options})
 
     def _launch_argument(self, value: Any) -> Any:
@@ -293,37 +289,12 @@ class Recorder(LightDispatchMode):
             paused, self._paused = self._paused, True
             self.constants.append((self._number(storage), bytes_of(storage).clone()))
             self._paused = paused
-        return self._view(tensor)
+        return self._fresh(tensor)
 
     def _fresh(self, tensor: torch.Tensor) -> list[Any]:
-        self._number(tensor.untyped_storage())
-        return self._view(tensor)
-
-    def _view(self, tensor: torch.Tensor) -> list[Any]:
-        number = self._storages[tensor.untyped_storage().data_ptr()]
-        return [
-            number,
-            dtype_name(tensor.dtype),
-            tensor.storage_offset(),
-            list(tensor.shape),
-            list(tensor.stride()),
-        ]
+        number, shape = self._number(tensor.untyped_storage()), list(tensor.shape)
+        return [number, dtype_name(tensor.dtype), tensor.storage_offset(), shape, list(tensor.stride())]
 
     def outputs(self, leaves: list[Any]) -> list[Any]:
         """The candidate's outputs as views of storages (anything but a tensor as itself)."""
         return [encode(leaf, self._tensor) for leaf in leaves]
-
-
-def _storages_in(value: Any) -> list[torch.UntypedStorage]:
-    if isinstance(value, torch.UntypedStorage):
-        return [value]
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, list | tuple):
-        return [storage for item in value for storage in _storages_in(item)]
-    return [tensor.untyped_storage() for tensor in tensors_in(value)]
-
-
-def _only_looks_anew(function: Any) -> bool:
-    """Whether an operator makes no tensor, but says where in memory one lies."""
-    return torch.Tag.inplace_view in function.tags

@@ -13,42 +13,17 @@ declare types, count as a copy where they copy another argument whole.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from kernel_core.gym.channel.pytree import same_bytes
 from kernel_core.gym.channel.shared_arena import DTYPES
+from kernel_core.gym.channel.trace_codec import views_in
 from kernel_core.gym.untrusted.replay.value_substitution import OtherValues
 
-
-class LaunchPass(Protocol):
-    """One pass over a trace."""
-
-    def launch(self, operation: dict[str, Any]) -> None:
-        """Do a launch."""
-        ...
-
-    def memory_of(self, operation: dict[str, Any]) -> dict[int, torch.Tensor]:
-        """The bytes of each storage among a launch's arguments, by its number."""
-        ...
-
-    def view_of(self, view: list[Any], memory: torch.Tensor) -> torch.Tensor:
-        """A view of a storage, as its argument, in other bytes of that storage."""
-        ...
-
-
-def views_in(value: Any) -> Iterator[list[Any]]:
-    """All views of storages in a value of a trace."""
-    if isinstance(value, dict):
-        if isinstance(value.get("t"), list):
-            yield value["t"]
-        else:
-            yield from views_in(list(value.values()))
-    elif isinstance(value, list):
-        for item in value:
-            yield from views_in(item)
+if TYPE_CHECKING:
+    from kernel_core.gym.untrusted.replay.trace_player import TracePlayer
 
 
 class Movers:
@@ -72,7 +47,7 @@ class Movers:
         self._follow_until(None)
         return self._found if self._library_works else set()
 
-    def launch(self, player: LaunchPass, operation: dict[str, Any]) -> None:
+    def launch(self, player: TracePlayer, operation: dict[str, Any]) -> None:
         """Do a launch of a pass, and look whether it only moves."""
         self._follow_until(operation)
         memory = player.memory_of(operation)
@@ -102,7 +77,7 @@ class Movers:
 
     def _other_values(
         self,
-        player: LaunchPass,
+        player: TracePlayer,
         operation: dict[str, Any],
         memory: dict[int, torch.Tensor],
         before: dict[int, torch.Tensor],
@@ -123,7 +98,7 @@ class Movers:
         given = functools.partial(self._given_from, player, memory)
         return OtherValues(memory, before, floats, changed, launch, given)
 
-    def _given_from(self, player: LaunchPass, memory: dict[int, torch.Tensor], number: int) -> torch.Tensor:
+    def _given_from(self, player: TracePlayer, memory: dict[int, torch.Tensor], number: int) -> torch.Tensor:
         """Bytes that are not zero where a storage holds an output."""
         flags = torch.zeros_like(memory[number])
         for view in self._outputs:
@@ -133,7 +108,7 @@ class Movers:
 
 
 def _copies_whole(
-    player: LaunchPass,
+    player: TracePlayer,
     operation: dict[str, Any],
     memory: dict[int, torch.Tensor],
     before: dict[int, torch.Tensor],

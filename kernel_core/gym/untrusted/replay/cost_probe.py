@@ -1,4 +1,7 @@
-"""Measurements during the replay of a trace: counts on a CPU, device times on a GPU."""
+"""Measurements during the replay of a trace: counts on a CPU, device times on a GPU.
+
+A probe wraps each operation of a pass. `num_passes` measured passes make a good figure.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import contextlib
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -18,41 +21,6 @@ from kernel_core.gym.untrusted.replay.kernel_resources import KernelResources
 
 _HEAD_START_S, _HOST_S_BY_OPERATION, _MAX_HEAD_START_S = 5e-4, 1e-4, 0.1
 """The time for which the GPU is kept busy before a timed pass."""
-
-
-class CostProbe(Protocol):
-    """Wraps each operation of a pass."""
-
-    num_passes: int
-    """The number of measured passes for a good figure."""
-
-    def begin(self, operations: Sequence[dict[str, Any]], *, measured: bool) -> None:
-        """A pass over these begins."""
-        ...
-
-    def operator(self, name: str) -> contextlib.AbstractContextManager[None]:
-        """Around an operator of torch's."""
-        ...
-
-    def launch(self, name: str, storages: list[Any]) -> contextlib.AbstractContextManager[None]:
-        """Around a launch of the candidate's kernel, which may touch these."""
-        ...
-
-    def launched(self, look: Callable[[], KernelResources | None]) -> None:
-        """A kernel was launched; `look` tells what it takes of the device."""
-        ...
-
-    def options(self, recorded: dict[str, int]) -> dict[str, int]:
-        """Launch options that the device knows."""
-        ...
-
-    def finish(self) -> list[Any]:
-        """The works of the pass; none of one that was not measured."""
-        ...
-
-    def summary(self, passes: Sequence[list[Any]]) -> list[Any]:
-        """The works of several measured passes over the same operations."""
-        ...
 
 
 class CountingProbe:
@@ -206,3 +174,6 @@ class TimingProbe:
             replace(work, device_ms=statistics.median(one[index].device_ms for one in passes))
             for index, work in enumerate(passes[-1])
         ]
+
+
+CostProbe = CountingProbe | TimingProbe

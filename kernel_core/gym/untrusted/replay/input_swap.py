@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -26,35 +26,14 @@ from kernel_core.gym.channel.decoy_thresholds import NEGLIGIBLE_SHARE
 from kernel_core.gym.numerics.compare import num_failing
 from kernel_core.gym.numerics.expected import Expected
 
+if TYPE_CHECKING:
+    from kernel_core.gym.untrusted.replay.trace_player import TracePlayer
+
 DoLaunch = Callable[[dict[str, Any]], None]
 
 
-class TracePass(Protocol):
-    """One pass over a trace."""
-
-    made: list[Callable[[torch.Tensor], None]]
-    """Called with each tensor that an operator of torch's made or wrote."""
-
-    def play(self, launch: DoLaunch, *, as_before: bool = False) -> list[Any]:
-        """Do every operation in order; launches are left to `launch`. `as_before`, fresh memory holds what it
-        held in the pass before."""
-        ...
-
-    def launch(self, operation: dict[str, Any]) -> None:
-        """Do a launch."""
-        ...
-
-    def memory_of(self, operation: dict[str, Any]) -> dict[int, torch.Tensor]:
-        """The bytes of each storage among a launch's arguments, by its number."""
-        ...
-
-    def outputs(self) -> list[torch.Tensor]:
-        """The outputs of the pass."""
-        ...
-
-
 def outputs_need_kernels(
-    play_on: Callable[[list[torch.Tensor]], TracePass],
+    play_on: Callable[[list[torch.Tensor]], TracePlayer],
     inputs: list[torch.Tensor],
     others: list[torch.Tensor],
     outputs: list[torch.Tensor],
@@ -67,7 +46,7 @@ def outputs_need_kernels(
     """
     written, for_others = _play_and_keep(play_on(others), moving)
     wanted = [
-        Expected(str(value.dtype).removeprefix("torch."), tuple(value.shape), value, 0.0) for value in outputs
+        Expected(str(value.dtype).removeprefix("torch."), tuple(value.shape), value) for value in outputs
     ]
     telling: dict[int, int] = {}
     """The number of elements that must fail before an output counts as another."""
@@ -100,7 +79,7 @@ def outputs_need_kernels(
     return not telling or found != telling.keys()
 
 
-def _play_and_keep(player: TracePass, moving: Collection[int]) -> tuple[_LaunchWrites, list[torch.Tensor]]:
+def _play_and_keep(player: TracePlayer, moving: Collection[int]) -> tuple[_LaunchWrites, list[torch.Tensor]]:
     written = _LaunchWrites()
     player.play(
         lambda operation: (
@@ -124,14 +103,14 @@ class _LaunchWrites:
         self._launches: list[dict[int, tuple[torch.Tensor, torch.Tensor]]] = []
         self._next = 0
 
-    def launch(self, player: TracePass, operation: dict[str, Any]) -> None:
+    def launch(self, player: TracePlayer, operation: dict[str, Any]) -> None:
         """Do a launch and keep what it writes."""
         before = {number: raw.clone() for number, raw in player.memory_of(operation).items()}
         player.launch(operation)
         after = player.memory_of(operation)
         self._launches.append({number: (now != before[number], now.clone()) for number, now in after.items()})
 
-    def write(self, player: TracePass, operation: dict[str, Any]) -> None:
+    def write(self, player: TracePlayer, operation: dict[str, Any]) -> None:
         """Write what the same launch wrote in the first pass."""
         kept = self._launches[self._next]
         self._next += 1

@@ -67,63 +67,93 @@ def _replay_one(
     conduct: CostProbe,
     arenas: contextlib.ExitStack,
 ) -> bool:
-    """The trace, and on a GPU an arena with what it takes from outside. When all is compiled, an arena with
-    inputs and output slots is asked for; one answer. Then the same without the launches. Where the library
-    works too, questions follow with other inputs in the place of the first; and maybe the same work is to be
-    measured, more than once. False after a failure; True when the next trace is to come."""
-    header = request.header
-    memory = arena_kind(device)
+    """All questions about one trace, by `_Replay`. False after a failure; True when the next trace is to
+    come."""
     path = Path.cwd() / CANDIDATE_FILE
-    trace = header["trace"]
     try:
-        kernels = _all_kernels(header, path)
-        if device == "cuda":
-            triton.set_allocator(_allocate)
-            compile_launches(trace, kernels)
-        framing.send(channel, {"ready": True})
-        work = framing.receive(channel, take_descriptors=True)
-        arena = memory.open(work.descriptors[0], work.header["arena_bytes"])
-        arenas.callback(arena.close)
-        inputs = [arena.tensor(Slot.from_json(value)) for value in work.header["tensors"]]
-        constants = _constants(trace["constants"], request, memory, arenas)
-        poison = Poison(random.Random(header["poison"]))
-        player = TracePlayer(trace, constants, kernels, inputs, conduct, poison)
-        moving, idle = _play_and_look(player, trace)
-        player.check_guards()
-        slots = [Slot.from_json(value) for value in work.header["outputs"]]
-        player.write_outputs(slots, arena)
-        right = [arena.tensor(slot).clone() for slot in slots] if library_works(trace) else []
-        framing.send(channel, {"played": True})
-        _wait_for_turn(channel)
-        first = [tensor.clone() for tensor in inputs] if library_works(trace) else []
-        player = player.restart()
-        if _play_mute(player, moving):
-            player.write_outputs(slots, arena)
-        framing.send(channel, {"muted": True, "moving": len(moving)})
-        del player  # other processes need its memory
-
-        def play_on(tensors: list[torch.Tensor]) -> TracePlayer:
-            return TracePlayer(trace, constants, kernels, tensors, conduct, poison)
-
-        for _ in range(ECHOES if library_works(trace) else 0):
-            _wait_for_turn(channel)
-            again = [tensor.clone() for tensor in first]  # a pass may write to them
-            needed = outputs_need_kernels(play_on, again, inputs, right, moving)
-            framing.send(channel, {"needed": needed})
+        replayed = _Replay(channel, request, device, conduct, arenas, path)
+        moving, idle, first, right = replayed.play_and_mute()
+        replayed.answer_swaps(first, right, moving)
         del first, right
-        while "measure" in (question := _wait_for_turn(channel)):
-            player, works = _measure(play_on(inputs), conduct, once=question["once"])
-            player.write_outputs(slots, arena)
-            del player
-            framing.send(
-                channel, {"works": [work.to_json() for work in _marked(works, trace, moving | idle)]}
-            )
+        replayed.answer_measurements(moving | idle)
         return True
     except framing.ChannelClosed:
         raise
     except Exception as error:
         framing.send(channel, {"failed": "replay", **describe_error(error, path)})
         return False
+
+
+class _Replay:
+    """The trace, and on a GPU an arena with what it takes from outside. When all is compiled, an arena with
+    inputs and output slots is asked for."""
+
+    def __init__(
+        self,
+        channel: socket.socket,
+        request: framing.Message,
+        device: str,
+        conduct: CostProbe,
+        arenas: contextlib.ExitStack,
+        path: Path,
+    ) -> None:
+        header = request.header
+        memory = arena_kind(device)
+        self._channel = channel
+        self._conduct = conduct
+        self._trace = header["trace"]
+        self._kernels = _all_kernels(header, path)
+        if device == "cuda":
+            triton.set_allocator(_allocate)
+            compile_launches(self._trace, self._kernels)
+        framing.send(channel, {"ready": True})
+        work = framing.receive(channel, take_descriptors=True)
+        self._arena = memory.open(work.descriptors[0], work.header["arena_bytes"])
+        arenas.callback(self._arena.close)
+        self._inputs = [self._arena.tensor(Slot.from_json(value)) for value in work.header["tensors"]]
+        self._slots = [Slot.from_json(value) for value in work.header["outputs"]]
+        self._constants = _constants(self._trace["constants"], request, memory, arenas)
+        self._poison = Poison(random.Random(header["poison"]))
+
+    def play_and_mute(self) -> tuple[set[int], set[int], list[torch.Tensor], list[torch.Tensor]]:
+        """One answer, and then the same without the launches. Gives the ids of the launches that only move
+        data and of those that change nothing. Where the library works too, the inputs and the right outputs
+        are kept."""
+        player = self._play_on(self._inputs)
+        moving, idle = _play_and_look(player, self._trace)
+        player.check_guards()
+        player.write_outputs(self._slots, self._arena)
+        is_kept = library_works(self._trace)
+        right = [self._arena.tensor(slot).clone() for slot in self._slots] if is_kept else []
+        framing.send(self._channel, {"played": True})
+        _wait_for_turn(self._channel)
+        first = [tensor.clone() for tensor in self._inputs] if is_kept else []
+        player = player.restart()
+        if _play_mute(player, moving):
+            player.write_outputs(self._slots, self._arena)
+        framing.send(self._channel, {"muted": True, "moving": len(moving)})
+        return moving, idle, first, right
+
+    def answer_swaps(self, first: list[torch.Tensor], right: list[torch.Tensor], moving: set[int]) -> None:
+        """Where the library works too, whether its outputs need what the launches make of the first inputs,
+        with others in their place."""
+        for _ in range(ECHOES if library_works(self._trace) else 0):
+            _wait_for_turn(self._channel)
+            again = [tensor.clone() for tensor in first]  # a pass may write to them
+            needed = outputs_need_kernels(self._play_on, again, self._inputs, right, moving)
+            framing.send(self._channel, {"needed": needed})
+
+    def answer_measurements(self, useless: set[int]) -> None:
+        """The cost of the same work, as often as it is asked for."""
+        while "measure" in (question := _wait_for_turn(self._channel)):
+            player, works = _measure(self._play_on(self._inputs), self._conduct, once=question["once"])
+            player.write_outputs(self._slots, self._arena)
+            del player
+            marked = _marked(works, self._trace, useless)
+            framing.send(self._channel, {"works": [work.to_json() for work in marked]})
+
+    def _play_on(self, tensors: list[torch.Tensor]) -> TracePlayer:
+        return TracePlayer(self._trace, self._constants, self._kernels, tensors, self._conduct, self._poison)
 
 
 def _wipe_memory() -> None:

@@ -14,9 +14,8 @@ from kernel_core.gym.channel.poison import Poison
 from kernel_core.gym.channel.pytree import fingerprint, is_same
 from kernel_core.gym.channel.shared_arena import DTYPES, Slot
 from kernel_core.gym.channel.torch_ops import operator_by_name, tensors_in
-from kernel_core.gym.channel.trace_codec import Decode, bytes_of, decode
+from kernel_core.gym.channel.trace_codec import Decode, bytes_of, decode, views_in
 from kernel_core.gym.channel.work import written_by
-from kernel_core.gym.untrusted.replay.copy_detection import views_in
 from kernel_core.gym.untrusted.replay.cost_probe import CostProbe
 from kernel_core.gym.untrusted.replay.cubin_kernels import ImageKernel
 from kernel_core.gym.untrusted.replay.input_swap import DoLaunch
@@ -57,6 +56,7 @@ class TracePlayer:
         self._storages: dict[int, torch.UntypedStorage] = {}
         self._shifts: dict[int, int] = {}
         self.made: list[Callable[[torch.Tensor], None]] = []
+        """Called with each tensor that an operator of torch's made or wrote."""
         self._zeroed: set[int] = set()
         for number, tensor in zip(trace["inputs"], inputs, strict=True):
             self._storages[number] = tensor.untyped_storage()

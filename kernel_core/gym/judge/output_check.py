@@ -1,0 +1,57 @@
+"""The fault of a candidate's outputs, which lie in the judge's own memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from kernel_core.gym.channel.messages import Ran
+from kernel_core.gym.channel.shared_arena import Slot
+from kernel_core.gym.judge import kernelbench_rules
+from kernel_core.gym.numerics.compare import Compare, Spots, compare_values, form_fault, unlike, value_fault
+from kernel_core.gym.oracle.reference import Reference
+from kernel_core.gym.oracle.trial import Trial
+from kernel_core.gym.workers.payload import TrialPayload, changed_inputs
+
+
+def output_fault(claim: Ran, delivery: TrialPayload, reference: Reference, trial: Trial) -> str | None:
+    """The fault of a trial's outputs. A failure by the allowance of another draw is checked again with the
+    full allowance of this one. It is not checked again if it is too far off."""
+    known = reference.with_values(trial)
+    fault = form_fault(claim.nesting, claim.leaves, trial.nesting, trial.expected)
+    if fault is not None or _value_fault(delivery, reference, known, unlike) is None:
+        return fault
+    values = _values(delivery, reference, delivery.output_slots)
+    if any(Spots.of(want).are_far(value) for value, want in zip(values, known.expected, strict=True)):
+        return _value_fault(delivery, reference, known, compare_values)
+    del known, values
+    return _value_fault(delivery, reference, reference.exactly(trial), compare_values)
+
+
+def kernelbench_fault(claim: Ran, delivery: TrialPayload, reference: Reference, trial: Trial) -> str | None:
+    """The fault by KernelBench's rules."""
+    values = _values(delivery, reference, delivery.output_slots)
+    return kernelbench_rules.accepts(claim.nesting, claim.leaves, values, reference.with_values(trial))
+
+
+def _value_fault(delivery: TrialPayload, reference: Reference, trial: Trial, compare: Compare) -> str | None:
+    """Outputs are compared, and inputs with what was delivered: what was changed must be what the reference
+    leaves there."""
+    fault = value_fault(_values(delivery, reference, delivery.output_slots), trial.expected, compare)
+    if fault is not None:
+        return fault
+    for index in changed_inputs(delivery):
+        if not trial.changes_inputs:
+            return f"input {index} was changed in place"
+        [value] = _values(delivery, reference, [delivery.input_slots[index]])
+        fault = compare(value, trial.left[index])
+        if fault is not None:
+            return f"{fault} (input {index}, changed in place)"
+    return None
+
+
+def _values(delivery: TrialPayload, reference: Reference, slots: Sequence[Slot]) -> list[torch.Tensor]:
+    values = [delivery.arena.tensor(slot) for slot in slots]
+    # A comparison on the GPU reads its memory once; here the candidate could change it between reads.
+    return [value.clone() for value in values] if reference.device == "cpu" else values

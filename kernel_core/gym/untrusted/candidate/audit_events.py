@@ -1,0 +1,36 @@
+"""Audit events of a candidate's process: some are noted, some denied."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+_TELLING = {
+    "gc.get_objects",
+    "gc.get_referrers",
+    "sys.settrace",
+    "sys.setprofile",
+    "ctypes.dlopen",
+    "os.kill",
+    "os.fork",
+    "socket.connect",
+}
+_DENIED_TO_COMPILERS = ("os.system", "os.fork", "os.exec", "socket.connect", "pty.")
+_DENIED = ("subprocess.", "os.system", "os.exec", "os.posix_spawn", "os.fork", "socket.connect", "pty.")
+
+
+def watch(may_compile: bool) -> list[str]:
+    """Record notable audit events by name, and deny those that no kernel needs. Python code cannot remove the
+    hook. On a GPU Triton itself starts an assembler and a C compiler here, so there only the sandbox limits
+    programs."""
+    seen: list[str] = []
+    denied = _DENIED_TO_COMPILERS if may_compile else _DENIED
+
+    def hook(event: str, _: Any) -> None:
+        if event in _TELLING and event not in seen:
+            seen.append(event)
+        if event.startswith(denied):
+            raise PermissionError(f"{event} is not allowed to a candidate")
+
+    sys.addaudithook(hook)
+    return seen
