@@ -3,8 +3,8 @@
 A first turn asks for a kernel and answers with one of the corpus: good ones, but by `mistake_share`,
 `naive_share` and `lazy_share` also faulty, slow and lazy ones, as a realistic corpus has them. A second turn
 (`repair_share` of all) shows a faulty or slow kernel with the judge's real feedback. Its answer is a good
-kernel, or by `mistake_share` a faulty one again. Only the last answer of a conversation is learned; all before
-it is prompt.
+kernel, or by `mistake_share` a faulty one again. Only the last answer of a conversation is learned; the rest
+is prompt.
 
 Shares are exact, and every reference is used about equally often.
 """
