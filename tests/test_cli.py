@@ -178,7 +178,11 @@ def test_a_byte_order_mark_is_no_mistake(batch):
 
 
 @pytest.mark.parametrize(
-    ("size", "words"), [("0", ["empty", "larger"]), ("99999999999999999999999", ["get_inputs", "verflow"])]
+    ("size", "words"),
+    [
+        ("0", ["empty", "larger"]),
+        pytest.param("99999999999999999999999", ["get_inputs", "verflow"], marks=pytest.mark.exploits),
+    ],
 )
 def test_sizes_that_nothing_can_run_at_are_one_line(files, size, words, monkeypatch, capsys):
     monkeypatch.chdir(files)
@@ -204,6 +208,7 @@ def test_a_row_that_cannot_be_judged_leaves_the_others_in_their_places(files):
     assert broken["id"] == "broken" and broken["verdict"] is None and "missing" in broken["error"]
 
 
+@pytest.mark.exploits
 def test_a_batch_by_kernelbenchs_rules_has_its_result_in_each_row(files):
     row = {"problem": "problem.py", "kernel": "kernel.py", "set": {"N": 1000}}
     (files / "rows.jsonl").write_text(json.dumps(row))
