@@ -126,58 +126,70 @@ def test_an_honest_kernel_is_correct_and_the_last_line_is_json(files):
     assert verdict["sizes"] == {"N": 1000}
 
 
-def test_bad_kernels_are_verdicts_and_not_errors(files):
-    kernels = {
-        "wrong": KERNEL.replace("tl.maximum(x, 0.0)", "x"),
-        "not python": "def (:",
-        "empty": "",
-        "no class": "x = 1",
-        "binary": b"\x00\xff\xfe not text \x80".decode("latin-1"),
-    }
+BAD_KERNELS = {
+    "wrong": KERNEL.replace("tl.maximum(x, 0.0)", "x"),
+    "not python": "def (:",
+    "empty": "",
+    "no class": "x = 1",
+    "binary": b"\x00\xff\xfe not text \x80".decode("latin-1"),
+}
+
+
+@pytest.fixture(scope="module")
+def batch(tmp_path_factory):
+    """What `dojo` printed of a batch of bad kernels and a good one, and the rows of its table by id."""
+    folder = tmp_path_factory.mktemp("batch")
+    (folder / "problem.py").write_text(PROBLEM)
+    (folder / "binary.py").write_bytes(b"\x00\xff\xfe\x80")
+    (folder / "marked_problem.py").write_text(PROBLEM, encoding="utf-8-sig")
+    (folder / "marked_kernel.py").write_text(KERNEL, encoding="utf-8-sig")
     rows = [
-        {"id": name, "problem": "problem.py", "kernel_source": kernel, "set": {"N": 1000}}
-        for name, kernel in kernels.items()
+        {"id": name, "problem": "problem.py", "kernel_source": kernel} for name, kernel in BAD_KERNELS.items()
     ]
-    (files / "binary.py").write_bytes(b"\x00\xff\xfe\x80")
-    rows.append({"id": "file", "problem": "problem.py", "kernel": "binary.py", "set": {"N": 1000}})
-    (files / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    result = dojo("judge", "--batch", "rows.jsonl", "--out", "out/judged.parquet", "--json", cwd=files)
+    rows.append({"id": "file", "problem": "problem.py", "kernel": "binary.py"})
+    rows.append({"id": "marked", "problem": "marked_problem.py", "kernel": "marked_kernel.py"})
+    lines = [json.dumps(row | {"set": {"N": 1000}}) for row in rows]
+    (folder / "rows.jsonl").write_text("\n".join(lines), encoding="utf-8-sig")
+    result = dojo("judge", "--batch", "rows.jsonl", "--out", "out/judged.parquet", "--json", cwd=folder)
     assert result.returncode == 0, result.stderr
+    table = pq.read_table(folder / "out" / "judged.parquet").to_pylist()
+    return result, {row["id"]: row for row in table}
+
+
+def test_bad_kernels_are_verdicts_and_not_errors(batch):
+    result, rows = batch
     assert json.loads(result.stdout.splitlines()[-1]) == {
-        "judged": 6,
-        "verdicts": {"malformed": 5, "wrong": 1},
+        "judged": 7,
+        "verdicts": {"malformed": 5, "wrong": 1, "correct": 1},
         "not_judged": [],
         "out": "out/judged.parquet",
     }
-    table = pq.read_table(files / "out" / "judged.parquet").to_pylist()
-    assert [row["id"] for row in table] == [*kernels, "file"]
-    verdicts = {row["id"]: row["verdict"] for row in table}
-    assert verdicts["wrong"] == "wrong"
-    assert {verdicts[name] for name in ("not python", "empty", "no class", "binary", "file")} == {"malformed"}
-    assert table[0].keys() >= PROMISED
-    assert json.loads(table[0]["sizes"]) == {"N": 1000}
+    assert list(rows) == [*BAD_KERNELS, "file", "marked"]
+    assert rows["wrong"]["verdict"] == "wrong"
+    malformed = ("not python", "empty", "no class", "binary", "file")
+    assert {rows[name]["verdict"] for name in malformed} == {"malformed"}
+    assert rows["wrong"].keys() >= PROMISED
+    assert json.loads(rows["wrong"]["sizes"]) == {"N": 1000}
 
 
-def test_a_byte_order_mark_is_no_mistake(files):
-    for name in ("problem.py", "kernel.py"):
-        (files / name).write_text((files / name).read_text(), encoding="utf-8-sig")
-    row = json.dumps({"problem": "problem.py", "kernel": "kernel.py", "set": {"N": 1000}})
-    (files / "rows.jsonl").write_text(row, encoding="utf-8-sig")
-    result = dojo("judge", "--batch", "rows.jsonl", "--out", "judged.parquet", cwd=files)
-    assert result.returncode == 0, result.stderr
-    [judged] = pq.read_table(files / "judged.parquet").to_pylist()
-    assert judged["verdict"] == "correct"
+def test_a_byte_order_mark_is_no_mistake(batch):
+    _, rows = batch
+    assert rows["marked"]["verdict"] == "correct"
 
 
 @pytest.mark.parametrize(
-    ("size", "words"), [("0", ["empty", "larger"]), ("99999999999999999999999", ["get_inputs", "verflow"])]
+    ("size", "words"),
+    [
+        ("0", ["empty", "larger"]),
+        pytest.param("99999999999999999999999", ["get_inputs", "verflow"], marks=pytest.mark.exploits),
+    ],
 )
-def test_sizes_that_nothing_can_run_at_are_one_line(files, size, words):
-    result = dojo(
-        "judge", "--problem", "problem.py", "--kernel", "kernel.py", "--set", f"N={size}", cwd=files
-    )
-    refused(result.returncode, result.stderr, 2, words)
-    assert len(result.stderr) < 300, result.stderr
+def test_sizes_that_nothing_can_run_at_are_one_line(files, size, words, monkeypatch, capsys):
+    monkeypatch.chdir(files)
+    code = run(["judge", "--problem", "problem.py", "--kernel", "kernel.py", "--set", f"N={size}"])
+    errors = capsys.readouterr().err
+    refused(code, errors, 2, words)
+    assert len(errors) < 300, errors
 
 
 @pytest.mark.slow
@@ -196,6 +208,7 @@ def test_a_row_that_cannot_be_judged_leaves_the_others_in_their_places(files):
     assert broken["id"] == "broken" and broken["verdict"] is None and "missing" in broken["error"]
 
 
+@pytest.mark.exploits
 def test_a_batch_by_kernelbenchs_rules_has_its_result_in_each_row(files):
     row = {"problem": "problem.py", "kernel": "kernel.py", "set": {"N": 1000}}
     (files / "rows.jsonl").write_text(json.dumps(row))
@@ -333,15 +346,20 @@ def test_the_deployments_of_this_repository_are_valid(capsys):
         (("deploy", "--local", "--port", "0"), 2, ["--port", "65535"]),
     ],
 )
-def test_what_cannot_be_done_is_said_before_the_work(files, arguments, exit_code, words):
+def test_what_cannot_be_done_is_said_before_the_work(files, arguments, exit_code, words, monkeypatch, capsys):
+    monkeypatch.chdir(files)
     row = json.dumps({"problem": "problem.py", "kernel": "kernel.py", "set": {"N": 1000}})
     (files / "rows.jsonl").write_text(row)
     (files / "folder").mkdir()
-    result = dojo(*arguments, cwd=files)
-    refused(result.returncode, result.stderr, exit_code, words)
+    try:
+        code = run(arguments)
+    except SystemExit as end:  # of the parser
+        code = end.code
+    shown = capsys.readouterr()
+    refused(code, shown.err, exit_code, words)
     assert (files / "rows.jsonl").read_text() == row
     assert (files / "problem.py").read_text() == PROBLEM
-    assert result.stdout == ""
+    assert shown.out == ""
 
 
 @pytest.mark.parametrize(

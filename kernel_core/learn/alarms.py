@@ -132,7 +132,7 @@ def _idle(steps: Rows) -> str | None:
 
 
 def _rejected_share(steps: Rows, rejected: Callable[[Mapping[str, Any]], float]) -> float:
-    """Of all turns of the last `WINDOW` steps; 0 before there are as many."""
+    """The share of all turns of the last `WINDOW` steps; 0 before there are as many."""
     rows = [row for row in steps[-WINDOW:] if row.get("update/num_rows")]
     if len(rows) < WINDOW:
         return 0.0

@@ -17,7 +17,7 @@ from kernel_core.learn.chunked_logits import head_left_out, is_whole_head
 from kernel_core.learn.packing import Pack
 
 PART_BYTES = 1 << 30
-"""Of logits in float32 at a time."""
+"""Most bytes of float32 logits at a time."""
 
 
 def has_plain_head(model: Any) -> bool:

@@ -27,7 +27,7 @@ class Row:
     """With the end token where the answer has one."""
     advantage: float = 1.0
     sampler_logprobs: npt.NDArray[np.float32] | None = None
-    """Of each answer token, as the sampler had them; None for answers that nobody sampled."""
+    """One number an answer token, from the sampler; None for answers that were not sampled."""
     conversation: int = 0
     """Which of a step's conversations the row is a turn of."""
     kept: bool = True
@@ -55,7 +55,7 @@ class Batch:
     row_weights_B: torch.Tensor
     """What a token of each row counts in the loss."""
     num_tokens: int
-    """Of prompts and answers, without padding."""
+    """Tokens of prompts and answers, without padding."""
     num_answer_tokens: int
     """Tokens that carry loss."""
 

@@ -2,9 +2,9 @@
 
 With a vocabulary of 150,000 the logits of one token take 600 kB in float32, and several times that while
 gradients are computed. Where a batch has too many, the head (the last linear map) is left out of the model's
-own pass and applied to some answer tokens at a time, again when their gradient is wanted; padding and prompts
-cost nothing there. Models that do more to logits than their head does (a cap, a scale) are found out by
-trying and left alone, as are sharded ones, whose weights are together only inside their own pass.
+own pass. It is applied to some answer tokens at a time, and again for their gradient; padding and prompts
+cost nothing there. Models that do more to logits than their head does (a cap, a scale) are found by trying
+and left alone. So are sharded models: their weights are together only inside their own pass.
 
 Logits are in float32, also those of a model that computes in bfloat16.
 """
@@ -25,7 +25,7 @@ from kernel_core.policy.fast_decode.patched_modules import lent
 from kernel_core.policy.wide_head import wide, wide_logits
 
 Look = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, ...]]
-"""Of logits (..., V) and targets (...), some values for each token (...)."""
+"""Maps logits (..., V) and targets (...) to some values for each token (...)."""
 LOGITS_BYTES = 2 << 30
 """In float32, of a whole batch: more are made a part at a time."""
 PART_BYTES = 256 << 20

@@ -155,7 +155,7 @@ class Trainer:
             self._name = state["name"]
             self._seconds = self._saved_at_s = state["seconds"]
             self._num_judged = state.get("num_judged", 0)
-            # An alarm's advice may be another rate: who follows it wants the run to go on.
+            # An alarm's advice may be another rate: a run with that rate goes on.
             as_before = state.get("lr") == self.config.lr
             self._stopped_by = state.get("stopped_by", []) if as_before else []
             self._num_threads = state["num_threads"]

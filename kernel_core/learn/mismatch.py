@@ -50,7 +50,7 @@ class Corrected:
 def correct(rows: Sequence[Row], trainer_logprobs: Sequence[Floats], config: MismatchConfig) -> Corrected:
     """Rows to learn from, given the trainer's log-probability of every answer token of every row.
 
-    Rows without sampler log-probabilities (nobody sampled them) are left as they are.
+    Rows without sampler log-probabilities (the sampler did not draw them) are left as they are.
     """
     log_ratios = [
         np.zeros(len(ours), np.float64) if row.sampler_logprobs is None else _log_ratio(ours, row)

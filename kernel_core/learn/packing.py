@@ -25,7 +25,7 @@ from kernel_core.learn.batch import Row
 log = logging.getLogger(__name__)
 
 NAME = "packed_rows"
-"""Of the attention, among those that transformers knows."""
+"""The name of this attention in the registry of transformers."""
 CLOSE = 0.05
 """A packed row may differ from the same row alone by this share, which covers rounding in bfloat16."""
 
@@ -52,9 +52,9 @@ class Pack:
 
     ids_1_T: torch.Tensor
     positions_1_T: torch.Tensor
-    """Of each token in its own row."""
+    """The position of each token in its own row."""
     starts: torch.Tensor
-    """Of every row in the sequence, and its end at last: B + 1 numbers (int32)."""
+    """Where every row begins in the sequence, and where the last ends: B + 1 numbers (int32)."""
     longest: int
     """Tokens of the longest row."""
     predicting_N: torch.Tensor
@@ -64,7 +64,7 @@ class Pack:
 
     @property
     def num_tokens(self) -> int:
-        """Of prompts and answers."""
+        """Tokens of prompts and answers."""
         return self.ids_1_T.shape[1]
 
     def logits(self, model: Any) -> torch.Tensor:

@@ -1,10 +1,10 @@
 """What a training run leaves behind for people: metrics, tables of turns, and tensorboard's curves.
 
-    metrics.jsonl                    a row a step; fields that begin with `seconds` are wall clock
-    turns/step-000012.parquet        every prompt, completion, reward term, return and advantage
-    evaluations/step-000012.parquet  what the judge found out about each candidate
-    winners.jsonl                    the kernels that expert iteration replays
-    tensorboard/                     the same numbers as curves (a local folder only)
+    metrics.jsonl                    a row a step; fields that begin with `seconds` are wall clock.
+    turns/step-000012.parquet        every prompt, completion, reward term, return and advantage.
+    evaluations/step-000012.parquet  the judge's findings on each candidate.
+    winners.jsonl                    the kernels that expert iteration replays.
+    tensorboard/                     the same numbers as curves (a local folder only).
 
 Everything is written before the checkpoint of its step, so after a kill there may be rows of steps that
 count for nothing; `go_back` removes them, and the repeated step writes the same ones again.
@@ -56,7 +56,7 @@ GRADED_SCHEMA = pa.schema(
         ("policy_version", pa.string()),
     ]
 )
-"""Of `turns/`; `messages` is JSON."""
+"""The columns of `turns/`; `messages` is JSON."""
 
 
 class Journal:

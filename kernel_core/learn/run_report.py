@@ -20,7 +20,7 @@ from kernel_core.store import Store
 
 REPORT = "report.html"
 SHOWN_CHARS = 4000
-"""Of each answer; the tables hold all of it."""
+"""Characters shown of each answer; the tables hold all of it."""
 
 Rows = Sequence[Mapping[str, Any]]
 

@@ -1,6 +1,6 @@
 """What one step learns from: groups of judged conversations, drawn again where a group has nothing to teach.
 
-In a group whose turns all earned the same, every advantage is 0. Such groups stay in the tables and in what
+In a group with equal rewards in all turns, every advantage is 0. Such groups stay in the tables and in what
 the curriculum observes, which they inform; in the update, other problems take their place, up to
 `resample_rounds` times.
 """

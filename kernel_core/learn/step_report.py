@@ -25,7 +25,7 @@ class StepReport(Record):
     fast_1_rate: float | None
     """None where no kernel was timed."""
     speedups: str
-    """Of which kind they are: `measured`, or `predicted for` a GPU."""
+    """Their kind: `measured`, or `predicted for` a GPU."""
     update: UpdateReport
     probe: Probe | None
     checkpoint: str | None

@@ -21,13 +21,13 @@ class UpdateReport(Record):
 
     num_rows: int
     num_skipped_rows: int
-    """Turns whose advantage is 0: they have nothing to say and cost no forward pass."""
+    """Turns with advantage 0: they add nothing and cost no forward pass."""
     num_rejected_rows: int = 0
     """Turns taken out of the loss: by profile, by mismatch, or as regressions."""
     num_mismatched_rows: int = 0
     """Those of them that sampler and trainer disagree on."""
     num_tokens: int
-    """Of prompts and answers that were trained on (all passes), without padding."""
+    """Tokens of prompts and answers that were trained on (all passes), without padding."""
     num_answer_tokens: int
     loss: float | None = None
     grad_norm: float | None = None

@@ -20,11 +20,11 @@ class Base(Record):
     revision: str | None = None
     """The commit of a Hugging Face model, which pins its weights."""
     weights: str | None = None
-    """Of a folder: see `weights_digest`."""
+    """The digest of a folder's weights: see `weights_digest`."""
 
 
 def base_in(folder: str, name: str | None = None) -> Base:
-    """The base whose files are in a local folder; `name` where that folder is only a copy."""
+    """The base with its files in a local folder; `name` where that folder is only a copy."""
     return Base(name=name or str(Path(folder).absolute()), weights=weights_digest(folder))
 
 

@@ -1,8 +1,8 @@
 """Sampling from a causal language model: shared prefixes prefilled once, then one token a step.
 
-Written out instead of `generate` because the rollouts of a group share their prompt, because finished
-rows leave the batch, and because each row has its own stream of random numbers: what a row draws does
-not depend on which other rows are in the batch.
+Written out instead of `generate` for three reasons. The rollouts of a group share their prompt. Finished
+rows leave the batch. Each row has its own stream of random numbers, so its draws do not depend on the other
+rows of the batch.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _Context:
     cache: DynamicCache
     mask_B_T: torch.Tensor
     position_B: torch.Tensor
-    """Of the next token, padding not counted."""
+    """The position of the next token, padding not counted."""
 
     def select(self, rows: torch.Tensor) -> None:
         """Keep, repeat or reorder rows."""

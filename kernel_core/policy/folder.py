@@ -108,7 +108,7 @@ def load_parts(source: Store | str, config: PolicyConfig) -> Parts:
 
 
 def _about(store: Store) -> tuple[Manifest, dict[str, Any]]:
-    """Of a folder with a manifest: a saved policy, or anything that has a policy's files among others."""
+    """The manifest and `meta` of a folder: a saved policy, or a folder with a policy's files among others."""
     claimed = store.read_json(MANIFEST)
     manifest = store.open_sealed(claimed.get("kind", KIND) if isinstance(claimed, dict) else KIND)
     if ABOUT not in manifest.files:

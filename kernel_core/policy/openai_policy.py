@@ -25,7 +25,7 @@ ATTEMPTS = 4
 BACKOFF_S = 0.5
 """Before the second attempt; doubled before each further one."""
 TIMEOUT_S = 600.0
-"""Of one request: a long answer of a busy server."""
+"""The limit of one request: a long answer of a busy server."""
 CONCURRENCY = 16
 """Requests under way at once; a batching server wants many."""
 CHARS_PER_TOKEN = 3.0

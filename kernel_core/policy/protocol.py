@@ -25,7 +25,7 @@ class Sample:
     token_ids: npt.NDArray[np.int32] | None = None
     """Including the end-of-turn token when `finish_reason` is `stop`."""
     logprobs: npt.NDArray[np.float32] | None = None
-    """Of each token of `token_ids` under the sampling distribution (temperature applied)."""
+    """One number a token of `token_ids`, under the sampling distribution (temperature applied)."""
 
 
 class Policy(Protocol):

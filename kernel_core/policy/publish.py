@@ -8,11 +8,11 @@ log-probabilities,
     moved = mean |trainer now − trainer when weights were last seen to arrive|
     old   = mean |sampler now − trainer when weights were last seen to arrive|
 
-weights have not arrived when the gap is above a limit, or when the trainer has moved by clearly more than the
-two ever differ (4 × the smallest gap so far) and the sampler is still nearer to the old weights. They are
-seen to arrive when the trainer has moved so far and the sampler is nearer to the new ones. An update smaller
-than that proves nothing either way, so what is compared with stays where it was: small updates add up until a
-sampler that took none of them is found out.
+weights have not arrived when the gap is above a limit. When the trainer has moved by clearly more than the
+two ever differ (4 × the smallest gap so far), the sampler shows which weights it has. Nearer to the old ones:
+they have not arrived. Nearer to the new ones: they are seen to arrive. A smaller update proves nothing either
+way, so the compared weights stay where they were: small updates add up until a sampler that took none of them
+is found out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who writes the rollouts of training. The trainer knows only the protocol; `open_sampler` picks the kind.
+"""Samplers write the rollouts of training. The trainer knows only the protocol; `open_sampler` picks one.
 
 | `sampler.kind` | what writes                                   | its weights after an update            |
 |----------------|-----------------------------------------------|----------------------------------------|
@@ -126,7 +126,7 @@ class CopySampler:
 
     @property
     def version(self) -> str:
-        """Of the weights that were published last."""
+        """The version of the weights that were published last."""
         return self._policy.version
 
     @torch.no_grad()

@@ -2,16 +2,16 @@
 
 Each publication is an adapter folder of its own that the server loads under a name that was never used
 before; the request names it and the answer echoes it, so a sample cannot come from other weights unnoticed. A
-version alone is no such name: a step that is repeated after a kill has the same version and other weights,
-while the server refuses a name that it knows, and would read the killed attempt's cached prefixes under it.
+version alone is no such name: a step that is repeated after a kill has the same version and other weights.
+The server refuses a name that it knows, and would read the killed attempt's cached prefixes under it.
 The base model behind the server is never touched. Start it with
 
     VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 vllm serve MODEL --enable-lora --max-lora-rank RANK \\
         --max-loras 2 --logprobs-mode processed_logprobs --generation-config vllm
 
 `processed_logprobs` are those after the temperature, as training needs them. vLLM takes filters (top-k,
-top-p) and a limit of tokens from the model's generation_config.json where nobody says otherwise: the last
-option says so for the limit, and each request for the filters. A server that dies in the middle of a step
+top-p) and a limit of tokens from the model's generation_config.json by default: the last option
+turns that off for the limit, and each request for the filters. A server that dies in the middle of a step
 costs that step's requests: they are tried again, and once it is back its adapter is loaded again.
 """
 
@@ -82,7 +82,7 @@ class ServerSampler:
 
     @property
     def version(self) -> str:
-        """Of the adapter that was published last."""
+        """The version of the adapter that was published last."""
         return self._version
 
     def publish(self, policy: TorchPolicy) -> None:
@@ -214,7 +214,7 @@ class ServerSampler:
             if answer.is_success or (refused_is_fine and answer.status_code < 500):
                 return answer
             trouble = f"HTTP {answer.status_code}: {answer.text[:200]}"
-            if "already been loaded" in answer.text:  # by this very publication, whose first answer was lost
+            if "already been loaded" in answer.text:  # by this publication: the first answer was lost
                 return answer
             if answer.status_code == 404 and path == "/v1/completions":
                 log.warning("%s has forgotten %s; it is loaded again", self._endpoint, self._name)

@@ -1,7 +1,7 @@
 """A safetensors file as a stream: one tensor at a time is on the CPU, however large the file is.
 
-The format (https://github.com/huggingface/safetensors#format) is eight bytes with the header's length, the
-header as JSON with type, shape and offsets of every tensor, and the tensors' bytes without holes.
+The format (https://github.com/huggingface/safetensors#format) begins with eight bytes, the header's length.
+The header is JSON with type, shape and offsets of every tensor. The tensors' bytes follow without holes.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ def _new_model(config: PolicyConfig, tokenizer: PreTrainedTokenizerFast, seed: i
 
 
 def _digest(model: Qwen3ForCausalLM) -> str:
-    """Of the initial weights: what another seed, size or tokenizer changes."""
+    """A digest of the initial weights: another seed, size or tokenizer changes it."""
     digest = hashlib.sha256()
     for parameter in model.parameters():
         digest.update(parameter.detach().float().cpu().numpy().tobytes())

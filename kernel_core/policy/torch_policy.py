@@ -31,7 +31,7 @@ PLAIN_TEMPLATE = (
     "{% for message in messages %}{{ '### ' + message['role'] + '\n' + message['content'] + '\n\n' }}"
     "{% endfor %}{% if add_generation_prompt %}{{ '### assistant\n' }}{% endif %}"
 )
-"""For base models, whose tokenizers bring no chat template; `_plain_template` puts a BOS token before it."""
+"""For base models: their tokenizers bring no chat template. `_plain_template` puts a BOS token before it."""
 
 
 class TorchPolicy:

@@ -77,10 +77,13 @@ def test_its_checkpoint_opens_as_a_policy(finished):
     open_policy(PolicyConfig(), folder).close()
 
 
-def test_the_same_command_again_computes_nothing(finished):
-    before = Run(finished.root, finished.run).stages()
+def test_the_same_command_again_computes_nothing_but_a_report_that_is_gone(finished):
+    run = Run(finished.root, finished.run)
+    before = run.stages()
+    Path(run.store.path("report.html")).unlink()
     pipeline(finished)
-    assert Run(finished.root, finished.run).stages() == before
+    assert run.stages() == before
+    assert run.store.exists("report.html")
 
 
 COMMAND_AND_ITS_MODULES = """
@@ -105,13 +108,6 @@ def test_a_command_with_nothing_to_do_imports_nothing_that_does_the_work(finishe
     assert "prefect" in imported
     slow_to_import = {"torch", "triton", "transformers", "datasets", "pandas", "matplotlib"}
     assert not slow_to_import & imported
-
-
-def test_a_report_that_is_gone_is_drawn_again(finished):
-    store = Run(finished.root, finished.run).store
-    Path(store.path("report.html")).unlink()
-    pipeline(finished)
-    assert store.exists("report.html")
 
 
 def test_other_settings_under_the_same_name_are_refused(finished):

@@ -72,6 +72,12 @@ def asked(prefect_api, model, tmp_path_factory):
         )
 
 
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """One root for both runs: judges that stay open are those of a root."""
+    return str(tmp_path_factory.mktemp("runs"))
+
+
 def without_chats(config):
     return config.model_copy(update={"cold_start": ColdStartConfig()})
 
@@ -88,14 +94,13 @@ def assert_rl_began_with_what_was_taught(root, name, model):
     assert not torch.equal(taught, weights_of(model))
 
 
-def test_training_with_chats_teaches_first_and_begins_there(asked, model, tmp_path):
-    train(asked, run="once", root=str(tmp_path), ingest=INGEST)
-    assert [record.stage for record in Run(str(tmp_path), "once").stages()][-2:] == ["cold-start", "train"]
-    assert_rl_began_with_what_was_taught(str(tmp_path), "once", model)
+def test_training_with_chats_teaches_first_and_begins_there(asked, model, root):
+    train(asked, run="once", root=root, ingest=INGEST)
+    assert [record.stage for record in Run(root, "once").stages()][-2:] == ["cold-start", "train"]
+    assert_rl_began_with_what_was_taught(root, "once", model)
 
 
-def test_training_goes_on_from_a_cold_start_that_the_run_has(asked, model, tmp_path):
-    root = str(tmp_path)
+def test_training_goes_on_from_a_cold_start_that_the_run_has(asked, model, root):
     cold_start(asked, run="two", root=root, ingest=INGEST)
     train(without_chats(asked), run="two", root=root, ingest=INGEST)
     assert_rl_began_with_what_was_taught(root, "two", model)

@@ -61,7 +61,7 @@ def gym(gym_store: Store) -> Iterator[PooledGym]:
 @pytest.fixture(scope="session")
 def brief_gym() -> Iterator[PooledGym]:
     """Several judges with a short deadline, for candidates that never end."""
-    with open_gym(GymConfig(workers=3, deadline_s=3.0)) as opened:
+    with open_gym(GymConfig(workers=3, deadline_s=1.5)) as opened:
         yield opened
 
 

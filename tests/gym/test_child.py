@@ -96,8 +96,19 @@ def _ask(
     return [tuple(json.loads(line)) for line in done.stdout.splitlines()]
 
 
-def test_time_runs_only_while_the_process_is_asked() -> None:
-    late, endless, late_and_endless = _ask([(1.3, QUICK), (0.0, ENDLESS), (1.3, ENDLESS)])
+_GARBAGE = LEAKING.replace("LAST", '{"loaded": [], "of": "no known form"}')
+_CLAIM = LEAKING.replace("LAST", "header")
+
+
+@pytest.fixture(scope="module")
+def answers() -> list[tuple[str, float, int]]:
+    """Three children have a deadline, then two send descriptors; one judge asks all five."""
+    timed = [(1.3, QUICK), (0.0, ENDLESS), (1.3, ENDLESS)]
+    return _ask([*timed, (0.0, _GARBAGE + QUICK), (0.0, _CLAIM + QUICK)])
+
+
+def test_time_runs_only_while_the_process_is_asked(answers: list[tuple[str, float, int]]) -> None:
+    late, endless, late_and_endless = answers[:3]
     assert late[0] == "Loaded"
     for said, seconds, _ in (endless, late_and_endless):
         assert said == "no result within 1 s"
@@ -109,7 +120,7 @@ def test_time_runs_only_while_the_process_is_asked() -> None:
 )
 def test_time_stands_still_for_who_has_no_processor() -> None:
     asked = [(0.0, WORK + QUICK), (0.0, SLEEPING), (0.0, ENDLESS)]
-    worked, slept, endless = _ask(asked, deadline_s=2.0, neighbours=3)
+    worked, slept, endless = _ask(asked, deadline_s=2.0, neighbours=2)
     assert worked[0] == "Loaded", worked
     assert worked[1] > 2.0
     assert slept[0] == endless[0] == "no result within 2 s"
@@ -117,9 +128,7 @@ def test_time_stands_still_for_who_has_no_processor() -> None:
     assert 2.0 < endless[1] < 2.0 * (1 + MOST_FORGIVEN) + 2.0
 
 
-def test_descriptors_that_nobody_asked_for_are_closed() -> None:
-    garbage = LEAKING.replace("LAST", '{"loaded": [], "of": "no known form"}')
-    claim = LEAKING.replace("LAST", "header")
-    refused, loaded = _ask([(0.0, garbage + QUICK), (0.0, claim + QUICK)])
+def test_descriptors_that_nobody_asked_for_are_closed(answers: list[tuple[str, float, int]]) -> None:
+    refused, loaded = answers[3:]
     assert refused[0] == NO_ANSWER and refused[2] == 0
     assert loaded[0] == "Loaded" and loaded[2] == 4

@@ -176,10 +176,10 @@ def test_judging_many_leaves_memory_as_it_was(gym: PooledGym, softmax_request: M
         )
         return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
-    gym.judge([softmax_request(number, seed=number) for number in range(8)])
+    gym.judge([softmax_request(number, seed=number) for number in range(4)])
     before = resident_mb()
-    gym.judge([softmax_request(number, seed=number) for number in range(8, 24)])
-    assert resident_mb() - before < 40
+    gym.judge([softmax_request(number, seed=number) for number in range(4, 14)])
+    assert resident_mb() - before < 30
 
 
 def test_close_ends_every_process_and_removes_every_file(

@@ -27,7 +27,7 @@ from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.store import Store
 
 POLICY = PolicyConfig(
-    model="new", hidden_size=96, num_layers=2, num_heads=2, vocab_size=700, max_context=1024
+    model="new", hidden_size=96, num_layers=1, num_heads=2, vocab_size=700, max_context=1024
 )
 ROLLOUT = RolloutConfig(
     turns=2,

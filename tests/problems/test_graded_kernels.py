@@ -98,7 +98,7 @@ def sizes_of_cubins(problems: list[Generated], grades: tuple[str, ...]) -> list[
 
 
 def test_a_kernel_of_every_layout_compiles_for_an_h200_at_its_own_size() -> None:
-    families = ("elementwise_chain", "loss", "attention", "matmul_epilogue", "pool1d", "embedding")
+    families = ("elementwise_chain", "loss", "matmul_epilogue")  # flat, rows, tiles
     cubins = sizes_of_cubins([generate("train", 1, 12, (name,))[0] for name in families], ("tuned",))
     assert len(cubins) == len(families)
     assert min(cubins) > 1000

@@ -1,4 +1,4 @@
-"""Conversations that somebody else wrote, to learn from: chat messages as JSON lines.
+"""Conversations from other sources, to learn from: chat messages as JSON lines.
 
 A line is `{"messages": [{"role": "system" | "user" | "assistant", "content": TEXT}, …]}`. Every answer of the
 assistant's is taught, with all that came before it as its prompt.
@@ -61,7 +61,7 @@ def read_transcripts(paths: Sequence[str]) -> list[Conversation]:
 
 
 def transcripts_digest(paths: Sequence[str]) -> str:
-    """Of the content of the files."""
+    """A digest of the content of the files."""
     return hashlib.sha256(b"".join(hashlib.sha256(_read(path)).digest() for path in paths)).hexdigest()
 
 

@@ -2,9 +2,9 @@
 
 A first turn asks for a kernel and answers with one of the corpus: good ones, but by `mistake_share`,
 `naive_share` and `lazy_share` also faulty, slow and lazy ones, as a realistic corpus has them. A second turn
-(`repair_share` of all) shows a faulty or slow one with what the judge really said about it, and answers with
-a good one, or by `mistake_share` with a faulty one again. Only the last answer of a conversation is learned;
-what came before it is prompt.
+(`repair_share` of all) shows a faulty or slow kernel with the judge's real feedback. Its answer is a good
+kernel, or by `mistake_share` a faulty one again. Only the last answer of a conversation is learned; the rest
+is prompt.
 
 Shares are exact, and every reference is used about equally often.
 """
@@ -42,9 +42,9 @@ from kernel_core.retrieval.protocol import Retriever
 log = logging.getLogger(__name__)
 
 FASTER_SHARE = 1 / 3
-"""Of second turns: they look back on a correct kernel with a launch an operator; the rest, on a fault."""
+"""Share of second turns that look back on a correct kernel with a launch an operator; others, on a fault."""
 CHARS_PER_TOKEN = 2.7
-"""Of kernels under a tokenizer made for them: for prompt budgets before there is a tokenizer."""
+"""For kernels under a tokenizer made for them; for prompt budgets before there is a tokenizer."""
 
 Kind = Literal["first", "repair", "faster", "given"]
 Grades = Literal["mistakes", "naive", "lazy", "good"]
@@ -57,7 +57,7 @@ class Conversation(Record):
     problem_id: str
     kind: Kind
     grade: str
-    """Of the kernel in the answer: `naive`, `fused`, `tuned` or `mistake:FAULT`; empty if unknown."""
+    """The kernel in the answer: `naive`, `fused`, `tuned` or `mistake:FAULT`; empty if unknown."""
     messages: tuple[dict[str, str], ...]
     answer: str
 

@@ -55,7 +55,7 @@ class Passes:
                     yield part[plan[index]].tolist()
 
     def losses(self, rows: Sequence[Row]) -> Iterator[tuple[torch.Tensor, int]]:
-        """Of each pass over the rows: cross-entropy in nats, summed over answer tokens, and tokens read."""
+        """For each pass over the rows: cross-entropy in nats, summed over answer tokens, and tokens read."""
         for members in self._plan([len(row) for row in rows], self.minibatch_tokens):
             yield self._loss([rows[index] for index in members])
 

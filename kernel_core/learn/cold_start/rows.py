@@ -52,7 +52,7 @@ def _token_ids(policy: TorchPolicy, texts: Sequence[str]) -> list[list[int]]:
 
 
 def subject(conversation: Conversation) -> str:
-    """What a conversation is about: its problem, or what a chat that somebody else wrote begins with."""
+    """What a conversation is about: its problem, or the beginning of a chat from a file."""
     if conversation.kind != "given":
         return conversation.problem_id
     opening = takewhile(lambda message: message["role"] != "assistant", conversation.messages)
@@ -60,7 +60,7 @@ def subject(conversation: Conversation) -> str:
 
 
 def held_back(subjects: Sequence[str]) -> tuple[set[int], list[int]]:
-    """Of conversations about these subjects, which are not trained on, and which of those measure the loss.
+    """Which conversations about these subjects are not trained on, and which of those measure the loss.
 
     All about a subject are held back together: the same prompt, and often the same answer, comes many times.
     """
@@ -78,7 +78,7 @@ def held_back(subjects: Sequence[str]) -> tuple[set[int], list[int]]:
 
 
 def digest_of_rows(rows: Sequence[Row]) -> str:
-    """Of all token ids: other texts are another cold start."""
+    """A digest of all token ids: other texts are another cold start."""
     digest = hashlib.sha256()
     for ids in (ids for row in rows for ids in (row.prompt_ids, row.answer_ids)):
         digest.update(len(ids).to_bytes(4, "little"))

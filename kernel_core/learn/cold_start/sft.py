@@ -66,7 +66,7 @@ class ColdStartReport(Record):
     num_tokens: int
     """Read in training, padding included."""
     num_padding: int
-    """Of these, padding."""
+    """Padding among them."""
     num_held_back: int
     """Conversations that measure the loss; about their problems nothing was trained on. 0 where there are too
     few problems for it, and then the loss is of conversations that were trained on."""

@@ -37,7 +37,7 @@ class Share:
         plan = self._plan(lengths, token_budget)
         shortest = plan[-1][-1:]
         places = range(0, len(plan), self.size)
-        # Longer rows cost more a token: who has the longest batch of one round has the shortest of the next.
+        # Longer rows cost more a token: the longest batch of a round meets the shortest of the next.
         turns = [self.rank if number % 2 == 0 else self.size - 1 - self.rank for number in range(len(places))]
         mine = [plan[place + turn : place + turn + 1] for place, turn in zip(places, turns, strict=True)]
         return [(batch[0], True) if batch else (shortest, False) for batch in mine]

@@ -54,7 +54,7 @@ from kernel_core.store import Store
 PATIENCE = datetime.timedelta(minutes=10)
 """Longer than any update: after it a silent process counts as dead."""
 SPARE_SHARE = 0.1
-"""Of a GPU's memory, what may be spent on having everything in each process."""
+"""The share of a GPU's memory that may be spent on having everything in each process."""
 WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
 SPREAD = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
 

@@ -16,7 +16,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """Rows, one after the other; what only some of them have goes with who has it."""
+    """Rows, one after the other; a value that only some rows have comes with the rows that have it."""
 
     prompts: tuple[Array, Array]
     """Lengths, and the ids of all."""
@@ -25,7 +25,7 @@ class Parcel:
     conversations: Array
     kept: Array
     sampler_logprobs: tuple[Array, Array]
-    """Of which rows, and the numbers of all; as many a row as its answer has tokens."""
+    """The rows that have them, and the numbers of all; as many a row as its answer has tokens."""
     importance: tuple[Array, Array]
 
     @classmethod

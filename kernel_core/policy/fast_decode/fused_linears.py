@@ -17,7 +17,7 @@ from kernel_core.policy.fast_decode.patched_modules import lent
 
 _SIBLINGS = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 _MOST_BYTES = 1 << 30
-"""Of copies. With more, reading the weights takes the time."""
+"""Most bytes of copies. With more, reading the weights takes the time."""
 
 
 class JoinedLinears:

@@ -1,8 +1,8 @@
 """Sampling with shapes that never change, so that on a GPU a step is one replay of a recorded graph.
 
 `decode.decode` lets its cache grow and its batch shrink row by row, which costs a launch an operator. Here
-keys and values have fixed places: row b's token t is at slot t, so prompts of any length stand side by side
-without padding between them, and a step reads the first `width` slots of the first `rows` rows. Both are
+keys and values have fixed places: row b's token t is at slot t. Prompts of any length stand side by side
+without padding between them. A step reads the first `width` slots of the first `rows` rows. Both are
 rounded up to a few sizes, and each pair of sizes is recorded once as a CUDA graph; everything that a step
 needs to know (which rows still write, how far each is, its random numbers) is in tensors that the graph
 itself updates. On a CPU the same step runs without a graph.
@@ -43,14 +43,14 @@ WARM_UPS = 2
 
 
 class StaticDecoder:
-    """Decodes for one model, whose weights may change in place between calls; graphs stay valid."""
+    """Decodes for one model. Its weights may change in place between calls; graphs stay valid."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
         self._norms = FusedNorms(model)
         self._linears: JoinedLinears
         self._types: tuple[set[torch.dtype], torch.dtype] | None = None
-        """Of weights, and of keys and values, that joined layers, buffers and graphs were made for."""
+        """Types of the weights and of the keys and values that layers, buffers and graphs were made for."""
         self._rotary = FusedRotary(model)
         self._shape = (0, 0, 0)
         """Rows, slots and new tokens that there is room for."""

@@ -1,77 +1,16 @@
-"""Convolutions and chains behind them: kernels are what their grades say, at CPU sizes."""
+"""Convolutions and chains behind them."""
 
 from __future__ import annotations
 
-import json
-import os
 import random
-import subprocess
-import sys
-from functools import cache
-from pathlib import Path
 
 import pytest
 
 from kernel_core.problems.modules.convolution import FAMILIES
 from kernel_core.problems.modules.convolution.geometry import Wish, draw_geometry
-from kernel_core.problems.modules.draft import Draft
-from kernel_core.problems.source import parse_problem, resize
+from kernel_core.problems.source import parse_problem
 
-SCRIPT = Path(__file__).parents[1] / "interpret_kernels.py"
-QUICK = ("conv1d", "conv_transpose1d", "conv_pointwise", "conv_depthwise", "conv_elementwise", "conv_norm",
-         "conv_reduce", "conv_pool")  # fmt: skip
-
-
-def draw(family: str, seed: int) -> Draft:
-    return FAMILIES[family](random.Random(f"{family} {seed}"))
-
-
-def at_cpu_sizes(draft: Draft) -> str:
-    problem = parse_problem(draft.reference, id="modules/drawn", suite="modules")
-    return resize(problem, {size.name: size.cpu for size in draft.sizes}).source
-
-
-def outcomes(drafts: list[Draft]) -> list[list[str]]:
-    work = [
-        {"reference": at_cpu_sizes(draft), "kernels": [kernel.source for kernel in draft.kernels]}
-        for draft in drafts
-    ]
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT)],
-        input=json.dumps(work),
-        capture_output=True,
-        text=True,
-        timeout=600,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    answers = iter(json.loads(done.stdout.splitlines()[-1]))
-    return [[next(answers)["outcome"] for _ in draft.kernels] for draft in drafts]
-
-
-@cache
-def sample() -> list[tuple[Draft, list[str]]]:
-    drafts = [draw(family, 3) for family in QUICK]
-    return list(zip(drafts, outcomes(drafts), strict=True))
-
-
-def check(drafts: list[tuple[Draft, list[str]]]) -> None:
-    for draft, found in drafts:
-        for kernel, outcome in zip(draft.kernels, found, strict=True):
-            expected = kernel.grade != "mistake"
-            where = (draft.family, draft.operators, kernel.grade, kernel.fault, outcome, kernel.source)
-            assert (outcome == "correct") == expected, where
-
-
-def test_good_kernels_are_right_and_mistakes_are_not() -> None:
-    check(sample())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(6))
-def test_a_wide_sample_of_every_family_holds_too(seed: int) -> None:
-    drafts = [draw(family, 100 + seed) for family in FAMILIES]
-    check(list(zip(drafts, outcomes(drafts), strict=True)))
+from .conftest import draw
 
 
 @pytest.mark.parametrize("family", FAMILIES)

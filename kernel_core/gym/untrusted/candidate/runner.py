@@ -217,7 +217,7 @@ def _check_booleans(leaves: list[Any]) -> None:
     for leaf in leaves:
         is_boolean = isinstance(leaf, torch.Tensor) and leaf.dtype is torch.bool and leaf.numel()
         if is_boolean and int(leaf.detach().view(torch.uint8).max()) > 1:
-            raise ValueError("an output of booleans holds bytes that nobody stores: not all is written")
+            raise ValueError("an output of booleans holds bytes other than 0 and 1: not all of it is written")
 
 
 def _write_outputs(leaves: list[Any], slots: list[Slot], arena: Any) -> None:
