@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from prefect import flow
-
 from flows.running import running
+from flows.stage_flow import stage_flow
 from kernel_core.config import EvaluateConfig
 from kernel_core.runs.resolve import read_digests
 from kernel_core.runs.stage_record import working_on
@@ -12,7 +11,7 @@ from tasks.evaluate import score_policy
 from tasks.report import report_scorecard
 
 
-@flow(name="evaluate", flow_run_name="{run} {name}")
+@stage_flow("evaluate", run_name="{run} {name}")
 def evaluate(
     config: EvaluateConfig,
     run: str = "evaluate",
@@ -34,4 +33,4 @@ def evaluate(
         with working_on(here, name, settings, reads, folder=name) as work:
             if not work.done:
                 score_policy(config, here, work.store)
-            report_scorecard(name, work.store)
+        report_scorecard(here, name)

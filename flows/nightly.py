@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import datetime
 
-from prefect import flow, runtime
+from prefect import runtime
 
 from flows.evaluate import evaluate
 from flows.route import Mode, route
 from flows.running import running
+from flows.stage_flow import stage_flow
 from kernel_core.config import EvaluateConfig
 from kernel_core.errors import Regressed
 from kernel_core.evaluation.nightly import NIGHT, begun_checkpoint, folder_of
@@ -19,7 +20,7 @@ from kernel_core.store import Store
 from tasks.nights import report_nights
 
 
-@flow(name="nightly", flow_run_name="{run}")
+@stage_flow("nightly", run_name="{run}")
 def nightly(
     config: EvaluateConfig,
     watch: tuple[str, ...] = ("quickstart",),
