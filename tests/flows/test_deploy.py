@@ -70,6 +70,41 @@ def test_what_an_operator_switched_stays_so_when_deployed_again(deployed):
         assert [a.enabled for a in client.read_automations_by_name("dojo-nightly-alert")] == [False]
 
 
+def test_interval_rule_and_pull_steps_are_deployed_and_planned(prefect_api, small_file, capsys):
+    content = yaml.safe_load(small_file.read_text())
+    (entry,) = (e for e in content["deployments"] if e["name"] == "default")
+    entry["name"] = "often"
+    entry["schedules"] = [
+        {"interval": 3600, "slug": "hourly", "active": False},
+        {"rrule": "FREQ=DAILY", "active": False},
+        {"cron": "0 4 * * *", "timezone": "Europe/Berlin", "active": False},
+    ]
+    entry |= {"concurrency_limit": 1, "version": "2"}
+    entry["work_pool"]["work_queue_name"] = "urgent"
+    entry["pull"] = [{"prefect.deployments.steps.set_working_directory": {"directory": "{{ $PWD }}"}}]
+    content["deployments"] = [entry]
+    file = small_file.with_name("often.yaml")
+    file.write_text(yaml.safe_dump(content))
+    assert dojo(["deploy", "--file", str(file)]) == 0
+    with get_client(sync_client=True) as client:
+        found = client.read_deployment_by_name("nightly/often")
+        assert len(found.schedules) == 3 and not any(one.active for one in found.schedules)
+        assert (found.work_queue_name, found.global_concurrency_limit.limit) == ("urgent", 1)
+        by_cron = next(one for one in found.schedules if getattr(one.schedule, "cron", None))
+        client.update_deployment_schedule(found.id, by_cron.id, active=True)
+    assert dojo(["deploy", "--file", str(file)]) == 0
+    capsys.readouterr()
+    entry["pull"][0]["prefect.deployments.steps.set_working_directory"]["directory"] = "/dojo"
+    assert dojo(["deploy", "--dry-run", "--file", str(file)]) == 0
+    assert "update" not in capsys.readouterr().out
+    file.write_text(yaml.safe_dump(content))
+    assert dojo(["deploy", "--dry-run", "--file", str(file)]) == 0
+    assert f"{small_file.parent}' → '/dojo'" in capsys.readouterr().out
+    with get_client(sync_client=True) as client:
+        found = client.read_deployment_by_name("nightly/often")
+    assert [one.active for one in found.schedules if getattr(one.schedule, "cron", None)] == [True]
+
+
 def test_a_mistake_is_told_with_its_line_and_nothing_is_deployed(small_file, prefect_api, capsys):
     text = small_file.read_text().replace("collision_strategy: CANCEL_NEW", "colision_strategy: CANCEL_NEW")
     broken = small_file.with_name("broken.yaml")
