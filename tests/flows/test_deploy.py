@@ -1,5 +1,9 @@
 """`dojo deploy` on a real server: a plan, a difference, switches kept; mistakes by line; nothing twice."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 import yaml
 from prefect.client.orchestration import get_client
@@ -52,21 +56,34 @@ def test_pools_limit_automations_and_schedule_are_there(deployed):
         names = {automation.name for automation in client.read_automations()}
         nightly = client.read_deployment_by_name("nightly/default")
     assert names == {"dojo-lost-runs", "dojo-nightly-alert"}
-    assert nightly.paused and nightly.concurrency_options.collision_strategy.value == "CANCEL_NEW"
+    assert not nightly.paused and nightly.concurrency_options.collision_strategy.value == "CANCEL_NEW"
     assert [schedule.slug for schedule in nightly.schedules] == ["every-night"]
+
+
+def test_the_documented_command_starts_the_nightly(deployed, prefect_api):
+    page = (PREFECT_YAML.parent / "docs" / "operations.md").read_text()
+    assert "prefect deployment schedule resume nightly/default ID" in page
+    with get_client(sync_client=True) as client:
+        (schedule,) = client.read_deployment_by_name("nightly/default").schedules
+        assert not schedule.active
+        command = ["deployment", "schedule", "resume", "nightly/default", str(schedule.id)]
+        environment = os.environ | {"PREFECT_API_URL": prefect_api}
+        subprocess.run([sys.executable, "-m", "prefect", *command], env=environment, check=True)
+        nightly = client.read_deployment_by_name("nightly/default")
+        assert nightly.schedules[0].active and not nightly.paused
+        client.update_deployment_schedule(nightly.id, schedule.id, active=False)
 
 
 def test_what_an_operator_switched_stays_so_when_deployed_again(deployed):
     with get_client(sync_client=True) as client:
         nightly = client.read_deployment_by_name("nightly/default")
-        client.resume_deployment(nightly.id)
-        schedule = client.read_deployment_by_name("nightly/default").schedules[0]
-        client.update_deployment_schedule(nightly.id, schedule.id, active=False)
+        client.pause_deployment(nightly.id)
+        client.update_deployment_schedule(nightly.id, nightly.schedules[0].id, active=True)
         alert = client.read_automations_by_name("dojo-nightly-alert")[0]
         client.pause_automation(alert.id)
         assert dojo(["deploy", "--file", str(deployed)]) == 0
         after = client.read_deployment_by_name("nightly/default")
-        assert not after.paused and not after.schedules[0].active
+        assert after.paused and after.schedules[0].active
         assert [a.enabled for a in client.read_automations_by_name("dojo-nightly-alert")] == [False]
 
 

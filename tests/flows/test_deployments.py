@@ -39,9 +39,10 @@ def test_a_gpu_deployment_runs_one_at_a_time_on_the_cuda_pool():
             assert deployment.limit[0] == 1
 
 
-def test_the_nightly_is_paused_until_somebody_wants_it():
+def test_the_schedule_of_the_nightly_is_off_until_it_is_switched_on():
     nightly = [d for d in load_deployments(PREFECT_YAML, ENVIRONMENT) if d.stage == "nightly"]
-    assert all(deployment.entry.paused and deployment.schedules for deployment in nightly)
+    schedules = [schedule for deployment in nightly for schedule in deployment.schedules]
+    assert schedules and not any(schedule["active"] for schedule in schedules)
 
 
 @pytest.mark.parametrize(
