@@ -6,6 +6,7 @@ of `config`. Here the caller's parameters are laid over the deployment's, settin
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +16,7 @@ from prefect import Flow
 from prefect.context import FlowRunContext
 
 from kernel_core.config.base import laid_over
+from kernel_core.errors import CallerError
 
 
 class StageFlow(Flow[..., None]):
@@ -23,6 +25,20 @@ class StageFlow(Flow[..., None]):
     def validate_parameters(self, parameters: dict[str, Any]) -> dict[str, Any]:
         """Parameters as typed values. A subflow and a flow without a deployment have only their own."""
         return super().validate_parameters(laid_over(_preset_of_this_process(), parameters))
+
+
+class MistakesInOneLine(logging.Filter):
+    """Takes the traceback from the log of a caller's mistake: its message says what to do."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Let every record pass."""
+        if record.exc_info and isinstance(record.exc_info[1], CallerError):
+            record.msg, record.args, record.exc_info = str(record.exc_info[1]), (), None
+        return True
+
+
+for _logger in ("prefect.flow_runs", "prefect.task_runs"):
+    logging.getLogger(_logger).addFilter(MistakesInOneLine())
 
 
 def stage_flow(name: str, run_name: str) -> Callable[[Callable[..., None]], StageFlow]:
