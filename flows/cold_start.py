@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from prefect import flow
-
 from flows.foundations import INDEX, INGEST, lay_corpus
 from flows.route import Mode
 from flows.running import running, started_by_another_flow
+from flows.stage_flow import stage_flow
 from kernel_core.config import IndexConfig, IngestConfig, TrainConfig
 from kernel_core.learn.cold_start.chat_files import transcripts_digest
 from kernel_core.runs.stage_record import sealed_digest, working_on
 from tasks.learn import teach
 
 
-@flow(name="cold-start", flow_run_name="{run}")
+@stage_flow("cold-start", run_name="{run}")
 def cold_start(
     config: TrainConfig,
     run: str = "train",

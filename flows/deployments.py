@@ -1,127 +1,159 @@
-"""`prefect.yaml`, checked as Prefect does not: a wrong key or an unset variable is an error with its line."""
+"""`prefect.yaml`, checked before it is sent: with Prefect's own models, and for what Prefect lets pass.
+
+Prefect ignores an unknown key, stores the name of an unset variable as it stands, and finds a wrong schedule
+only after it has begun to deploy. Here each is an error with its line.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
-from pydantic import Field
+from prefect.cli.deploy._models import (
+    ConcurrencyLimitSpec,
+    DeploymentConfig,
+    PrefectYamlModel,
+    RawScheduleConfig,
+)
+from prefect.cli.deploy._schedules import _schedule_config_to_deployment_schedule
+from prefect.cli.deploy._triggers import _initialize_deployment_triggers
+from pydantic import ValidationError
 
 from flows.presets import build_parameters, load_yaml, stage_of
 from flows.yaml_lines import line_of
-from kernel_core.config import Config
+from kernel_core.config.base import laid_over
 from kernel_core.errors import ConfigError
-from kernel_core.runs.configure import build
+from kernel_core.runs.configure import refuse_unknown
+
+KeyPath = tuple[str | int, ...]
+_VARIABLE = re.compile(r"\{\{\s*\$(\w+)\s*\}\}")
 
 
-class WorkPool(Config):
-    """The work pool of a deployment."""
+class Deployment(NamedTuple):
+    """One preset: its entry as Prefect reads it, and what is made of it."""
 
-    name: Literal["cpu", "cuda"]
-    job_variables: dict[str, Any] = Field(default_factory=dict)
-
-
-class ConcurrencyLimit(Config):
-    """How many at once, and what becomes of one more."""
-
-    limit: int = Field(ge=1)
-    collision_strategy: Literal["ENQUEUE", "CANCEL_NEW"] = "ENQUEUE"
-
-
-class Schedule(Config):
-    """When it starts by itself."""
-
-    cron: str
-    timezone: str
-    slug: str
-    active: bool
-
-
-class Deployment(Config):
-    """One preset."""
-
-    name: str = Field(pattern=r"^[a-z0-9_-]+$")
-    entrypoint: str
-    description: str
-    tags: tuple[str, ...]
-    work_pool: WorkPool
-    parameters: dict[str, Any]
-    concurrency_limit: ConcurrencyLimit | None = None
-    schedules: tuple[Schedule, ...] = ()
-    paused: bool = False
+    stage: str
+    entry: DeploymentConfig
+    schedules: tuple[dict[str, Any], ...]
+    """What each schedule becomes, as Prefect makes it."""
+    pull: list[dict[str, Any]] | None
+    """Its own pull steps, or else those of the file."""
 
     @property
-    def stage(self) -> str:
-        """The stage that it runs."""
-        return stage_of(self.entrypoint)
+    def name(self) -> str:
+        """As `prefect deployment run` has it: stage and preset."""
+        return f"{self.stage}/{self.entry.name}"
+
+    @property
+    def pool(self) -> str | None:
+        """The work pool; None for Prefect's default one."""
+        return self.entry.work_pool.name if self.entry.work_pool is not None else None
+
+    @property
+    def limit(self) -> tuple[int | None, str | None]:
+        """Runs at once, and what becomes of one more."""
+        spec = self.entry.concurrency_limit
+        if isinstance(spec, ConcurrencyLimitSpec):
+            return spec.limit, spec.collision_strategy
+        return spec, None
 
 
-class DeploymentFile(Config):
-    """The whole of `prefect.yaml`."""
-
-    name: str
-    pull: tuple[dict[str, Any], ...]
-    definitions: dict[str, Any] = Field(default_factory=dict)
-    deployments: tuple[Deployment, ...] = Field(min_length=1)
-
-
-def load_deployments(file: Path, environment: Mapping[str, str]) -> DeploymentFile:
-    """Read and check the file: keys, entrypoints, each deployment's parameters, environment variables.
+def load_deployments(file: Path, environment: Mapping[str, str]) -> list[Deployment]:
+    """Every deployment of the file: keys, entrypoints, parameters, schedules, triggers and variables checked.
 
     Raises `ConfigError` naming the line, the deployment and the key that is wrong.
     """
     content = load_yaml(file)
-    if not isinstance(content, dict):
+    if not isinstance(content, dict) or not content.get("deployments"):
         raise ConfigError(f"{file} holds no deployments")
-    _require_variables(file, environment)
-    entries = content.get("deployments")
-    named: dict[str, int] = {}
-    for number, entry in enumerate(entries if isinstance(entries, list) else ()):
-        name = _check_entry(file, number, entry)
-        if name in named:
-            line = line_of(file, ("deployments", number, "name"))
-            raise ConfigError(f"{file}, line {line}: {name} is there twice")
-        named[name] = number
-    try:
-        return build(DeploymentFile, content)
-    except ConfigError as error:
-        raise _at(file, error, tuple(error.key.split(".")), "") from error
+    content = _with_variables(file, environment, content)
+    known = PrefectYamlModel.model_fields.keys() | {"definitions", "prefect-version"}
+    for key in content.keys() - known:
+        raise _at(file, (key,), f"unknown key {key}")
+    found: dict[str, Deployment] = {}
+    for number, entry in enumerate(content["deployments"]):
+        deployment = _checked(file, number, entry, content.get("pull"))
+        if deployment.name in found:
+            raise _at(file, ("deployments", number, "name"), f"{deployment.name} is there twice")
+        found[deployment.name] = deployment
+    return list(found.values())
 
 
-def routed_names(deployments: DeploymentFile) -> Iterator[str]:
-    """`stage/name` of every deployment."""
-    return (f"{deployment.stage}/{deployment.name}" for deployment in deployments.deployments)
-
-
-def _check_entry(file: Path, number: int, entry: Any) -> str:
-    """Check one deployment by itself, so that the error knows where it stands; gives `stage/name`."""
+def _checked(file: Path, number: int, entry: Any, pull: Any) -> Deployment:
+    here: KeyPath = ("deployments", number)
     if not isinstance(entry, dict):
-        raise ConfigError(f"{file}: deployment {number + 1} is not a mapping of settings")
-    here, name = ("deployments", number), str(entry.get("name", f"deployment {number + 1}"))
+        raise _at(file, here, f"deployment {number + 1} is not a mapping of settings")
+    name = str(entry.get("name", f"deployment {number + 1}"))
     try:
-        deployment = build(Deployment, entry)
-        stage = deployment.stage
+        # A schedule is of one of several kinds: each has a check of its own, which names one fault.
+        plain = {key: value for key, value in entry.items() if key not in ("schedules", "schedule", "sla")}
+        refuse_unknown(DeploymentConfig, plain, "")
+        stage = stage_of(str(entry.get("entrypoint")))
+        checked = DeploymentConfig.model_validate(plain)
+        if not checked.name:
+            raise ConfigError("name: a deployment needs one", "name")
+        if checked.triggers:
+            _initialize_deployment_triggers(name, [dict(trigger) for trigger in checked.triggers])
+        _check_parameters("parameters", stage, checked.parameters)
+        schedules = tuple(_schedules(stage, checked.parameters, entry.get("schedules") or ()))
     except ConfigError as error:
-        raise _at(file, error, (*here, *error.key.split(".")), f"{name}: ") from error
+        raise _at(file, (*here, *_parts(error.key)), f"{name}: {error}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise _at(file, (*here, *first["loc"]), f"{name}: {key}: {first['msg']}") from error
+    return Deployment(stage, checked, schedules, checked.pull if "pull" in entry else pull)
+
+
+def _schedules(stage: str, parameters: dict[str, Any], entries: Any) -> Iterator[dict[str, Any]]:
+    for number, entry in enumerate(entries):
+        refuse_unknown(RawScheduleConfig, entry, f"schedules.{number}.")
+        try:
+            RawScheduleConfig.model_validate(entry)
+            made = _schedule_config_to_deployment_schedule(entry)
+        except (ValidationError, ValueError) as error:
+            first = error.errors()[0] if isinstance(error, ValidationError) else {"loc": (), "msg": error}
+            key = ".".join(map(str, ("schedules", number, *first["loc"])))
+            raise ConfigError(f"{key}: {first['msg']}", key) from error
+        own = entry.get("parameters") or {}
+        _check_parameters(f"schedules.{number}.parameters", stage, laid_over(parameters, own))
+        yield made
+
+
+def _check_parameters(where: str, stage: str, parameters: Mapping[str, Any]) -> None:
+    """Check a flow's parameters; the error's key says where in the deployment they stand."""
     try:
-        build_parameters(stage, deployment.parameters)
+        build_parameters(stage, parameters)
     except ConfigError as error:
-        raise _at(file, error, (*here, "parameters", *error.key.split(".")), f"{stage}/{name}: ") from error
-    return f"{stage}/{name}"
+        raise ConfigError(str(error), f"{where}.{error.key}") from error
 
 
-def _at(file: Path, error: ConfigError, path: tuple[str | int, ...], who: str) -> ConfigError:
-    line = line_of(file, path)
-    where = f"{file}, line {line}" if line is not None else str(file)
-    return ConfigError(f"{where}: {who}{error}", error.key)
-
-
-def _require_variables(file: Path, environment: Mapping[str, str]) -> None:
+def _with_variables(file: Path, environment: Mapping[str, str], content: dict[str, Any]) -> dict[str, Any]:
+    """The content with every `{{ $NAME }}` replaced."""
     for number, line in enumerate(file.read_text().splitlines(), start=1):
-        for variable in re.findall(r"\{\{\s*\$(\w+)\s*\}\}", line):
+        for variable in _VARIABLE.findall(line):
             if variable not in environment:
                 raise ConfigError(
                     f"{file}, line {number} uses ${variable}, which is not set in the environment"
                 )
+
+    def replaced(value: Any) -> Any:
+        if isinstance(value, str):
+            return _VARIABLE.sub(lambda found: environment[found[1]], value)
+        if isinstance(value, dict):
+            return {key: replaced(one) for key, one in value.items()}
+        return [replaced(one) for one in value] if isinstance(value, list) else value
+
+    return {key: replaced(value) for key, value in content.items()}
+
+
+def _parts(key: str) -> KeyPath:
+    return tuple(int(part) if part.isdigit() else part for part in key.split("."))
+
+
+def _at(file: Path, path: KeyPath, message: str) -> ConfigError:
+    line = line_of(file, path)
+    where = f"{file}, line {line}" if line is not None else str(file)
+    return ConfigError(f"{where}: {message}")

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from prefect import flow
-
 from flows.running import running
+from flows.stage_flow import stage_flow
 from kernel_core.config import IndexConfig
 from kernel_core.runs.stage_record import sealed_digest, working_on
 from tasks.index import build_index
 from tasks.report import report_index
 
 
-@flow(name="index", flow_run_name="{run}")
+@stage_flow("index", run_name="{run}")
 def index(config: IndexConfig, run: str = "ingest", root: str = "runs") -> None:
     """Embed the run's `snapshot/` and seal `index/`; a snapshot that has changed since is worked in.
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from prefect import flow
-
 from flows.running import running
+from flows.stage_flow import stage_flow
 from kernel_core.config import IngestConfig
 from kernel_core.runs.stage_record import problems_digest, working_on
 from tasks.corpus import build_snapshot
 from tasks.report import report_corpus
 
 
-@flow(name="ingest", flow_run_name="{run}")
+@stage_flow("ingest", run_name="{run}")
 def ingest(config: IngestConfig, run: str = "ingest", root: str = "runs") -> None:
     """Read the sources, drop what repeats or leaks an evaluation problem, and seal `snapshot/`.
 

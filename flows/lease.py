@@ -1,8 +1,11 @@
-"""A deployed stage holds its GPU only as long as the flow that asked for it is there.
+"""A flow run on a worker ends itself when it is no longer wanted, and gives its GPU back.
+
+A live worker ends the process of a cancelled run. A worker that was killed cannot, and the run would train
+on in `Cancelling`: so the process watches the state of its own flow run.
 
 `kill -9` of a parent leaves its child running on another worker, although no process waits for it. So the
-child looks at the run's `state.json`, which the parent keeps fresh: when the owner has been gone for a while,
-the child ends itself. A parent that is started again before that adopts it; one that comes later makes
+child also looks at the run's `state.json`, which the parent keeps fresh: when the owner has been gone for a
+while, the child ends itself. A parent that is started again before that adopts it; one that comes later makes
 another attempt, which goes on from what the child had finished.
 """
 
@@ -15,23 +18,36 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from uuid import UUID
+
+import httpx
+from prefect.client.orchestration import get_client
+from prefect.exceptions import PrefectException
+from prefect.states import Cancelled
 
 from kernel_core.errors import DojoError
 from kernel_core.runs.run_folder import Run
 
 LEASE_S = 120.0
 """How long after its parent was last known to live a child goes on."""
+WORKER_S = 30.0
+"""How long a worker has to end a cancelled run before the run ends itself."""
 LOOK_EVERY_S = 10.0
 STOP_GRACE_S = 60.0
+ENDED = "Cancelled while no worker was there to end it; the run ended itself."
 
 log = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
-def leased(run: Run) -> Iterator[None]:
-    """End this process if the run has had no owner for `LEASE_S`, for as long as the block lasts."""
+def wanted(owner: Run | None, flow_run: UUID | None) -> Iterator[None]:
+    """End this process while the block lasts if it is no longer wanted.
+
+    That is `LEASE_S` after the run `owner` lost its owner, or `WORKER_S` after the state of `flow_run` began
+    to say that it is cancelled or over.
+    """
     over = threading.Event()
-    watcher = threading.Thread(target=_watch, args=(run, over), daemon=True, name="lease")
+    watcher = threading.Thread(target=_watch, args=(owner, flow_run, over), daemon=True, name="wanted")
     watcher.start()
     try:
         yield
@@ -40,17 +56,41 @@ def leased(run: Run) -> Iterator[None]:
         watcher.join()
 
 
-def _watch(run: Run, over: threading.Event) -> None:
-    owned_at = time.monotonic()
+def _watch(owner: Run | None, flow_run: UUID | None, over: threading.Event) -> None:
+    owned_at = asked_for_at = time.monotonic()
     while not over.wait(LOOK_EVERY_S):
-        if _is_owned(run):
-            owned_at = time.monotonic()
-        elif time.monotonic() - owned_at > LEASE_S:
+        now = time.monotonic()
+        owned_at = now if owner is None or _is_owned(owner) else owned_at
+        asked_for_at = now if flow_run is None or _is_asked_for(flow_run) else asked_for_at
+        if now - owned_at > LEASE_S:
             log.error("the flow that started this is gone; ending it. Start that flow again to go on")
-            os.kill(os.getpid(), signal.SIGTERM)
-            if not over.wait(STOP_GRACE_S):
-                os.kill(os.getpid(), signal.SIGKILL)
-            return
+        elif now - asked_for_at > WORKER_S:
+            log.error("this flow run was cancelled and no worker ends it; ending it")
+            _tell_that_it_is_cancelled(flow_run)
+        else:
+            continue
+        os.kill(os.getpid(), signal.SIGTERM)
+        if not over.wait(STOP_GRACE_S):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return
+
+
+def _is_asked_for(flow_run: UUID) -> bool:
+    """Whether the flow run is neither cancelled nor over; yes while the API cannot say."""
+    try:
+        with get_client(sync_client=True) as client:
+            state = client.read_flow_run(flow_run).state
+    except (httpx.HTTPError, PrefectException) as error:
+        log.warning("cannot read the state of this flow run: %s", error)
+        return True
+    return state is None or not (state.is_cancelling() or state.is_final())
+
+
+def _tell_that_it_is_cancelled(flow_run: UUID | None) -> None:
+    """Set the state that the worker would have set; a final one stays."""
+    with contextlib.suppress(httpx.HTTPError, PrefectException), get_client(sync_client=True) as client:
+        if flow_run is not None and (state := client.read_flow_run(flow_run).state) and state.is_cancelling():
+            client.set_flow_run_state(flow_run, Cancelled(message=ENDED), force=True)
 
 
 def _is_owned(run: Run) -> bool:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import datetime
+import logging
 
-from prefect import flow, runtime
+from prefect import runtime
 
 from flows.evaluate import evaluate
 from flows.route import Mode, route
 from flows.running import running
+from flows.stage_flow import stage_flow
 from kernel_core.config import EvaluateConfig
-from kernel_core.errors import Regressed
+from kernel_core.errors import NotFound, Regressed
 from kernel_core.evaluation.nightly import NIGHT, begun_checkpoint, folder_of
 from kernel_core.runs.resolve import locate_checkpoint
 from kernel_core.runs.run_folder import Run
@@ -18,8 +20,10 @@ from kernel_core.runs.stage_record import sealed_digest
 from kernel_core.store import Store
 from tasks.nights import report_nights
 
+log = logging.getLogger(__name__)
 
-@flow(name="nightly", flow_run_name="{run}")
+
+@stage_flow("nightly", run_name="{run}")
 def nightly(
     config: EvaluateConfig,
     watch: tuple[str, ...] = ("quickstart",),
@@ -29,6 +33,8 @@ def nightly(
     mode: Mode = "inline",
 ) -> None:
     """Evaluate the newest checkpoint of every watched run, and fail if one is clearly worse than last night.
+
+    A watched run without a checkpoint fails the night too, after all others were evaluated.
 
     Args:
         config: Problems and judge; the same every night.
@@ -41,16 +47,26 @@ def nightly(
     at = (night or runtime.flow_run.scheduled_start_time).astimezone(datetime.UTC)
     given = {"watch": list(watch), "run": run, "root": root, "night": at.isoformat(), "mode": mode}
     with running("nightly", run, root, {"config": config, **given}) as here:
-        worse = []
+        worse, missing = [], []
         for name in watch:
-            checkpoint = _checkpoint(here, name, at.strftime(NIGHT))
+            try:
+                checkpoint = _checkpoint(here, name, at.strftime(NIGHT))
+            except NotFound as error:  # the other runs have their night
+                log.warning("%s is not evaluated tonight: %s", name, error)
+                missing.append(f"{name}: {error}")
+                continue
             tonight = config.model_copy(update={"checkpoint": checkpoint})
             folder = folder_of(name, at.strftime(NIGHT), checkpoint.rsplit("/", 1)[-1])
             weights = {"weights": sealed_digest(Store(checkpoint))}
             route(evaluate, mode, weights, config=tonight, run=run, root=root, name=folder)
             worse += [f"{name}: {figure}" for figure in report_nights(here, name)]
+        left_out = f"; not evaluated: {'; '.join(missing)}" if missing else ""
         if worse:
-            raise Regressed(f"regressed since the night before: {'; '.join(worse)}")
+            raise Regressed(f"regressed since the night before: {'; '.join(worse)}{left_out}")
+        if missing:
+            raise NotFound(
+                f"{len(watch) - len(missing)} of {len(watch)} watched runs were evaluated{left_out}"
+            )
 
 
 def _checkpoint(here: Run, watched: str, night: str) -> str:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from prefect import flow
-
 from flows.best_of_n import best_of_n
 from flows.cold_start import cold_start
 from flows.evaluate import evaluate
 from flows.foundations import foundations, lay_corpus
 from flows.route import Mode, route
 from flows.running import running
+from flows.stage_flow import stage_flow
 from flows.train import train
 from kernel_core.config import BestOfNConfig, EvaluateConfig, PipelineConfig, PolicyConfig, suited
 from kernel_core.runs.resolve import needs_cold_start, read_digests
@@ -22,7 +21,7 @@ Asking = TypeVar("Asking", EvaluateConfig, BestOfNConfig)
 BEFORE, AFTER, WINNERS = "evaluate-before", "evaluate-after", "best-of-n"
 
 
-@flow(name="pipeline", flow_run_name="{config.run}")
+@stage_flow("pipeline", run_name="{config.run}")
 def pipeline(config: PipelineConfig, mode: Mode = "inline") -> None:
     """Corpora in; a trained policy, its scorecards before and after, and verified winners out.
 

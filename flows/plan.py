@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from flows.deployments import Deployment, DeploymentFile
+from flows.deployments import Deployment
 from flows.presets import load_flow
 from kernel_core.runs.stage_record import flat
 from tasks.gpu import GPU_LIMIT
@@ -33,16 +32,21 @@ class Change(NamedTuple):
 
 
 def plan(
-    client: SyncPrefectClient, wanted: DeploymentFile, automations: list[dict[str, Any]], folder: Path
+    client: SyncPrefectClient, wanted: Sequence[Deployment], automations: list[dict[str, Any]]
 ) -> Iterator[Change]:
     """Every pool, limit, automation and deployment, in the order in which they are made."""
-    for pool in sorted({deployment.work_pool.name for deployment in wanted.deployments}):
+    for pool in pools_of(wanted):
         yield Change("pool", pool, "same" if has_pool(client, pool) else "create")
     yield Change("limit", GPU_LIMIT, "same" if has_limit(client) else "create")
     for entry in automations:
         yield _automation_change(client, entry)
-    for deployment in wanted.deployments:
-        yield _deployment_change(client, deployment, folder)
+    for deployment in wanted:
+        yield _deployment_change(client, deployment)
+
+
+def pools_of(wanted: Iterable[Deployment]) -> list[str]:
+    """The work pools that deployments name."""
+    return sorted({deployment.pool for deployment in wanted if deployment.pool is not None})
 
 
 def has_pool(client: SyncPrefectClient, name: str) -> bool:
@@ -98,12 +102,14 @@ def _automation_change(client: SyncPrefectClient, wanted: dict[str, Any]) -> Cha
     return Change("automation", wanted["name"], "same" if same_automation(wanted, found[0]) else "update")
 
 
-def _deployment_change(client: SyncPrefectClient, wanted: Deployment, folder: Path) -> Change:
-    name = f"{wanted.stage}/{wanted.name}"
-    found = find_deployment(client, name)
+def _deployment_change(client: SyncPrefectClient, wanted: Deployment) -> Change:
+    name, found = wanted.name, find_deployment(client, wanted.name)
     if found is None:
         return Change("deployment", name, "create")
-    old, new = flat(_as_found(found)), flat(_as_wanted(wanted, folder))
+    new = _as_wanted(wanted)
+    # What the file leaves to Prefect is no difference.
+    old = flat({key: value for key, value in _as_found(found).items() if key in new})
+    new = flat(new)
     differences = tuple(
         f"{key}: {old.get(key)!r} → {new.get(key)!r}"
         for key in sorted(old.keys() | new.keys())
@@ -112,43 +118,67 @@ def _deployment_change(client: SyncPrefectClient, wanted: Deployment, folder: Pa
     return Change("deployment", name, "update" if differences else "same", differences)
 
 
-def _as_wanted(wanted: Deployment, folder: Path) -> dict[str, Any]:
+def _as_wanted(wanted: Deployment) -> dict[str, Any]:
     from prefect.utilities.callables import parameter_schema
 
-    limit = wanted.concurrency_limit
-    return {
-        "description": wanted.description,
-        "entrypoint": wanted.entrypoint,
-        "folder": str(folder),
-        "tags": sorted(wanted.tags),
-        "pool": wanted.work_pool.name,
-        "job_variables": wanted.work_pool.job_variables,
-        "parameters": wanted.parameters,
-        "limit": limit and limit.limit,
-        "collision": limit and limit.collision_strategy,
-        "schedules": {schedule.slug: f"{schedule.cron} {schedule.timezone}" for schedule in wanted.schedules},
+    entry, (limit, collision) = wanted.entry, wanted.limit
+    pool = entry.work_pool
+    values = {
+        "description": entry.description,
+        "entrypoint": entry.entrypoint,
+        "tags": sorted(entry.tags) if isinstance(entry.tags, list) else entry.tags,
+        "version": entry.version,
+        "pool": wanted.pool,
+        "queue": pool.work_queue_name if pool is not None else None,
+        "job_variables": pool.job_variables if pool is not None else {},
+        "parameters": entry.parameters,
+        "limit": limit,
+        "collision": collision,
+        "schedules": schedules_by_key(wanted.schedules),
+        "pull": _numbered(wanted.pull) if wanted.pull is not None else None,
         "form": _form_digest(parameter_schema(load_flow(wanted.stage)).model_dump()),
     }
+    left_to_prefect = ("description", "version", "pool", "queue", "collision", "pull")
+    return {key: value for key, value in values.items() if value is not None or key not in left_to_prefect}
 
 
 def _as_found(found: Any) -> dict[str, Any]:
-    steps = [step for pull in found.pull_steps or () for step in pull.values()]
     limit, options = found.global_concurrency_limit, found.concurrency_options
     return {
         "description": found.description,
         "entrypoint": found.entrypoint,
-        "folder": next((step["directory"] for step in steps if "directory" in step), None),
         "tags": sorted(found.tags),
+        "version": found.version,
         "pool": found.work_pool_name,
+        "queue": found.work_queue_name,
         "job_variables": found.job_variables,
         "parameters": found.parameters,
         "limit": limit and limit.limit,
         "collision": limit and options and options.collision_strategy.value,
-        "schedules": {
-            str(entry.slug): f"{entry.schedule.cron} {entry.schedule.timezone}" for entry in found.schedules
-        },
+        "schedules": schedules_by_key(schedule.model_dump(exclude_none=True) for schedule in found.schedules),
+        "pull": _numbered(found.pull_steps or []),
         "form": _form_digest(found.parameter_openapi_schema or {}),
     }
+
+
+def schedules_by_key(schedules: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Schedules by slug, or by what they say where they have none."""
+    described = {}
+    for one in schedules:
+        timing = one["schedule"]
+        timing = dict(timing) if isinstance(timing, Mapping) else timing.model_dump(exclude_none=True)
+        # An interval without one is counted from when it was deployed.
+        timing.pop("anchor_date", None)
+        if "rrule" in timing:  # the server puts a beginning before a rule that has none
+            timing["rrule"] = timing["rrule"].removeprefix("DTSTART:20200101T000000\n")
+        timing.setdefault("timezone", "UTC")
+        key = one.get("slug") or " ".join(map(str, timing.values()))
+        described[key] = {"timing": {k: str(v) for k, v in timing.items()}, **(one.get("parameters") or {})}
+    return described
+
+
+def _numbered(steps: Sequence[Any]) -> dict[str, Any]:
+    return {str(number): step for number, step in enumerate(steps)}
 
 
 def _form_digest(schema: Mapping[str, Any]) -> str:

@@ -20,6 +20,7 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from kernel_core.config import Config
+from kernel_core.config.base import laid_over
 from kernel_core.errors import ConfigError, NotFound
 from kernel_core.runs.configure import build, override
 
@@ -101,7 +102,7 @@ def settings_for(
     layers.append(_as_parameters(override({}, assignments), own))
     merged: dict[str, Any] = {}
     for layer in layers:
-        merged = _laid_over(merged, layer)
+        merged = laid_over(merged, layer)
     return merged
 
 
@@ -171,11 +172,3 @@ def _from_environment(stage: str, environment: Mapping[str, str]) -> list[str]:
         elif path and stage == "pipeline" and owner in map(module_of, STAGES):
             found.append(f"{owner}.{path.replace('__', '.')}={environment[variable]}")
     return found
-
-
-def _laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(below)
-    for key, value in above.items():
-        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
-        merged[key] = _laid_over(merged[key], value) if both else value
-    return merged

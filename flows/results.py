@@ -12,9 +12,10 @@ from rich.table import Column, Table
 from flows.pipeline import AFTER, BEFORE, WINNERS
 from flows.terminal import say
 from kernel_core.evaluation.best_of_n import load_selection
-from kernel_core.evaluation.scorecard import Scorecard, compare, headline_rows, load_scorecard
+from kernel_core.evaluation.scorecard import compare, headline_rows, load_scorecard
 from kernel_core.reward.curriculum import stage_spans
 from kernel_core.runs.run_folder import Run
+from tasks.conditions import conditions_of
 
 UI = "http://127.0.0.1:4200"
 """Where `dojo ui` serves by default."""
@@ -41,7 +42,7 @@ def _parts(stage: str, run: Run, parameters: Mapping[str, Any]) -> Iterator[Rend
     elif stage == "train":
         yield curriculum(run)
     elif stage == "evaluate":
-        yield from scorecard(load_scorecard(run.store.child(parameters.get("name", "evaluate"))))
+        yield from scorecard(run, parameters.get("name", "evaluate"))
     elif stage == "best-of-n":
         yield winners(run, parameters.get("name", "best-of-n"))
     elif stage == "verify":
@@ -54,9 +55,11 @@ def _parts(stage: str, run: Run, parameters: Mapping[str, Any]) -> Iterator[Rend
         )
 
 
-def scorecard(card: Scorecard) -> Iterator[RenderableType]:
-    """Headline figures, and the judges that were taken out meanwhile."""
-    yield rows_table(f"scorecard of {card.conditions.policy_version}", headline_rows(card))
+def scorecard(run: Run, folder: str) -> Iterator[RenderableType]:
+    """Headline figures with their conditions, and the judges that were taken out meanwhile."""
+    card = load_scorecard(run.store.child(folder))
+    title = f"scorecard of {card.conditions.policy_version}: {conditions_of(run, folder)}"
+    yield rows_table(title, headline_rows(card))
     yield from (f"taken out: {escape(one)}" for one in card.conditions.taken_out)
 
 
@@ -66,6 +69,7 @@ def before_and_after(
     """Two scorecards side by side: figures of last turns, and the 95 % interval of each change."""
     change = compare(load_scorecard(first.store.child(before)), load_scorecard(second.store.child(after)))
     title = f"{after}: {len(change.gained)} problems gained, {len(change.lost)} lost"
+    title += f"\n{conditions_of(second, after)}"
     table = Table("metric", *columns, "change", "95 % interval", "", title=title)
     for one in change.changes:
         if one.view == "last" and one.before is not None:
@@ -88,6 +92,7 @@ def winners(run: Run, folder: str) -> Table:
     title = (
         f"best of {selection.n}: winners for {len(selection.winners)} of {len(selection.problems)} problems"
     )
+    title += f"\n{conditions_of(run, folder)}"
     problem = Column("problem", no_wrap=True)
     table = Table(problem, f"speed-up\n({selection.speed_kind})", "correct", "tried", "note", title=title)
     for selected in selection.problems:

@@ -12,6 +12,7 @@ A parent that is stopped or cancelled cancels its child at once. One that dies c
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import httpx
 
 from flows.running import as_json
-from kernel_core.errors import OurFault
+from kernel_core.errors import CallerError, ConfigError, OurFault
 from kernel_core.runs.stage_record import canonical, code_version
 from kernel_core.store import digest_of
 
@@ -45,8 +46,9 @@ class ChildFailed(OurFault):
 def route(stage_flow: Any, mode: Mode, inputs: Mapping[str, str] | None = None, **parameters: Any) -> None:
     """Run a stage to its end, here or on a worker; its output is in the run's folder afterwards.
 
-    `inputs` are digests of what the stage reads. Raises `ChildFailed` when a deployed child was
-    cancelled or every attempt failed; an inline stage raises its own error.
+    `inputs` are digests of what the stage reads. Raises `ChildFailed` when a deployed child was cancelled
+    or every attempt failed, and `ConfigError` when it met a mistake of the caller's. An inline stage raises
+    its own error.
     """
     if mode == "inline":
         stage_flow(**parameters)
@@ -78,10 +80,19 @@ def _run_child(name: str, parameters: dict[str, Any], digest: str) -> None:
         if not ended_before_us:
             if state is not None and state.is_cancelled():
                 raise ChildFailed(f"{name} ({child.name}) was cancelled; start the flow again to go on")
+            if (mistake := _callers_mistake(state)) is not None:
+                raise ConfigError(f"{name} ({child.name}): {mistake}")
             failures += 1
         log.warning("%s, attempt %d: %s", name, attempt, state.message if state is not None else "no state")
         attempt += 1
     raise ChildFailed(f"{name} failed {ATTEMPTS} times; see its runs in the Prefect UI, then start again")
+
+
+def _callers_mistake(state: Any) -> str | None:
+    """What a failed child said of a mistake of the caller's: another attempt would meet it again."""
+    kinds = "|".join(kind.__name__ for kind in (CallerError, *CallerError.__subclasses__()))
+    told = re.search(rf"\b(?:{kinds}): (.*)", (state.message if state is not None else None) or "", re.DOTALL)
+    return told[1] if told is not None else None
 
 
 def _ended_child(client: SyncPrefectClient, name: str, parameters: dict[str, Any], key: str) -> FlowRun:

@@ -13,7 +13,7 @@ from uuid import UUID
 import httpx
 from rich.console import Console
 
-from flows.lease import leased
+from flows.lease import wanted
 from kernel_core.config import Config
 from kernel_core.runs.run_folder import Run
 from tasks.tools import judges_kept
@@ -38,11 +38,16 @@ def running(flow: str, run: str, root: str, parameters: Mapping[str, Any]) -> It
         if not run_by_a_worker():
             yield here
             return
-        with leased(here), logged(here):
+        with wanted(here, _flow_run_id()), logged(here):
             yield here
         return
-    before, flow_run = here.state(), _flow_run_id()
-    with here.owned(flow, as_json(parameters), flow_run), logged(here), judges_kept():
+    before, flow_run = here.state(), str(_flow_run_id() or "") or None
+    with (
+        wanted(None, _flow_run_id() if run_by_a_worker() else None),
+        here.owned(flow, as_json(parameters), flow_run),
+        logged(here),
+        judges_kept(),
+    ):
         if before is not None and before.condition == "dead" and before.flow_run not in (None, flow_run):
             tell_the_end_of(str(before.flow_run))
         yield here
@@ -68,11 +73,11 @@ def tell_the_end_of(flow_run: str) -> None:
         log.warning("could not mark flow run %s of a dead process as crashed: %s", flow_run, error)
 
 
-def _flow_run_id() -> str | None:
+def _flow_run_id() -> UUID | None:
     from prefect.context import FlowRunContext
 
     context = FlowRunContext.get()
-    return str(context.flow_run.id) if context is not None and context.flow_run is not None else None
+    return context.flow_run.id if context is not None and context.flow_run is not None else None
 
 
 def started_by_another_flow() -> bool:

@@ -26,6 +26,7 @@ from typing import Any
 
 import httpx
 
+from flows.terminal import say
 from kernel_core.errors import ConfigError, DojoError
 from kernel_core.runs.run_folder import process_identity
 
@@ -167,7 +168,12 @@ def require_free(port: int) -> None:
 
 
 def announce_ui(api_url: str) -> None:
-    """Leave word that this process serves the UI, so that other `dojo` commands use it."""
+    """Say where the UI is and how `prefect` finds its server, and leave word for other `dojo` commands.
+
+    Without that setting a `prefect` command in another shell starts a second server on the same database.
+    """
+    say(f"Prefect UI: {api_url.removesuffix('/api')}   (logs in {prefect_home()}; Ctrl-C ends it)")
+    say(f"for `prefect` in another shell: prefect config set PREFECT_API_URL={api_url}")
     pid = os.getpid()
     notice = {"api_url": api_url, "pid": pid, "process": process_identity(pid)}
     (prefect_home() / "dojo-ui.json").write_text(json.dumps(notice))

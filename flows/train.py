@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from prefect import flow
-
 from flows.cold_start import cold_start
 from flows.foundations import INDEX, INGEST, foundations, lay_corpus
 from flows.route import Mode, route
 from flows.running import running, started_by_another_flow
+from flows.stage_flow import stage_flow
 from kernel_core.config import IndexConfig, IngestConfig, TrainConfig
 from kernel_core.runs.resolve import needs_cold_start
 from kernel_core.runs.stage_record import working_on
@@ -18,7 +17,7 @@ MAY_CHANGE = ("steps", "minutes", "candidates", "lr", "alarms_stop")
 """Settings that may change when a run goes on: how far it goes, and what a person does about an alarm."""
 
 
-@flow(name="train", flow_run_name="{run}")
+@stage_flow("train", run_name="{run}")
 def train(
     config: TrainConfig,
     run: str = "train",

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from prefect import flow
-
 from flows.running import running
+from flows.stage_flow import stage_flow
 from kernel_core.config import VerifyConfig
 from tasks.corpus import verify_snapshot
 from tasks.report import report_corpus
 
 
-@flow(name="verify", flow_run_name="{run}")
+@stage_flow("verify", run_name="{run}")
 def verify(config: VerifyConfig, run: str = "ingest", root: str = "runs") -> None:
     """Judge the run's `snapshot/` and seal it again with `verified_*` filled in."""
     with running("verify", run, root, {"config": config, "run": run, "root": root}) as here:

@@ -17,13 +17,40 @@ DojoError                     one clear line: what came, what was wanted, what t
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 from collections.abc import Iterator
+
+_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL|AUTH_STRING", re.IGNORECASE)
+_LOGIN_IN_URL = re.compile(r"(?<=://)[^/@\s]+:[^/@\s]+(?=@)")
+_SHORTEST_SECRET = 6
+_told: set[str] = set()
+
+
+def keep_secret(value: str) -> None:
+    """Never show this value, whatever the variable is called that it came from."""
+    _told.add(value)
+
+
+def redacted(text: str) -> str:
+    """The text without the secrets of this process's environment: other programs' messages may echo them."""
+    named = {value for name, value in os.environ.items() if _SECRET_NAME.search(name)}
+    for secret in sorted(named | _told, key=len, reverse=True):
+        if len(secret) >= _SHORTEST_SECRET:
+            text = text.replace(secret, "[secret]")
+    return _LOGIN_IN_URL.sub("[secret]", text)
 
 
 class DojoError(Exception):
-    """The root. `str(error)` is one line for a person; `exit_code` is what `dojo` leaves with."""
+    """The root. `str(error)` is one line for a person; `exit_code` is what `dojo` leaves with.
+
+    Its message is free of secrets, because it reaches states, logs and artifacts.
+    """
 
     exit_code = 3
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(redacted(str(message)))
 
 
 class Regressed(DojoError):

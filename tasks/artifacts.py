@@ -13,6 +13,7 @@ from typing import Any
 
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
 
+from kernel_core.errors import redacted
 from kernel_core.store import Store
 
 MAX_ROWS = 1000
@@ -27,12 +28,17 @@ def finite(value: Any) -> Any:
 
 def table(key: str, rows: Sequence[Mapping[str, Any]], description: str) -> None:
     """Publish rows as a table artifact: finite numbers, at most `MAX_ROWS` rows, shown to 4 digits."""
-    shown = [
-        {name: round(v, 4) if isinstance(v := finite(value), float) else v for name, value in row.items()}
-        for row in rows[:MAX_ROWS]
-    ]
+    shown = [{name: _shown(value) for name, value in row.items()} for row in rows[:MAX_ROWS]]
     cut = f" The first {MAX_ROWS} of {len(rows)} rows." if len(rows) > MAX_ROWS else ""
     create_table_artifact(shown, key=key, description=description + cut)
+
+
+def _shown(value: Any) -> Any:
+    """A cell: four digits of a number, text without secrets."""
+    value = finite(value)
+    return (
+        round(value, 4) if isinstance(value, float) else redacted(value) if isinstance(value, str) else value
+    )
 
 
 def page(
@@ -58,7 +64,7 @@ def publish(key: str, blocks: Sequence[str], store: Store) -> None:
             kept.append(f"The first {len(kept)} of {len(blocks)} parts; the rest is too long for a page.")
             break
         kept.append(block)
-    create_markdown_artifact("\n\n".join([*kept, f"Files: `{store.path()}`"]), key=key)
+    create_markdown_artifact(redacted("\n\n".join([*kept, f"Files: `{store.path()}`"])), key=key)
 
 
 def picture(name: str, png: bytes) -> str:

@@ -10,7 +10,7 @@ from kernel_core.config import IngestConfig, VerifyConfig
 from kernel_core.runs.run_folder import Run
 from kernel_core.store import Manifest, Store
 from tasks.faults import RETRIES
-from tasks.gpu import gpu_slot
+from tasks.gpu import gpu_slot, require_gpu
 from tasks.progress import StageProgress
 from tasks.tools import judging
 
@@ -31,6 +31,7 @@ def verify_snapshot(config: VerifyConfig, run: Run) -> None:
     """Judge the snapshot's kernels, going on where an earlier try was, and seal it with what was found."""
     from kernel_core.evaluation.verify_snapshot import verify_snapshot
 
+    require_gpu(gym=config.gym)
     snapshot, work = run.store.child("snapshot"), run.store.child("verify")
     with (
         gpu_slot(config.gym.device),

@@ -14,7 +14,7 @@ from kernel_core.runs.run_folder import Run
 from kernel_core.runs.stage_record import sealed_digest
 from kernel_core.store import Store
 from tasks.faults import RETRIES
-from tasks.gpu import gpu_slot
+from tasks.gpu import gpu_slot, require_gpu
 from tasks.progress import StageProgress, may_be_missed
 from tasks.report import show_curriculum
 from tasks.tools import judging, opened
@@ -33,6 +33,7 @@ def teach(config: TrainConfig, run: Run, store: Store) -> None:
     from kernel_core.learn.cold_start.sft import build_conversations, cold_start, starting_policy
     from kernel_core.retrieval.search import open_retriever
 
+    require_gpu(config.policy, config.gym)
     log.info(config.described())
     exemplars = load_snapshot(run.store.child("snapshot"))
     retriever = open_retriever(run.store.child("index"), config=config.rollout.retrieval)

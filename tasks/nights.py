@@ -8,6 +8,7 @@ from kernel_core.evaluation.nightly import TREND_SCHEMA, finished_nights, last_c
 from kernel_core.evaluation.tables import parquet
 from kernel_core.runs.run_folder import Run
 from tasks.artifacts import artifact_key, page, picture, table
+from tasks.conditions import conditions_of
 from tasks.faults import RETRIES
 
 
@@ -25,7 +26,8 @@ def report_nights(run: Run, watched: str) -> tuple[str, ...]:
     key = artifact_key(f"nightly-{watched}")
     missed = sum(row["missed_before"] for row in rows)
     file = run.store.path(f"trends/{watched}.parquet")
-    told = f"{len(rows)} nights of {watched}, {missed} missed; all figures: {file}"
+    conditions = conditions_of(run, nights[-1].folder)
+    told = f"{len(rows)} nights of {watched}, {missed} missed; last night: {conditions}; all figures: {file}"
     table(key, [row | {"regressed": "; ".join(row["regressed"])} for row in rows[::-1]], told)
     verdict = f"**Regressed:** {'; '.join(worse)}" if worse else "Not clearly worse than the night before."
     if change is None:
@@ -36,6 +38,6 @@ def report_nights(run: Run, watched: str) -> tuple[str, ...]:
         title,
         run.store.child(nights[-1].folder),
         {"Change since the night before": change.rows() if change is not None else []},
-        lead=[verdict, picture("trend", png)],
+        lead=[verdict, f"Conditions: {conditions}.", picture("trend", png)],
     )
     return worse

@@ -12,6 +12,7 @@ from kernel_core.runs.run_folder import Run
 from kernel_core.runs.stage_record import flat
 from kernel_core.store import Store
 from tasks.artifacts import MAX_ROWS, artifact_key, code_block, link_to, page, picture, publish, table
+from tasks.conditions import conditions_of
 from tasks.faults import RETRIES
 
 log = logging.getLogger(__name__)
@@ -35,13 +36,14 @@ def report_index(store: Store) -> None:
 
 
 @task(name="report scorecard", tags=["report"], **RETRIES)
-def report_scorecard(name: str, store: Store) -> None:
+def report_scorecard(run: Run, name: str) -> None:
     """The headline figures with their plot, one row a problem, and each problem's best answer."""
     from kernel_core.evaluation.evidence import best_answers
     from kernel_core.evaluation.scorecard import headline_rows, load_scorecard
     from kernel_core.evaluation.tables import problem_rows
 
-    card = load_scorecard(store)
+    store = run.store.child(name)
+    card, conditions = load_scorecard(store), conditions_of(run, name)
     key, title = artifact_key(name), f"Scorecard of {card.conditions.policy_version}"
     answers = best_answers(store)
     code = link_to(f"{key}-code", "code and evidence")
@@ -53,8 +55,10 @@ def report_scorecard(name: str, store: Store) -> None:
         blocks.append(code_block(answer.code))
     publish(f"{key}-code", blocks, store)
     rows = [{"problem_id": row["problem_id"], "answer": code} | row for row in problem_rows(card)]
-    table(f"{key}-problems", rows, f"One row a problem; all turns: {store.path('evaluations.parquet')}")
-    lead = [f"Every problem: {link_to(f'{key}-problems', 'table')}, {code}."]
+    told = f"One row a problem; {conditions}; all turns: {store.path('evaluations.parquet')}"
+    table(f"{key}-problems", rows, told)
+    lead = [f"Conditions: {conditions}."]
+    lead += [f"Every problem: {link_to(f'{key}-problems', 'table')}, {code}."]
     lead.append(picture("fast_p", store.read("fast_p.png")))
     sections = {"headline": headline_rows(card)}
     if card.conditions.taken_out:
@@ -63,13 +67,15 @@ def report_scorecard(name: str, store: Store) -> None:
 
 
 @task(name="report winners", tags=["report"], **RETRIES)
-def report_winners(store: Store) -> None:
+def report_winners(run: Run, name: str) -> None:
     """Each problem's winner with its code, or why it has none."""
     from kernel_core.evaluation.best_of_n import load_selection
 
-    selection = load_selection(store)
-    table("winners", selection.rows(), f"Verified winners; kernels and evidence: {store.path('winners')}")
-    blocks = [f"# Winners of {len(selection.problems)} problems"]
+    store = run.store.child(name)
+    selection, conditions = load_selection(store), conditions_of(run, name)
+    told = f"Verified winners; {conditions}; kernels and evidence: {store.path('winners')}"
+    table("winners", selection.rows(), told)
+    blocks = [f"# Winners of {len(selection.problems)} problems", f"Conditions: {conditions}."]
     for selected in selection.winners:
         winner = selected.winner
         assert winner is not None, "a winner without its evidence"
@@ -123,7 +129,8 @@ def report_pipeline(run: Run, before: str, after: str, winners: str) -> None:
     change = compare(load_scorecard(run.store.child(before)), load_scorecard(run.store.child(after)))
     selection = load_selection(run.store.child(winners))
     sections = {"Before and after, on held-out problems": change.rows(), "Winners": selection.rows()}
-    lead = [picture("fast_p", run.store.child(after).read("fast_p.png"))]
+    lead = [f"Before and after: {conditions_of(run, after)}. Winners: {conditions_of(run, winners)}."]
+    lead.append(picture("fast_p", run.store.child(after).read("fast_p.png")))
     page("pipeline-summary", f"Run {run.name}", run.store, sections, lead=lead)
 
 

@@ -14,7 +14,7 @@ from kernel_core.retrieval.protocol import Retriever
 from kernel_core.runs.resolve import locate_index
 from kernel_core.runs.run_folder import Run
 from kernel_core.store import Store
-from tasks.gpu import gpu_slot
+from tasks.gpu import gpu_slot, require_gpu
 
 JUDGED = "_judged"
 """Beside the runs of a root: what was judged once is not judged again by any of them."""
@@ -92,6 +92,7 @@ def opened(
     from kernel_core.policy import open_policy
     from kernel_core.retrieval.search import open_retriever
 
+    require_gpu(policy, judge)
     index = locate_index(run, corpus)
     retriever = open_retriever(index, config=retrieval) if index is not None else None
     with (

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from flows.cli import run
-from flows.deployments import load_deployments, routed_names
+from flows.deployments import load_deployments
 from flows.presets import PREFECT_YAML
 from kernel_core.config import ProblemsConfig
 from kernel_core.errors import NotFound
@@ -323,7 +323,7 @@ def test_a_port_that_is_taken_is_said_at_once(tmp_path, command):
 
 def test_the_deployments_of_this_repository_are_valid(capsys):
     deployments = load_deployments(PREFECT_YAML, os.environ | {"PWD": str(PREFECT_YAML.parent)})
-    names = list(routed_names(deployments))
+    names = [deployment.name for deployment in deployments]
     assert "pipeline/quickstart" in names
     assert run(["deploy", "--dry-run"]) == 0
     assert f"{PREFECT_YAML}: {len(names)} deployments, all valid\n" in capsys.readouterr().out

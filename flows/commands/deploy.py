@@ -28,13 +28,12 @@ if TYPE_CHECKING:
 def deploy(file: Path | None, *, dry_run: bool, api_url: str | None = None) -> int:
     """Create or update everything in the files; with `dry_run` only check them and show the plan."""
     prepare_environment()
-    from flows.deployments import load_deployments, routed_names
+    from flows.deployments import load_deployments
     from flows.presets import PREFECT_YAML
 
     path = (file or PREFECT_YAML).resolve()
     checked = load_deployments(path, os.environ | {"PWD": str(path.parent)})
-    names = list(routed_names(checked))
-    say(f"{path}: {len(names)} deployments, all valid")
+    say(f"{path}: {len(checked)} deployments, all valid")
     url = api_url or standing_server()
     if url is None:
         _checked_automations(None)
@@ -46,7 +45,7 @@ def deploy(file: Path | None, *, dry_run: bool, api_url: str | None = None) -> i
         from flows.plan import plan
 
         automations = _checked_automations(client)
-        changes = list(plan(client, checked, automations, path.parent))
+        changes = list(plan(client, checked, automations))
         for change in changes:
             if change.action != "same":
                 say(str(change))
@@ -94,10 +93,10 @@ def _checked_automations(client: SyncPrefectClient | None) -> list[dict[str, Any
 def _make_pools_and_limits(client: SyncPrefectClient, wanted: Any) -> None:
     from prefect.client.schemas.actions import GlobalConcurrencyLimitCreate, WorkPoolCreate
 
-    from flows.plan import GPU_SLOTS, POOL_TYPE, has_limit, has_pool
+    from flows.plan import GPU_SLOTS, POOL_TYPE, has_limit, has_pool, pools_of
     from tasks.gpu import GPU_LIMIT
 
-    for pool in sorted({deployment.work_pool.name for deployment in wanted.deployments}):
+    for pool in pools_of(wanted):
         if not has_pool(client, pool):
             client.create_work_pool(WorkPoolCreate(name=pool, type=POOL_TYPE))
     if not has_limit(client):
@@ -138,7 +137,9 @@ def _deploy_all(client: SyncPrefectClient, url: str, path: Path) -> None:
 
 def _with_switches_kept(client: SyncPrefectClient, path: Path) -> dict[str, Any]:
     """The file's content, with `paused` and each schedule's `active` as the server has them."""
-    from flows.plan import find_deployment
+    from prefect.cli.deploy._schedules import _schedule_config_to_deployment_schedule
+
+    from flows.plan import find_deployment, schedules_by_key
     from flows.presets import load_yaml, stage_of
 
     content: dict[str, Any] = load_yaml(path)
@@ -147,9 +148,13 @@ def _with_switches_kept(client: SyncPrefectClient, path: Path) -> dict[str, Any]
         if found is None:
             continue
         entry["paused"] = found.paused
-        active = {schedule.slug: schedule.active for schedule in found.schedules}
-        entry["schedules"] = [
-            schedule | {"active": active.get(schedule["slug"], schedule["active"])}
-            for schedule in entry.get("schedules") or ()
-        ]
+        active = {
+            key: schedule.active
+            for schedule in found.schedules
+            for key in schedules_by_key([schedule.model_dump(exclude_none=True)])
+        }
+        for schedule in entry.get("schedules") or ():
+            (key,) = schedules_by_key([_schedule_config_to_deployment_schedule(schedule)])
+            if key in active:
+                schedule["active"] = active[key]
     return content

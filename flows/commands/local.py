@@ -27,11 +27,20 @@ from flows.server import (
     wait_until_healthy,
 )
 from flows.terminal import say
+from tasks.gpu import has_gpu
 
 LOOK_EVERY_S = 1.0
 STOP_TIMEOUT_S = 40.0
 POOLS = {"cpu": (), "cuda": ("--limit", "1")}
 """Pools and how their workers are started: a GPU does one stage at a time."""
+
+
+def pools() -> dict[str, tuple[str, ...]]:
+    """The pools that this host can serve: `cuda` only where NVML finds a GPU."""
+    if has_gpu():
+        return POOLS
+    say("no GPU on this host: no worker for the pool cuda; its runs wait for a worker on a GPU host")
+    return {pool: options for pool, options in POOLS.items() if pool != "cuda"}
 
 
 class Service:
@@ -88,11 +97,10 @@ def serve_local(port: int, file: Path | None) -> int:
         server = start("ui", command)
         if not wait_until_healthy(server.process, url):
             raise NoServer(f"the Prefect server did not start on port {port}; see {server.log}")
-        announce_ui(url)
         deploy(file, dry_run=False, api_url=url)
         worker = [sys.executable, "-m", "prefect", "worker", "start", "--pool"]
-        workers = [start(f"worker-{pool}", [*worker, pool, *options]) for pool, options in POOLS.items()]
-        say(f"Prefect UI: {url.removesuffix('/api')}   (logs in {prefect_home()}; Ctrl-C ends all of it)")
+        workers = [start(f"worker-{pool}", [*worker, pool, *options]) for pool, options in pools().items()]
+        announce_ui(url)
         while True:
             time.sleep(LOOK_EVERY_S)
             for service in (server, *workers):

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 
-from flows.server import announce_ui, prefect_home, prepare_environment, require_free, ui_server
-from flows.terminal import say
+from flows.server import announce_ui, prepare_environment, require_free, ui_server
 
 
 def serve_ui(port: int) -> int:
@@ -15,5 +14,4 @@ def serve_ui(port: int) -> int:
     prepare_environment()
     url, command, settings = ui_server(port)
     announce_ui(url)
-    say(f"Prefect UI: {url.removesuffix('/api')}   (database in {prefect_home()}; Ctrl-C ends it)")
     return subprocess.call(command, env=os.environ | settings)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from kernel_core.config.base import Config
 
@@ -22,6 +22,14 @@ class PolicyConfig(Config):
     revision: str | None = Field(None, description="Of a Hugging Face model, pinned.")
     endpoint: str | None = Field(None, description="Base URL of an OpenAI-compatible server.")
     api_key_env: str = Field("OPENAI_API_KEY", description="Environment variable that holds the key.")
+    timeout_s: float = Field(
+        300.0, gt=0, description="Seconds that an endpoint may take for one request; tried twice."
+    )
+    concurrency: int = Field(16, ge=1, description="Requests to an endpoint under way at once.")
+    extra_body: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Further keys of each request to an endpoint, such as {top_p: 0.95}.",
+    )
     enable_thinking: bool | None = Field(
         None, description="Said to a chat template that knows it, as Qwen3's does; empty: its own default."
     )
@@ -41,6 +49,19 @@ class PolicyConfig(Config):
     decoding: Literal["growing", "static"] = Field(
         "growing", description="`static` keeps shapes fixed and, on CUDA, replays recorded graphs."
     )
+
+    @model_validator(mode="after")
+    def _endpoint_is_named(self) -> Self:
+        if self.kind == "openai" and not (self.endpoint or "").startswith(("http://", "https://")):
+            raise ValueError(
+                "kind = openai needs policy.endpoint, the base URL of a server, for example "
+                f"http://localhost:8000/v1; it is {self.endpoint!r}"
+            )
+        return self
+
+
+ORIGIN = frozenset({"endpoint", "api_key_env", "timeout_s", "concurrency"})
+"""How a policy is reached: settings that decide no result, so that a moved server is no other policy."""
 
 
 class SamplingConfig(Config):

@@ -112,6 +112,15 @@ class TrainConfig(RolloutStageConfig):
     curriculum: CurriculumConfig = Field(default_factory=CurriculumConfig)
 
     @model_validator(mode="after")
+    def _can_be_trained(self) -> Self:
+        if self.policy.kind == "openai":
+            raise ValueError(
+                "a model behind an endpoint cannot be trained: evaluate it, or name weights with "
+                "policy.kind=torch policy.model=PATH"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _learns_as_its_kind(self) -> Self:
         if is_pretrained(self.policy):
             own, cold_start = learning_settings(self.policy)

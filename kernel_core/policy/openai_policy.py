@@ -16,43 +16,54 @@ from typing import Any, Literal
 import httpx
 
 from kernel_core.config import PolicyConfig
-from kernel_core.errors import ConfigError, SourceUnavailable
+from kernel_core.errors import ConfigError, SourceUnavailable, keep_secret, redacted
 from kernel_core.policy.protocol import Message, Messages, Sample
+from kernel_core.store import digest_of
 
 log = logging.getLogger(__name__)
 
 ATTEMPTS = 4
+TIMEOUTS = 2
+"""Attempts of a request that each took the whole of `policy.timeout_s`."""
 BACKOFF_S = 0.5
 """Before the second attempt; doubled before each further one."""
-TIMEOUT_S = 600.0
-"""The limit of one request: a long answer of a busy server."""
-CONCURRENCY = 16
-"""Requests under way at once; a batching server wants many."""
+MOST_WAIT_S = 60.0
+"""Longest wait that a server's `Retry-After` is granted."""
 CHARS_PER_TOKEN = 3.0
 """An estimate on the safe side for code, since the endpoint's tokenizer is not at hand."""
+PASSING = frozenset({408, 409, 425, 429})
+"""Refusals that may pass; any other status below 500 is the caller's mistake."""
 
 
 class OpenAIPolicy:
-    """Asks `config.endpoint` for `config.model`; one request for all rows that share a prompt."""
+    """Asks `config.endpoint` for `config.model`; one request for all rows that share a prompt.
+
+    A server that gives fewer answers than `n` asked for is asked for the others one by one.
+    """
 
     def __init__(self, config: PolicyConfig) -> None:
         if config.endpoint is None:
-            raise ConfigError(
-                "policy.kind = openai needs policy.endpoint, for example http://localhost:8000/v1"
-            )
-        self._model = config.model
-        self._endpoint = config.endpoint.rstrip("/")
+            raise ConfigError("policy.kind = openai needs policy.endpoint")
+        self._model, self._extra = config.model, config.extra_body
+        self._endpoint, self._concurrency = config.endpoint.rstrip("/"), config.concurrency
         key = os.environ.get(config.api_key_env)
+        if key:
+            keep_secret(key)
         self._client = httpx.Client(
-            timeout=httpx.Timeout(TIMEOUT_S, connect=10.0),
+            timeout=httpx.Timeout(config.timeout_s, connect=10.0),
             headers={"Authorization": f"Bearer {key}"} if key else {},
-            limits=httpx.Limits(max_connections=CONCURRENCY),
+            limits=httpx.Limits(max_connections=config.concurrency),
         )
 
     @property
     def version(self) -> str:
-        """The model's name: what is behind it is the server's affair."""
-        return self._model
+        """The model's name, with a mark of further settings; the server decides which weights it means."""
+        return f"{self._model}+{digest_of(self._extra)[:8]}" if self._extra else self._model
+
+    def check(self) -> None:
+        """One small request, so that a mistake is told before any work. Raises as `sample` does."""
+        said: list[Message] = [{"role": "user", "content": "Answer with one word."}]
+        self._post(self._body(said, n=1, temperature=0.0, max_tokens=16, seed=0))
 
     def sample(
         self,
@@ -64,7 +75,8 @@ class OpenAIPolicy:
     ) -> list[Sample]:
         """One sample a prompt, in order; as repeatable as the server makes its `seed`.
 
-        Raises `SourceUnavailable` when the endpoint cannot be reached or refuses.
+        Raises `SourceUnavailable` when the endpoint cannot be reached, `ConfigError` when it refuses or
+        answers in another form.
         """
         rows_of_prompt: dict[tuple[tuple[tuple[str, str], ...], ...], list[int]] = {}
         for row, messages in enumerate(prompts):
@@ -72,23 +84,28 @@ class OpenAIPolicy:
             rows_of_prompt.setdefault(key, []).append(row)
         jobs = list(rows_of_prompt.values())
 
-        def ask(rows: list[int]) -> list[Sample]:
-            first = rows[0]
-            body = {
-                "model": self._model,
-                "messages": list[Message](prompts[first]),
-                "n": len(rows),
-                "temperature": temperature,
-                "max_tokens": max_new_tokens,
-                "seed": (seed + first if isinstance(seed, int) else seed[first]) % 2**31,
-            }
-            return [self._as_sample(choice) for choice in self._choices(body)]
+        def ask(rows: list[int]) -> list[dict[str, Any]]:
+            said = list[Message](prompts[rows[0]])
+            found: list[dict[str, Any]] = []
+            while len(found) < len(rows):
+                row = rows[len(found)]
+                found += self._choices(
+                    self._body(
+                        said,
+                        n=1 if found else len(rows),
+                        temperature=temperature,
+                        max_tokens=max_new_tokens,
+                        seed=(seed + row if isinstance(seed, int) else seed[row]) % 2**31,
+                    )
+                )
+            return found[: len(rows)]
 
-        found: dict[int, Sample] = {}
-        with ThreadPoolExecutor(CONCURRENCY) as pool:
-            for rows, samples in zip(jobs, pool.map(ask, jobs), strict=True):
-                found |= dict(zip(rows, samples, strict=True))
-        return [found[row] for row in range(len(prompts))]
+        chosen: dict[int, dict[str, Any]] = {}
+        with ThreadPoolExecutor(self._concurrency) as pool:
+            for rows, choices in zip(jobs, pool.map(ask, jobs), strict=True):
+                chosen |= dict(zip(rows, choices, strict=True))
+        _warn_of_empty(list(chosen.values()), max_new_tokens)
+        return [self._as_sample(chosen[row]) for row in range(len(prompts))]
 
     def count_tokens(self, text: str) -> int:
         """An estimate from the number of characters."""
@@ -101,50 +118,82 @@ class OpenAIPolicy:
         """Close the connections."""
         self._client.close()
 
+    def _body(self, messages: list[Message], **settings: Any) -> dict[str, Any]:
+        return {"model": self._model, "messages": messages, **settings, **self._extra}
+
     def _choices(self, body: dict[str, Any]) -> list[dict[str, Any]]:
         answer = self._post(body)
         try:
-            choices = answer.json()["choices"]
-            texts = [choice["message"]["content"] for choice in choices]
+            choices: list[dict[str, Any]] = answer.json()["choices"]
+            for choice in choices:
+                choice["message"]["content"]
         except (ValueError, KeyError, TypeError) as error:
-            raise SourceUnavailable(
-                f"{self._endpoint} answered something that is not a chat completion: {answer.text[:200]!r}"
+            raise ConfigError(
+                f"{self._endpoint} answered something that is not a chat completion: {answer.text[:200]!r}; "
+                "policy.endpoint is the base URL that ends before /chat/completions, often with /v1"
             ) from error
-        if len(texts) != body["n"]:
-            raise SourceUnavailable(
-                f"{self._endpoint} gave {len(texts)} answers where n = {body['n']} were asked for; "
-                "the server must support `n`"
-            )
+        if not choices:
+            raise ConfigError(f"{self._endpoint} gave 0 answers where n = {body['n']} were asked for")
         return choices
 
     def _post(self, body: dict[str, Any]) -> httpx.Response:
         """The answer to a request; server errors and lost connections are tried again."""
-        trouble = ""
+        trouble, wait_s, timeouts = "", 0.0, 0
         for attempt in range(ATTEMPTS):
-            if attempt:
-                time.sleep(BACKOFF_S * 2 ** (attempt - 1))
+            time.sleep(wait_s)
+            wait_s = BACKOFF_S * 2**attempt
             try:
                 answer = self._client.post(f"{self._endpoint}/chat/completions", json=body)
-            except httpx.HTTPError as error:
-                trouble = f"{type(error).__name__}: {error}"
             except httpx.InvalidURL as error:
                 raise ConfigError(f"policy.endpoint = {self._endpoint!r} is not a URL: {error}") from error
+            except httpx.HTTPError as error:
+                trouble = f"{type(error).__name__}: {error}"
+                timeouts += isinstance(error, httpx.ReadTimeout)
+                if timeouts == TIMEOUTS:
+                    trouble += f"; no answer within policy.timeout_s = {self._client.timeout.read:g}, twice"
+                    break
             else:
                 if answer.is_success:
                     return answer
                 trouble = f"HTTP {answer.status_code}: {answer.text[:200]}"
-                if answer.status_code < 500 and answer.status_code != 429:
-                    raise SourceUnavailable(
-                        f"{self._endpoint} refused a request for {self._model}: {trouble}; "
-                        "check policy.model, policy.endpoint and the key's environment variable"
+                if answer.status_code < 500 and answer.status_code not in PASSING:
+                    raise ConfigError(
+                        f"{self._endpoint} refused a request for {self._model}: {trouble}; check "
+                        "policy.model, policy.endpoint and the key in the variable of policy.api_key_env"
                     )
-            log.warning("attempt %d of %d at %s: %s", attempt + 1, ATTEMPTS, self._endpoint, trouble)
+                wait_s = max(wait_s, _retry_after(answer))
+            told = redacted(trouble)
+            log.warning("attempt %d of %d at %s: %s", attempt + 1, ATTEMPTS, self._endpoint, told)
         raise SourceUnavailable(
-            f"{self._endpoint} could not be used after {ATTEMPTS} attempts ({trouble}); "
+            f"{self._endpoint} could not be used after {attempt + 1} attempts ({trouble}); "
             "start the server or correct policy.endpoint"
         )
 
     def _as_sample(self, choice: dict[str, Any]) -> Sample:
         reason: Literal["stop", "length"] = "length" if choice.get("finish_reason") == "length" else "stop"
         text = choice["message"]["content"] or ""
-        return Sample(text=text, finish_reason=reason, policy_version=self._model)
+        return Sample(text=text, finish_reason=reason, policy_version=self.version)
+
+
+def _retry_after(answer: httpx.Response) -> float:
+    """Seconds that the server asks to wait, within bounds; 0 without a number."""
+    try:
+        return min(float(answer.headers.get("Retry-After", 0)), MOST_WAIT_S)
+    except ValueError:
+        return 0.0
+
+
+def _warn_of_empty(choices: Sequence[dict[str, Any]], max_new_tokens: int) -> None:
+    """Say how many answers are empty, and whether the model thought instead: they count as malformed."""
+    empty = [choice["message"] for choice in choices if not (choice["message"]["content"] or "").strip()]
+    if not empty:
+        return
+    thought = sum(bool(one.get("reasoning_content") or one.get("reasoning")) for one in empty)
+    why = f", {thought} of them after reasoning that used up the {max_new_tokens} tokens" if thought else ""
+    log.warning(
+        "%d of %d answers are empty%s: raise rollout.sampling.max_new_tokens, or turn reasoning off with "
+        "policy.extra_body",
+        len(empty),
+        len(choices),
+        why,
+    )

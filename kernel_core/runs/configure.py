@@ -16,7 +16,7 @@ ConfigT = TypeVar("ConfigT", bound=Config)
 
 def build(config_class: type[ConfigT], values: dict[str, Any]) -> ConfigT:
     """A config from nested values; an unknown key or a bad value is one clear `ConfigError`."""
-    _refuse_unknown(config_class, values, prefix="")
+    refuse_unknown(config_class, values, prefix="")
     try:
         return config_class.model_validate(values)
     except ValidationError as error:
@@ -52,7 +52,8 @@ def _copied(values: dict[str, Any]) -> dict[str, Any]:
     return {key: _copied(value) if isinstance(value, dict) else value for key, value in values.items()}
 
 
-def _refuse_unknown(config_class: type[BaseModel], values: Any, prefix: str) -> None:
+def refuse_unknown(config_class: type[BaseModel], values: Any, prefix: str) -> None:
+    """Raise `ConfigError` for a key that no field has, at any depth; the message names the nearest one."""
     if not isinstance(values, dict):
         return
     known = config_class.model_fields
@@ -64,7 +65,7 @@ def _refuse_unknown(config_class: type[BaseModel], values: Any, prefix: str) -> 
             raise ConfigError(f"unknown key {prefix}{key}: {hint}", f"{prefix}{key}")
         for nested in _config_classes(known[key].annotation):
             for item in value if isinstance(value, list | tuple) else (value,):
-                _refuse_unknown(nested, item, prefix=f"{prefix}{key}.")
+                refuse_unknown(nested, item, prefix=f"{prefix}{key}.")
 
 
 def _config_classes(annotation: Any) -> list[type[BaseModel]]:

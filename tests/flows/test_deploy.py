@@ -1,5 +1,9 @@
 """`dojo deploy` on a real server: a plan, a difference, switches kept; mistakes by line; nothing twice."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 import yaml
 from prefect.client.orchestration import get_client
@@ -52,22 +56,70 @@ def test_pools_limit_automations_and_schedule_are_there(deployed):
         names = {automation.name for automation in client.read_automations()}
         nightly = client.read_deployment_by_name("nightly/default")
     assert names == {"dojo-lost-runs", "dojo-nightly-alert"}
-    assert nightly.paused and nightly.concurrency_options.collision_strategy.value == "CANCEL_NEW"
+    assert not nightly.paused and nightly.concurrency_options.collision_strategy.value == "CANCEL_NEW"
     assert [schedule.slug for schedule in nightly.schedules] == ["every-night"]
+
+
+def test_the_documented_command_starts_the_nightly(deployed, prefect_api):
+    page = (PREFECT_YAML.parent / "docs" / "operations.md").read_text()
+    assert "prefect deployment schedule resume nightly/default ID" in page
+    with get_client(sync_client=True) as client:
+        (schedule,) = client.read_deployment_by_name("nightly/default").schedules
+        assert not schedule.active
+        command = ["deployment", "schedule", "resume", "nightly/default", str(schedule.id)]
+        environment = os.environ | {"PREFECT_API_URL": prefect_api}
+        subprocess.run([sys.executable, "-m", "prefect", *command], env=environment, check=True)
+        nightly = client.read_deployment_by_name("nightly/default")
+        assert nightly.schedules[0].active and not nightly.paused
+        client.update_deployment_schedule(nightly.id, schedule.id, active=False)
 
 
 def test_what_an_operator_switched_stays_so_when_deployed_again(deployed):
     with get_client(sync_client=True) as client:
         nightly = client.read_deployment_by_name("nightly/default")
-        client.resume_deployment(nightly.id)
-        schedule = client.read_deployment_by_name("nightly/default").schedules[0]
-        client.update_deployment_schedule(nightly.id, schedule.id, active=False)
+        client.pause_deployment(nightly.id)
+        client.update_deployment_schedule(nightly.id, nightly.schedules[0].id, active=True)
         alert = client.read_automations_by_name("dojo-nightly-alert")[0]
         client.pause_automation(alert.id)
         assert dojo(["deploy", "--file", str(deployed)]) == 0
         after = client.read_deployment_by_name("nightly/default")
-        assert not after.paused and not after.schedules[0].active
+        assert after.paused and after.schedules[0].active
         assert [a.enabled for a in client.read_automations_by_name("dojo-nightly-alert")] == [False]
+
+
+def test_interval_rule_and_pull_steps_are_deployed_and_planned(prefect_api, small_file, capsys):
+    content = yaml.safe_load(small_file.read_text())
+    (entry,) = (e for e in content["deployments"] if e["name"] == "default")
+    entry["name"] = "often"
+    entry["schedules"] = [
+        {"interval": 3600, "slug": "hourly", "active": False},
+        {"rrule": "FREQ=DAILY", "active": False},
+        {"cron": "0 4 * * *", "timezone": "Europe/Berlin", "active": False},
+    ]
+    entry |= {"concurrency_limit": 1, "version": "2"}
+    entry["work_pool"]["work_queue_name"] = "urgent"
+    entry["pull"] = [{"prefect.deployments.steps.set_working_directory": {"directory": "{{ $PWD }}"}}]
+    content["deployments"] = [entry]
+    file = small_file.with_name("often.yaml")
+    file.write_text(yaml.safe_dump(content))
+    assert dojo(["deploy", "--file", str(file)]) == 0
+    with get_client(sync_client=True) as client:
+        found = client.read_deployment_by_name("nightly/often")
+        assert len(found.schedules) == 3 and not any(one.active for one in found.schedules)
+        assert (found.work_queue_name, found.global_concurrency_limit.limit) == ("urgent", 1)
+        by_cron = next(one for one in found.schedules if getattr(one.schedule, "cron", None))
+        client.update_deployment_schedule(found.id, by_cron.id, active=True)
+    assert dojo(["deploy", "--file", str(file)]) == 0
+    capsys.readouterr()
+    entry["pull"][0]["prefect.deployments.steps.set_working_directory"]["directory"] = "/dojo"
+    assert dojo(["deploy", "--dry-run", "--file", str(file)]) == 0
+    assert "update" not in capsys.readouterr().out
+    file.write_text(yaml.safe_dump(content))
+    assert dojo(["deploy", "--dry-run", "--file", str(file)]) == 0
+    assert f"{small_file.parent}' → '/dojo'" in capsys.readouterr().out
+    with get_client(sync_client=True) as client:
+        found = client.read_deployment_by_name("nightly/often")
+    assert [one.active for one in found.schedules if getattr(one.schedule, "cron", None)] == [True]
 
 
 def test_a_mistake_is_told_with_its_line_and_nothing_is_deployed(small_file, prefect_api, capsys):

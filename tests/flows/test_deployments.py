@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from flows.deployments import load_deployments, routed_names
+from flows.deployments import load_deployments
 from flows.presets import PREFECT_YAML, STAGES
 from kernel_core.errors import ConfigError
 
@@ -21,11 +21,11 @@ def changed(tmp_path, change):
 
 def test_the_file_is_valid_and_has_every_flow():
     deployments = load_deployments(PREFECT_YAML, ENVIRONMENT)
-    assert {deployment.stage for deployment in deployments.deployments} == set(STAGES)
+    assert {deployment.stage for deployment in deployments} == set(STAGES)
 
 
 def test_every_stage_that_a_pipeline_starts_has_its_deployments():
-    names = set(routed_names(load_deployments(PREFECT_YAML, ENVIRONMENT)))
+    names = {deployment.name for deployment in load_deployments(PREFECT_YAML, ENVIRONMENT)}
     assert {
         f"{stage}/cpu" for stage in ("ingest", "index", "cold-start", "train", "evaluate", "best-of-n")
     } <= names
@@ -33,15 +33,16 @@ def test_every_stage_that_a_pipeline_starts_has_its_deployments():
 
 
 def test_a_gpu_deployment_runs_one_at_a_time_on_the_cuda_pool():
-    for deployment in load_deployments(PREFECT_YAML, ENVIRONMENT).deployments:
-        if "cuda" in deployment.tags and deployment.stage != "pipeline":
-            assert deployment.work_pool.name == "cuda"
-            assert deployment.concurrency_limit is not None and deployment.concurrency_limit.limit == 1
+    for deployment in load_deployments(PREFECT_YAML, ENVIRONMENT):
+        if "cuda" in deployment.entry.tags and deployment.stage != "pipeline":
+            assert deployment.pool == "cuda"
+            assert deployment.limit[0] == 1
 
 
-def test_the_nightly_is_paused_until_somebody_wants_it():
-    nightly = [d for d in load_deployments(PREFECT_YAML, ENVIRONMENT).deployments if d.stage == "nightly"]
-    assert all(deployment.paused and deployment.schedules for deployment in nightly)
+def test_the_schedule_of_the_nightly_is_off_until_it_is_switched_on():
+    nightly = [d for d in load_deployments(PREFECT_YAML, ENVIRONMENT) if d.stage == "nightly"]
+    schedules = [schedule for deployment in nightly for schedule in deployment.schedules]
+    assert schedules and not any(schedule["active"] for schedule in schedules)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +58,14 @@ def test_the_nightly_is_paused_until_somebody_wants_it():
         (lambda c: c["deployments"][0]["parameters"]["config"].update(trian={}), "did you mean train"),
         (lambda c: c["deployments"][0]["parameters"].update(moode="inline"), "did you mean mode"),
         (lambda c: c["deployments"].append(c["deployments"][0]), "twice"),
-        (lambda c: c["deployments"][0].pop("description"), "description"),
+        (lambda c: c["deployments"][-1]["schedules"][0].update(cron="0 25 * * *"), "Invalid cron string"),
+        (lambda c: c["deployments"][-1]["schedules"][0].update(timezone="Mars/Base"), "Invalid timezone"),
+        (
+            lambda c: c["deployments"][-1]["schedules"][0].update(parameters={"wtch": []}),
+            "did you mean watch",
+        ),
+        (lambda c: c["deployments"][-1]["schedules"][0].update(interval=60), "Exactly one of"),
+        (lambda c: c["deployments"][0].update(triggers=[{"type": "event", "posture": "Sleepy"}]), "Reactive"),
         (lambda c: c.update(deployments=[]), "deployments"),
     ],
 )
@@ -69,3 +77,28 @@ def test_what_prefect_ignores_is_refused(tmp_path, change, message):
 def test_a_variable_that_is_not_set_is_refused():
     with pytest.raises(ConfigError, match=r"\$PWD"):
         load_deployments(PREFECT_YAML, {})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"schedules": [{"interval": 3600}]},
+        {"schedules": [{"interval": "PT1H", "timezone": "Europe/Berlin", "active": False}]},
+        {"schedules": [{"rrule": "FREQ=DAILY;BYHOUR=3"}]},
+        {"schedules": [{"cron": "0 3 * * *"}]},
+        {"schedules": [{"cron": "0 3 * * *", "parameters": {"config": {"steps": 2}}}]},
+        {"concurrency_limit": 1},
+        {"work_pool": {"name": "gpus-of-the-lab", "work_queue_name": "urgent"}},
+        {"work_pool": None},
+        {"version": "1.2", "tags": "one", "description": None},
+        {"build": [], "push": None},
+        {"pull": [{"prefect.deployments.steps.git_clone": {"repository": "https://host/repo"}}]},
+        {"triggers": [{"type": "event", "expect": ["external.data.arrived"], "match": {}}]},
+    ],
+)
+def test_what_prefect_accepts_is_accepted(tmp_path, change):
+    def with_it(content):
+        entry = next(e for e in content["deployments"] if e["entrypoint"].startswith("flows/train"))
+        entry.update(change)
+
+    assert load_deployments(changed(tmp_path, with_it), ENVIRONMENT)

@@ -9,7 +9,7 @@ from watched_run import LITTLE, MUCH, SETTINGS, WATCHED, publish
 
 from flows.nightly import nightly
 from kernel_core.config import EvaluateConfig
-from kernel_core.errors import Regressed
+from kernel_core.errors import NotFound, Regressed
 from kernel_core.runs.configure import build
 from kernel_core.runs.run_folder import Run
 from tasks.tools import judges_kept
@@ -52,3 +52,9 @@ def test_twenty_four_nights_find_the_planted_regression_and_no_other(prefect_api
     with get_client(sync_client=True) as client:
         keys = {artifact.key for artifact in client.read_artifacts()}
     assert {f"nightly-{WATCHED}", f"nightly-{WATCHED}-change"} <= keys
+
+
+def test_a_watched_run_that_is_missing_does_not_keep_the_others_from_their_night(prefect_api, tmp_path):
+    watch = ("missing", "gone")
+    with pytest.raises(NotFound, match=r"0 of 2 .*missing: no run 'missing'.*gone: no run 'gone'"):
+        nightly(build(EvaluateConfig, SETTINGS), watch=watch, root=str(tmp_path), night=night(1))

@@ -130,6 +130,13 @@ def test_attempts_are_counted_and_a_restarted_parent_has_new_ones(deployment):
     assert worker.seen[0].idempotency_key.endswith(":3")
 
 
+def test_a_mistake_of_the_callers_ends_the_parent_at_the_first_attempt(deployment):
+    told = Failed(message="Flow run encountered an exception: NotFound: no run 'x' under runs")
+    with Worker(deployment, told, Completed()) as worker, pytest.raises(ConfigError, match="no run 'x'"):
+        parent(17)()
+    assert len(worker.seen) == 1
+
+
 def child_of(batch_size, client):
     """The first child that was made for these settings, or None."""
     sent = as_json({"config": IndexConfig(batch_size=batch_size)})

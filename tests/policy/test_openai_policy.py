@@ -5,10 +5,13 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from prefect.states import Failed
 
-from kernel_core.config import PolicyConfig
+from kernel_core.config import EvaluateConfig, PolicyConfig, TrainConfig
 from kernel_core.errors import ConfigError, SourceUnavailable
 from kernel_core.policy import open_policy, openai_policy
+from kernel_core.runs.configure import build
+from tasks.faults import may_pass
 
 
 class Endpoint:
@@ -20,6 +23,13 @@ class Endpoint:
         self.statuses: list[int] = []
         """Statuses of the next answers; 200 when empty."""
         self.body: bytes | None = None
+        self.most_answers = 99
+        """Answers a request at most: a server that ignores `n` gives one."""
+        self.message: dict = {}
+        """Keys that replace those of each answer's message."""
+        self.answer_headers: dict[str, str] = {}
+        self.hangs = threading.Event()
+        self.hangs.set()
         endpoint = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -27,16 +37,20 @@ class Endpoint:
                 request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 endpoint.requests.append({"path": self.path, **request})
                 endpoint.headers.append(dict(self.headers))
+                endpoint.hangs.wait(10)
                 status = endpoint.statuses.pop(0) if endpoint.statuses else 200
                 choices = [
                     {
-                        "message": {"content": f"{request['messages'][-1]['content']}/{request['seed']}/{i}"},
+                        "message": {"content": f"{request['messages'][-1]['content']}/{request['seed']}/{i}"}
+                        | endpoint.message,
                         "finish_reason": "length" if request["max_tokens"] == 1 else "stop",
                     }
-                    for i in range(request["n"])
+                    for i in range(min(request["n"], endpoint.most_answers))
                 ]
                 body = endpoint.body or json.dumps({"choices": choices}).encode()
                 self.send_response(status)
+                for name, value in endpoint.answer_headers.items():
+                    self.send_header(name, value)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)
@@ -65,7 +79,7 @@ def endpoint():
 @pytest.fixture
 def policy(endpoint, monkeypatch):
     monkeypatch.setattr(openai_policy, "BACKOFF_S", 0.01)
-    monkeypatch.setenv("DOJO_TEST_KEY", "secret")
+    monkeypatch.setenv("DOJO_TEST_KEY", "secret-of-mine")
     policy = open_policy(
         PolicyConfig(kind="openai", model="m", endpoint=endpoint.url, api_key_env="DOJO_TEST_KEY")
     )
@@ -84,7 +98,7 @@ def test_one_request_a_distinct_prompt_and_samples_in_order(endpoint, policy):
     assert {request["n"] for request in endpoint.requests} == {1, 3}
     assert all(request["path"] == "/v1/chat/completions" for request in endpoint.requests)
     assert all(request["temperature"] == 0.8 and request["model"] == "m" for request in endpoint.requests)
-    assert endpoint.headers[0]["Authorization"] == "Bearer secret"
+    assert endpoint.headers[0]["Authorization"] == "Bearer secret-of-mine"
     assert samples[0].token_ids is None and samples[0].policy_version == "m"
 
 
@@ -100,18 +114,74 @@ def test_a_server_that_stumbles_is_asked_again(endpoint, policy):
 
 
 @pytest.mark.parametrize(
-    ("statuses", "body", "message"),
+    ("status", "body", "message"),
     [
-        ([500] * 4, None, "after 4 attempts"),
-        ([404], b"no such model m", "refused a request for m: HTTP 404: no such model m"),
-        ([200], b"<html>hello</html>", "not a chat completion"),
-        ([200], b'{"choices": []}', "gave 0 answers"),
+        (401, b"wrong key: secret-of-mine", r"HTTP 401: wrong key: \[secret\]; check"),
+        (403, b"no", "HTTP 403"),
+        (404, b"no such model m", "refused a request for m: HTTP 404: no such model m"),
+        (200, b"<html>hello</html>", "not a chat completion"),
+        (200, b'{"choices": []}', "gave 0 answers"),
     ],
 )
-def test_an_endpoint_that_does_not_work_is_one_clear_error(endpoint, policy, statuses, body, message):
-    endpoint.statuses, endpoint.body = statuses, body
-    with pytest.raises(SourceUnavailable, match=message):
+def test_a_permanent_error_is_told_at_once_and_never_tried_again(endpoint, policy, status, body, message):
+    endpoint.statuses, endpoint.body = [status] * 9, body
+    with pytest.raises(ConfigError, match=message) as refused:
         policy.sample([ask("a")], temperature=1.0, max_new_tokens=9, seed=0)
+    assert len(endpoint.requests) == 1
+    assert not may_pass(None, None, Failed(data=refused.value))
+
+
+def test_one_small_request_finds_a_wrong_key_before_any_work(endpoint, policy):
+    endpoint.statuses = [401]
+    with pytest.raises(ConfigError, match="HTTP 401"):
+        policy.check()
+    assert endpoint.requests[0]["max_tokens"] == 16
+
+
+def test_a_server_that_fails_again_and_again_is_one_clear_error(endpoint, policy):
+    endpoint.statuses = [500] * 4
+    with pytest.raises(SourceUnavailable, match="after 4 attempts"):
+        policy.sample([ask("a")], temperature=1.0, max_new_tokens=9, seed=0)
+
+
+def test_a_server_that_ignores_n_is_asked_one_by_one(endpoint, policy):
+    endpoint.most_answers = 1
+    samples = policy.sample([ask("a")] * 3, temperature=1.0, max_new_tokens=9, seed=[7, 8, 9])
+    assert [sample.text for sample in samples] == ["a/7/0", "a/8/0", "a/9/0"]
+    assert [request["n"] for request in endpoint.requests] == [3, 1, 1]
+
+
+def test_a_server_that_hangs_is_asked_twice_and_no_longer_than_was_set(endpoint):
+    config = PolicyConfig(kind="openai", model="m", endpoint=endpoint.url, timeout_s=0.2)
+    policy = open_policy(config)
+    endpoint.hangs.clear()
+    with pytest.raises(SourceUnavailable, match=r"within policy.timeout_s = 0\.2, twice"):
+        policy.sample([ask("a")], temperature=1.0, max_new_tokens=9, seed=0)
+    endpoint.hangs.set()
+    policy.close()
+
+
+def test_a_server_is_given_the_time_that_it_asks_for(endpoint, policy, monkeypatch):
+    waited = []
+    monkeypatch.setattr(openai_policy.time, "sleep", waited.append)
+    endpoint.statuses, endpoint.answer_headers = [429, 503], {"Retry-After": "7"}
+    policy.sample([ask("a")], temperature=1.0, max_new_tokens=9, seed=0)
+    assert waited == [0.0, 7.0, 7.0]
+
+
+def test_empty_answers_are_told_with_their_reason(endpoint, policy, caplog):
+    endpoint.message = {"content": None, "reasoning_content": "hm"}
+    with caplog.at_level("WARNING"):
+        policy.sample([ask("a")] * 2, temperature=1.0, max_new_tokens=9, seed=0)
+    assert "2 of 2 answers are empty, 2 of them after reasoning that used up the 9 tokens" in caplog.text
+
+
+def test_further_keys_of_a_request_are_sent_and_make_another_version(endpoint):
+    config = PolicyConfig(kind="openai", model="m", endpoint=endpoint.url, extra_body={"top_p": 0.5})
+    policy = open_policy(config)
+    policy.sample([ask("a")], temperature=1.0, max_new_tokens=9, seed=0)
+    assert endpoint.requests[0]["top_p"] == 0.5 and policy.version.startswith("m+")
+    policy.close()
 
 
 def test_nobody_listening_is_one_clear_error(policy, endpoint, monkeypatch):
@@ -120,6 +190,12 @@ def test_nobody_listening_is_one_clear_error(policy, endpoint, monkeypatch):
         policy.sample([ask("a")], temperature=1.0, max_new_tokens=9, seed=0)
 
 
-def test_an_endpoint_must_be_named():
-    with pytest.raises(ConfigError, match=r"policy\.endpoint"):
-        open_policy(PolicyConfig(kind="openai", model="m"))
+@pytest.mark.parametrize("endpoint", [None, "localhost:8000/v1"])
+def test_an_endpoint_must_be_a_url(endpoint):
+    with pytest.raises(ConfigError, match=r"needs policy\.endpoint"):
+        build(EvaluateConfig, {"policy": {"kind": "openai", "model": "m", "endpoint": endpoint}})
+
+
+def test_a_model_behind_an_endpoint_is_not_trained():
+    with pytest.raises(ConfigError, match="cannot be trained"):
+        build(TrainConfig, {"policy": {"kind": "openai", "model": "m", "endpoint": "http://h/v1"}})

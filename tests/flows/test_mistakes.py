@@ -1,0 +1,76 @@
+"""A mistake of the caller's is one line in Prefect's log, and no secret reaches state, log or artifact."""
+
+import pytest
+from prefect import task
+from prefect.client.orchestration import get_client
+from prefect.logging.handlers import APILogWorker
+
+from flows.stage_flow import stage_flow
+from kernel_core.errors import ConfigError, SourceUnavailable, redacted
+from kernel_core.store import Store
+from tasks.artifacts import publish, table
+from tasks.faults import RETRIES
+
+KEY = "sk-0123456789abcdef"
+
+
+def lines_of(client, flow_run_id):
+    """What a flow run and its tasks logged."""
+    APILogWorker.drain_all(timeout=10)
+    from prefect.client.schemas.filters import LogFilter, LogFilterFlowRunId
+
+    of_run = LogFilter(flow_run_id=LogFilterFlowRunId(any_=[flow_run_id]))
+    return [log.message for log in client.read_logs(log_filter=of_run)]
+
+
+def test_a_callers_mistake_in_a_task_has_no_traceback_and_is_not_tried_again(prefect_api):
+    tries = []
+
+    @task(**RETRIES)
+    def refuses() -> None:
+        tries.append(1)
+        raise ConfigError("steps = 0: wanted 1 or more")
+
+    @stage_flow("refused", run_name="refused")
+    def refused() -> None:
+        refuses()
+
+    state = refused(return_state=True)
+    assert len(tries) == 1
+    with get_client(sync_client=True) as client:
+        lines = lines_of(client, state.state_details.flow_run_id)
+    assert any("steps = 0: wanted 1 or more" in line for line in lines)
+    assert not any("Traceback" in line for line in lines)
+    assert sum(line.count("\n") + 1 for line in lines) < 12
+
+
+def test_an_error_that_echoes_a_key_shows_it_nowhere(prefect_api, monkeypatch, tmp_path):
+    monkeypatch.setenv("SOME_API_KEY", KEY)
+
+    @stage_flow("echoes", run_name="echoes")
+    def echoes() -> None:
+        publish("echo", [f"it said {KEY}"], Store(tmp_path))
+        table("echo-rows", [{"said": f"it said {KEY}"}], "rows")
+        raise SourceUnavailable(f"the endpoint said: wrong key {KEY}")
+
+    state = echoes(return_state=True)
+    with get_client(sync_client=True) as client:
+        found = [*lines_of(client, state.state_details.flow_run_id), str(state.message)]
+        found += [
+            str(artifact.data) for artifact in client.read_artifacts() if "echo" in (artifact.key or "")
+        ]
+    assert sum("[secret]" in text for text in found) >= 4
+    assert not any(KEY in text for text in found)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("https://me:pass1234@host/v1 is away", "https://[secret]@host/v1 is away"),
+        (f"key {KEY}.", "key [secret]."),
+        ("nothing here", "nothing here"),
+    ],
+)
+def test_keys_and_logins_are_redacted_and_other_text_stays(monkeypatch, text, shown):
+    monkeypatch.setenv("SOME_TOKEN", KEY)
+    assert redacted(text) == shown

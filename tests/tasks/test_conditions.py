@@ -1,0 +1,37 @@
+"""A scorecard, a night and a table of winners say on which problems and how often the policy was asked."""
+
+import pytest
+
+from kernel_core.config import BestOfNConfig, EvaluateConfig
+from kernel_core.runs.run_folder import Run, StageRecord
+from tasks.conditions import conditions_in_words, conditions_of
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        (EvaluateConfig(), "suite generated, split held_out, seed 1000, limit 24, turns 2, samples 2"),
+        (BestOfNConfig(), "suite generated, split held_out, seed 2000, limit 6, turns 1, samples 8"),
+        (
+            BestOfNConfig(mode="sequential", problems={"suite": "dojo", "limit": None}),
+            "suite dojo, split held_out, seed 2000, limit none, turns 8, samples 1",
+        ),
+        (
+            EvaluateConfig(problems={"mix": [{"suite": "modules"}, {"suite": "dojo"}]}),
+            "suite modules + dojo, split held_out, seed 1000, limit 24, turns 2, samples 2",
+        ),
+    ],
+)
+def test_conditions_name_suite_split_seed_limit_turns_and_samples(config, words):
+    assert conditions_in_words(config.model_dump(mode="json")) == words
+
+
+def test_a_stage_without_a_record_has_no_conditions(tmp_path):
+    assert conditions_of(Run(str(tmp_path), "mine"), "evaluate") == ""
+
+
+def test_the_conditions_of_a_stage_are_those_it_was_begun_with(tmp_path):
+    run = Run(str(tmp_path), "mine")
+    config = EvaluateConfig(samples_per_problem=5).model_dump(mode="json")
+    run.record(StageRecord(stage="evaluate", status="done", config=config, inputs={}, code="", begun_at=""))
+    assert conditions_of(run, "evaluate").endswith("turns 2, samples 5")
