@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import socket
 from argparse import ArgumentParser, Namespace
@@ -46,7 +47,8 @@ def serve_judge(arguments: Namespace) -> int:
             if not arguments.keys:
                 say(f"key {new_key}")
             server = uvicorn.Config(app, log_level="warning", access_log=False)
-            uvicorn.Server(server).run(sockets=[listener])
+            with contextlib.suppress(KeyboardInterrupt):  # raised again once all calls are answered
+                uvicorn.Server(server).run(sockets=[listener])
     return 0
 
 
