@@ -17,6 +17,7 @@ from pathlib import Path
 from types import FrameType
 
 from flows.arguments import Parser, number, port
+from flows.commands.serve import add_serve_arguments, serve_judge
 
 STAGES = {
     "pipeline": "all stages in order: corpora in, a trained policy, scorecards and winners out",
@@ -100,6 +101,9 @@ def build_parser() -> argparse.ArgumentParser:
         "--code", type=number(int, 0), default=1, metavar="N", help="print the code of the first N"
     )
     search.set_defaults(command=_search)
+    serve = commands.add_parser("serve", help="the judge as a service for other trainers")
+    add_serve_arguments(serve)
+    serve.set_defaults(command=serve_judge)
     _add_runs(commands.add_parser("runs", help="what was run, and what is running"))
     deploy = commands.add_parser("deploy", help="check prefect.yaml, then create or update its deployments")
     deploy.add_argument("--dry-run", action="store_true", help="only check, and show what would change")

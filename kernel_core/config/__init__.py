@@ -8,6 +8,7 @@ from kernel_core.config.base import Config
 from kernel_core.config.cold_start import ColdStartConfig
 from kernel_core.config.corpus import IndexConfig, IngestConfig, ProblemsConfig, VerifyConfig, WeightedSuite
 from kernel_core.config.curriculum import CurriculumConfig, RewardWeights, StageConfig
+from kernel_core.config.environment import EnvironmentConfig, ServeConfig
 from kernel_core.config.evaluate import BestOfNConfig, EvaluateConfig
 from kernel_core.config.gym import GymConfig
 from kernel_core.config.pipeline import PipelineConfig
@@ -20,6 +21,7 @@ __all__ = [
     "ColdStartConfig",
     "Config",
     "CurriculumConfig",
+    "EnvironmentConfig",
     "EvaluateConfig",
     "GymConfig",
     "IndexConfig",
@@ -34,6 +36,7 @@ __all__ = [
     "RolloutStageConfig",
     "SamplerConfig",
     "SamplingConfig",
+    "ServeConfig",
     "StageConfig",
     "TrainConfig",
     "VerifyConfig",

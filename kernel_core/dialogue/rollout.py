@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kernel_core.config import RolloutConfig
-from kernel_core.corpus.normalise import kernel_hash
+from kernel_core.dialogue.episode import is_over, next_turn
 from kernel_core.dialogue.overlap import Judgement, seconds_judging, side_by_side
 from kernel_core.dialogue.parse import parse_completion
 from kernel_core.dialogue.prompt import build_prompt
@@ -186,7 +186,7 @@ class _Round:
                 c.left_out = True
             else:
                 c.turns.append(_turn(c, messages, sample, candidate, evaluation))
-        going_on = [c for c in part.conversations if not _is_over(c, self.config)]
+        going_on = [c for c in part.conversations if not (c.left_out or is_over(c.turns, self.config))]
         return _Part(going_on) if going_on else None
 
 
@@ -202,16 +202,6 @@ def _parts(conversations: Sequence[_Conversation], group_size: int, batch_size: 
     return [_Part(list(conversations[i : i + size])) for i in range(0, len(conversations), size)]
 
 
-def _is_over(conversation: _Conversation, config: RolloutConfig) -> bool:
-    """Whether all turns have run, the kernel is as fast as was asked for, or a fault of ours ended it."""
-    if conversation.left_out or len(conversation.turns) == config.turns:
-        return True
-    if config.stop_at_speedup is None:
-        return False
-    evaluation = conversation.turns[-1].evaluation
-    return evaluation.correct and (evaluation.best_known_speedup or 0.0) >= config.stop_at_speedup
-
-
 def _turn(
     conversation: _Conversation,
     messages: tuple[Message, ...],
@@ -219,30 +209,22 @@ def _turn(
     candidate: Candidate | NoCandidate,
     evaluation: Evaluation,
 ) -> Turn:
-    earlier = {_said(turn.candidate) for turn in conversation.turns} - {None}
-    return Turn(
-        problem_id=conversation.problem.id,
-        trajectory=conversation.trajectory,
-        index=len(conversation.turns),
-        messages=messages,
-        exemplar_ids=tuple(exemplar.id for exemplar in conversation.exemplars),
-        completion=Completion(
-            text=sample.text,
-            num_tokens=0 if sample.token_ids is None else len(sample.token_ids),
-            finish_reason=sample.finish_reason,
-            policy_version=sample.policy_version,
-        ),
-        candidate=candidate,
-        evaluation=evaluation,
-        repeats_earlier=_said(candidate) in earlier,
+    completion = Completion(
+        text=sample.text,
+        num_tokens=0 if sample.token_ids is None else len(sample.token_ids),
+        finish_reason=sample.finish_reason,
+        policy_version=sample.policy_version,
     )
-
-
-def _said(candidate: Candidate | NoCandidate) -> str | None:
-    """What a kernel says, whatever comments and spacing it is written with: by its bytes alone, one that was
-    paid for would be paid again with a comment more. As the corpus tells duplicates, names and annotations
-    count, since `tl.constexpr` makes another kernel."""
-    return kernel_hash(candidate.source, "triton") if isinstance(candidate, Candidate) else None
+    return next_turn(
+        conversation.problem,
+        conversation.turns,
+        messages,
+        completion,
+        candidate,
+        evaluation,
+        trajectory=conversation.trajectory,
+        exemplar_ids=tuple(exemplar.id for exemplar in conversation.exemplars),
+    )
 
 
 def _retrieve(

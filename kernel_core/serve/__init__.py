@@ -1,0 +1,1 @@
+"""The judge over HTTP: a service on the judge pool, its client, and OpenEnv's interface."""

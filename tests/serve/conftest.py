@@ -1,0 +1,65 @@
+"""A judge service in this process, on a free port."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+
+import pytest
+import uvicorn
+
+from kernel_core.config import EnvironmentConfig, GymConfig
+from kernel_core.dialogue.environment import open_source
+from kernel_core.gym.pool.open_gym import open_gym
+from kernel_core.gym.pool.pool import PooledGym
+from kernel_core.problems.load import load_folder
+from kernel_core.serve.app import create_app
+from kernel_core.serve.dispatcher import Dispatcher
+from kernel_core.serve.keys import Keys
+
+KEYS = {"ada": "key-of-ada-0123456789", "bea": "key-of-bea-0123456789"}
+PROBLEMS = "tests/exploits/problems"
+
+
+@contextlib.contextmanager
+def serving(gym: PooledGym, capacity: int = 16, share: int = 16) -> Iterator[str]:
+    """The URL of a service on a gym."""
+    config = EnvironmentConfig.model_validate({"rollout": {"turns": 2}, "rewards": "dojo/correct"})
+    source = open_source(config, load_folder(PROBLEMS))
+    app = create_app(Dispatcher(gym, capacity, share), Keys(KEYS), source)
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
+        listener.close()
+
+
+@pytest.fixture(scope="session")
+def gym() -> Iterator[PooledGym]:
+    """Two judges that try a candidate once and compile nothing for a GPU."""
+    with open_gym(GymConfig(workers=2, trials=1, compile_gate=False)) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def url(gym: PooledGym) -> Iterator[str]:
+    """A service with room enough."""
+    with serving(gym) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def serve() -> Callable[..., AbstractContextManager[str]]:
+    """Start a service of one's own."""
+    return serving
