@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from kernel_core.gym.numerics.compare import all_pass
+from kernel_core.gym.numerics.error_model import truncated
 from kernel_core.gym.numerics.expected import Expected, Spread, Undecided
 from kernel_core.gym.oracle import reference, reference_outputs
 from kernel_core.gym.oracle.input_families import DRAWS, Draw
@@ -75,6 +76,19 @@ def test_a_large_trial_allows_what_its_first_rows_need(
         assert 0 < float(allowed.table.max()) <= float(most.table.max())
     assert torch.allclose(large.value.double(), exact.value.double(), 1e-4, 1e-4)
     assert large.value.shape == exact.value.shape
+
+
+def test_a_large_product_of_two_matrices_allows_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = _SOURCE.replace("forward(self, x)", "forward(self, x, y)").replace("FORWARD", "x @ y")
+    source = source.replace("[torch.rand(64, 300)]", "[torch.rand(64, 32), torch.rand(32, 96)]")
+    ours = Reference(parse_problem(source, id="test/inline", suite="test"), {}, tf32=True)
+    for module in (reference_outputs, reference):
+        monkeypatch.setattr(module, "LARGE_BYTES", 1000)
+    trial = ours.trial(5, "far_negative")
+    [wanted] = trial.expected
+    x, y = (truncated(one) for one in trial.inputs)
+    assert all_pass(x @ y, wanted)
+    assert not all_pass(1.005 * (x @ y), wanted)
 
 
 def test_places_in_a_sort_are_decided_but_among_equals() -> None:

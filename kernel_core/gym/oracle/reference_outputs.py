@@ -108,22 +108,29 @@ class ReferenceOutputs:
         self, wide: Any, inputs: list[Any], seed: int, plain: list[Any]
     ) -> tuple[tuple[Expected, ...], bool]:
         """As `expected`, for large inputs: the plain answer. The allowed errors are those of the first rows,
-        if these give the first rows of the outputs; else there are none."""
-        expected = self.plainly(plain)
-        tensors = [one for one in inputs if isinstance(one, torch.Tensor)]
-        shapes = [tuple(one.shape) for one in (*tensors, *plain)]
-        if len(tensors) != len(inputs) or len({shape[:1] for shape in shapes}) != 1 or not shapes[0]:
-            return expected, True
-        rows = max(1, shapes[0][0] * LARGE_BYTES // (2 * tensor_bytes([*inputs, *plain])))
-        part = [one[:rows] for one in tensors]
-        _, first = self.plain(copy.deepcopy(part), seed)
-        if not all(_agree(leaf, one[:rows]) for leaf, one in zip(first, plain, strict=True)):
-            return expected, True
+        if these give the first rows of the outputs; else they are those of TF32 products alone."""
+        part = self._first_rows(inputs, plain)
+        first = self.plain(copy.deepcopy(part), seed)[1] if part else []
+        if not part or not all(
+            _agree(leaf, one[: len(part[0])]) for leaf, one in zip(first, plain, strict=True)
+        ):
+            return self._all_expected(plain, plain, self._tf32(inputs, seed, plain)), True
         exact = self.exact(wide, part, seed, first)
         measured, is_fit = self.expected(wide, part, seed, first, exact)
+        expected = self.plainly(plain)
         return tuple(
             replace(one, tolerance=rounding_of(other)) for one, other in zip(expected, measured, strict=True)
         ), is_fit
+
+    @staticmethod
+    def _first_rows(inputs: list[Any], plain: list[Any]) -> list[Any]:
+        """As many first rows of all inputs as fit beside float64; none where not all have the same rows."""
+        tensors = [one for one in inputs if isinstance(one, torch.Tensor)]
+        shapes = [tuple(one.shape) for one in (*tensors, *plain)]
+        if len(tensors) != len(inputs) or len({shape[:1] for shape in shapes}) != 1 or not shapes[0]:
+            return []
+        rows = max(1, shapes[0][0] * LARGE_BYTES // (2 * tensor_bytes([*inputs, *plain])))
+        return [one[:rows] for one in tensors]
 
     def plainly(self, plain: list[Any]) -> tuple[Expected, ...]:
         """The plain answer is expected, and nothing is allowed beyond tolerances."""
@@ -195,7 +202,7 @@ class ReferenceOutputs:
             kind = type(plain).__name__
             raise NotAProblem(f"the reference of {self._problem_id} gives a {kind}, not tensors")
         rounding = BySize()
-        if plain.is_floating_point() and exact.dtype != plain.dtype:
+        if plain.is_floating_point() and (exact.dtype != plain.dtype or tf32 is not None):
             rounding = BySize(allowed_table(plain, tf32, exact))
         value = exact.detach()
         if self._device == "cuda" and plain.is_floating_point() and plain.dtype != torch.float64:
