@@ -92,3 +92,22 @@ judge PROBLEM KERNEL *OPTIONS:
 # The Prefect server and its UI
 ui PORT="4200":
     {{ dojo }} ui --port {{ PORT }}
+
+# Teach a Hugging Face model our kernels and measure it on KernelBench: just cold-start-kernelbench FOLDER
+cold-start-kernelbench MODEL WORK="carryover" LIMIT="200" SAMPLES="8" MINUTES="8":
+    .venv/bin/python benchmarks/carryover.py draw --work {{ WORK }} --modules 8000 --generated 900 --conversations 19000
+    .venv/bin/python benchmarks/carryover.py teach --work {{ WORK }} --model {{ MODEL }} --minutes {{ MINUTES }} --conversations-file {{ WORK }}/conversations.jsonl.gz --minibatch-tokens 16384 --lr 5e-5
+    .venv/bin/python benchmarks/carryover.py answer --model {{ MODEL }} --taught {{ WORK }}/cold_start --limit {{ LIMIT }} --samples {{ SAMPLES }} --answers {{ WORK }}/answers.jsonl.gz
+    .venv/bin/python benchmarks/carryover.py judge --limit {{ LIMIT }} --answers {{ WORK }}/answers.jsonl.gz --judged {{ WORK }}/judged.jsonl --minutes 600
+
+# Train four methods on the same judged answers and measure each on KernelBench: just arms FOLDER
+arms COLD_START HARVEST="" WORK="arms" SEEDS="0 1 2" CANDIDATES="2048" LIMIT="100" SAMPLES="4":
+    #!/usr/bin/env bash
+    set -euo pipefail
+    for seed in {{ SEEDS }}; do
+      for arm in frozen expert_iteration rl_shuffled rl; do
+        .venv/bin/python benchmarks/carryover_arms.py --arm $arm --seed $seed --model {{ COLD_START }} --harvest "{{ HARVEST }}" --work {{ WORK }} --candidates {{ CANDIDATES }} --minutes 600
+        .venv/bin/python benchmarks/carryover.py answer --model {{ COLD_START }} --taught {{ WORK }}/$arm-$seed/policy --limit {{ LIMIT }} --samples {{ SAMPLES }} --seed $seed --answers {{ WORK }}/$arm-$seed.jsonl.gz
+        .venv/bin/python benchmarks/carryover.py judge --limit {{ LIMIT }} --answers {{ WORK }}/$arm-$seed.jsonl.gz --judged {{ WORK }}/$arm-$seed.jsonl --minutes 600
+      done
+    done

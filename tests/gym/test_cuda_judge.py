@@ -86,6 +86,19 @@ def test_without_timing_honest_kernels_are_correct_and_have_no_time(
     assert evaluation.provenance is not None and evaluation.provenance.own_kernel_share
 
 
+def test_a_read_far_outside_is_named_as_such(cuda_gym: PooledGym, problems: dict[str, Problem]) -> None:
+    [softmax] = [file for file in _HONEST if file.stem == "honest_softmax"]
+    source = softmax.read_text()
+    far = source.replace("tl.load(", "tl.load((1 << 44) + ", 1)
+    assert far != source
+    request = JudgeRequest(
+        problem=problems[header_of(softmax)["problem"]], candidate=Candidate.from_source(far)
+    )
+    [evaluation] = cuda_gym.judge([request])
+    assert evaluation.verdict == Verdict.CRASHED
+    assert "illegal memory access" in evaluation.feedback
+
+
 def test_the_cage_is_closed_on_a_gpu_too(evaluation_of: Callable[[Path], Evaluation]) -> None:
     [softmax] = [file for file in _HONEST if file.stem == "honest_softmax"]
     in_force = set(evaluation_of(softmax).sandbox)

@@ -108,11 +108,11 @@ class _Candidate:
                 if self._told is not None:
                     self._told.moved(model)
             unmatched = copy_state(model, state, constants or {}, varied)
+            self._close_gate()
         except BaseException as error:
             failure = {"failed": stage, "features": self._features, **describe_error(error, self._path)}
             framing.send(self._channel, failure)
             return False
-        self._close_gate()
         framing.send(self._channel, {"loaded": True, "features": self._features, "unmatched": unmatched})
         self._model = model
         return True
@@ -153,7 +153,12 @@ class _Candidate:
             arena,
             self._as_told,
         )
-        self._close_gate()
+        try:
+            self._close_gate()
+        except Exception as error:  # a GPU tells of a bad address when the host waits for it
+            known = {name: answer[name] for name in ("kernels", "launches", "watched")}
+            late = known | {"failed": "forward", **describe_error(error, self._path)}
+            answer, blob, taken = (answer if "failed" in answer else late), b"", None
         framing.send(self._channel, answer, blob, () if taken is None else (taken.descriptor,))
         if taken is not None:
             taken.close(reuse_address=False)  # the judge has it now
