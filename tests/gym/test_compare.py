@@ -11,11 +11,11 @@ from kernel_core.gym.channel.pytree import fingerprint
 from kernel_core.gym.numerics import compare
 from kernel_core.gym.numerics.compare import Spots, all_pass, compare_outputs, compare_values
 from kernel_core.gym.numerics.error_model import allowed_error, allowed_table
-from kernel_core.gym.numerics.expected import BySize, Expected, Undecided
+from kernel_core.gym.numerics.expected import Expected, Rounding, Undecided
 
 
 def _expected(value: torch.Tensor, dtype: str = "float32", allowance: torch.Tensor | float = 0.0) -> Expected:
-    return Expected(dtype, tuple(value.shape), value, BySize(allowance))
+    return Expected(dtype, tuple(value.shape), value, Rounding(allowance))
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_what_fails_at_a_few_places_fails_as_a_whole(
     got = true.clone()
     for place, number in changes:
         got[place % len(numbers) :: len(numbers)] = number
-    wanted = _expected(true, allowance=1e-3).loose(torch.full_like(true, loose).bool())
+    wanted = _expected(true, allowance=1e-3).allowing(loose=torch.full_like(true, loose).bool())
     spots = Spots.of(wanted)
     assert spots.all_pass(got) or not all_pass(got, wanted)
     if len(spots.places) == len(true):

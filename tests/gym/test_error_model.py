@@ -15,7 +15,7 @@ from kernel_core.gym.numerics.error_model import (
     error_by_size,
     truncated,
 )
-from kernel_core.gym.numerics.expected import BySize, Expected
+from kernel_core.gym.numerics.expected import Expected, Rounding
 from kernel_core.gym.oracle.input_families import Draw
 from kernel_core.gym.oracle.input_generators import redraw
 from kernel_core.gym.oracle.reference import Reference
@@ -64,7 +64,7 @@ def test_products_may_be_as_exact_as_the_policy_says(
 ) -> None:
     exact = _product("exact")
     table = allowed_table(_product("fp32"), _product("tf32") if tf32_allowed else None, exact)
-    expected = Expected("float32", tuple(exact.shape), exact, BySize(table))
+    expected = Expected("float32", tuple(exact.shape), exact, Rounding(table))
     assert (compare_values(_product(precision).float(), expected) is None) == passes
 
 
@@ -88,9 +88,9 @@ def test_what_a_draw_allows_suffices_for_honest_products(draw: Draw, by_another:
         known = products(0) if by_another else other
         table = allowed_table(known["plain"], known["tf32"], known["exact"])
         expected = (
-            Expected("float32", (256, 256), other["plain"], BySize(1.25 * table))
+            Expected("float32", (256, 256), other["plain"], Rounding(1.25 * table))
             if by_another
-            else Expected("float32", (256, 256), other["exact"], BySize(table))
+            else Expected("float32", (256, 256), other["exact"], Rounding(table))
         )
         assert compare_values(other["split"], expected) is None
         assert compare_values(other["tf32"], expected) is None
@@ -114,9 +114,9 @@ def test_a_cheaper_trial_has_the_same_inputs_and_nearly_the_same_expectations(
     [mine], [first], [true] = cheap.expected, known.expected, exact.expected
     assert compare_values(true.value.float(), mine) is None
     assert compare_values(first.value.float(), mine) is not None
-    assert isinstance(mine.tolerance, BySize) and isinstance(first.tolerance, BySize)
-    assert isinstance(mine.tolerance.table, torch.Tensor)
-    assert (mine.tolerance.table >= first.tolerance.table).all()
+    assert isinstance(mine.tolerance, Rounding) and isinstance(first.tolerance, Rounding)
+    assert isinstance(mine.tolerance.by_size, torch.Tensor)
+    assert (mine.tolerance.by_size >= first.tolerance.by_size).all()
 
 
 @pytest.mark.parametrize("draw", ["own", "normal"])

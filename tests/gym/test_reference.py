@@ -11,11 +11,10 @@ import torch
 
 from kernel_core.gym.numerics.compare import all_pass
 from kernel_core.gym.numerics.error_model import truncated
-from kernel_core.gym.numerics.expected import Expected, Spread, Undecided
+from kernel_core.gym.numerics.expected import Expected, Rounding, Undecided
 from kernel_core.gym.oracle import reference, reference_outputs
 from kernel_core.gym.oracle.input_families import DRAWS, Draw
 from kernel_core.gym.oracle.reference import Reference
-from kernel_core.gym.oracle.reference_outputs import rounding_of
 from kernel_core.problems.source import parse_problem
 
 _SOURCE = """
@@ -70,10 +69,10 @@ def test_a_large_trial_allows_what_its_first_rows_need(
     for module in (reference_outputs, reference):
         monkeypatch.setattr(module, "LARGE_BYTES", 1000)
     [large] = ours.trial(5, "mixed").expected
-    allowed, most = rounding_of(large), rounding_of(exact)
-    assert isinstance(allowed.table, torch.Tensor) == is_measured
-    if isinstance(allowed.table, torch.Tensor) and isinstance(most.table, torch.Tensor):
-        assert 0 < float(allowed.table.max()) <= float(most.table.max())
+    allowed, most = large.rounding(), exact.rounding()
+    assert isinstance(allowed.by_size, torch.Tensor) == is_measured
+    if isinstance(allowed.by_size, torch.Tensor) and isinstance(most.by_size, torch.Tensor):
+        assert 0 < float(allowed.by_size.max()) <= float(most.by_size.max())
     assert torch.allclose(large.value.double(), exact.value.double(), 1e-4, 1e-4)
     assert large.value.shape == exact.value.shape
 
@@ -212,7 +211,7 @@ def test_the_last_bits_decide_nothing_where_sums_are_plain() -> None:
     ours = _reference("torch.softmax(x, 1)")
     trial = ours.trial(3, "mixed")
     [kind] = ours.exactly(trial).expected
-    assert isinstance(kind.tolerance, Spread)
+    assert isinstance(kind.tolerance, Rounding) and isinstance(kind.tolerance.spread, torch.Tensor)
     assert (kind.tolerance.spread <= 1e-4 * kind.value + 1e-6).all()
 
 
@@ -222,7 +221,7 @@ def test_what_is_exact_decides() -> None:
         ours = _reference(forward)
         trial = ours.trial(3, "mixed")
         [kind] = ours.exactly(trial).expected
-        assert isinstance(kind.tolerance, Spread)
+        assert isinstance(kind.tolerance, Rounding) and isinstance(kind.tolerance.spread, torch.Tensor)
         assert not kind.tolerance.spread.any()
 
 

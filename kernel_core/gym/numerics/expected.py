@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -21,65 +21,29 @@ class Choice(Protocol):
         ...
 
 
-class Rounding(Protocol):
+@dataclass(frozen=True, slots=True)
+class Rounding:
     """The error of honest arithmetic, which is allowed beyond the relative tolerance."""
+
+    by_size: torch.Tensor | float = 0.0
+    """The same for values of the same size: see `error_model.allowed_table`."""
+    loose: torch.Tensor | bool = False
+    """Places with the largest error that is ever allowed by size."""
+    spread: torch.Tensor | float = 0.0
+    """The error that its last bits may cause at each value: see `random_rounding.py`."""
 
     def at(self, places: Places) -> Rounding:
         """The same for a part of the output."""
-        ...
+        return Rounding(self.by_size, _part(self.loose, places), _part(self.spread, places))
 
     def error(self, true: torch.Tensor, most: torch.Tensor) -> torch.Tensor:
         """The error that is allowed at each value; `most` is the largest by size."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class BySize:
-    """The same error for values of the same size: see `error_model.allowed_table`."""
-
-    table: torch.Tensor | float = 0.0
-
-    def at(self, places: Places) -> BySize:
-        """See `Rounding`."""
-        return self
-
-    def error(self, true: torch.Tensor, most: torch.Tensor) -> torch.Tensor:
-        """See `Rounding`."""
-        return torch.minimum(allowed_error(self.table, true), most)
-
-
-@dataclass(frozen=True, slots=True)
-class Loose:
-    """The largest error at some places, or everywhere: see `Reference.exactly`."""
-
-    elsewhere: Rounding
-    places: torch.Tensor | None = None
-
-    def at(self, places: Places) -> Loose:
-        """See `Rounding`."""
-        return Loose(self.elsewhere.at(places), None if self.places is None else _part(self.places, places))
-
-    def error(self, true: torch.Tensor, most: torch.Tensor) -> torch.Tensor:
-        """See `Rounding`."""
-        if self.places is None:
-            return most
-        return torch.where(self.places, most, self.elsewhere.error(true, most))
-
-
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """At each value the error that its last bits may cause, whatever its size: see `random_rounding.py`."""
-
-    rounding: Rounding
-    spread: torch.Tensor
-
-    def at(self, places: Places) -> Spread:
-        """See `Rounding`."""
-        return Spread(self.rounding.at(places), _part(self.spread, places))
-
-    def error(self, true: torch.Tensor, most: torch.Tensor) -> torch.Tensor:
-        """Chance also changes rounded values; for small spreads the rounding is the cause."""
-        honest = self.rounding.error(true, most)
+        honest = torch.minimum(allowed_error(self.by_size, true), most)
+        if self.loose is not False:
+            honest = torch.where(torch.as_tensor(self.loose, device=most.device), most, honest)
+        if not isinstance(self.spread, torch.Tensor):
+            return honest
+        # Chance also changes rounded values; for small spreads the rounding is the cause.
         is_chance = self.spread > most
         return torch.where(is_chance, honest + self.spread, torch.maximum(honest, self.spread))
 
@@ -109,7 +73,7 @@ class Expected:
     shape: tuple[int, ...]
     value: torch.Tensor
     """Without data where it is made again rather than kept: see `Reference.with_values`."""
-    tolerance: Rounding | Undecided = BySize()
+    tolerance: Rounding | Undecided = Rounding()
 
     def at(self, places: Places) -> Expected:
         """The expected values at some places of the flat output, as an output of its own."""
@@ -122,18 +86,18 @@ class Expected:
             return self
         return replace(self, tolerance=self.tolerance.chosen(output))
 
-    def loose(self, places: torch.Tensor | None = None) -> Expected:
-        """The same, with the largest error at some places, or everywhere."""
+    def rounding(self, times: float = 1.0) -> Rounding:
+        """The errors by size, or a multiple of them; none for ambiguous integers and booleans."""
+        tolerance = self.tolerance
+        return Rounding() if isinstance(tolerance, Undecided) else Rounding(times * tolerance.by_size)
+
+    def allowing(self, **parts: torch.Tensor | bool) -> Expected:
+        """The same with these parts of its `Rounding`; ambiguous integers and booleans stay as they are."""
         if isinstance(self.tolerance, Undecided):
             return self
-        return replace(self, tolerance=Loose(self.tolerance, places))
-
-    def spread(self, spread: torch.Tensor) -> Expected:
-        """The same, with the error that last bits may cause at each value."""
-        if isinstance(self.tolerance, Undecided):
-            return self
-        return replace(self, tolerance=Spread(self.tolerance, spread))
+        return replace(self, tolerance=replace(self.tolerance, **parts))
 
 
-def _part(values: torch.Tensor, places: Places) -> torch.Tensor:
-    return values.reshape(-1)[places]
+def _part(values: Any, places: Places) -> Any:
+    """Some places of a flat tensor; anything else is the same for all."""
+    return values.reshape(-1)[places] if isinstance(values, torch.Tensor) else values

@@ -23,7 +23,7 @@ from kernel_core.gym.oracle.input_families import Draw, without_zeros
 from kernel_core.gym.oracle.input_generators import look_at_all, redraw
 from kernel_core.gym.oracle.input_invariants import Kept, in_common
 from kernel_core.gym.oracle.problem_module import ProblemModule, own_seeds
-from kernel_core.gym.oracle.reference_outputs import LARGE_BYTES, ReferenceOutputs, rounding_of
+from kernel_core.gym.oracle.reference_outputs import LARGE_BYTES, ReferenceOutputs
 from kernel_core.gym.oracle.trial import Trial, loose, tensor_bytes
 from kernel_core.problems.source import resize
 from kernel_core.records import Constant, Problem
@@ -165,7 +165,9 @@ class Reference:
             return exact
         others = self.trial(trial.seed, draw).expected
         pairs = zip(exact.expected, others, strict=True)
-        return replace(exact, expected=tuple(one.loose(one.value != other.value) for one, other in pairs))
+        return replace(
+            exact, expected=tuple(one.allowing(loose=one.value != other.value) for one, other in pairs)
+        )
 
     @property
     def work_bytes(self) -> int:
@@ -229,7 +231,7 @@ class Reference:
             if known.changes_inputs:
                 inputs = self.draw(seed, known.draw)
         expected = tuple(
-            replace(one, tolerance=rounding_of(other, _BOTH_STRAY))
+            replace(one, tolerance=other.rounding(_BOTH_STRAY))
             for one, other in zip(self._answers.plainly(plain), known.expected, strict=True)
         )
         return Trial(known.draw, seed, inputs, nesting, expected, left, False, known.is_usual)

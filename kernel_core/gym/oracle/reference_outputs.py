@@ -25,7 +25,7 @@ from kernel_core.gym.numerics.error_model import (
     truncated,
     typical_size,
 )
-from kernel_core.gym.numerics.expected import BySize, Choice, Expected, Rounding, Undecided
+from kernel_core.gym.numerics.expected import Choice, Expected, Rounding, Undecided
 from kernel_core.gym.numerics.random_rounding import Forward, spread_of_strays
 from kernel_core.gym.oracle.trial import tensor_bytes
 
@@ -119,7 +119,7 @@ class ReferenceOutputs:
         measured, is_fit = self.expected(wide, part, seed, first, exact)
         expected = self.plainly(plain)
         return tuple(
-            replace(one, tolerance=rounding_of(other)) for one, other in zip(expected, measured, strict=True)
+            replace(one, tolerance=other.rounding()) for one, other in zip(expected, measured, strict=True)
         ), is_fit
 
     @staticmethod
@@ -151,7 +151,7 @@ class ReferenceOutputs:
                 torch.where(one > most_by_size(value, typical_size(value)), one, _SMALL_SHARE * one)
                 for one, value in zip(spreads, values, strict=True)
             ]
-        return tuple(one.spread(spread) for one, spread in zip(expected, spreads, strict=True))
+        return tuple(one.allowing(spread=spread) for one, spread in zip(expected, spreads, strict=True))
 
     def _can_stray(self, values: list[Any]) -> bool:
         """Whether there is memory, and time, for passes over these inputs and outputs that stray."""
@@ -201,9 +201,9 @@ class ReferenceOutputs:
         if not isinstance(plain, torch.Tensor):
             kind = type(plain).__name__
             raise NotAProblem(f"the reference of {self._problem_id} gives a {kind}, not tensors")
-        rounding = BySize()
+        rounding = Rounding()
         if plain.is_floating_point() and (exact.dtype != plain.dtype or tf32 is not None):
-            rounding = BySize(allowed_table(plain, tf32, exact))
+            rounding = Rounding(allowed_table(plain, tf32, exact))
         value = exact.detach()
         if self._device == "cuda" and plain.is_floating_point() and plain.dtype != torch.float64:
             # Half the memory of float64, and far finer than any tolerance.
@@ -241,12 +241,6 @@ class ReferenceOutputs:
         before = torch.cuda.memory_allocated()
         yield
         self.work_bytes = max(self.work_bytes, torch.cuda.max_memory_allocated() - before)
-
-
-def rounding_of(expected: Expected, times: float = 1.0) -> Rounding:
-    """The errors by size that are allowed for an output, or a multiple of them."""
-    tolerance = expected.tolerance
-    return BySize(times * tolerance.table) if isinstance(tolerance, BySize) else BySize()
 
 
 def _to_double(value: torch.Tensor) -> torch.Tensor:

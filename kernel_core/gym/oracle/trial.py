@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kernel_core.gym.channel.torch_ops import map_tensors, tensors_in
-from kernel_core.gym.numerics.expected import BySize, Expected, Undecided
+from kernel_core.gym.numerics.expected import Expected
 from kernel_core.gym.oracle.input_families import Draw
 
 
@@ -48,20 +48,13 @@ class Trial:
 
 def loose(trial: Trial) -> Trial:
     """The trial with as much allowed everywhere as ever is."""
-    return replace(trial, expected=tuple(one.loose() for one in trial.expected))
+    return replace(trial, expected=tuple(one.allowing(loose=True) for one in trial.expected))
 
 
 def outline(trial: Trial) -> Trial:
     """The trial without its numbers: what shapes and types there are, and how large it is."""
     expected, left = (
-        tuple(
-            replace(
-                one,
-                value=one.value.to("meta"),
-                tolerance=BySize() if isinstance(one.tolerance, Undecided) else one.tolerance,
-            )
-            for one in part
-        )
+        tuple(replace(one, value=one.value.to("meta"), tolerance=one.rounding()) for one in part)
         for part in (trial.expected, trial.left)
     )
     inputs = [map_tensors(value, lambda tensor: tensor.to("meta")) for value in trial.inputs]
