@@ -31,6 +31,8 @@ DTYPES: dict[str, torch.dtype] = {
         "uint16",
         "uint32",
         "uint64",
+        "float8_e4m3fn",
+        "float8_e5m2",
         "bool",
         "complex64",
         "complex128",
