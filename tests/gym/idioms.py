@@ -60,6 +60,10 @@ IDIOMS = {
     "x * m.to(tl.float32) + (x > y)": "x + (x > y)",
     "x + tl.sum((x > 0).to(tl.int32), axis=0)": "x + (x > 0).sum()",
     "x * tl.where(x > 0, 1, 0)": "x.relu()",
+    # Methods of numbers, and rows without numbers.
+    "x + s.to(tl.float32) * N.to(tl.float32)": "x + 0.5 * 50",
+    "x + tl.argmax(tl.where(i > 99, x, float('nan')), axis=0)": "x",
+    "x + tl.argmin(tl.where(i > 99, x, float('nan')), axis=0, tie_break_left=False) * 0": "x",
     # Casts.
     "x.to(tl.float16).to(tl.float32)": "x.half().float()",
     "x.to(tl.bfloat16).to(tl.float32)": "x.bfloat16().float()",

@@ -182,3 +182,14 @@ def test_a_fingerprint_tells_whether_anything_was_written(size: int, data: st.Da
     assert same == torch.equal(changed, tensor)
     tensor[first] += 1
     assert not all(torch.equal(a, b) for a, b in zip(before, fingerprint(tensor), strict=True))
+
+
+def test_complex_numbers_and_8_bit_floats_have_a_tolerance() -> None:
+    wave = torch.randn(9, 50, dtype=torch.complex64)
+    expected = Expected("complex64", (9, 50), wave.to(torch.complex128))
+    assert compare_values(wave * (1 + 1e-5), expected) is None
+    assert compare_values(wave.conj(), expected) is not None
+    small = torch.linspace(1, 2, 64).to(torch.float8_e4m3fn)
+    expected = Expected("float8_e4m3fn", (64,), small.float())
+    assert compare_values((small.float() * 1.07).to(torch.float8_e4m3fn), expected) is None
+    assert compare_values((small.float() * 1.5).to(torch.float8_e4m3fn), expected) is not None

@@ -33,8 +33,8 @@ def get_init_inputs():
 _POSITIVE = "torch.rand(9, 500).mul(0.9).add(0.1)"
 
 
-def _reference(forward: str, inputs: str) -> Reference:
-    source = _SOURCE.replace("FORWARD", forward).replace("INPUTS", inputs)
+def _reference(forward: str, inputs: str, said: str = "") -> Reference:
+    source = said + _SOURCE.replace("FORWARD", forward).replace("INPUTS", inputs)
     return Reference(parse_problem(source, id="test/inline", suite="test"), {})
 
 
@@ -61,7 +61,8 @@ def _found(reference: Reference) -> str | None:
     ],
 )
 def test_each_tensor_gets_the_first_family_that_the_reference_takes(forward: str, draw: str | None) -> None:
-    assert _found(_reference(forward, f"{_POSITIVE}, {_POSITIVE}")) == draw
+    any_size = "# input x: any\n# input y: any\n"
+    assert _found(_reference(forward, f"{_POSITIVE}, {_POSITIVE}", any_size)) == draw
 
 
 def test_a_draw_of_several_families_is_each_tensors_own() -> None:
@@ -79,11 +80,13 @@ def test_a_draw_of_several_families_is_each_tensors_own() -> None:
 _KEPT = {
     "torch.randn(50).sort()[0]": "is_rising",
     "torch.rand(9, 50).cumsum(1)": "is_rising",
-    "(torch.rand(9, 50) > 0.3).float()": "two_values",
-    "torch.randint(0, 2, (9, 1)).float() * 2 - 1": "two_values",
-    "torch.full((9, 9), float('-inf')).triu(1)": "two_values",
+    "(torch.rand(9, 50) > 0.3).float()": "as_drawn",
+    "torch.randint(0, 2, (9, 1)).float() * 2 - 1": "as_drawn",
+    "torch.full((9, 9), float('-inf')).triu(1)": "as_drawn",
     "torch.rand(9, 50).softmax(1)": "sums_to_one",
     "torch.rand(9, 50).half().softmax(1)": "sums_to_one",
+    "torch.randn(9, 50).log_softmax(1)": "logs_sum_to_one",
+    "torch.randn(9, 25).cos().repeat(1, 2)": "halves_repeat",
 }
 
 
@@ -92,9 +95,32 @@ def test_what_own_draws_have_in_common_is_kept(inputs: str, what: str) -> None:
     reference = _reference("x + y", f"{inputs}, torch.rand(9, 50)")
     for draw in ("mixed", "turned", "far_negative", "positive", "normal"):
         drawn, other = (reference.draw(seed, draw) for seed in (1, 2))
-        [kept, free] = map(in_common, look_at_all(drawn), look_at_all(other))
+        [kept, free] = map(in_common, zip(look_at_all(drawn), look_at_all(other), strict=True))
         assert getattr(kept, what), draw
-        assert not any(getattr(free, name) for name in ("zeros", "two_values", "is_rising", "sums_to_one"))
+        assert not any(getattr(free, name) for name in ("zeros", "as_drawn", "is_rising", "sums_to_one"))
+
+
+@pytest.mark.parametrize("draw", ["mixed", "turned", "far_negative", "positive"])
+@pytest.mark.parametrize("scale", ["torch.rand(9, 50) + 0.5", "torch.rand(1) + 0.5"])
+def test_what_stays_away_from_zero_keeps_its_sign_and_size(scale: str, draw: str) -> None:
+    drawn, free = _reference("x * y", f"{scale}, torch.randn(9, 50)").draw(1, draw)
+    assert drawn.min() >= 0.5 / 5 and drawn.max() <= 1.5 * 5
+    assert draw == "positive" or (free < 0).any()
+
+
+def test_a_problem_says_what_its_inputs_are() -> None:
+    said = "# input x: probabilities\n# input y: as drawn\n"
+    reference = _reference("x * y", "torch.rand(9, 50), torch.rand(9, 50)", said)
+    shares, own = reference.draw(1, "mixed")
+    assert torch.allclose(shares.sum(1), torch.ones(9)) and torch.equal(own, reference.draw(1, "own")[1])
+    with pytest.raises(NotAProblem, match="cannot be declared 'huge'"):
+        _reference("x", "torch.rand(9, 50)", "# input x: huge\n").draw(1, "mixed")
+
+
+def test_a_few_chance_zeros_do_not_hide_a_triangle() -> None:
+    inputs = "torch.tril((torch.rand(9, 50) > 0.02) * torch.rand(9, 50)), torch.rand(9, 50)"
+    drawn, _ = _reference("x + y", inputs).draw(1, "mixed")
+    assert torch.equal(drawn, drawn.tril())
 
 
 @pytest.mark.parametrize("draw", ["mixed", "turned", "far_negative", "positive"])

@@ -8,6 +8,7 @@ import dis
 import inspect
 import types
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import triton.language as tl
@@ -18,6 +19,14 @@ JitFunction: TypeAlias = InterpretedFunction | JITFunction
 """A kernel on the CPU, where Triton interprets it, or on a GPU."""
 
 
+@dataclass(frozen=True)
+class _Evaluated:
+    """The function of `@tl.constexpr`, which the compiler calls as one of `@triton.constexpr_function`."""
+
+    fn: Any
+
+
+_FUNCTIONS = (InterpretedFunction, JITFunction, ConstexprFunction, _Evaluated)
 DTYPES = {str(value): value for value in vars(tl).values() if isinstance(value, tl.dtype)}
 """Triton's types by what `str` says of each, which is not the name that it has in the language."""
 _under_way: set[Any] = set()
@@ -31,10 +40,13 @@ class LaunchedKernels:
         self.described: list[dict[str, Any]] = []
         self._numbers: dict[Any, int] = {}
 
-    def number(self, function: JitFunction) -> int:
-        """The number of a JIT function, which is described by its place in the file and the names it uses."""
+    def number(self, function: Any) -> int:
+        """The number of a function, which is described by its place in the file and the names it uses. It is
+        a JIT function, or one that is evaluated while a kernel compiles."""
         if function not in self._numbers:
-            names, line = describe_globals(function.fn, self.number), function.fn.__code__.co_firstlineno
+            evaluated = isinstance(function, ConstexprFunction | _Evaluated)
+            names = describe_globals(function.fn, self.number, evaluated=evaluated)
+            line = function.fn.__code__.co_firstlineno
             self._add(function, {"name": function.fn.__name__, "line": line, "globals": names})
         return self._numbers[function]
 
@@ -50,8 +62,11 @@ class LaunchedKernels:
         self.described.append(description)
 
 
-def describe_globals(function: Any, describe: Callable[[JitFunction], int]) -> dict[str, Any]:
-    """The names that a kernel takes from its module or its closure, each as a reference or a constant."""
+def describe_globals(
+    function: Any, describe: Callable[[Any], int], *, evaluated: bool = False
+) -> dict[str, Any]:
+    """The names that a kernel takes from its module or its closure, each as a reference or a constant. A
+    function that is `evaluated` while a kernel compiles may call plain ones of Python."""
     taken = _names_taken(function.__code__) | _names_in_text(function)
     visible = {name: function.__globals__[name] for name in taken if name in function.__globals__}
     visible |= _closed_over(function)
@@ -59,7 +74,8 @@ def describe_globals(function: Any, describe: Callable[[JitFunction], int]) -> d
     _under_way.add(function)
     try:
         for name, value in sorted(visible.items()):
-            reference = _reference(value, describe)
+            is_plain = evaluated and inspect.isfunction(value)
+            reference = _reference(_Evaluated(value) if is_plain else value, describe)
             if reference is not _UNKNOWN:
                 described[name] = reference
     finally:
@@ -84,28 +100,32 @@ def _names_taken(code: types.CodeType) -> set[str]:
 _UNKNOWN = object()
 
 
-def _reference(value: Any, describe: Callable[[JitFunction], int]) -> Any:
+def _reference(value: Any, describe: Callable[[Any], int]) -> Any:
     if isinstance(value, types.ModuleType):
         name = value.__name__
         if name in ("triton", "triton.language", "math"):
             return {"module": name}
         parent, _, leaf = name.rpartition(".")
         return {"member": [parent, leaf]} if name.startswith("triton.language.") else _UNKNOWN
+    if isinstance(value, tl.constexpr) and inspect.isfunction(value.value):
+        value = _Evaluated(value.value)
     if isinstance(value, tl.constexpr):
-        return {"constexpr": _reference(value.value, describe)}
+        inside = _reference(value.value, describe)
+        return _UNKNOWN if inside is _UNKNOWN else {"constexpr": inside}
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
         return {"float": repr(value)}
     if isinstance(value, tuple | list):
-        return {"tuple": [_reference(item, describe) for item in value]}
+        items = [_reference(item, describe) for item in value]
+        return _UNKNOWN if _UNKNOWN in items else {"tuple": items}
     if isinstance(value, tl.dtype):
         return {"tl": str(value)}
-    function = value.fn if isinstance(value, JitFunction | ConstexprFunction) else value
+    function = value.fn if isinstance(value, _FUNCTIONS) else value
     home, member = getattr(function, "__module__", None), getattr(function, "__name__", None)
     if isinstance(home, str) and isinstance(member, str) and home.startswith("triton."):
         return {"member": ["triton.language" if hasattr(tl, member) else home, member]}
-    if function in _under_way or not isinstance(value, JitFunction | ConstexprFunction):
+    if function in _under_way or not isinstance(value, _FUNCTIONS):
         return _UNKNOWN
     return {"jit" if isinstance(value, JitFunction) else "constexpr_function": describe(value)}
 

@@ -58,10 +58,10 @@ def decode_argument(value: Any, kernels: Sequence[Any], decode_other: Callable[[
 
 
 def sizes_of(grid: Any, values: Any) -> tuple[int, ...]:
-    """The sizes of a grid, which may be computed from the launch's arguments. Raises `ValueError`. Raises
-    `TypeError` for fractional numbers, as Triton's launcher does."""
+    """The first three sizes of a grid, which may be computed from the launch's arguments. Triton's launcher
+    ignores further ones, and raises `TypeError` for fractional numbers."""
     sizes = grid(values) if callable(grid) else grid
     sizes = (sizes,) if isinstance(sizes, int) else tuple(operator.index(size) for size in sizes)
-    if not 1 <= len(sizes) <= 3:
-        raise ValueError(f"a grid has one to three dimensions, and this one {len(sizes)}: {sizes}")
-    return sizes
+    if not sizes:
+        raise ValueError("a grid has one to three dimensions, and this one has none")
+    return sizes[:3]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,6 +11,7 @@ from dataclasses import dataclass
 from kernel_core.config import GymConfig
 from kernel_core.errors import NotAProblem
 from kernel_core.gym.channel.messages import Kernel, Launch, Replayed
+from kernel_core.gym.channel.seeds import derive_seed
 from kernel_core.gym.channel.work import Work
 from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.judge.compile_check import CompileGate, CompileUnit, refuse_grids
@@ -30,6 +33,7 @@ from kernel_core.gym.prediction.roofline import EagerTraffic, count_eager
 from kernel_core.gym.sandbox.fork_server import ForkServer
 from kernel_core.gym.verdict.case import Case
 from kernel_core.gym.verdict.recorded_pass import Recorded
+from kernel_core.gym.workers.child import ChildSession
 from kernel_core.gym.workers.workers import Workers
 from kernel_core.records import Verdict
 
@@ -37,6 +41,8 @@ _AT_OWN_SIZES = "at the problem's own sizes: "
 _PROCESSORS = "processor_count"
 """The number of multiprocessors, by torch's name and by Triton's."""
 _TUNED = "autotune"
+_FEW_PASSES, _MANY_PASSES, _MOST_LATER_S = 3, 9, 0.5
+"""Passes after the trials, and the seconds after which those beyond the first few are left out."""
 _MOST_GROWN_S = 2.0
 """The time limit of a candidate at grown sizes, of its own time."""
 
@@ -53,7 +59,9 @@ class CpuJudge(Judge):
     def _decide(self, request: JudgeRequest, seed: int, case: Case) -> None:
         reference = self._prepared.reference(request)
         with self._runner(case) as talk:
-            self._try_all(talk, reference, seed, case)
+            if self._try_all(talk, reference, seed, case) and not self._strict:
+                self._try_later(talk, reference, seed, case)
+                self._try_beyond(talk, reference, seed, case)
         at_own_sizes = not self._strict and self._eager_traffic(reference).at_own_sizes
         rehearsal = None
         if at_own_sizes and case.verdict is None and case.launches:
@@ -70,6 +78,33 @@ class CpuJudge(Judge):
                 self._try_grown(reference, seed, case)
         if case.verdict is None and not self._strict and self._has_traces(case):
             self._replay_all(rehearsal, reference, seed, case)
+
+    def _try_later(self, talk: ChildSession, reference: Reference, seed: int, case: Case) -> None:
+        """A secret number of further passes, because a candidate may count its calls. Their time is limited,
+        but for the first few."""
+        draws = self._prepared.draws(reference, seed)
+        label, draw = next((one for one in reversed(draws) if one[1] == "own"), draws[-1])
+        count = random.Random(derive_seed(seed, "later passes")).randint(_FEW_PASSES, _MANY_PASSES)
+        started, passed = time.monotonic(), case.trials_passed
+        with case.phase("later"):
+            trial = self._prepared.trial(reference, seed, label, draw)
+            for number in range(count):
+                is_late = number >= _FEW_PASSES and time.monotonic() - started > _MOST_LATER_S
+                if is_late or not self._try(talk, reference, trial, case):
+                    break
+                case.trials_passed += 1
+        case.trials_passed = passed
+
+    def _try_beyond(self, talk: ChildSession, reference: Reference, seed: int, case: Case) -> None:
+        """One pass on inputs beyond the contract: a fault there is a finding."""
+        trial = self._prepared.beyond(reference, seed) if case.verdict is None else None
+        if trial is not None:
+            beyond = Case(case.request, seed=seed, arena=case.arena)
+            with case.phase("beyond"):
+                self._try(talk, reference, trial, beyond)
+            beyond.forget_recorded()
+            if beyond.verdict in (Verdict.WRONG, Verdict.CRASHED):
+                case.note("narrow_domain", beyond.detail)
 
     def _try_grown(self, reference: Reference, seed: int, case: Case) -> None:
         """Run once more at each of the sizes that `scaled_sizes.py` names. Only wrong outputs count there,

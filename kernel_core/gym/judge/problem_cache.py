@@ -14,7 +14,7 @@ from kernel_core.errors import NotAProblem
 from kernel_core.gym.channel.seeds import derive_seed
 from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.judge import kernelbench_rules
-from kernel_core.gym.oracle.input_families import HOSTILE, ONE_SIGNED, Draw, hostile_draw
+from kernel_core.gym.oracle.input_families import FAR, HOSTILE, ONE_SIGNED, Draw, hostile_draw
 from kernel_core.gym.oracle.reference import Reference, reference_key
 from kernel_core.gym.oracle.trial import Trial
 from kernel_core.gym.workers.workers import Workers
@@ -63,6 +63,12 @@ class Prepared:
             keep(self._draws, key, self._find_draws(reference, seed), _KEPT_DRAWS)
         return self._draws[key]
 
+    def beyond(self, reference: Reference, seed: int) -> Trial | None:
+        """A trial with inputs that lie beyond the contract, if the reference takes such."""
+        if reference.takes_any_size or not self._takes(reference, seed, "beyond", FAR):
+            return None
+        return self.trial(reference, seed, "beyond", FAR)
+
     def trial(self, reference: Reference, seed: int, label: str, draw: Draw) -> Trial:
         """Inputs and what is expected of them. Raises `NotAProblem`."""
         key = (reference.key, seed, f"{label}:{draw}")
@@ -85,8 +91,9 @@ class Prepared:
             takes = functools.partial(self._takes, reference, seed, label)
             return hostile_draw(takes, families, lambda: reference.num_floating)
 
+        one_signed = (FAR, ONE_SIGNED) if reference.takes_any_size else (ONE_SIGNED,)
         own: list[tuple[str, Draw]] = [(f"trial {i}", "own") for i in range(self._num_own)]
-        if self._num_own > 1 and (first := usable("one sign", ONE_SIGNED)):
+        if self._num_own > 1 and (first := usable("one sign", one_signed)):
             own = [("one sign", first), *own[:-1]]
         last = self._first_label(HOSTILE[0])
         return [*own, (last, usable(last, HOSTILE) or "own")]

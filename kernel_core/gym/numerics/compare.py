@@ -18,7 +18,8 @@ from kernel_core.gym.numerics.error_model import most_by_size, typical_size
 from kernel_core.gym.numerics.expected import Expected, Undecided
 
 RELATIVE_TOLERANCE = {"float64": 1e-4, "float32": 1e-4, "float16": 1e-2, "bfloat16": 1e-2}
-"""The relative tolerance by the output's type, as in KernelBench."""
+RELATIVE_TOLERANCE |= {"float8_e4m3fn": 2.0**-3, "float8_e5m2": 2.0**-2}
+"""The relative tolerance by the output's type, as in KernelBench; of 8-bit floats one step."""
 _SMALLEST_TOLERANCE = 1e-6
 _CHUNK, _EXACT_CHUNK = 1 << 26, 1 << 24
 """Elements compared at a time, plainly and in float64, so that huge outputs need little memory beside
@@ -82,6 +83,7 @@ def _form_fault(leaf: Any, wanted: Expected) -> str | None:
 def compare_values(got: torch.Tensor, wanted: Expected) -> str | None:
     """None when all elements pass, else the worst one and the share that fails. In huge outputs that fail,
     elements after the first failing one are sampled."""
+    got, wanted = _in_reals(got, wanted)
     comparison = _Comparison(got, wanted)
     worst, num_bad, num_seen = _Worst(), 0, 0
     stride = -(-len(comparison.starts) // _DESCRIBED_CHUNKS)
@@ -97,8 +99,17 @@ def compare_values(got: torch.Tensor, wanted: Expected) -> str | None:
 def all_pass(got: torch.Tensor, wanted: Expected, scale: float | None = None) -> bool:
     """Whether all elements pass, without the failing element that `compare_values` finds. They are all or
     part of an output with the typical size `scale`."""
-    comparison = _Comparison(got, wanted, scale)
+    comparison = _Comparison(*_in_reals(got, wanted), scale)
     return not any(bool(comparison.look(start)[0].any()) for start in comparison.starts)
+
+
+def _in_reals(got: torch.Tensor, wanted: Expected) -> tuple[torch.Tensor, Expected]:
+    """Complex numbers as pairs of real ones along a last dimension."""
+    if not got.is_complex():
+        return got, wanted
+    dtype = str(got.real.dtype).removeprefix("torch.")
+    value = torch.view_as_real(wanted.value.resolve_conj())
+    return torch.view_as_real(got.resolve_conj()), Expected(dtype, tuple(value.shape), value)
 
 
 def unlike(got: torch.Tensor, wanted: Expected) -> str | None:

@@ -56,8 +56,9 @@ HOSTILE: tuple[Draw, ...] = (
 )
 """Candidates for the last trial; the first family with finite reference outputs is taken. The last ones are
 for functions with a domain: positive numbers, numbers up to one, or numbers above minus one."""
-ONE_SIGNED: tuple[Draw, ...] = ("far_negative", "negative")
-"""Candidates for the first trial. In other families no slice of a tensor with both signs spans all of it."""
+ONE_SIGNED, FAR = "negative", "far_negative"
+"""The first trial, and beyond the contract of most problems. In other families no slice of a tensor with both
+signs spans all of it."""
 
 
 def turned(draw: Draw) -> Draw:

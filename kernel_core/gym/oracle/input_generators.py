@@ -3,7 +3,7 @@
 All 250 of KernelBench's problems draw from [0, 1): there a sign, a clamp or a whole operator can be left
 out unnoticed. The other families keep a problem's shapes and types and redraw its floating-point tensors.
 Integers and booleans stay the problem's own draws, because they index and select; so does a tensor of two
-values. What else own draws have in common stays, too: see `kept`.
+values. What the contract of the inputs says stays, too: see `input_invariants.py`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class _Redrawing:
         value = values.pop()
         if isinstance(value, torch.Tensor) and value.is_floating_point():
             family, kept = next(self._families), next(self._kept)
-            if family == "own" or kept.two_values:
+            if family == "own" or kept.as_drawn:
                 return value
             shape, dtype, strides = value.shape, value.dtype, order_in_memory(value)
             zeros = value == 0 if kept.zeros else None
@@ -76,10 +76,14 @@ class _Redrawing:
         return _KINDS[family.kind](shape)
 
 
+def floating_in(value: Any) -> list[torch.Tensor]:
+    """The floating-point tensors that `redraw` would draw, in their order."""
+    return [one for one in tensors_in(value) if one.is_floating_point()]
+
+
 def look_at_all(values: list[Any]) -> list[Look]:
-    """At the floating-point tensors that `redraw` would draw, in their order."""
-    floating = (one for one in tensors_in(values) if one.is_floating_point())
-    return [look_at(one) for one in floating]
+    """At the floating-point tensors."""
+    return [look_at(one) for one in floating_in(values)]
 
 
 def _negative(shape: torch.Size, *, far: bool) -> torch.Tensor:

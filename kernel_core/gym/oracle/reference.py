@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import functools
+import inspect
+import itertools
 import math
 import random
 from collections.abc import Mapping
@@ -20,8 +22,8 @@ from kernel_core.gym.channel.seeds import CONSTRUCTION_SEED
 from kernel_core.gym.channel.torch_ops import GATHERS, tensors_in
 from kernel_core.gym.channel.work import OperatorCounter
 from kernel_core.gym.oracle.input_families import Draw, without_zeros
-from kernel_core.gym.oracle.input_generators import look_at_all, redraw
-from kernel_core.gym.oracle.input_invariants import Kept, in_common
+from kernel_core.gym.oracle.input_generators import floating_in, look_at_all, redraw
+from kernel_core.gym.oracle.input_invariants import ENOUGH, Kept, declared, in_common
 from kernel_core.gym.oracle.problem_module import ProblemModule, own_seeds
 from kernel_core.gym.oracle.reference_outputs import LARGE_BYTES, ReferenceOutputs
 from kernel_core.gym.oracle.trial import Trial, loose, tensor_bytes
@@ -37,6 +39,7 @@ _ASSERTING = frozenset(
 )
 """Operators that assert numbers in [0, 1], or indices within a tensor, in their kernels."""
 
+_FEW_DRAWS, _MANY_DRAWS = 2, 16
 _BOTH_STRAY = 1.25
 """Allowances are four errors of the reference's or more; its own values stray by one."""
 
@@ -132,12 +135,27 @@ class Reference:
         return self._program.inputs()
 
     def _what_draws_keep(self) -> tuple[Kept, ...]:
-        """Found once, of two own draws one after the other, because large ones have no room beside one
-        another."""
+        """Found once, of a few own draws one after the other, because large ones have no room beside one
+        another. The fewer numbers there are, the more draws it takes."""
         if self._kept is None:
-            first, second = (look_at_all(self._own_inputs(CONSTRUCTION_SEED + number)) for number in range(2))
-            self._kept = tuple(map(in_common, first, second))
+            inputs = self._own_inputs(CONSTRUCTION_SEED)
+            said, names = declared(self.source), inspect.signature(self.module.forward).parameters
+            known = [
+                said.get(name) for name, value in zip(names, inputs, strict=False) for _ in floating_in(value)
+            ]
+            looks = [look_at_all(inputs)]
+            del inputs
+            count = _MANY_DRAWS if any(one.numel < ENOUGH for one in looks[0]) else _FEW_DRAWS
+            looks += [look_at_all(self._own_inputs(CONSTRUCTION_SEED + n)) for n in range(1, count)]
+            found = map(in_common, zip(*looks, strict=True))
+            self._kept = tuple(one or other for one, other in itertools.zip_longest(known, found) if other)
         return self._kept
+
+    @property
+    def takes_any_size(self) -> bool:
+        """Whether the problem says of all its inputs that they may be numbers of any size."""
+        with own_seeds(self.device):
+            return all(one.is_any for one in self._what_draws_keep())
 
     def exactly(self, trial: Trial) -> Trial:
         """The trial with the largest tolerance that its own inputs justify, for outputs that fail: by
@@ -274,4 +292,5 @@ def reference_key(problem: Problem, sizes: Mapping[str, Constant]) -> str:
 def _is_finite(leaf: Any) -> bool:
     if not isinstance(leaf, torch.Tensor) or not leaf.is_floating_point() or not leaf.numel():
         return True
-    return all(math.isfinite(end.item()) for end in leaf.aminmax())  # both are NaN if any element is
+    wide = leaf if leaf.element_size() > 1 else leaf.float()  # torch finds no ends of 8-bit floats
+    return all(math.isfinite(end.item()) for end in wide.aminmax())  # both are NaN if any element is

@@ -208,6 +208,8 @@ class ReferenceOutputs:
         if self._device == "cuda" and plain.is_floating_point() and plain.dtype != torch.float64:
             # Half the memory of float64, and far finer than any tolerance.
             value = value.float()
+        if value.is_floating_point() and value.element_size() == 1:
+            value = value.float()  # torch does not compute with 8-bit floats
         if value.data_ptr() == plain.data_ptr() and value.nbytes <= LARGE_BYTES:
             # A module may keep its outputs and write to them in its next pass; no module keeps large ones as
             # long.

@@ -33,6 +33,7 @@ from kernel_core.gym.channel.work import OperatorCounter
 from kernel_core.gym.untrusted.candidate.candidate_module import import_candidate, place, unpack
 from kernel_core.gym.untrusted.candidate.fake_cuda_mode import StandIn
 from kernel_core.gym.untrusted.candidate.trace_recorder import MAX_OPERATIONS
+from kernel_core.gym.untrusted.candidate.triton_hooks import WarmedUp
 
 _DEVICE = "meta"
 _READ = 0.5
@@ -147,12 +148,13 @@ class _Nothing:
 def _write_launches_down(launches: _Launches) -> None:
     """Instead of doing them."""
 
-    def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
+    def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> WarmedUp | None:
         if warmup:
-            return
+            return WarmedUp(self, kwargs)
         bound = _bound(self, args, kwargs)
         given = {name: bound[name] for name in self.arg_names if name in bound}
         launches.append(self, given, sizes_of(grid, bound), kwargs)
+        return None
 
     function: Any = InterpretedFunction
     function.run = run

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -13,10 +15,19 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import JITFunction
 
+from kernel_core.gym.channel.kernel_description import JitFunction
+from kernel_core.gym.channel.launch_codec import options_in
 from kernel_core.gym.untrusted.candidate.trace_recorder import Recorder
 from kernel_core.gym.untrusted.compile.launcher_stubs import make_launcher
 from kernel_core.gym.untrusted.interpreter.memory_meter import Meter
 from kernel_core.gym.untrusted.interpreter.meter_hooks import install as install_meter
+
+_UNCOMPILED = types.SimpleNamespace(
+    n_regs=32,
+    n_spills=0,
+    metadata=types.SimpleNamespace(shared=1024, num_warps=4),
+    _init_handles=lambda: None,
+)
 
 
 def install(recorder: Recorder, configuration: int = 0) -> None:
@@ -40,16 +51,30 @@ def _route(kind: Any, recorder: Recorder) -> None:
 
     def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
         if warmup:
-            return (
-                None
-                if kind is InterpretedFunction
-                else original(self, *args, grid=grid, warmup=True, **kwargs)
-            )
+            if kind is InterpretedFunction:
+                return WarmedUp(self, kwargs)
+            return WarmedUp(self, kwargs, original(self, *args, grid=grid, warmup=True, **kwargs))
         return recorder.launch(
             self, args, grid, kwargs, lambda g: original(self, *args, grid=g, warmup=warmup, **kwargs)
         )
 
     kind.run = run
+
+
+class WarmedUp:
+    """The result of a warm-up call. Its launches are the function's own, so they are recorded. Its other
+    attributes are those of the compiled kernel, or plausible ones where nothing compiles."""
+
+    def __init__(self, function: JitFunction, given: dict[str, Any], compiled: Any = _UNCOMPILED) -> None:
+        self._function, self._compiled = function, compiled
+        options = options_in(given)
+        self._options = {name: options[name] for name in options.keys() - set(function.arg_names)}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._compiled, name)
+
+    def __getitem__(self, grid: Any) -> Callable[..., Any]:
+        return functools.partial(self._function.run, grid=grid, warmup=False, **self._options)
 
 
 def _tell_of_compilations(recorder: Recorder) -> None:

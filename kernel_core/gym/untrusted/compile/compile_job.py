@@ -82,7 +82,7 @@ def _compile(kernels: list[Any], launch: dict[str, Any], target: GPUTarget, *, w
         name: decode_argument(value, kernels, _number if name in names_of_constants else _argument)
         for name, value in launch["args"].items()
     }
-    bound, specialisation, options = bind(**args, **launch["options"])
+    bound, specialisation, options = bind(**{**launch["options"], **args})
     _, signature, constants, attributes = kernel._pack_args(
         backend, launch["options"], bound, specialisation, options
     )

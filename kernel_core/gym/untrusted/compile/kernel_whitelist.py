@@ -27,7 +27,7 @@ _TYPES = (tl.float32, tl.int32)
 _VALUE_ATTRIBUTES = (
     frozenset(name for kind in _VALUES for name in dir(kind) if not name.startswith("_"))
     | frozenset(name for one in _TYPES for name in vars(one) if not name.startswith("_"))
-    | {"shape", "strides", "block_shape", "dtype", "type", "value", "values", "element_ty"}
+    | {"shape", "strides", "block_shape", "dtype", "type", "value", "values", "element_ty", "numel"}
 )
 """The attributes of a value in a kernel; instances have some that their types do not show."""
 _COMPILABLE = (
@@ -35,7 +35,7 @@ _COMPILABLE = (
     ast.Expr, ast.Pass, ast.Return, ast.Assert, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.If, ast.For,
     ast.While, ast.With, ast.withitem, ast.Name, ast.Constant, ast.Attribute, ast.Subscript, ast.Slice,
     ast.Tuple, ast.List, ast.Starred, ast.ListComp, ast.comprehension, ast.BinOp, ast.UnaryOp, ast.BoolOp,
-    ast.Compare, ast.IfExp, ast.Call, ast.JoinedStr, ast.FormattedValue,
+    ast.Compare, ast.IfExp, ast.Call, ast.JoinedStr, ast.FormattedValue, ast.Raise,
 )  # fmt: skip
 """The part of Python's syntax that Triton's compiler accepts; the interpreter would run all of it."""
 

@@ -17,6 +17,8 @@ import triton.language as tl
 from triton.runtime import interpreter
 
 _NUMBERS = (bool, int, float, tl.tensor)
+_OF_NUMBERS = frozenset({"to", "cast", "dtype", "type", "value", "abs"})
+"""Attributes that the compiler finds on numbers: it makes a tensor or a `tl.constexpr` of each."""
 _OWN = {"min": "<min>", "max": "<max>", "isinstance": "<isinstance>"}
 """Names that the compiler knows where a kernel has none of its own. What stands for them can be no
 identifier, so that no candidate has one of the same name."""
@@ -70,6 +72,14 @@ class _CompiledSemantics(interpreter.ASTTransformer):  # type: ignore[misc, unus
         """The compiler's `min` for Python's."""
         if node.id in _OWN and node.id not in self._known and isinstance(node.ctx, ast.Load):
             return ast.copy_location(ast.Name(id=_OWN[node.id], ctx=ast.Load()), node)
+        return node
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        """Attributes of numbers. Modules have no attributes of these names but `tl.cast`, `tl.dtype` and
+        `tl.abs`, and the function passes those on."""
+        self.generic_visit(node)
+        if node.attr in _OF_NUMBERS and isinstance(node.ctx, ast.Load):
+            return _call("<attribute>", [node.value, ast.Constant(value=node.attr)], node)
         return node
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
@@ -168,6 +178,15 @@ def _not(value: Any) -> Any:
     return ~_truth(value) if isinstance(value, tl.tensor) else not value
 
 
+def _attribute(value: Any, name: str) -> Any:
+    """An attribute as the compiler finds it. Constants have a `value`, and other numbers are tensors."""
+    if name == "value" and isinstance(value, bool | int | float | str | tl.dtype | None):
+        return value
+    if isinstance(value, bool | int | float):
+        value = interpreter.interpreter_semantic.to_tensor(value)
+    return getattr(value, name)
+
+
 def _identical(wanted: bool, left: Any, right: Any) -> bool:
     left, right = _plain(left), _plain(right)
     is_told = left is None or right is None or all(isinstance(one, tl.dtype) for one in (left, right))
@@ -205,6 +224,7 @@ def _condition(value: Any) -> Any:
 
 
 HELPERS: dict[str, Callable[..., Any]] = {
+    "<attribute>": _attribute,
     "<and>": partial(_logical, False),
     "<or>": partial(_logical, True),
     "<not>": _not,

@@ -164,10 +164,26 @@ _OF_OTHER_TYPES: dict[str, tuple[tl.dtype, Callable[[Array], Array]]] = {
 def install_libdevice() -> None:
     """Patch this process for good."""
     for module in (generic_libdevice, cuda_libdevice):
+        module.__spec__.loader = _SameAgain(module)
         for name, function in (_ONE_ARGUMENT | _TWO_ARGUMENTS | _THREE_ARGUMENTS).items():
             _install(module, name, _elementwise(function))
         for name, (kind, function) in _OF_OTHER_TYPES.items():
             _install(module, name, _elementwise(function, kind))
+
+
+class _SameAgain:
+    """The loader of a patched module: a fresh copy of the module is patched too."""
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+
+    def create_module(self, _: Any) -> None:
+        """Python makes the module."""
+
+    def exec_module(self, module: Any) -> None:
+        """Fill the copy."""
+        names = {name: value for name, value in vars(self._module).items() if not name.startswith("__")}
+        vars(module).update(names)
 
 
 def _install(module: Any, name: str, function: Any) -> None:

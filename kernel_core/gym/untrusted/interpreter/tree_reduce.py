@@ -27,24 +27,30 @@ def combine_in_pairs() -> None:
     """Patch the interpreter of this process for good."""
     reduction: Any = interpreter.ReduceOps
     scan: Any = interpreter.ScanOps
-    reduction.apply_impl = _last_of_equals(reduction.apply_impl)
+    reduction.apply_impl = _with_places(reduction.apply_impl)
     reduction.generic_reduce = _else_one_by_one(_reduce, reduction.generic_reduce)
     scan.generic_scan = _else_one_by_one(_scan, scan.generic_scan)
 
 
-def _last_of_equals(apply: Callable[..., Any]) -> Callable[..., Any]:
+def _with_places(apply: Callable[..., Any]) -> Callable[..., Any]:
+    """The extreme values with their places. A row of NaNs, such as a masked one, has the first place."""
     extremes = (
-        (tl.standard._argmax_combine_tie_break_fast, np.nanmax, np.nanargmax),
-        (tl.standard._argmin_combine_tie_break_fast, np.nanmin, np.nanargmin),
+        (tl.standard._argmax_combine_tie_break_fast, np.nanmax, np.nanargmax, True),
+        (tl.standard._argmin_combine_tie_break_fast, np.nanmin, np.nanargmin, True),
+        (tl.standard._argmax_combine_tie_break_left, np.nanmax, np.nanargmax, False),
+        (tl.standard._argmin_combine_tie_break_left, np.nanmin, np.nanargmin, False),
     )
 
     def reduce(self: Any, given: Any) -> Any:
-        for combine, find, find_place in extremes:
+        for combine, find, find_place, is_last in extremes:
             if self.combine_fn is combine:
                 data = given[0].handle.data
-                turned = self.to_tensor(np.flip(data, self.axis), given[0].dtype)
+                empty = np.isnan(data).all(self.axis, keepdims=True)
+                data = np.where(empty, np.zeros_like(data), data)
+                turned = self.to_tensor(np.flip(data, self.axis) if is_last else data, given[0].dtype)
                 extreme, place = self.min_max(turned, find, find_place)
-                place.handle.data = data.shape[self.axis] - 1 - place.handle.data
+                if is_last:
+                    place.handle.data = data.shape[self.axis] - 1 - place.handle.data
                 return extreme, place
         return apply(self, given)
 

@@ -229,7 +229,7 @@ def compile_launches(trace: dict[str, Any], kernels: list[Any]) -> None:
             values = {name: argument(value, kernels, _pointer) for name, value in operation["args"].items()}
             kernel = kernels[operation["launch"]]
             compiled = kernel.run(
-                grid=tuple(operation["grid"]), warmup=True, **values, **operation["options"]
+                grid=tuple(operation["grid"]), warmup=True, **{**operation["options"], **values}
             )
             make_launcher(compiled)
 

@@ -189,7 +189,7 @@ class TracePlayer:
         }
         with self._conduct.launch(kernel.fn.__name__, list(self._storages.values())):
             compiled = kernel[tuple(operation["grid"])](
-                **values, **self._conduct.options(operation["options"])
+                **{**self._conduct.options(operation["options"]), **values}
             )
         self._conduct.launched(functools.partial(resources_of, compiled))
 
