@@ -21,7 +21,7 @@ class GymConfig(Config):
     )
     ray_address: str = Field(
         "auto",
-        description="The Ray cluster's address, as in `ray.init`; `auto`: RAY_ADDRESS, or a node on this host.",
+        description="The cluster's address, as in `ray.init`; `auto`: RAY_ADDRESS, or a node on this host.",
     )
     rules: Literal["dojo", "kernelbench"] = Field(
         "dojo",
