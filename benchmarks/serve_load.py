@@ -80,7 +80,7 @@ def _rows(arguments: argparse.Namespace, load: Load, seconds: float) -> dict[str
         "verdicts": ", ".join(f"{number} {name}" for name, number in load.verdicts.most_common()),
         "seconds from the first attempt to the answer, p50": f"{load.percentile(0.5):.1f}",
         "the same, p99": f"{load.percentile(0.99):.1f}",
-        "calls whose first connection was cut": str(load.num_cut),
+        "calls with a first connection that was cut": str(load.num_cut),
     }
 
 

@@ -12,6 +12,7 @@ import pytest
 from kernel_core.config import GymConfig
 from kernel_core.gym.contract.requests import Gym
 from kernel_core.gym.pool.open_gym import open_gym
+from kernel_core.store import Store
 
 QUICK = GymConfig(workers=1, trials=1, compile_gate=False)
 
@@ -66,7 +67,7 @@ def one_thread() -> None:
 
 
 @pytest.fixture(scope="session")
-def quick_gym() -> Iterator[Gym]:
-    """One judge that tries a candidate once and compiles nothing for a GPU."""
-    with open_gym(QUICK) as opened:
+def quick_gym(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gym]:
+    """One judge that tries a candidate once, compiles nothing for a GPU and remembers its verdicts."""
+    with open_gym(QUICK, Store(tmp_path_factory.mktemp("verdicts"))) as opened:
         yield opened

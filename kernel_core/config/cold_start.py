@@ -46,4 +46,4 @@ class ColdStartConfig(Config):
         None, gt=0, description="Minutes between checkpoints; empty: eight over the whole cold start."
     )
     minutes: float | None = Field(None, gt=0, description="Stop after so long.")
-    seed: int = Field(0, description="Of every draw of this stage.")
+    seed: int = Field(0, description="Seeds every draw of this stage.")

@@ -37,7 +37,7 @@ class ProblemsConfig(Config):
     levels: tuple[int, ...] = Field((1, 2), description="KernelBench levels.")
     families: tuple[str, ...] = Field((), description="Only these families; empty means all of the split.")
     limit: int | None = Field(None, ge=1, description="At most this many.")
-    seed: int = Field(0, description="Of the generator's draw.")
+    seed: int = Field(0, description="Seeds the generator's draw.")
     precision: Literal["own", "float16", "bfloat16"] = Field(
         "own", description="What floating-point inputs and weights are cast to."
     )
@@ -59,9 +59,9 @@ class IngestConfig(Config):
         0.95, gt=0, le=1, description="Jaccard similarity of token shingles."
     )
     decontaminate_against: tuple[str, ...] = Field(
-        ("dojo", "generated"), description="Suites whose evaluation problems must not be in the snapshot."
+        ("dojo", "generated"), description="Suites; their evaluation problems must not be in the snapshot."
     )
-    seed: int = Field(0, description="Of every draw of this stage.")
+    seed: int = Field(0, description="Seeds every draw of this stage.")
 
 
 class VerifyConfig(Config):
@@ -70,7 +70,7 @@ class VerifyConfig(Config):
     gym: GymConfig = GymConfig()
     sources: tuple[str, ...] = Field((), description="Only rows of these sources; empty: all.")
     limit: int | None = Field(None, ge=1, description="Judge so many rows at most, in the snapshot's order.")
-    seed: int = Field(0, description="Of the input draws.")
+    seed: int = Field(0, description="Seeds the input draws.")
 
 
 class IndexConfig(Config):

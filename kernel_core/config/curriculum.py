@@ -57,7 +57,7 @@ class CurriculumConfig(Config):
     """The stages in order, and how often they are measured."""
 
     rewards: Literal["dojo", "seed", "kevin", "dr_kernel"] = Field(
-        "dojo", description="Whose stages and rewards; `stages`, where given, replace them."
+        "dojo", description="The name of the stages and rewards; `stages`, where given, replace them."
     )
     stages: tuple[StageConfig, ...] = Field(default_factory=_stages_of, min_length=1)
     only: Literal["format", "compile", "correct", "speed"] | None = Field(

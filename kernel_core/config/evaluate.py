@@ -20,7 +20,7 @@ class EvaluateConfig(RolloutStageConfig):
     checkpoint: str | None = Field(
         None, description="A run's name, `run@step`, `run@best`, or a folder; empty: the policy itself."
     )
-    seed: int = Field(0, description="Of every draw of this stage.")
+    seed: int = Field(0, description="Seeds every draw of this stage.")
 
 
 class BestOfNConfig(RolloutStageConfig):
@@ -33,4 +33,4 @@ class BestOfNConfig(RolloutStageConfig):
         None, description="As in evaluate: a run's name, `run@step`, `run@best`, or a folder."
     )
     rollout: RolloutConfig = RolloutConfig(turns=1)
-    seed: int = Field(0, description="Of every draw of this stage.")
+    seed: int = Field(0, description="Seeds every draw of this stage.")

@@ -21,10 +21,11 @@ class GymConfig(Config):
     )
     ray_address: str = Field(
         "auto",
-        description="Of the Ray cluster, as in `ray.init`; `auto`: RAY_ADDRESS, or a node on this host.",
+        description="The cluster's address, as in `ray.init`; `auto`: RAY_ADDRESS, or a node on this host.",
     )
     rules: Literal["dojo", "kernelbench"] = Field(
-        "dojo", description="Whose rules decide; KernelBench's check no honesty and are for comparison only."
+        "dojo",
+        description="The rules that decide; KernelBench's check no honesty and are for comparison only.",
     )
     in_flight: int = Field(
         12, ge=1, description="On CUDA, candidates in work at once on each GPU; most of them are compiling."

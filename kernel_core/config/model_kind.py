@@ -57,7 +57,7 @@ def is_pretrained(policy: PolicyConfig, weights: str | None = None) -> bool:
 
 
 def learning_settings(policy: PolicyConfig) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Of a pretrained model: the settings of RL, and those of the cold start."""
+    """The settings of a pretrained model for RL, and those for the cold start."""
     adapted = policy.lora_rank is not None
     every = {"checkpoint_minutes": MINUTES}
     shares = {"mistake_share": 0.0, "naive_share": 0.1, "lazy_share": 0.0}

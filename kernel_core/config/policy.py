@@ -19,7 +19,9 @@ class PolicyConfig(Config):
         "shipped",
         description="`shipped` (our tiny policy), `new` (from nothing), or a Hugging Face name or path.",
     )
-    revision: str | None = Field(None, description="Of a Hugging Face model, pinned.")
+    revision: str | None = Field(
+        None, description="The commit of a Hugging Face model, which pins its weights."
+    )
     endpoint: str | None = Field(None, description="Base URL of an OpenAI-compatible server.")
     api_key_env: str = Field("OPENAI_API_KEY", description="Environment variable that holds the key.")
     timeout_s: float = Field(
@@ -40,11 +42,11 @@ class PolicyConfig(Config):
         False, description="Compute activations again in the backward pass: less memory, a third more time."
     )
     device: Literal["cpu", "cuda"] = Field("cpu", description="Where the policy runs.")
-    dtype: Literal["float32", "bfloat16"] = Field("float32", description="Of the weights.")
-    hidden_size: int = Field(192, ge=32, description="Of a `new` policy.")
-    num_layers: int = Field(5, ge=1, description="Of a `new` policy.")
-    num_heads: int = Field(6, ge=1, description="Of a `new` policy.")
-    vocab_size: int = Field(2048, ge=300, description="Of a `new` policy's tokenizer.")
+    dtype: Literal["float32", "bfloat16"] = Field("float32", description="The type of the weights.")
+    hidden_size: int = Field(192, ge=32, description="The width of a `new` policy.")
+    num_layers: int = Field(5, ge=1, description="The layers of a `new` policy.")
+    num_heads: int = Field(6, ge=1, description="The query heads of a `new` policy.")
+    vocab_size: int = Field(2048, ge=300, description="The entries of a `new` policy's tokenizer.")
     max_context: int = Field(2048, ge=128, description="Tokens of prompt and completion together.")
     decoding: Literal["growing", "static"] = Field(
         "growing", description="`static` keeps shapes fixed and, on CUDA, replays recorded graphs."

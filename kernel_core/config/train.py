@@ -14,7 +14,7 @@ from kernel_core.config.model_kind import completed, is_pretrained, learning_set
 from kernel_core.config.rollout import RolloutStageConfig
 
 SERVER_CAP = 2.0
-"""`mismatch.importance_cap` for a server, whose arithmetic is never the trainer's; the usual value."""
+"""`mismatch.importance_cap` for a server: its arithmetic is never the trainer's. The usual value."""
 
 
 class SamplerConfig(Config):
@@ -33,10 +33,10 @@ class MismatchConfig(Config):
     """What is done where the sampler's probabilities are not the trainer's; see `learn/mismatch.py`."""
 
     band: float | None = Field(
-        None, gt=0, description="A conversation whose geometric mean ratio leaves 1 ± band is rejected."
+        None, gt=0, description="Rejects a conversation when its geometric mean ratio leaves 1 ± band."
     )
     veto: float | None = Field(
-        None, gt=0, lt=1, description="A token whose ratio is below rejects what `veto_scope` says."
+        None, gt=0, lt=1, description="A token with a ratio below it rejects what `veto_scope` says."
     )
     veto_scope: Literal["turn", "conversation"] = "conversation"
     importance_cap: float | None = Field(
@@ -59,7 +59,7 @@ class TrainConfig(RolloutStageConfig):
     problems_per_step: int = Field(4, ge=1, description="Problems sampled a step.")
     group_size: int = Field(8, ge=2, description="Conversations a problem.")
     estimator: Literal["trloo", "grpo", "grpo_std", "rloo", "dr_grpo", "kevin"] = Field(
-        "trloo", description="Of advantages; docs/learning.md has each formula."
+        "trloo", description="The estimator of advantages; docs/learning.md has each formula."
     )
     credit: Literal["progress", "absolute"] = Field(
         "progress", description="A turn is paid for what it adds to the one before, or for its whole kernel."
@@ -78,7 +78,7 @@ class TrainConfig(RolloutStageConfig):
     )
     mismatch: MismatchConfig = MismatchConfig()
     profile_rejection: Literal["none", "published", "corrected"] = Field(
-        "none", description="Leave out correct turns whose own kernels do little of the work."
+        "none", description="Leave out correct turns with little of the work in their own kernels."
     )
     mask_regressions: bool = Field(
         False, description="Leave out turns that lost an earlier success, as published; it biases."
@@ -105,7 +105,7 @@ class TrainConfig(RolloutStageConfig):
     alarms_stop: tuple[Literal["collapse", "junk", "hacks", "drift", "idle"], ...] = Field(
         (), description="Early warnings that end the run; it goes on when this or lr is changed."
     )
-    seed: int = Field(0, description="Of every draw of this stage.")
+    seed: int = Field(0, description="Seeds every draw of this stage.")
     problems: ProblemsConfig = ProblemsConfig()
     sampler: SamplerConfig = SamplerConfig()
     cold_start: ColdStartConfig = ColdStartConfig()

@@ -40,8 +40,8 @@ def half_right_on_one_problem(messages, seed):
 
 
 @pytest.fixture(scope="module")
-def judges(quick_gym):
-    return quick_gym
+def judges(gym):
+    return gym
 
 
 def held(config, judges, order, seed=3):
