@@ -55,7 +55,7 @@ MEASURED = Path(__file__).parents[1] / "docs" / "results" / "modules_h100.jsonl"
 """What `modules_full_size.py` measured: it decides which grade of a family is taught."""
 NEAR_BEST = 0.85
 LEAST_OWN_SHARE = 0.2
-"""Of the work, in kernels of one's own; an answer below it is near what the judge calls hacked."""
+"""Share of the work in kernels of one's own; an answer below it is near what the judge calls hacked."""
 NAMED_GRADES = ("fused", "tuned")
 """Taught where no measurement decides."""
 JUDGED_AT_ONCE = 24

@@ -216,19 +216,7 @@ def linear_pair(rng: random.Random) -> Draft:
     between = [operations.activation(rng, taken)]
     kind = rng.choice(("", "logsumexp", "softmax", "max", "sum"))
     after = chains.draw_chain(rng, rng.choice((1, 2)), "out_size", taken) if not kind else []
-    ending = {
-        "": chains.torch_lines(after),
-        "softmax": ("x = torch.softmax(x, dim=1)",),
-        "max": ("x = torch.max(x, dim=1).values",),
-    }.get(kind, (f"x = torch.{kind}(x, dim=1)",))
-    tail = Tail(
-        tuple(between),
-        "linear",
-        (f"x = self.{last}(x)", *(ending if kind else ())),
-        tuple(after),
-        init_args=("out_size",),
-        sizes=(output,),
-    )
+    tail = _pair_tail(f"self.{last}", output, between, after, kind)
     module = linear_module(linear, tail, rng)
     words = listed(
         [between[0].said, *(step.said for step in after if step.operator), *([kind] if kind else [])]
@@ -267,3 +255,20 @@ def linear_pair(rng: random.Random) -> Draft:
     ]
     draft = linear_draft("linear_pair", linear, tail, module, versions, rng)
     return replace(draft, operators=(*draft.operators, kind)) if kind else draft
+
+
+def _pair_tail(last: str, output: Size, between: list[Step], after: list[Step], kind: str) -> Tail:
+    """The activation, the second layer, and a chain or a reduction."""
+    ending = {
+        "": (),
+        "softmax": ("x = torch.softmax(x, dim=1)",),
+        "max": ("x = torch.max(x, dim=1).values",),
+    }.get(kind, (f"x = torch.{kind}(x, dim=1)",))
+    return Tail(
+        tuple(between),
+        "linear",
+        (f"x = {last}(x)", *ending),
+        tuple(after),
+        init_args=("out_size",),
+        sizes=(output,),
+    )

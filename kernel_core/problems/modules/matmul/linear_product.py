@@ -41,7 +41,7 @@ _BANDS = (
 )
 """From the largest tile down; at most 98,304 bytes of shared memory, where an H100 has 232,448."""
 _PROCESSORS = 132
-"""Of an H100: fewer programs than that leave some of them idle."""
+"""An H100's multiprocessors: fewer programs than that leave some of them idle."""
 
 
 @dataclass(frozen=True)

@@ -179,7 +179,7 @@ def _plain(family: str, shape: str, layout: Layout, rng: random.Random) -> Probl
 
 
 def product_draft(problem: Problem, one: Product, rng: random.Random) -> Draft:
-    """The problem and its kernels: small tiles, larger ones, the largest in TF32 and ordered for the cache."""
+    """The problem and its kernels: small tiles, larger ones, the largest in TF32 and in bands."""
     one = replace(one, name=rng.choice(NAMES))
     fused = Tile(128, 64, 32, 4, 3) if one.precision == TF32 else Tile(64, 64, 32, 4, 3)
     tuned = replace(LARGE, grouped=True)
