@@ -54,6 +54,10 @@ from kernel_core.store import Store
 MEASURED = Path(__file__).parents[1] / "docs" / "results" / "modules_h100.jsonl"
 """What `modules_full_size.py` measured: it decides which grade of a family is taught."""
 NEAR_BEST = 0.85
+LEAST_OWN_SHARE = 0.2
+"""Share of the work in kernels of one's own; an answer below it is near what the judge calls hacked."""
+NAMED_GRADES = ("fused", "tuned")
+"""Taught where no measurement decides."""
 JUDGED_AT_ONCE = 24
 CONVOLUTIONS = tuple(f"conv{kind}{rank}d" for kind in ("", "_transpose") for rank in (1, 2, 3))
 """A third of level 1 asks for one; a draw of all families has a tenth."""
@@ -101,14 +105,29 @@ def main() -> None:
 
 
 def best_grades(path: Path) -> dict[str, tuple[str, ...]]:
-    """The grades of a family with a median speed-up on a GPU of at least `NEAR_BEST` of the best grade's."""
+    """The grades of a family that are taught.
+
+    Those with a median speed-up of at least `NEAR_BEST` of the best grade's. A grade that leaves the work to
+    torch is dropped where another does its own; where that other one is not measured, its name decides.
+    """
     frame = pd.read_json(path, lines=True)
-    frame = frame[frame["verdict"] == "correct"].assign(grade=lambda one: one["kernel"].str.split("-").str[1])
-    medians = frame.groupby(["family", "grade"])["speedup"].median()
+    frame = frame.assign(grade=lambda one: one["kernel"].str.split("-").str[1])
+    right = frame[frame["verdict"] == "correct"]
+    medians = right.groupby(["family", "grade"])[["speedup", "own_share"]].median()
+    judged = frame.groupby("family")["grade"].agg(set)
     return {
-        str(family): tuple(part[part >= NEAR_BEST * part.max()].index.get_level_values("grade"))
+        str(family): _taught(part.droplevel("family"), judged[family])
         for family, part in medians.groupby(level="family")
     }
+
+
+def _taught(medians: pd.DataFrame, judged: set[str]) -> tuple[str, ...]:
+    """One family's grades from medians by grade; `judged` includes grades that were never correct."""
+    own = medians[medians["own_share"] >= LEAST_OWN_SHARE]
+    if own.empty and "tuned" not in judged:
+        return tuple(grade for grade in NAMED_GRADES if grade not in judged)
+    speeds = (medians if own.empty else own)["speedup"]
+    return tuple(speeds[speeds >= NEAR_BEST * speeds.max()].index)
 
 
 def _policy(arguments: argparse.Namespace) -> PolicyConfig:
@@ -145,7 +164,7 @@ def _draw(arguments: argparse.Namespace) -> None:
         exemplar.model_copy(update={"grade": "tuned"})  # its speed was measured; all grades are taught alike
         for one in made
         for exemplar in exemplars_of(one, source)
-        if exemplar.grade in chosen.get(exemplar.family, ("fused", "tuned"))
+        if exemplar.grade in chosen.get(exemplar.family, NAMED_GRADES)
     ]
     print(f"{len(made)} problems, {len(exemplars)} kernels, {time.monotonic() - began:.0f} s", flush=True)
     with open_gym(GymConfig(workers=1)) as gym:  # no answer is judged: there are no second turns

@@ -14,6 +14,7 @@ from kernel_core.problems.evaluation_sizes import has_evaluation_sizes
 from kernel_core.problems.graded import Generated
 from kernel_core.problems.modules import convolution, matmul, reduction
 from kernel_core.problems.modules.draft import Draft
+from kernel_core.problems.source import parse_problem
 from kernel_core.problems.splits import Split, hashed_split
 from kernel_core.records import Problem, sha256_text
 
@@ -76,10 +77,16 @@ def _drawn(split: Split, count: int, seed: int, names: list[str]) -> Iterator[Ge
 def _fresh(family: str, split: Split, rng: random.Random, seen: set[str]) -> Draft | None:
     for _ in range(_MOST_DRAWS):
         draft = FAMILIES[family](rng)
-        sizes = [size.gpu for size in draft.sizes]
-        if split_of(draft) == split and draft.reference not in seen and not has_evaluation_sizes(sizes):
+        if split_of(draft) == split and draft.reference not in seen and not _is_for_evaluation(draft):
             return draft
     return None
+
+
+def _is_for_evaluation(draft: Draft) -> bool:
+    """Whether its sizes, alone or with its other named numbers, are an evaluation problem's."""
+    sizes = [size.gpu for size in draft.sizes]
+    constants = parse_problem(draft.reference, id="modules/drawn", suite="modules").constants
+    return has_evaluation_sizes(sizes) or has_evaluation_sizes(constants.values())
 
 
 def _generated(draft: Draft, split: Split) -> Generated:

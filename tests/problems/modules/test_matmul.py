@@ -6,11 +6,13 @@ import ast
 
 import pytest
 
+from kernel_core.problems.modules.draft import Draft
 from kernel_core.problems.modules.matmul import FAMILIES
 from kernel_core.problems.source import parse_problem
 
 from .conftest import draw
 
+LINEAR = [name for name in FAMILIES if name.startswith("linear")]
 SINGLE_OPERATORS = [name for name in FAMILIES if not name.startswith("linear")]
 
 
@@ -53,6 +55,43 @@ def test_no_operator_is_left_to_torch_where_there_is_one_alone(family: str) -> N
             used = {ast.unparse(node) for node in ast.walk(forward) if isinstance(node, ast.Attribute)}
             assert {name for name in used if name.startswith("torch.")} <= allowed, kernel.source
             assert not any(isinstance(node, ast.MatMult) for node in ast.walk(forward)), kernel.source
+
+
+def work_left_to_torch(source: str) -> set[str]:
+    """Calls of `forward` into torch or a layer of the module, but for allocations."""
+    forward = next(
+        node
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.FunctionDef) and node.name == "forward"
+    )
+    calls = {ast.unparse(node.func) for node in ast.walk(forward) if isinstance(node, ast.Call)}
+    products = {ast.unparse(node) for node in ast.walk(forward) if isinstance(node, ast.MatMult)}
+    return products | {
+        name
+        for name in calls
+        if name.startswith(("torch.", "F.", "self.")) and not name.startswith("torch.empty")
+    }
+
+
+@pytest.mark.parametrize("family", LINEAR)
+def test_chains_behind_a_linear_layer_have_a_product_of_their_own_above_the_naive_grade(family: str) -> None:
+    for seed in range(8):
+        for kernel in draw(family, seed).kernels:
+            if kernel.grade in ("fused", "tuned"):
+                assert "tl.dot(a, w, acc)" in kernel.source
+                assert not work_left_to_torch(kernel.source), kernel.source
+
+
+@pytest.mark.parametrize("family", ("matmul", "matmul_transposed"))
+def test_products_with_a_short_shared_dimension_have_tiles(family: str) -> None:
+    short = [draft for draft in (draw(family, seed) for seed in range(60)) if shared_dimension(draft) <= 64]
+    assert len(short) >= 5
+    for draft in short:
+        assert all("tl.dot(" in kernel.source for kernel in draft.kernels)
+
+
+def shared_dimension(draft: Draft) -> int:
+    return next(size.gpu for size in draft.sizes if size.name.lower() in ("k", "n"))
 
 
 def test_activations_have_one_operator_and_few_have_over_a_hundred_million_elements() -> None:

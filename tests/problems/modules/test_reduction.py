@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 
 import pytest
 
@@ -52,6 +53,30 @@ def test_a_layout_fits_a_gpu_and_keeps_its_dimension_in_bounds() -> None:
             total *= number
         assert 10_000_000 < total < 100_000_000
         assert layout.n == numbers[layout.dim] <= 4096
+
+
+def test_a_dimension_in_the_middle_is_drawn_as_often_as_the_last_and_may_have_a_name() -> None:
+    layouts = [draw_layout(random.Random(seed), (3, 4)) for seed in range(400)]
+    dims = [layout.dim % len(layout.sizes) for layout in layouts]
+    middle = sum(0 < dim < len(layout.sizes) - 1 for dim, layout in zip(dims, layouts, strict=True))
+    last = sum(layout.last for layout in layouts)
+    assert 120 < last <= middle + 40 and middle > 120
+    assert len({layout.name for layout in layouts}) >= 4
+
+
+@pytest.mark.parametrize("family", ("reduce_dim", "arg_extreme", "logsumexp", "softmax_dim", "vector_norm"))
+def test_kernels_hold_for_any_dimension_of_the_input(family: str) -> None:
+    for seed in range(12):
+        for kernel in draw(family, seed).kernels:
+            assert "inner" in kernel.source, (family, kernel.grade)
+            assert "_row_" not in kernel.source or "if inner == 1:" in kernel.source
+
+
+def test_some_losses_have_one_target_a_row_or_a_column() -> None:
+    sources = [draw("pair_loss", seed).kernels[0].source for seed in range(80)]
+    assert sum("cols = predictions.shape[-1]" not in source for source in sources) >= 40
+    for sign in ("%", "//"):
+        assert sum(bool(re.search(rf"\+ off\w+ {sign} \w+, mask", source)) for source in sources) >= 4
 
 
 def test_a_marker_alone_on_its_line_takes_lines_at_its_indentation_or_goes() -> None:

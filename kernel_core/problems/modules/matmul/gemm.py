@@ -46,12 +46,16 @@ class Product:
     a: str = "a"
     b: str = "b"
     batched: bool = False
+    dense: bool = False
+    """Both operands are contiguous with K last, as `nn.Linear` keeps its weight, so there are no strides."""
     splits: int = 1
     """Programs that share one output tile, each with its part of K."""
     loop: tuple[str, ...] = ()
     """Lines that set `lo` and `hi`, the part of K that is not zero."""
     pointers: tuple[str, ...] = ()
     scalars: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+    """Constants of the epilogue that differ between launches."""
     epilogue: tuple[str, ...] = ()
     """Lines over the accumulator `acc`, before it is stored as `result`."""
     result: str = "acc"
@@ -62,22 +66,24 @@ class Product:
 def product_kernel(one: Product) -> str:
     """The Triton function, with its configurations if it is tuned at run time."""
     a, b = one.a, one.b
-    strides = [f"stride_{a}m", f"stride_{a}k", f"stride_{b}k", f"stride_{b}n"]
+    strides = [] if one.dense else [f"stride_{a}m", f"stride_{a}k", f"stride_{b}k", f"stride_{b}n"]
     if one.batched:
         strides += [f"stride_{a}b", f"stride_{b}b"]
     arguments = [
         f"{a}_ptr", f"{b}_ptr", *one.pointers, "c_ptr", *one.scalars, "M", "N", "K", *strides,
+        *(f"{flag}: tl.constexpr" for flag in one.flags),
         "BLOCK_M: tl.constexpr", "BLOCK_N: tl.constexpr", "BLOCK_K: tl.constexpr",
         *(["GROUP: tl.constexpr"] if one.tile.grouped else []),
         *(["SPLITS: tl.constexpr"] if one.splits > 1 else []),
     ]  # fmt: skip
     text = function(one.name, arguments, [*_program(one), *_loop(one), *_end(one)])
-    return _autotune() + text if one.tile.autotuned else text
+    return _autotune(one.tile) + text if one.tile.autotuned else text
 
 
-def _autotune() -> str:
+def _autotune(tile: Tile) -> str:
+    band = ', "GROUP": 8' if tile.grouped else ""
     rows = "".join(
-        f'        triton.Config({{"BLOCK_M": {m}, "BLOCK_N": {n}, "BLOCK_K": {k}}}, '
+        f'        triton.Config({{"BLOCK_M": {m}, "BLOCK_N": {n}, "BLOCK_K": {k}{band}}}, '
         f"num_warps={warps}, num_stages={stages}),\n"
         for m, n, k, warps, stages in _CONFIGS[:3]
     )
@@ -118,17 +124,19 @@ def _loop(one: Product) -> list[str]:
         lines.append("lo = tl.program_id(2) * BLOCK_K")
         steps, bounds = "BLOCK_K * SPLITS", "lo, K"
     so_far = "" if one.fault == "no_sum" else ", acc"
-    advance = [] if one.fault == "same_block" else [f"    {b}_ptrs += {steps} * stride_{b}k"]
+    row_a, row_b = (f"stride_{a}m", f"stride_{b}n") if not one.dense else ("K", "K")
+    step_a, step_b = (f" * stride_{a}k", f" * stride_{b}k") if not one.dense else ("", "")
+    advance = [] if one.fault == "same_block" else [f"    {b}_ptrs += {steps}{step_b}"]
     return [
         *lines,
-        f"{a}_ptrs = {a}_ptr{batch_a} + rm[:, None] * stride_{a}m + {start}[None, :] * stride_{a}k",
-        f"{b}_ptrs = {b}_ptr{batch_b} + {start}[:, None] * stride_{b}k + rn[None, :] * stride_{b}n",
+        f"{a}_ptrs = {a}_ptr{batch_a} + rm[:, None] * {row_a} + {start}[None, :]{step_a}",
+        f"{b}_ptrs = {b}_ptr{batch_b} + {start}[:, None]{step_b} + rn[None, :] * {row_b}",
         "acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)",
         f"for k in range({bounds}, {steps}):",
         f"    {a} = tl.load({a}_ptrs, mask=(rm[:, None] < M) & (rk[None, :] < K - k), other=0.0)",
         f"    {b} = tl.load({b}_ptrs, mask=(rk[:, None] < K - k) & (rn[None, :] < N), other=0.0)",
         f"    acc = tl.dot({a}, {b}{so_far}{one.precision})",
-        f"    {a}_ptrs += {steps} * stride_{a}k",
+        f"    {a}_ptrs += {steps}{step_a}",
         *advance,
     ]
 
@@ -164,11 +172,12 @@ def product_launch(
     tensors: Sequence[str] = (),
     scalars: Sequence[str] = (),
     out: str = "C",
+    flags: Sequence[str] = (),
 ) -> list[str]:
     """The host's lines that launch the kernel, after M, N, K and the output are named."""
     a, b, tile = operands.a, operands.b, one.tile
-    strides = [f"{a}.stride({dim})" for dim in operands.strides_a]
-    strides += [f"{b}.stride({dim})" for dim in operands.strides_b]
+    strides = [f"{a}.stride({dim})" for dim in operands.strides_a if not one.dense]
+    strides += [f"{b}.stride({dim})" for dim in operands.strides_b if not one.dense]
     if one.batched:
         strides += [f"{a}.stride(0)", f"{b}.stride(0)"]
     options = [f"BLOCK_M={tile.m}", f"BLOCK_N={tile.n}", f"BLOCK_K={tile.k}"]
@@ -176,7 +185,8 @@ def product_launch(
     options += [f"SPLITS={one.splits}"] if one.splits > 1 else []
     options += [f"num_warps={tile.warps}"] if tile.warps != 4 else []
     options += [f"num_stages={tile.stages}"] if tile.stages != 3 else []
-    arguments = [a, b, *tensors, out, *scalars, "M", "N", "K", *strides, *([] if tile.autotuned else options)]
+    options = [*flags, *([] if tile.autotuned else options)]
+    arguments = [a, b, *tensors, out, *scalars, "M", "N", "K", *strides, *options]
     return [_grid(one, operands), *call(f"{one.name}[grid]", arguments).split("\n")]
 
 

@@ -10,7 +10,6 @@ from kernel_core.problems.modules.draft import Draft
 from kernel_core.problems.modules.matmul.flat import call, function
 from kernel_core.problems.modules.matmul.linear import (
     KERNEL_NAMES,
-    Linear,
     Tail,
     Version,
     draw_linear,
@@ -18,6 +17,7 @@ from kernel_core.problems.modules.matmul.linear import (
     linear_module,
     why_fused,
 )
+from kernel_core.problems.modules.matmul.linear_product import own_products, with_grades
 from kernel_core.problems.modules.matmul.linear_rows import some_steps
 from kernel_core.problems.modules.matmul.rows import ROW_OPERATORS, row_kernel, row_launch
 from kernel_core.problems.modules.matmul.steps import (
@@ -70,16 +70,21 @@ def linear_groupnorm(rng: random.Random) -> Draft:
         f"{why_fused(tail, rng)} A group fits in a tile, so mean, variance and result take one read; "
         "a program holds some groups of a row."
     )
+    begin = (linear.torch, "M, N = x.shape")
+    rest = replace(tail, before=())
+    plain, tuned = own_products(linear, before, rng)
     versions = [
-        Version(
-            "naive",
-            (kernel,),
-            _group_host(linear, tail, name, attribute, 1),
-            "One program for each group of a row.",
+        Version("naive", (kernel,), _group_host(begin, tail, name, attribute), why),
+        *(
+            Version(
+                grade,
+                (own.function, _group_kernel(name, rest)),
+                _group_host(own.host, rest, name, attribute),
+                f"{own.thinking} A second kernel holds some groups of a row in a tile.",
+            )
+            for grade, own in with_grades(plain, tuned)
         ),
-        Version("fused", (kernel,), _group_host(linear, tail, name, attribute, 4), why),
-        Version("tuned", (kernel,), _group_host(linear, tail, name, attribute, 8, 8), why),
-        Version("mistake", (wrong,), _group_host(linear, tail, name, attribute, 4), why, "missing_root"),
+        Version("mistake", (wrong,), _group_host(begin, tail, name, attribute), why, "missing_root"),
     ]
     return linear_draft("linear_groupnorm", linear, tail, module, versions, rng)
 
@@ -105,21 +110,18 @@ def _group_kernel(name: str, tail: Tail) -> str:
     return function(name, [*arguments, "BLOCK_G: tl.constexpr", "BLOCK_D: tl.constexpr"], body)
 
 
-def _group_host(
-    linear: Linear, tail: Tail, name: str, attribute: str, block: int, warps: int = 4
-) -> tuple[str, ...]:
+def _group_host(begin: Sequence[str], tail: Tail, name: str, attribute: str) -> tuple[str, ...]:
+    """From the rows `x`, which `begin` makes with their sizes M and N."""
     arguments = [
         "x", *_ordered(tail, attribute), "out", *scalar_values(tail.steps), "N", "G", "D", f"{attribute}.eps",
-        f"BLOCK_G={block}", "BLOCK_D=triton.next_power_of_2(D)",
-        *([f"num_warps={warps}"] if warps != 4 else []),
+        "BLOCK_G=4", "BLOCK_D=triton.next_power_of_2(D)",
     ]  # fmt: skip
     return (
-        linear.torch,
-        "M, N = x.shape",
+        *begin,
         f"G = {attribute}.num_groups",
         "D = N // G",
         "out = torch.empty_like(x)",
-        f"grid = (M, triton.cdiv(G, {block}))",
+        "grid = (M, triton.cdiv(G, 4))",
         *call(f"{name}[grid]", arguments).split("\n"),
         "return out",
     )
@@ -169,15 +171,21 @@ def linear_batchnorm(rng: random.Random) -> Draft:
         f"{why_fused(tail, rng)} Training mode normalises over the batch, so a program walks down a strip "
         "of columns three times."
     )
-    small, middle, large = (
-        _column_host(linear, tail, name, attribute, rows, warps, softmax)
-        for rows, warps in ((32, 4), (64, 4), (128, 8))
-    )
+    host = _column_host((linear.torch, "M, N = x.shape"), tail, name, attribute, softmax)
+    rest = replace(tail, before=())
+    plain, tuned = own_products(linear, before, rng)
     versions = [
-        Version("naive", functions, small, why),
-        Version("fused", functions, middle, why),
-        Version("tuned", functions, large, why),
-        Version("mistake", (wrong, *functions[1:]), middle, why, "missing_root"),
+        Version("naive", functions, host, why),
+        *(
+            Version(
+                grade,
+                (own.function, _column_kernel(name, rest), *functions[1:]),
+                _column_host(own.host, rest, name, attribute, softmax),
+                f"{own.thinking} A second kernel walks down strips of columns.",
+            )
+            for grade, own in with_grades(plain, tuned)
+        ),
+        Version("mistake", (wrong, *functions[1:]), host, why, "missing_root"),
     ]
     draft = linear_draft("linear_batchnorm", linear, tail, module, versions, rng)
     return replace(draft, operators=(*draft.operators, "softmax")) if softmax else draft
@@ -218,16 +226,16 @@ def _turns(lines: Sequence[str]) -> list[str]:
 
 
 def _column_host(
-    linear: Linear, tail: Tail, name: str, attribute: str, rows: int, warps: int, softmax: bool
+    begin: Sequence[str], tail: Tail, name: str, attribute: str, softmax: bool
 ) -> tuple[str, ...]:
+    """From the rows `x`, which `begin` makes with their sizes M and N."""
     arguments = [
         "x", *_ordered(tail, attribute), "out", *scalar_values(tail.steps), "M", "N", f"{attribute}.eps",
-        f"BLOCK_M={rows}", "BLOCK_N=32", *([f"num_warps={warps}"] if warps != 4 else []),
+        "BLOCK_M=64", "BLOCK_N=32",
     ]  # fmt: skip
     behind = ("x = out", *row_launch("softmax_kernel", (), "", 1024)) if softmax else ()
     return (
-        linear.torch,
-        "M, N = x.shape",
+        *begin,
         "out = torch.empty_like(x)",
         "grid = (triton.cdiv(N, 32),)",
         *call(f"{name}[grid]", arguments).split("\n"),

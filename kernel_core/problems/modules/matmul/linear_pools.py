@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from kernel_core.problems.modules.draft import Draft
 from kernel_core.problems.modules.matmul import chains, operations
 from kernel_core.problems.modules.matmul.flat import call, flat_kernel, flat_launch, function
+from kernel_core.problems.modules.matmul.gemm import Tile
 from kernel_core.problems.modules.matmul.linear import (
     KERNEL_NAMES,
     Tail,
@@ -16,6 +18,14 @@ from kernel_core.problems.modules.matmul.linear import (
     linear_draft,
     linear_module,
     why_fused,
+)
+from kernel_core.problems.modules.matmul.linear_product import (
+    PLAIN,
+    own_products,
+    pair_product,
+    product_reason,
+    tuned_tile,
+    with_grades,
 )
 from kernel_core.problems.modules.matmul.linear_rows import behind_reduction, some_steps
 from kernel_core.problems.modules.matmul.probe import pooled, reduced, rows, varies
@@ -125,25 +135,33 @@ def linear_pool(rng: random.Random) -> Draft:
     wrong = kernel.replace(right, other)
     why = f"{why_fused(tail, rng)} One program takes a row; each lane reads its own window of the pooling."
 
-    def host(block: int, warps: int = 4) -> tuple[str, ...]:
+    def host(begin: Sequence[str]) -> tuple[str, ...]:
         launch = [
             "x", *tensors(pool.after), "out", *scalar_values(pool.after), "N", "P", f"KERNEL={pool.window}",
-            f"BLOCK={block}", *([f"num_warps={warps}"] if warps != 4 else []),
+            "BLOCK=512",
         ]  # fmt: skip
         made = f"out = torch.empty({pool.shape}, device=x.device, dtype=x.dtype)"
         lines = [
-            "M, N = x.shape",
             f"P = N // {pool.window}",
             made,
             *call(f"{name}[(M,)]", launch).split("\n"),
         ]
-        return (linear.torch, *lines, "return out")
+        return (*begin, *lines, "return out")
 
+    begin = (linear.torch, "M, N = x.shape")
+    plain, tuned = own_products(linear, (), rng)
     versions = [
-        Version("naive", (kernel,), host(128), "One program a row, in blocks of 128 windows."),
-        Version("fused", (kernel,), host(512), why),
-        Version("tuned", (kernel,), host(1024, 8), why),
-        Version("mistake", (wrong,), host(512), why, fault),
+        Version("naive", (kernel,), host(begin), why),
+        *(
+            Version(
+                grade,
+                (own.function, kernel),
+                host(own.host),
+                f"{own.thinking} A second kernel takes a row a program; each lane reads its own window.",
+            )
+            for grade, own in with_grades(plain, tuned)
+        ),
+        Version("mistake", (wrong,), host(begin), why, fault),
     ]
     return linear_draft("linear_pool", linear, tail, module, versions, rng)
 
@@ -187,24 +205,18 @@ def linear_pair(rng: random.Random) -> Draft:
         f"self.{inner} = nn.Linear({linear.inputs}, {linear.outputs})",
         f"self.{last} = nn.Linear({linear.outputs}, out_size)",
     )
-    linear = replace(linear, init_lines=layers, torch=f"x = self.{inner}(x)")
+    linear = replace(
+        linear,
+        init_lines=layers,
+        torch=f"x = self.{inner}(x)",
+        weight=f"self.{inner}.weight",
+        bias=f"self.{inner}.bias",
+    )
     taken = {linear.inputs, linear.outputs, "out_size"}
     between = [operations.activation(rng, taken)]
     kind = rng.choice(("", "logsumexp", "softmax", "max", "sum"))
     after = chains.draw_chain(rng, rng.choice((1, 2)), "out_size", taken) if not kind else []
-    ending = {
-        "": chains.torch_lines(after),
-        "softmax": ("x = torch.softmax(x, dim=1)",),
-        "max": ("x = torch.max(x, dim=1).values",),
-    }.get(kind, (f"x = torch.{kind}(x, dim=1)",))
-    tail = Tail(
-        tuple(between),
-        "linear",
-        (f"x = self.{last}(x)", *(ending if kind else ())),
-        tuple(after),
-        init_args=("out_size",),
-        sizes=(output,),
-    )
+    tail = _pair_tail(f"self.{last}", output, between, after, kind)
     module = linear_module(linear, tail, rng)
     words = listed(
         [between[0].said, *(step.said for step in after if step.operator), *([kind] if kind else [])]
@@ -227,10 +239,36 @@ def linear_pair(rng: random.Random) -> Draft:
         begin = flat_launch("activation_kernel", first, block, result="h")
         return functions, (linear.torch, *begin, f"x = self.{last}(h)", *launch, "return out")
 
+    def own(tile: Tile) -> tuple[tuple[str, ...], tuple[str, ...], str]:
+        functions, host = pair_product(linear, f"self.{last}", between, after, "y" if kind else "out", tile)
+        if kind:
+            functions = (*functions, row_kernel("row_kernel", ROW_OPERATORS[kind], (), ()))
+            host = (*host, "x = y", *row_launch("row_kernel", (), shape, 1024)[1:])
+        reason = product_reason(between, tile, rng)
+        return functions, (*host, "return out"), f"{reason} Both layers share the kernel."
+
     versions = [
-        Version("naive", *version(between, 256), "Two small Triton kernels around torch's products."),
-        Version("fused", *version(between, 1024), why),
+        Version("naive", *version(between, 1024), why),
+        Version("fused", *own(PLAIN)),
+        Version("tuned", *own(tuned_tile(linear, rng))),
         Version("mistake", *version(fault[1], 1024), why, fault[0]),
     ]
     draft = linear_draft("linear_pair", linear, tail, module, versions, rng)
     return replace(draft, operators=(*draft.operators, kind)) if kind else draft
+
+
+def _pair_tail(last: str, output: Size, between: list[Step], after: list[Step], kind: str) -> Tail:
+    """The activation, the second layer, and a chain or a reduction."""
+    ending = {
+        "": (),
+        "softmax": ("x = torch.softmax(x, dim=1)",),
+        "max": ("x = torch.max(x, dim=1).values",),
+    }.get(kind, (f"x = torch.{kind}(x, dim=1)",))
+    return Tail(
+        tuple(between),
+        "linear",
+        (f"x = {last}(x)", *ending),
+        tuple(after),
+        init_args=("out_size",),
+        sizes=(output,),
+    )

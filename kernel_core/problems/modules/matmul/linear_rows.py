@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from kernel_core.problems.modules.draft import Draft
 from kernel_core.problems.modules.matmul import chains, operations
-from kernel_core.problems.modules.matmul.flat import flat_kernel, flat_launch
 from kernel_core.problems.modules.matmul.linear import (
     KERNEL_NAMES,
     Linear,
@@ -19,6 +18,7 @@ from kernel_core.problems.modules.matmul.linear import (
     linear_module,
     why_fused,
 )
+from kernel_core.problems.modules.matmul.linear_product import own_products, with_grades
 from kernel_core.problems.modules.matmul.probe import Array, reduced, rows, varies
 from kernel_core.problems.modules.matmul.rows import ROW_OPERATORS, row_kernel, row_launch
 from kernel_core.problems.modules.matmul.steps import Step, pointers, values_from
@@ -152,55 +152,34 @@ def _rows_draft(
     operator = ROW_OPERATORS["layer_norm" if tail.operator == "instance_norm" else tail.operator]
     further = [f"{other} = {other}.contiguous()" for other in chains.further_inputs(tail.steps)]
 
-    def version(
-        grade_block: int, warps: int = 4, *, wrong: bool = False
-    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def version(grade_block: int, *, wrong: bool = False) -> tuple[tuple[str, ...], tuple[str, ...]]:
         kernel = row_kernel(
             name, operator, tail.before, tail.after, affine=norm.step, eps=bool(norm.eps), wrong=wrong
         )
         launch = row_launch(
             name, tail.steps, shape, grade_block,
-            warps=warps, norm=norm.tensors, eps=norm.eps, points=len(pointers(tail.before)),
+            norm=norm.tensors, eps=norm.eps, points=len(pointers(tail.before)),
         )  # fmt: skip
         return (kernel,), (linear.torch, *further, *launch, "return out")
 
     why = f"{why_fused(tail, rng)} {_sentence(tail.operator)}"
+    kernel = row_kernel(name, operator, (), tail.after, affine=norm.step, eps=bool(norm.eps))
+    launch = row_launch(name, tail.after, shape, 1024, norm=norm.tensors, eps=norm.eps)
+    plain, tuned = own_products(linear, tail.before, rng)
     versions = [
-        _naive(linear, tail, shape, norm, name, version(256)),
-        Version("fused", *version(1024), why),
-        Version("tuned", *version(2048, 8), why + " Eight warps suit long rows."),
+        Version("naive", *version(1024), why),
+        *(
+            Version(
+                grade,
+                (own.function, kernel),
+                (*further, *own.host, *launch[1:], "return out"),
+                f"{own.thinking} A second kernel takes a row a program, in blocks.",
+            )
+            for grade, own in with_grades(plain, tuned)
+        ),
         Version("mistake", *version(1024, wrong=True), why, operator.fault),
     ]
     return linear_draft(family, linear, tail, module, versions, rng)
-
-
-def _naive(
-    linear: Linear,
-    tail: Tail,
-    shape: str,
-    norm: _Norm,
-    name: str,
-    whole: tuple[tuple[str, ...], tuple[str, ...]],
-) -> Version:
-    """The steps before the operator in a kernel of their own, where there are some."""
-    if not tail.before or any(step.inputs for step in tail.steps):
-        return Version("naive", *whole, f"{_SPLIT_WORK} of 256, behind torch's product.")
-    operator = ROW_OPERATORS["layer_norm" if tail.operator == "instance_norm" else tail.operator]
-    functions = (
-        flat_kernel(f"first_{name}", tail.before),
-        row_kernel(f"second_{name}", operator, (), tail.after, affine=norm.step, eps=bool(norm.eps)),
-    )
-    second = row_launch(f"second_{name}", tail.after, shape, 1024, norm=norm.tensors, eps=norm.eps)
-    host = (
-        linear.torch,
-        *flat_launch(f"first_{name}", tail.before, 1024, result="h"),
-        "x = h",
-        *second,
-        "return out",
-    )
-    return Version(
-        "naive", functions, host, "A flat kernel for the elementwise part, then a kernel for the rows."
-    )
 
 
 def _sentence(operator: str) -> str:

@@ -179,20 +179,21 @@ def _plain(family: str, shape: str, layout: Layout, rng: random.Random) -> Probl
 
 
 def product_draft(problem: Problem, one: Product, rng: random.Random) -> Draft:
-    """The problem and its kernels: small tiles, larger ones, and the largest ordered for the cache."""
+    """The problem and its kernels: small tiles, larger ones, the largest in TF32 and in bands."""
     one = replace(one, name=rng.choice(NAMES))
     fused = Tile(128, 64, 32, 4, 3) if one.precision == TF32 else Tile(64, 64, 32, 4, 3)
     tuned = replace(LARGE, grouped=True)
     if one.splits > 1 or one.loop:
         tuned = LARGE
     elif rng.random() < 0.4:
-        tuned = replace(LARGE, autotuned=True)
+        tuned = replace(LARGE, grouped=True, autotuned=True)
     naive = replace(one, splits=1, loop=())
     fault = "plain_store" if one.splits > 1 else rng.choice(("no_sum", "same_block"))
+    tuned_one = replace(one, tile=tuned, precision=TF32)
     versions: list[tuple[Grade, Product]] = [
         ("naive", naive),
         ("fused", replace(one, tile=fused)),
-        ("tuned", replace(one, tile=tuned)),
+        ("tuned", tuned_one),
         ("mistake", replace(one, tile=fused, fault=fault)),
     ]
     kernels = [
@@ -234,7 +235,8 @@ def _thinking(problem: Problem, one: Product, rng: random.Random) -> str:
     )
     if tile.autotuned:
         shared = "Each program sums one output tile over K; the tile's size is tuned at the first call."
-    order = "Bands of eight tile rows keep B in the L2 cache." if tile.grouped else ""
+    banded = tile.grouped and not tile.autotuned
+    order = "Bands of eight tile rows keep B in the L2 cache." if banded else ""
     exact = (
         "Tensor cores multiply in TF32 and sum in float32."
         if one.precision == TF32

@@ -21,6 +21,18 @@ class Layout:
     sizes: tuple[Size, ...]
     dim: int
     """As written in the problem; may be negative."""
+    name: str = ""
+    """The named constant that the constructor is given in place of a literal."""
+
+    @property
+    def init_input(self) -> str:
+        """The expression in `get_init_inputs`."""
+        return self.name or str(self.dim)
+
+    @property
+    def constants(self) -> tuple[tuple[str, str], ...]:
+        """The named constant, if there is one."""
+        return ((self.name, str(self.dim)),) if self.name else ()
 
     @property
     def last(self) -> bool:
@@ -62,6 +74,7 @@ _NAMES: dict[int, tuple[tuple[str, ...], ...]] = {
         ("batch", "features", "dim1", "dim2", "dim3"),
     ),
 }
+_DIM_NAMES = ("", "", "dim", "reduce_dim", "axis", "target_dim")
 _CPU: dict[int, tuple[tuple[int, ...], ...]] = {
     2: ((3, 1500), (5, 2300), (4, 1100)),
     3: ((3, 13, 19), (2, 21, 37), (3, 9, 45)),
@@ -82,13 +95,23 @@ def draw_sizes(rng: random.Random, rank: int, most: int = _MOST) -> tuple[Size, 
 
 
 def draw_layout(rng: random.Random, ranks: Sequence[int] = (2, 3, 3, 4), most_n: int = 1_000_000) -> Layout:
-    """A shape of one of the ranks and a dimension no longer than `most_n`."""
+    """A shape of one of the ranks and a dimension no longer than `most_n`.
+
+    With three or more dimensions, one in the middle is drawn as often as the last.
+    """
     while True:
         rank = rng.choice(ranks)
         sizes = draw_sizes(rng, rank)
-        dim = rng.choice((1, 1, 1, -1, rank - 1, *((0, 2, -2) if rank > 2 else ())))
+        dim = _draw_dim(rng, rank)
         if sizes[dim].gpu <= most_n:
-            return Layout(sizes, dim)
+            return Layout(sizes, dim, rng.choice(_DIM_NAMES))
+
+
+def _draw_dim(rng: random.Random, rank: int) -> int:
+    places = ("middle", "last", "first") if rank > 2 else ("last", "first")
+    place = rng.choices(places, (3, 3, 1) if rank > 2 else (5, 1))[0]
+    dim = {"first": 0, "last": rank - 1, "middle": rng.choice(range(1, max(rank - 1, 2)))}[place]
+    return dim - rank if rng.random() < 0.25 else dim
 
 
 def dim_module(layout: Layout, doc: str, forward: tuple[str, ...], inputs: str, rng: random.Random) -> Module:
@@ -102,7 +125,8 @@ def dim_module(layout: Layout, doc: str, forward: tuple[str, ...], inputs: str, 
         forward_lines=forward,
         sizes=layout.sizes,
         inputs=(inputs.replace("@S@", layout.shape),),
-        init_inputs=(str(layout.dim),),
+        init_inputs=(layout.init_input,),
+        constants=layout.constants,
     )
 
 

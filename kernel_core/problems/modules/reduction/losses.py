@@ -1,40 +1,44 @@
-"""Losses of two tensors of one shape, down to one number."""
+"""Losses of two tensors of one shape, or with one target a row or a column, down to one number."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kernel_core.problems.graded import Grade
 from kernel_core.problems.modules.draft import Draft, Module
 from kernel_core.problems.modules.reduction.answer import Answer, draft, fill, mistake
 from kernel_core.problems.modules.reduction.layout import draw_sizes
+from kernel_core.problems.modules.reduction.loss_terms import LOSSES, Loss
+from kernel_core.problems.program import Size, draw_cpu_size
 
 _BLOCKS = """
 @triton.jit
-def @K@_kernel(p_ptr, t_ptr, partial_ptr, numel, BLOCK: tl.constexpr):
+def @K@_kernel(p_ptr, t_ptr, partial_ptr, numel, @COLS@BLOCK: tl.constexpr):
     # one program: one block of both tensors, one partial sum
     pid = tl.program_id(0)
     offs = pid.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = offs < numel
     p = tl.load(p_ptr + offs, mask=mask, other=@OTHER@)
-    t = tl.load(t_ptr + offs, mask=mask, other=@OTHER@)
+    t = tl.load(t_ptr + @AT@, mask=mask, other=@OTHER@)
     @TERM@
     tl.store(partial_ptr + pid, tl.sum(tl.where(mask, loss, 0.0), axis=0))
 """
 _ATOMIC = """
 @triton.jit
-def @K@_kernel(p_ptr, t_ptr, out_ptr, numel, count, BLOCK: tl.constexpr):
+def @K@_kernel(p_ptr, t_ptr, out_ptr, numel, @COLS@count, BLOCK: tl.constexpr):
     # one program: one block of both tensors, added to the result
     offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = offs < numel
     p = tl.load(p_ptr + offs, mask=mask, other=@OTHER@)
-    t = tl.load(t_ptr + offs, mask=mask, other=@OTHER@)
+    t = tl.load(t_ptr + @AT@, mask=mask, other=@OTHER@)
     @TERM@
     tl.atomic_add(out_ptr, tl.sum(tl.where(mask, loss, 0.0), axis=0) / count)
 """
 _MANY = """
 @triton.jit
-def @K@_kernel(p_ptr, t_ptr, partial_ptr, numel, turns, BLOCK: tl.constexpr):
+def @K@_kernel(p_ptr, t_ptr, partial_ptr, numel, @COLS@turns, BLOCK: tl.constexpr):
     # one program: several blocks of both tensors, one partial sum
     pid = tl.program_id(0)
     first = pid.to(tl.int64) * turns * BLOCK
@@ -43,7 +47,7 @@ def @K@_kernel(p_ptr, t_ptr, partial_ptr, numel, turns, BLOCK: tl.constexpr):
         offs = first + i * BLOCK + tl.arange(0, BLOCK)
         mask = offs < numel
         p = tl.load(p_ptr + offs, mask=mask, other=@OTHER@)
-        t = tl.load(t_ptr + offs, mask=mask, other=@OTHER@)
+        t = tl.load(t_ptr + @AT@, mask=mask, other=@OTHER@)
         @TERM@
         acc += tl.where(mask, loss, 0.0)
     tl.store(partial_ptr + pid, tl.sum(acc, axis=0))
@@ -60,156 +64,101 @@ def finish_kernel(partial_ptr, out_ptr, parts, count, BLOCK: tl.constexpr):
 
 
 @dataclass(frozen=True)
-class _Loss:
-    """`@C@` is the drawn constant; the terms compute `loss` from `p` and `t`."""
+class _Targets:
+    """Which target belongs to a value, as its index in Triton, its shape, and its name in `forward`."""
 
-    name: str
-    doc: str
-    forms: tuple[tuple[str, tuple[str, ...]], ...]
-    """Constructor line (or empty) and lines of `forward`."""
-    term: str
-    wrong: tuple[str, str]
-    """A text of the term and a wrong one in its place."""
-    inputs: tuple[tuple[str, str], ...]
-    constants: tuple[str, ...] = ("1.0",)
-    other: str = "0.0"
-    per_row: bool = False
-    """Divided by the batch size, not by the number of elements."""
+    at: str = "offs"
+    shape: str = "@S@"
+    torch: str = "targets"
+
+    @property
+    def cols(self) -> str:
+        """The kernel's further argument, with a comma."""
+        return "" if self.at == "offs" else "cols, "
 
 
-_SCALED = (
-    ("torch.rand(@S@) * torch.rand(())", "torch.rand(@S@)"),
-    ("torch.randn(@S@) * (1.0 + torch.rand(()))", "torch.randn(@S@)"),
-    ("torch.randn(@S@)", "torch.randn(@S@) + torch.rand(())"),
+_BROADCAST = (
+    _Targets("offs % cols", "@LAST@"),
+    _Targets("offs % cols", "@LAST@"),
+    _Targets("offs // cols", "@FIRST@, 1"),
+    _Targets("offs // cols", "@FIRST@", "targets.unsqueeze(1)"),
+    _Targets("offs // cols", "@FIRST@", "targets[:, None]"),
 )
-_SIGNED = (
-    ("torch.randn(@S@) * (1.0 + torch.rand(()))", "torch.randint(0, 2, (@S@,)).float() * 2 - 1"),
-    ("torch.randn(@S@) * (0.5 + torch.rand(()))", "torch.sign(torch.randn(@S@))"),
-)
-_LOSSES = (
-    _Loss(
-        "mse", "Mean of squared differences.",
-        (
-            ("", ("return torch.mean((predictions - targets) ** 2)",)),
-            ("", ("return F.mse_loss(predictions, targets)",)),
-            ("self.loss = nn.MSELoss()", ("return self.loss(predictions, targets)",)),
-            ("", ("diff = predictions - targets", "return (diff * diff).mean()")),
-        ),
-        "loss = (p - t) * (p - t)", ("(p - t) * (p - t)", "tl.abs(p - t)"), _SCALED,
-    ),
-    _Loss(
-        "l1", "Mean of absolute differences.",
-        (
-            ("", ("return torch.mean(torch.abs(predictions - targets))",)),
-            ("", ("return F.l1_loss(predictions, targets)",)),
-            ("self.loss = nn.L1Loss()", ("return self.loss(predictions, targets)",)),
-        ),
-        "loss = tl.abs(p - t)", ("tl.abs(p - t)", "(p - t)"), _SCALED,
-    ),
-    _Loss(
-        "smooth_l1", "Smooth L1 distance: squares for small differences, absolute values for large ones.",
-        (
-            ("", ("return F.smooth_l1_loss(predictions, targets, beta=@C@)",)),
-            ("self.loss = nn.SmoothL1Loss(beta=@C@)", ("return self.loss(predictions, targets)",)),
-        ),
-        "d = tl.abs(p - t)\nloss = tl.where(d < @C@, 0.5 * d * d / @C@, d - 0.5 * @C@)",
-        ("0.5 * d * d / @C@", "d * d / @C@"), _SCALED, ("1.0", "1.0", "0.5"),
-    ),
-    _Loss(
-        "huber", "Huber distance of predictions and targets.",
-        (
-            ("", ("return F.huber_loss(predictions, targets, delta=@C@)",)),
-            ("self.loss = nn.HuberLoss(delta=@C@)", ("return self.loss(predictions, targets)",)),
-        ),
-        "d = tl.abs(p - t)\nloss = tl.where(d < @C@, 0.5 * d * d, @C@ * (d - 0.5 * @C@))",
-        ("0.5 * d * d", "d * d"), _SCALED, ("1.0", "0.5", "0.75", "2.0"),
-    ),
-    _Loss(
-        "hinge", "Hinge distance for targets of minus one and one.",
-        (
-            ("", ("return torch.mean(torch.clamp(1 - predictions * targets, min=0))",)),
-            ("", ("return F.relu(1.0 - predictions * targets).mean()",)),
-        ),
-        "loss = tl.maximum(1.0 - p * t, 0.0)", ("tl.maximum(1.0 - p * t, 0.0)", "1.0 - p * t"), _SIGNED,
-    ),
-    _Loss(
-        "squared_hinge", "Squared hinge distance for targets of minus one and one.",
-        (("", ("margin = torch.clamp(1 - predictions * targets, min=0)", "return torch.mean(margin ** 2)")),),
-        "m = tl.maximum(1.0 - p * t, 0.0)\nloss = m * m", ("loss = m * m", "loss = m"), _SIGNED,
-    ),
-    _Loss(
-        "bce_with_logits", "Binary cross entropy from logits.",
-        (
-            ("", ("return F.binary_cross_entropy_with_logits(predictions, targets)",)),
-            ("self.loss = nn.BCEWithLogitsLoss()", ("return self.loss(predictions, targets)",)),
-        ),
-        "loss = tl.maximum(p, 0.0) - p * t + tl.log(1.0 + tl.exp(-tl.abs(p)))", ("- p * t", "- t"),
-        (
-            ("torch.randn(@S@) * (1.0 + 2.0 * torch.rand(()))", "torch.rand(@S@)"),
-            ("3.0 * torch.randn(@S@) * torch.rand(())", "torch.randint(0, 2, (@S@,)).float()"),
-        ),
-    ),
-    _Loss(
-        "kl_div", "Kullback-Leibler divergence, averaged over the batch.",
-        (
-            ("", ("return F.kl_div(torch.log(predictions), targets, reduction='batchmean')",)),
-            ("self.loss = nn.KLDivLoss(reduction='batchmean')",
-             ("return self.loss(predictions.log(), targets)",)),
-        ),
-        "loss = tl.where(t > 0, t * (tl.log(t) - tl.log(p)), 0.0)",
-        ("tl.log(t) - tl.log(p)", "tl.log(p) - tl.log(t)"),
-        (
-            ("torch.softmax(torch.rand(@S@) * torch.rand(()), dim=-1)", "torch.rand(@S@).softmax(dim=-1)"),
-            ("(2.0 * torch.randn(@S@)).softmax(dim=-1)", "torch.softmax(torch.randn(@S@), dim=-1)"),
-        ),
-        other="1.0", per_row=True,
-    ),
-    _Loss(
-        "kl_div_log", "Divergence of log-probabilities from target probabilities, averaged over the batch.",
-        (
-            ("", ("return F.kl_div(predictions, targets, reduction='batchmean')",)),
-            ("self.loss = nn.KLDivLoss(reduction='batchmean')", ("return self.loss(predictions, targets)",)),
-        ),
-        "loss = tl.where(t > 0, t * (tl.log(t) - p), 0.0)", ("tl.log(t) - p", "p - tl.log(t)"),
-        (("torch.log_softmax(2.0 * torch.randn(@S@), dim=-1)", "torch.softmax(torch.randn(@S@), dim=-1)"),),
-        other="1.0", per_row=True,
-    ),
-)  # fmt: skip
+_WITH_BROADCAST = ("mse", "l1", "hinge", "squared_hinge")
 
 
 def pair_loss(rng: random.Random) -> Draft:
-    """A loss that compares two tensors of one shape value by value."""
-    one = rng.choice(_LOSSES)
+    """A loss that compares predictions with targets value by value; targets may be broadcast."""
+    one = rng.choice(LOSSES)
     constant = rng.choice(one.constants)
-    sizes = draw_sizes(rng, 2 if one.per_row else rng.choice((2, 2, 3, 4)), 64_000_000)
-    shape = ", ".join(size.name for size in sizes)
-    layer, forward = rng.choice(one.forms)
-    inputs = rng.choice(one.inputs)
+    targets, forms = _Targets(), one.forms
+    if one.name in _WITH_BROADCAST and rng.random() < 0.6:
+        targets = rng.choice(_BROADCAST)
+        forms = tuple(form for form in forms if not form[0] and "_loss(" not in form[1][0])
+    sizes = _draw_shape(rng, one, targets)
+    names = [size.name for size in sizes]
+    shapes = {"@S@": ", ".join(names), "@FIRST@": names[0], "@LAST@": names[-1]}
+    layer, forward = rng.choice(forms)
+    predicted, expected = rng.choice(one.inputs)
+    expected = expected.replace("@S@", targets.shape)
+    for marker, text in shapes.items():
+        predicted, expected = predicted.replace(marker, text), expected.replace(marker, text)
     module = Module(
         doc=one.doc,
         init_args=(),
         init_lines=(layer.replace("@C@", constant),) if layer else (),
         forward_args=("predictions", "targets"),
-        forward_lines=tuple(line.replace("@C@", constant) for line in forward),
-        sizes=sizes,
-        inputs=tuple(text.replace("@S@", shape) for text in inputs),
+        forward_lines=tuple(
+            line.replace("@C@", constant).replace("targets", targets.torch) for line in forward
+        ),
+        sizes=tuple(dict.fromkeys(sizes)),
+        inputs=(predicted, expected),
         init_inputs=(),
     )
-    values = {"K": one.name, "OTHER": one.other, "TERM": one.term.replace("@C@", constant)}
+    return draft(rng, "pair_loss", (one.name,), module, _answers(one, constant, targets))
+
+
+def _draw_shape(rng: random.Random, one: Loss, targets: _Targets) -> tuple[Size, ...]:
+    """A size a dimension; one size is both where targets by column fit rows and columns alike."""
+    if targets.at == "offs % cols" and rng.random() < 0.4:
+        return (Size("batch_size", rng.choice(_SQUARES), draw_cpu_size(rng, 35, 50)),) * 2
+    only_rows = one.per_row or targets.at != "offs"
+    return draw_sizes(rng, 2 if only_rows else rng.choice((2, 2, 3, 4)), 64_000_000)
+
+
+def _answers(one: Loss, constant: str, targets: _Targets) -> tuple[Answer, ...]:
+    term = one.term.replace("@C@", constant)
+    values = {"K": one.name, "OTHER": one.other, "TERM": term, "AT": targets.at, "COLS": targets.cols}
     count = "predictions.shape[0]" if one.per_row else "numel"
-    naive = Answer("naive", (fill(_ATOMIC, **values),), _atomic(one.name, count), _ATOMIC_REASON)
-    fused = Answer("fused", (fill(_BLOCKS, **values),), _blocks(one.name, count), _BLOCK_REASON)
-    tuned = Answer("tuned", (fill(_MANY, **values), FINISH), _many(one.name, count), _MANY_REASON)
+    reason = _INDEX_REASON if targets.cols else ""
+
+    def answer(grade: Grade, functions: Sequence[str], host: Sequence[str], why: str) -> Answer:
+        filled = tuple(fill(function, **values) for function in functions)
+        lines = tuple(fill(line, COLS=targets.cols) for line in (*_host(targets), *host))
+        return Answer(grade, filled, lines, reason + why)
+
+    naive = answer("naive", (_ATOMIC,), _atomic(one.name, count), _ATOMIC_REASON)
+    fused = answer("fused", (_BLOCKS,), _blocks(one.name, count), _BLOCK_REASON)
+    tuned = answer("tuned", (_MANY, FINISH), _many(one.name, count), _MANY_REASON)
     old, new = (text.replace("@C@", constant) for text in one.wrong)
     wrong = mistake(fused, old, new, "wrong_op")
     undivided = mistake(tuned, "tl.sum(acc, axis=0) / count", "tl.sum(acc, axis=0) / parts", "wrong_divisor")
-    return draft(rng, "pair_loss", (one.name,), module, (naive, fused, tuned, wrong, undivided))
+    return (naive, fused, tuned, wrong, undivided)
 
 
-_HOST = (
-    "predictions, targets = predictions.contiguous(), targets.contiguous()",
-    "numel = predictions.numel()",
-)
+_SQUARES = (2500, 3000, 4096, 5000, 6144, 8000)
+_INDEX_REASON = "The smaller tensor is indexed by row or column, never expanded. "
+
+
+def _host(targets: _Targets) -> tuple[str, ...]:
+    cols = ("cols = predictions.shape[-1]",) if targets.cols else ()
+    return (
+        "predictions, targets = predictions.contiguous(), targets.contiguous()",
+        "numel = predictions.numel()",
+        *cols,
+    )
+
+
 _ATOMIC_REASON = (
     "Both tensors are read once, and nothing but one number is written. Each program adds the mean's share "
     "of its block to a zeroed scalar."
@@ -226,32 +175,30 @@ _MANY_REASON = (
 
 def _atomic(name: str, count: str) -> tuple[str, ...]:
     return (
-        *_HOST,
         "out = torch.zeros((), device=predictions.device, dtype=torch.float32)",
         "grid = (triton.cdiv(numel, 4096),)",
-        f"{name}_kernel[grid](predictions, targets, out, numel, {count}, BLOCK=4096)",
+        f"{name}_kernel[grid](predictions, targets, out, numel, @COLS@{count}, BLOCK=4096)",
         "return out",
     )
 
 
 def _blocks(name: str, count: str) -> tuple[str, ...]:
     return (
-        *_HOST,
         "grid = (triton.cdiv(numel, 4096),)",
         "partial = torch.empty(grid, device=predictions.device, dtype=torch.float32)",
-        f"{name}_kernel[grid](predictions, targets, partial, numel, BLOCK=4096)",
+        f"{name}_kernel[grid](predictions, targets, partial, numel, @COLS@BLOCK=4096)",
         f"return partial.sum() / {count}",
     )
 
 
 def _many(name: str, count: str) -> tuple[str, ...]:
     return (
-        *_HOST,
         "parts = min(1024, triton.cdiv(numel, 4096))",
         "turns = triton.cdiv(numel, parts * 4096)",
         "partial = torch.empty(parts, device=predictions.device, dtype=torch.float32)",
         "out = torch.empty((), device=predictions.device, dtype=torch.float32)",
-        f"{name}_kernel[(parts,)](predictions, targets, partial, numel, turns, BLOCK=4096, num_warps=8)",
+        f"{name}_kernel[(parts,)]("
+        "predictions, targets, partial, numel, @COLS@turns, BLOCK=4096, num_warps=8)",
         f"finish_kernel[(1,)](partial, out, parts, {count}, BLOCK=1024)",
         "return out",
     )

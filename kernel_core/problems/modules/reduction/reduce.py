@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kernel_core.problems.modules.draft import Draft
 from kernel_core.problems.modules.reduction.answer import Answer, draft, fill, mistake
-from kernel_core.problems.modules.reduction.layout import Layout, dim_module, draw_layout
+from kernel_core.problems.modules.reduction.layout import dim_module, draw_layout
 from kernel_core.problems.modules.reduction.skeletons import (
     COLUMN,
     ONLINE,
@@ -17,6 +17,7 @@ from kernel_core.problems.modules.reduction.skeletons import (
     TILE_STORE,
     VIEW,
     column_launch,
+    either_launch,
     row_launch,
     tile_launch,
 )
@@ -93,10 +94,12 @@ def reduce_dim(rng: random.Random) -> Draft:
     other = {"max": 'float("-inf")', "min": 'float("inf")', "prod": "1.0"}.get(one.name, "0.0")
     tile = _tile_function(one, other)
     host = (*VIEW, _empty(keep, "x.dtype"))
-    simple = _row_function(one, other) if layout.last else _column_function(one, other)
-    arguments = "x, out, n" if layout.last else "x, out, n, inner"
-    launch = row_launch(one.name, arguments) if layout.last else column_launch(one.name, arguments)
-    naive = Answer("naive", (simple,), (*host, launch, "return out"), _simple_reason(layout))
+    row, column = _row_function(one, other), _column_function(one, other)
+    launch = either_launch(
+        row_launch(f"{one.name}_row", "x, out, n"),
+        (column_launch(f"{one.name}_column", "x, out, n, inner"),),
+    )
+    naive = Answer("naive", (row, column), (*host, *launch, "return out"), _EITHER_REASON)
     fused = _tile_answer("fused", one.name, (tile,), host, 4096, 4)
     tuned = _tile_answer("tuned", one.name, (tile,), host, 8192, 8)
     wrong = mistake(fused, "range(0, n, BLOCK_N)", "range(0, n - BLOCK_N, BLOCK_N)", "dropped_tail")
@@ -108,7 +111,7 @@ def arg_extreme(rng: random.Random) -> Draft:
     name = rng.choice(("argmax", "argmin"))
     word = "largest" if name == "argmax" else "smallest"
     layout = draw_layout(rng)
-    keep = rng.random() < 0.25
+    keep = rng.random() < 0.4
     kept = ", keepdim=True" if keep else ""
     text = rng.choice((f"torch.{name}(x, dim=self.dim{kept})", f"x.{name}(dim=self.dim{kept})"))
     doc = f"Finds the position of the {word} value along one dimension."
@@ -125,7 +128,7 @@ def arg_extreme(rng: random.Random) -> Draft:
     answers = [fused, tuned, wrong]
     if not layout.last:
         lines = (*host, column_launch(name, "x, out, n, inner"), "return out")
-        answers.insert(0, Answer("naive", (column,), lines, _simple_reason(layout)))
+        answers.insert(0, Answer("naive", (column,), lines, _COLUMN_REASON))
     return draft(rng, "arg_extreme", (name,), module, answers)
 
 
@@ -169,7 +172,7 @@ def _tile_function(one: _Reduction, other: str) -> str:
 def _row_function(one: _Reduction, other: str) -> str:
     result = one.over.replace("@LAST@", "offs == BLOCK - 1") + one.after
     return fill(
-        ROW, K=one.name, MORE="", SCALARS="", SHIFT="", OTHER=other, UPDATE=one.update,
+        ROW, K=f"{one.name}_row", MORE="", SCALARS="", SHIFT="", OTHER=other, UPDATE=one.update,
         INIT=f"acc = tl.full((BLOCK,), {one.start}, dtype=tl.float32)",
         FINISH=f"tl.store(out_ptr + row, {result})",
     )  # fmt: skip
@@ -177,7 +180,7 @@ def _row_function(one: _Reduction, other: str) -> str:
 
 def _column_function(one: _Reduction, other: str) -> str:
     return fill(
-        COLUMN, K=one.name, MORE="", SCALARS="", SHIFT="", OTHER=other, UPDATE=one.update,
+        COLUMN, K=f"{one.name}_column", MORE="", SCALARS="", SHIFT="", OTHER=other, UPDATE=one.update,
         INIT=f"acc = tl.full((BLOCK,), {one.start}, dtype=tl.float32)",
         FINISH=f"tl.store(out_ptr + outer * inner + cols, acc{one.after}, mask=mask)",
     )  # fmt: skip
@@ -234,13 +237,12 @@ def _tile_answer(
     return Answer("tuned" if grade == "tuned" else "fused", functions, (*host, *launch, "return out"), reason)
 
 
-def _simple_reason(layout: Layout) -> str:
-    if layout.last:
-        return (
-            "The reduced dimension is the last one, so a row lies in one piece. A program takes one row in "
-            "blocks and keeps a running value a lane; the lanes are combined once at the end."
-        )
-    return (
-        "Neighbouring inner positions lie next to each other, so a program takes a block of them and steps "
-        "through the reduced dimension. Loads are contiguous and no lanes have to be combined."
-    )
+_COLUMN_REASON = (
+    "Neighbouring inner positions lie next to each other, so a program takes a block of them and steps "
+    "through the reduced dimension. Loads are contiguous and no lanes have to be combined."
+)
+_EITHER_REASON = (
+    "Any dimension makes the tensor (outer, n, inner). With inner 1 a row lies in one piece, so a program "
+    "reduces it in blocks; else a program steps through n for a block of neighbouring inner positions. Both "
+    "loads are contiguous."
+)

@@ -162,7 +162,8 @@ def _module(one: _Scan, layout: Layout, rng: random.Random) -> Module:
         forward_lines=rng.choice(one.forward),
         sizes=layout.sizes,
         inputs=(near_one if one.product else plain, *((kept,) if one.masked else ())),
-        init_inputs=(str(layout.dim),),
+        init_inputs=(layout.init_input,),
+        constants=layout.constants,
     )
 
 

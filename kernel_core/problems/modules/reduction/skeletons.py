@@ -6,6 +6,8 @@ inner positions, and walks over n in blocks; with an inner length of one the til
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 TILE = """
 @triton.jit
 def @K@_kernel(x_ptr, @MORE@out_ptr, n, inner, @SCALARS@BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr):
@@ -122,6 +124,11 @@ def row_launch(kernel: str, arguments: str, block: int = 1024, warps: int = 4, r
 def column_launch(kernel: str, arguments: str, block: int = 256) -> str:
     """The line that launches a program a block of columns."""
     return f"{kernel}_kernel[(outer * triton.cdiv(inner, {block}),)]({arguments}, BLOCK={block})"
+
+
+def either_launch(row: str, other: Sequence[str]) -> tuple[str, ...]:
+    """The lines that launch the row kernel where the dimension is the last, else another one."""
+    return ("if inner == 1:", f"    {row}", "else:", *(f"    {line}" for line in other))
 
 
 def _warps(warps: int) -> str:

@@ -15,6 +15,7 @@ from kernel_core.problems.modules.reduction.skeletons import (
     TILE,
     TILE_SHIFT,
     TILE_WRITE,
+    either_launch,
     fixed_view,
     row_launch,
     tile_launch,
@@ -93,7 +94,6 @@ def vector_norm(rng: random.Random) -> Draft:
     rank = rng.choice((2, 2, 3, 4, 4, 5))
     sizes = draw_sizes(rng, rank)
     dim = -1 if one.weight or (rank < 4 and rng.random() < 0.3) else 1
-    last = dim == -1 or rank == 2
     channel = sizes[dim].name
     module = Module(
         doc=one.doc,
@@ -118,12 +118,12 @@ def vector_norm(rng: random.Random) -> Draft:
     small = tile_launch(one.name, f"x, {weight}out, n, inner{scalars}")
     large = tile_launch(one.name, f"x, {weight}out, n, inner{scalars}", 8192, 8)
     fused = Answer("fused", (tile,), (*host, *small, "return out"), _TILE_REASON)
-    answers = [fused, Answer("tuned", (tile,), (*host, *large, "return out"), _TILE_REASON)]
-    if last:
-        lines = (*host, row_launch(one.name, f"x, {weight}out, n{scalars}", 1024), "return out")
-        answers.insert(0, Answer("naive", (_row(one),), lines, _ROW_REASON))
+    tuned = Answer("tuned", (tile,), (*host, *large, "return out"), _TILE_REASON)
+    rows = row_launch(f"{one.name}_row", f"x, {weight}out, n{scalars}", 1024)
+    either = (*host, *either_launch(rows, small), "return out")
+    naive = Answer("naive", (_row(one), tile), either, _EITHER_REASON)
     wrong = mistake(fused, "y = x / norm", "y = x * norm", "wrong_op")
-    return draft(rng, "vector_norm", (one.name,), module, (*answers, wrong))
+    return draft(rng, "vector_norm", (one.name,), module, (naive, fused, tuned, wrong))
 
 
 def frobenius_norm(rng: random.Random) -> Draft:
@@ -194,9 +194,9 @@ _TILE_REASON = (
     "The tensor is (outer, n, inner). A program owns a block of inner positions, adds up along n in a first "
     "pass and divides in a second, which finds most of the tile in cache. Nothing else is written."
 )
-_ROW_REASON = (
-    "A row lies in one piece. A program reads it once for the norm and once more, mostly from cache, to "
-    "write the quotient; blocks keep any row length possible."
+_EITHER_REASON = (
+    "The tensor is (outer, n, inner). With inner 1 a program takes one row in blocks and keeps a running sum "
+    "a lane; else it owns a block of inner positions and walks over n. A second pass divides."
 )
 
 
@@ -232,7 +232,7 @@ def _row(one: _Norm) -> str:
     value = f"y = x / norm{' * ' + weight if one.weight else ''}"
     total = f"total = tl.sum(acc, axis=0)\nnorm = {one.norm}\n"
     return fill(
-        ROW, K=one.name, MORE="weight_ptr, " if one.weight else "", SCALARS="eps, " if one.eps else "",
-        SHIFT=ROW_SHIFT, OTHER="0.0", UPDATE=one.term,
+        ROW, K=f"{one.name}_row", MORE="weight_ptr, " if one.weight else "",
+        SCALARS="eps, " if one.eps else "", SHIFT=ROW_SHIFT, OTHER="0.0", UPDATE=one.term,
         INIT="acc = tl.zeros((BLOCK,), dtype=tl.float32)", FINISH=total + fill(ROW_WRITE, MAP=value),
     )  # fmt: skip
