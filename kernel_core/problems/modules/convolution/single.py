@@ -46,7 +46,7 @@ def conv_transpose3d(rng: random.Random) -> Draft:
 
 
 def _single(rng: random.Random, operator: str, wish: Wish) -> Draft:
-    geometry = draw_geometry(rng, wish)
+    geometry = draw_geometry(rng, replace(wish, simple=rng.random() < 0.35))
     style = draw_style(rng)
     module, attribute = layer_module(geometry, style, rng)
     skeleton = Skeleton(
