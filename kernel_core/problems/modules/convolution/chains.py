@@ -89,7 +89,7 @@ def _same_width(geometry: Geometry) -> Geometry:
 
 
 def _doubled(geometry: Geometry) -> Geometry:
-    """The transposed convolution whose output is twice as wide as its input."""
+    """A transposed convolution with an output twice as wide as its input."""
     rank = geometry.rank
     return replace(
         geometry, kernel=(3,) * rank, stride=(2,) * rank, padding=(1,) * rank, output_padding=(1,) * rank
