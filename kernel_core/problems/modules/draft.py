@@ -37,6 +37,8 @@ class Module:
     """Named values behind the sizes, such as `("scale", "1.5")`, that no run resizes."""
     input_lines: tuple[str, ...] = ()
     """Lines of `get_inputs` that assign names which `inputs` then mentions."""
+    forward_doc: tuple[str, ...] = ()
+    """Lines of the docstring of `forward` in the full style; without them it names the arguments alone."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ def reference_source(module: Module, style: Style) -> str:
         f"{model_class('Model', module, style, module.forward_lines)}\n\n"
         f"{constants}\n\n"
         f"def get_inputs():\n{before}{_returned(inputs, module.forward_args, style)}\n\n"
-        f"def get_init_inputs():\n    return [{', '.join(init_inputs)}]\n"
+        f"def get_init_inputs():\n    return [{', '.join(init_inputs)}]{_init_comment(module, style)}\n"
     )
 
 
@@ -105,10 +107,10 @@ def model_class(name: str, module: Module, style: Style, forward_lines: Sequence
     result = " -> torch.Tensor" if style.annotations else ""
     lines.append(f"    def forward({', '.join(('self', *typed))}){result}:")
     if style.docstring == "full":
-        given = "".join(f"            {one}: input tensor\n" for one in module.forward_args)
-        lines.append(
-            f'        """\n        Args:\n{given}        Returns:\n            the result\n        """'
-        )
+        given = [f"    {one}: input tensor" for one in module.forward_args]
+        rows = module.forward_doc or ("Args:", *given, "Returns:", "    the result")
+        text = "".join(f"        {row}\n" if row else "\n" for row in rows)
+        lines.append(f'        """\n{text}        """')
     lines += [f"        {line}" for line in forward_lines]
     return "\n".join(lines) + "\n"
 
@@ -120,6 +122,14 @@ def _renamed(text: str, named: dict[str, str]) -> str:
 def _constant(size: Size, name: str, style: Style) -> str:
     comment = f"  # {size.name.replace('_', ' ').lower()}" if style.size_comments else ""
     return f"{name} = {size.gpu}{comment}\n"
+
+
+def _init_comment(module: Module, style: Style) -> str:
+    """A comment of the full style where the problem leaves arguments at their defaults."""
+    left = len(module.init_args) - len(module.init_inputs)
+    if left <= 0 or style.docstring != "full":
+        return ""
+    return "  # the last argument keeps its default" if left == 1 else f"  # {left} more keep their defaults"
 
 
 def _returned(inputs: Sequence[str], names: Sequence[str], style: Style) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -27,6 +28,19 @@ class Style:
         return name.upper() if self.upper_sizes else name.lower()
 
 
+@dataclass(frozen=True)
+class Argument:
+    """An argument of a constructor, as the class docstring describes it."""
+
+    name: str
+    kind: str
+    """Its type, such as `int`."""
+    meaning: str
+    """A phrase without a full stop, such as `Step between output positions`."""
+    default: str = ""
+    """As written in the signature; empty for an argument that must be given."""
+
+
 def draw_style(rng: random.Random) -> Style:
     """A style; the forms that published problems use most are the most frequent."""
     return Style(
@@ -36,3 +50,17 @@ def draw_style(rng: random.Random) -> Style:
         long_super=rng.random() < 0.4,
         size_comments=rng.random() < 0.15,
     )
+
+
+def class_docstring(sentence: str, arguments: Sequence[Argument], rng: random.Random) -> str:
+    """A sentence and a section `Args:` with types and defaults, without the quotes around it."""
+    typed = rng.random() < 0.85
+    tick = rng.choice(("", "", "`"))
+    ending = rng.choice(("Defaults to @.", "Defaults to @.", "Default: @.", "The default is @."))
+    optional = rng.choice((", optional", ", optional", ""))
+    rows = []
+    for one in arguments:
+        kind = f" ({one.kind}{optional if one.default else ''})" if typed else ""
+        value = f" {ending.replace('@', f'{tick}{one.default}{tick}')}" if one.default else ""
+        rows.append(f"        {one.name}{kind}: {one.meaning}.{value}\n")
+    return f"\n    {sentence}\n\n    Args:\n{''.join(rows)}    "

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import random
+import re
 
 import pytest
 
@@ -30,6 +32,46 @@ def test_a_mistake_differs_from_the_kernel_that_it_is_made_of(family: str) -> No
     for seed in range(40):
         *good, mistake = draw(family, seed).kernels
         assert mistake.source not in {kernel.source for kernel in good}, (family, seed, mistake.fault)
+
+
+DOCSTRING_ROW = re.compile(
+    r"^ {8}(\w+)(?: \(.*?\))?: [^.]*\.(?: (?:Defaults to|Default:|The default is) `?(.*?)`?\.)?$",
+    re.MULTILINE,
+)
+
+
+def free_names(function: ast.FunctionDef, functions: set[str]) -> set[str]:
+    names = [node for node in ast.walk(function) if isinstance(node, ast.Name)]
+    bound = {one.arg for one in function.args.args} | functions | {"tl", "triton", "float", "range"}
+    return {one.id for one in names} - bound - {one.id for one in names if isinstance(one.ctx, ast.Store)}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_name_in_a_kernel_is_a_parameter_or_assigned_there(family: str) -> None:
+    for seed in range(40):
+        for kernel in draw(family, seed).kernels:
+            tree = ast.parse(kernel.source)
+            functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+            for function in functions.values():
+                assert not free_names(function, set(functions)), (family, seed, kernel.grade, function.name)
+
+
+def test_a_docstring_names_the_arguments_of_its_constructor_with_their_defaults() -> None:
+    described = 0
+    for family in ("conv1d", "conv2d", "conv_transpose3d", "conv_depthwise", "conv_depthwise_separable"):
+        for seed in range(30):
+            tree = ast.parse(draw(family, seed).reference)
+            model = next(node for node in tree.body if isinstance(node, ast.ClassDef))
+            rows = DOCSTRING_ROW.findall(ast.get_docstring(model, clean=False) or "")
+            if not rows:
+                continue
+            described += 1
+            arguments = next(node for node in model.body if isinstance(node, ast.FunctionDef)).args
+            names = [one.arg for one in arguments.args[1:]]
+            defaults = [ast.unparse(one) for one in arguments.defaults]
+            required = [""] * (len(names) - len(defaults))
+            assert rows == list(zip(names, [*required, *defaults], strict=True)), (family, seed)
+    assert described > 50
 
 
 @pytest.mark.parametrize("transposed", [False, True])

@@ -11,12 +11,13 @@ from kernel_core.problems.modules.convolution.tail_ops import (
     Op,
     draw_channel,
     draw_norm,
-    draw_pointwise,
     draw_pool,
     draw_reduction,
     draw_residual,
+    draw_second,
     draw_softmax,
 )
+from kernel_core.problems.modules.convolution.tail_pointwise import draw_pointwise
 from kernel_core.problems.modules.convolution.tail_values import effect, healthy
 
 _NORMS: tuple[Kind, ...] = (
@@ -29,6 +30,8 @@ _NORMS: tuple[Kind, ...] = (
 )
 _LEAST_EFFECT = 0.03
 _MOST_CORES = 2
+_MOST_RESIDUALS = 3
+_KEPT_NAMES = ("identity", "original_x", "residual", "conv_out")
 
 
 @dataclass(frozen=True)
@@ -70,22 +73,39 @@ def _drawn(rng: random.Random, family: str, rank: int) -> list[Op]:
     length = rng.choices((2, 3, 4, 5), (25, 35, 25, 15))[0]
     first_core = rng.randrange(min(length, 3))
     taken = {"in_channels", "out_channels", "kernel_size", "stride", "padding", "output_padding", "x"}
-    taken |= {"conv", "conv_transpose", "layer", f"conv{rank}d", f"conv_transpose{rank}d"}
-    shape = _Shape(depth=rank == 3)
+    taken |= {
+        "n",
+        "c",
+        "s",
+        "v",
+        "raw",
+        "count",
+        *_KEPT_NAMES,
+        "conv",
+        "conv_transpose",
+        "layer",
+        f"conv{rank}d",
+        f"conv_transpose{rank}d",
+    }
+    shape = _Shape()
+    kept = rng.choice(_KEPT_NAMES)
     ops: list[Op] = []
     cores = 0
     while len(ops) < length:
         last = len(ops) == length - 1
+        behind_pool = bool(ops) and ops[-1].kind == "pool"
         wants_core = family != "conv_elementwise" and (
             len(ops) == first_core or (cores == 1 and len(ops) > first_core and rng.random() < 0.25)
         )
-        if wants_core and cores < _MOST_CORES and shape.named and shape.space:
+        wants_core = wants_core or (behind_pool and cores == 1 and rng.random() < 0.3)
+        if wants_core and cores < _MOST_CORES and shape.space and (shape.named or shape.channels):
             kind = _core_kind(rng, family if cores == 0 else rng.choice(_FAMILIES), shape, last)
+            kind = "pool" if behind_pool and shape.named and rng.random() < 0.7 else kind
             op = _core(rng, kind, taken, rank, last)
             cores += 1
             shape = _after(shape, op, cores)
         else:
-            op = _elementwise(rng, shape, ops, taken, rank)
+            op = _elementwise(rng, shape, ops, taken, rank, kept)
         if ops and op.operator == ops[-1].operator and op.kind in ELEMENTWISE:
             continue
         ops.append(op)
@@ -96,6 +116,8 @@ _FAMILIES = ("conv_norm", "conv_reduce", "conv_reduce", "conv_pool")
 
 
 def _core_kind(rng: random.Random, family: str, shape: _Shape, last: bool) -> Kind:
+    if not shape.named:
+        return rng.choice(("softmax", "reduce_channels"))
     if family == "conv_norm" and shape.channels and shape.own:
         return rng.choice(_NORMS)
     if family == "conv_pool":
@@ -120,13 +142,17 @@ def _core(rng: random.Random, kind: Kind, taken: set[str], rank: int, last: bool
     return draw_reduction(rng, taken, rank, kind, last)
 
 
-def _elementwise(rng: random.Random, shape: _Shape, ops: list[Op], taken: set[str], rank: int) -> Op:
-    used = {op.kind for op in ops}
-    if shape.own and ops and "residual" not in used and rng.random() < 0.12:
-        return draw_residual(rng, taken, rank)
+def _elementwise(
+    rng: random.Random, shape: _Shape, ops: list[Op], taken: set[str], rank: int, kept: str
+) -> Op:
+    residuals = sum(op.kind == "residual" for op in ops)
+    if shape.own and ops and residuals < _MOST_RESIDUALS and rng.random() < (0.3 if residuals else 0.12):
+        return draw_residual(rng, kept)
+    if shape.own and "second" not in [op.kind for op in ops] and rng.random() < 0.08:
+        return draw_second(rng, taken)
     if shape.channels and shape.named and rng.random() < 0.3:
         return draw_channel(rng, taken, rank)
-    return draw_pointwise(rng, taken, rank)
+    return draw_pointwise(rng, taken)
 
 
 def _after(shape: _Shape, op: Op, cores: int) -> _Shape:

@@ -10,7 +10,7 @@ from kernel_core.problems.graded import GradedKernel
 from kernel_core.problems.modules.convolution.chain_draw import Chain, draw_chain
 from kernel_core.problems.modules.convolution.geometry import Geometry, Wish, draw_geometry
 from kernel_core.problems.modules.convolution.tail import Launch, functions_of, host_lines, segments
-from kernel_core.problems.modules.convolution.tail_ops import Op
+from kernel_core.problems.modules.convolution.tail_ops import Kind, Op
 from kernel_core.problems.modules.convolution.tail_values import effect
 from kernel_core.problems.modules.draft import Draft, Module, draft_sizes, kernel_source, reference_source
 from kernel_core.problems.modules.style import draw_style
@@ -44,8 +44,7 @@ def _chain(rng: random.Random, family: str) -> Draft:
     geometry = draw_geometry(rng, Wish(rank=rank, transposed=rng.random() < 0.4, plain=True))
     chain = draw_chain(rng, family, rank)
     ops = chain.ops
-    if any(op.kind == "layer_norm" for op in ops):
-        geometry = _same_width(geometry)
+    geometry = _with_known_width(geometry, {op.kind for op in ops})
     geometry = _divisible(geometry, ops)
     module, attribute = _module(geometry, chain, rng)
     style = draw_style(rng)
@@ -74,11 +73,26 @@ def _chain(rng: random.Random, family: str) -> Draft:
     )
 
 
+def _with_known_width(geometry: Geometry, kinds: set[Kind]) -> Geometry:
+    """An output width that the problem's text can state, where a norm or a second input needs it."""
+    if "second" in kinds and "layer_norm" not in kinds and geometry.transposed and min(geometry.stride) > 1:
+        return _doubled(geometry)
+    return _same_width(geometry) if kinds & {"second", "layer_norm"} else geometry
+
+
 def _same_width(geometry: Geometry) -> Geometry:
     """The convolution with the input's width as its output's, which the norm's constructor needs."""
     rank = geometry.rank
     return replace(
         geometry, kernel=(3,) * rank, stride=(1,) * rank, padding=(1,) * rank, output_padding=(0,) * rank
+    )
+
+
+def _doubled(geometry: Geometry) -> Geometry:
+    """A transposed convolution with an output twice as wide as its input."""
+    rank = geometry.rank
+    return replace(
+        geometry, kernel=(3,) * rank, stride=(2,) * rank, padding=(1,) * rank, output_padding=(1,) * rank
     )
 
 
@@ -91,7 +105,7 @@ def _divisible(geometry: Geometry, ops: Sequence[Op]) -> Geometry:
 def _module(geometry: Geometry, chain: Chain, rng: random.Random) -> tuple[Module, str]:
     rank = geometry.rank
     attribute = "conv_transpose" if geometry.transposed else "conv"
-    attribute = rng.choice((attribute, attribute, f"{attribute}{rank}d", "layer"))
+    attribute = rng.choice((attribute, attribute, f"{attribute}{rank}d", f"{attribute}{rank}d", "layer"))
     values = [
         ("kernel_size", geometry.kernel, 0),
         ("stride", geometry.stride, 1),
@@ -112,9 +126,13 @@ def _module(geometry: Geometry, chain: Chain, rng: random.Random) -> tuple[Modul
         settings.append(("norm_size", "width"))
     arguments = [name for name, _ in given] + [name for op in chain.ops for name in op.init_args]
     x = ", ".join(size.name for size in (geometry.batch, geometry.in_channels, *geometry.spatial))
-    residual = any(op.kind == "residual" for op in chain.ops)
+    residual = [op.attribute for op in chain.ops if op.kind == "residual"]
+    second = tuple(op.attribute for op in chain.ops if op.kind == "second")
+    factor = " * 2" if geometry.transposed and geometry.stride[0] == 2 else ""
+    outputs = ", ".join(f"{size.name}{factor}" for size in geometry.spatial)
+    random_call = f"torch.{rng.choice(('rand', 'randn'))}"
     keep = (
-        (rng.choice(("identity = x", "identity = x.clone()", "identity = x.clone().detach()")),)
+        (rng.choice(("@ = x", "@ = x.clone()", "@ = x.clone().detach()")).replace("@", residual[0]),)
         if residual
         else ()
     )
@@ -124,10 +142,13 @@ def _module(geometry: Geometry, chain: Chain, rng: random.Random) -> tuple[Modul
             doc=_doc(geometry, chain.ops, rng),
             init_args=("in_channels", "out_channels", *arguments),
             init_lines=(layer, *[line for op in chain.ops for line in op.init_lines]),
-            forward_args=("x",),
+            forward_args=("x", *second),
             forward_lines=(f"x = self.{attribute}(x)", *keep, *steps, "return x"),
             sizes=(geometry.batch, geometry.in_channels, geometry.out_channels, *geometry.spatial),
-            inputs=(f"torch.{rng.choice(('rand', 'randn'))}({x})",),
+            inputs=(
+                f"{random_call}({x})",
+                *[f"{random_call}(batch_size, out_channels, {outputs})" for _ in second],
+            ),
             init_inputs=("in_channels", "out_channels", *arguments),
             constants=tuple(settings),
         ),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from kernel_core.problems.graded import GradedKernel
 from kernel_core.problems.modules.convolution.direct_kernels import depthwise_kernel, depthwise_lines
 from kernel_core.problems.modules.convolution.gemm_kernels import Skeleton
 from kernel_core.problems.modules.convolution.geometry import Geometry, Wish, draw_geometry
+from kernel_core.problems.modules.convolution.layers import described, forward_doc
 from kernel_core.problems.modules.convolution.pointwise_kernels import (
     pointwise_kernel,
     pointwise_lines,
@@ -16,7 +18,7 @@ from kernel_core.problems.modules.convolution.pointwise_kernels import (
     separable_lines,
 )
 from kernel_core.problems.modules.draft import Draft, Module, draft_sizes, kernel_source, reference_source
-from kernel_core.problems.modules.style import Style, draw_style
+from kernel_core.problems.modules.style import Style, class_docstring, draw_style
 
 _SETTINGS = ("kernel_size", "stride", "padding", "dilation")
 _DEFAULTS = {"stride": "1", "padding": "0", "dilation": "1"}
@@ -57,8 +59,10 @@ def conv_pointwise(rng: random.Random) -> Draft:
     attribute = rng.choice(("conv", "pointwise", "proj", "conv2d"))
     extra = rng.choice(("", ", stride=1, padding=0"))
     typed = ": int" if style.annotations else ""
+    sentence = rng.choice(("Mixes the channels of each pixel.", "A 1x1 convolution over a batch of images."))
+    names = ("in_channels", "out_channels", "bias")
     module = Module(
-        doc=rng.choice(("Mixes the channels of each pixel.", "A 1x1 convolution over a batch of images.")),
+        doc=_doc(sentence, names, {}, rng),
         init_args=(f"in_channels{typed}", f"out_channels{typed}", _bias_argument(style)),
         init_lines=(
             f"self.{attribute} = nn.Conv2d(in_channels, out_channels, kernel_size=1{extra}, bias=bias)",
@@ -69,6 +73,7 @@ def conv_pointwise(rng: random.Random) -> Draft:
         inputs=(_input(rng),),
         init_inputs=("in_channels", "out_channels", *(("bias",) if geometry.bias else ())),
         constants=(("bias", "True"),) if geometry.bias else (),
+        forward_doc=forward_doc(geometry, rng),
     )
     name = rng.choice(("pointwise_kernel", "conv1x1_kernel", "pointwise_conv_kernel"))
     function = pointwise_kernel(name, rng.random() < 0.5)
@@ -150,13 +155,11 @@ def _depthwise_module(geometry: Geometry, style: Style, attribute: str, rng: ran
         defaults = _DEFAULTS
     bias = (("bias", "True"),) if geometry.bias else ()
     arguments = [_typed(name, defaults.get(name, ""), style) for name, _ in settings]
+    sentence = rng.choice(
+        ("A depthwise 2D convolution: each channel has a filter of its own.", "Filters every channel alone.")
+    )
     return Module(
-        doc=rng.choice(
-            (
-                "A depthwise 2D convolution: each channel has a filter of its own.",
-                "Filters every channel alone.",
-            )
-        ),
+        doc=_doc(sentence, ("in_channels", *[name for name, _ in settings], "bias"), defaults, rng),
         init_args=(_typed("in_channels", "", style), *arguments, _bias_argument(style)),
         init_lines=(
             f"self.{attribute} = nn.Conv2d(in_channels, in_channels, {layer}, groups=in_channels, bias=bias)",
@@ -167,6 +170,7 @@ def _depthwise_module(geometry: Geometry, style: Style, attribute: str, rng: ran
         inputs=(_input(rng),),
         init_inputs=("in_channels", *[name for name, _ in settings], *(name for name, _ in bias)),
         constants=(*[(name, str(value)) for name, value in settings], *bias),
+        forward_doc=forward_doc(geometry, rng),
     )
 
 
@@ -179,10 +183,11 @@ def _separable_module(
     bias = (("bias", "True"),) if geometry.bias else ()
     given = ", ".join("kernel_size" if name == "kernel_size" else f"{name}={name}" for name in named)
     depthwise, pointwise = attributes
+    sentence = rng.choice(
+        ("A separable convolution: first in space, then over channels.", "Depthwise, then pointwise.")
+    )
     return Module(
-        doc=rng.choice(
-            ("A separable convolution: first in space, then over channels.", "Depthwise, then pointwise.")
-        ),
+        doc=_doc(sentence, ("in_channels", "out_channels", *named, "bias"), _DEFAULTS, rng),
         init_args=(
             _typed("in_channels", "", style),
             _typed("out_channels", "", style),
@@ -199,6 +204,7 @@ def _separable_module(
         inputs=(_input(rng),),
         init_inputs=("in_channels", "out_channels", *named, *(name for name, _ in bias)),
         constants=(*named.items(), *bias),
+        forward_doc=forward_doc(geometry, rng),
     )
 
 
@@ -222,6 +228,22 @@ def _draft(
         sizes=draft_sizes(module, style),
         kernels=tuple(kernels),
     )
+
+
+def _doc(sentence: str, names: Sequence[str], defaults: Mapping[str, str], rng: random.Random) -> str:
+    """The class docstring, more often with a row for each argument than without."""
+    if rng.random() < 0.35:
+        return sentence
+    rows = [
+        described(
+            name,
+            "bool" if name == "bias" else "int",
+            "False" if name == "bias" else defaults.get(name, ""),
+            rng,
+        )
+        for name in names
+    ]
+    return class_docstring(sentence, rows, rng)
 
 
 def _typed(name: str, default: str, style: Style) -> str:

@@ -1,6 +1,6 @@
 """Convolution as a matrix product: output channels × output pixels, summed over taps and input channels.
 
-A tap is a position of the kernel. The text is one pattern for one, two and three spatial axes, and for the
+A tap is a position of the kernel. The text is one pattern for one and two spatial axes, and for the
 transposed convolution. There, programs share outputs of one remainder modulo the stride.
 """
 

@@ -90,6 +90,8 @@ class Wish:
     pointwise: bool = False
     plain: bool = False
     """Groups and dilation are 1 and bias is on, as in most chains."""
+    simple: bool = False
+    """All options at torch's defaults, without a bias."""
 
 
 def draw_geometry(rng: random.Random, wish: Wish) -> Geometry:
@@ -107,9 +109,9 @@ def _drawn(rng: random.Random, wish: Wish) -> Geometry:
     dilation = _per_axis(rng, rank, (2, 3), 0.2)
     most = [d * (k - 1) // 2 for d, k in zip(dilation, kernel, strict=True)]
     padding = tuple(most) if rng.random() < 0.4 else _per_axis(rng, rank, (1, 2), 0.4, zero=0)
-    if wish.pointwise or wish.plain:
+    if wish.pointwise or wish.plain or wish.simple:
         dilation = (1,) * rank
-    if wish.pointwise:
+    if wish.pointwise or wish.simple:
         stride, padding = (1,) * rank, (0,) * rank
     padding = tuple(min(p, d * (k - 1) // 2) for p, d, k in zip(padding, dilation, kernel, strict=True))
     extra = (0,) * rank
@@ -117,7 +119,7 @@ def _drawn(rng: random.Random, wish: Wish) -> Geometry:
         extra = (1,) * rank
     groups = (
         rng.choice((2, 4, 8) if rank < 3 else (2, 4))
-        if rng.random() < 0.2 and not (wish.plain or wish.pointwise)
+        if rng.random() < 0.2 and not (wish.plain or wish.pointwise or wish.simple)
         else 1
     )
     channels = [one for one in _CHANNELS if one % groups == 0 and (rank < 3 or one <= 64)]
@@ -141,7 +143,7 @@ def _drawn(rng: random.Random, wish: Wish) -> Geometry:
         dilation=dilation,
         output_padding=extra,
         groups=groups,
-        bias=wish.plain or rng.random() < 0.3,
+        bias=wish.plain or (not wish.simple and rng.random() < 0.3),
         batch=Size("batch_size", rng.choice(_BATCHES), 2),
         spatial=tuple(Size(name, gpu, small) for name, gpu, small in zip(names, extent, cpu, strict=True)),
     )

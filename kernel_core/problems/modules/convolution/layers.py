@@ -7,19 +7,25 @@ from dataclasses import dataclass
 
 from kernel_core.problems.modules.convolution.geometry import Geometry
 from kernel_core.problems.modules.draft import Module
-from kernel_core.problems.modules.style import Style
+from kernel_core.problems.modules.style import Argument, Style, class_docstring
 
-_MEANINGS = {
-    "in_channels": "channels of the input",
-    "out_channels": "channels of the result",
-    "kernel_size": "extent of the kernel",
-    "stride": "step between output positions",
-    "padding": "zeros on each side of the input",
-    "output_padding": "extra positions at the end of the result",
-    "dilation": "distance between kernel positions",
-    "groups": "independent blocks of channels",
-    "bias": "whether a bias is learned",
+MEANINGS = {
+    "in_channels": ("Channels of the input", "Number of input feature maps", "How many channels x has"),
+    "out_channels": ("Channels of the result", "Number of filters", "How many channels are produced"),
+    "kernel_size": ("Extent of the filter", "Size of the window that slides", "Width of the kernel"),
+    "stride": ("Step between output positions", "Distance that the window moves", "Step of the window"),
+    "padding": ("Zeros on each side of the input", "Width of the zero border", "Zero padding of every side"),
+    "output_padding": ("Extra positions at the end of the result", "Growth of one side of the result"),
+    "dilation": ("Distance between kernel positions", "Gap between taps of the filter", "Tap spacing"),
+    "groups": ("Blocks of channels that do not mix", "Number of independent channel blocks"),
+    "bias": (
+        "If True, a learned offset is added to each output channel",
+        "Whether the layer learns a bias",
+        "If True, adds a trainable bias to the result",
+        "Adds a bias for each output channel when True",
+    ),
 }
+_AXIS_WORDS = {"h": "vertical axis", "w": "horizontal axis"}
 
 
 @dataclass(frozen=True)
@@ -37,8 +43,8 @@ def layer_module(geometry: Geometry, style: Style, rng: random.Random) -> tuple[
     rank = geometry.rank
     form = "ConvTranspose" if geometry.transposed else "Conv"
     short = "conv_transpose" if geometry.transposed else "conv"
-    attribute = rng.choice((short, f"{short}{rank}d", f"{short}{rank}d", "layer", "op"))
-    options = _options(geometry)
+    attribute = rng.choice((short, *[f"{short}{rank}d"] * 3, f"{short}_layer" if rank == 1 else "layer"))
+    options = _options(geometry, rng)
     given = _given(options, rng)
     keywords = "".join(f", {one.name}={one.name}" for one in given if one.name != "kernel_size")
     kernel = "kernel_size"
@@ -53,7 +59,7 @@ def layer_module(geometry: Geometry, style: Style, rng: random.Random) -> tuple[
     x = ", ".join(size.name for size in (geometry.batch, geometry.in_channels, *geometry.spatial))
     return (
         Module(
-            doc=_doc(geometry, [*_CHANNELS, *[one.name for one in given]], rng),
+            doc=_doc(geometry, given, style, rng),
             init_args=(*channels, *[_argument(one, style) for one in given]),
             init_lines=(f"self.{attribute} = {layer}",),
             forward_args=("x",),
@@ -62,6 +68,7 @@ def layer_module(geometry: Geometry, style: Style, rng: random.Random) -> tuple[
             inputs=(f"torch.{rng.choice(('rand', 'randn'))}({x})",),
             init_inputs=(*_CHANNELS, *[one.name for one in passed]),
             constants=tuple((one.name, one.value) for one in passed),
+            forward_doc=forward_doc(geometry, rng),
         ),
         attribute,
     )
@@ -76,7 +83,7 @@ def _forward(attribute: str, rng: random.Random) -> tuple[str, ...]:
     return (f"x = self.{attribute}(x)", "return x")
 
 
-def _options(geometry: Geometry) -> list[Option]:
+def _options(geometry: Geometry, rng: random.Random) -> list[Option]:
     per_axis = [
         ("kernel_size", geometry.kernel, ""),
         ("stride", geometry.stride, "1"),
@@ -85,11 +92,11 @@ def _options(geometry: Geometry) -> list[Option]:
     ]
     if geometry.transposed:
         per_axis.insert(3, ("output_padding", geometry.output_padding, "0"))
-    wide = len(set(geometry.kernel)) > 1
+    wide = len(set(geometry.kernel)) > 1 or rng.random() < 0.1
     options = []
     for name, value, default in per_axis:
         even = len(set(value)) == 1
-        as_tuple = not even or (wide and geometry.rank > 1 and name != "stride")
+        as_tuple = not even or (wide and geometry.rank > 1)
         text = str(value) if as_tuple else str(value[0])
         base = f"({', '.join([default] * geometry.rank)})" if as_tuple and default else default
         options.append(Option(name, text, base, "tuple" if as_tuple else "int"))
@@ -126,7 +133,34 @@ def _argument(option: Option, style: Style) -> str:
     return f"{option.name}{kind} = {option.default}" if kind else f"{option.name}={option.default}"
 
 
-def _doc(geometry: Geometry, arguments: list[str], rng: random.Random) -> str:
+def described(name: str, kind: str, default: str, rng: random.Random) -> Argument:
+    """The argument's row of a docstring; names such as `stride_h` mean one axis."""
+    stem, _, axis = name.rpartition("_")
+    if axis in _AXIS_WORDS:
+        return Argument(name, kind, f"{rng.choice(MEANINGS[stem])}, {_AXIS_WORDS[axis]}", default)
+    return Argument(name, kind, rng.choice(MEANINGS[name]), default)
+
+
+def forward_doc(geometry: Geometry, rng: random.Random) -> tuple[str, ...]:
+    """Lines of the docstring of `forward`, with the shapes of input and result."""
+    names = [size.name for size in geometry.spatial]
+    before = ", ".join(("batch_size", "in_channels", *names))
+    outputs = [rng.choice((f"{name}_out", f"out_{name}")) for name in names]
+    after = ", ".join(("batch_size", "out_channels", *outputs))
+    return (
+        rng.choice(
+            ("Applies the layer to a batch.", "Computes the convolution of x.", "Runs the layer on x.")
+        ),
+        "",
+        "Args:",
+        f"    x (torch.Tensor): {rng.choice(('Batch', 'Input', 'Tensor'))} of shape ({before}).",
+        "",
+        "Returns:",
+        f"    torch.Tensor: {rng.choice(('Result', 'Feature maps', 'Tensor'))} of shape ({after}).",
+    )
+
+
+def _doc(geometry: Geometry, given: list[Option], style: Style, rng: random.Random) -> str:
     name = f"{'transposed ' if geometry.transposed else ''}{geometry.rank}D convolution"
     traits = [
         word
@@ -138,11 +172,12 @@ def _doc(geometry: Geometry, arguments: list[str], rng: random.Random) -> str:
         )
         if holds
     ]
-    article = rng.choice(("A", "One", "A single"))
+    start = rng.choice(("A", "One", "A single", "Computes a", "Applies a", "Module with one"))
     detail = f" ({', '.join(traits)})" if traits and rng.random() < 0.7 else ""
     kernel = "an uneven kernel" if len(set(geometry.kernel)) > 1 else "the same kernel extent on each axis"
-    sentence = f"{article} {name}{detail}" + (f" with {kernel}." if geometry.rank > 1 else ".")
-    if rng.random() < 0.5:
+    sentence = f"{start} {name}{detail}" + (f" with {kernel}." if geometry.rank > 1 else ".")
+    if rng.random() < (0.1 if style.docstring == "full" else 0.5):
         return sentence
-    rows = "".join(f"        {one}: {_MEANINGS[one]}\n" for one in arguments)
-    return f"\n    {sentence}\n\n    Args:\n{rows}    "
+    rows = [described(one, "int", "", rng) for one in _CHANNELS]
+    rows += [described(one.name, one.kind, one.default, rng) for one in given]
+    return class_docstring(sentence, rows, rng)

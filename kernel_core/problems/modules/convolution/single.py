@@ -11,6 +11,12 @@ from kernel_core.problems.modules.convolution.gemm_kernels import Skeleton, gemm
 from kernel_core.problems.modules.convolution.geometry import Geometry, Wish, draw_geometry
 from kernel_core.problems.modules.convolution.host import gemm_lines
 from kernel_core.problems.modules.convolution.layers import layer_module
+from kernel_core.problems.modules.convolution.volume_kernels import (
+    direct_volume_kernels,
+    direct_volume_lines,
+    volume_kernels,
+    volume_lines,
+)
 from kernel_core.problems.modules.draft import Draft, Module, draft_sizes, kernel_source, reference_source
 from kernel_core.problems.modules.style import draw_style
 
@@ -46,7 +52,7 @@ def conv_transpose3d(rng: random.Random) -> Draft:
 
 
 def _single(rng: random.Random, operator: str, wish: Wish) -> Draft:
-    geometry = draw_geometry(rng, wish)
+    geometry = draw_geometry(rng, replace(wish, simple=rng.random() < 0.35))
     style = draw_style(rng)
     module, attribute = layer_module(geometry, style, rng)
     skeleton = Skeleton(
@@ -69,9 +75,7 @@ def _single(rng: random.Random, operator: str, wish: Wish) -> Draft:
         kernels=(
             GradedKernel(
                 grade="naive",
-                source=kernel_source(
-                    module, [direct_kernel(skeleton)], direct_lines(skeleton, attribute, 1024)
-                ),
+                source=_direct(module, attribute, skeleton),
                 thinking=_DIRECT,
             ),
             GradedKernel(grade="fused", source=gemm, thinking=_thinking(geometry, rng)),
@@ -83,7 +87,16 @@ def _single(rng: random.Random, operator: str, wish: Wish) -> Draft:
     )
 
 
+def _direct(module: Module, attribute: str, skeleton: Skeleton) -> str:
+    if skeleton.rank == 3:
+        lines = direct_volume_lines(skeleton, attribute, 1024)
+        return kernel_source(module, direct_volume_kernels(skeleton), lines)
+    return kernel_source(module, [direct_kernel(skeleton)], direct_lines(skeleton, attribute, 1024))
+
+
 def _gemm(module: Module, attribute: str, skeleton: Skeleton) -> str:
+    if skeleton.rank == 3:
+        return kernel_source(module, volume_kernels(skeleton), volume_lines(skeleton, attribute))
     return kernel_source(module, [gemm_kernel(skeleton)], gemm_lines(skeleton, attribute))
 
 
@@ -91,6 +104,8 @@ def _mistake(source: str, geometry: Geometry) -> GradedKernel:
     padded = next((one for one, p in zip("LHWD", _by_letter(geometry), strict=True) if p), "")
     if geometry.rank == 2 and padded and not geometry.transposed:
         fault, wrong = "no_padding", source.replace(f" - P{padded} + ", " + ")
+    elif geometry.rank == 3:
+        fault, wrong = "flipped_kernel", source.replace("* K + step % K,", "* K + K - 1 - step % K,")
     else:
         count = taps(geometry.rank)
         fault, wrong = (

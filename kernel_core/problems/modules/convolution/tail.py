@@ -94,7 +94,25 @@ def functions_of(parts: Sequence[Segment], rank: int) -> list[str]:
                 "reduce_sample": row_kernel,
             }.get(part.kind, axis_kernel)
             texts.append(make(part))
-    return texts
+    ops = [op for part in parts for op in (*part.pre, *part.post)]
+    for op in ops:
+        if op.kind == "second":
+            texts = [_with_second(text, op.attribute) for text in texts]
+    return [*dict.fromkeys(op.helper for op in ops if op.helper), *texts]
+
+
+def _with_second(text: str, name: str) -> str:
+    """The function with a second tensor of the first one's shape: it is read wherever `x_ptr` is read."""
+    if f"{name}_ptr" not in text:
+        return text
+    lines = []
+    for line in text.split("\n"):
+        lines.append(line)
+        if line.lstrip().startswith("x_ptr += "):
+            lines.append(line.replace("x_ptr", f"{name}_ptr"))
+        elif line.lstrip().startswith("v = tl.load(x_ptr"):
+            lines.append(line.replace("v = tl.load(x_ptr", f"{name} = tl.load({name}_ptr"))
+    return "\n".join(lines)
 
 
 def host_lines(parts: Sequence[Segment], rank: int, attribute: str, launch: Launch) -> list[str]:

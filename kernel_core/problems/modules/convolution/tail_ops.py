@@ -7,23 +7,23 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 from kernel_core.problems.modules.convolution.tail_values import (
     Values,
     by_channel,
-    evaluated,
     pooled,
     reduced,
     softmax,
     standardised,
     summed_space,
 )
-from kernel_core.problems.modules.pointwise import ACTIVATIONS, SCALINGS, pointwise
 
 Kind = Literal[
-    "pointwise", "channel", "residual", "group_norm", "instance_norm", "batch_norm", "layer_norm",
+    "pointwise", "channel", "residual", "second", "group_norm", "instance_norm", "batch_norm", "layer_norm",
     "reduce_channels", "reduce_depth", "softmax", "reduce_space", "reduce_sample", "pool",
 ]  # fmt: skip
-ELEMENTWISE: tuple[Kind, ...] = ("pointwise", "channel", "residual")
+ELEMENTWISE: tuple[Kind, ...] = ("pointwise", "channel", "residual", "second")
 
 
 @dataclass(frozen=True)
@@ -43,81 +43,24 @@ class Op:
     detail: str = ""
     """The reduction, such as `max`."""
     attribute: str = ""
+    helper: str = ""
+    """A Triton function that `tile` calls."""
     keep: bool = True
     """Whether reduced axes stay as axes of extent one."""
 
 
-_CONSTANTS = {"mul": ("*", ("scale", "scaling_factor", "multiplier", "factor")),
-              "div": ("/", ("divisor", "divide_by", "denominator")),
-              "add": ("+", ("add_value", "offset", "shift")),
-              "sub": ("-", ("subtract_value", "margin"))}  # fmt: skip
-
-
-def draw_pointwise(rng: random.Random, taken: set[str], rank: int) -> Op:
-    """An activation, or arithmetic with a constant that is written out or given to the constructor."""
-    name = rng.choice(ACTIVATIONS if rng.random() < 0.6 else SCALINGS)
-    if name in _CONSTANTS and rng.random() < 0.5:
-        return _given_constant(name, rng, taken)
-    if name == "clamp" and rng.random() < 0.6:
-        return _clamp(rng, taken)
-    one = pointwise(name, rng)
-    while one.torch.endswith((" * 1.0", " / 1.0")):
-        one = pointwise(name, rng)
-    tile = f"v = {one.triton.replace('{v}', 'v')}"
-    line, init = f"x = {one.torch.replace('{v}', 'x')}", ""
-    if one.layer and rng.random() < 0.4 and name not in taken:
-        taken.add(name)
-        line, init = f"x = self.{name}(x)", f"self.{name} = {one.layer}"
-    return Op(
-        name, "pointwise", (line,), lambda x: evaluated(tile, x), (tile,), init_lines=(init,) if init else ()
-    )
-
-
-def _given_constant(name: str, rng: random.Random, taken: set[str]) -> Op:
-    sign, names = _CONSTANTS[name]
-    attribute = _unused(names, rng, taken)
-    value = rng.choice(
-        ("0.5", "1.5", "2.0", "2.5", "3.0", "0.75") if sign in "*/" else ("0.1", "0.25", "0.5")
-    )
-    return Op(
-        name,
-        "pointwise",
-        (f"x = x {sign} self.{attribute}",),
-        lambda x: evaluated(f"v = v {sign} {value}", x),
-        (f"v = v {sign} {attribute}",),
-        init_args=(attribute,),
-        init_lines=(f"self.{attribute} = {attribute}",),
-        settings=((attribute, value),),
-        arguments=((attribute, f"self.{attribute}"),),
-    )
-
-
-def _clamp(rng: random.Random, taken: set[str]) -> Op:
-    low, high = rng.choice((("-1.0", "1.0"), ("-0.5", "0.5"), ("0.0", "1.0"), ("-2.0", "1.5")))
-    form = rng.choice(("both", "min", "max", "min_tensor"))
-    text = {
-        "both": f"torch.clamp(x, min={low}, max={high})",
-        "min": f"torch.clamp(x, min={low})",
-        "max": f"torch.clamp(x, max={high})",
-        "min_tensor": f"torch.min(x, torch.tensor({high}, device=x.device))",
-    }[form]
-    tile = {
-        "both": f"v = tl.minimum(tl.maximum(v, {low}), {high})",
-        "min": f"v = tl.maximum(v, {low})",
-    }.get(form, f"v = tl.minimum(v, {high})")
-    return Op("clamp", "pointwise", (f"x = {text}",), lambda x: evaluated(tile, x), (tile,))
-
-
 def draw_channel(rng: random.Random, taken: set[str], rank: int) -> Op:
-    """Arithmetic with a parameter that has one value for each channel."""
+    """Arithmetic with a parameter that has one value for each channel, or one for all."""
+    if rng.random() < 0.15:
+        return _one_value(rng, taken)
     name, sign, names = rng.choice(
         (
-            ("bias_add", "+", ("bias", "shift_param", "channel_bias", "extra_bias")),
+            ("bias_add", "+", ("bias", "shift_param", "channel_bias", "extra_bias", "bias_term")),
             ("channel_mul", "*", ("weight", "gain", "channel_scale")),
             ("channel_sub", "-", ("subtrahend", "center")),
         )
     )
-    attribute = _unused(names, rng, taken)
+    attribute = unused(names, rng, taken)
     ones = ", 1" * rank
     shape_name = f"{attribute}_shape"
     form = rng.randrange(3)
@@ -139,16 +82,47 @@ def draw_channel(rng: random.Random, taken: set[str], rank: int) -> Op:
     )
 
 
-def draw_residual(rng: random.Random, taken: set[str], rank: int) -> Op:
-    """The convolution's own result once more."""
-    taken.add("identity")
+def _one_value(rng: random.Random, taken: set[str]) -> Op:
+    sign = rng.choice("+*")
+    attribute = unused(
+        ("gate", "level", "common_bias") if sign == "+" else ("gain_all", "amplitude"), rng, taken
+    )
+    return Op(
+        "scalar_add" if sign == "+" else "scalar_mul",
+        "pointwise",
+        (f"x = x {sign} self.{attribute}",),
+        lambda x: x + 0.9 if sign == "+" else x * 0.9,
+        (f"v = v {sign} tl.load({attribute}_ptr)",),
+        init_lines=(f"self.{attribute} = nn.Parameter(torch.randn(1))",),
+        arguments=((f"{attribute}_ptr", f"self.{attribute}"),),
+    )
+
+
+def draw_second(rng: random.Random, taken: set[str]) -> Op:
+    """A second tensor input of the shape that the convolution's result has."""
+    name = unused(("add_input", "other", "skip_input", "y_in"), rng, taken)
+    sign = rng.choice(("+", "+", "+", "*"))
+    return Op(
+        "add_tensor" if sign == "+" else "mul_tensor",
+        "second",
+        (rng.choice((f"x = x {sign} {name}", f"x = {name} {sign} x")),),
+        lambda x: x + np.roll(x, 7) if sign == "+" else x * np.roll(x, 7),
+        (f"v = v {sign} {name}",),
+        arguments=((f"{name}_ptr", f"{name}.contiguous()"),),
+        attribute=name,
+    )
+
+
+def draw_residual(rng: random.Random, name: str) -> Op:
+    """The convolution's own result once more, under the name that `forward` gives it."""
     sign = rng.choice("++*")
     return Op(
         "residual_add" if sign == "+" else "residual_mul",
         "residual",
-        (f"x = x {sign} identity",),
+        (rng.choice((f"x = x {sign} {name}", f"x = {name} {sign} x")),),
         lambda x: x + 0.5 if sign == "+" else x * 0.5,
         (f"v = v {sign} raw",),
+        attribute=name,
     )
 
 
@@ -156,7 +130,7 @@ def draw_norm(rng: random.Random, taken: set[str], rank: int, kind: Kind) -> Op:
     """A normalisation with torch's layer."""
     layer = {"group_norm": "GroupNorm", "instance_norm": f"InstanceNorm{rank}d",
              "batch_norm": f"BatchNorm{rank}d", "layer_norm": "LayerNorm"}[kind]  # fmt: skip
-    attribute = _unused((kind, "norm", f"{kind}_1"), rng, taken)
+    attribute = unused((kind, "norm", f"{kind}_1"), rng, taken)
     grouped = rng.choice(("num_groups, out_channels", "num_groups=num_groups, num_channels=out_channels"))
     given = {"group_norm": grouped, "layer_norm": "norm_size"}.get(kind, "out_channels")
     names = {"group_norm": ("num_groups",), "layer_norm": ("norm_size",)}.get(kind, ())
@@ -191,11 +165,13 @@ def draw_reduction(rng: random.Random, taken: set[str], rank: int, kind: Kind, l
         axis = f"({axis})" if rng.random() < 0.5 else f"[{axis}]"
     kept = ", keepdim=True" if keep else ""
     line = f"x = torch.{detail}(x, dim={axis}{kept})"
+    if detail in ("mean", "sum") and rng.random() < 0.2:
+        line = f"x = x.{detail}(dim={axis}{kept})"
     if detail in ("max", "min"):
         line = rng.choice((f"{line}[0]", f"{line}.values"))
     init: tuple[str, ...] = ()
     if kind == "reduce_space" and keep and detail == "mean" and rng.random() < 0.5:
-        attribute = _unused(("global_pool", "gap"), rng, taken)
+        attribute = unused(("global_pool", "gap"), rng, taken)
         init = (f"self.{attribute} = nn.AdaptiveAvgPool{rank}d(1)",)
         line = f"x = self.{attribute}(x)"
     if kind == "reduce_channels":
@@ -208,7 +184,7 @@ def draw_reduction(rng: random.Random, taken: set[str], rank: int, kind: Kind, l
 def draw_softmax(rng: random.Random, taken: set[str], rank: int) -> Op:
     """Softmax over channels."""
     if rng.random() < 0.3:
-        attribute = _unused(("softmax", "channel_softmax"), rng, taken)
+        attribute = unused(("softmax", "channel_softmax"), rng, taken)
         init: tuple[str, ...] = (f"self.{attribute} = nn.Softmax(dim=1)",)
         return Op("softmax", "softmax", (f"x = self.{attribute}(x)",), softmax, init_lines=init)
     return Op(
@@ -223,7 +199,7 @@ def draw_pool(rng: random.Random, taken: set[str], rank: int) -> Op:
     """A pool with a stride equal to its extent."""
     detail = rng.choice(("max", "avg"))
     size = rng.choice(("2", "2", "3") if rank == 2 else ("2",))
-    attribute = _unused((f"{detail}_pool", "pool", f"{detail}_pool2"), rng, taken)
+    attribute = unused((f"{detail}_pool", "pool", f"{detail}_pool2"), rng, taken)
     layer = f"{detail.capitalize()}Pool{rank}d"
     name = f"{attribute}_size"
     own = rng.random() < 0.5
@@ -241,7 +217,8 @@ def draw_pool(rng: random.Random, taken: set[str], rank: int) -> Op:
     )
 
 
-def _unused(names: tuple[str, ...], rng: random.Random, taken: set[str]) -> str:
+def unused(names: tuple[str, ...], rng: random.Random, taken: set[str]) -> str:
+    """A free name, which is then taken."""
     free = [name for name in names if name not in taken]
     name = rng.choice(free) if free else f"{names[0]}{len(taken)}"
     taken.add(name)
