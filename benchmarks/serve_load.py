@@ -67,6 +67,7 @@ def main() -> int:
         "its calls that were judged": f"{judged['malformed']:,}",
         "a wrong key": f"refused with {refused.status_code}",
         "memory of the service's process, before and after": f"{before_mb:.0f}, {after_mb:.0f} MB",
+        "load average of the machine, 15 minutes": f"{os.getloadavg()[2]:.0f}",
         "faults (lost, doubled, wrong)": str(len(faults)),
     }
     _report(rows, faults, arguments)
@@ -80,7 +81,7 @@ def _rows(arguments: argparse.Namespace, load: Load, seconds: float) -> dict[str
         "verdicts": ", ".join(f"{number} {name}" for name, number in load.verdicts.most_common()),
         "seconds from the first attempt to the answer, p50": f"{load.percentile(0.5):.1f}",
         "the same, p99": f"{load.percentile(0.99):.1f}",
-        "calls whose first connection was cut": str(load.num_cut),
+        "calls with a first connection that was cut": str(load.num_cut),
     }
 
 
