@@ -67,6 +67,7 @@ def main() -> int:
         "its calls that were judged": f"{judged['malformed']:,}",
         "a wrong key": f"refused with {refused.status_code}",
         "memory of the service's process, before and after": f"{before_mb:.0f}, {after_mb:.0f} MB",
+        "load average of the machine, 15 minutes": f"{os.getloadavg()[2]:.0f}",
         "faults (lost, doubled, wrong)": str(len(faults)),
     }
     _report(rows, faults, arguments)

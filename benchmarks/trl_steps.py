@@ -1,10 +1,9 @@
 """Claim: TRL's `GRPOTrainer`, unmodified, trains on our judge, in one turn and in several.
 
-Five steps on a CPU. `--model random` is a tiny model with random weights. `--model shipped` is the small
-policy of `data/policy/`, which writes kernels. TRL is an extra: install `kernel-dojo[trl]` first.
+Five steps on a CPU, twice: a tiny model with random weights and a reward function, then the small policy of
+`data/policy/`, which writes kernels, and a rollout of two turns. TRL is an extra: install `kernel-dojo[trl]`.
 
-    python benchmarks/trl_steps.py --model shipped --turns 2
-    python benchmarks/trl_steps.py --model random
+    python benchmarks/trl_steps.py --write
 """
 
 from __future__ import annotations
@@ -22,50 +21,78 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 import torch
 import trl
 from datasets import Dataset
+from machine import describe_machine
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 
 from kernel_core.config import EnvironmentConfig, GymConfig
-from kernel_core.dialogue.environment import open_source
+from kernel_core.dialogue.environment import EpisodeSource, open_source
 from kernel_core.gym.contract.requests import Gym
 from kernel_core.gym.pool.open_gym import open_gym
 from kernel_core.interop.trl_grpo import KernelReward, KernelRollout, rollout_reward, training_rows
 from kernel_core.runs.configure import build
 from kernel_core.serve.client import JudgeClient
 
-POLICY = Path(__file__).parents[1] / "data" / "policy"
+ROOT = Path(__file__).parents[1]
+POLICY, RESULTS = ROOT / "data" / "policy", ROOT / "docs" / "results" / "trl.md"
+RUNS = (("random", 1), ("shipped", 2))
+TITLES = {"random": "Random weights", "shipped": "The policy of data/policy"}
+TOKENS = {"random": 64, "shipped": 250}
+"""Of an answer."""
+LOGGED = ("step", "reward", "reward_std", "loss", "grad_norm")
 
 
 def main() -> int:
-    """Train, and print what the trainer logged."""
+    """Train twice, and print what the trainer logged."""
     arguments = _arguments()
+    lines: list[str] = []
+    with _gym(arguments) as gym:
+        for model, turns in RUNS:
+            lines += _train(model, turns, gym, arguments.steps)
+    print("\n".join(lines))
+    if arguments.write:
+        head = ["# TRL on our judge", "", "    python benchmarks/trl_steps.py --write", ""]
+        machine = f"Machine: {describe_machine()}. TRL {trl.__version__}, unmodified."
+        RESULTS.write_text("\n".join([*head, machine, *lines]) + "\n")
+    return 0
+
+
+def _train(name: str, turns: int, gym: Gym, steps: int) -> list[str]:
     settings = {
-        "problems": {"suite": "generated", "limit": 8, "families": arguments.families},
-        "rollout": {"turns": arguments.turns, "template": "compact"},
+        "problems": {"suite": "generated", "limit": 8, "families": ["elementwise_chain", "row_reduce"]},
+        "rollout": {"turns": turns, "template": "compact"},
         "rewards": "dojo/correct",
     }
     source = open_source(build(EnvironmentConfig, settings))
-    with _gym(arguments) as gym, tempfile.TemporaryDirectory() as folder:
-        trainer = _trainer(arguments, source, gym, folder)
-        before = {name: value.clone() for name, value in trainer.model.named_parameters()}
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = _trainer(name, turns, steps, source, gym, folder)
+        before = {key: value.clone() for key, value in trainer.model.named_parameters()}
         begun = time.monotonic()
         trainer.train()
         seconds = time.monotonic() - begun
-    moved = max((value - before[name]).abs().max().item() for name, value in trainer.model.named_parameters())
-    for entry in trainer.state.log_history:
-        if "reward" in entry:
-            shown = {key: entry[key] for key in ("step", "reward", "reward_std", "loss", "grad_norm")}
-            print("  ".join(f"{key} {float(value):.4g}" for key, value in shown.items()))
-    print(
-        f"TRL {trl.__version__}, torch {torch.__version__}, {arguments.model} model, "
-        f"{arguments.turns} turns: {trainer.state.global_step} steps in {seconds:.0f} s; "
-        f"largest change of a weight {moved:.2g}"
-    )
-    return 0 if trainer.state.global_step == arguments.steps else 1
+    assert trainer.state.global_step == steps
+    moved = max((value - before[key]).abs().max().item() for key, value in trainer.model.named_parameters())
+    rows = [
+        " | ".join(f"{float(entry[key]):.4g}" for key in LOGGED)
+        for entry in trainer.state.log_history
+        if "reward" in entry
+    ]
+    return [
+        "",
+        f"## {TITLES[name]}, {turns} {'turn' if turns == 1 else 'turns'}",
+        "",
+        f"{steps} steps of 8 answers in {seconds:.0f} s; the largest change of a weight is {moved:.2g}.",
+        "",
+        f"| {' | '.join(LOGGED)} |",
+        f"|{'---|' * len(LOGGED)}",
+        *(f"| {row} |" for row in rows),
+    ]
 
 
-def _trainer(arguments: argparse.Namespace, source, gym: Gym, folder: str) -> trl.GRPOTrainer:
+def _trainer(
+    name: str, turns: int, steps: int, source: EpisodeSource, gym: Gym, folder: str
+) -> trl.GRPOTrainer:
     tokenizer = AutoTokenizer.from_pretrained(POLICY, padding_side="left")
-    if arguments.model == "shipped":
+    if name == "shipped":
         model = AutoModelForCausalLM.from_pretrained(POLICY, dtype=torch.float32)
     else:
         torch.manual_seed(0)
@@ -85,10 +112,10 @@ def _trainer(arguments: argparse.Namespace, source, gym: Gym, folder: str) -> tr
         )
     config = trl.GRPOConfig(
         output_dir=folder,
-        max_steps=arguments.steps,
+        max_steps=steps,
         per_device_train_batch_size=8,
         num_generations=4,
-        max_completion_length=arguments.tokens,
+        max_completion_length=TOKENS[name],
         learning_rate=1e-5,
         logging_steps=1,
         save_strategy="no",
@@ -103,7 +130,7 @@ def _trainer(arguments: argparse.Namespace, source, gym: Gym, folder: str) -> tr
         args=config,
         processing_class=tokenizer,
         train_dataset=Dataset.from_list(training_rows(source)),
-        **(in_turns if arguments.turns > 1 else at_once),
+        **(in_turns if turns > 1 else at_once),
     )
 
 
@@ -115,11 +142,8 @@ def _gym(arguments: argparse.Namespace):
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--model", choices=("random", "shipped"), default="random")
     parser.add_argument("--steps", type=int, default=5)
-    parser.add_argument("--turns", type=int, default=1, help="1: a reward function; more: a rollout")
-    parser.add_argument("--tokens", type=int, default=300, help="of an answer")
-    parser.add_argument("--families", nargs="*", default=[], help="of the generated problems")
+    parser.add_argument("--write", action="store_true", help="write docs/results/trl.md")
     parser.add_argument("--url", help="of a judge service; its key is in DOJO_SERVE_KEY")
     return parser.parse_args()
 

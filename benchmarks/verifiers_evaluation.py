@@ -3,7 +3,7 @@
 Serves the small policy of `data/policy/` as chat completions, and lets `vf-eval kernel-dojo` talk to it: our
 problems, prompts, feedback and rewards. verifiers is an extra: install `kernel-dojo[verifiers]` first.
 
-    python benchmarks/verifiers_evaluation.py --problems 4 --turns 2
+    python benchmarks/verifiers_evaluation.py --problems 4 --turns 2 --write
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "fixtures"))
 
 from chat_server import chat_server  # noqa: E402
+from machine import describe_machine  # noqa: E402
 
 from kernel_core.config import PolicyConfig  # noqa: E402
 from kernel_core.policy import open_policy  # noqa: E402
@@ -47,13 +48,24 @@ def main() -> int:
             *("--push", "False", "--max-concurrent", "2"),
         ]
         status = subprocess.run(command, env=environment, cwd=ROOT).returncode
-        traces = [json.loads(line) for file in Path(folder).rglob("traces.jsonl") for line in file.open()]
-    print(f"verifiers {importlib.metadata.version('verifiers')}, exit code {status}, {len(traces)} episodes")
-    for episode in traces:
-        for trace in episode["traces"]:
-            rewards = {name: one["score"] for name, one in trace["rewards"].items()}
-            print(f"{episode['task']['data']['id']}: {rewards}, {trace['metrics']}, {trace['errors']}")
-    return status or sum(not episode["ok"] for episode in traces)
+        episodes = [json.loads(line) for file in Path(folder).rglob("traces.jsonl") for line in file.open()]
+    rows = [
+        f"| {episode['task']['data']['id']} | {trace['rewards']['kernel']['score']:.4g} "
+        f"| {', '.join(f'{name} {value:.4g}' for name, value in trace['metrics'].items())} |"
+        for episode in episodes
+        for trace in episode["traces"]
+        if "kernel" in trace["rewards"]
+    ]
+    faults = [fault for one in episodes for trace in one["traces"] for fault in trace["errors"]]
+    table = ["| task | reward | metrics |", "|---|---|---|", *rows]
+    said = f"`vf-eval` left with exit code {status}: {len(episodes)} episodes, {len(faults)} errors."
+    print("\n".join([said, *table, *map(str, faults)]))
+    if arguments.write:
+        command = f"    python benchmarks/verifiers_evaluation.py {' '.join(sys.argv[1:])}"
+        machine = f"Machine: {describe_machine()}, verifiers {importlib.metadata.version('verifiers')}."
+        text = ["# Our environment in verifiers", "", command, "", machine, "", said, "", *table]
+        (ROOT / "docs" / "results" / "verifiers.md").write_text("\n".join(text) + "\n")
+    return status or len(faults)
 
 
 def _path(folder: str) -> str:
@@ -68,6 +80,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--problems", type=int, default=4)
     parser.add_argument("--turns", type=int, default=2)
     parser.add_argument("--rollouts", type=int, default=1, help="conversations a problem")
+    parser.add_argument("--write", action="store_true", help="write docs/results/verifiers.md")
     return parser.parse_args()
 
 

@@ -1,8 +1,8 @@
 """From our problems, candidates and evaluations to flashinfer-bench.
 
-A definition needs tensors in and tensors out of one function, so a problem is refused when its `Model` has
+A definition needs tensors in and tensors out of one function, so a problem is refused if its `Model` has
 weights or buffers. The reference of an exported definition is the problem's whole text, and a `run` after it:
-read back, it is the same problem. An evaluation is a trace; its log ends with our own record.
+read back, it is the same problem. An evaluation is a trace with our own record at the end of its log.
 """
 
 from __future__ import annotations

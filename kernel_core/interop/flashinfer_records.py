@@ -26,7 +26,7 @@ class Foreign(BaseModel):
 
 
 class Axis(Foreign):
-    """A dimension: `const` with a value, or `var`, with a value of the workload."""
+    """A dimension: `const` with a value, or `var` with a value by workload."""
 
     type: Literal["const", "var"]
     value: int | None = None

@@ -1,4 +1,4 @@
-"""Refuses a request with a body larger than any honest call."""
+"""Refuses a body that is larger than any honest call."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 An episode is one conversation about one problem. An action carries the policy's whole completion. The
 observation carries the next prompt as chat messages, and the verdict on the last kernel. The messages of the
-WebSocket and the bodies of the HTTP calls are those of openenv-core 0.3; its client works unchanged.
+WebSocket and the bodies of the HTTP calls are those of openenv-core 0.3: its client works unchanged.
 """
 
 from __future__ import annotations
