@@ -18,13 +18,20 @@ from prefect.context import FlowRunContext
 from kernel_core.config.base import laid_over
 from kernel_core.errors import CallerError
 
+ROOT = "runs"
+"""Default of every flow's root: on a worker it means the worker's `DOJO_ROOT`, where that is set."""
+
 
 class StageFlow(Flow[..., None]):
     """A Prefect flow that merges its run's parameters with its deployment's."""
 
     def validate_parameters(self, parameters: dict[str, Any]) -> dict[str, Any]:
-        """Parameters as typed values. A subflow and a flow without a deployment have only their own."""
-        return super().validate_parameters(laid_over(_preset_of_this_process(), parameters))
+        """Parameters as typed values. A subflow and a flow without a worker have only their own."""
+        started_for = os.environ.get("PREFECT__FLOW_RUN_ID")
+        if started_for is not None and FlowRunContext.get() is None:
+            merged = laid_over(_preset(started_for), parameters)
+            parameters = _root_of_this_worker(self.name, merged)
+        return super().validate_parameters(parameters)
 
 
 class MistakesInOneLine(logging.Filter):
@@ -46,11 +53,17 @@ def stage_flow(name: str, run_name: str) -> Callable[[Callable[..., None]], Stag
     return lambda function: StageFlow(function, name=name, flow_run_name=run_name)
 
 
-def _preset_of_this_process() -> dict[str, Any]:
-    """Parameters of the deployment that a worker started this process for; empty for a subflow."""
-    started_for = os.environ.get("PREFECT__FLOW_RUN_ID")
-    if started_for is None or FlowRunContext.get() is not None:
-        return {}
+def _root_of_this_worker(stage: str, parameters: dict[str, Any]) -> dict[str, Any]:
+    """The parameters with the worker's `DOJO_ROOT` in place of a root that was left out."""
+    root = os.environ.get("DOJO_ROOT")
+    owner = parameters.get("config") if stage == "pipeline" else parameters
+    if root is None or not isinstance(owner, dict) or owner.get("root", ROOT) != ROOT:
+        return parameters
+    return laid_over(parameters, {"config": {"root": root}} if stage == "pipeline" else {"root": root})
+
+
+def _preset(started_for: str) -> dict[str, Any]:
+    """Parameters of the deployment that a flow run is of."""
     from prefect.client.orchestration import get_client
 
     with get_client(sync_client=True) as client:

@@ -71,8 +71,8 @@ def test_a_run_of_a_deployment_keeps_the_presets_settings_that_its_caller_left_o
     seen = []
 
     @stage_flow("stage-of-a-test", run_name="{run}")
-    def stage(config: EvaluateConfig, run: str = "x") -> None:
-        seen.append((config, run))
+    def stage(config: EvaluateConfig, run: str = "x", root: str = "runs") -> None:
+        seen.append((config, run, root))
 
     preset_of_it = {"config": {"problems": {"suite": "dojo", "limit": None}}, "run": "evaluate-dojo"}
     with get_client(sync_client=True) as client:
@@ -80,8 +80,10 @@ def test_a_run_of_a_deployment_keeps_the_presets_settings_that_its_caller_left_o
         asked = {"config": {"problems": {"limit": 2}}}
         flow_run = client.create_flow_run_from_deployment(deployment, parameters=asked)
         monkeypatch.setenv("PREFECT__FLOW_RUN_ID", str(flow_run.id))
+        monkeypatch.setenv("DOJO_ROOT", "/shared/runs")
         run_flow(stage, flow_run=flow_run)
         assert client.read_flow_run(flow_run.id).name == "evaluate-dojo"
-    ((config, run),) = seen
+    ((config, run, root),) = seen
+    assert root == "/shared/runs", "the worker's root, where the caller named none"
     assert run == "evaluate-dojo"
     assert (config.problems.suite, config.problems.limit, config.problems.split) == ("dojo", 2, "held_out")

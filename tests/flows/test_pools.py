@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+import yaml
 from prefect.utilities.templating import apply_values
 
 from flows.presets import PREFECT_YAML
@@ -33,6 +34,30 @@ def test_a_pod_gets_its_gpus_and_time_to_fetch_its_image():
     assert pod["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == 2
     assert pod["nodeSelector"] == {"gpu": "h200"}
     assert job["pod_watch_timeout_seconds"] >= 600
+
+
+def test_a_pod_has_its_secrets_and_the_shared_runs():
+    job = filled("kubernetes-cpu.json", secret_name="keys", runs_claim="shared")
+    pod = job["job_manifest"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["envFrom"] == [{"secretRef": {"name": "keys", "optional": True}}]
+    assert {"name": "runs", "mountPath": "/runs"} in container["volumeMounts"]
+    assert {"name": "runs", "persistentVolumeClaim": {"claimName": "shared"}} in pod["volumes"]
+    assert "nvidia.com/gpu" not in container["resources"]["limits"]
+
+
+def test_the_image_and_its_context():
+    image = (POOLS.parent / "Dockerfile").read_text()
+    assert "gcc" in image and "DOJO_ROOT=/runs" in image
+    assert {".venv", ".git", "runs"} <= set((PREFECT_YAML.parent / ".dockerignore").read_text().split())
+
+
+def test_compose_has_one_port_for_both_api_servers():
+    compose = yaml.safe_load((POOLS.parent / "compose.yaml").read_text())
+    ports = {name: one["ports"] for name, one in compose["services"].items() if "ports" in one}
+    assert ports == {"proxy": ["4200:4200"]}
+    upstream = compose["configs"]["proxy"]["content"]
+    assert "server api:4200;" in upstream and "server api-2:4200;" in upstream
 
 
 @pytest.mark.parametrize("name", ["docker-cuda.json", "kubernetes-cuda.json"])
