@@ -236,7 +236,7 @@ def _thinking(problem: Problem, one: Product, rng: random.Random) -> str:
     if tile.autotuned:
         shared = "Each program sums one output tile over K; the tile's size is tuned at the first call."
     banded = tile.grouped and not tile.autotuned
-    order = "Bands of eight tile rows keep B in the L2 cache." if banded else ""
+    order = "Bands of eight tile rows keep B in L2." if banded else ""
     exact = (
         "Tensor cores multiply in TF32 and sum in float32."
         if one.precision == TF32
