@@ -2,7 +2,7 @@
 
 A comment of the problem says it: `# input x: any`. Where none does, it is what the problem's own draws show:
 knots are in order, a matrix is triangular, a mask is 0 or 1, probabilities sum to one, halves of a table
-repeat, a scale is positive. `GymConfig` has no setting for it.
+repeat, a scale is positive.
 """
 
 from __future__ import annotations
