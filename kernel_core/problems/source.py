@@ -29,7 +29,7 @@ _ARITHMETIC: dict[type[ast.operator], Callable[[float, float], float]] = {
 @dataclass(frozen=True)
 class _Assignment:
     """A module-level `NAME = constant`, or one of `A, B = 1, 2`, and where the value stands (bytes, as `ast`
-    counts)."""
+    counts). One of `A = B = 1` gets an assignment of its own behind that."""
 
     name: str
     value: Constant
@@ -37,6 +37,8 @@ class _Assignment:
     first_byte: int
     last_line: int
     last_byte: int
+    head: str = ""
+    """What stands before another value."""
 
 
 def parse_problem(
@@ -85,7 +87,7 @@ def resize(problem: Problem, constants: Mapping[str, Constant]) -> Problem:
     for found in sorted(changed, key=lambda found: (found.first_line, found.first_byte), reverse=True):
         head = lines[found.first_line - 1][: found.first_byte]
         tail = lines[found.last_line - 1][found.last_byte :]
-        text = repr(constants[found.name]).encode()
+        text = (found.head + repr(constants[found.name])).encode()
         lines[found.first_line - 1 : found.last_line] = [head + text + tail]
     source = b"\n".join(lines).decode()
     return problem.model_copy(
@@ -179,8 +181,9 @@ def _precision(directive: str, id: str) -> Precision:
 
 def _assignments(tree: ast.Module) -> Iterator[_Assignment]:
     for node in tree.body:
-        if isinstance(node, ast.Assign) and len(node.targets) == 1:
-            pairs = list(_pairs(node.targets[0], node.value))
+        is_chain = isinstance(node, ast.Assign) and len(node.targets) > 1
+        if isinstance(node, ast.Assign):
+            pairs = [pair for target in node.targets for pair in _pairs(target, node.value)]
         elif isinstance(node, ast.AnnAssign) and node.value is not None:
             pairs = [(node.target, node.value)]
         else:
@@ -188,12 +191,15 @@ def _assignments(tree: ast.Module) -> Iterator[_Assignment]:
         for target, value in pairs:
             constant = _constant(value)
             if isinstance(target, ast.Name) and constant is not None:
-                assert value.end_lineno is not None
-                assert value.end_col_offset is not None
-                yield _Assignment(
-                    *(target.id, constant, value.lineno, value.col_offset),
-                    *(value.end_lineno, value.end_col_offset),
-                )
+                start = value.lineno, value.col_offset
+                last = node if is_chain else value
+                assert last.end_lineno is not None
+                assert last.end_col_offset is not None
+                end = last.end_lineno, last.end_col_offset
+                if is_chain:
+                    yield _Assignment(target.id, constant, *end, *end, f"; {target.id} = ")
+                else:
+                    yield _Assignment(target.id, constant, *start, *end)
 
 
 def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:

@@ -57,6 +57,24 @@ def test_threads_that_draw_at_once_draw_what_each_would_alone() -> None:
     assert torch.equal(torch.random.get_rng_state(), state)
 
 
+def test_a_problem_that_asks_for_a_gpu_means_the_judges_device() -> None:
+    source = _SOURCE.replace("FORWARD", "x * self.scale").replace(
+        "torch.rand(64, 300)", 'torch.rand(64, 300, device="cuda").to("cuda:0").cuda()'
+    )
+    head = "    def __init__(self):\n        super().__init__()\n"
+    made = head + '        self.scale = torch.ones(300, device=torch.device("cuda")).cuda()\n\n'
+    source = source.replace("    def forward", made + "    def forward")
+    ours = Reference(parse_problem(source, id="test/inline", suite="test"), {})
+    [expected] = ours.trial(1, "own").expected
+    assert expected.value.device.type == "cpu"
+
+
+def test_shapes_that_follow_from_the_values_are_compared_where_they_agree() -> None:
+    ours = _reference("x[x > 0.5].reshape(-1)")
+    trial = ours.trial(1, "mixed")
+    assert ours.exactly(trial).expected[0].shape == trial.expected[0].shape
+
+
 @pytest.mark.parametrize(
     ("forward", "is_measured"),
     [("x.sum(1)", True), ("torch.softmax(x, 1)", True), ("torch.softmax(x, 0)", False), ("x.sum()", False)],

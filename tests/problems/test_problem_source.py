@@ -54,6 +54,8 @@ def test_constants_are_plain_values_of_module_level_names_one_by_one() -> None:
         "eps": 1e-5,
         "mode": "mean",
         "affine": True,
+        "a": 7,
+        "b": 7,
         "first": 1,
         "second": 2,
     }
@@ -73,6 +75,14 @@ def test_resize_rewrites_those_values_and_no_other_byte() -> None:
     assert small.sha256 == sha256_text(small.source)
     assert small.constants["batch_size"] == 3
     assert parse(small.source).constants == small.constants
+
+
+def test_a_name_of_a_chained_assignment_gets_one_of_its_own() -> None:
+    small = resize(parse(), {"b": 9})
+    assert "\na = b = 7; b = 9\n" in small.source
+    assert parse(small.source).constants["a"] == 7
+    again = resize(parse(small.source), {"a": 3, "b": 4})
+    assert {name: parse(again.source).constants[name] for name in ("a", "b")} == {"a": 3, "b": 4}
 
 
 def test_resize_finds_its_place_after_letters_of_several_bytes_and_over_several_lines() -> None:

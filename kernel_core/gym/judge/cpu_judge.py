@@ -85,21 +85,27 @@ class CpuJudge(Judge):
         draws = self._prepared.draws(reference, seed)
         label, draw = next((one for one in reversed(draws) if one[1] == "own"), draws[-1])
         count = random.Random(derive_seed(seed, "later passes")).randint(_FEW_PASSES, _MANY_PASSES)
-        started, passed = time.monotonic(), case.trials_passed
+        started, later = time.monotonic(), Case(case.request, seed=seed, recorded=case.recorded)
+        later.trials_passed = case.trials_passed
         with case.phase("later"):
             trial = self._prepared.trial(reference, seed, label, draw)
             for number in range(count):
                 is_late = number >= _FEW_PASSES and time.monotonic() - started > _MOST_LATER_S
-                if is_late or not self._try(talk, reference, trial, case):
+                if is_late or not self._try(talk, reference, trial, later):
                     break
-                case.trials_passed += 1
-        case.trials_passed = passed
+                later.trials_passed += 1
+        case.recorded = later.recorded
+        if later.verdict is Verdict.WRONG:
+            case.note("changes_with_calls", later.detail)
+            case.fail(Verdict.HACKED, "its outputs change with the number of calls")
+        else:
+            case.adopt(later)
 
     def _try_beyond(self, talk: ChildSession, reference: Reference, seed: int, case: Case) -> None:
         """One pass on inputs beyond the contract: a fault there is a finding."""
         trial = self._prepared.beyond(reference, seed) if case.verdict is None else None
         if trial is not None:
-            beyond = Case(case.request, seed=seed, arena=case.arena)
+            beyond = Case(case.request, seed=seed)
             with case.phase("beyond"):
                 self._try(talk, reference, trial, beyond)
             beyond.forget_recorded()

@@ -96,7 +96,7 @@ class ReplayCheck:
         when its outputs are wrong there."""
         trial = self._unseen.make_measured()
         self._measured_seed = trial.seed
-        question = {"measure": True, "once": trial.changes_inputs}
+        question = {"measure": True, "once": trial.changes_inputs or bool(self._reference.mutable)}
         asked = functools.partial(self._lay_trial, trial, turn)
         answer = self._talk.ask(question, (kind, Failure), turn=asked)
         if not isinstance(answer, Answer) or not isinstance(answer.claim, kind):
@@ -197,7 +197,7 @@ class ReplayCheck:
     def _lay_again(self, trial: Trial) -> Iterator[None]:
         """Lay out the trial as before. The inputs were not changed, or a change was noticed. Only torch's
         operators could be misled by an unnoticed change, so otherwise the inputs are not drawn again."""
-        if library_works(self._recorded.trace) or trial.changes_inputs:
+        if library_works(self._recorded.trace) or trial.changes_inputs or self._reference.mutable:
             with self._lay_trial(trial, self._workers.draw):
                 yield
             return
@@ -253,7 +253,7 @@ class ReplayCheck:
 
     def _changed_inputs(self) -> bool:
         with self._workers.share():
-            return bool(changed_inputs(self._laid_out))
+            return bool(set(changed_inputs(self._laid_out)) - self._reference.mutable)
 
     def _blame(self, trial: Trial) -> None:
         """The recorded work is wrong on new inputs. The candidate is wrong there too, or its record is

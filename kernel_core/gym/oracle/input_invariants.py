@@ -2,7 +2,7 @@
 
 A comment of the problem says it: `# input x: any`. Where none does, it is what the problem's own draws show:
 knots are in order, a matrix is triangular, a mask is 0 or 1, probabilities sum to one, halves of a table
-repeat, a scale is positive. `GymConfig` has no setting for it.
+repeat, a scale is positive.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ _SPREAD, _BEYOND = 16.0, 4.0
 """Values that differ by no more than the first factor stay away from zero; by the second, others may lie
 outside what was drawn."""
 _COMMENT = re.compile(r"^#\s*input\s+(\w+):\s*(.*\S)\s*$", re.MULTILINE)
+_MUTATES = re.compile(r"^#\s*mutates:\s*(\d+(?:\s*,\s*\d+)*)\s*$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,11 @@ def declared(source: str) -> dict[str, Kept]:
     if unknown := sorted({*found.values()} - DECLARED.keys()):
         raise NotAProblem(f"an input cannot be declared {unknown[0]!r}; there is: {', '.join(DECLARED)}")
     return {name: DECLARED[kind] for name, kind in found.items()}
+
+
+def mutable_inputs(source: str) -> frozenset[int]:
+    """The positions of the input tensors that a candidate may change: `# mutates: 0, 2`."""
+    return frozenset(int(number) for found in _MUTATES.findall(source) for number in found.split(","))
 
 
 def look_at(values: torch.Tensor) -> Look:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from kernel_core.errors import NotAProblem, first_line
 from kernel_core.gym.channel.constant_perturbation import VariedConstants
@@ -25,6 +26,22 @@ def own_seeds(device: str) -> Iterator[None]:
         yield
 
 
+class _OnTheHost(TorchFunctionMode):
+    """A problem that asks for a GPU means the judge's device, which is the host here."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Every call of torch's, with the host in place of a GPU."""
+        if function is torch.Tensor.cuda:
+            return args[0]
+        named = {name: _host_for(value) for name, value in (kwargs or {}).items()}
+        return function(*map(_host_for, args), **named)
+
+
+def _host_for(value: Any) -> Any:
+    asks = isinstance(value, str | torch.device) and str(value).partition(":")[0] == "cuda"
+    return "cpu" if asks else value
+
+
 class ProblemModule:
     """An executed problem. Its text is trusted, unlike a candidate's. Raises `NotAProblem` where it fails."""
 
@@ -36,7 +53,7 @@ class ProblemModule:
         self._dtype: torch.dtype | None = None if precision == "own" else getattr(torch, precision)
         self._names: dict[str, Any] = {"__name__": "problem"}
         try:
-            with torch.device(device):
+            with self._there():
                 exec(compile(source, f"<{problem_id}>", "exec", dont_inherit=True), self._names)
         except Exception as error:
             raise NotAProblem(
@@ -55,7 +72,7 @@ class ProblemModule:
         """`Model`, constructed under the public seed; what would begin as one number is `varied` if asked."""
         torch.manual_seed(CONSTRUCTION_SEED)
         try:
-            with torch.device(self._device), varied or contextlib.nullcontext():
+            with self._there(), varied or contextlib.nullcontext():
                 module = self._names["Model"](*arguments)
             module = module if self._device == "cpu" else module.to(self._device)
             return module if self._dtype is None else module.to(self._dtype)
@@ -66,9 +83,14 @@ class ProblemModule:
                 f"the Model of {self._id} cannot be constructed: {first_line(error)}"
             ) from error
 
+    @contextlib.contextmanager
+    def _there(self) -> Iterator[None]:
+        with torch.device(self._device), _OnTheHost() if self._device == "cpu" else contextlib.nullcontext():
+            yield
+
     def _call(self, name: str) -> list[Any]:
         try:
-            with torch.device(self._device):
+            with self._there():
                 values = list(self._names[name]())
             return [self._place(value) for value in values]
         except torch.cuda.OutOfMemoryError:
