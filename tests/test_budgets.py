@@ -1,9 +1,16 @@
-"""Budgets of length: a file holds one idea, a function fits a screen."""
+"""Budgets: a file holds one idea, a function fits a screen, and every setting is set somewhere."""
 
 from __future__ import annotations
 
 import ast
+import re
+from collections.abc import Iterator
 from pathlib import Path
+
+import kernel_core.config
+from flows.presets import STAGES, build_parameters, preset, presets
+from kernel_core.config import Config
+from kernel_core.reward.presets import REWARD_PRESETS
 
 REPOSITORY = Path(__file__).parents[1]
 FOLDERS = ("flows", "tasks", "kernel_core")
@@ -11,6 +18,16 @@ MOST_LINES_A_FILE = 300
 MOST_LINES_A_FUNCTION = 60
 LONG_FILES = frozenset({"kernel_core/policy/fast_decode/graph_decoder.py", "kernel_core/records.py"})
 """Files that are longer and wait to be divided; the list only shrinks."""
+UNSET_SETTINGS = frozenset(
+    {
+        "ColdStartConfig.weight_decay",
+        "GymConfig.warm_runners",
+        "TrainConfig.dual_clip",
+        "TrainConfig.entropy_coefficient",
+    }
+)
+"""Settings that no preset sets and no document names, and that wait to become constants; likewise."""
+_CODE = re.compile(r"```.*?```|`[^`]+`|^    [^\n]+$", re.DOTALL | re.MULTILINE)
 
 
 def _sources() -> dict[str, str]:
@@ -33,3 +50,39 @@ def test_no_function_is_over_its_budget() -> None:
         and node.end_lineno - node.lineno + 1 > MOST_LINES_A_FUNCTION
     }
     assert long == set()
+
+
+def _set_in(value: object) -> Iterator[str]:
+    """`Class.field` of each field that is given in a config and in all configs inside it."""
+    if isinstance(value, Config):
+        for name in value.model_fields_set:
+            yield f"{type(value).__name__}.{name}"
+            yield from _set_in(getattr(value, name))
+    elif isinstance(value, tuple | dict):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _set_in(part)
+
+
+def _set_by_presets() -> set[str]:
+    chosen = [build_parameters(stage, preset(stage, name)) for stage in STAGES for name in presets(stage)]
+    return {field for parameters in (*chosen, REWARD_PRESETS) for field in _set_in(parameters)}
+
+
+def _words_of_recipes() -> set[str]:
+    """Words in the commands and code of documents, and in the justfile."""
+    pages = [*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md"), *REPOSITORY.glob("*/README.md")]
+    code = [span for page in pages for span in _CODE.findall(page.read_text())]
+    return set(re.findall(r"\w+", "\n".join([*code, (REPOSITORY / "justfile").read_text()])))
+
+
+def test_every_setting_is_set_by_a_preset_or_named_by_a_document() -> None:
+    classes = [one for one in vars(kernel_core.config).values() if isinstance(one, type)]
+    known, words = _set_by_presets(), _words_of_recipes()
+    unset = {
+        f"{config.__name__}.{name}"
+        for config in classes
+        if issubclass(config, Config)
+        for name in config.model_fields
+        if name not in words and not any(field.endswith(f".{name}") for field in known)
+    }
+    assert unset == UNSET_SETTINGS

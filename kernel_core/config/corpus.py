@@ -54,7 +54,6 @@ class IngestConfig(Config):
     sources: tuple[str, ...] = Field(("generator",), description="Names in data/sources.toml, or file paths.")
     generator_rows: int = Field(2000, ge=0, description="Problems the source `generator` contributes.")
     modules_rows: int = Field(2000, ge=0, description="Problems the source `modules` contributes.")
-    max_rows_per_source: int | None = Field(None, ge=1, description="At most so many; empty: all.")
     near_duplicate_threshold: float = Field(
         0.95, gt=0, le=1, description="Jaccard similarity of token shingles."
     )

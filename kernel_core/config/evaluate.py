@@ -16,7 +16,6 @@ class EvaluateConfig(RolloutStageConfig):
     problems: ProblemsConfig = ProblemsConfig(split="held_out", limit=24, seed=1000)
     samples_per_problem: int = Field(2, ge=1, description="Conversations a problem.")
     k: tuple[int, ...] = Field((1, 2), description="pass@k for these k.")
-    thresholds: tuple[float, ...] = Field((0.0, 0.5, 0.8, 1.0, 1.2, 1.5, 2.0), description="p of fast_p.")
     checkpoint: str | None = Field(
         None, description="A run's name, `run@step`, `run@best`, or a folder; empty: the policy itself."
     )

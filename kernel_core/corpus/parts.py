@@ -42,7 +42,6 @@ def read_part(
         "versions": [INGEST_VERSION, NORMALISER_VERSION, table.SCHEMA_VERSION],
         "source": source.model_dump(),
         "columns": registry.layouts,
-        "limit": config.max_rows_per_source,
         "generator": [_num_problems(source, config), config.seed] if source.kind == "generator" else None,
     }
     part = store.child(f"parts/{source.name}-{digest_of(identity)[:16]}")
@@ -68,8 +67,6 @@ def _read_part(
     else:
         read = _published(source, registry)
     for position, exemplar, row_notes in read:
-        if rows_in == config.max_rows_per_source:
-            break
         rows_in += 1
         if isinstance(exemplar, RowRefused):
             drops.add(source.name, "read", exemplar.reason, f"row {position}: {exemplar.detail}")
@@ -81,7 +78,7 @@ def _read_part(
             for note in row_notes:
                 notes[note] = notes.get(note, 0) + 1
         if rows_in % _PROGRESS_EVERY == 0:
-            progress(f"read {source.name}", rows_in, config.max_rows_per_source or rows_in)
+            progress(f"read {source.name}", rows_in, rows_in)
     progress(f"read {source.name}", rows_in, rows_in)
     report = SourceReport(
         source=source.name,

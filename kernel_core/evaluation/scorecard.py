@@ -38,6 +38,8 @@ __all__ = ["KIND", "Comparison", "Scorecard", "compare", "evaluate", "headline_r
 log = logging.getLogger(__name__)
 
 KIND = "scorecard"
+THRESHOLDS = (0.0, 0.5, 0.8, 1.0, 1.2, 1.5, 2.0)
+"""The p of fast_p."""
 _VERSIONED = ("torch", "triton", "transformers", "numpy")
 
 
@@ -85,7 +87,7 @@ def evaluate(
         taken_out=tuple(f"{one.place}: {one.reason}" for one in gym.taken_out),
     )
     outcomes = [outcomes_of(problem, group) for problem, group in zip(problems, held.groups, strict=True)]
-    card = make_scorecard(outcomes, config.k, config.thresholds, conditions)
+    card = make_scorecard(outcomes, config.k, THRESHOLDS, conditions)
     files = held.files | _write(card, problems, held.groups, store)
     store.seal(KIND, files, meta={"digest": digest, "policy_version": policy.version})
     log.info("scorecard of %d samples in %s", card.last.num_samples, store.root)

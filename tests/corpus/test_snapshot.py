@@ -142,15 +142,3 @@ def test_a_snapshot_that_would_be_empty_says_why(
         build_snapshot(IngestConfig(sources=(str(path),), decontaminate_against=()), Store(tmp_path / "s"))
     with pytest.raises(CallerError, match="would be empty: no rows came"):
         build_snapshot(CONFIG.model_copy(update={"generator_rows": 0}), Store(tmp_path / "t"))
-
-
-def test_at_most_so_many_rows_of_a_source_are_read(
-    tmp_path: Path, kernelbook_row: Any, write_jsonl: Any
-) -> None:
-    path = write_jsonl([kernelbook_row(i, triton_code=f"a = {i}") for i in range(9)])
-    store = Store(tmp_path / "snapshot")
-    config = IngestConfig(
-        sources=(str(path),), decontaminate_against=(), max_rows_per_source=4, near_duplicate_threshold=1.0
-    )
-    build_snapshot(config, store)
-    assert load_report(store).sources[0].rows_in == 4
