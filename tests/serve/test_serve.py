@@ -15,7 +15,7 @@ import httpx
 import pytest
 from judge_load import judged_by_service, judges_killed, put_load, silent_client
 
-from kernel_core.errors import ConfigError, GymUnavailable, NotAProblem
+from kernel_core.errors import ConfigError, GymUnavailable, NotAProblem, NotFound
 from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.contract.version import GYM_VERSION
 from kernel_core.gym.pool.pool import PooledGym
@@ -133,6 +133,14 @@ def test_calls_beyond_the_room_are_refused_and_the_client_asks_again(gym: Pooled
         assert "dojo_in_work 0.0" in metrics
 
 
+def test_a_service_may_take_known_problems_alone(gym: PooledGym, serve: Serve) -> None:
+    """The judge runs a problem's text, so a strange one is code of the client's."""
+    with serve(gym, only_known=True) as url, JudgeClient(url, KEY) as client:
+        assert client.ask(_call(seed=93)).correct
+        with pytest.raises(NotFound, match="takes no other"):
+            client.ask(_call(problem=PROBLEM.read_text().replace("softmax(x", "softmax(2 * x")))
+
+
 def test_a_service_that_is_gone_is_said_so() -> None:
     with JudgeClient("nowhere", KEY) as client, pytest.raises(ConfigError, match="nowhere"):
         client.ask(_call())
@@ -146,7 +154,7 @@ def test_a_service_that_is_gone_is_said_so() -> None:
 def test_under_load_no_call_is_lost_or_judged_twice(gym: PooledGym, serve: Serve) -> None:
     """Judges are killed, connections are cut, and one client never reads."""
     with serve(gym, capacity=32, share=32) as url:
-        with silent_client(url, KEY) as sent, judges_killed(os.getpid(), every_s=2.0) as killed:
+        with silent_client(url, KEY) as sent, judges_killed(os.getpid(), every_s=3.0, at_most=3) as killed:
             load = put_load(url, list(KEYS), 60, clients=12)
         judged = judged_by_service(url, KEY)
     assert load.faults == []
