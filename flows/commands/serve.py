@@ -42,7 +42,7 @@ def serve_judge(arguments: Namespace) -> int:
         store = Store(arguments.store) if arguments.store else None
         with open_gym(config.gym, cache=store) as gym:
             dispatcher = Dispatcher(gym, config.capacity, share=keys.share_of(config.capacity))
-            app = create_app(dispatcher, keys, source)
+            app = create_app(dispatcher, keys, source, only_known=config.only_known_problems)
             say(f"judge at http://{arguments.host}:{listener.getsockname()[1]}")
             if not arguments.keys:
                 say(f"key {new_key}")

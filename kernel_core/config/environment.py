@@ -35,9 +35,19 @@ class ServeConfig(Config):
 
     gym: GymConfig = GymConfig()
     capacity: int = Field(128, ge=1, le=4096, description="Calls in work at once; more are refused.")
+    only_known_problems: bool = Field(
+        False,
+        description="Refuse a problem that is not one of the environment's: a judge runs a problem's text.",
+    )
     environment: EnvironmentConfig | None = Field(
         None, description="Conversations behind OpenEnv's interface; empty: no such interface."
     )
+
+    @model_validator(mode="after")
+    def _knows_problems(self) -> Self:
+        if self.only_known_problems and self.environment is None:
+            raise ValueError("only_known_problems needs environment.problems, the problems that are known")
+        return self
 
     @model_validator(mode="after")
     def _names_the_predicted_gpu(self) -> Self:

@@ -115,7 +115,10 @@ class KernelEnvironment(vf.Env[KernelEnvironmentConfig]):
             trace.record_metric(f"correct_{index}", float(turn.evaluation.correct))
         last = episode.turns[-1].evaluation if episode.turns else None
         trace.record_metric("correct", float(last is not None and last.correct))
-        trace.record_metric("speedup", (last.best_known_speedup or 0.0) if last is not None else 0.0)
+        if last is not None and last.speedup is not None:
+            trace.record_metric("speedup", last.speedup)
+        elif last is not None and last.predicted_speedup is not None:
+            trace.record_metric("predicted_speedup", last.predicted_speedup)
 
     async def _take(self, episode: Episode, answer: str) -> None:
         assert self._gym is not None, "the environment is used inside `serving()`"

@@ -31,8 +31,14 @@ class WrongKey(DojoError):
     """A request without a key of a client."""
 
 
-def create_app(dispatcher: Dispatcher, keys: Keys, source: EpisodeSource | None) -> FastAPI:
-    """The service. Without a `source` of episodes there is no OpenEnv interface."""
+def create_app(
+    dispatcher: Dispatcher, keys: Keys, source: EpisodeSource | None, *, only_known: bool = False
+) -> FastAPI:
+    """The service. Without a `source` of episodes there is no OpenEnv interface.
+
+    With `only_known`, calls may name no other problem than those of the `source`.
+    """
+    known = {problem.sha256 for problem in source.problems.values()} if source is not None else set()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -72,6 +78,8 @@ def create_app(dispatcher: Dispatcher, keys: Keys, source: EpisodeSource | None)
     @app.post("/v1/judge")
     async def judge(call: JudgeCall, client: str = Depends(client_of)) -> Judged:
         request = await asyncio.to_thread(call.request)
+        if only_known and request.problem.sha256 not in known:
+            raise NotFound(f"the problem is none of the {len(known)} of this service, and it takes no other")
         return Judged(id=call.id, evaluation=await dispatcher.judge(client, call.id, request))
 
     if source is not None:

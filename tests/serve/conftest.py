@@ -26,11 +26,11 @@ PROBLEMS = "tests/exploits/problems"
 
 
 @contextlib.contextmanager
-def serving(gym: PooledGym, capacity: int = 16, share: int = 16) -> Iterator[str]:
+def serving(gym: PooledGym, capacity: int = 16, share: int = 16, only_known: bool = False) -> Iterator[str]:
     """The URL of a service on a gym."""
     config = EnvironmentConfig.model_validate({"rollout": {"turns": 2}, "rewards": "dojo/correct"})
     source = open_source(config, load_folder(PROBLEMS))
-    app = create_app(Dispatcher(gym, capacity, share), Keys(KEYS), source)
+    app = create_app(Dispatcher(gym, capacity, share), Keys(KEYS), source, only_known=only_known)
     listener = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
