@@ -50,7 +50,8 @@ def run(argv: Sequence[str]) -> int:
     except DojoError as error:
         return _tell(str(error), error.exit_code)
     except KeyboardInterrupt:
-        return _tell("stopped; everything finished is kept, and the same command goes on from there", 130)
+        goes_on = "; everything finished is kept, and the same command goes on from there"
+        return _tell(f"stopped{goes_on if _goes_on(arguments) else ''}", 130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -228,6 +229,11 @@ def _ui(arguments: argparse.Namespace) -> int:
     from flows.commands.ui import serve_ui
 
     return serve_ui(arguments.port)
+
+
+def _goes_on(arguments: argparse.Namespace) -> bool:
+    """Whether the command goes on from what it had finished: stages do, alone or resumed."""
+    return arguments.command is _stage or getattr(arguments, "action", "") == "resume"
 
 
 def _fault(error: OSError, *, is_stage: bool) -> str:

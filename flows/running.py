@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 
 DIED = "Its process died. Another flow run has taken up its work."
 LOGGERS = ("kernel_core", "tasks", "flows")
+ADD = ("evaluate", "best-of-n", "verify")
+"""Flows that add a folder to a run that another flow made; `dojo runs resume` goes on with that other one."""
 
 
 @contextlib.contextmanager
@@ -44,7 +46,7 @@ def running(flow: str, run: str, root: str, parameters: Mapping[str, Any]) -> It
     before, flow_run = here.state(), str(_flow_run_id() or "") or None
     with (
         wanted(None, _flow_run_id() if run_by_a_worker() else None),
-        here.owned(flow, as_json(parameters), flow_run),
+        here.owned(flow, as_json(parameters), flow_run, adds=flow in ADD),
         logged(here),
         judges_kept(),
     ):
