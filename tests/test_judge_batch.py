@@ -9,9 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flows.cli import run
-from flows.commands.batch import read_batch
-from kernel_core.errors import CallerError
+from flows.commands.batch import read_batch, request_of
+from flows.commands.memory import require_memory
+from kernel_core.errors import CallerError, ConfigError
 from kernel_core.gym.contract.requests import JudgeRequest
+from kernel_core.problems.load import load_file
 
 PROBLEM = (
     "import torch\nimport torch.nn as nn\nN = 4\n"
@@ -110,3 +112,21 @@ def test_a_bad_row_does_not_keep_the_others_from_their_verdict(tmp_path, monkeyp
     assert [(row["id"], row["verdict"]) for row in table] == [("a", "malformed"), ("b", None), ("3", None)]
     assert "line 2" in table[1]["error"] and "not JSON" in table[2]["error"]
     assert "not judged: b:" in capsys.readouterr().out
+
+
+def asked_at(folder, n):
+    """The request to judge the problem at a size."""
+    (folder / "problem.py").write_text(PROBLEM)
+    return request_of(load_file(folder / "problem.py"), "x = 1", {"N": n}, None, "cpu")
+
+
+def test_memory_that_the_machine_lacks_is_missed_before_anything_is_drawn(tmp_path):
+    with pytest.raises(ConfigError, match=r"N=68719476736: tensors of 549\.8 GB, at least 1649.*--set"):
+        require_memory(asked_at(tmp_path, 2**36), "cpu")
+
+
+@pytest.mark.parametrize(("n", "is_told"), [(1024, False), (2**27, True)])
+def test_a_large_problem_is_told_and_a_small_one_is_not(tmp_path, capsys, monkeypatch, n, is_told):
+    monkeypatch.setattr("flows.commands.memory._available_bytes", lambda: 64e9)
+    require_memory(asked_at(tmp_path, n), "cpu")
+    assert ("tensors of 1.1 GB, at least 3.2 GB to judge" in capsys.readouterr().err) == is_told

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from flows.commands.batch import read_batch
+from flows.commands.memory import require_memory
 from flows.commands.outputs import require_writable
 from flows.terminal import say
 from kernel_core.config import GymConfig
@@ -30,6 +31,8 @@ _MAX_GPUS = 64
 
 def judge_one(request: JudgeRequest, gym: dict[str, str], as_json: bool) -> int:
     """Judge one kernel and print the result; `gym` are settings of `GymConfig`."""
+    if not_python(request, gym["device"]) is None:
+        require_memory(request, gym["device"])
     [outcome], _ = _judge([request], gym)
     if not isinstance(outcome, Evaluation):
         raise outcome
