@@ -13,10 +13,12 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
 
-from flows.arguments import Parser, number, port
+from flows.arguments import Parser, add_audit, add_judge, add_runs, add_search, number, port, stage_help
 from flows.commands.serve import add_serve_arguments, serve_judge
 
 STAGES = {
@@ -29,8 +31,6 @@ STAGES = {
     "best-of-n": "the best kernel a policy can write for each problem, verified",
     "nightly": "newest checkpoints of named runs, beside the night before",
 }
-
-ROOT = os.environ.get("DOJO_ROOT", "runs")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -50,7 +50,8 @@ def run(argv: Sequence[str]) -> int:
     except DojoError as error:
         return _tell(str(error), error.exit_code)
     except KeyboardInterrupt:
-        return _tell("stopped; everything finished is kept, and the same command goes on from there", 130)
+        goes_on = "; everything finished is kept, and the same command goes on from there"
+        return _tell(f"stopped{goes_on if _goes_on(arguments) else ''}", 130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -61,26 +62,30 @@ def run(argv: Sequence[str]) -> int:
 def build_parser() -> argparse.ArgumentParser:
     """Every command and its arguments."""
     parser = Parser(prog="dojo", description="Train policies to write fast Triton kernels.")
+    parser.add_argument("--version", action="version", version=f"dojo {version('kernel-dojo')}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for stage, purpose in STAGES.items():
         names = ["best-of"] if stage == "best-of-n" else []
         command = commands.add_parser(stage, help=purpose, description=purpose, aliases=names)
+        command.more_help = partial(stage_help, stage)
         command.add_argument(
             "words", nargs="*", metavar="PRESET | key.sub=value", help="settings; see docs/cli.md"
         )
         command.add_argument("--config", type=Path, metavar="FILE.yaml", help="settings from a file")
+        command.add_argument(
+            "--dry-run", action="store_true", help="check all settings, print them, run nothing"
+        )
         command.set_defaults(command=_stage, stage=stage)
-    _add_judge(commands.add_parser("judge", help="is this kernel honest, correct and fast?"))
+    prompt = commands.add_parser("prompt", help="what a policy would be sent for a problem")
+    prompt.add_argument("words", nargs="*", metavar="PRESET | key.sub=value", help="as of `dojo evaluate`")
+    prompt.add_argument("--config", type=Path, metavar="FILE.yaml", help="settings from a file")
+    prompt.add_argument("--problem", type=Path, metavar="P.py", help="the first of the suite by default")
+    prompt.set_defaults(command=_prompt)
+    judge = commands.add_parser("judge", help="is this kernel honest, correct and fast?")
+    add_judge(judge)
+    judge.set_defaults(command=_judge)
     audit = commands.add_parser("audit", help="would these problems accept answers that do no work?")
-    audit.add_argument(
-        "suite", nargs="?", default="dojo", help="dojo, generated, kernelbench, a folder or a file"
-    )
-    audit.add_argument("--limit", type=number(int, 1), default=None, help="at most so many problems")
-    audit.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a size constant")
-    audit.add_argument("--out", type=Path, metavar="FILE.parquet", help="where the whole table goes")
-    audit.add_argument(
-        "--write", type=Path, metavar="FILE.txt", help="where the ids go that problems.exclude should name"
-    )
+    add_audit(audit)
     audit.set_defaults(command=_audit)
     harvest = commands.add_parser("harvest", help="problems from the modules of installed packages")
     harvest.add_argument("out", type=Path, metavar="OUT", help="a new folder")
@@ -90,21 +95,14 @@ def build_parser() -> argparse.ArgumentParser:
     )
     harvest.set_defaults(command=_harvest)
     search = commands.add_parser("search", help="the corpus kernels nearest to words or a problem")
-    search.add_argument("query", help="words, or the file of a problem")
-    search.add_argument("--run", required=True, help="the run that has the index")
-    search.add_argument("--root", default=ROOT, help="where runs are (DOJO_ROOT, or runs)")
-    search.add_argument("-k", type=number(int, 1), default=5, help="how many")
-    search.add_argument("--mode", choices=("dense", "hybrid"), default="dense", help="hybrid: BM25 as well")
-    search.add_argument("--language", action="append", default=[], help="only this one; may be repeated")
-    search.add_argument("--exclude", type=Path, action="append", default=[], metavar="P.py", help="a problem")
-    search.add_argument(
-        "--code", type=number(int, 0), default=1, metavar="N", help="print the code of the first N"
-    )
+    add_search(search)
     search.set_defaults(command=_search)
     serve = commands.add_parser("serve", help="the judge as a service for other trainers")
     add_serve_arguments(serve)
     serve.set_defaults(command=serve_judge)
-    _add_runs(commands.add_parser("runs", help="what was run, and what is running"))
+    runs = commands.add_parser("runs", help="what was run, and what is running")
+    add_runs(runs)
+    runs.set_defaults(command=_runs)
     deploy = commands.add_parser("deploy", help="check prefect.yaml, then create or update its deployments")
     deploy.add_argument("--dry-run", action="store_true", help="only check, and show what would change")
     deploy.add_argument("--local", action="store_true", help="start a server and a worker for each pool too")
@@ -117,77 +115,37 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_judge(judge: argparse.ArgumentParser) -> None:
-    judge.add_argument("--problem", type=Path, metavar="P.py", help="in KernelBench's format")
-    judge.add_argument("--kernel", type=Path, metavar="K.py", help="a file that defines ModelNew")
-    judge.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    judge.add_argument(
-        "--rules", choices=("dojo", "kernelbench"), default="dojo", help="KernelBench's are for comparison"
-    )
-    judge.add_argument(
-        "--cluster",
-        nargs="?",
-        const="auto",
-        metavar="ADDRESS",
-        help="on the nodes of a Ray cluster, by default that of RAY_ADDRESS or of this host",
-    )
-    judge.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a size constant")
-    judge.add_argument(
-        "--precision",
-        choices=("own", "float16", "bfloat16"),
-        help="what inputs and weights are cast to; own, by default, leaves them",
-    )
-    judge.add_argument("--seed", type=int, default=None, help="of the input draws; a fresh one by default")
-    judge.add_argument("--json", action="store_true", help="the last line of stdout is one JSON object")
-    judge.add_argument("--batch", type=Path, metavar="FILE.jsonl", help="rows with problem, kernel and sizes")
-    judge.add_argument("--out", type=Path, metavar="FILE.parquet", help="where a batch's results go")
-    judge.set_defaults(command=_judge)
-
-
-def _add_runs(runs: argparse.ArgumentParser) -> None:
-    actions = runs.add_subparsers(metavar="ACTION", required=True)
-    for action, purpose in {
-        "list": "every run and whether it is alive",
-        "show": "one run: stages, figures, files",
-        "watch": "its newest figures, every few seconds",
-        "logs": "its log",
-        "stop": "ask it to stop; it goes on later",
-        "resume": "run its command again; it goes on from what is done",
-        "compare": "two runs side by side",
-        "tensorboard": "curves of one run, or of every run",
-    }.items():
-        command = actions.add_parser(action, help=purpose, description=purpose)
-        if action == "compare":
-            command.add_argument("names", nargs=2, metavar="NAME")
-        elif action == "tensorboard":
-            command.add_argument("name", metavar="NAME", nargs="?", default=None)
-            command.add_argument("--port", type=port, default=6006)
-        elif action != "list":
-            command.add_argument("name", metavar="NAME")
-        if action == "logs":
-            command.add_argument("-n", type=number(int, 1), default=50, help="lines")
-            command.add_argument("-f", "--follow", action="store_true")
-        if action == "watch":
-            command.add_argument("--every", type=number(float, 0.1, 86400), default=5.0, metavar="SECONDS")
-        command.add_argument("--root", default=ROOT, help="where runs are (DOJO_ROOT, or runs)")
-        command.set_defaults(command=_runs, action=action)
-
-
-def _stage(arguments: argparse.Namespace) -> int:
-    from flows.commands.stages import run_stage
-
-    assignments = [word for word in arguments.words if "=" in word]
-    names = [word for word in arguments.words if "=" not in word]
+def _presets_and_settings(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """At most one preset, and the assignments."""
+    names = [word for word in words if "=" not in word]
     if len(names) > 1:
         from kernel_core.errors import ConfigError
 
         raise ConfigError(
             f"one preset was wanted, but {len(names)} came: {' '.join(names)}; settings are key=value"
         )
+    return names, [word for word in words if "=" in word]
+
+
+def _prompt(arguments: argparse.Namespace) -> int:
+    from flows.server import prepare_environment
+
+    prepare_environment()
+    from flows.commands.prompt import show_prompt
+
+    names, assignments = _presets_and_settings(arguments.words)
+    return show_prompt(names[0] if names else None, arguments.config, assignments, arguments.problem)
+
+
+def _stage(arguments: argparse.Namespace) -> int:
+    from flows.commands.stages import run_stage
+
+    names, assignments = _presets_and_settings(arguments.words)
     stage = arguments.stage
     if stage == "ingest" and names == ["verify"]:  # a stage of its own, which reads what ingest made
         stage, names = "verify", []
-    return run_stage(stage, names[0] if names else None, arguments.config, assignments)
+    preset = names[0] if names else None
+    return run_stage(stage, preset, arguments.config, assignments, dry_run=arguments.dry_run)
 
 
 def _judge(arguments: argparse.Namespace) -> int:
@@ -271,6 +229,11 @@ def _ui(arguments: argparse.Namespace) -> int:
     from flows.commands.ui import serve_ui
 
     return serve_ui(arguments.port)
+
+
+def _goes_on(arguments: argparse.Namespace) -> bool:
+    """Whether the command goes on from what it had finished: stages do, alone or resumed."""
+    return arguments.command is _stage or getattr(arguments, "action", "") == "resume"
 
 
 def _fault(error: OSError, *, is_stage: bool) -> str:

@@ -19,6 +19,7 @@ from typing import Any
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
+import kernel_core.config
 from kernel_core.config import Config
 from kernel_core.config.base import laid_over
 from kernel_core.errors import ConfigError, NotFound
@@ -28,6 +29,15 @@ STAGES = ("pipeline", "ingest", "verify", "index", "cold-start", "train", "evalu
 """Names of the flows; the module of each is the name with underscores."""
 
 PREFECT_YAML = Path(__file__).resolve().parents[1] / "prefect.yaml"
+
+
+def config_class_of(stage: str) -> type[Config]:
+    """The class of a stage's settings, without an import of its flow."""
+    name = {"cold-start": "Train", "best-of-n": "BestOfN", "nightly": "Evaluate"}.get(
+        stage, stage.capitalize()
+    )
+    found: type[Config] = getattr(kernel_core.config, f"{name}Config")
+    return found
 
 
 def module_of(stage: str) -> str:

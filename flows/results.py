@@ -12,7 +12,8 @@ from rich.table import Column, Table
 from flows.pipeline import AFTER, BEFORE, WINNERS
 from flows.terminal import say
 from kernel_core.evaluation.best_of_n import load_selection
-from kernel_core.evaluation.scorecard import compare, headline_rows, load_scorecard
+from kernel_core.evaluation.diagnosis import Diagnosis, answer_rows, diagnose
+from kernel_core.evaluation.scorecard import Scorecard, compare, headline_rows, load_scorecard
 from kernel_core.reward.curriculum import stage_spans
 from kernel_core.runs.run_folder import Run
 from tasks.conditions import conditions_of
@@ -56,11 +57,32 @@ def _parts(stage: str, run: Run, parameters: Mapping[str, Any]) -> Iterator[Rend
 
 
 def scorecard(run: Run, folder: str) -> Iterator[RenderableType]:
-    """Headline figures with their conditions, and the judges that were taken out meanwhile."""
-    card = load_scorecard(run.store.child(folder))
-    title = f"scorecard of {card.conditions.policy_version}: {conditions_of(run, folder)}"
-    yield rows_table(title, headline_rows(card))
+    """Headline figures with their conditions, and what became of the answers."""
+    yield from headline(load_scorecard(run.store.child(folder)), conditions_of(run, folder))
+    yield rows_table(f"{folder}: what became of the answers", diagnosis_of(run, folder).rows())
+
+
+def headline(card: Scorecard, conditions: str) -> Iterator[RenderableType]:
+    """Headline figures, and the judges that were taken out meanwhile."""
+    yield rows_table(f"scorecard of {card.conditions.policy_version}: {conditions}", headline_rows(card))
     yield from (f"taken out: {escape(one)}" for one in card.conditions.taken_out)
+
+
+def diagnosis_of(run: Run, folder: str) -> Diagnosis:
+    """What became of the answers of an evaluation."""
+    record = run.stage(folder)
+    limit = record.config["rollout"]["sampling"]["max_new_tokens"] if record is not None else 0
+    return diagnose(answer_rows(run.store.child(folder)), limit)
+
+
+def made_by(run: Run) -> Iterator[RenderableType]:
+    """The scorecards and winners that a run has."""
+    for name in run.store.names():
+        store = run.store.child(name)
+        if store.sealed() and store.exists("scorecard.json"):
+            yield from scorecard(run, name)
+        elif store.sealed() and store.exists("winners/report.json"):
+            yield winners(run, name)
 
 
 def before_and_after(

@@ -11,6 +11,7 @@ from typing import Any
 from uuid import UUID
 
 import httpx
+from prefect.events.worker import EventsWorker
 from rich.console import Console
 
 from flows.lease import wanted
@@ -22,11 +23,30 @@ log = logging.getLogger(__name__)
 
 DIED = "Its process died. Another flow run has taken up its work."
 LOGGERS = ("kernel_core", "tasks", "flows")
+DRAIN_S = 10
+"""How long events may take to reach the server at the end of a flow run."""
+ADD = ("evaluate", "best-of-n", "verify")
+"""Flows that add a folder to a run that another flow made; `dojo runs resume` goes on with that other one."""
 
 
 @contextlib.contextmanager
 def running(flow: str, run: str, root: str, parameters: Mapping[str, Any]) -> Iterator[Run]:
     """The run's folder, owned and logged for as long as the flow runs, with judges kept open meanwhile.
+
+    On a worker all heartbeats have left before the flow run ends: one that the server gets after the end
+    would begin the automation for lost runs anew.
+    """
+    with _owning(flow, run, root, parameters) as here:
+        try:
+            yield here
+        finally:
+            if run_by_a_worker():
+                EventsWorker.drain_all(timeout=DRAIN_S)
+
+
+@contextlib.contextmanager
+def _owning(flow: str, run: str, root: str, parameters: Mapping[str, Any]) -> Iterator[Run]:
+    """The run's folder as its owner, or as a stage of the flow that owns it.
 
     A flow that another flow started works in its parent's run and leaves owning it to the parent; if a
     worker runs it, only for as long as the parent is there.
@@ -44,7 +64,7 @@ def running(flow: str, run: str, root: str, parameters: Mapping[str, Any]) -> It
     before, flow_run = here.state(), str(_flow_run_id() or "") or None
     with (
         wanted(None, _flow_run_id() if run_by_a_worker() else None),
-        here.owned(flow, as_json(parameters), flow_run),
+        here.owned(flow, as_json(parameters), flow_run, adds=flow in ADD),
         logged(here),
         judges_kept(),
     ):

@@ -38,6 +38,7 @@ def report_index(store: Store) -> None:
 @task(name="report scorecard", tags=["report"], **RETRIES)
 def report_scorecard(run: Run, name: str) -> None:
     """The headline figures with their plot, one row a problem, and each problem's best answer."""
+    from kernel_core.evaluation.diagnosis import answer_rows, diagnose
     from kernel_core.evaluation.evidence import best_answers
     from kernel_core.evaluation.scorecard import headline_rows, load_scorecard
     from kernel_core.evaluation.tables import problem_rows
@@ -57,10 +58,13 @@ def report_scorecard(run: Run, name: str) -> None:
     rows = [{"problem_id": row["problem_id"], "answer": code} | row for row in problem_rows(card)]
     told = f"One row a problem; {conditions}; all turns: {store.path('evaluations.parquet')}"
     table(f"{key}-problems", rows, told)
-    lead = [f"Conditions: {conditions}."]
+    record = run.stage(name)
+    limit = record.config["rollout"]["sampling"]["max_new_tokens"] if record is not None else 0
+    found = diagnose(answer_rows(store), limit)
+    lead = [f"Conditions: {conditions}.", *([f"**Next step:** {found.next_step}"] if found.next_step else [])]
     lead += [f"Every problem: {link_to(f'{key}-problems', 'table')}, {code}."]
     lead.append(picture("fast_p", store.read("fast_p.png")))
-    sections = {"headline": headline_rows(card)}
+    sections = {"headline": headline_rows(card), "what became of the answers": found.rows()}
     if card.conditions.taken_out:
         sections["judges taken out"] = [{"judge": one} for one in card.conditions.taken_out]
     page(f"{key}-summary", title, store, sections, lead=lead)

@@ -377,3 +377,15 @@ def test_a_fault_of_the_systems_is_one_line(error, words, monkeypatch, capsys):
     monkeypatch.setattr("flows.commands.runs.list_runs", fail)
     assert run(["runs", "list"]) == 3
     assert capsys.readouterr().err == f"dojo: {words}\n"
+
+
+def test_ctrl_c_promises_to_go_on_only_where_the_command_does(monkeypatch, capsys):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("flows.commands.audit.audit", interrupted)
+    monkeypatch.setattr("flows.commands.stages.run_stage", interrupted)
+    assert run(["audit"]) == 130
+    assert capsys.readouterr().err == "dojo: stopped\n"
+    assert run(["train"]) == 130
+    assert "the same command goes on" in capsys.readouterr().err

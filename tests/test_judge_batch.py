@@ -1,13 +1,19 @@
 """Whatever stands in a batch file: requests in order, or one clear mistake of the caller's."""
 
 import json
+import re
 
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.commands.batch import read_batch
-from kernel_core.errors import CallerError
+from flows.cli import run
+from flows.commands.batch import read_batch, request_of
+from flows.commands.memory import require_memory
+from kernel_core.errors import CallerError, ConfigError
+from kernel_core.gym.contract.requests import JudgeRequest
+from kernel_core.problems.load import load_file
 
 PROBLEM = (
     "import torch\nimport torch.nn as nn\nN = 4\n"
@@ -78,5 +84,49 @@ def test_a_gpu_takes_the_problems_own_sizes_beside_those_that_are_set(folder):
 def test_a_bad_row_names_its_line_and_key(folder, row, words):
     file = folder / "bad.jsonl"
     file.write_text(json.dumps({"problem_source": PROBLEM, "kernel_source": ""}) + "\n" + json.dumps(row))
-    with pytest.raises(CallerError, match=f"line 2.*{words}"):
-        read_batch(file)
+    _, (good, bad) = read_batch(file)
+    assert isinstance(good, JudgeRequest) and isinstance(bad, CallerError)
+    assert re.search(f"line 2.*{words}", str(bad))
+
+
+def test_text_that_is_not_python_has_its_verdict_before_any_judge_starts(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("kernel_core.gym.pool.open_gym.open_gym", None)
+    (tmp_path / "problem.py").write_text(PROBLEM)
+    (tmp_path / "kernel.py").write_text("x = 1\ndef broken(:\n")
+    words = ["--problem", str(tmp_path / "problem.py"), "--kernel", str(tmp_path / "kernel.py"), "--json"]
+    assert run(["judge", *words]) == 0
+    report = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert report["verdict"] == "malformed" and "line 2" in report["feedback"]
+
+
+def test_a_bad_row_does_not_keep_the_others_from_their_verdict(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("kernel_core.gym.pool.open_gym.open_gym", None)
+    rows = [
+        {"problem_source": PROBLEM, "kernel_source": "def (", "id": "a"},
+        {"kernel_source": "x", "id": "b"},
+    ]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + "not JSON\n")
+    out = tmp_path / "out.parquet"
+    assert run(["judge", "--batch", str(tmp_path / "rows.jsonl"), "--out", str(out)]) == 2
+    table = pq.read_table(out).to_pylist()
+    assert [(row["id"], row["verdict"]) for row in table] == [("a", "malformed"), ("b", None), ("3", None)]
+    assert "line 2" in table[1]["error"] and "not JSON" in table[2]["error"]
+    assert "not judged: b:" in capsys.readouterr().out
+
+
+def asked_at(folder, n):
+    """The request to judge the problem at a size."""
+    (folder / "problem.py").write_text(PROBLEM)
+    return request_of(load_file(folder / "problem.py"), "x = 1", {"N": n}, None, "cpu")
+
+
+def test_memory_that_the_machine_lacks_is_missed_before_anything_is_drawn(tmp_path):
+    with pytest.raises(ConfigError, match=r"N=68719476736: tensors of 549\.8 GB, at least 1649.*--set"):
+        require_memory(asked_at(tmp_path, 2**36), "cpu")
+
+
+@pytest.mark.parametrize(("n", "is_told"), [(1024, False), (2**27, True)])
+def test_a_large_problem_is_told_and_a_small_one_is_not(tmp_path, capsys, monkeypatch, n, is_told):
+    monkeypatch.setattr("flows.commands.memory._available_bytes", lambda: 64e9)
+    require_memory(asked_at(tmp_path, n), "cpu")
+    assert ("tensors of 1.1 GB, at least 3.2 GB to judge" in capsys.readouterr().err) == is_told

@@ -30,10 +30,11 @@ class BatchRow(BaseModel):
     id: Any = None
 
 
-def read_batch(file: Path, device: str = "cpu") -> tuple[list[str], list[JudgeRequest]]:
+def read_batch(file: Path, device: str = "cpu") -> tuple[list[str], list[JudgeRequest | CallerError]]:
     """The id and the request of each line, in order, for judges on a kind of device.
 
-    Raises `CallerError` naming the line.
+    A line that cannot be judged has its error, which names the line; the others are judged. Raises
+    `CallerError` for a file that cannot be read.
     """
     try:
         text = file.read_bytes().decode("utf-8-sig")
@@ -44,9 +45,23 @@ def read_batch(file: Path, device: str = "cpu") -> tuple[list[str], list[JudgeRe
     lines = [(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
     if not lines:
         raise ConfigError(f"{file} has no rows; each line is an object with `problem` and `kernel`")
-    rows = [(number, _read_row(line, f"{file}, line {number}")) for number, line in lines]
-    ids = [str(number if row.id is None else row.id) for number, row in rows]
-    return ids, [_request(row, file, number, device) for number, row in rows]
+    ids: list[str] = []
+    requests: list[JudgeRequest | CallerError] = []
+    for number, line in lines:
+        name, request = _read_line(line, file, number, device)
+        ids.append(name)
+        requests.append(request)
+    return ids, requests
+
+
+def _read_line(line: str, file: Path, number: int, device: str) -> tuple[str, JudgeRequest | CallerError]:
+    name = str(number)
+    try:
+        row = _read_row(line, f"{file}, line {number}")
+        name = name if row.id is None else str(row.id)
+        return name, _request(row, file, number, device)
+    except CallerError as error:
+        return name, error
 
 
 def _read_row(line: str, where: str) -> BatchRow:

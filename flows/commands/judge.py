@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,13 +14,15 @@ from rich.console import Console
 from rich.table import Table
 
 from flows.commands.batch import read_batch
+from flows.commands.memory import require_memory
 from flows.commands.outputs import require_writable
 from flows.terminal import say
 from kernel_core.config import GymConfig
-from kernel_core.errors import ConfigError, DojoError
+from kernel_core.errors import CallerError, ConfigError, DojoError
 from kernel_core.gym.contract.requests import JudgeRequest, TakenOut
 from kernel_core.gym.judge.json_report import judge_report
-from kernel_core.records import Constant, Evaluation
+from kernel_core.gym.verdict.case import Case
+from kernel_core.records import Constant, Evaluation, NoCandidate, Verdict
 from kernel_core.runs.configure import build
 
 _MAX_GPUS = 64
@@ -27,6 +31,8 @@ _MAX_GPUS = 64
 
 def judge_one(request: JudgeRequest, gym: dict[str, str], as_json: bool) -> int:
     """Judge one kernel and print the result; `gym` are settings of `GymConfig`."""
+    if not_python(request, gym["device"]) is None:
+        require_memory(request, gym["device"])
     [outcome], _ = _judge([request], gym)
     if not isinstance(outcome, Evaluation):
         raise outcome
@@ -57,7 +63,7 @@ def judge_batch(rows_file: Path, out: Path, gym: dict[str, str], as_json: bool) 
             {"id": name}
             | (
                 {"error": str(one)}
-                if isinstance(one, DojoError)
+                if isinstance(one, DojoError) or isinstance(request, CallerError)
                 else {"error": None, **_report(one, request, gym)}
             )
             for name, request, one in zip(ids, requests, outcomes, strict=True)
@@ -97,13 +103,42 @@ def _report(evaluation: Evaluation, request: JudgeRequest, gym: dict[str, str]) 
 
 
 def _judge(
-    requests: Sequence[JudgeRequest], gym: dict[str, str]
+    requests: Sequence[JudgeRequest | CallerError], gym: dict[str, str]
 ) -> tuple[list[Evaluation | DojoError], tuple[TakenOut, ...]]:
-    from kernel_core.gym.pool.open_gym import open_gym
+    """Outcomes in order. What is known without a judge starts none: an error, or text that is not Python."""
+    outcomes: list[Evaluation | DojoError | None] = [
+        one if isinstance(one, CallerError) else not_python(one, gym["device"]) for one in requests
+    ]
+    asked = [
+        one
+        for one, known in zip(requests, outcomes, strict=True)
+        if isinstance(one, JudgeRequest) and not known
+    ]
+    config = build(GymConfig, gym | {"workers": _num_workers(len(asked), gym)}) if asked else None
+    taken_out: tuple[TakenOut, ...] = ()
+    if config is not None:
+        from kernel_core.gym.pool.open_gym import open_gym
 
-    config = build(GymConfig, gym | {"workers": _num_workers(len(requests), gym)})
-    with open_gym(config) as opened:
-        return opened.judge_each(requests), opened.taken_out
+        with open_gym(config) as opened:
+            judged = iter(opened.judge_each(asked))
+            outcomes = [known or next(judged) for known in outcomes]
+            taken_out = opened.taken_out
+    return [one for one in outcomes if one is not None], taken_out
+
+
+def not_python(request: JudgeRequest, device: str) -> Evaluation | None:
+    """The verdict on text that Python cannot parse, as the judge gives it; None for any other."""
+    if isinstance(request.candidate, NoCandidate):
+        return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ast.parse(request.candidate.source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        case = Case(request, seed=0)
+        case.fail(Verdict.MALFORMED, str(getattr(error, "msg", error)), getattr(error, "lineno", 0) or 0)
+        return case.evaluation(device, None, 0.0)
+    return None
 
 
 def _num_workers(num_requests: int, gym: dict[str, str]) -> int:

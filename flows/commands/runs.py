@@ -50,11 +50,38 @@ def show_list(arguments: argparse.Namespace) -> int:
 
 
 def show(arguments: argparse.Namespace) -> int:
-    """One run: state, stages, newest figures, files."""
+    """One run: state, stages, newest figures, scorecards, winners, files."""
+    from flows.results import made_by
+
     run = find_run(arguments.root, arguments.name)
     console = Console()
     console.print(overview(run))
+    for part in made_by(run):
+        console.print(part)
     console.print(f"files: {run.store.path()}/: {', '.join(run.store.names())}", soft_wrap=True)
+    return 0
+
+
+def answers(arguments: argparse.Namespace) -> int:
+    """Answers as they were judged: verdict, feedback and code, of every evaluation of the run."""
+    from kernel_core.evaluation.diagnosis import answer_rows
+
+    run, left = find_run(arguments.root, arguments.name), arguments.n
+    folders = [name for name in run.store.names() if run.store.exists(f"{name}/evaluations.parquet")]
+    for folder in folders:
+        for row in answer_rows(run.store.child(folder)):
+            is_wanted = arguments.verdict in (None, row["verdict"]) and arguments.problem in row["problem_id"]
+            if not is_wanted or left == 0:
+                continue
+            left -= 1
+            cut = ", cut off by the token limit" if row["finish_reason"] == "length" else ""
+            say(f"=== {folder}: {row['problem_id']}, sample {row['sample']}, turn {row['turn']} ===")
+            say(f"{row['verdict']}, {row['num_tokens'] or 'unknown'} tokens{cut}\n{row['feedback']}\n")
+            say(f"{row['code'] or '(no kernel could be read)'}\n")
+    if left == arguments.n:
+        raise NotFound(
+            f"run {run.name!r} has no such answers; evaluations of it: {', '.join(folders) or 'none'}"
+        )
     return 0
 
 
@@ -201,6 +228,7 @@ def _settings(run: Run) -> dict[str, Any]:
 ACTIONS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "list": show_list,
     "show": show,
+    "answers": answers,
     "watch": watch,
     "logs": logs,
     "stop": stop,

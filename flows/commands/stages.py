@@ -8,23 +8,40 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
 from rich.console import Console
 from rich.logging import RichHandler
 
 from flows.server import prepare_environment, require_access, standing_server, starting_server
+from flows.terminal import say
 
 DRAIN_S = 10
 
 
-def run_stage(stage: str, preset_name: str | None, file: Path | None, assignments: list[str]) -> int:
-    """Run a stage with its settings, then show what came of it."""
+def run_stage(
+    stage: str, preset_name: str | None, file: Path | None, assignments: list[str], *, dry_run: bool = False
+) -> int:
+    """Run a stage with its settings, then show what came of it; with `dry_run` only print the settings."""
 
     def parameters() -> dict[str, Any]:
         from flows.presets import build_parameters, settings_for
 
         return build_parameters(stage, settings_for(stage, preset_name, file, assignments, os.environ))
 
+    if dry_run:
+        return _show_settings(stage, parameters)
     return _run_flow(stage, parameters)
+
+
+def _show_settings(stage: str, make_parameters: Callable[[], dict[str, Any]]) -> int:
+    _prepare()
+    parameters = make_parameters()
+    from flows.preflight import check_before_start
+    from flows.running import as_json
+
+    check_before_start(stage, parameters)
+    say(yaml.safe_dump(as_json(parameters), sort_keys=False, default_flow_style=False), end="")
+    return 0
 
 
 def resume(stage: str, recorded: Mapping[str, Any]) -> int:
@@ -49,11 +66,13 @@ def _run_flow(stage: str, make_parameters: Callable[[], dict[str, Any]]) -> int:
     with contextlib.ExitStack() as stack:
         wait_for_api = stack.enter_context(api())
         parameters = make_parameters()
+        from flows.preflight import check_before_start
         from flows.presets import load_flow
         from flows.results import show_results
         from flows.running import logging_to
         from tasks.progress import terminal_bars
 
+        check_before_start(stage, parameters)
         flow = load_flow(stage)
         with console.status("waiting for the Prefect server of this run"):
             wait_for_api()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from kernel_core.config.corpus import ProblemsConfig
 from kernel_core.config.rollout import RolloutConfig, RolloutStageConfig
@@ -15,11 +15,25 @@ class EvaluateConfig(RolloutStageConfig):
 
     problems: ProblemsConfig = ProblemsConfig(split="held_out", limit=24, seed=1000)
     samples_per_problem: int = Field(2, ge=1, description="Conversations a problem.")
-    k: tuple[int, ...] = Field((1, 2), description="pass@k for these k.")
+    k: tuple[int, ...] = Field(
+        (1, 2), description="pass@k for these k; left out: 1 and `samples_per_problem`."
+    )
     checkpoint: str | None = Field(
         None, description="A run's name, `run@step`, `run@best`, or a folder; empty: the policy itself."
     )
     seed: int = Field(0, description="Seeds every draw of this stage.")
+
+    @model_validator(mode="after")
+    def _k_follows_samples(self) -> Self:
+        samples = self.samples_per_problem
+        if "k" not in self.model_fields_set:
+            object.__setattr__(self, "k", tuple(sorted({1, samples})))
+        if max(self.k, default=1) > samples:
+            raise ValueError(
+                f"pass@k needs at least k samples; k = {list(self.k)}, samples_per_problem = {samples}: "
+                f"raise samples_per_problem to {max(self.k)} or lower k"
+            )
+        return self
 
 
 class BestOfNConfig(RolloutStageConfig):

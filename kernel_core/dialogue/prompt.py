@@ -122,7 +122,8 @@ def _render(problem: Problem, contents: _Contents, config: RolloutConfig) -> tup
         instruction = f"{instruction}\n{wording.summary}"
     parts = [_exemplar_text(problem, exemplar, wording) for exemplar in contents.exemplars]
     parts.append(Template(wording.problem).substitute(name=problem.name, source=_reference_text(problem)))
-    system = Template(wording.system).substitute(gpu=config.gpu or gpu_here()) if wording.system else ""
+    about = {"gpu": config.gpu or gpu_here(), "dtype": _dtype(problem)}
+    system = Template(wording.system).substitute(about) if wording.system else ""
     messages = [_message("system", system)] if system else []
     messages.append(_message("user", "\n".join([*parts, instruction])))
     for turn in contents.attempts:
@@ -131,6 +132,11 @@ def _render(problem: Problem, contents: _Contents, config: RolloutConfig) -> tup
         messages.append(_message("assistant", _answer(turn, wording, shown, thoughts)))
         messages.append(_message("user", f"{result}\n{instruction}"))
     return tuple(messages)
+
+
+def _dtype(problem: Problem) -> str:
+    """What the floating-point inputs and weights are, in words."""
+    return problem.precision if problem.precision != "own" else "float32 where it names none"
 
 
 def _reference_text(problem: Problem) -> str:

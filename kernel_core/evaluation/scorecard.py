@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from kernel_core.config import EvaluateConfig
 from kernel_core.dialogue.resumable import converse, digest_of_stage, finished
-from kernel_core.errors import ConfigError, Corrupt
+from kernel_core.errors import Corrupt
 from kernel_core.evaluation.comparison import Comparison, compare
 from kernel_core.evaluation.metrics import Conditions, Scorecard, make_scorecard, outcomes_of
 from kernel_core.evaluation.tables import (
@@ -56,11 +56,6 @@ def evaluate(
     A folder with a finished scorecard of the same settings is read, not made again; an unfinished one goes
     on from its last whole part. Raises `ConfigError` when the folder holds a scorecard of other settings.
     """
-    if max(config.k, default=1) > config.samples_per_problem:
-        raise ConfigError(
-            f"k = {list(config.k)} but samples_per_problem = {config.samples_per_problem}: pass@k needs at "
-            f"least k samples; raise samples_per_problem to {max(config.k)} or lower k"
-        )
     problems = load_problems(config.problems)
     digest = digest_of_stage(config, problems, policy, gym)
     if finished(store, KIND, digest):

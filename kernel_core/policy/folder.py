@@ -145,15 +145,25 @@ def _adapted(model: Any, rank: int) -> Any:
         return get_peft_model(model, lora)
 
 
-def _pretrained(name: str, config: PolicyConfig) -> tuple[Any, Any, str]:
-    """Model, tokenizer and version from a folder or a Hugging Face name."""
-    is_folder = Path(name).is_dir()
-    found = is_folder or _is_cached(name, config.revision)
-    if not found and (trouble := _hub_trouble()):
+def require_model(name: str, revision: str | None) -> bool:
+    """Whether a model is on this machine; `NotFound` where it is not and the hub cannot be asked either."""
+    if Path(name).is_dir():
+        return True
+    if not _may_be_hub_name(name):
+        raise NotFound(f"no model {name!r}: there is no such folder")
+    if _is_cached(name, revision):
+        return True
+    if trouble := _hub_trouble():
         raise NotFound(
             f"no model {name!r}: it is neither a folder nor in the Hugging Face cache here, and the hub "
             f"cannot be reached ({trouble})"
         )
+    return False
+
+
+def _pretrained(name: str, config: PolicyConfig) -> tuple[Any, Any, str]:
+    """Model, tokenizer and version from a folder or a Hugging Face name."""
+    is_folder, found = Path(name).is_dir(), require_model(name, config.revision)
     where = {"revision": config.revision, "local_files_only": found}
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, **where)

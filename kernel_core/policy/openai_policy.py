@@ -109,7 +109,7 @@ class OpenAIPolicy:
 
     def count_tokens(self, text: str) -> int:
         """An estimate from the number of characters."""
-        return int(len(text) / CHARS_PER_TOKEN) + 1
+        return estimated_tokens(text)
 
     def release(self) -> None:
         """Nothing to do: no memory of this machine's GPU is held."""
@@ -173,6 +173,11 @@ class OpenAIPolicy:
         reason: Literal["stop", "length"] = "length" if choice.get("finish_reason") == "length" else "stop"
         text = choice["message"]["content"] or ""
         return Sample(text=text, finish_reason=reason, policy_version=self.version)
+
+
+def estimated_tokens(text: str) -> int:
+    """Tokens of a text, estimated from its length."""
+    return int(len(text) / CHARS_PER_TOKEN) + 1
 
 
 def _retry_after(answer: httpx.Response) -> float:

@@ -141,10 +141,13 @@ class Run:
         self.store.write_json(f"stages/{record.stage}.json", record.model_dump())
 
     @contextlib.contextmanager
-    def owned(self, flow: str, parameters: Mapping[str, Any], flow_run: str | None = None) -> Iterator[None]:
+    def owned(
+        self, flow: str, parameters: Mapping[str, Any], flow_run: str | None = None, *, adds: bool = False
+    ) -> Iterator[None]:
         """Work on this run as its only owner; the state file says so from beginning to end.
 
-        A command that is refused as the caller's mistake leaves the run as it was before. Raises
+        A flow that only `adds` to a run of another flow leaves that one the run's command. A command that is
+        refused as the caller's mistake leaves the run as it was before. Raises
         `ConfigError` while another live process owns it.
         """
         before = self.state()
@@ -154,7 +157,8 @@ class Run:
                 f"wait, stop it with `dojo runs stop {self.name}`, or choose another name with run=NAME"
             )
         command_before = self.command() if before is not None else None
-        self.store.write_json("config.json", {"flow": flow, "parameters": dict(parameters)})
+        if not (adds and command_before is not None and command_before["flow"] != flow):
+            self.store.write_json("config.json", {"flow": flow, "parameters": dict(parameters)})
         owner = Owner(self, flow, flow_run)
         try:
             with owner.beating():

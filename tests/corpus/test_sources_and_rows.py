@@ -11,6 +11,7 @@ import types
 import unittest.mock
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -52,10 +53,11 @@ def test_the_shipped_registry_names_every_source_with_its_terms() -> None:
     assert registry.sources["sakana"].splits == ("level_1", "level_2", "level_3")
 
 
-def test_a_hub_source_without_a_commit_is_refused_and_says_how_to_give_one() -> None:
+def test_a_hub_source_without_any_revision_is_refused_and_says_how_to_give_one() -> None:
     registry = read_registry()
+    bare = find_source("kernelbook", registry).model_copy(update={"revision": ""})
     with pytest.raises(CallerError, match="kernelbook@COMMIT"):
-        pinned(find_source("kernelbook", registry), {})
+        pinned(bare, {})
     commit = "a" * 40
     assert pinned(find_source(f"kernelbook@{commit}", registry), {}).revision == commit
     branch = find_source("kernelbook@main", registry)
@@ -109,6 +111,40 @@ def test_an_unreachable_hub_is_named_and_gives_no_rows(tmp_path: Path) -> None:
     assert "kernelbook (GPUMODE/KernelBook) could not be reached" in first
     assert "sakana (SakanaAI/AI-CUDA-Engineer-Archive) could not be reached" in second
     assert not Store(tmp_path).sealed()
+
+
+@pytest.mark.parametrize("recipe", ["build-rag-index-triton", "build-rag-index-cuda"])
+def test_the_sources_of_a_recipe_are_read_at_the_commit_that_main_was_at_first_use(
+    recipe: str,
+    tmp_path: Path,
+    sakana_row: MakeRow,
+    kernelbook_row: MakeRow,
+    write_parquet: Writer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The hub is a local copy of its layout; only its answer about the commit is given."""
+    just = Path(sys.executable).parent / "just"
+    command = [just, "--dry-run", recipe]
+    said = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True).stderr
+    names = [
+        name for name in said.partition("sources=[")[2].partition("]")[0].split(",") if name != "generator"
+    ]
+    for level in (1, 2, 3):
+        row = sakana_row(0, Level_ID=level, CUDA_Code=f"torch::op_{level}(x);")
+        write_parquet([row], f"sakana/data/level_{level}-00000-of-00001.parquet")
+    write_parquet([kernelbook_row()], "kernelbook/dataset_permissive.parquet")
+    registry = tmp_path / "sources.toml"
+    shipped = Path(read_registry.__defaults__[0]).read_text()
+    shipped = shipped.replace("SakanaAI/AI-CUDA-Engineer-Archive", str(tmp_path / "sakana"))
+    registry.write_text(shipped.replace("GPUMODE/KernelBook", str(tmp_path / "kernelbook")))
+    commits = iter("cd")
+    answer = lambda *_, **__: SimpleNamespace(sha=next(commits) * 40)  # noqa: E731
+    monkeypatch.setattr("huggingface_hub.HfApi.dataset_info", answer)
+    store = Store(tmp_path / "snapshot")
+    config = IngestConfig(sources=tuple(names), decontaminate_against=())
+    for _ in range(2):  # main has moved by the second time
+        manifest = build_snapshot(config, store, sources_file=registry)
+        assert {source["revision"] for source in manifest.meta["sources"].values()} == {"c" * 40}
 
 
 def test_a_hub_set_is_streamed_split_by_split(

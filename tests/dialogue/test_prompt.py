@@ -108,7 +108,7 @@ def test_the_full_template_states_the_contract_and_why_an_exemplar_is_shown():
 def test_the_full_template_names_the_gpu_the_dtypes_and_how_parameters_match():
     config = RolloutConfig(template="full", gpu="H100", prompt_budget=100_000)
     system = build_prompt(PROBLEM, (), (), config, tokens)[0]["content"]
-    assert "It runs on H100." in system
+    assert "It runs on H100, in the dtypes" in system
     assert "TF32" in system and "bfloat16" in system
     assert "state_dict" in system and "by name and shape" in system
     assert "$" not in system

@@ -13,6 +13,7 @@ from kernel_core.runs.stage_record import canonical, flat
 
 EVERY_PRESET = [(stage, name) for stage in STAGES for name in presets(stage)]
 DECIDES_OTHERS = ("rewards", "only", "kind", "device", "model", "predict_gpu", "lora_rank", "max_context")
+DECIDES_OTHERS += ("samples_per_problem",)  # and k with it
 """Settings that settle others by a rule, as a reward preset settles the stages of a curriculum."""
 
 

@@ -1,6 +1,6 @@
 """What a finished flow leaves on the terminal."""
 
-from flows.results import scorecard
+from flows.results import headline
 from kernel_core.evaluation.metrics import Conditions, Outcome, ProblemOutcomes, make_scorecard
 from kernel_core.records import Verdict
 
@@ -16,5 +16,6 @@ def test_judges_that_were_taken_out_stand_below_the_scorecard():
     )
     sample = (Outcome(turn=0, verdict=Verdict.WRONG),)
     outcomes = ProblemOutcomes(problem_id="a", sha256="a", family="softmax", level=None, samples=(sample,))
-    _, line = scorecard(make_scorecard([outcomes], (1,), (1.0,), made))
+    table, line = headline(make_scorecard([outcomes], (1,), (1.0,), made), "suite dojo, split held_out")
+    assert table.title == "scorecard of p: suite dojo, split held_out"
     assert line.replace("\\", "") == "taken out: GPU 3: 4 fresh judges failed the probe [Errno 27]"

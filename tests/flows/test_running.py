@@ -1,11 +1,20 @@
 """Who takes up the run of a process that died tells the server that it did."""
 
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
 from prefect import flow, task
 from prefect.client.orchestration import get_client
 from prefect.states import Completed, Running
 
 from flows.running import DIED, running
 from kernel_core.runs.run_folder import Run
+
+REPOSITORY = Path(__file__).parents[2]
 
 
 @flow(name="took-up")
@@ -64,3 +73,39 @@ def test_a_flow_run_that_the_server_does_not_know_stops_nobody(prefect_api, tmp_
     left_by_a_dead_process(str(tmp_path), "00000000-0000-4000-8000-000000000000")
     took_up(str(tmp_path))
     assert Run(str(tmp_path), "mine").state().condition == "finished"
+
+
+QUICK = """
+import os, sys, time
+from prefect.client.orchestration import get_client
+from prefect.flow_engine import run_flow
+from flows.running import running
+from flows.stage_flow import stage_flow
+
+@stage_flow("quick", run_name="quick")
+def quick(root: str = "runs") -> None:
+    with running("train", "quick", root, {}):
+        time.sleep(1.0)  # the first heartbeat is made meanwhile, and connects
+
+with get_client(sync_client=True) as client:
+    flow_run = client.create_flow_run(quick, parameters={"root": sys.argv[1]})
+    os.environ["PREFECT__FLOW_RUN_ID"] = str(flow_run.id)
+    run_flow(quick, flow_run=flow_run)
+print(flow_run.id)
+"""
+
+
+def test_the_heartbeats_of_a_short_run_on_a_worker_arrive_before_its_end(prefect_api, tmp_path):
+    """One that arrived later would have `dojo-lost-runs` wait for another, and fire on a finished run."""
+    environment = os.environ | {"PREFECT_API_URL": prefect_api, "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30"}
+    command = [sys.executable, "-c", QUICK, str(tmp_path)]
+    said = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True)
+    assert said.returncode == 0, said.stderr
+    of_run = {"any_resource": {"id": [f"prefect.flow-run.{said.stdout.split()[-1]}"]}}
+    deadline = time.monotonic() + 20
+    received = {}
+    while not {"heartbeat", "Completed"} <= received.keys() and time.monotonic() < deadline:
+        time.sleep(0.5)
+        answer = httpx.post(f"{prefect_api}/events/filter", json={"filter": of_run, "limit": 50}, timeout=30)
+        received = {one["event"].rpartition(".")[2]: one["received"] for one in answer.json()["events"]}
+    assert received.get("heartbeat", "") < received["Completed"]

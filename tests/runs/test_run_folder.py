@@ -141,3 +141,20 @@ def test_the_state_file_is_plain_json_for_other_tools(tmp_path):
     with run.owned("train", {}):
         state = json.loads((tmp_path / "first" / "state.json").read_text())
     assert {"status", "pid", "process", "host", "started_at", "seen_at"} <= state.keys()
+
+
+def test_an_evaluation_inside_a_run_of_another_flow_leaves_the_runs_command(tmp_path):
+    run = Run(str(tmp_path), "mine")
+    with run.owned("pipeline", {"mode": "inline"}):
+        pass
+    with run.owned("evaluate", {"name": "x"}, adds=True):
+        pass
+    assert run.command() == {"flow": "pipeline", "parameters": {"mode": "inline"}}
+
+
+def test_a_run_that_an_evaluation_began_has_its_command(tmp_path):
+    run = Run(str(tmp_path), "mine")
+    for name in ("x", "y"):
+        with run.owned("evaluate", {"name": name}, adds=True):
+            pass
+    assert run.command() == {"flow": "evaluate", "parameters": {"name": "y"}}

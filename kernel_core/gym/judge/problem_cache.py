@@ -91,12 +91,20 @@ class Prepared:
             takes = functools.partial(self._takes, reference, seed, label)
             return hostile_draw(takes, families, lambda: reference.num_floating)
 
-        one_signed = (FAR, ONE_SIGNED) if reference.takes_any_size else (ONE_SIGNED,)
+        # Only large numbers tell products in bfloat16 from products in TF32.
+        takes_far = reference.takes_any_size or self._has_tf32_products(reference, seed)
+        one_signed = (FAR, ONE_SIGNED) if takes_far else (ONE_SIGNED,)
         own: list[tuple[str, Draw]] = [(f"trial {i}", "own") for i in range(self._num_own)]
         if self._num_own > 1 and (first := usable("one sign", one_signed)):
             own = [("one sign", first), *own[:-1]]
         last = self._first_label(HOSTILE[0])
         return [*own, (last, usable(last, HOSTILE) or "own")]
+
+    def _has_tf32_products(self, reference: Reference, seed: int) -> bool:
+        """Found by a trial of own draws, which all candidates need."""
+        if reference.may_have_tf32_products:
+            self.trial(reference, seed, self._first_label("own"), "own")
+        return reference.may_have_tf32_products
 
     def _takes(self, reference: Reference, seed: int, label: str, draw: Draw) -> bool:
         """Whether it gives what it would for own draws. One that raises need not have a value there; what

@@ -159,6 +159,11 @@ class Reference:
         with own_seeds(self.device):
             return all(one.is_any for one in self._what_draws_keep())
 
+    @property
+    def may_have_tf32_products(self) -> bool:
+        """Whether products may be TF32 and, as far as trials have shown, the module has some."""
+        return self._answers.has_products
+
     def exactly(self, trial: Trial) -> Trial:
         """The trial with the largest tolerance that its own inputs justify, for outputs that fail: by
         float64's answer to them, where slices of zeros decide an output, and where last bits do."""

@@ -54,7 +54,7 @@ class ReferenceOutputs:
         self._module = module
         self.weight_bytes = tensor_bytes([*module.parameters(), *module.buffers()])
         self._can_widen = True
-        self._has_products = tf32
+        self.has_products = tf32
         """Whether the module may have TF32 products."""
 
     def plain(self, inputs: list[Any], seed: int) -> tuple[Any, list[Any]]:
@@ -144,7 +144,7 @@ class ReferenceOutputs:
         if not self._can_stray([*inputs, *values]):
             return tuple(expected)
         forward = self._exactly(self.double(), seed, values)
-        tf32 = self._has_products and any(one.dtype == "float32" for one in expected)
+        tf32 = self.has_products and any(one.dtype == "float32" for one in expected)
         spreads = spread_of_strays(forward, inputs, seed, tf32=tf32)
         if tf32:
             spreads = [
@@ -164,15 +164,15 @@ class ReferenceOutputs:
 
     def _tf32(self, inputs: list[Any], seed: int, plain: list[Any]) -> list[Any] | None:
         """The leaves with TF32 products; None where there are no products."""
-        if not self._has_products:
+        if not self.has_products:
             return None
         with tf32_products(True), ShortenedProducts(truncated) as products:
             _, leaves = flatten(self._forward(self._module, copy.deepcopy(inputs), seed))
         # Recurrent cells of a library are no products by name.
-        self._has_products = products.are_there or any(
+        self.has_products = products.are_there or any(
             not torch.equal(one, other) for one, other in zip(plain, leaves, strict=True) if _is_single(one)
         )
-        return leaves if self._has_products else None
+        return leaves if self.has_products else None
 
     def _with_undecided(
         self, expected: tuple[Expected, ...], wide: Any, inputs: list[Any], seed: int, plain: list[Any]
@@ -185,7 +185,7 @@ class ReferenceOutputs:
         choices: list[Choice | None] = [None] * len(plain)
         if self._can_stray([*inputs, *plain]):
             forward = self._exactly(wide, seed, plain)
-            choices = look_for_undecided(found, forward, inputs, plain, seed, tf32=self._has_products)
+            choices = look_for_undecided(found, forward, inputs, plain, seed, tf32=self.has_products)
         return tuple(
             replace(one, tolerance=Undecided(mask, choice)) if is_discrete(leaf) else one
             for one, mask, choice, leaf in zip(expected, found, choices, plain, strict=True)

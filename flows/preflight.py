@@ -1,0 +1,80 @@
+"""What can be wrong with a stage's settings is found before its flow begins: no failed run is left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from kernel_core.config import (
+    BestOfNConfig,
+    Config,
+    EvaluateConfig,
+    IndexConfig,
+    PolicyConfig,
+    ProblemsConfig,
+)
+from kernel_core.config.rollout import RolloutStageConfig
+from kernel_core.problems.load import load_problems, shares_of
+from kernel_core.runs.resolve import choose_weights
+from kernel_core.runs.run_folder import Run
+from tasks.gpu import require_gpu
+
+
+def check_before_start(stage: str, parameters: Mapping[str, Any]) -> None:
+    """Raise the first mistake in suites, families, devices, checkpoints, models and endpoints.
+
+    Nothing is downloaded and no judge starts. Stages that run as deployments check their own hosts.
+    """
+    config = parameters["config"]
+    here = parameters.get("mode", "inline") == "inline"
+    stages = list(_stages_of(config))
+    for one in stages:
+        for problems in _groups(one, ProblemsConfig):
+            _check_problems(problems)
+    if isinstance(config, EvaluateConfig | BestOfNConfig) and stage != "nightly":
+        run = Run(parameters.get("root", "runs"), parameters.get("run", stage))
+        choose_weights(run, config.policy, config.checkpoint)
+    if here:
+        for one in stages:
+            require_gpu(one.policy, one.gym)
+        if isinstance(config, IndexConfig):
+            require_gpu(PolicyConfig(device=config.device))
+        # In a pipeline the policy that is trained is also the one that is asked.
+        for one in stages[:1]:
+            if getattr(config, "checkpoint", None) is None:
+                _check_policy(one.policy)
+
+
+def _stages_of(config: Config) -> Iterator[RolloutStageConfig]:
+    if isinstance(config, RolloutStageConfig):
+        yield config
+        return
+    for name in type(config).model_fields:
+        if isinstance(value := getattr(config, name), RolloutStageConfig):
+            yield value
+
+
+def _groups(config: Config, kind: type[ProblemsConfig]) -> Iterator[ProblemsConfig]:
+    values = (getattr(config, name) for name in type(config).model_fields)
+    return (value for value in values if isinstance(value, kind))
+
+
+def _check_problems(problems: ProblemsConfig) -> None:
+    """One problem of each suite: it is there, and so are its families."""
+    for share in shares_of(problems) if problems.mix else [problems]:
+        load_problems(share.model_copy(update={"limit": 1, "exclude": None}))
+
+
+def _check_policy(policy: PolicyConfig) -> None:
+    if policy.kind == "openai":
+        from kernel_core.policy.openai_policy import OpenAIPolicy
+
+        asked = OpenAIPolicy(policy)
+        try:
+            asked.check()
+        finally:
+            asked.close()
+    elif policy.kind == "torch" and policy.model not in ("shipped", "new") and "://" not in policy.model:
+        from kernel_core.policy.folder import require_model
+
+        require_model(policy.model, policy.revision)

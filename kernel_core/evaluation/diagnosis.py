@@ -1,0 +1,91 @@
+"""Why a scorecard is as it is: verdicts, answers that were cut off, and what the judge said most often."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from kernel_core.evaluation.tables import Row
+from kernel_core.records import Record, Verdict
+from kernel_core.store import Store
+
+MOST_LINES = 3
+MUCH_CUT_OFF = 0.2
+"""Share of answers at the token limit from which on raising it is the next step."""
+_COLUMNS = ("problem_id", "sample", "turn", "verdict", "finish_reason", "num_tokens", "feedback", "code")
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
+
+
+class Diagnosis(Record):
+    """What became of all answers of an evaluation or a best-of-N."""
+
+    answers: int
+    verdicts: tuple[tuple[str, int], ...]
+    """Most frequent first."""
+    cut_off: float
+    """Share that reached the token limit."""
+    feedback: tuple[tuple[str, int], ...]
+    """The commonest first lines of feedback to answers that are not correct, numbers left out."""
+    next_step: str
+    """What to do about it; empty where most answers are judged on their merit."""
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Rows of names and values, for a table."""
+        rows: list[dict[str, Any]] = [
+            {"what": f"answers {verdict}", "value": f"{count} of {self.answers}"}
+            for verdict, count in self.verdicts
+        ]
+        rows.append({"what": "cut off by the token limit", "value": f"{100 * self.cut_off:.0f} %"})
+        rows += [{"what": f"said {count} times", "value": line} for line, count in self.feedback]
+        return rows + ([{"what": "next step", "value": self.next_step}] if self.next_step else [])
+
+
+def answer_rows(store: Store) -> list[Row]:
+    """One row an answer, in order of problem, sample and turn."""
+    table = pq.ParquetFile(io.BytesIO(store.read("evaluations.parquet"))).read(columns=list(_COLUMNS))
+    rows: list[Row] = table.to_pylist()
+    return rows
+
+
+def diagnose(rows: Sequence[Row], max_new_tokens: int) -> Diagnosis:
+    """The diagnosis of answers that might take `max_new_tokens` each."""
+    verdicts = Counter(row["verdict"] for row in rows)
+    said = Counter(
+        _first_line(row["feedback"]) for row in rows if row["verdict"] != Verdict.CORRECT and row["feedback"]
+    )
+    cut_off = sum(row["finish_reason"] == "length" for row in rows) / max(1, len(rows))
+    return Diagnosis(
+        answers=len(rows),
+        verdicts=tuple(verdicts.most_common()),
+        cut_off=cut_off,
+        feedback=tuple(said.most_common(MOST_LINES)),
+        next_step=_next_step(verdicts, cut_off, max_new_tokens),
+    )
+
+
+def _next_step(verdicts: Counter[str], cut_off: float, max_new_tokens: int) -> str:
+    total = max(1, verdicts.total())
+    if cut_off >= MUCH_CUT_OFF:
+        return (
+            f"{100 * cut_off:.0f} % cut off at {max_new_tokens} tokens: raise "
+            "rollout.sampling.max_new_tokens, or turn reasoning off by policy.enable_thinking=false"
+        )
+    if verdicts[Verdict.MALFORMED] / total > 0.5:
+        return (
+            "most answers hold no kernel in the asked form: read the prompt with `dojo prompt` and an answer "
+            "with `dojo runs answers NAME`; a cold start teaches the form"
+        )
+    if verdicts[Verdict.TIMED_OUT] / total > 0.5:
+        return "most candidates ran out of time: raise gym.deadline_s, or judge on a GPU (gym.device=cuda)"
+    return ""
+
+
+def _first_line(feedback: str) -> str:
+    """The first line with its numbers left out, so that equal faults are counted as one."""
+    lines = [line.strip() for line in feedback.splitlines() if line.strip()]
+    return _NUMBER.sub("…", lines[0])[:160] if lines else ""
