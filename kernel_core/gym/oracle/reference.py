@@ -6,7 +6,6 @@ import copy
 import functools
 import inspect
 import itertools
-import math
 import random
 from collections.abc import Mapping
 from dataclasses import replace
@@ -26,7 +25,7 @@ from kernel_core.gym.oracle.input_generators import floating_in, look_at_all, re
 from kernel_core.gym.oracle.input_invariants import ENOUGH, Kept, declared, in_common, mutable_inputs
 from kernel_core.gym.oracle.problem_module import ProblemModule, own_seeds
 from kernel_core.gym.oracle.reference_outputs import LARGE_BYTES, ReferenceOutputs
-from kernel_core.gym.oracle.trial import Trial, loose, tensor_bytes
+from kernel_core.gym.oracle.trial import Trial, is_finite, loose, tensor_bytes
 from kernel_core.problems.source import resize
 from kernel_core.records import Constant, Problem
 from kernel_core.store import digest_of
@@ -161,7 +160,7 @@ class Reference:
 
     @property
     def may_have_tf32_products(self) -> bool:
-        """Whether products may be TF32 and, as far as trials have shown, the module has some."""
+        """Whether products may be TF32 and no trial has shown that there are none."""
         return self._answers.has_products
 
     def exactly(self, trial: Trial) -> Trial:
@@ -281,14 +280,14 @@ class Reference:
 
     def _is_usual(self, leaves: list[Any]) -> bool:
         """See `Trial`. A mask makes infinities for all inputs."""
-        if all(map(_is_finite, leaves)):
+        if all(map(is_finite, leaves)):
             return True
         if self._gaps is None:
             inputs = self.draw(CONSTRUCTION_SEED, "own")
             own = self._answers.now(inputs, CONSTRUCTION_SEED)
-            self._gaps = [None if _is_finite(leaf) else ~leaf.isfinite() for leaf in own]
+            self._gaps = [None if is_finite(leaf) else ~leaf.isfinite() for leaf in own]
         return all(
-            _is_finite(leaf) or (gap is not None and torch.equal(~leaf.isfinite(), gap))
+            is_finite(leaf) or (gap is not None and torch.equal(~leaf.isfinite(), gap))
             for leaf, gap in zip(leaves, self._gaps, strict=True)
         )
 
@@ -296,10 +295,3 @@ class Reference:
 def reference_key(problem: Problem, sizes: Mapping[str, Constant]) -> str:
     """The key of a problem at some sizes."""
     return f"{problem.sha256}:{problem.precision}:{digest_of(dict(sizes))}"
-
-
-def _is_finite(leaf: Any) -> bool:
-    if not isinstance(leaf, torch.Tensor) or not leaf.is_floating_point() or not leaf.numel():
-        return True
-    wide = leaf if leaf.element_size() > 1 else leaf.float()  # torch finds no ends of 8-bit floats
-    return all(math.isfinite(end.item()) for end in wide.aminmax())  # both are NaN if any element is

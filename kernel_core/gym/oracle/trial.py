@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+
+import torch
 
 from kernel_core.gym.channel.torch_ops import map_tensors, tensors_in
 from kernel_core.gym.numerics.expected import Expected
@@ -64,3 +67,11 @@ def outline(trial: Trial) -> Trial:
 def tensor_bytes(values: Sequence[Any]) -> int:
     """The bytes of the tensors among the values."""
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors_in(list(values)))
+
+
+def is_finite(leaf: Any) -> bool:
+    """Whether an output has no infinity and no NaN; whole numbers have none."""
+    if not isinstance(leaf, torch.Tensor) or not leaf.is_floating_point() or not leaf.numel():
+        return True
+    wide = leaf if leaf.element_size() > 1 else leaf.float()  # torch finds no ends of 8-bit floats
+    return all(math.isfinite(end.item()) for end in wide.aminmax())  # both are NaN if any element is
