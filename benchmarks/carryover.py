@@ -42,7 +42,6 @@ from kernel_core.gym.contract.requests import Gym, JudgeRequest
 from kernel_core.gym.pool.open_gym import open_gym
 from kernel_core.learn.cold_start.dataset import Conversation, build_conversations
 from kernel_core.learn.cold_start.sft import cold_start, starting_policy
-from kernel_core.policy import open_policy
 from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.problems.generate import generate
 from kernel_core.problems.load import load_problems
@@ -216,7 +215,7 @@ def _answer(arguments: argparse.Namespace) -> None:
     began = time.monotonic()
     problems = _problems(arguments)
     config, rollout = _policy(arguments), _rollout(arguments)
-    policy = TorchPolicy.load(arguments.taught, config) if arguments.taught else open_policy(config)
+    policy = TorchPolicy.load(arguments.taught or arguments.model, config)
     asked = [(problem, sample) for problem in problems for sample in range(arguments.samples)]
     lines = []
     for start in range(0, len(asked), arguments.batch):

@@ -12,7 +12,6 @@ asks the result; its stages `judge` and `report` measure it.
 from __future__ import annotations
 
 import argparse
-import time
 from typing import Any
 
 from machine import describe_machine
@@ -42,9 +41,7 @@ def main() -> None:
             raise SystemExit(f"--model {arguments.model} is no folder of a model; give one")
         trainer = Trainer(config, store, policy, gym)
         while not trainer.done:
-            began = time.monotonic()
-            trainer.step()
-            print(_line([*store.lines("metrics.jsonl")][-1], time.monotonic() - began), flush=True)
+            print(trainer.step().model_dump_json(), flush=True)
         policy.save(store.child("policy"))
         trainer.close()
 
@@ -106,12 +103,6 @@ def _config(arguments: argparse.Namespace) -> TrainConfig:
         },
     }
     return build(TrainConfig, settings)
-
-
-def _line(row: dict[str, Any], seconds: float) -> str:
-    kept = {name: value for name, value in row.items() if isinstance(value, int | float)}
-    told = ", ".join(f"{name}={value:.4g}" for name, value in kept.items())
-    return f"{seconds:.0f} s: {told}"
 
 
 if __name__ == "__main__":

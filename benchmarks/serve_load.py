@@ -29,6 +29,7 @@ from rich.table import Table
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "fixtures"))
 
+from http_server import is_healthy  # noqa: E402
 from judge_load import Load, judged_by_service, judges_killed, put_load, silent_client  # noqa: E402
 
 KEYS = {"ada": "key-of-ada-0123456789", "bea": "key-of-bea-0123456789", "quiet": "key-of-quiet-0123456789"}
@@ -99,19 +100,12 @@ def _service(arguments: argparse.Namespace) -> Iterator[tuple[str, int]]:
         assert process.stdout is not None
         try:
             url = process.stdout.readline().split()[-1]
-            while not _answers(url):
+            while not is_healthy(url):
                 time.sleep(0.2)
             yield url, process.pid
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(timeout=120)
-
-
-def _answers(url: str) -> bool:
-    try:
-        return httpx.get(f"{url}/health").status_code == 200
-    except httpx.TransportError:
-        return False
 
 
 @contextlib.contextmanager

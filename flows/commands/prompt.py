@@ -10,7 +10,7 @@ from flows.presets import build_parameters, settings_for
 from flows.terminal import say
 from kernel_core.config import EvaluateConfig
 from kernel_core.dialogue.prompt import build_prompt
-from kernel_core.policy.openai_policy import estimated_tokens
+from kernel_core.policy.protocol import estimated_tokens
 from kernel_core.problems.load import load_file, load_problems
 from kernel_core.records import Exemplar, Problem
 from kernel_core.runs.resolve import choose_weights, locate_index

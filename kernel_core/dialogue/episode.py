@@ -15,13 +15,10 @@ from kernel_core.corpus.normalise import kernel_hash
 from kernel_core.dialogue.parse import parse_completion
 from kernel_core.dialogue.prompt import build_prompt
 from kernel_core.gym.contract.requests import JudgeRequest
-from kernel_core.policy.protocol import Message
+from kernel_core.policy.protocol import Message, estimated_tokens
 from kernel_core.records import Candidate, Completion, Evaluation, NoCandidate, Problem, RewardTerms, Turn
 from kernel_core.reward.returns import progress
 from kernel_core.reward.terms import worth
-
-_CHARS_A_TOKEN = 3
-"""For prompt budgets where the policy's tokenizer is not at hand: code has about three characters a token."""
 
 
 def next_turn(
@@ -67,11 +64,6 @@ def _said(candidate: Candidate | NoCandidate) -> str | None:
     return kernel_hash(candidate.source, "triton") if isinstance(candidate, Candidate) else None
 
 
-def estimate_tokens(text: str) -> int:
-    """A rough count of tokens without a tokenizer."""
-    return len(text) // _CHARS_A_TOKEN
-
-
 @dataclass(slots=True)
 class Episode:
     """A conversation with a policy that is sampled elsewhere.
@@ -84,7 +76,7 @@ class Episode:
     problem: Problem
     config: RolloutConfig
     weights: RewardWeights
-    count_tokens: Callable[[str], int] = estimate_tokens
+    count_tokens: Callable[[str], int] = estimated_tokens
     judge_seed: int | None = None
     """The seed of the secret inputs; None: fresh ones for each judgement."""
     turns: list[Turn] = field(default_factory=list)

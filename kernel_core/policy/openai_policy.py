@@ -17,7 +17,7 @@ import httpx
 
 from kernel_core.config import PolicyConfig
 from kernel_core.errors import ConfigError, SourceUnavailable, keep_secret, redacted
-from kernel_core.policy.protocol import Message, Messages, Sample
+from kernel_core.policy.protocol import Message, Messages, Sample, estimated_tokens
 from kernel_core.store import digest_of
 
 log = logging.getLogger(__name__)
@@ -29,8 +29,6 @@ BACKOFF_S = 0.5
 """Before the second attempt; doubled before each further one."""
 MOST_WAIT_S = 60.0
 """Longest wait that a server's `Retry-After` is granted."""
-CHARS_PER_TOKEN = 3.0
-"""An estimate on the safe side for code, since the endpoint's tokenizer is not at hand."""
 PASSING = frozenset({408, 409, 425, 429})
 """Refusals that may pass; any other status below 500 is the caller's mistake."""
 
@@ -173,11 +171,6 @@ class OpenAIPolicy:
         reason: Literal["stop", "length"] = "length" if choice.get("finish_reason") == "length" else "stop"
         text = choice["message"]["content"] or ""
         return Sample(text=text, finish_reason=reason, policy_version=self.version)
-
-
-def estimated_tokens(text: str) -> int:
-    """Tokens of a text, estimated from its length."""
-    return int(len(text) / CHARS_PER_TOKEN) + 1
 
 
 def _retry_after(answer: httpx.Response) -> float:

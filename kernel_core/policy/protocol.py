@@ -12,6 +12,8 @@ import numpy.typing as npt
 Message = dict[str, str]
 """`{"role": "user", "content": "…"}`"""
 Messages = Sequence[Message]
+_CHARS_PER_TOKEN = 3
+"""On the safe side for code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,3 +61,8 @@ class Policy(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+def estimated_tokens(text: str) -> int:
+    """Tokens of a text, estimated from its length where no tokenizer is at hand."""
+    return len(text) // _CHARS_PER_TOKEN + 1

@@ -89,7 +89,7 @@ def test_a_run_that_is_cancelled_while_its_worker_is_gone_ends_itself(
         assert client.read_flow_run(flow_run.id).state.type.value == ends_as
 
 
-def test_a_run_that_nobody_cancelled_goes_on_to_its_end(prefect_api, monkeypatch):
+def test_a_run_that_is_not_cancelled_goes_on_to_its_end(prefect_api, monkeypatch):
     monkeypatch.setenv("PREFECT_API_URL", prefect_api)
     with get_client(sync_client=True) as client:
         flow_run = client.create_flow_run(trains, state=Running())

@@ -18,7 +18,7 @@ MISTAKES = [
     (["train", "problems.families=[softmaks]"], "did you mean softmax"),
     (["pipeline", "best_of_n.problems.suite=nowhere"], "no suite 'nowhere'"),
     (["evaluate", "policy.model=./nowhere"], "./nowhere"),
-    (["evaluate", "checkpoint=nobody"], "no run 'nobody'"),
+    (["evaluate", "checkpoint=missing"], "no run 'missing'"),
     (["evaluate", "samples_per_problem=1", "k=[1,2]"], "raise samples_per_problem to 2"),
     (["evaluate", "policy.kind=openai", "policy.endpoint=http://127.0.0.1:9/v1"], "127.0.0.1:9"),
     (["train", "policy.kind=openai", "policy.endpoint=http://127.0.0.1:9/v1"], "cannot be trained"),

@@ -128,7 +128,7 @@ def test_time_stands_still_for_who_has_no_processor() -> None:
     assert 2.0 < endless[1] < 2.0 * (1 + MOST_FORGIVEN) + 2.0
 
 
-def test_descriptors_that_nobody_asked_for_are_closed(answers: list[tuple[str, float, int]]) -> None:
+def test_descriptors_without_a_request_are_closed(answers: list[tuple[str, float, int]]) -> None:
     refused, loaded = answers[3:]
     assert refused[0] == NO_ANSWER and refused[2] == 0
     assert loaded[0] == "Loaded" and loaded[2] == 4

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import socket
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
 import pytest
-import uvicorn
+from http_server import served
 
 from kernel_core.config import EnvironmentConfig, GymConfig
 from kernel_core.dialogue.environment import open_source
@@ -25,24 +21,14 @@ KEYS = {"ada": "key-of-ada-0123456789", "bea": "key-of-bea-0123456789"}
 PROBLEMS = "tests/exploits/problems"
 
 
-@contextlib.contextmanager
-def serving(gym: PooledGym, capacity: int = 16, share: int = 16, only_known: bool = False) -> Iterator[str]:
+def serving(
+    gym: PooledGym, capacity: int = 16, share: int = 16, only_known: bool = False
+) -> AbstractContextManager[str]:
     """The URL of a service on a gym."""
     config = EnvironmentConfig.model_validate({"rollout": {"turns": 2}, "rewards": "dojo/correct"})
     source = open_source(config, load_folder(PROBLEMS))
     app = create_app(Dispatcher(gym, capacity, share), Keys(KEYS), source, only_known=only_known)
-    listener = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join()
-        listener.close()
+    return served(app)
 
 
 @pytest.fixture(scope="session")

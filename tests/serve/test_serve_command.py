@@ -10,8 +10,8 @@ import sys
 import time
 from pathlib import Path
 
-import httpx
 import pytest
+from http_server import is_healthy
 
 from flows.cli import run
 from kernel_core.serve.client import JudgeClient
@@ -56,7 +56,7 @@ def test_it_says_its_address_and_key_judges_and_ends_on_a_signal(tmp_path: Path)
     try:
         assert process.stdout is not None
         url, key = (process.stdout.readline().split()[-1] for _ in range(2))
-        while not _answers(url):
+        while not is_healthy(url):
             time.sleep(0.1)
         with JudgeClient(url, key) as client:
             call = JudgeCall(id="the-first", problem=PROBLEM, no_kernel="nothing was written")
@@ -65,10 +65,3 @@ def test_it_says_its_address_and_key_judges_and_ends_on_a_signal(tmp_path: Path)
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=60) == 0
     assert list(tmp_path.rglob("*.json"))
-
-
-def _answers(url: str) -> bool:
-    try:
-        return httpx.get(f"{url}/health").status_code == 200
-    except httpx.TransportError:
-        return False
