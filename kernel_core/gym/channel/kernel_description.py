@@ -21,7 +21,7 @@ JitFunction: TypeAlias = InterpretedFunction | JITFunction
 
 @dataclass(frozen=True)
 class _Evaluated:
-    """The function of `@tl.constexpr`, which the compiler calls as one of `@triton.constexpr_function`."""
+    """The function of `@tl.constexpr`, which the compiler calls with each argument as a `tl.constexpr`."""
 
     fn: Any
 
@@ -127,6 +127,8 @@ def _reference(value: Any, describe: Callable[[Any], int]) -> Any:
         return {"member": ["triton.language" if hasattr(tl, member) else home, member]}
     if function in _under_way or not isinstance(value, _FUNCTIONS):
         return _UNKNOWN
+    if isinstance(value, _Evaluated):
+        return {"constexpr": {"function": describe(value)}}
     return {"jit" if isinstance(value, JitFunction) else "constexpr_function": describe(value)}
 
 

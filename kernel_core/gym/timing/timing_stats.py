@@ -79,9 +79,8 @@ class ReplayTime:
     @property
     def least_ms(self) -> float:
         """A call that did this work took no less."""
-        if self.is_same:
-            return _REPLAY_SHARE * self.device_ms
-        return _OTHER_SHARE * (self.device_ms - _EVENTS_MS * (self.num_works - 1))
+        share = _REPLAY_SHARE if self.is_same else _OTHER_SHARE
+        return share * (self.device_ms - _EVENTS_MS * (self.num_works - 1))
 
 
 def clocks_agree(clocked: Clocked, overhead_ms: float, num_bytes: int) -> bool:

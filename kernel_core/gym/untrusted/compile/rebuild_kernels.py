@@ -72,7 +72,7 @@ def build_kernels(source: str, filename: str, described: Sequence[dict[str, Any]
         text = _text_of(node, source)
         check_function(node, names, text)
         built.append(_Rebuilt(node, text, names, filename, _unspecialised(definition)))
-    return [one and one.kernel for one in built]
+    return [one and one.jit for one in built]
 
 
 class _PlainErrors(ast.NodeTransformer):
@@ -151,7 +151,7 @@ class _Rebuilt:
     unspecialised: dict[str, Any]
 
     @functools.cached_property
-    def kernel(self) -> Any:
+    def jit(self) -> Any:
         """The function as a JIT function, interpreted where Triton interprets."""
         return self._made_by(functools.partial(triton.jit, **self.unspecialised))
 
@@ -159,6 +159,11 @@ class _Rebuilt:
     def constexpr_function(self) -> Any:
         """The function as one that is evaluated during the compilation of a kernel."""
         return self._made_by(triton.constexpr_function)
+
+    @functools.cached_property
+    def function(self) -> Any:
+        """The plain function, for a constant that is one."""
+        return self.run(self._module())
 
     def _made_by(self, wrap: Callable[[Any], Any]) -> Any:
         # Triton's constructors read a function's text: they find this text, and get the tree afterwards.
@@ -224,11 +229,11 @@ def _resolve(value: Any, built: Sequence[_Rebuilt | None], line: int) -> Any:
     """A described global: a constant, or a reference to something that both sides have."""
     if not isinstance(value, dict):
         return value
-    for kind in ("jit", "constexpr_function"):
+    for kind in ("jit", "constexpr_function", "function"):
         if kind in value and 0 <= int(value[kind]) < len(built):
             rebuilt = built[int(value[kind])]
             if rebuilt is not None:
-                return rebuilt.kernel if kind == "jit" else rebuilt.constexpr_function
+                return getattr(rebuilt, kind)
     if "float" in value:
         return float(value["float"])
     if "tl" in value and value["tl"] in DTYPES:

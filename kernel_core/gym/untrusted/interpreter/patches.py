@@ -57,6 +57,7 @@ def prepare_interpreter() -> None:
     make_types_quick()
     _spread_conditions()
     _leave_blocks_to_blocks()
+    _give_constants_to_constant_functions()
     # NumPy from 2.4 on refuses what Triton before 3.7 does here: int() of an array of one dimension.
     tl.core.tensor.__index__ = lambda self: int(self.handle.data.squeeze())
     install_libdevice()
@@ -107,6 +108,22 @@ def _leave_blocks_to_blocks() -> None:
         for method in (f"__{name}__", f"__r{name}__"):
             if method in vars(tl.constexpr):
                 setattr(tl.constexpr, method, left(getattr(tl.constexpr, method)))
+
+
+def _give_constants_to_constant_functions() -> None:
+    """A function marked `@tl.constexpr` gets its arguments as `tl.constexpr`, with a `value`, as the compiler
+    calls it."""
+
+    def call(self: Any, *values: Any, **named: Any) -> Any:
+        given = {name: _constant(value) for name, value in named.items()}
+        return self.value(*map(_constant, values), **given)
+
+    constant: Any = tl.constexpr
+    constant.__call__ = call
+
+
+def _constant(value: Any) -> Any:
+    return value if isinstance(value, tl.tensor) else tl.constexpr(value)
 
 
 def _mix_programs() -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from kernel_core.problems.graded import Grade, GradedKernel
 from kernel_core.problems.modules.draft import Draft, Module, draft_sizes, kernel_source, reference_source
 from kernel_core.problems.modules.matmul.gemm import (
+    IEEE,
     TF32,
     Operands,
     Product,
@@ -188,6 +189,8 @@ def product_draft(problem: Problem, one: Product, rng: random.Random) -> Draft:
     elif rng.random() < 0.4:
         tuned = replace(LARGE, grouped=True, autotuned=True)
     naive = replace(one, splits=1, loop=())
+    if one.splits > 1:  # tensor cores truncate each sum, which adds up over a long K
+        naive = replace(naive, precision=IEEE)
     fault = "plain_store" if one.splits > 1 else rng.choice(("no_sum", "same_block"))
     tuned_one = replace(one, tile=tuned, precision=TF32)
     versions: list[tuple[Grade, Product]] = [
