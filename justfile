@@ -98,7 +98,7 @@ cold-start-kernelbench MODEL WORK="carryover" LIMIT="200" SAMPLES="8" MINUTES="8
     .venv/bin/python benchmarks/carryover.py draw --work {{ WORK }} --modules 8000 --generated 900 --conversations 19000
     .venv/bin/python benchmarks/carryover.py teach --work {{ WORK }} --model {{ MODEL }} --minutes {{ MINUTES }} --conversations-file {{ WORK }}/conversations.jsonl.gz --minibatch-tokens 16384 --lr 5e-5
     .venv/bin/python benchmarks/carryover.py answer --model {{ MODEL }} --taught {{ WORK }}/cold_start --limit {{ LIMIT }} --samples {{ SAMPLES }} --answers {{ WORK }}/answers.jsonl.gz
-    .venv/bin/python benchmarks/carryover.py judge --limit {{ LIMIT }} --answers {{ WORK }}/answers.jsonl.gz --judged {{ WORK }}/judged.jsonl --minutes 600
+    .venv/bin/python benchmarks/carryover.py judge --limit {{ LIMIT }} --samples {{ SAMPLES }} --answers {{ WORK }}/answers.jsonl.gz --judged {{ WORK }}/judged.jsonl --minutes 600
 
 # Train four methods on the same judged answers and measure each on KernelBench: just arms FOLDER
 arms COLD_START HARVEST="" WORK="arms" SEEDS="0 1 2" CANDIDATES="2048" LIMIT="100" SAMPLES="4":
@@ -108,6 +108,6 @@ arms COLD_START HARVEST="" WORK="arms" SEEDS="0 1 2" CANDIDATES="2048" LIMIT="10
       for arm in frozen expert_iteration rl_shuffled rl; do
         .venv/bin/python benchmarks/carryover_arms.py --arm $arm --seed $seed --model {{ COLD_START }} --harvest "{{ HARVEST }}" --work {{ WORK }} --candidates {{ CANDIDATES }} --minutes 600
         .venv/bin/python benchmarks/carryover.py answer --model {{ COLD_START }} --taught {{ WORK }}/$arm-$seed/policy --limit {{ LIMIT }} --samples {{ SAMPLES }} --seed $seed --answers {{ WORK }}/$arm-$seed.jsonl.gz
-        .venv/bin/python benchmarks/carryover.py judge --limit {{ LIMIT }} --answers {{ WORK }}/$arm-$seed.jsonl.gz --judged {{ WORK }}/$arm-$seed.jsonl --minutes 600
+        .venv/bin/python benchmarks/carryover.py judge --limit {{ LIMIT }} --samples {{ SAMPLES }} --answers {{ WORK }}/$arm-$seed.jsonl.gz --judged {{ WORK }}/$arm-$seed.jsonl --minutes 600
       done
     done

@@ -17,7 +17,9 @@ import argparse
 import gzip
 import json
 import time
+from collections import deque
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +99,7 @@ def main() -> None:
     parser.add_argument("--gpu", default="NVIDIA H100 80GB HBM3", help="as prompts name it")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
+    parser.add_argument("--gpus", type=int, default=1, help="that judge")
     arguments = parser.parse_args()
     {"draw": _draw, "teach": _teach, "answer": _answer, "judge": _judge, "report": _report}[arguments.stage](
         arguments
@@ -244,24 +247,32 @@ def _judge(arguments: argparse.Namespace) -> None:
     answers = [json.loads(line) for line in gzip.decompress(arguments.answers.read_bytes()).splitlines()]
     known = {(row["problem"], row["sample"]) for row in read_rows(arguments.judged)}
     todo = [row for row in answers if (row["problem"], row["sample"]) not in known]
-    todo = [row for row in todo if row["problem"] in problems]
+    todo = [row for row in todo if row["problem"] in problems and row["sample"] < arguments.samples]
     todo = sorted(todo, key=lambda row: (sha256_text(row["problem"]), row["sample"]))
-    gym_config = GymConfig(device=arguments.device, workers=1)
-    with open_gym(gym_config) as gym, arguments.judged.open("a") as file:
-        for start in range(0, len(todo), JUDGED_AT_ONCE):
-            if time.monotonic() - began > arguments.minutes * 60:
-                print("stopped in time; the same command goes on", flush=True)
-                break
-            part = todo[start : start + JUDGED_AT_ONCE]
-            requests = [
-                JudgeRequest(
-                    problem=problems[row["problem"]],
-                    candidate=parse_completion(row["text"], row["end"]),
-                    seed=arguments.seed,
-                )
-                for row in part
-            ]
-            for row, evaluation in zip(part, _evaluations(gym, requests), strict=True):
+    parts = [todo[start : start + JUDGED_AT_ONCE] for start in range(0, len(todo), JUDGED_AT_ONCE)]
+    gym_config = GymConfig(device=arguments.device, workers=arguments.gpus)
+    under_way: deque[tuple[list[dict[str, Any]], Future[list[Evaluation | None]]]] = deque()
+    # Two parts a GPU are under way, so that one slow answer keeps no GPU idle.
+    with (
+        open_gym(gym_config) as gym,
+        ThreadPoolExecutor(2 * arguments.gpus) as threads,
+        arguments.judged.open("a") as file,
+    ):
+        done, is_late = 0, False
+        while (parts and not is_late) or under_way:
+            while parts and not is_late and len(under_way) < 2 * arguments.gpus:
+                part = parts.pop(0)
+                requests = [
+                    JudgeRequest(
+                        problem=problems[row["problem"]],
+                        candidate=parse_completion(row["text"], row["end"]),
+                        seed=arguments.seed,
+                    )
+                    for row in part
+                ]
+                under_way.append((part, threads.submit(_evaluations, gym, requests)))
+            part, judging = under_way.popleft()
+            for row, evaluation in zip(part, judging.result(), strict=True):
                 found = {"problem": row["problem"], "sample": row["sample"], "verdict": "not judged"}
                 if evaluation is not None:
                     found |= {"verdict": evaluation.verdict, "speedup": evaluation.speedup}
@@ -269,7 +280,12 @@ def _judge(arguments: argparse.Namespace) -> None:
                     found |= {"phases_s": evaluation.phases_s}
                 file.write(json.dumps(found) + "\n")
             file.flush()
-            print(f"{start + len(part)} of {len(todo)} judged, {time.monotonic() - began:.0f} s", flush=True)
+            done += len(part)
+            seconds = time.monotonic() - began
+            print(f"{done} of {len(todo)} judged, {seconds:.0f} s", flush=True)
+            if seconds > arguments.minutes * 60 and not is_late:
+                is_late = True
+                print("stopped in time; the same command goes on", flush=True)
     _report(arguments)
 
 
