@@ -9,6 +9,8 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kernel_core.problems.modules.pointwise import ACTIVATIONS
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -62,6 +64,10 @@ CONFIGURABLE: dict[str, Configurable] = {
         "tl.minimum(tl.maximum({v}, {0}), {1})",
     ),
 }
+
+
+NAMES: tuple[str, ...] = (*ACTIVATIONS, *CONFIGURABLE)
+"""Activations of chains; those with numbers come twice as often as others."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +149,7 @@ def _call(
     written = values
     if rng.random() < 0.3:
         written = tuple(text.removesuffix(".0") for text in values)
-    inside = "" if as_default and rng.random() < 0.6 else f", {_inside(one, written, rng)}"
+    inside = "" if as_default and rng.random() < 0.4 else f", {_inside(one, written, rng)}"
     return Configured(torch=f"{function}(x{inside})", names=values, values=values)
 
 

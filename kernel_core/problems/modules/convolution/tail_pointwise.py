@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import random
 
-from kernel_core.problems.modules.configured import CONFIGURABLE, draw_configured
+from kernel_core.problems.modules.configured import CONFIGURABLE, NAMES, draw_configured
 from kernel_core.problems.modules.convolution.tail_ops import Op, unused
 from kernel_core.problems.modules.convolution.tail_values import evaluated
-from kernel_core.problems.modules.pointwise import ACTIVATIONS, SCALINGS, pointwise
+from kernel_core.problems.modules.pointwise import SCALINGS, pointwise
 
 _HELPED = {
     "mish": ("softplus = tl.maximum(v, 0.0) + tl.log(1.0 + tl.exp(-tl.abs(v)))",
@@ -32,7 +32,7 @@ _CONSTANTS = {"mul": ("*", ("scale", "scaling_factor", "multiplier", "factor", "
               "div": ("/", ("divisor", "divide_by", "denominator", "temperature")),
               "add": ("+", ("add_value", "offset", "shift", "constant_value", "constant")),
               "sub": ("-", ("subtract_value", "margin", "baseline", "subtract_first"))}  # fmt: skip
-_GATED = 0.15
+_GATED = 0.2
 """Share of activations that the value itself is multiplied with."""
 _LIMITS = (("-1.0", "1.0"), ("-0.5", "0.5"), ("0.0", "1.0"), ("-2.0", "1.5"))
 
@@ -40,7 +40,7 @@ _LIMITS = (("-1.0", "1.0"), ("-0.5", "0.5"), ("0.0", "1.0"), ("-2.0", "1.5"))
 def draw_pointwise(rng: random.Random, taken: set[str]) -> Op:
     """An activation, or arithmetic with a constant that is written out or given to the constructor."""
     if rng.random() < 0.6:
-        return _activation(rng.choice(ACTIVATIONS), rng, taken)
+        return _activation(rng.choice(NAMES), rng, taken)
     name = rng.choice(SCALINGS)
     if name in _CONSTANTS and rng.random() < 0.6:
         return _given_constant(name, rng, taken)

@@ -6,9 +6,9 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kernel_core.problems.modules.configured import CONFIGURABLE, draw_configured
+from kernel_core.problems.modules.configured import CONFIGURABLE, NAMES, draw_configured
 from kernel_core.problems.modules.matmul.steps import Step
-from kernel_core.problems.modules.pointwise import ACTIVATIONS, Pointwise, pointwise
+from kernel_core.problems.modules.pointwise import Pointwise, pointwise
 
 WRONG: dict[str, str] = {
     "relu": "tl.abs({v})",
@@ -68,7 +68,7 @@ def free_name(rng: random.Random, names: Sequence[str], taken: set[str]) -> str:
     return name
 
 
-def activation(rng: random.Random, taken: set[str], names: Sequence[str] = ACTIVATIONS) -> Step:
+def activation(rng: random.Random, taken: set[str], names: Sequence[str] = NAMES) -> Step:
     """An activation as a function of torch or as a layer of the module."""
     name = rng.choice(names)
     if name in CONFIGURABLE:
