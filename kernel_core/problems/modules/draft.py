@@ -68,7 +68,7 @@ def reference_source(module: Module, style: Style) -> str:
     return (
         f"{IMPORTS}{functional}\n\n"
         f"{model_class('Model', module, style, module.forward_lines)}\n\n"
-        f"{constants}\n\n"
+        f"{style.heading}{chr(10) * bool(style.heading)}{constants}\n\n"
         f"def get_inputs():\n{before}{_returned(inputs, module.forward_args, style)}\n\n"
         f"def get_init_inputs():\n    return [{', '.join(init_inputs)}]{_init_comment(module, style)}\n"
     )
@@ -96,13 +96,13 @@ def model_class(name: str, module: Module, style: Style, forward_lines: Sequence
     """The class with constructor and `forward`, ending in a newline."""
     lines = [f"class {name}(nn.Module):"]
     if style.docstring != "none":
-        lines.append(f'    """{module.doc}"""\n')
+        lines.append(f'    """{_opened(module.doc) if style.open_docstring else module.doc}"""\n')
     if module.init_args or module.init_lines or style.long_super or style.docstring == "full":
         arguments = ", ".join(("self", *module.init_args))
         start = f"super({name}, self).__init__()" if style.long_super else "super().__init__()"
         lines += [f"    def __init__({arguments}):", f"        {start}"]
         lines += [f"        {line}" for line in module.init_lines]
-        lines.append("")
+        lines.append(" " * 8 * style.spaced_gap)
     typed = [f"{one}: torch.Tensor" if style.annotations else one for one in module.forward_args]
     result = " -> torch.Tensor" if style.annotations else ""
     lines.append(f"    def forward({', '.join(('self', *typed))}){result}:")
@@ -111,8 +111,19 @@ def model_class(name: str, module: Module, style: Style, forward_lines: Sequence
         rows = module.forward_doc or ("Args:", *given, "Returns:", "    the result")
         text = "".join(f"        {row}\n" if row else "\n" for row in rows)
         lines.append(f'        """\n{text}        """')
-    lines += [f"        {line}" for line in forward_lines]
+    comments = [_comment(line) if style.line_comments else "" for line in forward_lines]
+    lines += [f"        {line}{comment}" for line, comment in zip(forward_lines, comments, strict=True)]
     return "\n".join(lines) + "\n"
+
+
+def _opened(doc: str) -> str:
+    return doc if doc.startswith("\n") else f"\n    {doc}\n    "
+
+
+def _comment(line: str) -> str:
+    """The function or layer that a line calls, as people note it behind the line."""
+    found = re.search(r"(?:torch|F|functional|self)\.(\w+)\(", line)
+    return f"  # {found[1].replace('_', ' ')}" if found else ""
 
 
 def _renamed(text: str, named: dict[str, str]) -> str:

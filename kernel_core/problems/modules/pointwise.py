@@ -58,6 +58,9 @@ _OWN = (
     ),
     Pointwise("swish", "{v} * torch.sigmoid({v})", "{v} * tl.sigmoid({v})"),
 )
+_DEFAULT_LEAKY_RELU = Pointwise(
+    "leaky_relu", "F.leaky_relu({v})", "tl.where({v} > 0, {v}, {v} * 0.01)", "nn.LeakyReLU()"
+)
 _BY_NAME = {one.operator: one for one in _OWN}
 
 ACTIVATIONS: tuple[str, ...] = (
@@ -72,6 +75,8 @@ def pointwise(name: str, rng: random.Random) -> Pointwise:
     """The operator with a drawn constant."""
     if name in _BY_NAME:
         return _BY_NAME[name]
+    if name == "leaky_relu" and rng.random() < 0.5:
+        return _DEFAULT_LEAKY_RELU
     op = UNARY[name]
     c = draw_constant(op, rng)
     return Pointwise(

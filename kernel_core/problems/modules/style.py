@@ -22,6 +22,14 @@ class Style:
     """`super(Model, self).__init__()`."""
     size_comments: bool = False
     """A comment behind some constants."""
+    spaced_gap: bool = False
+    """Spaces in the empty line behind the constructor; an answer that copied them would go on in it."""
+    line_comments: bool = False
+    """A comment behind lines of `forward` that call something."""
+    open_docstring: bool = False
+    """The class docstring begins on a line of its own."""
+    heading: str = ""
+    """A comment above the constants."""
 
     def size_name(self, name: str) -> str:
         """The name of a size constant in this style."""
@@ -49,6 +57,10 @@ def draw_style(rng: random.Random) -> Style:
         docstring=rng.choices(("none", "short", "full"), (25, 40, 35))[0],
         long_super=rng.random() < 0.4,
         size_comments=rng.random() < 0.15,
+        spaced_gap=rng.random() < 0.3,
+        line_comments=rng.random() < 0.2,
+        open_docstring=rng.random() < 0.5,
+        heading=rng.choice(("", "", "# Sizes", "# Test sizes", "# Example")),
     )
 
 

@@ -11,11 +11,13 @@ from kernel_core.problems.modules.convolution.tail_ops import (
     Op,
     draw_channel,
     draw_norm,
+    draw_one_value,
     draw_pool,
     draw_reduction,
     draw_residual,
     draw_second,
     draw_softmax,
+    draw_trivial,
 )
 from kernel_core.problems.modules.convolution.tail_pointwise import draw_pointwise
 from kernel_core.problems.modules.convolution.tail_values import effect, healthy
@@ -29,7 +31,8 @@ _NORMS: tuple[Kind, ...] = (
     "layer_norm",
 )
 _LEAST_EFFECT = 0.03
-_MOST_CORES = 2
+_MOST_CORES = 3
+_MOST_POOLS = 2
 _MOST_RESIDUALS = 3
 _KEPT_NAMES = ("identity", "original_x", "residual", "conv_out")
 
@@ -50,8 +53,14 @@ class _Shape:
     depth: bool = True
     named: bool = True
     """Whether the axes are still (N, C, …) in full number."""
+
     own: bool = True
     """Whether the convolution's result is at hand in the same launch: no core operator yet but one norm."""
+
+    @property
+    def allows_core(self) -> bool:
+        """Whether a reduction, softmax, norm or pool can follow."""
+        return (self.named or self.channels) and (self.space or (self.named and self.channels))
 
 
 def draw_chain(rng: random.Random, family: str, rank: int) -> Chain:
@@ -95,12 +104,16 @@ def _drawn(rng: random.Random, family: str, rank: int) -> list[Op]:
         last = len(ops) == length - 1
         behind_pool = bool(ops) and ops[-1].kind == "pool"
         wants_core = family != "conv_elementwise" and (
-            len(ops) == first_core or (cores == 1 and len(ops) > first_core and rng.random() < 0.25)
+            len(ops) == first_core or (cores > 0 and len(ops) > first_core and rng.random() < 0.3)
         )
         wants_core = wants_core or (behind_pool and cores == 1 and rng.random() < 0.3)
-        if wants_core and cores < _MOST_CORES and shape.space and (shape.named or shape.channels):
+        if wants_core and shape.named and not shape.space and rng.random() < 0.3:
+            op = _trivial(rng, shape, rank)
+        elif wants_core and cores < _MOST_CORES and shape.allows_core:
             kind = _core_kind(rng, family if cores == 0 else rng.choice(_FAMILIES), shape, last)
             kind = "pool" if behind_pool and shape.named and rng.random() < 0.7 else kind
+            pools = sum(one.kind == "pool" for one in ops)
+            kind = "reduce_space" if kind == "pool" and (not shape.depth or pools == _MOST_POOLS) else kind
             op = _core(rng, kind, taken, rank, last)
             cores += 1
             shape = _after(shape, op, cores)
@@ -118,6 +131,8 @@ _FAMILIES = ("conv_norm", "conv_reduce", "conv_reduce", "conv_pool")
 def _core_kind(rng: random.Random, family: str, shape: _Shape, last: bool) -> Kind:
     if not shape.named:
         return rng.choice(("softmax", "reduce_channels"))
+    if not shape.space:
+        return rng.choice(("reduce_channels", "reduce_channels", "softmax"))
     if family == "conv_norm" and shape.channels and shape.own:
         return rng.choice(_NORMS)
     if family == "conv_pool":
@@ -134,12 +149,21 @@ def _core_kind(rng: random.Random, family: str, shape: _Shape, last: bool) -> Ki
 
 def _core(rng: random.Random, kind: Kind, taken: set[str], rank: int, last: bool) -> Op:
     if kind in _NORMS:
+        kind = "instance_norm" if kind == "layer_norm" and "norm_size" in taken else kind
         return draw_norm(rng, taken, rank, kind)
     if kind == "pool":
         return draw_pool(rng, taken, rank)
     if kind == "softmax":
         return draw_softmax(rng, taken, rank)
     return draw_reduction(rng, taken, rank, kind, last)
+
+
+def _trivial(rng: random.Random, shape: _Shape, rank: int) -> Op:
+    """A second reduction of axes that one before has left with one entry."""
+    space = ", ".join(str(2 + axis) for axis in range(rank))
+    if not shape.channels and rng.random() < 0.5:
+        return draw_trivial(rng, "1", ("sum", "mean", "max", "min", "logsumexp"))
+    return draw_trivial(rng, rng.choice((f"({space})", f"[{space}]")), ("mean", "mean", "sum"))
 
 
 def _elementwise(
@@ -152,6 +176,8 @@ def _elementwise(
         return draw_second(rng, taken)
     if shape.channels and shape.named and rng.random() < 0.3:
         return draw_channel(rng, taken, rank)
+    if shape.named and rng.random() < 0.05:
+        return draw_one_value(rng, taken, rank)
     return draw_pointwise(rng, taken)
 
 

@@ -97,7 +97,7 @@ def _doubled(geometry: Geometry) -> Geometry:
 
 
 def _divisible(geometry: Geometry, ops: Sequence[Op]) -> Geometry:
-    groups = next((int(op.settings[0][1]) for op in ops if op.kind == "group_norm"), 0)
+    groups = max((int(op.settings[0][1]) for op in ops if op.kind == "group_norm"), default=0)
     small = replace(geometry.out_channels, cpu=3 * groups) if groups else geometry.out_channels
     return replace(geometry, out_channels=small)
 
@@ -118,7 +118,10 @@ def _module(geometry: Geometry, chain: Chain, rng: random.Random) -> tuple[Modul
         for name, value, default in values
         if name == "kernel_size" or set(value) != {default}
     ]
-    options = "".join(f", {name}={name}" for name, _ in given[1:])
+    in_order = [name for name, _ in given] == [name for name, _, _ in values][: len(given)]
+    keyword = "" if in_order and rng.random() < 0.3 else "{0}="
+    options = "".join(f", {keyword.format(name)}{name}" for name, _ in given[1:])
+    options += ", bias=False" if rng.random() < 0.3 else ""
     form = "ConvTranspose" if geometry.transposed else "Conv"
     layer = f"self.{attribute} = nn.{form}{rank}d(in_channels, out_channels, kernel_size{options})"
     settings = [*given, *[pair for op in chain.ops for pair in op.settings]]

@@ -205,13 +205,17 @@ def _pool_lines(part: Segment, rank: int, source: str, target: str, launch: Laun
     own = "".join(f"{text}, " for _, text in part.arguments)
     outputs = axes(rank, "O@")
     plane = axes(rank, "O@", " * ")
+    pool = f"self.{part.core.attribute}"
+    padded = part.core.padded
+    extent = "(@ + 2 * P - K) // ST + 1" if padded else "(@ - K) // ST + 1"
     return [
-        f"K = self.{part.core.attribute}.kernel_size",
-        f"{outputs} = {axes(rank, '@ // K')}",
+        f"K, ST = {pool}.kernel_size, {pool}.stride",
+        *([f"P = {pool}.padding"] if padded else []),
+        *[f"O{one} = {extent.replace('@', one)}" for one in LETTERS[rank]],
         f"{target} = torch.empty((N, C, {outputs}), device={source}.device, dtype={source}.dtype)",
         f"{part.name}[(N * C, triton.cdiv({plane}, {launch.pixels}))](",
         f"    {source}, {own}{target}, C, {axes(rank, '@')}, {outputs},",
-        f"    K=K, BLOCK={launch.pixels}{launch.options},",
+        f"    K=K, ST=ST, {'P=P, ' if padded else ''}BLOCK={launch.pixels}{launch.options},",
         ")",
     ]
 

@@ -153,10 +153,20 @@ def pool_kernel(segment: Segment, rank: int) -> str:
     plane = axes(rank, "O@", " * ")
     start, each, end = _reduction("max" if core.detail == "max" else "sum")
     corner = flat_index(rank, "i")
-    steps = [f"i{one.lower()} = o{one.lower()} * K + {_window(rank, one)}" for one in LETTERS[rank]]
+    padded = core.padded
+    less = " - P" if padded else ""
+    steps = [f"i{one.lower()} = o{one.lower()} * ST{less} + {_window(rank, one)}" for one in LETTERS[rank]]
+    load = LOAD.replace("@", corner)
+    if padded:
+        bounds = [f"(i{one.lower()} >= 0) & (i{one.lower()} < {one})" for one in LETTERS[rank]]
+        steps.append(f"inside = mask & {' & '.join(bounds)}")
+        load = load.replace("mask=mask", "mask=inside")
+        outside = '-float("inf")' if core.detail == "max" else "0.0"
+        each = [f"v = tl.where(inside, v, {outside})", *each]
+    settings = "K: tl.constexpr, ST: tl.constexpr, " + ("P: tl.constexpr, " if padded else "")
     return function(
         f"{segment.name}(x_ptr, {parameters(segment)}y_ptr, C, {axes(rank, '@')}, {axes(rank, 'O@')},"
-        "\n    K: tl.constexpr, BLOCK: tl.constexpr)",
+        f"\n    {settings}BLOCK: tl.constexpr)",
         "plane = tl.program_id(0)",
         *(["c = plane % C"] if segment.wants_channel() else []),
         "p = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)",
@@ -165,7 +175,7 @@ def pool_kernel(segment: Segment, rank: int) -> str:
         f"x_ptr += plane.to(tl.int64) * {axes(rank, '@', ' * ')}",
         *start,
         f"for k in tl.static_range({' * '.join(['K'] * rank)}):",
-        *deeper(*steps, LOAD.replace("@", corner), *raw_line(segment.pre), *lines_of(segment.pre), *each),
+        *deeper(*steps, load, *raw_line(segment.pre), *lines_of(segment.pre), *each),
         end if core.detail == "max" else f"v = total / ({' * '.join(['K'] * rank)})",
         *lines_of(segment.post),
         f"tl.store(y_ptr + plane.to(tl.int64) * {plane} + p, v, mask=mask)",

@@ -47,12 +47,14 @@ class Op:
     """A Triton function that `tile` calls."""
     keep: bool = True
     """Whether reduced axes stay as axes of extent one."""
+    padded: bool = False
+    """Whether a pool is given a padding, which may be 0."""
 
 
 def draw_channel(rng: random.Random, taken: set[str], rank: int) -> Op:
     """Arithmetic with a parameter that has one value for each channel, or one for all."""
-    if rng.random() < 0.15:
-        return _one_value(rng, taken)
+    if rng.random() < 0.2:
+        return draw_one_value(rng, taken, rank)
     name, sign, names = rng.choice(
         (
             ("bias_add", "+", ("bias", "shift_param", "channel_bias", "extra_bias", "bias_term")),
@@ -63,16 +65,19 @@ def draw_channel(rng: random.Random, taken: set[str], rank: int) -> Op:
     attribute = unused(names, rng, taken)
     ones = ", 1" * rank
     shape_name = f"{attribute}_shape"
-    form = rng.randrange(3)
+    form = rng.randrange(4)
     drawn = (
         f"torch.randn({shape_name})",
         f"torch.randn(1, out_channels{ones})",
         f"torch.randn(out_channels{ones})",
+        "torch.randn(out_channels)",
     )
+    viewed = rng.choice((f".view(1, -1{ones})", f".view(1, out_channels{ones})", f".reshape(1, -1{ones})"))
+    viewed = viewed.replace("out_channels", f"self.{attribute}.numel()") if form == 3 else ""
     return Op(
         name,
         "channel",
-        (f"x = x {sign} self.{attribute}",),
+        (f"x = x {sign} self.{attribute}{viewed}",),
         lambda x: by_channel(sign, x),
         (f"v = v {sign} tl.load({attribute}_ptr + c{{mask}})",),
         init_args=(shape_name,) if form == 0 else (),
@@ -82,7 +87,10 @@ def draw_channel(rng: random.Random, taken: set[str], rank: int) -> Op:
     )
 
 
-def _one_value(rng: random.Random, taken: set[str]) -> Op:
+def draw_one_value(rng: random.Random, taken: set[str], rank: int) -> Op:
+    """Arithmetic with a parameter of one value, with or without axes of extent one."""
+    ones = ", 1" * rank
+    extent = rng.choice(("1", "1", f"1{ones}", f"1, 1{ones}"))
     sign = rng.choice("+*")
     attribute = unused(
         ("gate", "level", "common_bias") if sign == "+" else ("gain_all", "amplitude"), rng, taken
@@ -93,7 +101,7 @@ def _one_value(rng: random.Random, taken: set[str]) -> Op:
         (f"x = x {sign} self.{attribute}",),
         lambda x: x + 0.9 if sign == "+" else x * 0.9,
         (f"v = v {sign} tl.load({attribute}_ptr)",),
-        init_lines=(f"self.{attribute} = nn.Parameter(torch.randn(1))",),
+        init_lines=(f"self.{attribute} = nn.Parameter(torch.randn({extent}))",),
         arguments=((f"{attribute}_ptr", f"self.{attribute}"),),
     )
 
@@ -131,10 +139,11 @@ def draw_norm(rng: random.Random, taken: set[str], rank: int, kind: Kind) -> Op:
     layer = {"group_norm": "GroupNorm", "instance_norm": f"InstanceNorm{rank}d",
              "batch_norm": f"BatchNorm{rank}d", "layer_norm": "LayerNorm"}[kind]  # fmt: skip
     attribute = unused((kind, "norm", f"{kind}_1"), rng, taken)
-    grouped = rng.choice(("num_groups, out_channels", "num_groups=num_groups, num_channels=out_channels"))
+    groups = unused(("num_groups", "groups", "norm_groups"), rng, taken) if kind == "group_norm" else ""
+    grouped = rng.choice((f"{groups}, out_channels", f"num_groups={groups}, num_channels=out_channels"))
     given = {"group_norm": grouped, "layer_norm": "norm_size"}.get(kind, "out_channels")
-    names = {"group_norm": ("num_groups",), "layer_norm": ("norm_size",)}.get(kind, ())
-    settings = (("num_groups", str(rng.choice((2, 4, 8)))),) if kind == "group_norm" else ()
+    names = {"group_norm": (groups,), "layer_norm": ("norm_size",)}.get(kind, ())
+    settings = ((groups, str(rng.choice((2, 4, 8)))),) if kind == "group_norm" else ()
     taken.update(names)
     return Op(
         kind,
@@ -171,8 +180,9 @@ def draw_reduction(rng: random.Random, taken: set[str], rank: int, kind: Kind, l
         line = rng.choice((f"{line}[0]", f"{line}.values"))
     init: tuple[str, ...] = ()
     if kind == "reduce_space" and keep and detail == "mean" and rng.random() < 0.5:
-        attribute = unused(("global_pool", "gap"), rng, taken)
-        init = (f"self.{attribute} = nn.AdaptiveAvgPool{rank}d(1)",)
+        attribute = unused(("global_pool", "gap", "global_avg_pool", "avgpool", "squeeze"), rng, taken)
+        extent = rng.choice(("1", f"({', '.join('1' * rank)})"))
+        init = (f"self.{attribute} = nn.AdaptiveAvgPool{rank}d({extent})",)
         line = f"x = self.{attribute}(x)"
     if kind == "reduce_channels":
         value = reduced(detail)
@@ -195,25 +205,42 @@ def draw_softmax(rng: random.Random, taken: set[str], rank: int) -> Op:
     )
 
 
+def draw_trivial(rng: random.Random, axes: str, details: tuple[str, ...]) -> Op:
+    """A reduction that keeps axes which have one entry already: it changes nothing."""
+    detail = rng.choice(details)
+    ending = rng.choice(("[0]", ".values")) if detail in ("max", "min") else ""
+    line = f"x = torch.{detail}(x, dim={axes}, keepdim=True){ending}"
+    return Op(f"{detail}_of_one", "pointwise", (line,), lambda x: x)
+
+
 def draw_pool(rng: random.Random, taken: set[str], rank: int) -> Op:
-    """A pool with a stride equal to its extent."""
+    """A pool with its extent alone, with a stride, or with stride and padding."""
     detail = rng.choice(("max", "avg"))
     size = rng.choice(("2", "2", "3") if rank == 2 else ("2",))
-    attribute = unused((f"{detail}_pool", "pool", f"{detail}_pool2"), rng, taken)
+    attribute = unused((f"{detail}_pool", "pool", f"{detail}_pool2", f"{detail}pool"), rng, taken)
+    count = rng.choices((1, 2, 3), (5, 4, 2))[0]
+    stride = size if count == 1 or rng.random() < 0.75 else "2" if size == "3" else "1"
+    values = (size, stride, rng.choice(("0", "1")))[:count]
     layer = f"{detail.capitalize()}Pool{rank}d"
-    name = f"{attribute}_size"
-    own = rng.random() < 0.5
-    given = name if own else rng.choice((size, f"kernel_size={size}", f"kernel_size={size}, stride={size}"))
+    words = ("kernel_size", "stride", "padding")[:count]
+    given: tuple[str, ...] = ()
+    if rng.random() < 0.55:
+        pattern = rng.choice((f"{attribute}_@", "pool_@", "@_pool", f"{detail}pool_@"))
+        given = tuple(unused((pattern.replace("@", word),), rng, taken) for word in words)
+    keyword = rng.random() < 0.6
+    pairs = zip(words, given or values, strict=True)
+    inside = ", ".join(f"{word}={text}" if keyword else text for word, text in pairs)
     return Op(
         f"{detail}_pool{rank}d",
         "pool",
         (f"x = self.{attribute}(x)",),
         pooled(detail),
-        init_args=(name,) if own else (),
-        init_lines=(f"self.{attribute} = nn.{layer}({given})",),
-        settings=((name, size),) if own else (),
+        init_args=given,
+        init_lines=(f"self.{attribute} = nn.{layer}({inside})",),
+        settings=tuple(zip(given, values, strict=True)) if given else (),
         detail=detail,
         attribute=attribute,
+        padded=count == 3,
     )
 
 

@@ -6,21 +6,11 @@ A long formula is a Triton function of its own, so that no line of a kernel hold
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
 
+from kernel_core.problems.modules.configured import CONFIGURABLE, NAMES, draw_configured
 from kernel_core.problems.modules.convolution.tail_ops import Op, unused
 from kernel_core.problems.modules.convolution.tail_values import evaluated
-from kernel_core.problems.modules.pointwise import ACTIVATIONS, SCALINGS, pointwise
-
-
-@dataclass(frozen=True)
-class _Setting:
-    """A number of an activation: torch's name, values other than the default, names of an own argument."""
-
-    name: str
-    values: tuple[str, ...]
-    spellings: tuple[str, ...]
-
+from kernel_core.problems.modules.pointwise import SCALINGS, pointwise
 
 _HELPED = {
     "mish": ("softplus = tl.maximum(v, 0.0) + tl.log(1.0 + tl.exp(-tl.abs(v)))",
@@ -28,7 +18,6 @@ _HELPED = {
     "gelu": ("phi = 0.5 * (1.0 + tl.erf(v * 0.70710678))", "return v * phi"),
     "gelu_tanh": ("inner = 0.7978845608 * (v + 0.044715 * v * v * v)",
                   "return v * tl.sigmoid(2.0 * inner)"),
-    "softplus": ("small = tl.exp(-tl.abs(v))", "return tl.maximum(v, 0.0) + tl.log(1.0 + small)"),
     "logsigmoid": ("small = tl.exp(-tl.abs(v))", "return tl.minimum(v, 0.0) - tl.log(1.0 + small)"),
     "selu": ("negative = 1.67326324 * (tl.exp(v) - 1.0)",
              "return 1.05070099 * tl.where(v > 0, v, negative)"),
@@ -39,42 +28,19 @@ _SPELLINGS = {
     "mish": ("F.mish(x)", "x * torch.tanh(F.softplus(x))", "F.softplus(x).tanh() * x"),
     "swish": ("x * torch.sigmoid(x)", "torch.sigmoid(x) * x", "x * x.sigmoid()"),
 }
-_GIVEN = {
-    "leaky_relu": (
-        "LeakyReLU",
-        (_Setting("negative_slope", ("0.05", "0.1", "0.2", "0.3"), ("negative_slope", "slope", "leak")),),
-        "tl.where(v > 0, v, v * {0})",
-    ),
-    "elu": (
-        "ELU",
-        (_Setting("alpha", ("0.5", "0.8", "1.5"), ("alpha", "elu_alpha")),),
-        "tl.where(v > 0, v, {0} * (tl.exp(v) - 1.0))",
-    ),
-    "softplus": (
-        "Softplus",
-        (_Setting("beta", ("0.5", "2.0", "3.0"), ("beta", "sharpness")),),
-        "tl.maximum(v, 0.0) + tl.log(1.0 + tl.exp(-tl.abs(v * {0}))) / {0}",
-    ),
-    "hardtanh": (
-        "Hardtanh",
-        (
-            _Setting("min_val", ("-0.5", "-2.0", "0.0"), ("min_val", "hardtanh_min", "lower_limit")),
-            _Setting("max_val", ("0.5", "2.0", "1.5"), ("max_val", "hardtanh_max", "upper_limit")),
-        ),
-        "tl.minimum(tl.maximum(v, {0}), {1})",
-    ),
-}
 _CONSTANTS = {"mul": ("*", ("scale", "scaling_factor", "multiplier", "factor", "scale_factor")),
               "div": ("/", ("divisor", "divide_by", "denominator", "temperature")),
               "add": ("+", ("add_value", "offset", "shift", "constant_value", "constant")),
               "sub": ("-", ("subtract_value", "margin", "baseline", "subtract_first"))}  # fmt: skip
+_GATED = 0.2
+"""Share of activations that the value itself is multiplied with."""
 _LIMITS = (("-1.0", "1.0"), ("-0.5", "0.5"), ("0.0", "1.0"), ("-2.0", "1.5"))
 
 
 def draw_pointwise(rng: random.Random, taken: set[str]) -> Op:
     """An activation, or arithmetic with a constant that is written out or given to the constructor."""
     if rng.random() < 0.6:
-        return _activation(rng.choice(ACTIVATIONS), rng, taken)
+        return _activation(rng.choice(NAMES), rng, taken)
     name = rng.choice(SCALINGS)
     if name in _CONSTANTS and rng.random() < 0.6:
         return _given_constant(name, rng, taken)
@@ -90,12 +56,10 @@ def draw_pointwise(rng: random.Random, taken: set[str]) -> Op:
 
 
 def _activation(name: str, rng: random.Random, taken: set[str]) -> Op:
-    if name in _GIVEN and rng.random() < 0.5:
+    if name in CONFIGURABLE:
         return _with_settings(name, rng, taken)
     one = pointwise(name, rng)
     call, layer, formula = one.torch.replace("{v}", "x"), one.layer, one.triton.replace("{v}", "v")
-    if name == "leaky_relu":
-        call, layer, formula = "F.leaky_relu(x)", "nn.LeakyReLU()", "tl.where(v > 0, v, v * 0.01)"
     line, init = f"x = {rng.choice(_SPELLINGS.get(name, (call,)))}", ""
     if layer and rng.random() < 0.4 and name not in taken:
         taken.add(name)
@@ -104,6 +68,11 @@ def _activation(name: str, rng: random.Random, taken: set[str]) -> Op:
     if name in _HELPED and rng.random() < 0.75:
         body = "\n    ".join(_HELPED[name])
         tile, helper = f"v = {name}(v)", f"@triton.jit\ndef {name}(v):\n    {body}"
+    if not init and rng.random() < _GATED:
+        gate = line.removeprefix("x = ")
+        line = f"x = x * {gate if _is_one_factor(gate) else f'({gate})'}"
+        tile = f"v = v * {name}(v)" if helper else f"v = v * ({formula})"
+        formula, name = f"v * ({formula})", f"{name}_gate"
     return Op(
         name,
         "pointwise",
@@ -115,35 +84,31 @@ def _activation(name: str, rng: random.Random, taken: set[str]) -> Op:
     )
 
 
+def _is_one_factor(text: str) -> bool:
+    return text.endswith(")") and " " not in text
+
+
 def _with_settings(name: str, rng: random.Random, taken: set[str]) -> Op:
-    """A layer or a call with numbers that are written out or given to the constructor."""
-    form, settings, formula = _GIVEN[name]
-    values = [rng.choice(one.values) for one in settings]
-    as_layer = name not in taken and rng.random() < 0.5
-    names = [unused(one.spellings, rng, taken) for one in settings] if rng.random() < 0.5 else []
-    texts = values
-    if names:
-        texts = names if as_layer else [f"self.{one}" for one in names]
-    keyword = rng.random() < 0.6
-    pairs = list(zip(settings, texts, strict=True))
-    inside = ", ".join(f"{one.name}={text}" if keyword else text for one, text in pairs)
-    if as_layer:
-        taken.add(name)
-        line, init = f"x = self.{name}(x)", [f"self.{name} = nn.{form}({inside})"]
-        sources = [f"self.{name}.{one.name}" for one in settings]
-    else:
-        line, init = f"x = F.{name}(x, {inside})", [f"self.{one} = {one}" for one in names]
-        sources = texts
+    """A layer or a call with numbers: defaults, written out, or given to the constructor."""
+    formula = CONFIGURABLE[name].triton
+    one = draw_configured(name, rng, taken, (name, f"{name}_layer", "act", "activation"))
+    tile, helper = f"v = {formula.format(*one.names, v='v')}", ""
+    if rng.random() < 0.4:
+        settings = [part.name for part in CONFIGURABLE[name].settings]
+        body = formula.format(*settings, v="v")
+        tile = f"v = {name}(v, {', '.join(one.names)})"
+        helper = f"@triton.jit\ndef {name}(v, {', '.join(settings)}):\n    return {body}"
     return Op(
         name,
         "pointwise",
-        (line,),
-        lambda x: evaluated(f"v = {formula.format(*values)}", x),
-        (f"v = {formula.format(*(names or values))}",),
-        init_args=tuple(names),
-        init_lines=tuple(init),
-        settings=tuple(zip(names, values, strict=True)) if names else (),
-        arguments=tuple(zip(names, sources, strict=True)) if names else (),
+        (f"x = {one.torch}",),
+        lambda x: evaluated(f"v = {formula.format(*one.values, v='v')}", x),
+        (tile,),
+        init_args=one.init_args,
+        init_lines=one.init_lines,
+        settings=one.constants,
+        arguments=one.arguments,
+        helper=helper,
     )
 
 
@@ -151,7 +116,7 @@ def _given_constant(name: str, rng: random.Random, taken: set[str]) -> Op:
     sign, names = _CONSTANTS[name]
     attribute = unused(names, rng, taken)
     value = rng.choice(
-        ("0.5", "1.5", "2.0", "2.5", "3.0", "0.75") if sign in "*/" else ("0.1", "0.25", "0.5")
+        ("0.5", "1.5", "2", "2.0", "2.5", "3.0", "0.75") if sign in "*/" else ("0.1", "0.25", "0.5")
     )
     return Op(
         name,

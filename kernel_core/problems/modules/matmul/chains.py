@@ -39,10 +39,14 @@ def _drawn(rng: random.Random, length: int, columns: str, names: set[str], vecto
     if vectors:
         choices += [
             (lambda: operations.vector(rng, names, columns), 4),
-            (lambda: operations.point(rng, names), 1),
+            (lambda: operations.point(rng, names), 2),
+            (lambda: operations.row_input(rng, names), 1),
         ]
     made, weights = [make for make, _ in choices], [weight for _, weight in choices]
     steps = [rng.choices(made, weights)[0]() for _ in range(length)]
+    if vectors and rng.random() < 0.08:
+        at = rng.randint(0, len(steps))
+        steps[at:at] = operations.point_twice(rng, names)
     if vectors and length > 2 and rng.random() < 0.2:
         saved, added = operations.residual(rng, names)
         at = rng.randint(0, 1)
@@ -72,4 +76,9 @@ def torch_lines(steps: Sequence[Step]) -> tuple[str, ...]:
 
 def further_inputs(steps: Sequence[Step]) -> tuple[str, ...]:
     """The names of further inputs."""
-    return tuple(name for step in steps for name in step.inputs)
+    return tuple(name for step in steps for name in (*step.inputs, *step.rows))
+
+
+def row_inputs(steps: Sequence[Step]) -> tuple[str, ...]:
+    """The names of those with one value a row."""
+    return tuple(name for step in steps for name in step.rows)

@@ -66,6 +66,7 @@ def flat_kernel(name: str, steps: Sequence[Step], layout: Layout = COLUMNS) -> s
     loads = Loads(
         vector=f"tl.load({{name}}_ptr + {layout.index}, mask=mask, other=0.0)",
         full="tl.load({name}_ptr + offs, mask=mask, other=0.0)",
+        row="tl.load({name}_ptr + offs // cols, mask=mask, other=0.0)",
     )
     sizes = [one for one, _ in layout.sizes] if _has_vectors(steps) else []
     arguments = ["x_ptr", *pointers(steps), "out_ptr", *scalar_names(steps), "n", *sizes]
@@ -104,4 +105,4 @@ def flat_launch(
 
 
 def _has_vectors(steps: Sequence[Step]) -> bool:
-    return any(step.vectors for step in steps)
+    return any(step.vectors or step.rows for step in steps)

@@ -26,6 +26,8 @@ _BATCHES = (256, 512, 768, 1000, 1024, 1536, 2048, 4096)
 _IN = (1024, 1536, 2048, 3000, 3072, 4096, 5120)
 _OUT = (1024, 2048, 3072, 4096, 5000, 6144, 8192, 10000, 12288)
 _FEWEST, _MOST = 4e9, 2e11
+_WITH_BIAS = 0.65
+"""Share of layers with a bias: a kernel must not load one that is None."""
 KERNEL_NAMES = ("fused_kernel", "epilogue_kernel", "tail_kernel")
 
 
@@ -68,7 +70,7 @@ def draw_linear(rng: random.Random, out: Size | None = None) -> Linear:
         )
         drawn = f"self.weight = nn.Parameter(torch.randn({outputs}, {inputs}) * 0.02)"
         return Linear(inputs, outputs, (drawn,), line, "self.weight", "", sizes)
-    with_bias = rng.random() < 0.88
+    with_bias = rng.random() < _WITH_BIAS
     layer = f"self.{name} = nn.Linear({inputs}, {outputs}{'' if with_bias else ', bias=False'})"
     bias = f"self.{name}.bias" if with_bias else ""
     return Linear(inputs, outputs, (layer,), f"x = self.{name}(x)", f"self.{name}.weight", bias, sizes)
@@ -116,12 +118,12 @@ def _said(steps: Sequence[Step]) -> list[str]:
 
 def linear_module(linear: Linear, tail: Tail, rng: random.Random) -> Module:
     """The reference: a linear layer and its tail."""
-    further = chains.further_inputs(tail.steps)
+    further, by_row = chains.further_inputs(tail.steps), chains.row_inputs(tail.steps)
     arguments = (linear.inputs, linear.outputs, *tail.init_args, *chains.init_args(tail.steps))
     words = listed(tail.words)
     docs = ("A linear layer, then {}.", "Linear layer followed by {}.", "GEMM with {} behind it.")
     draw = rng.choice(("torch.rand", "torch.randn"))
-    result = f"{draw}(batch_size, {linear.outputs})"
+    results = (f"{draw}(batch_size, {'1' if name in by_row else linear.outputs})" for name in further)
     return Module(
         doc=rng.choice(docs).format(words),
         init_args=arguments,
@@ -135,7 +137,7 @@ def linear_module(linear: Linear, tail: Tail, rng: random.Random) -> Module:
             "return x",
         ),
         sizes=(*linear.sizes, *tail.sizes),
-        inputs=(f"{draw}(batch_size, {linear.inputs})", *(result for _ in further)),
+        inputs=(f"{draw}(batch_size, {linear.inputs})", *results),
         init_inputs=arguments,
         constants=(*tail.constants, *chains.constants(tail.steps)),
     )

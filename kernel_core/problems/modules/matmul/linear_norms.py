@@ -35,10 +35,12 @@ _AFFINE = Step("", (), ("x = x * norm_weight + norm_bias",), vectors=("norm_weig
 _GROUP = Loads(
     vector="tl.load({name}_ptr + cols, mask=mask, other=0.0)",
     full="tl.load({name}_ptr + row * N + cols, mask=mask, other=0.0)",
+    row="tl.load({name}_ptr + row)",
 )
 _COLUMN = Loads(
     vector="tl.load({name}_ptr + cols, mask=cols < N, other=0.0)",
     full="tl.load({name}_ptr + rows * N + cols, mask=mask, other=0.0)",
+    row="tl.load({name}_ptr + rows, mask=rows < M, other=0.0)",
 )
 _GROUPS = (8, 16, 32, 64, 128, 256)
 _FEATURES = (1024, 2048, 4096, 6144, 8192)

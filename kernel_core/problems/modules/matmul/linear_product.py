@@ -31,6 +31,7 @@ from kernel_core.problems.modules.matmul.wording import listed
 EPILOGUE = Loads(
     vector="tl.load({name}_ptr + rn, mask=rn < N, other=0.0)[None, :]",
     full="tl.load({name}_ptr + rm[:, None] * N + rn[None, :], mask=mask, other=0.0)",
+    row="tl.load({name}_ptr + rm, mask=rm < M, other=0.0)[:, None]",
 )
 _NAMES = ("linear_kernel", "linear_kernel", "gemm_kernel", "product_kernel")
 PLAIN = Tile(64, 128, 32, 4, 3)

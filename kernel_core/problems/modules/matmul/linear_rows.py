@@ -46,6 +46,9 @@ def linear_reduction(rng: random.Random) -> Draft:
         rng, taken, reduced(values_from(before, rows(chains.LINEAR_SPREAD)), kind, columns)
     )
     keep = rng.random() < 0.7
+    if keep and rng.random() < 0.4:
+        at = rng.randint(0, len(after))
+        after[at:at] = [operations.of_one(rng) for _ in range(rng.randint(1, 3))]
     line = _reduction_line(rng, kind, keep)
     tail = Tail(tuple(before), kind, (line,), tuple(after))
     return _rows_draft("linear_reduction", linear, tail, "(M, 1)" if keep else "(M,)", _Norm(), rng)
@@ -137,7 +140,10 @@ def behind_reduction(rng: random.Random, taken: set[str], start: Array) -> list[
 
 
 def _reduction_line(rng: random.Random, kind: str, keep: bool) -> str:
-    arguments = "dim=1, keepdim=True" if keep else "dim=1"
+    dim = rng.choice(("dim=1", "dim=1", "dim=-1", "1"))
+    arguments = f"{dim}, keepdim=True" if keep else dim
+    if kind in ("sum", "mean") and rng.random() < 0.2:
+        return f"x = x.{kind}({arguments})"
     if kind in ("max", "min"):
         ending = rng.choice((".values", "[0]"))
         return f"x = torch.{kind}(x, {arguments}){ending}"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
+from kernel_core.problems.modules.configured import CONFIGURABLE, NAMES, draw_configured
 from kernel_core.problems.modules.matmul.steps import Step
-from kernel_core.problems.modules.pointwise import ACTIVATIONS, Pointwise, pointwise
+from kernel_core.problems.modules.pointwise import Pointwise, pointwise
 
 WRONG: dict[str, str] = {
     "relu": "tl.abs({v})",
@@ -66,14 +68,13 @@ def free_name(rng: random.Random, names: Sequence[str], taken: set[str]) -> str:
     return name
 
 
-def activation(rng: random.Random, taken: set[str], names: Sequence[str] = ACTIVATIONS) -> Step:
+def activation(rng: random.Random, taken: set[str], names: Sequence[str] = NAMES) -> Step:
     """An activation as a function of torch or as a layer of the module."""
-    one = pointwise(rng.choice(names), rng)
+    name = rng.choice(names)
+    if name in CONFIGURABLE:
+        return _configured(name, rng, taken)
+    one = pointwise(name, rng)
     as_layer = bool(one.layer) and rng.random() < 0.35
-    if as_layer and one.operator == "leaky_relu":
-        return _slope_layer(rng, taken)
-    if as_layer and one.operator == "hardtanh":
-        return _hardtanh_layer(rng, taken)
     wrong = (f"x = {WRONG[one.operator].format(v='x')}",) if one.operator in WRONG else ()
     tile = (f"x = {one.triton.format(v='x')}",)
     if not as_layer:
@@ -91,42 +92,27 @@ def _function(one: Pointwise, rng: random.Random) -> str:
     return text.replace("F.", "torch.nn.functional.") if rng.random() < 0.4 else text
 
 
-def _slope_layer(rng: random.Random, taken: set[str]) -> Step:
-    name, slope = free_name(rng, ("leaky_relu", "activation", "act"), taken), "negative_slope"
-    value = rng.choice(("0.1", "0.2", "0.01", "0.05"))
-    if slope in taken:
-        return activation(rng, taken, ("relu", "silu", "tanh"))
-    taken.add(slope)
-    return Step(
-        "leaky_relu",
-        (f"x = self.{name}(x)",),
-        (f"x = tl.where(x > 0, x, x * {slope})",),
-        (f"x = tl.where(x > 0, x * {slope}, x)",),
-        init_args=(slope,),
-        init_lines=(f"self.{name} = nn.LeakyReLU({slope})",),
-        constants=((slope, value),),
-        scalars=((slope, f"self.{name}.negative_slope", float(value)),),
-    )
+_WRONG_CONFIGURED = {
+    "leaky_relu": "tl.where(x > 0, x * {0}, x)",
+    "elu": "tl.where(x > 0, x, {0} * tl.exp(x))",
+    "softplus": "tl.log(tl.exp(x) + 2.0)",
+    "hardtanh": "tl.minimum(tl.maximum(x, 0.0), {1})",
+}
 
 
-def _hardtanh_layer(rng: random.Random, taken: set[str]) -> Step:
-    name, low, high = free_name(rng, ("hardtanh", "act"), taken), "hardtanh_min", "hardtanh_max"
-    if low in taken:
-        return activation(rng, taken, ("relu", "silu", "tanh"))
-    taken.update((low, high))
-    value = rng.choice(("0.5", "1.0", "2.0", "0.8"))
+def _configured(name: str, rng: random.Random, taken: set[str]) -> Step:
+    one = draw_configured(name, rng, taken, (name, "activation", "act"))
+    numbers = [float(value) for value in one.values]
+    pairs = zip(one.arguments, numbers, strict=False)
     return Step(
-        "hardtanh",
-        (f"x = self.{name}(x)",),
-        (f"x = tl.minimum(tl.maximum(x, {low}), {high})",),
-        (f"x = tl.minimum(tl.maximum(x, 0.0), {high})",),
-        init_args=(low, high),
-        init_lines=(f"self.{name} = nn.Hardtanh(min_val={low}, max_val={high})",),
-        constants=((low, f"-{value}"), (high, value)),
-        scalars=(
-            (low, f"self.{name}.min_val", -float(value)),
-            (high, f"self.{name}.max_val", float(value)),
-        ),
+        name,
+        (f"x = {one.torch}",),
+        (f"x = {CONFIGURABLE[name].triton.format(*one.names, v='x')}",),
+        (f"x = {_WRONG_CONFIGURED[name].format(*one.names)}",),
+        init_args=one.init_args,
+        init_lines=one.init_lines,
+        constants=one.constants,
+        scalars=tuple((argument, text, value) for (argument, text), value in pairs),
     )
 
 
@@ -185,40 +171,89 @@ def vector(rng: random.Random, taken: set[str], length: str, kind: str = "") -> 
     """Arithmetic with a parameter of one value a column; `length` is the constructor's name of its size."""
     kind = kind or rng.choice(("add", "add", "sub", "mul"))
     name = free_name(rng, _VECTOR_NAMES[kind], taken)
-    by_shape = rng.random() < 0.5
     shape, sign = f"{name}_shape", _SIGNS[kind]
+    leading = "" if length.startswith("1, ") else "1, "
+    form, extent = rng.choice(
+        (
+            (shape, f"({length},)"),
+            (shape, f"({leading}{length})" if leading else f"({length},)"),
+            (length, ""),
+            (length, ""),
+            (f"{leading}{length}", ""),
+        )
+    )
     return Step(
         kind,
         (f"x = x {sign} self.{name}",),
         (f"x = x {sign} {name}",),
         (f"x = x {_OPPOSITE[kind]} {name}",),
-        init_args=(shape,) if by_shape else (),
-        init_lines=(f"self.{name} = nn.Parameter(torch.randn({shape if by_shape else length}))",),
-        constants=((shape, f"({length},)"),) if by_shape else (),
+        init_args=(shape,) if extent else (),
+        init_lines=(f"self.{name} = nn.Parameter(torch.randn({form}))",),
+        constants=((shape, extent),) if extent else (),
         vectors=(name,),
         word={"add": "bias", "sub": "offset", "mul": "scale"}[kind],
     )
 
 
+_POINT_NAMES = ("constant", "threshold", "alpha", "beta")
+
+
 def point(rng: random.Random, taken: set[str]) -> Step:
-    """Arithmetic with a parameter of a single value, or the smaller of both."""
-    kind = rng.choice(("min", "sub", "mul"))
-    name = free_name(rng, ("constant", "threshold", "alpha", "beta"), taken)
-    value = rng.choice(("0.5", "0.25", "1.5", "0.75"))
-    torch_line = f"x = torch.min(x, self.{name})" if kind == "min" else f"x = x {_SIGNS[kind]} self.{name}"
-    tile_line = f"x = tl.minimum(x, {name})" if kind == "min" else f"x = x {_SIGNS[kind]} {name}"
-    wrong = f"x = tl.maximum(x, {name})" if kind == "min" else f"x = x {_OPPOSITE[kind]} {name}"
-    return Step(
-        kind,
-        (torch_line,),
-        (tile_line,),
-        (wrong,),
+    """Arithmetic with a parameter of a single value, or the smaller or larger of both."""
+    kind = rng.choice(("min", "max", "sub", "mul", "add"))
+    name = free_name(rng, _POINT_NAMES, taken)
+    if kind in ("add", "sub") and rng.random() < 0.4:
+        drawn = f"self.{name} = nn.Parameter(torch.randn(1))"
+        return replace(_with_point(kind, name), init_lines=(drawn,))
+    return _given_point(_with_point(kind, name), name, rng)
+
+
+def point_twice(rng: random.Random, taken: set[str]) -> list[Step]:
+    """Two operators with one parameter of a single value, such as a minimum and a difference."""
+    name = free_name(rng, _POINT_NAMES, taken)
+    first, second = rng.choice((("min", "sub"), ("max", "sub"), ("min", "add"), ("mul", "add")))
+    one = _given_point(_with_point(first, name), name, rng)
+    return [one, replace(_with_point(second, name), points=())]
+
+
+def _given_point(step: Step, name: str, rng: random.Random) -> Step:
+    return replace(
+        step,
         init_args=(name,),
         init_lines=(f"self.{name} = nn.Parameter(torch.tensor({name}))",),
-        constants=((name, value),),
-        points=(name,),
-        word="minimum" if kind == "min" else _WORDS[kind],
+        constants=((name, rng.choice(("0.5", "0.25", "1.5", "0.75"))),),
     )
+
+
+def _with_point(kind: str, name: str) -> Step:
+    if kind in ("min", "max"):
+        tile = f"x = tl.{kind}imum(x, {name})"
+        wrong = f"x = tl.{'max' if kind == 'min' else 'min'}imum(x, {name})"
+        torch_line = f"x = torch.{kind}(x, self.{name})"
+        return Step(kind, (torch_line,), (tile,), (wrong,), points=(name,), word=f"{kind}imum")
+    return Step(
+        kind,
+        (f"x = x {_SIGNS[kind]} self.{name}",),
+        (f"x = x {_SIGNS[kind]} {name}",),
+        (f"x = x {_OPPOSITE[kind]} {name}",),
+        points=(name,),
+        word=_WORDS[kind],
+    )
+
+
+def of_one(rng: random.Random) -> Step:
+    """A reduction of rows that one before has left with one value: it changes nothing."""
+    kind = rng.choice(("sum", "mean", "max", "min", "logsumexp"))
+    ending = rng.choice((".values", "[0]")) if kind in ("max", "min") else ""
+    return Step(kind, (f"x = torch.{kind}(x, dim=1, keepdim=True){ending}",), (), word=f"{kind} of one value")
+
+
+def row_input(rng: random.Random, taken: set[str]) -> Step:
+    """Arithmetic with a further input of one value a row."""
+    name = free_name(rng, ("row_scale", "weights", "row_bias"), taken)
+    kind = rng.choice(("add", "mul"))
+    line = f"x = x {_SIGNS[kind]} {name}"
+    return Step(kind, (line,), (line,), (f"x = x - {name}",), rows=(name,), word=f"row input `{name}`")
 
 
 def twice(rng: random.Random, taken: set[str]) -> Step:

@@ -19,6 +19,7 @@ from kernel_core.problems.modules.matmul.steps import (
 ROW = Loads(
     vector="tl.load({name}_ptr + cols, mask=mask, other=0.0)",
     full="tl.load({name}_ptr + row * N + cols, mask=mask, other=0.0)",
+    row="tl.load({name}_ptr + row)",
 )
 
 

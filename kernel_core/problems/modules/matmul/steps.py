@@ -31,6 +31,8 @@ class Step:
     """Parameters of a single value."""
     inputs: tuple[str, ...] = ()
     """Further inputs of `forward`, as large as the chain's variable."""
+    rows: tuple[str, ...] = ()
+    """Further inputs of `forward` with one value a row, of shape (rows, 1)."""
     word: str = ""
     """A name for sentences; the operator unless given."""
 
@@ -42,10 +44,11 @@ class Step:
 
 @dataclass(frozen=True)
 class Loads:
-    """Triton's expressions for a value of a vector, of a single parameter and of a further input."""
+    """Triton's expressions for a value of a vector, of a further input, of a row's and a single parameter."""
 
     vector: str
     full: str
+    row: str
     point: str = "tl.load({name}_ptr)"
 
 
@@ -56,13 +59,16 @@ def tile_lines(steps: Sequence[Step], loads: Loads) -> list[str]:
         lines += [f"{one} = {loads.vector.format(name=one)}" for one in step.vectors]
         lines += [f"{one} = {loads.point.format(name=one)}" for one in step.points]
         lines += [f"{one} = {loads.full.format(name=one)}" for one in step.inputs]
+        lines += [f"{one} = {loads.row.format(name=one)}" for one in step.rows]
         lines += step.tile
     return lines
 
 
 def pointers(steps: Sequence[Step]) -> list[str]:
     """Kernel arguments for everything that the chain loads."""
-    return [f"{name}_ptr" for step in steps for name in (*step.vectors, *step.points, *step.inputs)]
+    return [
+        f"{name}_ptr" for step in steps for name in (*step.vectors, *step.points, *step.inputs, *step.rows)
+    ]
 
 
 def tensors(steps: Sequence[Step]) -> list[str]:
@@ -70,7 +76,7 @@ def tensors(steps: Sequence[Step]) -> list[str]:
     found: list[str] = []
     for step in steps:
         found += [f"self.{name}" for name in (*step.vectors, *step.points)]
-        found += step.inputs
+        found += (*step.inputs, *step.rows)
     return found
 
 
@@ -98,7 +104,7 @@ def values_from(steps: Sequence[Step], start: Array) -> Array:
     """The chain's values from given ones."""
     names: dict[str, float | None] = {}
     for step in steps:
-        names.update(dict.fromkeys((*step.vectors, *step.inputs)))
+        names.update(dict.fromkeys((*step.vectors, *step.points, *step.inputs, *step.rows)))
         names.update({name: float(text) for name, text in step.constants if name in step.points})
         names.update({name: number for name, _, number in step.scalars})
     return value_of([line for step in steps for line in step.tile], names, start)
