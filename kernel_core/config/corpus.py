@@ -42,7 +42,7 @@ class ProblemsConfig(Config):
         0,
         ge=0,
         le=16,
-        description="Halve the largest size of a problem so many times, not below its CPU size: judged sooner.",
+        description="Halve a problem's largest size so many times, not below its CPU size: judged sooner.",
     )
     precision: Literal["own", "float16", "bfloat16"] = Field(
         "own", description="What floating-point inputs and weights are cast to."

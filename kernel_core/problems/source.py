@@ -107,7 +107,8 @@ def halved(problem: Problem, times: int) -> Problem:
     """The problem with its largest even size halved, `times` in turn, so that it is judged sooner.
 
     No size gets below its CPU size, nor below `_SMALLEST_HALF` where it has none. Sizes that an evaluation
-    problem has are passed over by a further halving. An odd size stays, as its divisors matter.
+    problem has are passed over by a further halving. An odd size stays, as its divisors matter. The id says
+    how often was asked for.
     """
     sizes = dict(problem.constants)
     for turn in itertools.count(1):
@@ -119,7 +120,9 @@ def halved(problem: Problem, times: int) -> Problem:
         half, name = largest
         sizes[name] = half
     changed = {name: size for name, size in sizes.items() if size != problem.constants[name]}
-    return resize(problem, changed) if changed else problem
+    if not changed:
+        return problem
+    return resize(problem, changed).model_copy(update={"id": f"{problem.id}@halved-{times}"})
 
 
 def _half(problem: Problem, name: str, size: Constant) -> tuple[int, str] | None:
