@@ -158,7 +158,7 @@ def _draw(arguments: argparse.Namespace) -> None:
     made = [
         *generate_modules("train", arguments.modules, arguments.seed),
         *generate_modules("train", arguments.modules // 4, arguments.seed + 1, CONVOLUTIONS),
-        *generate_modules("train", arguments.modules // 5, arguments.seed + 2, CHAINS),
+        *generate_modules("train", arguments.modules // 3, arguments.seed + 2, CHAINS),
         *generate("train", arguments.generated, arguments.seed),
     ]
     chosen = best_grades(MEASURED)

@@ -38,6 +38,12 @@ class ProblemsConfig(Config):
     families: tuple[str, ...] = Field((), description="Only these families; empty means all of the split.")
     limit: int | None = Field(None, ge=1, description="At most this many.")
     seed: int = Field(0, description="Seeds the generator's draw.")
+    halvings: int = Field(
+        0,
+        ge=0,
+        le=16,
+        description="Halve a problem's largest size so many times, not below its CPU size: judged sooner.",
+    )
     precision: Literal["own", "float16", "bfloat16"] = Field(
         "own", description="What floating-point inputs and weights are cast to."
     )

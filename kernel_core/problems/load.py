@@ -14,7 +14,7 @@ from kernel_core.config import ProblemsConfig
 from kernel_core.errors import ConfigError, NotAProblem, NotFound, SourceUnavailable
 from kernel_core.problems.file_splits import file_split
 from kernel_core.problems.generators import ENDLESS_SUITES, WITHOUT_LIMIT, generator_of
-from kernel_core.problems.source import at_precision, parse_problem, resize
+from kernel_core.problems.source import at_precision, halved, parse_problem, resize
 from kernel_core.problems.splits import Split
 from kernel_core.records import Problem
 
@@ -97,7 +97,7 @@ def load_problems(config: ProblemsConfig) -> list[Problem]:
     problems = [problem for problem in _named(config) if problem.id not in excluded]
     if not problems:
         raise NotFound(f"problems.exclude={config.exclude} leaves no problem of {config.suite}; name fewer")
-    return [at_precision(problem, config.precision) for problem in problems]
+    return [at_precision(halved(problem, config.halvings), config.precision) for problem in problems]
 
 
 def shares_of(config: ProblemsConfig) -> list[ProblemsConfig]:

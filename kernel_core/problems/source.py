@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import itertools
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -11,11 +12,14 @@ from dataclasses import dataclass
 from typing import cast, get_args
 
 from kernel_core.errors import ConfigError, NotAProblem
+from kernel_core.problems.evaluation_sizes import has_evaluation_sizes
 from kernel_core.records import Constant, Precision, Problem, sha256_text
 
 _REQUIRED_FUNCTIONS = ("get_inputs", "get_init_inputs")
 _DIRECTIVE = re.compile(r"#\s*(cpu|family|tags|precision):\s*(.*\S)\s*$")
 _LARGEST_CONSTANT = 1 << 63
+_SMALLEST_HALF = 64
+"""What a size without a CPU size is halved down to at most: smaller ones count groups, windows or layers."""
 
 _ARITHMETIC: dict[type[ast.operator], Callable[[float, float], float]] = {
     ast.Add: operator.add,
@@ -97,6 +101,35 @@ def resize(problem: Problem, constants: Mapping[str, Constant]) -> Problem:
             "constants": {**problem.constants, **constants},
         }
     )
+
+
+def halved(problem: Problem, times: int) -> Problem:
+    """The problem with its largest even size halved, `times` in turn, so that it is judged sooner.
+
+    No size gets below its CPU size, nor below `_SMALLEST_HALF` where it has none. Sizes that an evaluation
+    problem has are passed over by a further halving. An odd size stays, as its divisors matter. The id says
+    how often was asked for.
+    """
+    sizes = dict(problem.constants)
+    for turn in itertools.count(1):
+        if turn > times and not (times and has_evaluation_sizes(sizes.values())):
+            break
+        largest = max(filter(None, (_half(problem, name, sizes[name]) for name in sizes)), default=None)
+        if largest is None:
+            break
+        half, name = largest
+        sizes[name] = half
+    changed = {name: size for name, size in sizes.items() if size != problem.constants[name]}
+    if not changed:
+        return problem
+    return resize(problem, changed).model_copy(update={"id": f"{problem.id}@halved-{times}"})
+
+
+def _half(problem: Problem, name: str, size: Constant) -> tuple[int, str] | None:
+    least = problem.cpu_constants.get(name, _SMALLEST_HALF)
+    if type(size) is not int or type(least) is not int or size % 2 or size // 2 < least:
+        return None
+    return size // 2, name
 
 
 def at_precision(problem: Problem, precision: Precision) -> Problem:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kernel_core.config import ProblemsConfig
 from kernel_core.errors import ConfigError, NotAProblem, NotFound, SourceUnavailable
@@ -19,6 +23,7 @@ from kernel_core.problems.load import (
     load_kernelbench,
     load_problems,
 )
+from kernel_core.problems.source import halved
 
 RELU = """import torch
 import torch.nn as nn
@@ -165,3 +170,31 @@ def test_a_limit_takes_some_of_a_suite_by_seed_and_keeps_their_order() -> None:
     assert some == [problem.id for problem in load_problems(config)] == [one for one in every if one in some]
     other = load_problems(config.model_copy(update={"seed": 2}))
     assert [problem.id for problem in other] != some
+
+
+@given(times=st.integers(0, 16), seed=st.integers(0, 99))
+@settings(max_examples=30, deadline=None)
+def test_halved_sizes_stay_above_those_of_a_cpu_and_their_modules_run(times: int, seed: int) -> None:
+    [own] = load_problems(ProblemsConfig(suite="modules", limit=1, seed=seed))
+    [found] = load_problems(ProblemsConfig(suite="modules", limit=1, seed=seed, halvings=times))
+    assert found.constants.keys() == own.constants.keys()
+    for name, size in found.constants.items():
+        was, least = own.constants[name], own.cpu_constants.get(name, size)
+        assert size == was or (isinstance(size, int) and isinstance(was, int) and was % size == 0)
+        assert size == was or size >= least
+    assert found == own or (found.id == f"{own.id}@halved-{times}" and found.source != own.source)
+    scope: dict[str, Any] = {}
+    with torch.device("meta"):
+        exec(found.source, scope)
+        scope["Model"](*scope["get_init_inputs"]())(*scope["get_inputs"]())
+
+
+def test_each_halving_halves_the_largest_size() -> None:
+    source = "N = 4096\nM = 1000\nK = 7\n"
+    sizes = {"constants": {"N": 4096, "M": 1000, "K": 7}, "cpu_constants": {"M": 600}}
+    problem = load_dojo()[0].model_copy(update={"source": source, **sizes})
+    assert [halved(problem, times).constants for times in (1, 3, 9)] == [
+        {"N": 2048, "M": 1000, "K": 7},
+        {"N": 512, "M": 1000, "K": 7},
+        {"N": 64, "M": 1000, "K": 7},
+    ]
