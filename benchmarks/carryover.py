@@ -64,7 +64,8 @@ CONVOLUTIONS = tuple(f"conv{kind}{rank}d" for kind in ("", "_transpose") for ran
 """A third of level 1 asks for one; a draw of all families has a tenth."""
 CHAINS = (
     *("conv_elementwise", "conv_norm", "conv_reduce", "conv_pool"),
-    *("linear_elementwise", "linear_reduction", "linear_pool"),
+    *("linear_elementwise", "linear_reduction", "linear_pool", "linear_pair"),
+    *("linear_softmax", "linear_layernorm", "linear_groupnorm", "linear_batchnorm"),
 )
 """The forms of level 2."""
 SPLIT_SEED = 20261125

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
+
+_NAMED_STEPS = 0.2
+"""Share of chains with a name for each value."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,31 @@ def draw_style(rng: random.Random) -> Style:
         open_docstring=rng.random() < 0.5,
         heading=rng.choice(("", "", "# Sizes", "# Test sizes", "# Example")),
     )
+
+
+def with_named_steps(lines: Sequence[str], rng: random.Random) -> tuple[str, ...]:
+    """Lines of `forward` over `x`, at times with a name of its own for each value; the last is `return x`."""
+    if rng.random() >= _NAMED_STEPS:
+        return tuple(lines)
+    stem = rng.choice(("h", "t", "x", "x_"))
+    current, named = "x", [""]
+    found: list[str] = []
+    for line in lines[:-1]:
+        target, _, value = line.partition(" = ")
+        if target == "x":
+            called = re.search(r"\.([a-z]\w+)\(", value)
+            target = f"x_{called[1]}" if stem == "x_" and called else f"{stem.rstrip('_')}{len(named)}"
+            target = f"{target}_{len(named)}" if target in named else target
+            named.append(target)
+            found.append(f"{target} = {_over(value, current)}")
+            current = target
+        else:
+            found.append(f"{target} = {_over(value, current)}")
+    return (*found, _over(lines[-1], current))
+
+
+def _over(text: str, name: str) -> str:
+    return re.sub(r"(?<![.\w])x\b", name, text)
 
 
 def class_docstring(sentence: str, arguments: Sequence[Argument], rng: random.Random) -> str:

@@ -13,7 +13,7 @@ from kernel_core.problems.modules.convolution.tail import Launch, functions_of, 
 from kernel_core.problems.modules.convolution.tail_ops import Kind, Op
 from kernel_core.problems.modules.convolution.tail_values import effect
 from kernel_core.problems.modules.draft import Draft, Module, draft_sizes, kernel_source, reference_source
-from kernel_core.problems.modules.style import draw_style
+from kernel_core.problems.modules.style import draw_style, with_named_steps
 
 _TUNED = Launch(flat=2048, row=4096, pixels=512, options=", num_warps=8")
 _SMALL = Launch(flat=256, row=512, pixels=128)
@@ -146,7 +146,7 @@ def _module(geometry: Geometry, chain: Chain, rng: random.Random) -> tuple[Modul
             init_args=("in_channels", "out_channels", *arguments),
             init_lines=(layer, *[line for op in chain.ops for line in op.init_lines]),
             forward_args=("x", *second),
-            forward_lines=(f"x = self.{attribute}(x)", *keep, *steps, "return x"),
+            forward_lines=with_named_steps((f"x = self.{attribute}(x)", *keep, *steps, "return x"), rng),
             sizes=(geometry.batch, geometry.in_channels, geometry.out_channels, *geometry.spatial),
             inputs=(
                 f"{random_call}({x})",

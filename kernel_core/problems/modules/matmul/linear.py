@@ -11,7 +11,7 @@ from kernel_core.problems.modules.draft import Draft, Module, draft_sizes, kerne
 from kernel_core.problems.modules.matmul import chains
 from kernel_core.problems.modules.matmul.steps import Step, operators
 from kernel_core.problems.modules.matmul.wording import listed
-from kernel_core.problems.modules.style import draw_style
+from kernel_core.problems.modules.style import draw_style, with_named_steps
 from kernel_core.problems.program import Size, draw_cpu_size
 
 _NAMES = (
@@ -124,18 +124,19 @@ def linear_module(linear: Linear, tail: Tail, rng: random.Random) -> Module:
     docs = ("A linear layer, then {}.", "Linear layer followed by {}.", "GEMM with {} behind it.")
     draw = rng.choice(("torch.rand", "torch.randn"))
     results = (f"{draw}(batch_size, {'1' if name in by_row else linear.outputs})" for name in further)
+    lines = (
+        linear.torch,
+        *chains.torch_lines(tail.before),
+        *tail.torch,
+        *chains.torch_lines(tail.after),
+        "return x",
+    )
     return Module(
         doc=rng.choice(docs).format(words),
         init_args=arguments,
         init_lines=(*linear.init_lines, *tail.init_lines, *chains.init_lines(tail.steps)),
         forward_args=("x", *further),
-        forward_lines=(
-            linear.torch,
-            *chains.torch_lines(tail.before),
-            *tail.torch,
-            *chains.torch_lines(tail.after),
-            "return x",
-        ),
+        forward_lines=with_named_steps(lines, rng),
         sizes=(*linear.sizes, *tail.sizes),
         inputs=(f"{draw}(batch_size, {linear.inputs})", *results),
         init_inputs=arguments,

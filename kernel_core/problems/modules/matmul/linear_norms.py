@@ -161,7 +161,10 @@ def linear_batchnorm(rng: random.Random) -> Draft:
     if softmax:
         module = replace(
             module,
-            forward_lines=(*module.forward_lines[:-1], "return torch.softmax(x, dim=1)"),
+            forward_lines=(
+                *module.forward_lines[:-1],
+                f"return torch.softmax({module.forward_lines[-1].removeprefix('return ')}, dim=1)",
+            ),
             doc=module.doc[:-1] + ", softmax.",
         )
     name = rng.choice(("batchnorm_kernel", "column_kernel", "fused_kernel"))
