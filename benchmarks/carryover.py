@@ -82,6 +82,7 @@ def main() -> None:
     parser.add_argument("--modules", type=int, default=9000, help="problems of the suite `modules`")
     parser.add_argument("--generated", type=int, default=1500, help="problems of the suite `generated`")
     parser.add_argument("--conversations", type=int, default=24000)
+    parser.add_argument("--repair-share", type=float, default=0.0, help="share of second turns, in `draw`")
     parser.add_argument("--conversations-file", default="", help="of `draw`, for `teach`")
     parser.add_argument("--minibatch-tokens", type=int, default=32768)
     parser.add_argument("--steps", type=int, default=100000)
@@ -169,8 +170,11 @@ def _draw(arguments: argparse.Namespace) -> None:
         for exemplar in exemplars_of(one, source)
         if exemplar.grade in chosen.get(exemplar.family, NAMED_GRADES)
     ]
+    if arguments.repair_share:  # faulty kernels are shown with the judge's words, and never learned
+        shown = [exemplar for one in made for exemplar in exemplars_of(one, source)]
+        exemplars += [exemplar for exemplar in shown if exemplar.grade.startswith("mistake")]
     print(f"{len(made)} problems, {len(exemplars)} kernels, {time.monotonic() - began:.0f} s", flush=True)
-    with open_gym(GymConfig(workers=1)) as gym:  # no answer is judged: there are no second turns
+    with open_gym(GymConfig(workers=1)) as gym:  # it judges what second turns look back on
         conversations = build_conversations(exemplars, gym, _cold_start(arguments), _rollout(arguments))
     lines = "".join(one.model_dump_json() + "\n" for one in conversations)
     Store(arguments.work).write("conversations.jsonl.gz", gzip.compress(lines.encode(), 6))
@@ -185,7 +189,7 @@ def _cold_start(arguments: argparse.Namespace) -> ColdStartConfig:
         batch_tokens=arguments.batch_tokens,
         checkpoint_minutes=60.0,
         lr=arguments.lr,
-        repair_share=0.0,
+        repair_share=arguments.repair_share,
         mistake_share=0.0,
         naive_share=0.0,
         lazy_share=0.0,

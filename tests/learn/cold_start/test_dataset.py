@@ -4,7 +4,8 @@ from collections import Counter
 
 import pytest
 
-from kernel_core.config import ColdStartConfig, RolloutConfig
+from kernel_core.config import ColdStartConfig, PolicyConfig, RolloutConfig
+from kernel_core.config.model_kind import learning_settings
 from kernel_core.corpus.normalise import reference_hash
 from kernel_core.dialogue.parse import parse_completion
 from kernel_core.dialogue.prompt import build_prompt
@@ -47,6 +48,14 @@ def test_second_turns_are_answered_with_good_kernels_and_as_many_mistakes_as_fir
     second = Counter((c.kind, c.grade.split(":")[0] in ("fused", "tuned")) for c in conversations)
     assert (second["repair", True], second["repair", False]) == (6, 2)
     assert (second["faster", True], second["faster", False]) == (3, 1)
+
+
+def test_a_pretrained_model_learns_no_faulty_answer_at_any_turn(exemplars, gym):
+    _, shares = learning_settings(PolicyConfig(kind="torch", model="org/a-published-model"))
+    config = CONFIG.model_copy(update={"mistake_share": shares["mistake_share"]})
+    right = {one.kernel_code.strip() for one in exemplars if one.claimed_correct}
+    answers = [parse_completion(c.answer, "stop") for c in build_conversations(exemplars, gym, config)]
+    assert len(answers) == 40 and {one.source.strip() for one in answers} <= right
 
 
 def test_a_second_turn_shows_the_earlier_kernel_and_what_the_judge_said(conversations, exemplars):
