@@ -6,13 +6,13 @@ from flows.running import running
 from flows.stage_flow import stage_flow
 from kernel_core.config import BestOfNConfig
 from kernel_core.config.policy import ORIGIN
-from kernel_core.runs.resolve import read_digests
-from kernel_core.runs.stage_record import working_on
+from kernel_core.runs.resolve import folders_read
+from tasks.assets import making
 from tasks.report import report_winners
 from tasks.select import select_winners
 
 
-@stage_flow("best-of-n", run_name="{run} {name}")
+@stage_flow("best-of-n", run_name="{run} {name}: {config.model_name}")
 def best_of_n(
     config: BestOfNConfig,
     run: str = "best-of-n",
@@ -29,9 +29,9 @@ def best_of_n(
     """
     parameters = {"config": config, "run": run, "root": root, "name": name}
     with running("best-of-n", run, root, parameters) as here:
-        reads = read_digests(here, config.policy, config.checkpoint)
+        reads = folders_read(here, config.policy, config.checkpoint)
         settings = config.model_dump(exclude={"checkpoint": True, "policy": ORIGIN})
-        with working_on(here, name, settings, reads, folder=name) as work:
+        with making(here, name, settings, reads, folder=name) as work:
             if not work.done:
                 select_winners(config, here, work.store)
         report_winners(here, name)

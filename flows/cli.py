@@ -29,6 +29,7 @@ STAGES = {
     "train": "RL on verified rewards",
     "evaluate": "a policy on held-out problems",
     "best-of-n": "the best kernel a policy can write for each problem, verified",
+    "promote": "a checkpoint takes a name if it is clearly better than the one that has it",
     "nightly": "newest checkpoints of named runs, beside the night before",
 }
 

@@ -8,11 +8,11 @@ from flows.running import running, started_by_another_flow
 from flows.stage_flow import stage_flow
 from kernel_core.config import IndexConfig, IngestConfig, TrainConfig
 from kernel_core.learn.cold_start.chat_files import transcripts_digest
-from kernel_core.runs.stage_record import sealed_digest, working_on
+from tasks.assets import making
 from tasks.learn import teach
 
 
-@stage_flow("cold-start", run_name="{run}")
+@stage_flow("cold-start", run_name="{run} cold-start: {config.model_name}")
 def cold_start(
     config: TrainConfig,
     run: str = "train",
@@ -37,10 +37,10 @@ def cold_start(
     with running("cold-start", run, root, parameters) as here:
         if not started_by_another_flow():
             lay_corpus(here, ingest, index, mode)
-        reads = {name: sealed_digest(here.store.child(name)) for name in ("snapshot", "index")}
-        if config.cold_start.data:
-            reads["data"] = transcripts_digest(config.cold_start.data)
+        reads = {name: here.store.child(name) for name in ("snapshot", "index")}
+        given = config.cold_start.data
+        inputs = {"data": transcripts_digest(given)} if given else {}
         settings = config.model_dump(include={"policy", "cold_start", "rollout", "gym"})
-        with working_on(here, "cold-start", settings, reads, folder="cold_start") as work:
+        with making(here, "cold-start", settings, reads, inputs, folder="cold_start") as work:
             if not work.done:
                 teach(config, here, work.store)

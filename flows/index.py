@@ -5,12 +5,12 @@ from __future__ import annotations
 from flows.running import running
 from flows.stage_flow import stage_flow
 from kernel_core.config import IndexConfig
-from kernel_core.runs.stage_record import sealed_digest, working_on
+from tasks.assets import making
 from tasks.index import build_index
 from tasks.report import report_index
 
 
-@stage_flow("index", run_name="{run}")
+@stage_flow("index", run_name="{run} index")
 def index(config: IndexConfig, run: str = "ingest", root: str = "runs") -> None:
     """Embed the run's `snapshot/` and seal `index/`; a snapshot that has changed since is worked in.
 
@@ -22,9 +22,8 @@ def index(config: IndexConfig, run: str = "ingest", root: str = "runs") -> None:
     with running("index", run, root, {"config": config, "run": run, "root": root}) as here:
         snapshot = here.store.child("snapshot")
         snapshot.open_sealed("snapshot")
-        reads = {"snapshot": sealed_digest(snapshot)}
-        settings = config.model_dump()
-        with working_on(here, "index", settings, reads, folder="index", follows_inputs=True) as work:
+        reads, settings = {"snapshot": snapshot}, config.model_dump()
+        with making(here, "index", settings, reads, folder="index", follows_inputs=True) as work:
             if not work.done:
                 build_index(config, snapshot, work.store)
             report_index(work.store)

@@ -16,7 +16,6 @@ from kernel_core.errors import NotFound, Regressed
 from kernel_core.evaluation.nightly import NIGHT, begun_checkpoint, folder_of
 from kernel_core.runs.resolve import locate_checkpoint
 from kernel_core.runs.run_folder import Run
-from kernel_core.runs.stage_record import sealed_digest
 from kernel_core.store import Store
 from tasks.nights import report_nights
 
@@ -57,8 +56,15 @@ def nightly(
                 continue
             tonight = config.model_copy(update={"checkpoint": checkpoint})
             folder = folder_of(name, at.strftime(NIGHT), checkpoint.rsplit("/", 1)[-1])
-            weights = {"weights": sealed_digest(Store(checkpoint))}
-            route(evaluate, mode, weights, config=tonight, run=run, root=root, name=folder)
+            route(
+                evaluate,
+                mode,
+                {"weights": Store(checkpoint)},
+                config=tonight,
+                run=run,
+                root=root,
+                name=folder,
+            )
             worse += [f"{name}: {figure}" for figure in report_nights(here, name)]
         left_out = f"; not evaluated: {'; '.join(missing)}" if missing else ""
         if worse:

@@ -13,7 +13,7 @@ from flows.running import running
 from flows.stage_flow import stage_flow
 from flows.train import train
 from kernel_core.config import BestOfNConfig, EvaluateConfig, PipelineConfig, PolicyConfig, suited
-from kernel_core.runs.resolve import needs_cold_start, read_digests
+from kernel_core.runs.resolve import folders_read, needs_cold_start
 from tasks.report import report_pipeline
 
 Asking = TypeVar("Asking", EvaluateConfig, BestOfNConfig)
@@ -21,7 +21,7 @@ Asking = TypeVar("Asking", EvaluateConfig, BestOfNConfig)
 BEFORE, AFTER, WINNERS = "evaluate-before", "evaluate-after", "best-of-n"
 
 
-@stage_flow("pipeline", run_name="{config.run}")
+@stage_flow("pipeline", run_name="{config.run}: {config.train.model_name}")
 def pipeline(config: PipelineConfig, mode: Mode = "inline") -> None:
     """Corpora in; a trained policy, its scorecards before and after, and verified winners out.
 
@@ -40,21 +40,21 @@ def pipeline(config: PipelineConfig, mode: Mode = "inline") -> None:
             route(cold_start, mode, foundations(here, config.train), config=config.train, **where)
 
         stands_on = foundations(here, config.train)
-        before = _asked(config.evaluate, policy, None)
+        before = asked(config.evaluate, policy, None)
         route(evaluate, mode, stands_on, config=before, name=BEFORE, **where)
 
         route(train, mode, stands_on, config=config.train, **where)
 
-        reads = read_digests(here, policy, config.run)
-        after = _asked(config.evaluate, policy, config.run)
+        reads = folders_read(here, policy, config.run)
+        after = asked(config.evaluate, policy, config.run)
         route(evaluate, mode, reads, config=after, name=AFTER, **where)
-        search = _asked(config.best_of_n, policy, config.run)
+        search = asked(config.best_of_n, policy, config.run)
         route(best_of_n, mode, reads, config=search, name=WINNERS, **where)
 
         report_pipeline(here, BEFORE, AFTER, WINNERS)
 
 
-def _asked(stage: Asking, policy: PolicyConfig, checkpoint: str | None) -> Asking:
+def asked(stage: Asking, policy: PolicyConfig, checkpoint: str | None) -> Asking:
     """The stage with the trained policy, and with settings of its kind where they were left out."""
     _, rollout = suited(policy, stage.rollout)
     return stage.model_copy(update={"policy": policy, "rollout": rollout, "checkpoint": checkpoint})

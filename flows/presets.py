@@ -25,7 +25,18 @@ from kernel_core.config.base import laid_over
 from kernel_core.errors import ConfigError, NotFound
 from kernel_core.runs.configure import build, override
 
-STAGES = ("pipeline", "ingest", "verify", "index", "cold-start", "train", "evaluate", "best-of-n", "nightly")
+STAGES = (
+    "pipeline",
+    "ingest",
+    "verify",
+    "index",
+    "cold-start",
+    "train",
+    "evaluate",
+    "best-of-n",
+    "promote",
+    "nightly",
+)
 """Names of the flows; the module of each is the name with underscores."""
 
 PREFECT_YAML = Path(__file__).resolve().parents[1] / "prefect.yaml"
@@ -33,9 +44,8 @@ PREFECT_YAML = Path(__file__).resolve().parents[1] / "prefect.yaml"
 
 def config_class_of(stage: str) -> type[Config]:
     """The class of a stage's settings, without an import of its flow."""
-    name = {"cold-start": "Train", "best-of-n": "BestOfN", "nightly": "Evaluate"}.get(
-        stage, stage.capitalize()
-    )
+    others = {"cold-start": "Train", "best-of-n": "BestOfN", "nightly": "Evaluate", "promote": "Evaluate"}
+    name = others.get(stage, stage.capitalize())
     found: type[Config] = getattr(kernel_core.config, f"{name}Config")
     return found
 

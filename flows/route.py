@@ -22,8 +22,8 @@ import httpx
 
 from flows.running import as_json
 from kernel_core.errors import CallerError, ConfigError, OurFault
-from kernel_core.runs.stage_record import canonical, code_version
-from kernel_core.store import digest_of
+from kernel_core.runs.stage_record import canonical, code_version, sealed_digest
+from kernel_core.store import Store, digest_of
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -43,19 +43,20 @@ class ChildFailed(OurFault):
     """A deployed stage failed more often than it may, or was cancelled."""
 
 
-def route(stage_flow: Any, mode: Mode, inputs: Mapping[str, str] | None = None, **parameters: Any) -> None:
+def route(stage_flow: Any, mode: Mode, reads: Mapping[str, Store] | None = None, **parameters: Any) -> None:
     """Run a stage to its end, here or on a worker; its output is in the run's folder afterwards.
 
-    `inputs` are digests of what the stage reads. Raises `ChildFailed` when a deployed child was cancelled
-    or every attempt failed, and `ConfigError` when it met a mistake of the caller's. An inline stage raises
-    its own error.
+    `reads` are the sealed folders that the stage reads. Raises `ChildFailed` when a deployed child was
+    cancelled or every attempt failed, and `ConfigError` when it met a mistake of the caller's. An inline
+    stage raises its own error.
     """
     if mode == "inline":
         stage_flow(**parameters)
         return
     sent = as_json(parameters)
     name = f"{stage_flow.name}/{'cuda' if _needs_gpu(sent) else 'cpu'}"
-    digest = stage_digest(stage_flow.name, sent, inputs or {})
+    inputs = {name: sealed_digest(store) for name, store in (reads or {}).items()}
+    digest = stage_digest(stage_flow.name, sent, inputs)
     _run_child(name, sent, digest)
 
 

@@ -9,7 +9,8 @@ from flows.running import running, started_by_another_flow
 from flows.stage_flow import stage_flow
 from kernel_core.config import IndexConfig, IngestConfig, TrainConfig
 from kernel_core.runs.resolve import needs_cold_start
-from kernel_core.runs.stage_record import working_on
+from tasks.assets import making
+from tasks.events import TRAINED, tell
 from tasks.learn import train_policy
 from tasks.report import report_training
 
@@ -17,7 +18,7 @@ MAY_CHANGE = ("steps", "minutes", "candidates", "lr", "alarms_stop")
 """Settings that may change when a run goes on: how far it goes, and what a person does about an alarm."""
 
 
-@stage_flow("train", run_name="{run}")
+@stage_flow("train", run_name="{run} train: {config.model_name}")
 def train(
     config: TrainConfig,
     run: str = "train",
@@ -47,7 +48,8 @@ def train(
                 made = foundations(here, config)
                 route(cold_start, mode, made, config=config, run=run, root=root)
         reads = foundations(here, config)
-        with working_on(here, "train", config.model_dump(), reads, folder="", may_change=MAY_CHANGE) as work:
+        with making(here, "train", config.model_dump(), reads, folder="", may_change=MAY_CHANGE) as work:
             if not work.done:
                 work.output = train_policy(config, here)
+                tell(TRAINED, here, {"kernel-dojo.device": config.policy.device})
             report_training(here, has_more=not work.done)

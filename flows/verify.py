@@ -9,7 +9,7 @@ from tasks.corpus import verify_snapshot
 from tasks.report import report_corpus
 
 
-@stage_flow("verify", run_name="{run}")
+@stage_flow("verify", run_name="{run} verify")
 def verify(config: VerifyConfig, run: str = "ingest", root: str = "runs") -> None:
     """Judge the run's `snapshot/` and seal it again with `verified_*` filled in."""
     with running("verify", run, root, {"config": config, "run": run, "root": root}) as here:

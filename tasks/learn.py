@@ -5,19 +5,25 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+from typing import TYPE_CHECKING
 
 from prefect import task
+from prefect.states import Completed, State
 
 from kernel_core.config import TrainConfig
 from kernel_core.runs.resolve import locate_checkpoint, weights_to_train
 from kernel_core.runs.run_folder import Run
 from kernel_core.runs.stage_record import sealed_digest
 from kernel_core.store import Store
+from tasks.events import STAGE_CHANGED, tell
 from tasks.faults import RETRIES
 from tasks.gpu import gpu_slot, require_gpu
 from tasks.progress import StageProgress, may_be_missed
-from tasks.report import show_curriculum
+from tasks.report import show_curriculum, show_stage
 from tasks.tools import judging, opened
+
+if TYPE_CHECKING:
+    from kernel_core.learn.loop import Trainer
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +60,11 @@ def teach(config: TrainConfig, run: Run, store: Store) -> None:
 
 @task(name="train policy", tags=["train"], **RETRIES)
 def train_policy(config: TrainConfig, run: Run) -> str:
-    """RL to the last step, going on from the newest checkpoint; gives the last one's digest."""
+    """RL to the last step, going on from the newest checkpoint; gives the last one's digest.
+
+    Each stage of the curriculum is a task run of its own inside this one. A try after a fault opens the judge
+    anew, so it is this task that is tried again.
+    """
     from kernel_core.learn.loop import Trainer
 
     log.info(config.described())
@@ -64,23 +74,40 @@ def train_policy(config: TrainConfig, run: Run) -> str:
         StageProgress("train", main="steps") as progress,
     ):
         trainer = Trainer(config, run.store, tools.policy, tools.gym, tools.retriever, progress)
-        shown_at = time.monotonic()
         with contextlib.closing(trainer):
             while not trainer.done:
-                report = trainer.step()
-                progress("steps", report.step, report.steps)
-                if time.monotonic() - shown_at > CURRICULUM_EVERY_S:
-                    shown_at = time.monotonic()
-                    with may_be_missed("curriculum"):
-                        show_curriculum(run)
-                log.info(
-                    "step %d of %d, stage %s: reward %.3f, correct %.0f %%, beats the reference %s (%s)",
-                    report.step,
-                    report.steps,
-                    report.stage,
-                    report.reward_mean,
-                    100 * report.correct_rate,
-                    "not timed" if report.fast_1_rate is None else f"{100 * report.fast_1_rate:.0f} %",
-                    report.speedups,
-                )
+                stage = config.curriculum.stages[trainer.curriculum.stage_index].name
+                train_stage(stage, trainer.step_number + 1, trainer, run, progress)
     return sealed_digest(Store(locate_checkpoint(run.root, run.name)))
+
+
+@task(name="curriculum stage", task_run_name="{stage}, from step {from_step}", tags=["train"])
+def train_stage(stage: str, from_step: int, trainer: Trainer, run: Run, progress: StageProgress) -> State:
+    """Steps until the curriculum moves or the training ends; the state says which, and why."""
+    shown_at, report = time.monotonic(), None
+    while not trainer.done and (report is None or report.event is None):
+        report = trainer.step()
+        progress("steps", report.step, report.steps)
+        if time.monotonic() - shown_at > CURRICULUM_EVERY_S:
+            shown_at = time.monotonic()
+            with may_be_missed("curriculum"):
+                show_curriculum(run)
+        log.info(
+            "step %d of %d, stage %s: reward %.3f, correct %.0f %%, beats the reference %s (%s)",
+            report.step,
+            report.steps,
+            report.stage,
+            report.reward_mean,
+            100 * report.correct_rate,
+            "not timed" if report.fast_1_rate is None else f"{100 * report.fast_1_rate:.0f} %",
+            report.speedups,
+        )
+    with may_be_missed("curriculum"):
+        show_stage(run, stage, from_step)
+    if report is None or report.event is None:
+        return Completed(message=f"The training ended in this stage, after step {trainer.step_number}.")
+    event = report.event
+    tell(f"{STAGE_CHANGED}.{event.kind}", run, **event.model_dump())
+    return Completed(
+        message=f"{event.kind.capitalize()} to {event.to_stage} after step {event.step}: {event.reason}."
+    )

@@ -114,6 +114,18 @@ def show_curriculum(run: Run) -> None:
     page("curriculum", f"Training of {run.name}", run.store, {"stages": spans, "newest step": newest})
 
 
+def show_stage(run: Run, stage: str, from_step: int) -> None:
+    """The steps that a training just spent in one stage of its curriculum: one row each."""
+    shown = ("step", "reward/mean", "probe/", "verdict/")
+    rows = [
+        {name: value for name, value in _with_kinds(line).items() if name.startswith(shown)}
+        for line in run.store.lines("metrics.jsonl")
+        if line.get("step", 0) >= from_step
+    ]
+    told = f"Steps of stage {stage} of run {run.name}; all steps: {run.store.path('metrics.jsonl')}"
+    table(artifact_key(f"stage-{stage}"), rows, told)
+
+
 def _with_kinds(metrics: Mapping[str, Any]) -> dict[str, Any]:
     """A row of `metrics.jsonl` with the kind of speed in each name, because a name is read alone."""
     from kernel_core.evaluation.metrics import is_of_speed

@@ -136,7 +136,7 @@ def _deploy_all(client: SyncPrefectClient, url: str, path: Path) -> None:
 
 
 def _with_switches_kept(client: SyncPrefectClient, path: Path) -> dict[str, Any]:
-    """The file's content, with `paused` and each schedule's `active` as the server has them."""
+    """The file's content, with its deployments, schedules and named triggers on or off as they are."""
     from prefect.cli.deploy._schedules import _schedule_config_to_deployment_schedule
 
     from flows.plan import find_deployment, schedules_by_key
@@ -148,6 +148,9 @@ def _with_switches_kept(client: SyncPrefectClient, path: Path) -> dict[str, Any]
         if found is None:
             continue
         entry["paused"] = found.paused
+        for trigger in entry.get("triggers") or ():
+            for automation in client.read_automations_by_name(trigger.get("name", "")):
+                trigger["enabled"] = automation.enabled
         active = {
             key: schedule.active
             for schedule in found.schedules

@@ -87,6 +87,12 @@ class RolloutStageConfig(Config):
     rollout: RolloutConfig = RolloutConfig()
     gym: GymConfig = GymConfig()
 
+    @property
+    def model_name(self) -> str:
+        """The checkpoint or the model, as a list of runs names it."""
+        words = getattr(self, "checkpoint", None) or self.policy.model
+        return "/".join(words.rstrip("/").split("/")[-2:])
+
     @model_validator(mode="after")
     def _of_its_kind(self) -> Self:
         policy, rollout = suited(self.policy, self.rollout)

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from kernel_core.errors import ConfigError
-from kernel_core.evaluation.comparison import Comparison, compare
+from kernel_core.evaluation.comparison import Change, Comparison, compare
 from kernel_core.evaluation.metrics import Scorecard
 from kernel_core.evaluation.scorecard import load_scorecard
 from kernel_core.records import Record
@@ -93,14 +93,18 @@ def regressions(change: Comparison) -> tuple[str, ...]:
     if its whole 95 % interval lies below no change, which by chance alone happens to one in forty; to one or
     the other, at most to one in twenty.
     """
-    watched = ("correct_rate", f"fast_1 ({change.headline})")
     return tuple(
         f"{figure.metric} {figure.before:.3f} → {figure.after:.3f} "
         f"(change {figure.change.low:+.3f} … {figure.change.high:+.3f})"
-        for figure in change.changes
-        if figure.view == "last" and figure.metric in watched and figure.change is not None
-        if figure.clear and figure.change.value < 0
+        for figure in watched_figures(change)
+        if figure.change is not None and figure.clear and figure.change.value < 0
     )
+
+
+def watched_figures(change: Comparison) -> list[Change]:
+    """What nights and the gate look at: the shares of last turns that are correct, and also faster."""
+    watched = ("correct_rate", f"fast_1 ({change.headline})")
+    return [figure for figure in change.changes if figure.view == "last" and figure.metric in watched]
 
 
 def last_change(nights: Sequence[Night]) -> Comparison | None:

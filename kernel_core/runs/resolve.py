@@ -8,7 +8,6 @@ from kernel_core.config import PolicyConfig, TrainConfig
 from kernel_core.errors import ConfigError, NotFound
 from kernel_core.policy import SHIPPED
 from kernel_core.runs.run_folder import Run, find_run
-from kernel_core.runs.stage_record import sealed_digest
 from kernel_core.store import Store
 
 CHECKPOINTS, BEST = "checkpoints.jsonl", "checkpoints/best.json"
@@ -141,9 +140,9 @@ def locate_index(run: Run, checkpoint: str | None) -> Store | None:
     return next((store.child("index") for store in candidates if store.child("index").sealed()), None)
 
 
-def read_digests(run: Run, policy: PolicyConfig, checkpoint: str | None) -> dict[str, str]:
-    """Digests of the index and of the weights that a stage reads."""
+def folders_read(run: Run, policy: PolicyConfig, checkpoint: str | None) -> dict[str, Store]:
+    """The index and the weights that an evaluation reads, as far as there are folders of them."""
     index = locate_index(run, checkpoint)
     weights = choose_weights(run, policy, checkpoint)
-    reads = {"index": sealed_digest(index)} if index is not None else {}
-    return reads | ({"weights": sealed_digest(Store(weights))} if weights is not None else {})
+    reads = {"index": index} if index is not None else {}
+    return reads | ({"weights": Store(weights)} if weights is not None else {})

@@ -20,7 +20,11 @@ def small_file(tmp_path_factory):
     """Our own file with three deployments, so that deploying takes seconds."""
     content = yaml.safe_load(PREFECT_YAML.read_text())
     kept = ("smoke", "default")
-    content["deployments"] = [entry for entry in content["deployments"] if entry["name"] in kept]
+    content["deployments"] = [
+        entry
+        for entry in content["deployments"]
+        if entry["name"] in kept or (entry["name"] == "cpu" and "promote" in entry["tags"])
+    ]
     file = tmp_path_factory.mktemp("repository") / "prefect.yaml"
     file.write_text(yaml.safe_dump(content))
     (file.parent / "flows").symlink_to(PREFECT_YAML.parent / "flows")
@@ -36,7 +40,7 @@ def deployed(prefect_api, small_file):
 def test_the_second_plan_has_nothing_to_do(deployed, capsys):
     assert dojo(["deploy", "--dry-run", "--file", str(deployed)]) == 0
     out = capsys.readouterr().out
-    assert "7 of 7 are up to date" in out
+    assert "8 of 8 are up to date" in out
     assert "create" not in out and "update" not in out
 
 
@@ -55,7 +59,10 @@ def test_pools_limit_automations_and_schedule_are_there(deployed):
         assert client.read_global_concurrency_limit_by_name("cuda").limit == 1
         names = {automation.name for automation in client.read_automations()}
         nightly = client.read_deployment_by_name("nightly/default")
-    assert names == {"dojo-lost-runs", "dojo-nightly-alert"}
+        (promotes,) = client.read_automations_by_name("dojo-promote-cpu")
+    assert names == {"dojo-lost-runs", "dojo-nightly-alert", "dojo-promote-cpu"}
+    assert promotes.trigger.expect == {"kernel-dojo.training.finished"}
+    assert promotes.actions[0].parameters["candidate"] == "{{ event.resource.name }}"
     assert not nightly.paused and nightly.concurrency_options.collision_strategy.value == "CANCEL_NEW"
     assert [schedule.slug for schedule in nightly.schedules] == ["every-night"]
 
@@ -81,10 +88,12 @@ def test_what_an_operator_switched_stays_so_when_deployed_again(deployed):
         client.update_deployment_schedule(nightly.id, nightly.schedules[0].id, active=True)
         alert = client.read_automations_by_name("dojo-nightly-alert")[0]
         client.pause_automation(alert.id)
+        client.pause_automation(client.read_automations_by_name("dojo-promote-cpu")[0].id)
         assert dojo(["deploy", "--file", str(deployed)]) == 0
         after = client.read_deployment_by_name("nightly/default")
         assert after.paused and after.schedules[0].active
-        assert [a.enabled for a in client.read_automations_by_name("dojo-nightly-alert")] == [False]
+        for name in ("dojo-nightly-alert", "dojo-promote-cpu"):
+            assert [a.enabled for a in client.read_automations_by_name(name)] == [False]
 
 
 def test_interval_rule_and_pull_steps_are_deployed_and_planned(prefect_api, small_file, capsys):

@@ -5,10 +5,13 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterParentFlowRunId
+from prefect.events.worker import EventsWorker
 from rich.console import Console
 
 from flows.cli import run as dojo
@@ -132,12 +135,66 @@ def test_a_person_sees_scorecards_stages_winners_files_and_where_the_ui_is(finis
         assert words in shown
 
 
-def test_in_the_ui_flow_runs_bear_the_name_of_their_run(finished):
+def test_in_the_ui_stages_are_subflows_named_by_run_stage_and_model(finished):
     with get_client(sync_client=True) as client:
-        names = [run.name for run in client.read_flow_runs()]
-    run = finished.run
-    assert {run, f"{run} evaluate-before", f"{run} evaluate-after", f"{run} best-of-n"} <= set(names)
-    assert names.count(run) >= 5  # the pipeline, and its other stages
+        runs = client.read_flow_runs()
+        (parent,) = [
+            run
+            for run in runs
+            if run.name == "smoke: new"
+            and run.start_time == min(other.start_time for other in runs if other.name == "smoke: new")
+        ]
+        below = FlowRunFilter(parent_flow_run_id=FlowRunFilterParentFlowRunId(any_=[parent.id]))
+        stages = sorted(client.read_flow_runs(flow_run_filter=below), key=lambda run: run.start_time)
+    assert [stage.name for stage in stages] == [
+        "smoke ingest",
+        "smoke index",
+        "smoke cold-start: new",
+        "smoke evaluate-before: new",
+        "smoke train: new",
+        "smoke evaluate-after: smoke",
+        "smoke best-of-n: smoke",
+    ]
+
+
+def test_each_stage_of_the_curriculum_is_a_task_run_that_says_how_it_ended(finished):
+    with get_client(sync_client=True) as client:
+        tasks = [run for run in client.read_task_runs() if run.name == "format, from step 1"]
+        assert tasks, "no task run of the first stage"
+        tables = {
+            artifact.key for artifact in client.read_artifacts() if artifact.task_run_id == tasks[-1].id
+        }
+    assert tasks[-1].state.message == "The training ended in this stage, after step 2."
+    assert "stage-format" in tables
+
+
+def events_of(prefix):
+    """What the server received of events that begin so, once it has some."""
+    deadline = time.monotonic() + 20
+    while True:
+        EventsWorker.drain_all(timeout=10)
+        with get_client(sync_client=True) as client:
+            asked = {"filter": {"event": {"prefix": [prefix]}, "order": "ASC"}, "limit": 50}
+            found = client._client.post("/events/filter", json=asked).json()["events"]
+        if found or time.monotonic() > deadline:
+            return found
+        time.sleep(0.5)
+
+
+def test_what_stages_make_are_assets_with_the_assets_that_they_are_made_of(finished):
+    made = {}
+    for event in events_of("prefect.asset.materialization.succeeded"):
+        inside = f"/{finished.run}/"
+        made_of = [one["prefect.resource.id"] for one in event["related"] if "asset" in one.values()]
+        address = event["resource"]["prefect.resource.id"]
+        if inside in address:
+            made[address.rpartition(inside)[2]] = {one.rpartition(inside)[2] for one in made_of}
+            assert event["payload"]["digest"]
+    assert made["index"] == {"snapshot"}
+    assert made["cold_start"] == {"snapshot", "index"}
+    assert made["checkpoints/step-000002"] == {"snapshot", "index", "cold_start"}
+    assert made["evaluate-before"] == {"index", "cold_start"}
+    assert made["evaluate-after"] == made["best-of-n"] == {"index", "checkpoints/step-000002"}
 
 
 def test_each_stage_leaves_artifacts(finished):

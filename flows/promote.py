@@ -1,0 +1,60 @@
+"""A checkpoint beside the promoted one, on the same problems → it takes the name, or does not."""
+
+from __future__ import annotations
+
+from flows.evaluate import evaluate
+from flows.pipeline import asked
+from flows.running import running
+from flows.stage_flow import stage_flow
+from kernel_core.config import EvaluateConfig, PolicyConfig
+from kernel_core.evaluation.promotion import promoted_policy
+from kernel_core.runs.resolve import choose_weights, locate_checkpoint
+from kernel_core.runs.run_folder import Run, find_run
+from kernel_core.runs.stage_record import sealed_digest
+from kernel_core.store import Store
+from tasks.promote import pass_gate
+
+
+@stage_flow("promote", run_name="{run}: {candidate}")
+def promote(
+    config: EvaluateConfig,
+    candidate: str = "quickstart",
+    run: str = "promoted",
+    root: str = "runs",
+) -> None:
+    """Evaluate a run's checkpoint and the promoted one; promote it if it is clearly better.
+
+    Until one is promoted, the policy that the candidate's training began with is the one to beat.
+
+    Args:
+        config: Problems and judge. The policy is that of the candidate's training.
+        candidate: A run's name (its newest checkpoint), `run@step` or `run@best`.
+        run: The name that is given, `checkpoint=promoted`: a folder under the root.
+        root: Local folder or any fsspec URI, the same for every stage and worker.
+    """
+    parameters = {"config": config, "candidate": candidate, "run": run, "root": root}
+    with running("promote", run, root, parameters) as here:
+        checkpoint = locate_checkpoint(root, candidate)
+        trained = find_run(root, candidate.partition("@")[0])
+        policy = _trained_policy(trained, config)
+        promoted = promoted_policy(here)
+        if promoted is None:
+            before = _scored(config, policy, trained, None)
+        else:
+            before = _scored(config, promoted, here, locate_checkpoint(root, run))
+        after = _scored(config, policy, trained, checkpoint)
+        pass_gate(here, checkpoint, policy, before, after)
+
+
+def _trained_policy(trained: Run, config: EvaluateConfig) -> PolicyConfig:
+    """The policy's settings in the candidate's training; those of `config` for a run without a record."""
+    record = trained.stage("train")
+    return PolicyConfig.model_validate(record.config["policy"]) if record is not None else config.policy
+
+
+def _scored(config: EvaluateConfig, policy: PolicyConfig, run: Run, checkpoint: str | None) -> Store:
+    """The scorecard of a policy in its own run, where its index is; made once for each set of weights."""
+    weights = choose_weights(run, policy, checkpoint)
+    name = f"gate-{sealed_digest(Store(weights))[:12] if weights is not None else 'base'}"
+    evaluate(asked(config, policy, checkpoint), run=run.name, root=run.root, name=name)
+    return run.store.child(name)

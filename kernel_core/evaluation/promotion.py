@@ -1,0 +1,67 @@
+"""The gate: a checkpoint takes a name only if it is clearly better than the one that has it.
+
+The checkpoints of a name's run are copies of those that passed: `checkpoint=promoted` is the last of them.
+The run also has the index of the training that the last one is from: it is asked with the same exemplars.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kernel_core.config import PolicyConfig
+from kernel_core.evaluation.comparison import Change, Comparison
+from kernel_core.evaluation.nightly import regressions, watched_figures
+from kernel_core.records import Record
+from kernel_core.runs.resolve import CHECKPOINTS
+from kernel_core.runs.run_folder import Run, stamp
+from kernel_core.store import Store
+
+
+class Decision(Record):
+    """What the gate said of a candidate, and why."""
+
+    passes: bool
+    reason: str
+
+
+def decide(change: Comparison) -> Decision:
+    """Pass a candidate if a watched figure is clearly better than before and none is clearly worse.
+
+    Clear means that the whole 95 % interval of the change lies on one side of no change. By chance alone a
+    candidate passes at most once in twenty times.
+    """
+    if worse := regressions(change):
+        return Decision(passes=False, reason=f"clearly worse: {'; '.join(worse)}")
+    figures = watched_figures(change)
+    better = [one for one in figures if one.clear and one.change is not None and one.change.value > 0]
+    words = "clearly better" if better else "not clearly better"
+    return Decision(passes=bool(better), reason=f"{words}: {'; '.join(map(_in_words, better or figures))}")
+
+
+def promoted_policy(name: Run) -> PolicyConfig | None:
+    """Settings of the policy that was promoted last; None before the first."""
+    lines = list(name.store.lines(CHECKPOINTS))
+    return PolicyConfig.model_validate(lines[-1]["policy"]) if lines else None
+
+
+def promote_checkpoint(name: Run, checkpoint: str, policy: PolicyConfig, about: Mapping[str, Any]) -> str:
+    """Copy a sealed checkpoint, and the index of its run, into the run of a name; gives the new folder.
+
+    The copy has no optimiser: it is there to be asked. It is listed last: after a kill the name is as before.
+    """
+    source, number = Store(checkpoint), len(list(name.store.lines(CHECKPOINTS))) + 1
+    folder = f"{CHECKPOINTS.removesuffix('.jsonl')}/step-{number:06d}"
+    source.copy_sealed(name.store.child(folder))
+    index = Store(checkpoint.rpartition("/checkpoints/")[0]).child("index")
+    name.store.child("index").remove()
+    if index.sealed():
+        index.copy_sealed(name.store.child("index"))
+    line = {"step": number, "folder": folder, "at": stamp(), "policy": policy.model_dump(mode="json")}
+    name.store.append_line(CHECKPOINTS, {**line, **about})
+    return name.store.path(folder)
+
+
+def _in_words(figure: Change) -> str:
+    change, interval = figure.in_words(digits=3)
+    return f"{figure.metric} {figure.before:.3f} → {figure.after:.3f} (change {change}, 95 %: {interval})"

@@ -1,0 +1,27 @@
+"""What happens to a run, as Prefect events: automations act on them, and the UI's feed shows them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prefect.events import emit_event
+
+from kernel_core.runs.run_folder import Run
+
+TRAINED = "kernel-dojo.training.finished"
+"""A training reached its end; the resource has the device that its policy computes on."""
+STAGE_CHANGED = "kernel-dojo.stage"
+"""With `.promoted` or `.demoted`: a training entered another stage of its curriculum."""
+PROMOTED = "kernel-dojo.checkpoint.promoted"
+"""A checkpoint passed the gate and has the name under which others find it."""
+
+
+def tell(event: str, run: Run, labels: dict[str, str] | None = None, **payload: Any) -> None:
+    """Send an event about a run; `labels` are what an automation can match, `payload` is what it can use."""
+    resource = {
+        "prefect.resource.id": f"kernel-dojo.run.{run.name}",
+        "prefect.resource.name": run.name,
+        "kernel-dojo.root": run.root,
+        **(labels or {}),
+    }
+    emit_event(event, resource=resource, payload=payload)

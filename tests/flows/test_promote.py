@@ -1,0 +1,64 @@
+"""A checkpoint takes a name only if it is clearly better; a finished training has it tried."""
+
+from prefect.client.orchestration import get_client
+from prefect.server.events.actions import RunDeployment
+from watched_run import LITTLE, MUCH, SETTINGS, WATCHED, publish
+
+from flows.deployments import load_deployments
+from flows.presets import PREFECT_YAML
+from flows.promote import promote
+from kernel_core.config import EvaluateConfig, PolicyConfig
+from kernel_core.evaluation.promotion import promote_checkpoint
+from kernel_core.runs.configure import build
+from kernel_core.runs.resolve import locate_checkpoint, locate_index
+from kernel_core.runs.run_folder import Run
+from kernel_core.store import Store
+from tasks.tools import judges_kept
+
+
+def gates():
+    """The last words of each gate, oldest first."""
+    with get_client(sync_client=True) as client:
+        runs = [run for run in client.read_task_runs() if run.name.startswith("gate")]
+    return [run.state.message for run in sorted(runs, key=lambda run: run.start_time)]
+
+
+def test_a_better_checkpoint_takes_the_name_and_the_same_one_again_does_not(prefect_api, tmp_path):
+    publish(tmp_path, 1, MUCH)
+    publish(tmp_path, 2, LITTLE)
+    root, config = str(tmp_path), build(EvaluateConfig, SETTINGS)
+    name = Run(root, "promoted")
+    promote_checkpoint(name, locate_checkpoint(root, f"{WATCHED}@1"), PolicyConfig(), {})
+    with judges_kept():
+        promote(config, candidate=WATCHED, root=root)
+        promote(config, candidate=WATCHED, root=root)
+    first, second = gates()
+    assert first.startswith("Promoted: clearly better: correct_rate 0.000 →")
+    assert second.startswith("Not promoted: not clearly better: correct_rate")
+    promoted = locate_checkpoint(root, "promoted")
+    assert promoted.endswith("promoted/checkpoints/step-000002")
+    weights = [
+        Store(folder).read("model.safetensors") for folder in (promoted, locate_checkpoint(root, WATCHED))
+    ]
+    assert weights[0] == weights[1]
+    assert locate_index(name, "promoted").sealed(), "it is asked with the exemplars of its training"
+    with get_client(sync_client=True) as client:
+        (page,) = (
+            client.read_artifacts(limit=1)
+            if False
+            else [one for one in client.read_artifacts() if one.key == "gate" and "**Promoted" in one.data]
+        )
+    assert "The one to beat" in page.data and "95 % interval" in page.data
+
+
+def test_a_finished_training_starts_the_gate_of_its_device():
+    deployments = {one.name: one for one in load_deployments(PREFECT_YAML, {"PWD": "/"})}
+    for device in ("cpu", "cuda"):
+        (trigger,) = deployments[f"promote/{device}"].entry.triggers
+        assert trigger["match"]["kernel-dojo.device"] == device
+        assert trigger["expect"] == ["kernel-dojo.training.finished"]
+        some = "3e19c039-fdd0-499a-8adc-a5f00a0f9328"
+        assert RunDeployment(deployment_id=some, parameters=trigger["parameters"]).parameters == {
+            "candidate": "{{ event.resource.name }}",
+            "root": "{{ event.resource['kernel-dojo.root'] }}",
+        }
