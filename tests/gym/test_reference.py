@@ -108,6 +108,29 @@ def test_a_large_product_of_two_matrices_allows_tf32(monkeypatch: pytest.MonkeyP
     assert not all_pass(1.005 * (x @ y), wanted)
 
 
+def test_a_large_product_allows_tf32_where_its_first_rows_are_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = _SOURCE.replace("forward(self, x)", "forward(self, x, y)").replace("FORWARD", "x @ y")
+    rows = "torch.rand(64, 32) * torch.arange(64)[:, None]"
+    source = source.replace("[torch.rand(64, 300)]", f"[{rows}, torch.randn(64, 32, 48)[:, :, :]]")
+    source = source.replace("x @ y", "(x[:, None] @ y)[:, 0]")
+    ours = Reference(parse_problem(source, id="test/inline", suite="test"), {}, tf32=True)
+    for module in (reference_outputs, reference):
+        monkeypatch.setattr(module, "LARGE_BYTES", 20000)
+    trial = ours.trial(5, "own")
+    x, y = (truncated(one) for one in trial.inputs)
+    assert all_pass((x[:, None] @ y)[:, 0], trial.expected[0])
+
+
+def test_a_large_trial_that_refuses_tf32_is_not_usual(monkeypatch: pytest.MonkeyPatch) -> None:
+    cancelling = "torch.cat([x, x], 1) @ torch.cat([y, -1.001 * y])"
+    source = _SOURCE.replace("forward(self, x)", "forward(self, x, y)").replace("FORWARD", cancelling)
+    source = source.replace("[torch.rand(64, 300)]", "[torch.rand(64, 32), torch.rand(32, 96)]")
+    ours = Reference(parse_problem(source, id="test/inline", suite="test"), {}, tf32=True)
+    for module in (reference_outputs, reference):
+        monkeypatch.setattr(module, "LARGE_BYTES", 1000)
+    assert not ours.trial(1, "negative").is_usual
+
+
 def test_places_in_a_sort_are_decided_but_among_equals() -> None:
     source = _SOURCE.replace("FORWARD", "torch.sort(torch.softmax(x, 1), 1)").replace(
         "torch.rand(64, 300)", "torch.rand(64, 300).round(decimals=2)"
