@@ -2,21 +2,28 @@
 
 Prefect replaces whole parameters: `-p config={"problems": {"limit": 2}}` drops all that the deployment says
 of `config`. Here the caller's parameters are laid over the deployment's, setting by setting.
+
+The form of the UI sends every field. A default that is sent along would count as set, and a model of another
+kind would not get the settings of its kind. So a setting at its default is left out.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+import typing
+from collections.abc import Callable, Mapping
 from typing import Any
 from uuid import UUID
 
 from prefect import Flow
 from prefect.context import FlowRunContext
 
+from kernel_core.config import Config
 from kernel_core.config.base import laid_over
 from kernel_core.errors import CallerError
+from kernel_core.runs.configure import build
+from kernel_core.runs.stage_record import canonical
 
 ROOT = "runs"
 """Default of every flow's root: on a worker it means the worker's `DOJO_ROOT`, where that is set."""
@@ -29,9 +36,48 @@ class StageFlow(Flow[..., None]):
         """Parameters as typed values. A subflow and a flow without a worker have only their own."""
         started_for = os.environ.get("PREFECT__FLOW_RUN_ID")
         if started_for is not None and FlowRunContext.get() is None:
-            merged = laid_over(_preset(started_for), parameters)
-            parameters = _root_of_this_worker(self.name, merged)
+            preset = _preset(started_for)
+            chosen = {name: self._chosen(name, value, preset) for name, value in parameters.items()}
+            parameters = _root_of_this_worker(self.name, laid_over(preset, chosen))
         return super().validate_parameters(parameters)
+
+    def _chosen(self, name: str, given: Any, preset: Mapping[str, Any]) -> Any:
+        """A parameter without the settings that are at their defaults."""
+        kind = typing.get_type_hints(self.fn).get(name)
+        if not (isinstance(kind, type) and issubclass(kind, Config) and isinstance(given, Mapping)):
+            return given
+        below = preset.get(name) or {}
+        return without_defaults(given, below, build(kind, below), kind.model_construct())
+
+
+def without_defaults(
+    given: Mapping[str, Any], preset: Mapping[str, Any], resolved: Config, *declared: Config
+) -> dict[str, Any]:
+    """The settings that a caller chose, of all that a form sends.
+
+    A setting that the preset resolves to anyhow is left out. So is one that the preset does not name, at a
+    default that `declared` has: before or after the settings of a kind were filled in.
+    """
+    defaults = [*declared, *map(_unfilled, declared)]
+    values = [one.model_dump(mode="json") for one in defaults]
+    now, chosen = resolved.model_dump(mode="json"), dict[str, Any]()
+    for name, value in given.items():
+        groups = [group for one in defaults if isinstance(group := getattr(one, name, None), Config)]
+        current = getattr(resolved, name, None)
+        if groups and isinstance(current, Config) and isinstance(value, Mapping):
+            if inner := without_defaults(value, preset.get(name) or {}, current, *groups):
+                chosen[name] = inner
+            continue
+        (read,) = canonical({name: value}).values()
+        is_default = name not in preset and any(name in one and one[name] == read for one in values)
+        if not is_default and (name not in now or now[name] != read):
+            chosen[name] = value
+    return chosen
+
+
+def _unfilled(config: Config) -> Config:
+    """The config with what was written for it, and otherwise what its class declares."""
+    return type(config).model_construct(**{name: getattr(config, name) for name in config.model_fields_set})
 
 
 class MistakesInOneLine(logging.Filter):

@@ -10,8 +10,9 @@ from flows.presets import build_parameters, settings_for
 from flows.terminal import say
 from kernel_core.config import EvaluateConfig
 from kernel_core.dialogue.prompt import build_prompt
+from kernel_core.gym.oracle.small_sizes import load_sized
 from kernel_core.policy.protocol import estimated_tokens
-from kernel_core.problems.load import load_file, load_problems
+from kernel_core.problems.load import load_file
 from kernel_core.records import Exemplar, Problem
 from kernel_core.runs.resolve import choose_weights, locate_index
 from kernel_core.runs.run_folder import Run
@@ -29,7 +30,7 @@ def show_prompt(
     if problem_file is not None:
         problem = load_file(problem_file)
     else:
-        problem = load_problems(config.problems.model_copy(update={"limit": 1}))[0]
+        problem = load_sized(config.problems.model_copy(update={"limit": 1}))[0]
     exemplars = _exemplars(run, config, problem)
     messages = build_prompt(problem, exemplars, (), config.rollout, estimated_tokens)
     for message in messages:

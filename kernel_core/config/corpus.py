@@ -44,6 +44,10 @@ class ProblemsConfig(Config):
         le=16,
         description="Halve a problem's largest size so many times, not below its CPU size: judged sooner.",
     )
+    sizes: Literal["own", "small"] = Field(
+        "own",
+        description="`small`: on a CPU, problems without sizes for one (KernelBench's) get them by a rule.",
+    )
     precision: Literal["own", "float16", "bfloat16"] = Field(
         "own", description="What floating-point inputs and weights are cast to."
     )

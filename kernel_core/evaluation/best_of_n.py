@@ -16,8 +16,8 @@ from kernel_core.evaluation.metrics import SpeedKind
 from kernel_core.evaluation.tables import parquet
 from kernel_core.evaluation.winners import Rejudged, Selected, select, speedup_of
 from kernel_core.gym.contract.requests import Gym
+from kernel_core.gym.oracle.small_sizes import load_sized
 from kernel_core.policy.protocol import Policy
-from kernel_core.problems.load import load_problems
 from kernel_core.progress import Progress, silent
 from kernel_core.records import Record
 from kernel_core.retrieval.protocol import Retriever
@@ -98,7 +98,7 @@ def best_of_n(
     A folder with finished winners of the same settings is read, not made again; an unfinished one goes on
     from its last finished problem. Raises `ConfigError` when the folder holds winners of other settings.
     """
-    problems = load_problems(config.problems)
+    problems = load_sized(config.problems)
     digest = digest_of_stage(config, problems, policy, gym)
     if finished(store, KIND, digest):
         return load_selection(store)

@@ -26,8 +26,8 @@ from kernel_core.evaluation.tables import (
     turn_rows,
 )
 from kernel_core.gym.contract.requests import Gym
+from kernel_core.gym.oracle.small_sizes import load_sized
 from kernel_core.policy.protocol import Policy
-from kernel_core.problems.load import load_problems
 from kernel_core.progress import Progress, silent
 from kernel_core.records import Group, Problem
 from kernel_core.retrieval.protocol import Retriever
@@ -56,7 +56,7 @@ def evaluate(
     A folder with a finished scorecard of the same settings is read, not made again; an unfinished one goes
     on from its last whole part. Raises `ConfigError` when the folder holds a scorecard of other settings.
     """
-    problems = load_problems(config.problems)
+    problems = load_sized(config.problems)
     digest = digest_of_stage(config, problems, policy, gym)
     if finished(store, KIND, digest):
         return load_scorecard(store)

@@ -12,9 +12,10 @@ import numpy as np
 from kernel_core.config import ProblemsConfig, TrainConfig
 from kernel_core.dialogue.rollout import seed_of
 from kernel_core.errors import ConfigError
+from kernel_core.gym.oracle.small_sizes import load_sized
 from kernel_core.problems.file_splits import file_split
 from kernel_core.problems.generators import ENDLESS_SUITES, generator_of
-from kernel_core.problems.load import load_problems, shares_of
+from kernel_core.problems.load import shares_of
 from kernel_core.records import Problem
 from kernel_core.reward.curriculum import CurriculumState, choose_families, learnability
 
@@ -112,10 +113,10 @@ class Practice:
 def _opened(settings: ProblemsConfig, weight: float, problems_per_step: int) -> _Part:
     if settings.suite in ENDLESS_SUITES:
         return _Part(settings, weight)
-    problems = load_problems(settings)
+    problems = load_sized(settings)
     probes = [problem for problem in problems if file_split(problem.id) == "validation"]
     if settings.file_split == "train":
-        probes = load_problems(settings.model_copy(update={"file_split": "validation"}))
+        probes = load_sized(settings.model_copy(update={"file_split": "validation"}))
         return _Part(settings, weight, tuple(problems), tuple(probes))
     practised = [problem for problem in problems if file_split(problem.id) != "validation"]
     if not probes or len(practised) < problems_per_step:
@@ -164,4 +165,4 @@ def _probes(part: _Part, wanted: int) -> list[Problem]:
         limit=wanted,
         seed=_PROBE_SEED,
     )
-    return load_problems(validation)
+    return load_sized(validation)

@@ -4,11 +4,12 @@ import pytest
 from prefect.client.orchestration import get_client
 from prefect.flow_engine import run_flow
 
-from flows.presets import STAGES, build_parameters, preset, presets, settings_for
-from flows.stage_flow import stage_flow
+from flows.presets import STAGES, build_parameters, config_class_of, preset, presets, settings_for
+from flows.stage_flow import stage_flow, without_defaults
 from kernel_core.config import Config, EvaluateConfig
 from kernel_core.config.base import laid_over
 from kernel_core.errors import ConfigError
+from kernel_core.runs.configure import build
 from kernel_core.runs.stage_record import canonical, flat
 
 EVERY_PRESET = [(stage, name) for stage in STAGES for name in presets(stage)]
@@ -66,6 +67,38 @@ def test_the_command_line_asks_held_out_problems_whatever_else_it_sets():
 
 def test_best_of_n_on_a_gpu_asks_once_a_sample():
     assert build_parameters("best-of-n", preset("best-of-n", "cuda"))["config"].rollout.turns == 1
+
+
+@pytest.mark.parametrize(("stage", "name"), EVERY_PRESET)
+def test_a_form_that_is_sent_as_it_came_chooses_nothing(stage, name):
+    below = preset(stage, name).get("config") or {}
+    kind = config_class_of(stage)
+    for shown in (build(kind, below), kind.model_construct()):
+        sent = laid_over(shown.model_dump(mode="json"), canonical(below))
+        assert without_defaults(sent, below, build(kind, below), kind.model_construct()) == {}
+
+
+def test_a_model_typed_into_a_form_gets_the_settings_of_its_kind():
+    sent = laid_over(EvaluateConfig().model_dump(mode="json"), {"policy": {"model": "Qwen/Qwen2.5-Coder-7B"}})
+    chosen = without_defaults(sent, {}, EvaluateConfig(), EvaluateConfig.model_construct())
+    assert chosen == {"policy": {"model": "Qwen/Qwen2.5-Coder-7B"}}
+    config = build(EvaluateConfig, chosen)
+    assert (config.rollout.sampling.max_new_tokens, config.rollout.prompt_budget) == (1536, 4608)
+
+
+@pytest.mark.parametrize(
+    ("below", "given"),
+    [
+        ({}, {"problems": {"limit": None}}),
+        ({"rollout": {"turns": 1}}, {"rollout": {"turns": 2}}),
+        ({"problems": {"suite": "dojo", "limit": None}}, {"problems": {"limit": 24}}),
+        ({}, {"problms": {"limit": 2}}),
+    ],
+)
+def test_what_a_form_changes_is_kept(below, given):
+    sent = laid_over(build(EvaluateConfig, below).model_dump(mode="json"), given)
+    chosen = without_defaults(sent, below, build(EvaluateConfig, below), EvaluateConfig.model_construct())
+    assert chosen == given
 
 
 def test_a_run_of_a_deployment_keeps_the_presets_settings_that_its_caller_left_out(prefect_api, monkeypatch):

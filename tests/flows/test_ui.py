@@ -5,6 +5,8 @@ Screenshots are left in `DOJO_SCREENSHOTS` (else in the test's folder).
 
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -55,12 +57,9 @@ def test_a_pipeline_is_started_from_its_form_and_its_evaluation_is_looked_at(run
     page.screenshot(path=pictures / "deployments.png")
 
     pipeline = running.deployment("pipeline/smoke")
-    page.goto(f"/deployments/deployment/{pipeline['id']}")
-    page.get_by_role("button", name="Run", exact=True).click()
-    page.get_by_text("Custom run").click()
-    page.get_by_text("Folder under the root.").wait_for()
-    field(page, "Run (Optional)").locator("textarea").fill("from-the-ui")
-    field(page, "Root (Optional)").locator("textarea").fill(str(tmp_path / "runs"))
+    fill_form(
+        page, pipeline["id"], {"Run (Optional)": "from-the-ui", "Root (Optional)": str(tmp_path / "runs")}
+    )
     page.screenshot(path=pictures / "form.png")
     page.get_by_role("button", name="inline").last.press("ArrowDown")
     page.locator(".p-select-option__text", has_text="deployed").click()
@@ -93,6 +92,55 @@ def test_a_pipeline_is_started_from_its_form_and_its_evaluation_is_looked_at(run
     page.screenshot(path=pictures / "summary.png", full_page=True)
     open_newest(page, "evaluate-after-code").get_by_text("Best answers").first.wait_for()
     page.screenshot(path=pictures / "code.png")
+
+
+def test_a_pipeline_from_its_form_ends_with_a_promoted_checkpoint(running, page, tmp_path):
+    """Its training sends an event, which starts the gate; both are as a person finds them in the UI."""
+    pictures = Path(os.environ.get("DOJO_SCREENSHOTS", tmp_path))
+    pictures.mkdir(parents=True, exist_ok=True)
+    root = tmp_path / "runs"
+    pipeline = running.deployment("pipeline/quickstart")
+    fill_form(page, pipeline["id"], {"Root (Optional)": str(root)})
+    page.get_by_role("button", name="Submit").click()
+    run = wait_for_run(running, pipeline["id"])
+    ended = running.wait(run["id"], timeout_s=3600)
+    assert ended["state_type"] == "COMPLETED", ended["state"]
+
+    page.goto(f"/runs/flow-run/{run['id']}")
+    page.get_by_text("Subflow Runs", exact=True).first.click()
+    page.get_by_text("quickstart best-of-n: quickstart").first.wait_for()
+    page.screenshot(path=pictures / "stages.png")
+    (training,) = [child for child in running.children(run["id"]) if "train" in child["name"]]
+    page.goto(f"/runs/flow-run/{training['id']}")
+    page.get_by_text("Task Runs", exact=True).first.click()
+    page.get_by_text("format, from step 1").first.wait_for()
+    page.screenshot(path=pictures / "curriculum.png")
+
+    promoting = wait_for_run(running, running.deployment("promote/cpu")["id"])
+    assert running.wait(promoting["id"], timeout_s=1200)["state_type"] == "COMPLETED"
+    assert promoting["parameters"]["candidate"] == "quickstart"
+    open_newest(page, "gate").get_by_text("Promoted: clearly better").first.wait_for()
+    page.screenshot(path=pictures / "gate.png")
+    assert (root / "promoted" / "checkpoints" / "step-000001" / "manifest.json").exists()
+    again = dojo(running, "pipeline", f"root={root}")
+    assert again.returncode == 0, "the command line goes on with what the form began"
+
+
+def dojo(running, *words):
+    """A command of `dojo` against the stack's server."""
+    url = f"http://127.0.0.1:{running.port}/api"
+    command = [sys.executable, "-m", "flows.cli", *words]
+    return subprocess.run(command, env=running.environment | {"PREFECT_API_URL": url}, check=False)
+
+
+def fill_form(page, deployment_id, values):
+    """Open a deployment's form and write into its fields."""
+    page.goto(f"/deployments/deployment/{deployment_id}")
+    page.get_by_role("button", name="Run", exact=True).click()
+    page.get_by_text("Custom run").click()
+    page.get_by_text("Folder under the root.").wait_for()
+    for label, value in values.items():
+        field(page, label).locator("textarea").fill(value)
 
 
 def open_newest(page, key):

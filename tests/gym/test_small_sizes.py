@@ -1,0 +1,82 @@
+"""Sizes for a CPU by a rule: small, odd where the problem takes that, and such that it still runs."""
+
+import pytest
+
+from kernel_core.config import ProblemsConfig
+from kernel_core.gym.oracle.small_sizes import MOST_BYTES, load_sized, tensor_bytes, with_small_sizes
+from kernel_core.problems.source import parse_problem
+
+SOURCE = """
+import torch
+import torch.nn as nn
+
+{sizes}
+
+class Model(nn.Module):
+    def __init__(self{names}):
+        super().__init__()
+        self.layer = {layer}
+
+    def forward(self, x):
+        return {forward}
+
+def get_inputs():
+    return [{input}]
+
+def get_init_inputs():
+    return [{given}]
+"""
+LINEAR = SOURCE.format(
+    sizes="batch_size = 1024\nin_features = 8192\nout_features = 8192",
+    names=", a, b",
+    layer="nn.Linear(a, b)",
+    forward="torch.relu(self.layer(x))",
+    input="torch.rand(batch_size, in_features)",
+    given="in_features, out_features",
+)
+GROUPED = SOURCE.format(
+    sizes="batch = 64\nchannels = 128\nwidth = 512\ngroups = 8\nkernel = 3",
+    names=", c, g, k",
+    layer="nn.Conv2d(c, c, k, groups=g)",
+    forward="self.layer(x)",
+    input="torch.rand(batch, channels, width, width)",
+    given="channels, groups, kernel",
+)
+SQUARE = SOURCE.format(
+    sizes="rows = 32768\ncolumns = 32768",
+    names="",
+    layer="nn.Identity()",
+    forward="x * torch.ones(columns)[:rows]",
+    input="torch.rand(rows, rows)",
+    given="",
+)
+
+
+@pytest.mark.parametrize("source", [LINEAR, GROUPED, SQUARE], ids=["linear", "grouped", "square"])
+def test_a_problem_of_gigabytes_gets_sizes_at_which_it_runs_in_a_fraction_of_a_megabyte(source):
+    problem = parse_problem(source, id="mine", suite="mine")
+    assert tensor_bytes(problem, {}) > 300e6
+    sizes = with_small_sizes(problem).cpu_constants
+    assert tensor_bytes(problem, sizes) < 2 * MOST_BYTES
+    assert all(1 <= value < problem.constants[name] for name, value in sizes.items())
+
+
+def test_sizes_are_odd_where_a_problem_takes_that_and_fit_where_it_does_not():
+    assert all(
+        v % 2 for v in with_small_sizes(parse_problem(LINEAR, id="a", suite="a")).cpu_constants.values()
+    )
+    grouped = parse_problem(GROUPED, id="a", suite="a")
+    sizes = grouped.constants | with_small_sizes(grouped).cpu_constants
+    assert sizes["channels"] % sizes["groups"] == 0
+
+
+def test_a_problem_keeps_the_sizes_that_it_names_itself():
+    problem = parse_problem(f"# cpu: batch_size=7\n{LINEAR}", id="mine", suite="mine")
+    assert with_small_sizes(problem) is problem
+
+
+@pytest.mark.parametrize(("sizes", "are_small"), [("own", False), ("small", True)])
+def test_a_setting_asks_for_them(tmp_path, sizes, are_small):
+    (tmp_path / "linear.py").write_text(LINEAR)
+    (problem,) = load_sized(ProblemsConfig(suite=str(tmp_path), split="all", sizes=sizes))
+    assert bool(problem.cpu_constants) == are_small
