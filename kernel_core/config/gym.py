@@ -43,8 +43,8 @@ class GymConfig(Config):
     deadline_s: float = Field(
         20.0,
         gt=0,
-        description="Seconds after which a candidate is killed; waits for a processor do not count, up to "
-        "three times as much.",
+        description="Seconds after which a candidate is killed; waits for a processor, and compilation in "
+        "the middle of a pass, do not count, up to three times as much.",
     )
     memory_mb: int = Field(4096, ge=256, description="Memory a candidate may use beyond the warm runner's.")
     sandbox: Literal["require", "best-effort"] = Field(

@@ -96,6 +96,18 @@ def _ask(
     return [tuple(json.loads(line)) for line in done.stdout.splitlines()]
 
 
+STEPPING_ASIDE = """
+import sys, time
+wire = sys.modules["kernel_core.gym.channel.framing"]
+send = wire.send
+def forged(channel, header, *rest):
+    send(channel, {"ready": True})
+    wire.receive(channel)
+    send(channel, {"aside": True})
+    time.sleep(SECONDS)
+    send(channel, header, *rest)
+wire.send = forged
+"""
 _GARBAGE = LEAKING.replace("LAST", '{"loaded": [], "of": "no known form"}')
 _CLAIM = LEAKING.replace("LAST", "header")
 
@@ -126,6 +138,14 @@ def test_time_stands_still_for_who_has_no_processor() -> None:
     assert slept[0] == endless[0] == "no result within 2 s"
     assert slept[1] < 3.5
     assert 2.0 < endless[1] < 2.0 * (1 + MOST_FORGIVEN) + 2.0
+
+
+def test_time_to_compile_does_not_count_up_to_a_limit() -> None:
+    short, long = (STEPPING_ASIDE.replace("SECONDS", str(seconds)) + QUICK for seconds in (2.0, 60.0))
+    compiled, endless = _ask([(0.0, short), (0.0, long)])
+    assert compiled[0] == "Loaded" and compiled[1] > 2.0
+    assert endless[0] == "no result within 1 s"
+    assert 1.0 + MOST_FORGIVEN < endless[1] + 0.1 < 1.0 + MOST_FORGIVEN + 2.0
 
 
 def test_descriptors_without_a_request_are_closed(answers: list[tuple[str, float, int]]) -> None:

@@ -85,7 +85,8 @@ class ChildSession:
     """A sandboxed child that answers requests under one deadline for its whole life.
 
     Its time runs from each request to the answer. Waits for the judge or for other candidates do not count.
-    Time without a processor does not count, as far as the kernel measures it.
+    Time without a processor does not count, as far as the kernel measures it, nor does time in which it steps
+    aside to compile: both together up to `MOST_FORGIVEN` times the deadline.
     """
 
     def __init__(self, caged: Caged, deadline_s: float, *, is_fresh: bool = True) -> None:
@@ -95,6 +96,9 @@ class ChildSession:
         """When its time stopped running."""
         self._deadline = self._since + deadline_s
         self._waited_before_s = caged.waited_s()
+        self._aside_s = 0.0
+        """The time that it was aside, to compile."""
+        self._aside_since: float | None = None
         self._forgiven_s = 0.0
         self._ended: Ended | None = None
         self._builder: AnswerBuild | None = None
@@ -139,7 +143,9 @@ class ChildSession:
                     elif has_turn:
                         stack.close()
                         has_turn = False
+                        self._aside_since = time.monotonic()
                     elif turn is not None:
+                        self._come_back()
                         with self._excused():
                             brought = stack.enter_context(turn())
                         go = {"go": True} | (brought.header if brought else {})
@@ -151,6 +157,8 @@ class ChildSession:
                 return Died(timed_out=False, reason=NO_ANSWER)
             except framing.ChannelClosed:
                 return self._post_mortem()
+            finally:
+                self._come_back()
 
     def tell(self, header: dict[str, Any]) -> None:
         """Send what needs no answer; a dead child is found out at the next question."""
@@ -213,9 +221,18 @@ class ChildSession:
             take_descriptors=take_descriptors,
         )
 
+    def _come_back(self) -> None:
+        """It is no longer aside."""
+        if self._aside_since is not None:
+            self._aside_s += time.monotonic() - self._aside_since
+            self._aside_since = None
+
     def _forgive(self) -> bool:
-        """Move the deadline by what it waited for a processor since it was last moved; whether that helps."""
-        waited_s = self._caged.waited_s() - self._waited_before_s
+        """Move the deadline by the time that it waited for a processor or was aside since the last move;
+        whether that helps."""
+        waited_s = self._caged.waited_s() - self._waited_before_s + self._aside_s
+        if self._aside_since is not None:
+            waited_s += time.monotonic() - self._aside_since
         more_s = min(waited_s, MOST_FORGIVEN * self._deadline_s) - self._forgiven_s
         self._forgiven_s += more_s
         self._deadline += more_s

@@ -190,10 +190,10 @@ class Recorder(LightDispatchMode):
         finally:
             self._paused = self._is_launching = False
 
-    def before_compilation(self) -> None:
-        """Report that a kernel is about to be compiled, unless the device was not requested or a graph
-        captures the launches."""
-        if self._is_launching and self._graph is None:
+    def before_compilation(self, *, tuning: bool = False) -> None:
+        """Report that a kernel of a launch, or all configurations of an autotuner, are about to be compiled,
+        unless a graph captures the launches."""
+        if (tuning or self._is_launching) and self._graph is None:
             self._before_compilation()
 
     def _record_launch(

@@ -97,6 +97,7 @@ def _leave_out_tuning(recorder: Recorder) -> None:
     def run_compiled(self: Any, *args: Any, **kwargs: Any) -> Any:
         if self not in seen and len(self.configs) > 1:
             seen.add(self)
+            recorder.before_compilation(tuning=True)
             for config in self.configs:
                 # The autotuner leaves out a configuration that does not compile.
                 with contextlib.suppress(Exception), recorder.paused():
