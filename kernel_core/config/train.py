@@ -11,6 +11,7 @@ from kernel_core.config.cold_start import ColdStartConfig
 from kernel_core.config.corpus import ProblemsConfig
 from kernel_core.config.curriculum import CurriculumConfig
 from kernel_core.config.model_kind import completed, is_pretrained, learning_settings
+from kernel_core.config.remote import check_trained_there
 from kernel_core.config.rollout import RolloutStageConfig
 
 SERVER_CAP = 2.0
@@ -118,6 +119,7 @@ class TrainConfig(RolloutStageConfig):
                 "a model behind an endpoint cannot be trained: evaluate it, or name weights with "
                 "policy.kind=torch policy.model=PATH"
             )
+        check_trained_there(self)
         return self
 
     @model_validator(mode="after")
@@ -128,7 +130,7 @@ class TrainConfig(RolloutStageConfig):
             for name, value in changed.items():
                 object.__setattr__(self, name, value)
             object.__setattr__(self, "cold_start", completed(self.cold_start, cold_start))
-        if self.sampler.kind == "server":
+        if self.sampler.kind == "server" or self.policy.kind == "tinker":
             mismatch = completed(self.mismatch, {"importance_cap": SERVER_CAP})
             object.__setattr__(self, "mismatch", mismatch)
         return self

@@ -18,7 +18,7 @@ from kernel_core.gym.contract.requests import Gym
 from kernel_core.learn import checkpoint
 from kernel_core.learn.alarms import Alarm, AlarmKind
 from kernel_core.learn.conversations import Conversations, needs_speed
-from kernel_core.learn.learner import Learner, rate
+from kernel_core.learn.learner import open_learner, rate
 from kernel_core.learn.methods import check_settings, credited, rows_to_learn
 from kernel_core.learn.metrics import measure
 from kernel_core.learn.phase_timer import Clock, repeatable
@@ -38,7 +38,7 @@ from kernel_core.learn.step_report import StepReport
 from kernel_core.learn.winners import Winners
 from kernel_core.policy.publish import Publisher
 from kernel_core.policy.sampler import Sampler, open_sampler
-from kernel_core.policy.torch_policy import TorchPolicy
+from kernel_core.policy.trainable import Trainable
 from kernel_core.progress import Progress, silent
 from kernel_core.retrieval.protocol import Retriever
 from kernel_core.reward.curriculum import (
@@ -60,7 +60,7 @@ class Trainer:
         self,
         config: TrainConfig,
         store: Store,
-        policy: TorchPolicy,
+        policy: Trainable,
         gym: Gym,
         retriever: Retriever | None = None,
         progress: Progress = silent,
@@ -79,7 +79,7 @@ class Trainer:
         self._journal = Journal(store)
         self._winners = Winners(store)
         self._name = digest_of([config.model_dump(mode="json"), policy.version])[:8]
-        self._learner = Learner(config, policy, store)
+        self._learner = open_learner(config, policy, store)
         self._sampler = sampler or open_sampler(config, policy, store)
         self._conversations = Conversations(config, self._sampler, gym, retriever, self._kind)
         self._publisher = Publisher(self._sampler, policy, config.sampler.max_gap)
