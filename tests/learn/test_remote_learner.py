@@ -13,6 +13,8 @@ from kernel_core.learn.batch import Row
 from kernel_core.learn.cold_start.updater import open_updater
 from kernel_core.learn.learner import open_learner
 from kernel_core.learn.loop import Trainer
+from kernel_core.policy.publish import Publisher
+from kernel_core.policy.remote_model import Weighted
 from kernel_core.policy.tinker_policy import TinkerPolicy, TinkerSampler
 from kernel_core.policy.tinker_rows import scaled
 from kernel_core.policy.torch_policy import TorchPolicy
@@ -139,13 +141,22 @@ def test_a_server_that_is_away_in_any_call_ends_the_step_and_nothing_is_learned_
         assert found == pytest.approx(rewards)
 
 
-def test_a_server_that_keeps_sampling_old_weights_is_found_out(remote, config, gym, tmp_path):
-    trainer = Trainer(config.model_copy(update={"lr": 0.1}), Store(tmp_path), remote, gym)
-    trainer.step()
+def test_a_server_that_keeps_sampling_old_weights_is_found_out(remote):
+    publisher = Publisher(TinkerSampler(remote), remote, max_gap=10.0)
+    assert publisher.publish().gap < 1e-6
     remote.model.publish = lambda name: None
+    weights = [
+        Weighted(
+            row.prompt_ids,
+            row.answer_ids,
+            np.zeros(len(row.answer_ids), np.float32),
+            np.ones(len(row.answer_ids), np.float32),
+        )
+        for row in ROWS
+    ]
+    remote.model.learn(weights, 1e-2, None)
     with pytest.raises(StaleWeights):
-        trainer.step()
-        trainer.step()
+        publisher.publish()
 
 
 def test_weights_are_scaled_by_how_the_server_reduces_its_loss():
