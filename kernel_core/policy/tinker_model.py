@@ -173,7 +173,8 @@ class TinkerModel:
 
         ids = types.ModelInput.from_ints([*answer.prompt_ids.tolist(), *answer.answer_ids.tolist()])
         found = self._do("log-probabilities", lambda: self._sampling().compute_logprobs(ids))
-        return np.array(found[len(answer.prompt_ids) :], np.float32)
+        # Tinker has a place for the first token, which nothing predicts; SkyRL's server has none.
+        return np.array(found[-len(answer.answer_ids) :], np.float32)
 
     def close(self) -> None:
         """See `RemoteModel`."""
