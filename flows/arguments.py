@@ -105,6 +105,7 @@ def add_runs(runs: argparse.ArgumentParser) -> None:
         "stop": "ask it to stop; it goes on later",
         "resume": "run its command again; it goes on from what is done",
         "compare": "two runs side by side",
+        "export": "adapters that a Tinker server keeps, as a folder of PEFT's",
         "tensorboard": "curves of one run, or of every run",
     }.items():
         command = actions.add_parser(action, help=purpose, description=purpose)
@@ -115,6 +116,8 @@ def add_runs(runs: argparse.ArgumentParser) -> None:
             command.add_argument("--port", type=port, default=6006)
         elif action != "list":
             command.add_argument("name", metavar="NAME")
+        if action == "export":
+            command.add_argument("folder", metavar="FOLDER", help="where to write; not there yet")
         if action == "logs":
             command.add_argument("-n", type=number(int, 1), default=50, help="lines")
             command.add_argument("-f", "--follow", action="store_true")

@@ -74,6 +74,14 @@ def _check_policy(policy: PolicyConfig) -> None:
             asked.check()
         finally:
             asked.close()
+    elif policy.kind == "tinker":
+        from kernel_core.policy.tinker_model import TinkerModel
+
+        there = TinkerModel(policy)
+        try:
+            there.check()
+        finally:
+            there.close()
     elif policy.kind == "torch" and policy.model not in ("shipped", "new") and "://" not in policy.model:
         from kernel_core.policy.folder import require_model
 

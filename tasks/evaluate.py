@@ -9,6 +9,7 @@ from kernel_core.runs.resolve import choose_weights
 from kernel_core.runs.run_folder import Run
 from kernel_core.store import Store
 from tasks.faults import RETRIES
+from tasks.gpu import on_this_host
 from tasks.progress import StageProgress
 from tasks.tools import opened, suited_to
 
@@ -19,7 +20,7 @@ def score_policy(config: EvaluateConfig, run: Run, store: Store) -> None:
     from kernel_core.evaluation.scorecard import evaluate
 
     weights = choose_weights(run, config.policy, config.checkpoint)
-    config = suited_to(config, weights)
+    config = on_this_host(suited_to(config, weights))
     where = {"weights": weights, "corpus": config.checkpoint}
     with (
         opened(config.policy, config.gym, run, retrieval=config.rollout.retrieval, **where) as tools,

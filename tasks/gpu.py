@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 
 import pynvml
 
 from kernel_core.config import GymConfig, PolicyConfig
 from kernel_core.errors import ConfigError
+from kernel_core.runs.placement import StageConfig, placed
+
+log = logging.getLogger(__name__)
 
 GPU_LIMIT = "cuda"
 """Name of the global concurrency limit that `dojo deploy` makes."""
@@ -21,6 +25,17 @@ def has_gpu() -> bool:
         return bool(pynvml.nvmlDeviceGetCount())
     except pynvml.NVMLError:
         return False
+
+
+def on_this_host(config: StageConfig) -> StageConfig:
+    """The settings with the judges on GPUs that this host has and, where it has enough, no learner is on."""
+    if config.gym.device != "cuda":
+        return config
+    import torch
+
+    settled = placed(config, torch.cuda.device_count())
+    log.info("judges on the GPUs %s, overlap=%s", list(settled.gym.gpus), settled.rollout.overlap)
+    return settled
 
 
 def require_gpu(policy: PolicyConfig | None = None, gym: GymConfig | None = None) -> None:

@@ -17,7 +17,7 @@ from kernel_core.runs.stage_record import sealed_digest
 from kernel_core.store import Store
 from tasks.events import STAGE_CHANGED, tell
 from tasks.faults import RETRIES
-from tasks.gpu import gpu_slot, require_gpu
+from tasks.gpu import gpu_slot, on_this_host, require_gpu
 from tasks.progress import StageProgress, may_be_missed
 from tasks.report import show_curriculum, show_stage
 from tasks.tools import judging, opened
@@ -40,6 +40,7 @@ def teach(config: TrainConfig, run: Run, store: Store) -> None:
     from kernel_core.retrieval.search import open_retriever
 
     require_gpu(config.policy, config.gym)
+    config = on_this_host(config)
     log.info(config.described())
     exemplars = load_snapshot(run.store.child("snapshot"))
     retriever = open_retriever(run.store.child("index"), config=config.rollout.retrieval)
@@ -67,6 +68,7 @@ def train_policy(config: TrainConfig, run: Run) -> str:
     """
     from kernel_core.learn.loop import Trainer
 
+    config = on_this_host(config)
     log.info(config.described())
     weights = weights_to_train(run, config)
     with (

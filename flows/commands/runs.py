@@ -144,6 +144,25 @@ def resume(arguments: argparse.Namespace) -> int:
     return run_again(command["flow"], command["parameters"])
 
 
+def export(arguments: argparse.Namespace) -> int:
+    """Fetch the adapters of NAME or NAME@STEP from the server that trained them."""
+    from kernel_core.config import PolicyConfig
+    from kernel_core.policy.tinker_export import export_adapters
+    from kernel_core.policy.tinker_policy import read_saved
+    from kernel_core.runs.resolve import locate_checkpoint
+    from kernel_core.store import Store
+
+    run = find_run(arguments.root, arguments.name.partition("@")[0])
+    config = PolicyConfig.model_validate(run.command()["parameters"]["config"]["policy"])
+    version, saved = read_saved(Store(locate_checkpoint(arguments.root, arguments.name)), config)
+    export_adapters(config, saved.sampler, arguments.folder)
+    say(
+        f"adapters of {version} for {config.model} are in {arguments.folder}; "
+        f"policy.model={arguments.folder} opens them"
+    )
+    return 0
+
+
 def tensorboard(arguments: argparse.Namespace) -> int:
     """TensorBoard on one run's curves, or on those of every run, until Ctrl-C."""
     if arguments.name is not None and not find_run(arguments.root, arguments.name).store.is_local:
@@ -234,5 +253,6 @@ ACTIONS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "stop": stop,
     "resume": resume,
     "compare": compare,
+    "export": export,
     "tensorboard": tensorboard,
 }

@@ -45,9 +45,9 @@ def is_pretrained(policy: PolicyConfig, weights: str | None = None) -> bool:
     `weights` is the folder that is loaded in place of the model. A folder on this machine is judged by its
     vocabulary, one with adapters by their base, and anything else by its name.
     """
-    if policy.kind != "torch":
+    if policy.kind in ("openai", "scripted"):
         return policy.kind == "openai"
-    name = weights or policy.model
+    name = policy.model if policy.kind == "tinker" else weights or policy.model
     if name in ("shipped", "new"):
         return False
     about, config = (_values(Path(name) / file) for file in ("policy.json", "config.json"))

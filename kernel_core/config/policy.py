@@ -12,8 +12,9 @@ from kernel_core.config.base import Config
 class PolicyConfig(Config):
     """The model that writes kernels."""
 
-    kind: Literal["torch", "openai", "scripted"] = Field(
-        "torch", description="A model of ours, one behind an endpoint, or prepared answers."
+    kind: Literal["torch", "tinker", "openai", "scripted"] = Field(
+        "torch",
+        description="A model in this process, LoRA on a Tinker server, an endpoint, or prepared answers.",
     )
     model: str = Field(
         "shipped",
@@ -22,7 +23,9 @@ class PolicyConfig(Config):
     revision: str | None = Field(
         None, description="The commit of a Hugging Face model, which pins its weights."
     )
-    endpoint: str | None = Field(None, description="Base URL of an OpenAI-compatible server.")
+    endpoint: str | None = Field(
+        None, description="Base URL of an OpenAI-compatible server, or of one with Tinker's API."
+    )
     api_key_env: str = Field("OPENAI_API_KEY", description="Environment variable that holds the key.")
     timeout_s: float = Field(
         300.0, gt=0, description="Seconds that an endpoint may take for one request; tried twice."
@@ -58,6 +61,10 @@ class PolicyConfig(Config):
             raise ValueError(
                 "kind = openai needs policy.endpoint, the base URL of a server, for example "
                 f"http://localhost:8000/v1; it is {self.endpoint!r}"
+            )
+        if self.kind == "tinker" and self.model in ("shipped", "new"):
+            raise ValueError(
+                f"kind = tinker needs policy.model, a name that the server knows; it is {self.model!r}"
             )
         return self
 

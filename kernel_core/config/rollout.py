@@ -54,7 +54,7 @@ class RolloutConfig(Config):
     overlap: bool | None = Field(
         None,
         description="Sample some conversations while others are judged, with the same results; empty: unless "
-        "policy and judge are on a GPU both, where sampling would disturb the clock.",
+        "policy and judge share a GPU, where sampling would disturb the clock.",
     )
     sampling: SamplingConfig = SamplingConfig()
 
@@ -100,11 +100,4 @@ class RolloutStageConfig(Config):
             rollout = completed(rollout, {"gpu": self.gym.predict_gpu})
         object.__setattr__(self, "policy", policy)
         object.__setattr__(self, "rollout", rollout)
-        return self
-
-    @model_validator(mode="after")
-    def _no_overlap_on_one_gpu(self) -> Self:
-        on_gpu = self.policy.kind == "torch" and self.policy.device == self.gym.device == "cuda"
-        if self.rollout.overlap is None and on_gpu:
-            object.__setattr__(self, "rollout", self.rollout.model_copy(update={"overlap": False}))
         return self

@@ -11,10 +11,12 @@ from kernel_core.config.cold_start import ColdStartConfig
 from kernel_core.config.corpus import ProblemsConfig
 from kernel_core.config.curriculum import CurriculumConfig
 from kernel_core.config.model_kind import completed, is_pretrained, learning_settings
+from kernel_core.config.remote import check_trained_there
 from kernel_core.config.rollout import RolloutStageConfig
 
 SERVER_CAP = 2.0
-"""`mismatch.importance_cap` for a server: its arithmetic is never the trainer's. The usual value."""
+"""`mismatch.importance_cap` for a server, which never computes as the trainer does, and for answers that
+are an update old. The usual value."""
 
 
 class SamplerConfig(Config):
@@ -42,7 +44,8 @@ class MismatchConfig(Config):
     importance_cap: float | None = Field(
         None,
         ge=1,
-        description="Weight tokens by their ratio, at most this; empty: no weights; a server has 2.",
+        description="Weight tokens by their ratio, at most this; empty: no weights; a server and "
+        "`sample_ahead` have 2.",
     )
 
 
@@ -92,6 +95,10 @@ class TrainConfig(RolloutStageConfig):
     minibatch_tokens: int = Field(8192, ge=256, description="Tokens in one forward pass.")
     learners: int = Field(1, ge=1, description="Processes that update together, a GPU each.")
     updates_per_step: int = Field(1, ge=1, description="Passes over a step's turns.")
+    sample_ahead: bool = Field(
+        False,
+        description="Write and judge the next step's answers during the update, with weights one update old.",
+    )
     checkpoint_every: int = Field(1, ge=1, description="Steps between checkpoints.")
     checkpoint_minutes: float | None = Field(
         None,
@@ -118,6 +125,9 @@ class TrainConfig(RolloutStageConfig):
                 "a model behind an endpoint cannot be trained: evaluate it, or name weights with "
                 "policy.kind=torch policy.model=PATH"
             )
+        check_trained_there(self)
+        if self.sample_ahead and self.policy.kind == "torch" and self.sampler.kind == "inline":
+            raise ValueError("sample_ahead needs a sampler beside the update: set sampler.kind=copy")
         return self
 
     @model_validator(mode="after")
@@ -128,7 +138,7 @@ class TrainConfig(RolloutStageConfig):
             for name, value in changed.items():
                 object.__setattr__(self, name, value)
             object.__setattr__(self, "cold_start", completed(self.cold_start, cold_start))
-        if self.sampler.kind == "server":
+        if self.sampler.kind == "server" or self.policy.kind == "tinker" or self.sample_ahead:
             mismatch = completed(self.mismatch, {"importance_cap": SERVER_CAP})
             object.__setattr__(self, "mismatch", mismatch)
         return self

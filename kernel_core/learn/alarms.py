@@ -79,7 +79,7 @@ def is_junk(text: str) -> bool:
 
 
 def _collapse(steps: Rows) -> str | None:
-    entropies = [row["update/entropy"] for row in steps if row.get("update/num_answer_tokens")]
+    entropies = [row["update/entropy"] for row in steps if "update/entropy" in row]
     if len(entropies) >= 2 * WINDOW:
         first, now = float(np.mean(entropies[:WINDOW])), float(np.mean(entropies[-WINDOW:]))
         if now < ENTROPY_LEFT * first:

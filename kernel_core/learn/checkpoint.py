@@ -21,7 +21,7 @@ import torch
 from kernel_core.errors import Corrupt, NotFound
 from kernel_core.policy.folder import KIND as POLICY_KIND
 from kernel_core.policy.tensor_stream import safetensors_parts
-from kernel_core.policy.torch_policy import TorchPolicy
+from kernel_core.policy.trainable import Trainable
 from kernel_core.runs.resolve import BEST, CHECKPOINTS
 from kernel_core.store import MANIFEST, Store
 
@@ -47,8 +47,8 @@ class Draft:
     tensors: dict[str, torch.Tensor]
     """Moments and random-number states."""
     about: dict[str, Any]
-    weights_file: str
-    weights: dict[str, torch.Tensor]
+    weights: dict[str, dict[str, torch.Tensor]]
+    """By file."""
     policy_files: dict[str, str]
     """Those that are written, with their checksums."""
     keep: int
@@ -58,15 +58,16 @@ class Draft:
 def save(
     store: Store,
     step: int,
-    policy: TorchPolicy,
-    optimiser: torch.optim.Optimizer,
+    policy: Trainable,
+    optimiser: torch.optim.Optimizer | None,
     state: dict[str, Any],
     keep: int,
     score: Sequence[float] | None = None,
 ) -> str:
     """Write the checkpoint of a step, list it, and remove those beyond the newest `keep`, but not the best.
 
-    `state` is what else the trainer needs, JSON-able; `score`, where this step was measured, is compared with
+    Without an `optimiser` the policy keeps its own (a remote one). `state` is what else the trainer needs,
+    JSON-able; `score`, where this step was measured, is compared with
     the best one's, number after number. Gives the folder's name under `store`.
     """
     return finish(store, draft(store, step, policy, optimiser, state, keep, score))
@@ -75,8 +76,8 @@ def save(
 def draft(
     store: Store,
     step: int,
-    policy: TorchPolicy,
-    optimiser: torch.optim.Optimizer,
+    policy: Trainable,
+    optimiser: torch.optim.Optimizer | None,
     state: dict[str, Any],
     keep: int,
     score: Sequence[float] | None = None,
@@ -86,17 +87,17 @@ def draft(
     """What `save` writes, taken at this moment; `copied` tensors stay as they are while training goes on."""
     folder = store.child(folder_of(step))
     _remove(folder)
-    tensors, groups = _flat(optimiser)
+    tensors, groups = _flat(optimiser) if optimiser is not None else ({}, [])
     tensors |= _rng_states()
-    weights_file, weights = policy.weights()
+    weights = policy.weights()
     if copied:
-        tensors, weights = _copies(tensors), _copies(weights)
+        tensors = _copies(tensors)
+        weights = {name: _copies(one) for name, one in weights.items()}
     return Draft(
         step=step,
         version=policy.version,
         tensors=tensors,
         about={"optimiser_groups": groups, "python_rng": random.getstate(), "state": state},
-        weights_file=weights_file,
         weights=weights,
         policy_files=policy.write_surroundings(folder),
         keep=keep,
@@ -113,8 +114,9 @@ def finish(store: Store, taken: Draft) -> str:
         STATE: trainer.write_json(STATE, taken.about),
     }
     trainer.seal(TRAINER_KIND, files, meta={"step": taken.step})
-    weights = folder.write_stream(taken.weights_file, safetensors_parts(taken.weights))
-    files = taken.policy_files | {taken.weights_file: weights}
+    files = dict(taken.policy_files)
+    for file, weights in taken.weights.items():
+        files[file] = folder.write_stream(file, safetensors_parts(weights))
     folder.seal(POLICY_KIND, files, meta={"version": taken.version})
     named = {"step": taken.step, "folder": name, "policy_version": taken.version}
     store.write_json(LATEST, named)
@@ -183,16 +185,17 @@ def newest(store: Store) -> str | None:
     return None
 
 
-def restore(store: Store, policy: TorchPolicy, optimiser: torch.optim.Optimizer) -> dict[str, Any]:
+def restore(store: Store, policy: Trainable, optimiser: torch.optim.Optimizer | None) -> dict[str, Any]:
     """Put a checkpoint's weights, optimiser and random-number states in place; `store` is its folder.
 
     Gives the `state` that it was saved with.
     """
-    restore_weights(store, policy)
+    policy.take(store)
     trainer = store.child("trainer")
     values = trainer.read_json(STATE)
     tensors = safetensors.torch.load(trainer.read(OPTIMISER))
-    optimiser.load_state_dict(_nested(tensors, values["optimiser_groups"]))
+    if optimiser is not None:
+        optimiser.load_state_dict(_nested(tensors, values["optimiser_groups"]))
     version, internal, gauss = values["python_rng"]
     random.setstate((version, tuple(internal), gauss))
     torch.set_rng_state(tensors["rng.cpu"])
@@ -201,16 +204,6 @@ def restore(store: Store, policy: TorchPolicy, optimiser: torch.optim.Optimizer)
             torch.cuda.set_rng_state(tensors[f"rng.cuda.{device}"], device)
     state: dict[str, Any] = values["state"]
     return state
-
-
-def restore_weights(store: Store, policy: TorchPolicy) -> None:
-    """Put the weights of a saved policy in place of `policy`'s own, and take its version."""
-    config = policy.config
-    if config.lora_rank is None:  # its weights were trained in float32, whatever the policy computes in
-        config = config.model_copy(update={"dtype": "float32"})
-    saved = TorchPolicy.load(store, config)
-    policy.model.load_state_dict(saved.model.state_dict())
-    policy.set_version(saved.version)
 
 
 def _steps(store: Store) -> list[int]:

@@ -6,8 +6,12 @@ Everything that changes is in checkpoints, through `optimiser`; the reference is
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
+
+import torch
 
 from kernel_core.config import TrainConfig
+from kernel_core.errors import ConfigError
 from kernel_core.learn.batch import Row
 from kernel_core.learn.distributed.learner_group import Team
 from kernel_core.learn.reference import Reference, hold
@@ -15,11 +19,55 @@ from kernel_core.learn.update import keep_master_weights, new_optimiser, set_rat
 from kernel_core.learn.update_report import UpdateReport
 from kernel_core.policy.device_memory import give_back
 from kernel_core.policy.torch_policy import TorchPolicy
+from kernel_core.policy.trainable import Trainable
 from kernel_core.progress import Progress
 from kernel_core.store import Store
 
 REFERENCE = "reference"
 """Folder of the policy that a KL term holds on to: the one that RL began with."""
+
+
+class Learning(Protocol):
+    """What updates the policy of a run; `open_learner` picks it."""
+
+    @property
+    def optimiser(self) -> torch.optim.Optimizer | None:
+        """What a checkpoint has to keep of it; None where the policy's server does."""
+        ...
+
+    def begin(self) -> None:
+        """Before the first step."""
+        ...
+
+    def went_back(self) -> None:
+        """Policy and optimiser are a checkpoint's now."""
+        ...
+
+    def update(self, rows: Sequence[Row], step: int, progress: Progress) -> UpdateReport:
+        """One step's update; nothing where the method learns nothing."""
+        ...
+
+    def gather(self) -> None:
+        """Have all of a checkpoint's state in `optimiser`."""
+        ...
+
+    def close(self) -> None:
+        """End what it started."""
+        ...
+
+
+def open_learner(config: TrainConfig, policy: Trainable, store: Store) -> Learning:
+    """The learner of this kind of policy; `store` is the run's."""
+    if isinstance(policy, TorchPolicy):
+        return Learner(config, policy, store)
+    from kernel_core.learn.remote_learner import RemoteLearner
+    from kernel_core.policy.tinker_policy import TinkerPolicy
+
+    if isinstance(policy, TinkerPolicy):
+        return RemoteLearner(config, policy)
+    raise ConfigError(
+        f"policy.kind = {config.policy.kind} cannot be trained; set policy.kind=torch or tinker"
+    )
 
 
 class Learner:

@@ -18,14 +18,14 @@ from kernel_core.gym.contract.requests import Gym
 from kernel_core.learn import checkpoint
 from kernel_core.learn.alarms import Alarm, AlarmKind
 from kernel_core.learn.conversations import Conversations, needs_speed
-from kernel_core.learn.learner import Learner, rate
-from kernel_core.learn.methods import check_settings, credited, rows_to_learn
+from kernel_core.learn.experiences import Experiences
+from kernel_core.learn.learner import open_learner, rate
+from kernel_core.learn.methods import check_settings, rows_to_learn
 from kernel_core.learn.metrics import measure
 from kernel_core.learn.phase_timer import Clock, repeatable
 from kernel_core.learn.problem_sampler import Practice
 from kernel_core.learn.run_log import Journal
 from kernel_core.learn.saver import Saver
-from kernel_core.learn.step_batch import Experience, gather
 from kernel_core.learn.step_metrics import (
     Finished,
     numbers_of,
@@ -38,7 +38,7 @@ from kernel_core.learn.step_report import StepReport
 from kernel_core.learn.winners import Winners
 from kernel_core.policy.publish import Publisher
 from kernel_core.policy.sampler import Sampler, open_sampler
-from kernel_core.policy.torch_policy import TorchPolicy
+from kernel_core.policy.trainable import Trainable
 from kernel_core.progress import Progress, silent
 from kernel_core.retrieval.protocol import Retriever
 from kernel_core.reward.curriculum import (
@@ -60,7 +60,7 @@ class Trainer:
         self,
         config: TrainConfig,
         store: Store,
-        policy: TorchPolicy,
+        policy: Trainable,
         gym: Gym,
         retriever: Retriever | None = None,
         progress: Progress = silent,
@@ -79,9 +79,10 @@ class Trainer:
         self._journal = Journal(store)
         self._winners = Winners(store)
         self._name = digest_of([config.model_dump(mode="json"), policy.version])[:8]
-        self._learner = Learner(config, policy, store)
+        self._learner = open_learner(config, policy, store)
         self._sampler = sampler or open_sampler(config, policy, store)
         self._conversations = Conversations(config, self._sampler, gym, retriever, self._kind)
+        self._experiences = Experiences(config, self._practice, self._conversations)
         self._publisher = Publisher(self._sampler, policy, config.sampler.max_gap)
         self._saver = Saver(store, background=policy.device.type == "cuda")
         self._saved_at_s = 0.0
@@ -135,6 +136,7 @@ class Trainer:
 
     def close(self) -> None:
         """End what the trainer started: a checkpoint in work, connections to a sampler, other learners."""
+        self._experiences.close()
         self._saver.close()
         self._sampler.close()
         self._learner.close()
@@ -142,6 +144,7 @@ class Trainer:
     def _go_on(self) -> None:
         """Take up the newest checkpoint, and forget whatever was written after it."""
         self._saver.wait()
+        self._experiences.forget()
         folder = checkpoint.newest(self._store)
         if folder is None:
             self._step, self._curriculum, self._stopped_by = -1, CurriculumState(), []
@@ -181,14 +184,16 @@ class Trainer:
         self._saved(clock)
 
     def _one_step(self) -> StepReport:
-        step, stage = self._step + 1, self.config.curriculum.stages[self._curriculum.stage_index]
-        clock = Clock(self._progress)
-        gathered = self._practise(step, stage.weights, clock)
+        step, clock = self._step + 1, Clock(self._progress)
+        stage, gathered = self._experiences.of(step, self._curriculum, clock)
+        self._experiences.begin(step + 1, self._curriculum)
         rows = rows_to_learn(gathered, self.config, self._winners, step)
         update = self._learner.update(rows, step, clock.phase())
         if update.num_optimiser_steps:
             self.policy.set_version(f"{self._name}@{step}")
         clock.finish("update")
+        self._experiences.settle()
+        clock.finish("rollout")
         publication = self._publisher.publish()
         clock.finish("publish")
 
@@ -223,18 +228,6 @@ class Trainer:
     def _is_timed(self, weights: RewardWeights) -> bool:
         """Whether a step's kernels have a speed: predictions always do."""
         return self._kind == "predicted" or needs_speed(self.config, weights)
-
-    def _practise(self, step: int, weights: RewardWeights, clock: Clock) -> Experience:
-        """The step's problems, answered, judged and graded."""
-        gathered = gather(
-            self.config,
-            weights,
-            lambda draw, taken: self._practice.choose(self._curriculum, step, draw, taken),
-            lambda problems, draw: self._conversations.practise(
-                problems, step, draw, clock, timing=needs_speed(self.config, weights)
-            ),
-        )
-        return credited(gathered, self.config, step)
 
     def _write(self, done: Finished, clock: Clock) -> list[Alarm]:
         """The step's tables and its row of metrics; gives the alarms that it rings."""

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from kernel_core.learn import checkpoint
-from kernel_core.policy.torch_policy import TorchPolicy
+from kernel_core.policy.trainable import Trainable
 from kernel_core.store import Store
 
 
@@ -29,8 +29,8 @@ class Saver:
     def save(
         self,
         step: int,
-        policy: TorchPolicy,
-        optimiser: torch.optim.Optimizer,
+        policy: Trainable,
+        optimiser: torch.optim.Optimizer | None,
         state: dict[str, Any],
         keep: int,
         score: Sequence[float] | None = None,

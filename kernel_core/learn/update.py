@@ -152,7 +152,7 @@ def update(
     over the rest: there, the more is rejected, the larger are the gradients of what is not.
     """
     corrected = _corrected(policy, rows, config, share)
-    learnable, num_skipped = _learnable(corrected.rows, config)
+    learnable, num_skipped = learnable_rows(corrected.rows, config)
     totals = Totals(corrected, num_skipped, has_reference=config.kl_coefficient > 0)
     plan = share.of([len(row) for row, _ in learnable], config.minibatch_tokens)
     old_logprobs: dict[int, torch.Tensor] = {}
@@ -195,7 +195,7 @@ def _settings(config: TrainConfig) -> LossSettings:
     )
 
 
-def _learnable(rows: Sequence[Row], config: TrainConfig) -> tuple[list[tuple[Row, float]], int]:
+def learnable_rows(rows: Sequence[Row], config: TrainConfig) -> tuple[list[tuple[Row, float]], int]:
     """The rows of the loss, each with what a token of it counts, and how many have nothing to say.
 
     Turns with an advantage of 0 count in the weights of the others but cost no forward pass.

@@ -25,6 +25,10 @@ def open_policy(config: PolicyConfig, checkpoint: str | None = None) -> Policy:
         from kernel_core.policy.scripted import ScriptedPolicy
 
         return ScriptedPolicy.load(config.model)
+    if config.kind == "tinker":
+        from kernel_core.policy.tinker_policy import TinkerPolicy
+
+        return TinkerPolicy.load(checkpoint, config)
     from kernel_core.policy.torch_policy import TorchPolicy
 
     if checkpoint is not None:

@@ -14,14 +14,14 @@ from typing import Any
 import httpx
 import torch
 from huggingface_hub import constants, try_to_load_from_cache
-from peft import LoraConfig, get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
+from peft import LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
 from safetensors import SafetensorError
 from safetensors.torch import load as load_safetensors
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
 from kernel_core.config import PolicyConfig
-from kernel_core.errors import ConfigError, Corrupt, NotFound
+from kernel_core.errors import ConfigError, Corrupt, NotFound, first_line
 from kernel_core.policy.base import Base, base_in, check_base
 from kernel_core.policy.tensor_stream import safetensors_parts
 from kernel_core.store import MANIFEST, Manifest, Store
@@ -31,6 +31,7 @@ disable_progress_bar()
 
 KIND = "policy"
 WEIGHTS, ADAPTERS = "model.safetensors", "adapters.safetensors"
+PEFT = "adapter_config.json"
 ABOUT = "policy.json"
 """Version, and under LoRA the rank and the model that the adapters belong to."""
 
@@ -86,12 +87,19 @@ def load_parts(source: Store | str, config: PolicyConfig) -> Parts:
     store = source if isinstance(source, Store) else Store(source)
     if store.sealed():
         manifest, about = _about(store)
+        if "tinker" in about:
+            raise ConfigError(
+                f"the weights of {store.root} are on a Tinker server; set policy.kind=tinker, or fetch them "
+                "by `dojo runs export`"
+            )
         if about.get("base") is not None:
             return _with_saved_adapters(store, about, config)
         with tempfile.TemporaryDirectory() as folder:
             local = _local_copy(store, manifest, folder)
             model, tokenizer, _ = _pretrained(local, config)
             base, version = base_in(local, None if store.is_local else store.root), about["version"]
+    elif store.exists(PEFT):
+        return _with_peft_adapters(store, config)
     elif store.exists():
         if not store.exists("config.json"):
             raise NotFound(f"{store.root} holds no model: config.json is missing")
@@ -127,6 +135,22 @@ def _with_saved_adapters(store: Store, about: dict[str, Any], config: PolicyConf
     model = _adapted(model, about["lora_rank"])
     put_adapters(store, model)
     return model, tokenizer, about["version"], found
+
+
+def _with_peft_adapters(store: Store, config: PolicyConfig) -> Parts:
+    """A folder that PEFT wrote: the model that it names, with the adapters merged into its weights."""
+    about = store.read_json(PEFT)
+    bare = config.model_copy(update={"lora_rank": None, "revision": about.get("revision") or config.revision})
+    model, tokenizer, _, found = load_parts(about["base_model_name_or_path"], bare)
+    try:
+        model = PeftModel.from_pretrained(model, store.root.removeprefix("file://")).merge_and_unload()
+    except (OSError, ValueError, SafetensorError) as error:
+        raise Corrupt(f"{store.root} holds no adapters for {found.name} ({first_line(error)})") from error
+    if config.lora_rank is not None:
+        raise ConfigError(
+            f"{store.root} holds adapters, and no others are trained on top; leave policy.lora_rank out"
+        )
+    return model, tokenizer, store.root, found
 
 
 def put_adapters(store: Store, model: Any) -> None:

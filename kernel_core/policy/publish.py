@@ -21,8 +21,10 @@ import numpy as np
 
 from kernel_core.dialogue.prompt import format_completion
 from kernel_core.errors import StaleWeights
+from kernel_core.policy.chat_tokens import Ids
 from kernel_core.policy.sampler import InlineSampler, Logprobs, Sampler
-from kernel_core.policy.torch_policy import Ids, TorchPolicy
+from kernel_core.policy.torch_policy import TorchPolicy
+from kernel_core.policy.trainable import Trainable
 from kernel_core.records import Record
 
 CLEARLY = 4.0
@@ -58,9 +60,9 @@ class Publication(Record):
 class Publisher:
     """Publishes a policy to a sampler and verifies each time."""
 
-    def __init__(self, sampler: Sampler, policy: TorchPolicy, max_gap: float) -> None:
+    def __init__(self, sampler: Sampler, policy: Trainable, max_gap: float) -> None:
         self._sampler, self._policy, self._max_gap = sampler, policy, max_gap
-        self._reference = InlineSampler(policy)
+        self._reference = InlineSampler(policy) if isinstance(policy, TorchPolicy) else policy
         """Scores as the trainer computes, in its arithmetic."""
         self._probes: list[tuple[Ids, Ids]] = [
             (
@@ -100,7 +102,7 @@ class Publisher:
             self._seen = trainer, self._policy.version
         return Publication(version=self._policy.version, gap=gap, moved=moved)
 
-    def _scores(self, scorer: Sampler) -> Logprobs:
+    def _scores(self, scorer: Sampler | Trainable) -> Logprobs:
         return np.concatenate([scorer.logprobs(prompt, answer, 1.0) for prompt, answer in self._probes])
 
 

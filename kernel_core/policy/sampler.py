@@ -6,6 +6,8 @@
 | `copy`         | a copy in `policy.dtype`, on the same device  | copied over in place                   |
 | `server`       | a vLLM server behind its OpenAI endpoint      | a versioned LoRA adapter that it loads |
 
+A policy on a Tinker server (`policy.kind=tinker`) is sampled there, whatever writes (`tinker_policy.py`).
+
 Every sample names the version that wrote it. Whether a sampler really has the weights that it says is for
 `publish.Publisher` to find out.
 """
@@ -22,8 +24,10 @@ import torch
 
 from kernel_core.config import TrainConfig
 from kernel_core.errors import ConfigError
+from kernel_core.policy.chat_tokens import Ids
 from kernel_core.policy.protocol import Messages, Policy, Sample
-from kernel_core.policy.torch_policy import Ids, TorchPolicy
+from kernel_core.policy.torch_policy import TorchPolicy
+from kernel_core.policy.trainable import Trainable
 from kernel_core.store import Store
 
 Logprobs = npt.NDArray[np.float32]
@@ -32,8 +36,9 @@ Logprobs = npt.NDArray[np.float32]
 class Sampler(Policy, Protocol):
     """A policy that can be given new weights."""
 
-    def publish(self, policy: TorchPolicy) -> None:
-        """Write with these weights, under their version, from the next sample on."""
+    def publish(self, policy: Any) -> None:
+        """Write with the weights of this policy, of the kind that the sampler was opened for, and under
+        their version, from the next sample on."""
         ...
 
     def logprobs(self, prompt_ids: Ids, token_ids: Ids, temperature: float) -> Logprobs:
@@ -41,8 +46,13 @@ class Sampler(Policy, Protocol):
         ...
 
 
-def open_sampler(config: TrainConfig, policy: TorchPolicy, store: Store) -> Sampler:
+def open_sampler(config: TrainConfig, policy: Trainable, store: Store) -> Sampler:
     """The sampler that a config names; `store` is the run's, where adapters are published."""
+    if not isinstance(policy, TorchPolicy):
+        from kernel_core.policy.tinker_policy import TinkerPolicy, TinkerSampler
+
+        assert isinstance(policy, TinkerPolicy)
+        return TinkerSampler(policy)
     match config.sampler.kind:
         case "inline":
             return InlineSampler(policy)

@@ -31,9 +31,10 @@ import numpy as np
 
 from kernel_core.config import SamplerConfig
 from kernel_core.errors import ConfigError, SourceUnavailable
+from kernel_core.policy.chat_tokens import Ids
 from kernel_core.policy.protocol import Messages, Sample
 from kernel_core.policy.sampler import Logprobs
-from kernel_core.policy.torch_policy import Ids, TorchPolicy
+from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.store import Store
 
 log = logging.getLogger(__name__)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -11,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from kernel_core.config import PolicyConfig, RolloutConfig
-from kernel_core.dialogue.prompt import format_completion
+from kernel_core.config import PolicyConfig
 from kernel_core.errors import ConfigError
 from kernel_core.policy import decode
 from kernel_core.policy.base import Base
+from kernel_core.policy.chat_tokens import ChatTokens, Ids
 from kernel_core.policy.device_memory import bytes_kept_between, give_back
 from kernel_core.policy.fast_decode.graph_decoder import StaticDecoder, decodes
 from kernel_core.policy.folder import KIND, load_parts, weights_of, write_parts, write_surroundings
@@ -23,33 +22,19 @@ from kernel_core.policy.protocol import Messages, Sample
 from kernel_core.policy.wide_head import wide_logits
 from kernel_core.store import Manifest, Store
 
-log = logging.getLogger(__name__)
 
-Ids = npt.NDArray[np.int32]
-
-PLAIN_TEMPLATE = (
-    "{% for message in messages %}{{ '### ' + message['role'] + '\n' + message['content'] + '\n\n' }}"
-    "{% endfor %}{% if add_generation_prompt %}{{ '### assistant\n' }}{% endif %}"
-)
-"""For base models: their tokenizers bring no chat template. `_plain_template` puts a BOS token before it."""
-
-
-class TorchPolicy:
+class TorchPolicy(ChatTokens):
     """A model and its tokenizer. Token ids are the source of truth; text is for people and parsers."""
 
     def __init__(
         self, model: Any, tokenizer: Any, config: PolicyConfig, *, version: str, base: Base | None = None
     ) -> None:
+        super().__init__(tokenizer, config, _end_ids(model, tokenizer))
         self.model = model
-        self.tokenizer = tokenizer
-        self.config = config
         self.base = base
         """The model that LoRA adapters belong to."""
-        self.end_ids = _end_ids(model, tokenizer)
         self._static = StaticDecoder(model) if config.decoding == "static" and decodes(model) else None
         self._version = version
-        if tokenizer.chat_template is None:
-            tokenizer.chat_template = _plain_template(tokenizer)
         _check_positions(model, config)
 
     @classmethod
@@ -85,9 +70,19 @@ class TorchPolicy:
             store, self.model, self.tokenizer, version=self.version, base=self.base, dtype=None
         )
 
-    def weights(self) -> tuple[str, dict[str, torch.Tensor]]:
-        """The name of the file of weights in a saved policy, and its tensors, which training changes."""
-        return weights_of(self.model, self.base)
+    def weights(self) -> dict[str, dict[str, torch.Tensor]]:
+        """The file of weights in a saved policy, with its tensors, which training changes."""
+        name, tensors = weights_of(self.model, self.base)
+        return {name: tensors}
+
+    def take(self, folder: Store) -> None:
+        """Put the weights of a saved policy in place of these, and take its version."""
+        config = self.config
+        if config.lora_rank is None:  # its weights were trained in float32, whatever the policy computes in
+            config = config.model_copy(update={"dtype": "float32"})
+        saved = TorchPolicy.load(folder, config)
+        self.model.load_state_dict(saved.model.state_dict())
+        self.set_version(saved.version)
 
     @property
     def version(self) -> str:
@@ -108,54 +103,6 @@ class TorchPolicy:
         """All weights, tied ones once."""
         return sum(parameter.numel() for parameter in self.model.parameters())
 
-    def encode_messages(self, messages: Messages) -> Ids:
-        """Token ids of a conversation, up to where the assistant's next answer begins."""
-        return self._encode(self.prompt_texts([messages])[0])
-
-    def prompt_texts(self, conversations: Sequence[Messages]) -> list[str]:
-        """Conversations in the words of the chat template, up to where the next answer begins."""
-        thinking = self.config.enable_thinking
-        texts: list[str] = self.tokenizer.apply_chat_template(
-            [list(messages) for messages in conversations],
-            add_generation_prompt=True,
-            tokenize=False,
-            **({} if thinking is None else {"enable_thinking": thinking}),
-        )
-        return texts
-
-    def check(self, rollout: RolloutConfig) -> None:
-        """Raise `ConfigError` for settings under which this policy would write nothing, or which its chat
-        template makes void."""
-        prompt, answer = rollout.prompt_budget, rollout.sampling.max_new_tokens
-        if prompt + answer > self.config.max_context:
-            raise ConfigError(
-                f"rollout.prompt_budget = {prompt} and rollout.sampling.max_new_tokens = {answer} do not fit "
-                f"into policy.max_context = {self.config.max_context}: a long prompt would leave too little "
-                "for an answer; lower one of them, or raise policy.max_context"
-            )
-        if rollout.thoughts == "keep" and not self._shows_earlier_thoughts():
-            raise ConfigError(
-                "rollout.thoughts = keep, but the chat template of this model drops the thoughts of earlier "
-                "turns; set rollout.thoughts to summary or drop"
-            )
-
-    def _shows_earlier_thoughts(self) -> bool:
-        thought = "a thought that no template has in it"
-        messages = [
-            {"role": "user", "content": "x"},
-            {"role": "assistant", "content": format_completion(thought, "y")},
-            {"role": "user", "content": "z"},
-        ]
-        return thought in self.prompt_texts([messages])[0]
-
-    def encode_completion(self, text: str) -> Ids:
-        """Token ids of an answer as the policy would write it, end token included."""
-        return np.append(self._encode(text), np.int32(self.end_ids[0]))
-
-    def count_tokens(self, text: str) -> int:
-        """Tokens of a text."""
-        return len(self._encode(text))
-
     def sample(
         self,
         prompts: Sequence[Messages],
@@ -169,17 +116,8 @@ class TorchPolicy:
         A row's random numbers depend on its own seed alone (one seed for all: on seed and row). A prompt
         that leaves no room in `max_context` gives an empty sample with `finish_reason` "error".
         """
-        prompt_ids = [self.encode_messages(messages) for messages in prompts]
-        room = [min(max_new_tokens, self.config.max_context - len(ids)) for ids in prompt_ids]
+        prompt_ids, room = self.encode_with_room(prompts, max_new_tokens)
         fits = [row for row, tokens in enumerate(room) if tokens > 0]
-        for row in set(range(len(prompts))) - set(fits):
-            log.warning(
-                "prompt %d has %d tokens, but policy.max_context = %d; lower rollout.prompt_budget or "
-                "raise policy.max_context",
-                row,
-                len(prompt_ids[row]),
-                self.config.max_context,
-            )
         written = dict.fromkeys(range(len(prompts)), _nothing())
         if fits:
             with self.evaluating():
@@ -229,9 +167,6 @@ class TorchPolicy:
         pad = self.tokenizer.pad_token_id
         return int(pad if pad is not None else self.end_ids[0])
 
-    def _encode(self, text: str) -> Ids:
-        return np.asarray(self.tokenizer(text, add_special_tokens=False)["input_ids"], dtype=np.int32)
-
     def _as_sample(self, prompt_ids: Ids, row: decode.Row, fits: bool) -> Sample:
         words = row.token_ids[:-1] if row.stopped else row.token_ids
         return Sample(
@@ -263,13 +198,6 @@ def uniforms(seed: int | Sequence[int], rows: Sequence[int], count: int) -> npt.
     return np.stack(
         [np.random.Generator(np.random.Philox(np.random.SeedSequence(k))).random(count) for k in keys]
     )
-
-
-def _plain_template(tokenizer: Any) -> str:
-    """A base model has seen no text without the token that its tokenizer puts before each (Gemma, Llama)."""
-    bos = tokenizer.bos_token_id
-    begins_with_it = bos is not None and tokenizer("x")["input_ids"][0] == bos
-    return "{{ bos_token }}" * begins_with_it + PLAIN_TEMPLATE
 
 
 def _check_positions(model: Any, config: PolicyConfig) -> None:

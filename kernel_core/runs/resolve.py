@@ -16,7 +16,8 @@ COLD_START = "cold_start"
 
 def needs_cold_start(config: TrainConfig) -> bool:
     """Whether training teaches its policy first: one from nothing, and any that chats are given for."""
-    return config.policy.kind == "torch" and (config.policy.model == "new" or bool(config.cold_start.data))
+    is_ours = config.policy.kind in ("torch", "tinker")
+    return is_ours and (config.policy.model == "new" or bool(config.cold_start.data))
 
 
 def is_shipped(policy: PolicyConfig) -> bool:
@@ -63,7 +64,7 @@ def _cold_started(run: Run) -> dict[str, Any] | None:
 
 def _has_taught(run: Run, policy: PolicyConfig) -> bool:
     """Whether the run has a whole cold start of this very policy."""
-    if policy.kind != "torch" or not run.store.child(COLD_START).sealed():
+    if policy.kind not in ("torch", "tinker") or not run.store.child(COLD_START).sealed():
         return False
     begun = _cold_started(run)
     return begun is None or (begun["model"], begun["revision"]) == (policy.model, policy.revision)

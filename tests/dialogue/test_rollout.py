@@ -26,6 +26,7 @@ from kernel_core.problems.generate import generate
 from kernel_core.progress import silent
 from kernel_core.records import Candidate, Exemplar, NoCandidate, Verdict
 from kernel_core.retrieval.protocol import Neighbour
+from kernel_core.runs.placement import placed
 
 MADE = generate("train", 2, seed=4)
 PROBLEMS = [made.problem for made in MADE]
@@ -378,7 +379,7 @@ def test_a_broken_gym_is_an_exception_and_never_an_evaluation():
     ("policy", "judge", "chosen", "settled"),
     [
         ("cpu", "cpu", None, None),
-        ("cpu", "cuda", None, None),
+        ("cpu", "cuda", None, True),
         ("cuda", "cpu", None, None),
         ("cuda", "cuda", None, False),
         ("cuda", "cuda", True, True),
@@ -390,4 +391,4 @@ def test_a_policy_does_not_sample_on_a_gpu_that_is_timed_on_unless_told_to(polic
         config = kind.model_validate(
             {"policy": {"device": policy}, "gym": {"device": judge}, "rollout": {"overlap": chosen}}
         )
-        assert config.rollout.overlap is settled
+        assert placed(config, num_gpus=1).rollout.overlap is settled

@@ -29,8 +29,9 @@ def open_gym(config: GymConfig, cache: Store | None = None) -> PooledGym:
             gym.close()
             raise gym.none_left()
         return gym
+    places = config.gpus or tuple(range(config.workers))
     if config.device == "cuda":
-        _find_gpus(config.workers)
+        _find_gpus(places)
     gym = PooledGym(config, Cache(cache))
     host = LocalHost(config, store=cache.root if cache is not None else None)
     gym.own(host)
@@ -38,21 +39,19 @@ def open_gym(config: GymConfig, cache: Store | None = None) -> PooledGym:
     trusted = config.device == "cpu"
     gym.arrive(
         host,
-        [
-            JudgeSlot(host, index, f"{word} {index}", config, trusted=trusted)
-            for index in range(config.workers)
-        ],
+        [JudgeSlot(host, place, f"{word} {place}", config, trusted=trusted) for place in places],
     )
     return gym
 
 
-def _find_gpus(wanted: int) -> None:
+def _find_gpus(wanted: tuple[int, ...]) -> None:
     """Refuse early, without bringing CUDA up in this process."""
     import torch
 
     visible = torch.cuda.device_count()
-    if visible < wanted:
+    if missing := [gpu for gpu in wanted if gpu >= visible]:
         raise GymUnavailable(
-            f"gym.device=cuda with gym.workers={wanted}, but {visible} GPUs are visible; set gym.workers to "
-            "the number of GPUs, or gym.device=cpu"
+            f"gym.device=cuda with judges on the GPUs {list(wanted)}, but {visible} GPUs are visible and "
+            f"{missing} are not among them; set gym.workers to the number of GPUs, gym.gpus to theirs, or "
+            "gym.device=cpu"
         )

@@ -43,24 +43,12 @@ class Passes:
 
     def batches(self, lengths: Sequence[int], budget: int, seed: int) -> Iterator[list[int]]:
         """Indices of the rows of each update, without end: every row once an epoch."""
-        sizes = np.array(lengths)
-        window = len(sizes) if self.packed else max(1, int(SORTING_BATCHES * budget / sizes.mean()))
-        for epoch in count():
-            rng = np.random.default_rng([seed, epoch])
-            order = rng.permutation(len(sizes))
-            for start in range(0, len(order), window):
-                part = order[start : start + window]
-                plan = self._plan(sizes[part].tolist(), budget)
-                for index in rng.permutation(len(plan)):
-                    yield part[plan[index]].tolist()
+        return shuffled_batches(lengths, budget, seed, packed=self.packed)
 
     def losses(self, rows: Sequence[Row]) -> Iterator[tuple[torch.Tensor, int]]:
         """For each pass over the rows: cross-entropy in nats, summed over answer tokens, and tokens read."""
-        for members in self._plan([len(row) for row in rows], self.minibatch_tokens):
+        for members in _plan([len(row) for row in rows], self.minibatch_tokens, self.packed):
             yield self._loss([rows[index] for index in members])
-
-    def _plan(self, lengths: Sequence[int], budget: int) -> list[list[int]]:
-        return plan_packs(lengths, budget) if self.packed else plan_batches(lengths, budget)
 
     def _loss(self, rows: Sequence[Row]) -> tuple[torch.Tensor, int]:
         policy = self.policy
@@ -74,6 +62,24 @@ class Passes:
             batch = collate(rows, policy.tokenizer.pad_token_id or 0, policy.device)
             (losses_B_C,) = by_token(policy.model, batch, _cross_entropy)
             return (losses_B_C * batch.mask_B_C).sum(), batch.ids_B_T.numel()
+
+
+def shuffled_batches(lengths: Sequence[int], budget: int, seed: int, *, packed: bool) -> Iterator[list[int]]:
+    """Indices of the rows of each update, without end: every row once an epoch."""
+    sizes = np.array(lengths)
+    window = len(sizes) if packed else max(1, int(SORTING_BATCHES * budget / sizes.mean()))
+    for epoch in count():
+        rng = np.random.default_rng([seed, epoch])
+        order = rng.permutation(len(sizes))
+        for start in range(0, len(order), window):
+            part = order[start : start + window]
+            plan = _plan(sizes[part].tolist(), budget, packed)
+            for index in rng.permutation(len(plan)):
+                yield part[plan[index]].tolist()
+
+
+def _plan(lengths: Sequence[int], budget: int, packed: bool) -> list[list[int]]:
+    return plan_packs(lengths, budget) if packed else plan_batches(lengths, budget)
 
 
 def _cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor]:

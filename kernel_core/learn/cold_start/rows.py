@@ -15,7 +15,7 @@ import numpy as np
 
 from kernel_core.learn.batch import Row
 from kernel_core.learn.cold_start.dataset import Conversation
-from kernel_core.policy.torch_policy import TorchPolicy
+from kernel_core.policy.trainable import Trainable
 from kernel_core.store import digest_of
 
 HELD_BACK_EVERY, HELD_BACK_AT_MOST = 50, 24
@@ -24,7 +24,7 @@ measure the loss."""
 _OPENED = "<think>"
 
 
-def encode(policy: TorchPolicy, conversations: Sequence[Conversation]) -> list[Row]:
+def encode(policy: Trainable, conversations: Sequence[Conversation]) -> list[Row]:
     """Token ids of every conversation, as a rollout would have them; all texts in one call a side."""
     if not conversations:
         return []
@@ -44,7 +44,7 @@ def _continuing(prompt: str, answer: str) -> str:
     return answer.removeprefix(_OPENED + "\n" if prompt.endswith("\n") else _OPENED)
 
 
-def _token_ids(policy: TorchPolicy, texts: Sequence[str]) -> list[list[int]]:
+def _token_ids(policy: Trainable, texts: Sequence[str]) -> list[list[int]]:
     """The ids of each text; one that comes again (a corpus kernel does) is not tokenised again."""
     distinct = list(dict.fromkeys(texts))
     ids = dict(zip(distinct, policy.tokenizer(distinct, add_special_tokens=False)["input_ids"], strict=True))

@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -23,19 +23,15 @@ from kernel_core.errors import ConfigError
 from kernel_core.learn import checkpoint
 from kernel_core.learn.batch import Row
 from kernel_core.learn.cold_start.dataset import Conversation, build_conversations
-from kernel_core.learn.cold_start.passes import Passes
 from kernel_core.learn.cold_start.rows import digest_of_rows, encode, held_back, subject
+from kernel_core.learn.cold_start.updater import open_updater
 from kernel_core.learn.phase_timer import repeatable
 from kernel_core.learn.saver import Saver
-from kernel_core.learn.update import (
-    clip_and_step,
-    clip_and_step_unseen,
-    keep_master_weights,
-    new_optimiser,
-)
+from kernel_core.learn.update import keep_master_weights
 from kernel_core.policy import open_policy
 from kernel_core.policy.tiny_model import new_policy
 from kernel_core.policy.torch_policy import TorchPolicy
+from kernel_core.policy.trainable import Trainable
 from kernel_core.progress import Progress, silent
 from kernel_core.records import Record
 from kernel_core.runs.resolve import CHECKPOINTS
@@ -45,7 +41,6 @@ __all__ = ["ColdStartReport", "build_conversations", "cold_start", "encode", "st
 
 log = logging.getLogger(__name__)
 
-MAX_GRAD_NORM = 1.0
 FINAL_LR_SHARE = 0.1
 """The cosine ends at this share of the peak."""
 TOKENIZER_TEXTS = 4000
@@ -75,23 +70,22 @@ class ColdStartReport(Record):
     seconds: float
 
 
-def starting_policy(config: PolicyConfig, conversations: Sequence[Conversation], seed: int) -> TorchPolicy:
+def starting_policy(config: PolicyConfig, conversations: Sequence[Conversation], seed: int) -> Trainable:
     """The policy that a cold start begins with: the config's own, or one from nothing.
 
     One from nothing gets a tokenizer made for these conversations; the same arguments give the same one.
     """
-    if config.kind != "torch":
-        raise ConfigError(f"policy.kind = {config.kind} cannot be trained; set policy.kind=torch")
+    if config.kind not in ("torch", "tinker"):
+        raise ConfigError(f"policy.kind = {config.kind} cannot be trained; set policy.kind=torch or tinker")
     if config.model == "new":
         texts = ["".join(m["content"] for m in c.messages) + c.answer for c in conversations]
         return new_policy(config, texts[:TOKENIZER_TEXTS], seed)
-    policy = open_policy(config)
-    assert isinstance(policy, TorchPolicy)
-    return policy
+    # Both kinds of policy are trainable; the protocol of all policies does not say so.
+    return cast(Trainable, open_policy(config))
 
 
 def cold_start(
-    policy: TorchPolicy,
+    policy: Trainable,
     conversations: Sequence[Conversation],
     config: ColdStartConfig,
     store: Store,
@@ -104,9 +98,10 @@ def cold_start(
     default). A store that is sealed already is taken as it is. Raises `ConfigError` when nothing fits the
     context.
     """
-    keep_master_weights(policy)
+    if isinstance(policy, TorchPolicy):
+        keep_master_weights(policy)
     if store.sealed():
-        checkpoint.restore_weights(store, policy)
+        policy.take(store)
         return ColdStartReport.model_validate(store.read_json("report.json"))
     rows = encode(policy, conversations)
     fitting = [index for index, row in enumerate(rows) if len(row) <= policy.config.max_context]
@@ -148,7 +143,7 @@ class _Training:
 
     def __init__(
         self,
-        policy: TorchPolicy,
+        policy: Trainable,
         rows: Sequence[Row],
         subjects: Sequence[str],
         config: ColdStartConfig,
@@ -156,21 +151,21 @@ class _Training:
         minibatch_tokens: int,
     ) -> None:
         self._policy, self._config, self._store = policy, config, store
-        self._passes = Passes.of(policy, minibatch_tokens)
+        self._updater = open_updater(policy, config, minibatch_tokens)
         not_trained_on, measuring = held_back(subjects)
         self._rows = [row for index, row in enumerate(rows) if index not in not_trained_on]
         self._measured = [rows[index] for index in measuring] or list(rows[:8])
         self.num_held_back = len(measuring)
-        self._optimiser = new_optimiser(policy.model, config.lr, config.weight_decay)
         self._saver = Saver(store, background=policy.device.type == "cuda")
         self._saved_at = time.monotonic()
+        self._lr = 0.0
         self._num_threads = torch.get_num_threads()
         settings = config.model_dump(exclude={"minutes", "data", "checkpoint_minutes"})
         self.digest = digest_of([settings, policy.version, digest_of_rows(rows)])
         self.step, self.num_tokens, self.num_padding, self.seconds = 0, 0, 0, 0.0
         folder = checkpoint.newest(store)
         if folder is not None:
-            state = checkpoint.restore(store.child(folder), policy, self._optimiser)
+            state = checkpoint.restore(store.child(folder), policy, self._updater.optimiser)
             self.step, self.num_tokens = state["step"], state["num_tokens"]
             self.num_padding = state["num_padding"]
             self.seconds, self._num_threads = state["seconds"], state["num_threads"]
@@ -186,10 +181,9 @@ class _Training:
         """Train to the last step or minute."""
         last = time.monotonic()
         report_every = max(1, self._config.steps // REPORTS)
-        self._policy.model.train()
         lengths = [len(row) for row in self._rows]
-        batches = self._passes.batches(lengths, self._config.batch_tokens, self._config.seed)
-        with repeatable(self._num_threads, self._policy.device), self._passes.prepared():
+        batches = self._updater.batches(lengths, self._config.batch_tokens, self._config.seed)
+        with repeatable(self._num_threads, self._policy.device), self._updater.training():
             for members in islice(batches, self.step, None):
                 if self.done:
                     break
@@ -199,42 +193,23 @@ class _Training:
                 self.seconds, last = self.seconds + now - last, now
                 progress("cold start", done=self.step, total=self._config.steps)
                 if self.step % report_every == 0 or self.done:
-                    self._report(float(loss), float(norm))
+                    self._report(float(loss), None if norm is None else float(norm))
                 if self._save_due() and not self.done:
                     self._save()
         self._saver.close()
-        self._policy.model.eval()
 
     def held_back_loss(self) -> float:
         """Nats a token on the conversations that are not trained on, without dropout."""
-        total = 0.0
-        with (
-            torch.no_grad(),
-            self._policy.evaluating(),
-            repeatable(self._num_threads, self._policy.device),
-            self._passes.prepared(),
-        ):
-            for loss, _ in self._passes.losses(self._measured):
-                total += float(loss)
-        return total / sum(len(row.answer_ids) for row in self._measured)
+        with repeatable(self._num_threads, self._policy.device):
+            return self._updater.loss(self._measured)
 
-    def _train_on(self, rows: Sequence[Row]) -> tuple[torch.Tensor, torch.Tensor | float]:
+    def _train_on(self, rows: Sequence[Row]) -> tuple[torch.Tensor | float, torch.Tensor | float | None]:
         """Loss in nats a token, and the gradient's norm; on a GPU neither is waited for."""
-        rate = self._config.lr * self._schedule()
-        for group in self._optimiser.param_groups:
-            group["lr"] = rate
-        num_answer_tokens = sum(len(row.answer_ids) for row in rows)
-        total = torch.zeros((), device=self._policy.device)
-        for summed, num_read in self._passes.losses(rows):
-            loss = summed / num_answer_tokens
-            torch.autograd.backward(loss)
-            total += loss.detach()
-            self.num_tokens += num_read
-            self.num_padding += num_read
-        self.num_padding -= sum(map(len, rows))
-        if self._policy.device.type == "cuda":
-            return total, clip_and_step_unseen(self._policy.model, self._optimiser, MAX_GRAD_NORM)
-        return total, clip_and_step(self._policy.model, self._optimiser, MAX_GRAD_NORM)[0]
+        self._lr = self._config.lr * self._schedule()
+        updated = self._updater.update(rows, self._lr)
+        self.num_tokens += updated.num_read
+        self.num_padding += updated.num_read - sum(map(len, rows))
+        return updated.loss, updated.grad_norm
 
     def _schedule(self) -> float:
         """Share of the peak rate: linear warm-up, then a cosine over the steps, or the minutes if sooner."""
@@ -247,15 +222,15 @@ class _Training:
         cosine = 0.5 * (1 + math.cos(math.pi * min(done, 1.0)))
         return FINAL_LR_SHARE + (1 - FINAL_LR_SHARE) * cosine
 
-    def _report(self, loss: float, grad_norm: float) -> None:
+    def _report(self, loss: float, grad_norm: float | None) -> None:
         self._store.append_line(
             "metrics.jsonl",
             {
                 "step": self.step,
                 "loss": loss,
                 "held_back_loss": self.held_back_loss(),
-                "lr": self._optimiser.param_groups[0]["lr"],
-                "grad_norm": grad_norm,
+                "lr": self._lr,
+                **({} if grad_norm is None else {"grad_norm": grad_norm}),
                 "num_tokens": self.num_tokens,
                 "seconds": round(self.seconds, 2),
             },
@@ -270,7 +245,7 @@ class _Training:
             "num_threads": self._num_threads,
         }
         self._saved_at = time.monotonic()
-        self._saver.save(self.step, self._policy, self._optimiser, state, keep=1)
+        self._saver.save(self.step, self._policy, self._updater.optimiser, state, keep=1)
 
     def _save_due(self) -> bool:
         minutes = self._config.checkpoint_minutes

@@ -1,0 +1,225 @@
+"""A policy with its weights on a Tinker server: `policy.kind=tinker`. Sampled, trained and kept there.
+
+The chat template and the tokenizer are here, so that prompts, answers and rewards are made as for any other
+policy. A saved folder holds names: which state and which adapters the server keeps, and of which model.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from transformers import AutoTokenizer, GenerationConfig
+
+from kernel_core.config import PolicyConfig
+from kernel_core.errors import ConfigError, NotFound, first_line
+from kernel_core.policy.chat_tokens import ChatTokens, Ids
+from kernel_core.policy.folder import ABOUT, KIND
+from kernel_core.policy.protocol import Messages, Sample
+from kernel_core.policy.remote_model import Answered, Drawn, Floats, RemoteModel, SavedModel
+from kernel_core.store import Manifest, Store
+
+REMOTE = "tinker"
+"""Key of `policy.json` with what the server keeps."""
+
+
+class TinkerPolicy(ChatTokens):
+    """A tokenizer here and a model there."""
+
+    def __init__(self, tokenizer: Any, config: PolicyConfig, model: RemoteModel, *, version: str) -> None:
+        super().__init__(tokenizer, config, _end_ids(config.model, tokenizer))
+        self.model = model
+        self._version = self._published = version
+
+    @classmethod
+    def load(cls, source: str | Store | None, config: PolicyConfig) -> TinkerPolicy:
+        """The base model with new adapters, or what a saved folder names."""
+        from kernel_core.policy.tinker_model import TinkerModel
+
+        version, saved = config.model, None
+        if source is not None:
+            version, saved = read_saved(source if isinstance(source, Store) else Store(source), config)
+        return cls(_tokenizer(config), config, TinkerModel(config, saved), version=version)
+
+    @property
+    def version(self) -> str:
+        """Names the weights that train."""
+        return self._version
+
+    @property
+    def published(self) -> str:
+        """Names the weights that write."""
+        return self._published
+
+    def set_version(self, version: str) -> None:
+        """See `Trainable`."""
+        self._version = version
+
+    @property
+    def device(self) -> torch.device:
+        """Nothing is computed here but numbers for a report."""
+        return torch.device("cpu")
+
+    def sample(
+        self,
+        prompts: Sequence[Messages],
+        *,
+        temperature: float,
+        max_new_tokens: int,
+        seed: int | Sequence[int],
+    ) -> list[Sample]:
+        """One sample a prompt, in order; as repeatable as the server makes its seeds.
+
+        Raises `SourceUnavailable` when the server does not answer all of them.
+        """
+        prompt_ids, room = self.encode_with_room(prompts, max_new_tokens)
+        fits = [row for row, tokens in enumerate(room) if tokens > 0]
+        drawn = self.model.sample(
+            [prompt_ids[row] for row in fits],
+            max_new=[room[row] for row in fits],
+            temperature=temperature,
+            seeds=[seed + row if isinstance(seed, int) else seed[row] for row in fits],
+            end_ids=self.end_ids,
+        )
+        written = dict(zip(fits, drawn, strict=True))
+        return [self._as_sample(prompt_ids[row], written.get(row)) for row in range(len(prompts))]
+
+    def logprobs(self, prompt_ids: Ids, token_ids: Ids, temperature: float) -> Floats:
+        """See `Trainable`; a server scores at temperature 1."""
+        if temperature != 1.0:
+            raise ValueError(f"a Tinker server scores at temperature 1.0, not {temperature}")
+        return self.model.logprobs([Answered(prompt_ids, token_ids)])[0]
+
+    def publish(self) -> None:
+        """Write with the weights that train, from the next sample on."""
+        self.model.publish(self._new_name())
+        self._published = self._version
+
+    def write_surroundings(self, store: Store) -> dict[str, str]:
+        """Have the server keep the weights and the optimiser, and write down under which names."""
+        saved = self.model.save(self._new_name())
+        about = {"version": self._version, REMOTE: {"base": self.config.model, **saved._asdict()}}
+        return {ABOUT: store.write_json(ABOUT, about)}
+
+    def weights(self) -> dict[str, dict[str, torch.Tensor]]:
+        """None: the server keeps them."""
+        return {}
+
+    def save(self, folder: str | Store) -> Manifest:
+        """See `Trainable`."""
+        store = folder if isinstance(folder, Store) else Store(folder)
+        return store.seal(KIND, self.write_surroundings(store), meta={"version": self._version})
+
+    def take(self, folder: Store) -> None:
+        """See `Trainable`."""
+        self._version, saved = read_saved(folder, self.config)
+        self._published = self._version
+        self.model.take(saved)
+
+    def release(self) -> None:
+        """Nothing to do: the server has memory of its own."""
+
+    def close(self) -> None:
+        """End the connection."""
+        self.model.close()
+
+    def _new_name(self) -> str:
+        """A step that is repeated after a kill has the same version and other weights."""
+        readable = re.sub(r"[^A-Za-z0-9_-]", "-", self._version)[-60:].strip("-")
+        return f"{readable}-{uuid.uuid4().hex[:8]}"
+
+    def _as_sample(self, prompt_ids: Ids, drawn: Drawn | None) -> Sample:
+        if drawn is None:
+            nothing = np.zeros(0, np.int32)
+            return Sample("", "error", self._published, prompt_ids, nothing, np.zeros(0, np.float32))
+        ids = drawn.token_ids
+        words = ids[:-1] if drawn.stopped and len(ids) and int(ids[-1]) in self.end_ids else ids
+        text = self.tokenizer.decode(words, skip_special_tokens=False)
+        reason: Literal["stop", "length"] = "stop" if drawn.stopped else "length"
+        return Sample(text, reason, self._published, prompt_ids, ids, drawn.logprobs)
+
+
+class TinkerSampler:
+    """The same server's sampler, as the trainer knows samplers."""
+
+    def __init__(self, policy: TinkerPolicy) -> None:
+        self._policy = policy
+
+    @property
+    def version(self) -> str:
+        """The version that was published last."""
+        return self._policy.published
+
+    def publish(self, policy: Any) -> None:
+        """Write with the weights that train, from the next sample on."""
+        self._policy.publish()
+
+    def sample(
+        self,
+        prompts: Sequence[Messages],
+        *,
+        temperature: float,
+        max_new_tokens: int,
+        seed: int | Sequence[int],
+    ) -> list[Sample]:
+        """See `TinkerPolicy.sample`."""
+        return self._policy.sample(prompts, temperature=temperature, max_new_tokens=max_new_tokens, seed=seed)
+
+    def logprobs(self, prompt_ids: Ids, token_ids: Ids, temperature: float) -> Floats:
+        """As the sampler computes them, which is at temperature 1."""
+        if temperature != 1.0:
+            raise ValueError(f"a Tinker server scores at temperature 1.0, not {temperature}")
+        return self._policy.model.sampler_logprobs(Answered(prompt_ids, token_ids))
+
+    def release(self) -> None:
+        """Nothing to do."""
+
+    def count_tokens(self, text: str) -> int:
+        """Tokens of a text."""
+        return self._policy.count_tokens(text)
+
+    def close(self) -> None:
+        """The policy ends the connection."""
+
+
+def read_saved(store: Store, config: PolicyConfig) -> tuple[str, SavedModel]:
+    """The version of a saved folder, and what the server keeps of it.
+
+    Raises `ConfigError` for the folder of another model, or of weights that are on no server.
+    """
+    if not store.exists(ABOUT):
+        raise NotFound(f"{store.root} holds no saved policy: {ABOUT} is missing")
+    about: dict[str, Any] = store.read_json(ABOUT)
+    if REMOTE not in about:
+        raise ConfigError(f"the weights of {store.root} are files, not on a server; set policy.kind=torch")
+    there = about[REMOTE]
+    if there["base"] != config.model:
+        raise ConfigError(
+            f"the adapters of {store.root} belong to {there['base']}, and policy.model is {config.model}; "
+            f"set policy.model={there['base']}"
+        )
+    return about["version"], SavedModel(there["state"], there["sampler"])
+
+
+def _tokenizer(config: PolicyConfig) -> Any:
+    try:
+        return AutoTokenizer.from_pretrained(config.model, revision=config.revision)
+    except (OSError, ValueError) as error:
+        raise NotFound(
+            f"no tokenizer of {config.model!r} in the Hugging Face cache, on the hub or in a folder "
+            f"({first_line(error)})"
+        ) from error
+
+
+def _end_ids(model: str, tokenizer: Any) -> tuple[int, ...]:
+    """The ids that end an answer: the tokenizer's own first, then the model's generation settings'."""
+    try:
+        configured = GenerationConfig.from_pretrained(model).eos_token_id
+    except OSError:
+        configured = None
+    also = configured if isinstance(configured, list) else [configured]
+    return tuple(dict.fromkeys(int(i) for i in (tokenizer.eos_token_id, *also) if i is not None))
