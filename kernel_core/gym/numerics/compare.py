@@ -44,26 +44,32 @@ def compare_outputs(
     return form_fault(nesting, leaves, want, expected) or value_fault(values, expected, compare_values)
 
 
-def form_fault(nesting: Any, leaves: Sequence[Any], want: Any, expected: Sequence[Expected]) -> str | None:
-    """`compare_outputs` before the values of either side were looked at."""
+def form_fault(
+    nesting: Any, leaves: Sequence[Any], want: Any, expected: Sequence[Expected], last: Sequence[str] = ()
+) -> str | None:
+    """`compare_outputs` before the values of either side were looked at; `last` names the last outputs."""
     if nesting != want:
         return f"the outputs are nested as {_shorten(nesting)}, expected {_shorten(want)}"
     if len(leaves) != len(expected):
         return f"there are {len(leaves)} outputs, expected {len(expected)}"
     faults = (_form_fault(*one) for one in zip(leaves, expected, strict=True))
-    return _first(faults, len(expected))
+    return _first(faults, len(expected), last)
 
 
-def value_fault(values: Sequence[torch.Tensor], expected: Sequence[Expected], compare: Compare) -> str | None:
+def value_fault(
+    values: Sequence[torch.Tensor], expected: Sequence[Expected], compare: Compare, last: Sequence[str] = ()
+) -> str | None:
     """`compare_outputs` for outputs of the right form."""
     faults = (compare(*one) for one in zip(values, expected, strict=True))
-    return _first(faults, len(expected))
+    return _first(faults, len(expected), last)
 
 
-def _first(faults: Iterable[str | None], count: int) -> str | None:
-    for index, fault in enumerate(faults):
+def _first(faults: Iterable[str | None], count: int, last: Sequence[str]) -> str | None:
+    num_plain = count - len(last)
+    names = ["output"] if num_plain == 1 else [f"output {index}" for index in range(num_plain)]
+    for name, fault in zip([*names, *last], faults, strict=True):
         if fault is not None:
-            return f"output {fault}" if count == 1 else f"output {index} {fault}"
+            return f"{name} {fault}"
     return None
 
 
