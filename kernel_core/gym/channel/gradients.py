@@ -7,36 +7,18 @@ pass, and the gradients. All else of the judge treats these as any inputs and ou
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from kernel_core.errors import NotAProblem
 from kernel_core.gym.channel.pytree import flatten
 from kernel_core.gym.channel.torch_ops import map_tensors, tensors_in
 
-_COMMENT = re.compile(r"^#\s*backward:\s*(.*\S)\s*$", re.MULTILINE)
-_KINDS = ("inputs", "parameters")
 _NO_GRAPH = (
     "no output depends on an input or a parameter through autograd; launch kernels in forward and backward "
     "of a torch.autograd.Function, and call its apply"
 )
-
-
-def wanted_gradients(source: str) -> tuple[str, ...]:
-    """What a problem's gradients are of: of `inputs`, of `parameters`, of both, or of nothing. Raises
-    `NotAProblem`."""
-    found = [word.strip() for line in _COMMENT.findall(source) for word in line.split(",")]
-    if unknown := sorted({*found} - {*_KINDS}):
-        raise NotAProblem(f"# backward: names {unknown[0]!r}; there is: {', '.join(_KINDS)}")
-    return tuple(kind for kind in _KINDS if kind in found)
-
-
-def without_gradients(source: str) -> str:
-    """The problem of the forward pass alone."""
-    return _COMMENT.sub("#", source)
 
 
 def is_differentiable(value: Any) -> bool:

@@ -18,7 +18,7 @@ from kernel_core.gym.judge.compile_check import CompileGate, CompileUnit, refuse
 from kernel_core.gym.judge.judge import Judge
 from kernel_core.gym.judge.problem_cache import KEPT_PROBLEMS, Prepared, keep
 from kernel_core.gym.judge.replay_check import ReplayCheck
-from kernel_core.gym.judge.scaled_sizes import Sizes, grown_sizes
+from kernel_core.gym.judge.scaled_sizes import Sizes, grown_sizes, in_order
 from kernel_core.gym.oracle.reference import Reference
 from kernel_core.gym.oracle.trial import loose
 from kernel_core.gym.prediction.full_size import (
@@ -115,10 +115,11 @@ class CpuJudge(Judge):
     def _try_grown(self, reference: Reference, seed: int, case: Case) -> None:
         """Run once more at each of the sizes that `scaled_sizes.py` names. Only wrong outputs count there,
         whatever rounding comes to in longer rows. A run that takes too long counts for nothing, and a finding
-        says so."""
+        says so. A fault at sizes in an order that real sizes never have is a finding, and counts if it is
+        there in their order, too."""
         label, draw = self._prepared.draws(reference, seed)[-1]
         asks = any(word in case.source for word in (_TUNED, _PROCESSORS))
-        runs = self._grown_sizes(reference) or (reference.sizes,) * asks
+        runs = [*(self._grown_sizes(reference) or (reference.sizes,) * asks)]
         for number, sizes in enumerate(runs):
             changed = [f"{name}={size}" for name, size in sizes.items() if size != reference.sizes[name]]
             where = [f"at {', '.join(changed)}"] if changed else []
@@ -131,8 +132,13 @@ class CpuJudge(Judge):
             for way in _ways(case.source, number, is_last=sizes is runs[-1]):
                 again = self._try_again(larger, case, trial, way.job, _MOST_GROWN_S, way.configuration)
                 said = ", ".join([*where, *way.where])
-                if way.tells(again, case):
-                    _blame(case, again, said)
+                fault = _fault(again) if way.tells(again, case) else None
+                if fault is not None:
+                    if (ordered := in_order(reference, sizes)) is not None:
+                        case.note("narrow_domain", f"{again.detail} ({said})")
+                        runs.append(ordered)
+                        break
+                    case.fail(fault, f"{again.detail} ({said})", again.line)
                 if again.verdict is Verdict.TIMED_OUT:
                     case.note("not_grown", f"it took more than {_MOST_GROWN_S:g} s {said}")
                 # A slow configuration does not stop the search.
@@ -212,9 +218,9 @@ def _ways(source: str, number: int, *, is_last: bool) -> list[_Way]:
     return found
 
 
-def _blame(case: Case, again: Case, where: str) -> None:
-    if again.verdict is Verdict.WRONG or (again.verdict is Verdict.CRASHED and again.line):
-        case.fail(again.verdict, f"{again.detail} ({where})", again.line)
+def _fault(again: Case) -> Verdict | None:
+    is_fault = again.verdict is Verdict.WRONG or (again.verdict is Verdict.CRASHED and again.line)
+    return again.verdict if is_fault else None
 
 
 def _to_compile(case: Case, rehearsal: Rehearsal | None, *, at_own_sizes: bool) -> list[CompileUnit]:

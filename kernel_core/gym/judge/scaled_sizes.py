@@ -11,7 +11,8 @@ The sizes depend on the problem alone. No answer of a candidate changes them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -34,6 +35,8 @@ _MOST_BYTES_TOGETHER = 1 << 18
 """The most bytes where other sizes grow as well."""
 _MOST_OPERATIONS = 1 << 24
 """The most operations of the reference: products are turns of loops."""
+_CLEARLY = 1.5
+"""The factor by which one of the problem's own sizes is less than another on purpose."""
 _SHOWS_HOW_IT_DIVIDES = 64
 """A size of at least this much, halved from its own size, is a multiple of the same blocks."""
 
@@ -62,6 +65,30 @@ def grown_sizes(reference: Reference) -> tuple[Sizes, ...]:
             grown = taken
         found.append(grown)
     return tuple(found)
+
+
+def in_order(reference: Reference, sizes: Sizes) -> Sizes | None:
+    """The nearest sizes in the order that the run sizes and the problem's own sizes share, such as fewer rows
+    taken than there are: a kernel may rely on it. None where the sizes are in that order."""
+    own, run, now = (_whole(one) for one in (reference.problem.constants, reference.sizes, sizes))
+    pairs = [
+        (less, more)
+        for less, more in itertools.permutations(run, 2)
+        if run[less] < run[more] and _CLEARLY * own[less] <= own[more]
+    ]
+    broken = [(less, more) for less, more in pairs if now[less] > now[more]]
+    if not broken:
+        return None
+    found, limits = dict(sizes), _SizeLimits(reference)
+    for less, more in broken:
+        tried: list[Sizes] = [{**found, less: n, more: n + 1} for n in _halved(now[less], run[less])]
+        kept = {**found, less: run[less]}
+        found = next((one for one in tried if limits.allow(one, _MOST_BYTES_OF_LAST)), kept)
+    return found
+
+
+def _whole(sizes: Mapping[str, Constant]) -> dict[str, int]:
+    return {name: size for name, size in sizes.items() if type(size) is int}
 
 
 def _may_grow(reference: Reference) -> list[str]:

@@ -13,9 +13,10 @@ from torch.overrides import TorchFunctionMode
 
 from kernel_core.errors import NotAProblem, first_line
 from kernel_core.gym.channel.constant_perturbation import VariedConstants
-from kernel_core.gym.channel.gradients import differentiate, is_differentiable, wanted_gradients
+from kernel_core.gym.channel.gradients import differentiate, is_differentiable
 from kernel_core.gym.channel.pytree import flatten
 from kernel_core.gym.channel.seeds import CONSTRUCTION_SEED
+from kernel_core.problems.gradients import wanted_gradients
 from kernel_core.records import Precision
 
 _SEEDING = threading.RLock()
