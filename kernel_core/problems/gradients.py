@@ -1,23 +1,18 @@
-"""Problems that ask for gradients say so in a comment: `# backward: inputs, parameters`."""
+"""Problems that ask for gradients say so: `# backward: inputs, parameters`, or `# backward: q, k`."""
 
 from __future__ import annotations
 
 import re
 
-from kernel_core.errors import NotAProblem
 from kernel_core.records import Problem, sha256_text
 
-KINDS = ("inputs", "parameters")
 _COMMENT = re.compile(r"^#\s*backward:\s*(.*\S)\s*$", re.MULTILINE)
 
 
 def wanted_gradients(source: str) -> tuple[str, ...]:
-    """What a problem's gradients are of: of `inputs`, of `parameters`, of both, or of nothing. Raises
-    `NotAProblem`."""
-    found = [word.strip() for line in _COMMENT.findall(source) for word in line.split(",")]
-    if unknown := sorted({*found} - {*KINDS}):
-        raise NotAProblem(f"# backward: names {unknown[0]!r}; there is: {', '.join(KINDS)}")
-    return tuple(kind for kind in KINDS if kind in found)
+    """What a problem's gradients are of: `inputs` for all, `parameters`, or inputs by their names in
+    `forward`. Empty where a problem asks for none."""
+    return tuple(word.strip() for line in _COMMENT.findall(source) for word in line.split(","))
 
 
 def forward_alone(problem: Problem) -> Problem:

@@ -7,11 +7,13 @@ pass, and the gradients. All else of the judge treats these as any inputs and ou
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
+from kernel_core.errors import NotAProblem
 from kernel_core.gym.channel.pytree import flatten
 from kernel_core.gym.channel.torch_ops import map_tensors, tensors_in
 
@@ -21,12 +23,26 @@ _NO_GRAPH = (
 )
 
 
+Wanted = tuple[str | int, ...]
+"""`inputs`, `parameters`, and positions of inputs."""
+
+
+def resolve(words: Sequence[str], kind: Any, problem_id: str) -> Wanted:
+    """What a problem says, with positions for the names of inputs of `kind`, its `Model`. Raises
+    `NotAProblem`."""
+    _, *names = inspect.signature(kind.forward).parameters
+    if unknown := [word for word in words if word not in ("inputs", "parameters", *names)]:
+        known = ", ".join(["inputs", "parameters", *names])
+        raise NotAProblem(f"{problem_id} asks for the gradient of {unknown[0]!r}; there is: {known}")
+    return tuple(names.index(word) if word in names else word for word in words)
+
+
 def is_differentiable(value: Any) -> bool:
     """Whether the value is a floating-point tensor of more than 8 bits."""
     return isinstance(value, torch.Tensor) and value.is_floating_point() and value.element_size() > 1
 
 
-def differentiate(model: Any, wanted: Sequence[str]) -> Any:
+def differentiate(model: Any, wanted: Sequence[str | int]) -> Any:
     """The same model, whose calls go forward and backward if any gradients are `wanted`. Its class is changed
     rather than the model wrapped, so that its parameters keep their names."""
     if wanted:
@@ -37,7 +53,7 @@ def differentiate(model: Any, wanted: Sequence[str]) -> Any:
 
 def gradient_names(model: Any, nesting: Any) -> list[str]:
     """Names of the gradients, which are the last outputs of the reference; none where it has no gradients.
-    Inputs are counted among those in floating point."""
+    Inputs are counted among those with gradients."""
     if not isinstance(model, _Differentiated):
         return []
     of_parameters = [f"the gradient of {name}" for name, _ in model.parameters_with_gradients()]
@@ -48,7 +64,7 @@ def gradient_names(model: Any, nesting: Any) -> list[str]:
 class _Differentiated:
     """A model that is given the gradients of its outputs as a last argument."""
 
-    _dojo_gradients: tuple[str, ...] = ()
+    _dojo_gradients: Wanted = ()
 
     def __call__(self, *given: Any) -> list[Any]:
         """The outputs, and the gradients of inputs and then of parameters, in their order."""
@@ -56,10 +72,12 @@ class _Differentiated:
         forward: Callable[..., Any] = super().__call__  # type: ignore[misc]
         # One thread for all devices: what a pass does is recorded in the thread that began it.
         with torch.enable_grad(), torch.autograd.set_multithreading_enabled(False):
-            leaves = [map_tensors(value, _as_leaf) for value in inputs]
+            leaves = [
+                map_tensors(value, _as_leaf) if {"inputs", place} & {*self._dojo_gradients} else value
+                for place, value in enumerate(inputs)
+            ]
             output = forward(*leaves)
             wanted = [one for one in tensors_in(leaves) if one.requires_grad]
-            wanted = wanted if "inputs" in self._dojo_gradients else []
             wanted += [one for _, one in self.parameters_with_gradients()]
             gradients = _gradients(flatten(output)[1], upstream, wanted)
         return [_detached(output), gradients]

@@ -23,6 +23,7 @@ from kernel_core.gym.channel.work import OperatorCounter
 from kernel_core.gym.oracle.problem_module import ProblemModule, own_seeds
 from kernel_core.gym.oracle.reference import Reference
 from kernel_core.gym.oracle.trial import tensor_bytes
+from kernel_core.problems.gradients import wanted_gradients
 from kernel_core.problems.source import resize
 from kernel_core.records import Constant, Problem
 
@@ -127,6 +128,7 @@ class _SizeLimits:
     def allow(self, sizes: Sizes, most_bytes: int) -> bool:
         """Whether these sizes are small enough and fit together. If a reference needs data, only its inputs
         count."""
+        most_bytes *= 2 if wanted_gradients(self._problem.source) else 1  # as large as what they belong to
         if (inputs := _inputs_need(self._problem, sizes)) is None or inputs > most_bytes:
             return False
         if not self._is_known:

@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from kernel_core.errors import NotAProblem, first_line
 from kernel_core.gym.channel.constant_perturbation import VariedConstants
-from kernel_core.gym.channel.gradients import differentiate, is_differentiable
+from kernel_core.gym.channel.gradients import Wanted, differentiate, is_differentiable, resolve
 from kernel_core.gym.channel.pytree import flatten
 from kernel_core.gym.channel.seeds import CONSTRUCTION_SEED
 from kernel_core.problems.gradients import wanted_gradients
@@ -56,8 +56,7 @@ class ProblemModule:
         self._device = device
         self._dtype: torch.dtype | None = None if precision == "own" else getattr(torch, precision)
         self._names: dict[str, Any] = {"__name__": "problem"}
-        self.gradients = wanted_gradients(source)
-        """What a pass computes gradients of; see `gradients.py`."""
+        self._wanted = wanted_gradients(source)
         self._forms: list[tuple[torch.Size, torch.dtype]] | None = None
         try:
             with self._there():
@@ -67,6 +66,11 @@ class ProblemModule:
                 f"{problem_id} does not execute: {type(error).__name__}: {first_line(error)}"
             ) from error
 
+    @property
+    def gradients(self) -> Wanted:
+        """What a pass computes gradients of; see `gradients.py`."""
+        return resolve(self._wanted, self._names["Model"], self._id) if self._wanted else ()
+
     def arguments(self) -> list[Any]:
         """The constructor's arguments of `Model`."""
         return self._call("get_init_inputs")
@@ -75,7 +79,7 @@ class ProblemModule:
         """A draw of inputs under the seeds in force, before `Model` could see them. Where gradients are
         compared, the last input is a tuple with the gradients of the outputs, normal numbers."""
         inputs = self._call("get_inputs")
-        if self.gradients:
+        if self._wanted:
             forms = self._differentiable_outputs(inputs)
             with torch.device(self._device):
                 inputs.append(tuple(torch.randn(shape).to(dtype) for shape, dtype in forms))
