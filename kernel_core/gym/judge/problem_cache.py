@@ -14,7 +14,14 @@ from kernel_core.errors import NotAProblem
 from kernel_core.gym.channel.seeds import derive_seed
 from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.judge import kernelbench_rules
-from kernel_core.gym.oracle.input_families import FAR, HOSTILE, ONE_SIGNED, Draw, hostile_draw
+from kernel_core.gym.oracle.input_families import (
+    FAR,
+    HOSTILE,
+    HOSTILE_TO_GRADIENTS,
+    ONE_SIGNED,
+    Draw,
+    hostile_draw,
+)
 from kernel_core.gym.oracle.reference import Reference, reference_key
 from kernel_core.gym.oracle.trial import Trial
 from kernel_core.gym.workers.workers import Workers
@@ -97,8 +104,9 @@ class Prepared:
         own: list[tuple[str, Draw]] = [(f"trial {i}", "own") for i in range(self._num_own)]
         if self._num_own > 1 and (first := usable("one sign", one_signed)):
             own = [("one sign", first), *own[:-1]]
-        last = self._first_label(HOSTILE[0])
-        return [*own, (last, usable(last, HOSTILE) or "own")]
+        hostile = HOSTILE_TO_GRADIENTS if reference.gradients else HOSTILE
+        last = self._first_label(hostile[0])
+        return [*own, (last, usable(last, hostile) or "own")]
 
     def _has_tf32_products(self, reference: Reference, seed: int) -> bool:
         """Found by a trial of own draws, which all candidates need."""

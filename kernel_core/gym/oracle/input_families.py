@@ -18,13 +18,18 @@ class Family:
     """There are zeros; among mixed numbers slices of zeros and of equal values."""
     large: bool = True
     """There are values that lie far from zero."""
+    ties: bool = True
+    """Some mixed slices have equal values. Without zeros and ties no gradient is at a bend or a kink."""
 
     @property
     def name(self) -> str:
         """The name in a draw, from which seeds follow."""
         match self.kind:
             case "mixed":
-                words = (self.turned, "turned"), (not self.large, "moderate"), (not self.zeros, "nonzero")
+                words = (
+                    *((self.turned, "turned"), (not self.large, "moderate")),
+                    *((self.ties and not self.zeros, "nonzero"), (not self.ties, "smooth")),
+                )
                 return "_".join(word for is_said, word in words if is_said) or "mixed"
             case "positive":
                 return "positive_with_zeros" if self.zeros else "positive"
@@ -40,6 +45,7 @@ FAMILIES: dict[str, Family] = {
     for one in (
         *map(Family, _PLAIN),
         *(Family("mixed", *flags) for flags in itertools.product(_FLAGS, repeat=3)),
+        *(Family("mixed", *flags, ties=False) for flags in itertools.product(_FLAGS, (False,), _FLAGS)),
         *(Family("positive", zeros=flag) for flag in _FLAGS),
         *(Family("negative", large=flag) for flag in _FLAGS),
     )
@@ -56,6 +62,10 @@ HOSTILE: tuple[Draw, ...] = (
 )
 """Candidates for the last trial; the first family with finite reference outputs is taken. The last ones are
 for functions with a domain: positive numbers, numbers up to one, or numbers above minus one."""
+HOSTILE_TO_GRADIENTS: tuple[Draw, ...] = (
+    *("smooth", "moderate_smooth", "normal", "over_minus_one", "within_one", "positive"),
+)
+"""The same for problems with gradients. A maximum of equal values has many, and so has a ReLU at zero."""
 ONE_SIGNED, FAR = "negative", "far_negative"
 """The first trial, and beyond the contract of most problems. In other families no slice of a tensor with both
 signs spans all of it."""
