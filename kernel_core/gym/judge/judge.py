@@ -163,7 +163,7 @@ class Judge:
             check = kernelbench_fault if self._strict else output_fault
             fault = check(claim, delivery, reference, trial)
         if fault is not None:
-            case.fail(Verdict.WRONG, fault + ("" if trial.draw == "own" else f" ({trial.draw} inputs)"))
+            case.fail(Verdict.WRONG, fault)
         return fault is None
 
     def _lay_table(self, case: Case) -> None:

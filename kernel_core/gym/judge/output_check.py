@@ -11,6 +11,7 @@ from kernel_core.gym.channel.messages import Ran
 from kernel_core.gym.channel.shared_arena import Slot
 from kernel_core.gym.judge import kernelbench_rules
 from kernel_core.gym.numerics.compare import Compare, Spots, compare_values, form_fault, unlike, value_fault
+from kernel_core.gym.oracle.input_families import in_words
 from kernel_core.gym.oracle.reference import Reference
 from kernel_core.gym.oracle.trial import Trial
 from kernel_core.gym.workers.payload import TrialPayload, changed_inputs
@@ -31,9 +32,11 @@ def output_fault(claim: Ran, delivery: TrialPayload, reference: Reference, trial
         return fault
     values = _values(delivery, reference, delivery.output_slots)
     if any(Spots.of(want).are_far(value) for value, want in zip(values, known.expected, strict=True)):
-        return _value_fault(delivery, reference, known, compare_values)
-    del known, values
-    return _value_fault(delivery, reference, reference.exactly(trial), compare_values)
+        fault = _value_fault(delivery, reference, known, compare_values)
+    else:
+        del known, values
+        fault = _value_fault(delivery, reference, reference.exactly(trial), compare_values)
+    return fault and fault + ("" if trial.draw == "own" else f" ({in_words(trial.draw)})")
 
 
 def kernelbench_fault(claim: Ran, delivery: TrialPayload, reference: Reference, trial: Trial) -> str | None:

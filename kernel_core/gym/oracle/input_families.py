@@ -71,6 +71,23 @@ ONE_SIGNED, FAR = "negative", "far_negative"
 signs spans all of it."""
 
 
+def in_words(draw: Draw) -> str:
+    """The inputs of a draw, for a person who reads what failed."""
+    said = {_in_words(FAMILIES[name]) for name in families_in(draw) if name != "own"}
+    return said.pop() if len(said) == 1 else "inputs of other sizes and signs"
+
+
+def _in_words(family: Family) -> str:
+    match family.kind:
+        case "mixed":
+            return "inputs of mixed sizes and signs" + ", some near ±100" * family.large
+        case "negative":
+            return "inputs all negative" + ", some below -256" * family.large
+        case "positive":
+            return "inputs all positive"
+    return f"{family.name} inputs".replace("_", " ")
+
+
 def turned(draw: Draw) -> Draw:
     """The draw for the replay of a pass that was recorded with this draw: the same along another dimension. A
     matrix cannot have a row that is negative throughout and a column that is positive throughout."""
