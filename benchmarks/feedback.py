@@ -76,44 +76,36 @@ class _Mistake:
     name: str
     right: str
     wrong: str
-    before: str = ""
 
 
-_NEXT = "BLOCK=triton.next_power_of_2(width)"
+_LOAD = 'tl.load(x_ptr + row * width + columns, mask=mask, other=-float("inf"))'
+_RETURN = "        return y\n"
 _MISTAKES = (
-    _Mistake(
-        "no mask",
-        'tl.load(x_ptr + row * width + columns, mask=mask, other=-float("inf"))',
-        "tl.load(x_ptr + row * width + columns)",
-    ),
-    _Mistake("the block is no power of two", _NEXT, "BLOCK=width"),
-    _Mistake("the block is no constexpr", "BLOCK: tl.constexpr", "BLOCK"),
+    _Mistake("a load has no mask", _LOAD, "tl.load(x_ptr + row * width + columns)"),
+    _Mistake("the block is no power of two", "BLOCK=triton.next_power_of_2(width)", "BLOCK=width"),
+    _Mistake("a function of torch's in a kernel", "tl.exp(x - ", "torch.exp(x - "),
     _Mistake("the maximum is not subtracted", "x - tl.max(x, axis=0)", "x"),
-    _Mistake("programs are missing", "softmax[(rows,)]", "softmax[(rows // 2,)]"),
-    _Mistake("the padding is zero", 'other=-float("inf")', "other=0.0"),
-    _Mistake("the weight has another name", "self.weight", "self.scale"),
-    _Mistake("half precision", "torch.empty_like(x)", "torch.empty_like(x, dtype=torch.float16)"),
-    _Mistake("no return", "        return y\n", ""),
+    _Mistake("half of the programs are missing", "softmax[(rows,)]", "softmax[(rows // 2,)]"),
+    _Mistake("a factor too much", "y = e / tl.sum", "y = 2 * e / tl.sum"),
+    _Mistake("nothing is returned", _RETURN, ""),
     _Mistake("the input is overwritten", "y = torch.empty_like(x)", "y = x"),
+    _Mistake("torch does the work", _RETURN, "        return torch.softmax(x, dim=-1) * self.weight\n"),
     _Mistake(
-        "torch does the work", "        return y\n", "        return torch.softmax(x, dim=-1) * self.weight\n"
+        "two programs write one row", "tl.store(y_ptr + row * width", "tl.store(y_ptr + row // 2 * width"
     ),
-    _Mistake(
-        "a number is read",
-        "rows, width = x.shape\n",
-        "rows, width = x.shape\n        x = x - x.max().item()\n",
-    ),
-    _Mistake("memory of the host", "torch.empty_like(x)", "torch.empty(x.shape)"),
-    _Mistake(
-        "a removed module",
-        "import triton.language as tl\n",
-        "import triton.language as tl\nimport triton.ops\n",
-    ),
-    _Mistake("loop never ends", "    e = tl.exp", "    while width > 0:\n        x += 0.0\n    e = tl.exp"),
-    _Mistake("args", "def __init__(self, cols):", "def __init__(self):\n        cols = 75"),
-    _Mistake("a torch function in the kernel", "tl.exp(x - ", "torch.exp(x - "),
-    _Mistake("a name that tl lacks", "tl.exp(x - ", "tl.expm(x - "),
-    _Mistake("race", "tl.store(y_ptr + row * width", "tl.store(y_ptr + (row // 2) * width"),
+)
+_BEFORE = (
+    "crashed: line 12: OutOfBounds: out-of-bounds load: an unmasked address lies outside all tensors",
+    "did not compile: line 10: arange's range must be a power of 2",
+    "did not compile: line 13: name 'torch' is not defined in the kernel",
+    "wrong: output at [2, 8] is nan, expected 1.441; <1 % of values differ (mixed inputs)",
+    "wrong: output at [3, 7] is -31.91, expected 0.03383; 57 % of values differ (negative inputs)",
+    "wrong: output at [6, 1] is 0.07733, expected 0.03866; 100 % of values differ (negative inputs)",
+    "wrong: output is a NoneType, expected a tensor (negative inputs)",
+    "wrong: input 0 was changed in place (negative inputs)",
+    "not accepted: the outputs do not depend on its kernels",
+    "crashed: line 15: Race: it stores over what another program of the same launch loads or stores, "
+    "in no order",
 )
 
 
@@ -131,8 +123,8 @@ def main() -> None:
         right, *wrong = gym.judge(requests)
     assert right.correct, right.feedback
     print("| mistake | before | now |\n|---|---|---|")
-    for one, evaluation in zip(_MISTAKES, wrong, strict=True):
-        print(f"| {one.name} | {one.before} | {evaluation.feedback} |")
+    for one, before, evaluation in zip(_MISTAKES, _BEFORE, wrong, strict=True):
+        print(f"| {one.name} | {before} | {evaluation.feedback} |")
 
 
 if __name__ == "__main__":
