@@ -102,9 +102,8 @@ class CpuJudge(Judge):
             case.adopt(later)
 
     def _try_beyond(self, talk: ChildSession, reference: Reference, seed: int, case: Case) -> None:
-        """One pass on inputs beyond the contract: a fault there is a finding."""
-        trial = self._prepared.beyond(reference, seed) if case.verdict is None else None
-        if trial is not None:
+        """Passes on inputs beyond the contract: a fault there is a finding."""
+        for trial in self._prepared.beyond(reference, seed) if case.verdict is None else ():
             beyond = Case(case.request, seed=seed)
             with case.phase("beyond"):
                 self._try(talk, reference, trial, beyond)

@@ -88,6 +88,11 @@ def _in_words(family: Family) -> str:
     return f"{family.name} inputs".replace("_", " ")
 
 
+def moderate(families: Sequence[Draw]) -> tuple[Draw, ...]:
+    """The families without numbers beyond the range of exponentials."""
+    return tuple(name for name in families if FAMILIES[name].kind != "mixed" or not FAMILIES[name].large)
+
+
 def turned(draw: Draw) -> Draw:
     """The draw for the replay of a pass that was recorded with this draw: the same along another dimension. A
     matrix cannot have a row that is negative throughout and a column that is positive throughout."""
