@@ -43,7 +43,7 @@ def is_differentiable(value: Any) -> bool:
 
 
 def differentiate(model: Any, wanted: Sequence[str | int]) -> Any:
-    """The same model, whose calls go forward and backward if any gradients are `wanted`. Its class is changed
+    """The same model; its calls go forward and backward if any gradients are `wanted`. Its class is changed
     rather than the model wrapped, so that its parameters keep their names."""
     if wanted:
         kind = type(model)

@@ -31,7 +31,7 @@ from kernel_core.gym.prediction.full_size import (
 from kernel_core.gym.prediction.own_work_share import weigh
 from kernel_core.gym.prediction.roofline import EagerTraffic, count_eager
 from kernel_core.gym.sandbox.fork_server import ForkServer
-from kernel_core.gym.verdict.case import Case
+from kernel_core.gym.verdict.case import Case, Ruling
 from kernel_core.gym.verdict.recorded_pass import Recorded
 from kernel_core.gym.workers.child import ChildSession
 from kernel_core.gym.workers.workers import Workers
@@ -164,15 +164,18 @@ class CpuJudge(Judge):
         case: Case,
     ) -> bool:
         """Whether what was recorded is honest work; what counts is weighed."""
-        unseen = self._unseen(reference, seed, recorded, case)
+        unseen, ruling = self._unseen(reference, seed, recorded, case), Ruling()
+        counted: Replayed | None = None
         with (
             case.phase("replay"),
             self._workers.open_child("replay") as talk,
-            ReplayCheck(case, case, recorded, reference, unseen, talk, self._workers) as witness,
+            ReplayCheck(case, ruling, recorded, reference, unseen, talk, self._workers) as witness,
         ):
-            if not witness.is_convinced():
-                return False
-            counted = witness.measure(Replayed, self._workers.draw) if case.is_measured(recorded) else None
+            if witness.is_convinced() and case.is_measured(recorded):
+                counted = witness.measure(Replayed, self._workers.draw)
+        if self._is_excused(ruling, recorded, unseen, reference, case):
+            return True
+        case.adopt(ruling)
         if counted is not None:
             works = [Work(**one.model_dump()) for one in counted.works]
             eager, gpu = self._eager_traffic(reference), self._config.predict_gpu

@@ -72,7 +72,7 @@ signs spans all of it."""
 
 
 def in_words(draw: Draw) -> str:
-    """The inputs of a draw, for a person who reads what failed."""
+    """The inputs of a draw, for feedback about what failed."""
     said = {_in_words(FAMILIES[name]) for name in families_in(draw) if name != "own"}
     return said.pop() if len(said) == 1 else "inputs of other sizes and signs"
 

@@ -43,6 +43,7 @@ def describe(
     unmatched: tuple[str, ...] = (),
     slowest: KernelUse | None = None,
     bandwidth_share: float | None = None,
+    is_unknown: bool = False,
 ) -> str:
     """One or two clauses. `line` is the candidate's own line number, 0 where there is none."""
     place = f"line {line}: " if line else ""
@@ -66,6 +67,10 @@ def describe(
                 text = f"correct; {speedup:.2f}x of eager"
             elif predicted_speedup is not None and traffic is not None:
                 text = f"correct; predicted {predicted_speedup:.2f}x of eager on {traffic.gpu}"
+            elif is_unknown:
+                text = (
+                    "correct, provenance unknown: host code reads numbers from the inputs; no speed is given"
+                )
             else:
                 text = "correct"
             text += _describe_work(own_share, num_launches, traffic)
