@@ -22,9 +22,11 @@ from kernel_core.errors import CallerError, ConfigError, DojoError
 from kernel_core.gym.contract.requests import JudgeRequest, TakenOut
 from kernel_core.gym.judge.json_report import judge_report
 from kernel_core.gym.verdict.case import Case
+from kernel_core.problems.gradients import forward_alone, wanted_gradients
 from kernel_core.records import Constant, Evaluation, NoCandidate, Verdict
 from kernel_core.runs.configure import build
 
+_TIMES = ("runtime_ms", "reference_ms", "predicted_runtime_ms", "predicted_reference_ms")
 _MAX_GPUS = 64
 """More than any node has."""
 
@@ -33,10 +35,11 @@ def judge_one(request: JudgeRequest, gym: dict[str, str], as_json: bool) -> int:
     """Judge one kernel and print the result; `gym` are settings of `GymConfig`."""
     if not_python(request, gym["device"]) is None:
         require_memory(request, gym["device"])
-    [outcome], _ = _judge([request], gym)
+    asked = [request, *_forward_alone([request])]
+    (outcome, *forward), _ = _judge(asked, gym)
     if not isinstance(outcome, Evaluation):
         raise outcome
-    report = _report(outcome, request, gym)
+    report = _report(outcome, request, gym) | _times_forward(forward[0] if forward else None)
     if as_json:
         say(json.dumps(report))
     else:
@@ -54,7 +57,11 @@ def judge_batch(rows_file: Path, out: Path, gym: dict[str, str], as_json: bool) 
 
     ids, requests = read_batch(rows_file, gym["device"])
     require_writable("--out", out, rows_file)
-    outcomes, taken_out = _judge(requests, gym)
+    forward_requests = _forward_alone(requests)
+    outcomes, taken_out = _judge([*requests, *forward_requests], gym)
+    judged_forward = iter(outcomes[len(requests) :])
+    outcomes = outcomes[: len(requests)]
+    forward = [next(judged_forward) if _forward_alone([one]) else None for one in requests]
     failed = [(name, one) for name, one in zip(ids, outcomes, strict=True) if isinstance(one, DojoError)]
     if len(failed) == len(ids):
         raise failed[0][1]
@@ -64,9 +71,9 @@ def judge_batch(rows_file: Path, out: Path, gym: dict[str, str], as_json: bool) 
             | (
                 {"error": str(one)}
                 if isinstance(one, DojoError) or isinstance(request, CallerError)
-                else {"error": None, **_report(one, request, gym)}
+                else {"error": None, **_report(one, request, gym), **_times_forward(alone)}
             )
-            for name, request, one in zip(ids, requests, outcomes, strict=True)
+            for name, request, one, alone in zip(ids, requests, outcomes, forward, strict=True)
         ]
     )
     for column in {"sizes", "kernelbench"} & set(table):  # objects, some empty, each with keys of its own
@@ -88,6 +95,24 @@ def judge_batch(rows_file: Path, out: Path, gym: dict[str, str], as_json: bool) 
         }
         say(json.dumps(summary))
     return max((error.exit_code for _, error in failed), default=0)
+
+
+def _forward_alone(requests: Sequence[JudgeRequest | CallerError]) -> list[JudgeRequest]:
+    """For each problem with gradients the same request without them, which tells the time of the forward
+    pass. Without gradients the same kernel is another candidate of another problem."""
+    return [
+        one.model_copy(update={"problem": forward_alone(one.problem)})
+        for one in requests
+        if isinstance(one, JudgeRequest) and wanted_gradients(one.problem.source)
+    ]
+
+
+def _times_forward(forward: Evaluation | DojoError | None) -> dict[str, Any]:
+    """Times of the forward pass, for the report of forward and backward."""
+    if not isinstance(forward, Evaluation):
+        return {}
+    report = judge_report(forward)
+    return {f"forward_{name}": report[name] for name in _TIMES}
 
 
 def _report(evaluation: Evaluation, request: JudgeRequest, gym: dict[str, str]) -> dict[str, Any]:

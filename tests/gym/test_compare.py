@@ -193,3 +193,14 @@ def test_complex_numbers_and_8_bit_floats_have_a_tolerance() -> None:
     expected = Expected("float8_e4m3fn", (64,), small.float())
     assert compare_values((small.float() * 1.07).to(torch.float8_e4m3fn), expected) is None
     assert compare_values((small.float() * 1.5).to(torch.float8_e4m3fn), expected) is not None
+
+
+def test_a_fault_tells_where_it_is_and_by_what_factor() -> None:
+    true = torch.arange(1.0, 41.0).reshape(8, 5)
+    got = true.clone()
+    got[3:, 1:4] *= 2
+    fault = str(compare_values(got, _expected(true)))
+    assert fault.endswith("; 38 % of values differ, each is 2 times what is expected, all in [3:, 1:4]")
+    got[3, 1] = 5.0
+    assert "times" not in str(compare_values(got, _expected(true)))
+    assert str(compare_values(true + 1.0, _expected(true))).endswith("; 100 % of values differ")

@@ -195,3 +195,10 @@ def test_without_zeros_nothing_else_differs() -> None:
         differ = differ if draw.startswith("m") else [one.T for one in differ]
         assert [int(one.all(1).sum()) for one in differ] == [1, 2]
         assert [int(one.any(1).sum()) for one in differ] == [1, 2]
+
+
+def test_smooth_inputs_have_neither_zeros_nor_ties() -> None:
+    torch.manual_seed(3)
+    for draw in ("smooth", "turned_smooth", "moderate_smooth"):
+        [values] = redraw([torch.rand(16, 50)], draw)
+        assert len(values.unique()) > 0.99 * values.numel() and (values != 0).all(), draw

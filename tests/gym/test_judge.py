@@ -46,7 +46,7 @@ def get_init_inputs():
 """
 
 
-@pytest.mark.parametrize("seed", [17, 23])
+@pytest.mark.parametrize("seed", [19, 25])
 def test_what_is_wrong_on_the_last_inputs_only_is_wrong_and_no_hack(judge_text: JudgeText, seed: int) -> None:
     """These seeds show the fault to the replay first."""
     candidate = """
@@ -285,7 +285,7 @@ class ModelNew(nn.Module):
 """
     evaluation = judge_text(problem, candidate)
     assert evaluation.verdict is Verdict.NOT_COMPILED
-    assert evaluation.feedback == "did not compile: line 9: arange's range must be a power of 2"
+    assert evaluation.feedback.startswith("did not compile: line 9: arange's range must be a power of 2; ")
 
 
 def test_unmatched_weights_are_named(judge_text: JudgeText) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernel_core.gym.judge.scaled_sizes import grown_sizes
+from kernel_core.gym.judge.scaled_sizes import grown_sizes, in_order
 from kernel_core.gym.oracle.reference import Reference
 from kernel_core.problems.source import parse_problem
 from kernel_core.records import Constant
@@ -64,3 +64,32 @@ def test_sizes_come_to_their_own_values_together_where_there_is_room(
 
 def test_sizes_that_go_together_only_as_they_are_stay() -> None:
     assert _grown(_HEADS, WIDTH=32, HEADS=2, DIM=16) == []
+
+
+_TAKEN = """
+TAKEN = 2048
+ROWS = 4096
+
+class Model(nn.Module):
+    def forward(self, x, places):
+        return x[places]
+
+def get_inputs():
+    return [torch.randn(ROWS, 8), torch.randint(0, ROWS, (TAKEN,))]
+
+def get_init_inputs():
+    return []
+"""
+
+
+def test_sizes_that_break_the_order_of_real_sizes_have_a_neighbour_that_keeps_it() -> None:
+    problem = parse_problem(HEAD + _TAKEN, id="test/order", suite="test")
+    reference = Reference(problem, {"TAKEN": 21, "ROWS": 77})
+    assert in_order(reference, {"TAKEN": 77, "ROWS": 77}) is None
+    found = in_order(reference, {"TAKEN": 1024, "ROWS": 77})
+    assert found == {"TAKEN": 1024, "ROWS": 1025}
+
+
+def test_sizes_of_no_common_order_are_left_alone() -> None:
+    problem = parse_problem(HEAD + _TAKEN, id="test/order", suite="test")
+    assert in_order(Reference(problem, {"TAKEN": 77, "ROWS": 21}), {"TAKEN": 1024, "ROWS": 21}) is None

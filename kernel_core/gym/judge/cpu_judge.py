@@ -18,7 +18,7 @@ from kernel_core.gym.judge.compile_check import CompileGate, CompileUnit, refuse
 from kernel_core.gym.judge.judge import Judge
 from kernel_core.gym.judge.problem_cache import KEPT_PROBLEMS, Prepared, keep
 from kernel_core.gym.judge.replay_check import ReplayCheck
-from kernel_core.gym.judge.scaled_sizes import Sizes, grown_sizes
+from kernel_core.gym.judge.scaled_sizes import Sizes, grown_sizes, in_order
 from kernel_core.gym.oracle.reference import Reference
 from kernel_core.gym.oracle.trial import loose
 from kernel_core.gym.prediction.full_size import (
@@ -31,7 +31,7 @@ from kernel_core.gym.prediction.full_size import (
 from kernel_core.gym.prediction.own_work_share import weigh
 from kernel_core.gym.prediction.roofline import EagerTraffic, count_eager
 from kernel_core.gym.sandbox.fork_server import ForkServer
-from kernel_core.gym.verdict.case import Case
+from kernel_core.gym.verdict.case import Case, Ruling
 from kernel_core.gym.verdict.recorded_pass import Recorded
 from kernel_core.gym.workers.child import ChildSession
 from kernel_core.gym.workers.workers import Workers
@@ -102,9 +102,8 @@ class CpuJudge(Judge):
             case.adopt(later)
 
     def _try_beyond(self, talk: ChildSession, reference: Reference, seed: int, case: Case) -> None:
-        """One pass on inputs beyond the contract: a fault there is a finding."""
-        trial = self._prepared.beyond(reference, seed) if case.verdict is None else None
-        if trial is not None:
+        """Passes on inputs beyond the contract: a fault there is a finding."""
+        for trial in self._prepared.beyond(reference, seed) if case.verdict is None else ():
             beyond = Case(case.request, seed=seed)
             with case.phase("beyond"):
                 self._try(talk, reference, trial, beyond)
@@ -115,10 +114,11 @@ class CpuJudge(Judge):
     def _try_grown(self, reference: Reference, seed: int, case: Case) -> None:
         """Run once more at each of the sizes that `scaled_sizes.py` names. Only wrong outputs count there,
         whatever rounding comes to in longer rows. A run that takes too long counts for nothing, and a finding
-        says so."""
+        says so. A fault at sizes in an order that real sizes never have is a finding, and counts if it is
+        there in their order, too."""
         label, draw = self._prepared.draws(reference, seed)[-1]
         asks = any(word in case.source for word in (_TUNED, _PROCESSORS))
-        runs = self._grown_sizes(reference) or (reference.sizes,) * asks
+        runs = [*(self._grown_sizes(reference) or (reference.sizes,) * asks)]
         for number, sizes in enumerate(runs):
             changed = [f"{name}={size}" for name, size in sizes.items() if size != reference.sizes[name]]
             where = [f"at {', '.join(changed)}"] if changed else []
@@ -131,8 +131,13 @@ class CpuJudge(Judge):
             for way in _ways(case.source, number, is_last=sizes is runs[-1]):
                 again = self._try_again(larger, case, trial, way.job, _MOST_GROWN_S, way.configuration)
                 said = ", ".join([*where, *way.where])
-                if way.tells(again, case):
-                    _blame(case, again, said)
+                fault = _fault(again) if way.tells(again, case) else None
+                if fault is not None:
+                    if (ordered := in_order(reference, sizes)) is not None:
+                        case.note("narrow_domain", f"{again.detail} ({said})")
+                        runs.append(ordered)
+                        break
+                    case.fail(fault, f"{again.detail} ({said})", again.line)
                 if again.verdict is Verdict.TIMED_OUT:
                     case.note("not_grown", f"it took more than {_MOST_GROWN_S:g} s {said}")
                 # A slow configuration does not stop the search.
@@ -159,15 +164,18 @@ class CpuJudge(Judge):
         case: Case,
     ) -> bool:
         """Whether what was recorded is honest work; what counts is weighed."""
-        unseen = self._unseen(reference, seed, recorded, case)
+        unseen, ruling = self._unseen(reference, seed, recorded, case), Ruling()
+        counted: Replayed | None = None
         with (
             case.phase("replay"),
             self._workers.open_child("replay") as talk,
-            ReplayCheck(case, case, recorded, reference, unseen, talk, self._workers) as witness,
+            ReplayCheck(case, ruling, recorded, reference, unseen, talk, self._workers) as witness,
         ):
-            if not witness.is_convinced():
-                return False
-            counted = witness.measure(Replayed, self._workers.draw) if case.is_measured(recorded) else None
+            if witness.is_convinced() and case.is_measured(recorded):
+                counted = witness.measure(Replayed, self._workers.draw)
+        if self._is_excused(ruling, recorded, unseen, reference, case):
+            return True
+        case.adopt(ruling)
         if counted is not None:
             works = [Work(**one.model_dump()) for one in counted.works]
             eager, gpu = self._eager_traffic(reference), self._config.predict_gpu
@@ -212,9 +220,9 @@ def _ways(source: str, number: int, *, is_last: bool) -> list[_Way]:
     return found
 
 
-def _blame(case: Case, again: Case, where: str) -> None:
-    if again.verdict is Verdict.WRONG or (again.verdict is Verdict.CRASHED and again.line):
-        case.fail(again.verdict, f"{again.detail} ({where})", again.line)
+def _fault(again: Case) -> Verdict | None:
+    is_fault = again.verdict is Verdict.WRONG or (again.verdict is Verdict.CRASHED and again.line)
+    return again.verdict if is_fault else None
 
 
 def _to_compile(case: Case, rehearsal: Rehearsal | None, *, at_own_sizes: bool) -> list[CompileUnit]:

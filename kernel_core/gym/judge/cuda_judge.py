@@ -209,12 +209,12 @@ class CudaJudge(Judge):
             replayed = self._replay(recorded, reference, clocked, seed, case)
             if replayed is None:
                 return None
-            if case.is_measured(recorded):
+            if case.is_measured(recorded) and not case.is_of_unknown_provenance:
                 weigh_times(case, replayed.works)
                 time = replayed.time
             if case.verdict is not None:
                 return None
-        return time
+        return None if case.is_of_unknown_provenance else time
 
     def _replay(
         self, recorded: Recorded, reference: Reference, clocked: Clocked | None, seed: int, case: Case
@@ -236,6 +236,8 @@ class CudaJudge(Judge):
                         )
                 if found is not None and not case.images:  # libraries stay loaded in a process
                     talk.rest(self._workers.share)
+            if self._is_excused(ruling, recorded, unseen, reference, case):
+                return ReplayCost()
             # A candidate is not blamed for the leftovers of another candidate's kernels.
             if found is not None or talk.is_fresh or fresh:
                 case.adopt(ruling)

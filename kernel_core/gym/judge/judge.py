@@ -23,12 +23,13 @@ from kernel_core.gym.judge.output_check import kernelbench_fault, output_fault
 from kernel_core.gym.judge.problem_cache import Prepared
 from kernel_core.gym.judge.replay_check import Unseen
 from kernel_core.gym.judge.static_findings import inspect_source
+from kernel_core.gym.judge.unknown_provenance import is_work_of_its_numbers
 from kernel_core.gym.oracle.input_families import Draw, turned
 from kernel_core.gym.oracle.reference import Reference
 from kernel_core.gym.oracle.trial import Trial
 from kernel_core.gym.sandbox import sandbox
 from kernel_core.gym.timing.nvml import describe_platform
-from kernel_core.gym.verdict.case import Case
+from kernel_core.gym.verdict.case import Case, Ruling
 from kernel_core.gym.verdict.recorded_pass import Recorded
 from kernel_core.gym.workers.child import NO_ANSWER, Answer, ChildSession, Died
 from kernel_core.gym.workers.payload import TrialPayload, deliver, load_header
@@ -163,7 +164,7 @@ class Judge:
             check = kernelbench_fault if self._strict else output_fault
             fault = check(claim, delivery, reference, trial)
         if fault is not None:
-            case.fail(Verdict.WRONG, fault + ("" if trial.draw == "own" else f" ({trial.draw} inputs)"))
+            case.fail(Verdict.WRONG, fault)
         return fault is None
 
     def _lay_table(self, case: Case) -> None:
@@ -227,17 +228,26 @@ class Judge:
         job: str = "runner",
         most_s: float | None = None,
         configuration: int = 0,
+        keep: bool = False,
     ) -> Case:
-        """The findings about the candidate in another process, on one trial, maybe with a shorter
-        deadline."""
+        """The findings about the candidate in another process, on one trial, maybe with a shorter deadline.
+        The caller may `keep` what the pass recorded, and forgets it then."""
         again = Case(case.request, seed=case.seed, arena=case.arena)
         with self._runner(again, job) as talk:
             if most_s is not None:
                 talk.allow(min(0.0, most_s - self._config.deadline_s))
             if self._load(talk, reference, again, configuration):
                 self._try(talk, reference, trial, again)
-        again.forget_recorded()
+        if not keep:
+            again.forget_recorded()
         return again
+
+    def _is_excused(
+        self, ruling: Ruling, recorded: Recorded, unseen: Unseen, reference: Reference, case: Case
+    ) -> bool:
+        """Whether a record that did not reproduce may be honest; see `unknown_provenance.py`."""
+        run_again = functools.partial(self._try_again, reference, case, keep=True)
+        return is_work_of_its_numbers(ruling, recorded, unseen, reference, case, self._workers, run_again)
 
     def _runner(self, case: Case, job: str = "runner") -> contextlib.AbstractContextManager[ChildSession]:
         """A process for the candidate."""

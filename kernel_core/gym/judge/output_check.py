@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 import torch
 
+from kernel_core.gym.channel.gradients import gradient_names
 from kernel_core.gym.channel.messages import Ran
 from kernel_core.gym.channel.shared_arena import Slot
 from kernel_core.gym.judge import kernelbench_rules
 from kernel_core.gym.numerics.compare import Compare, Spots, compare_values, form_fault, unlike, value_fault
+from kernel_core.gym.oracle.input_families import in_words
 from kernel_core.gym.oracle.reference import Reference
 from kernel_core.gym.oracle.trial import Trial
 from kernel_core.gym.workers.payload import TrialPayload, changed_inputs
@@ -19,14 +21,22 @@ def output_fault(claim: Ran, delivery: TrialPayload, reference: Reference, trial
     """The fault of a trial's outputs. A failure by the allowance of another draw is checked again with the
     full allowance of this one. It is not checked again if it is too far off."""
     known = reference.with_values(trial)
-    fault = form_fault(claim.nesting, claim.leaves, trial.nesting, trial.expected)
+    fault = form_fault(
+        claim.nesting,
+        claim.leaves,
+        trial.nesting,
+        trial.expected,
+        gradient_names(reference.module, trial.nesting),
+    )
     if fault is not None or _value_fault(delivery, reference, known, unlike) is None:
         return fault
     values = _values(delivery, reference, delivery.output_slots)
     if any(Spots.of(want).are_far(value) for value, want in zip(values, known.expected, strict=True)):
-        return _value_fault(delivery, reference, known, compare_values)
-    del known, values
-    return _value_fault(delivery, reference, reference.exactly(trial), compare_values)
+        fault = _value_fault(delivery, reference, known, compare_values)
+    else:
+        del known, values
+        fault = _value_fault(delivery, reference, reference.exactly(trial), compare_values)
+    return fault and fault + ("" if trial.draw == "own" else f" ({in_words(trial.draw)})")
 
 
 def kernelbench_fault(claim: Ran, delivery: TrialPayload, reference: Reference, trial: Trial) -> str | None:
@@ -38,7 +48,8 @@ def kernelbench_fault(claim: Ran, delivery: TrialPayload, reference: Reference, 
 def _value_fault(delivery: TrialPayload, reference: Reference, trial: Trial, compare: Compare) -> str | None:
     """Outputs are compared, and inputs with what was delivered: what was changed must be what the reference
     leaves there."""
-    fault = value_fault(_values(delivery, reference, delivery.output_slots), trial.expected, compare)
+    values = _values(delivery, reference, delivery.output_slots)
+    fault = value_fault(values, trial.expected, compare, gradient_names(reference.module, trial.nesting))
     if fault is not None:
         return fault
     for index in set(changed_inputs(delivery)) - reference.mutable:

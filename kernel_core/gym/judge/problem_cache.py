@@ -14,7 +14,15 @@ from kernel_core.errors import NotAProblem
 from kernel_core.gym.channel.seeds import derive_seed
 from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.judge import kernelbench_rules
-from kernel_core.gym.oracle.input_families import FAR, HOSTILE, ONE_SIGNED, Draw, hostile_draw
+from kernel_core.gym.oracle.input_families import (
+    FAR,
+    HOSTILE,
+    HOSTILE_TO_GRADIENTS,
+    ONE_SIGNED,
+    Draw,
+    hostile_draw,
+    moderate,
+)
 from kernel_core.gym.oracle.reference import Reference, reference_key
 from kernel_core.gym.oracle.trial import Trial
 from kernel_core.gym.workers.workers import Workers
@@ -63,11 +71,11 @@ class Prepared:
             keep(self._draws, key, self._find_draws(reference, seed), _KEPT_DRAWS)
         return self._draws[key]
 
-    def beyond(self, reference: Reference, seed: int) -> Trial | None:
-        """A trial with inputs that lie beyond the contract, if the reference takes such."""
-        if reference.takes_any_size or not self._takes(reference, seed, "beyond", FAR):
-            return None
-        return self.trial(reference, seed, "beyond", FAR)
+    def beyond(self, reference: Reference, seed: int) -> list[Trial]:
+        """Trials with inputs that lie beyond the contract, of families that the reference takes."""
+        families = () if reference.takes_any_size else (FAR, HOSTILE[0])
+        taken = (draw for draw in families if self._takes(reference, seed, "beyond", draw))
+        return [self.trial(reference, seed, "beyond", draw) for draw in taken]
 
     def trial(self, reference: Reference, seed: int, label: str, draw: Draw) -> Trial:
         """Inputs and what is expected of them. Raises `NotAProblem`."""
@@ -97,8 +105,10 @@ class Prepared:
         own: list[tuple[str, Draw]] = [(f"trial {i}", "own") for i in range(self._num_own)]
         if self._num_own > 1 and (first := usable("one sign", one_signed)):
             own = [("one sign", first), *own[:-1]]
-        last = self._first_label(HOSTILE[0])
-        return [*own, (last, usable(last, HOSTILE) or "own")]
+        hostile = HOSTILE_TO_GRADIENTS if reference.gradients else HOSTILE
+        hostile = hostile if takes_far else moderate(hostile)
+        last = self._first_label(hostile[0])
+        return [*own, (last, usable(last, hostile) or "own")]
 
     def _has_tf32_products(self, reference: Reference, seed: int) -> bool:
         """Found by a trial of own draws, which all candidates need."""

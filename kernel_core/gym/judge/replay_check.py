@@ -84,12 +84,14 @@ class ReplayCheck:
         if self._delivery is not None:
             self._delivery.close()
 
-    def is_convinced(self) -> bool:
+    def is_convinced(self, *, other_inputs: bool = True) -> bool:
         """Whether the recorded work gives the right outputs on inputs that the candidate never saw, and not
-        without its kernels; if not, there is a verdict."""
+        without its kernels, nor with what these make of `other_inputs`; if not, there is a verdict."""
         self._case.kernels, self._case.launches = self._recorded.kernels, self._recorded.launches
         trial = self._first_pass()
-        return trial is not None and self._kernels_do_something(trial) and self._echoes_differ()
+        if trial is None or not self._kernels_do_something(trial):
+            return False
+        return not other_inputs or self._echoes_differ()
 
     def measure(self, kind: type[_Measured], turn: TakeGpu) -> _Measured | None:
         """The cost of the same work on inputs like those that the candidate is timed on. None, and a verdict,

@@ -11,7 +11,8 @@ The sizes depend on the problem alone. No answer of a candidate changes them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -22,6 +23,7 @@ from kernel_core.gym.channel.work import OperatorCounter
 from kernel_core.gym.oracle.problem_module import ProblemModule, own_seeds
 from kernel_core.gym.oracle.reference import Reference
 from kernel_core.gym.oracle.trial import tensor_bytes
+from kernel_core.problems.gradients import wanted_gradients
 from kernel_core.problems.source import resize
 from kernel_core.records import Constant, Problem
 
@@ -34,6 +36,8 @@ _MOST_BYTES_TOGETHER = 1 << 18
 """The most bytes where other sizes grow as well."""
 _MOST_OPERATIONS = 1 << 24
 """The most operations of the reference: products are turns of loops."""
+_CLEARLY = 1.5
+"""The factor by which one of the problem's own sizes is less than another on purpose."""
 _SHOWS_HOW_IT_DIVIDES = 64
 """A size of at least this much, halved from its own size, is a multiple of the same blocks."""
 
@@ -62,6 +66,30 @@ def grown_sizes(reference: Reference) -> tuple[Sizes, ...]:
             grown = taken
         found.append(grown)
     return tuple(found)
+
+
+def in_order(reference: Reference, sizes: Sizes) -> Sizes | None:
+    """The nearest sizes in the order that the run sizes and the problem's own sizes share, such as fewer rows
+    taken than there are: a kernel may rely on it. None where the sizes are in that order."""
+    own, run, now = (_whole(one) for one in (reference.problem.constants, reference.sizes, sizes))
+    pairs = [
+        (less, more)
+        for less, more in itertools.permutations(run, 2)
+        if run[less] < run[more] and _CLEARLY * own[less] <= own[more]
+    ]
+    broken = [(less, more) for less, more in pairs if now[less] > now[more]]
+    if not broken:
+        return None
+    found, limits = dict(sizes), _SizeLimits(reference)
+    for less, more in broken:
+        tried: list[Sizes] = [{**found, less: n, more: n + 1} for n in _halved(now[less], run[less])]
+        kept = {**found, less: run[less]}
+        found = next((one for one in tried if limits.allow(one, _MOST_BYTES_OF_LAST)), kept)
+    return found
+
+
+def _whole(sizes: Mapping[str, Constant]) -> dict[str, int]:
+    return {name: size for name, size in sizes.items() if type(size) is int}
 
 
 def _may_grow(reference: Reference) -> list[str]:
@@ -100,6 +128,7 @@ class _SizeLimits:
     def allow(self, sizes: Sizes, most_bytes: int) -> bool:
         """Whether these sizes are small enough and fit together. If a reference needs data, only its inputs
         count."""
+        most_bytes *= 2 if wanted_gradients(self._problem.source) else 1  # as large as what they belong to
         if (inputs := _inputs_need(self._problem, sizes)) is None or inputs > most_bytes:
             return False
         if not self._is_known:

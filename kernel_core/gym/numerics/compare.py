@@ -26,6 +26,11 @@ _CHUNK, _EXACT_CHUNK = 1 << 26, 1 << 24
 themselves."""
 _DESCRIBED_CHUNKS = 4
 _SPOTS = 4096
+_MOST_PLACES, _FEWEST = 1 << 20, 4
+"""The most failing elements of a chunk that are looked at for a clue, and the fewest that give one."""
+_ALIKE = 1e-3
+"""Factors are one to this precision."""
+_NOWHERE = torch.empty(0, 0, dtype=torch.int64)
 _FAR, _FAR_SHARE = 0.25, 1 / 2
 """Off by so much of the value, or of a typical one, at more than this share of the spots."""
 Compare = Callable[[torch.Tensor, Expected], str | None]
@@ -44,26 +49,32 @@ def compare_outputs(
     return form_fault(nesting, leaves, want, expected) or value_fault(values, expected, compare_values)
 
 
-def form_fault(nesting: Any, leaves: Sequence[Any], want: Any, expected: Sequence[Expected]) -> str | None:
-    """`compare_outputs` before the values of either side were looked at."""
+def form_fault(
+    nesting: Any, leaves: Sequence[Any], want: Any, expected: Sequence[Expected], last: Sequence[str] = ()
+) -> str | None:
+    """`compare_outputs` before the values of either side were looked at; `last` names the last outputs."""
     if nesting != want:
         return f"the outputs are nested as {_shorten(nesting)}, expected {_shorten(want)}"
     if len(leaves) != len(expected):
         return f"there are {len(leaves)} outputs, expected {len(expected)}"
     faults = (_form_fault(*one) for one in zip(leaves, expected, strict=True))
-    return _first(faults, len(expected))
+    return _first(faults, len(expected), last)
 
 
-def value_fault(values: Sequence[torch.Tensor], expected: Sequence[Expected], compare: Compare) -> str | None:
+def value_fault(
+    values: Sequence[torch.Tensor], expected: Sequence[Expected], compare: Compare, last: Sequence[str] = ()
+) -> str | None:
     """`compare_outputs` for outputs of the right form."""
     faults = (compare(*one) for one in zip(values, expected, strict=True))
-    return _first(faults, len(expected))
+    return _first(faults, len(expected), last)
 
 
-def _first(faults: Iterable[str | None], count: int) -> str | None:
-    for index, fault in enumerate(faults):
+def _first(faults: Iterable[str | None], count: int, last: Sequence[str]) -> str | None:
+    num_plain = count - len(last)
+    names = ["output"] if num_plain == 1 else [f"output {index}" for index in range(num_plain)]
+    for name, fault in zip([*names, *last], faults, strict=True):
         if fault is not None:
-            return f"output {fault}" if count == 1 else f"output {index} {fault}"
+            return f"{name} {fault}"
     return None
 
 
@@ -93,7 +104,10 @@ def compare_values(got: torch.Tensor, wanted: Expected) -> str | None:
         bad, badness = comparison.look(start)
         num_seen += bad.numel()
         num_bad += worst.look(bad, badness, start)
-    return None if not num_bad else _describe(got, wanted.value, worst.position, num_bad / num_seen)
+    if not num_bad:
+        return None
+    clue = _clue(got, wanted.value, worst.places(got.shape), whole=stride == 1)
+    return _describe(got, wanted.value, worst.position, num_bad / num_seen) + clue
 
 
 def all_pass(got: torch.Tensor, wanted: Expected, scale: float | None = None) -> bool:
@@ -232,16 +246,39 @@ class _Worst:
     def __init__(self) -> None:
         self.position = 0
         self._badness = -math.inf
+        self._places: list[torch.Tensor] = []
 
     def look(self, bad: torch.Tensor, badness: torch.Tensor, start: int) -> int:
         """Consider a chunk that starts at `start`; gives how many of its elements fail."""
         count = int(bad.sum())
         if count:
+            step = 1 + count // _MOST_PLACES
+            self._places.append(start + step * bad.reshape(-1)[::step].nonzero().flatten())
             masked = torch.where(bad, badness.double(), -torch.inf)
             position = int(masked.argmax())
             if float(masked[position]) > self._badness:
                 self._badness, self.position = float(masked[position]), start + position
         return count
+
+    def places(self, shape: torch.Size) -> torch.Tensor:
+        """Coordinates of failing elements, one row each; of many, a part."""
+        return torch.stack(torch.unravel_index(torch.cat(self._places), shape), dim=1) if shape else _NOWHERE
+
+
+def _clue(got: torch.Tensor, true: torch.Tensor, places: torch.Tensor, *, whole: bool) -> str:
+    """What the failing elements have in common: a part of the output, or one factor."""
+    if len(places) < _FEWEST:
+        return ""
+    values, wanted = (one[tuple(places.T)].double() for one in (got, true))
+    factors = values / wanted
+    factor = factors.median().item()
+    is_one = math.isfinite(factor) and bool(((factors - factor).abs() <= _ALIKE * abs(factor)).all())
+    clue = f", each is {factor:.4g} times what is expected" if is_one and factor else ""
+    ends = [*zip(places.amin(0).tolist(), places.amax(0).tolist(), got.shape, strict=True)]
+    if whole and any(low > 0 or high < size - 1 for low, high, size in ends):
+        part = ", ".join(f"{low or ''}:{'' if high == size - 1 else high + 1}" for low, high, size in ends)
+        clue += f", all in [{part}]"
+    return clue
 
 
 def _describe(got: torch.Tensor, true: torch.Tensor, position: int, share_of_bad: float) -> str:

@@ -18,13 +18,18 @@ class Family:
     """There are zeros; among mixed numbers slices of zeros and of equal values."""
     large: bool = True
     """There are values that lie far from zero."""
+    ties: bool = True
+    """Some mixed slices have equal values. Without zeros and ties no gradient is at a bend or a kink."""
 
     @property
     def name(self) -> str:
         """The name in a draw, from which seeds follow."""
         match self.kind:
             case "mixed":
-                words = (self.turned, "turned"), (not self.large, "moderate"), (not self.zeros, "nonzero")
+                words = (
+                    *((self.turned, "turned"), (not self.large, "moderate")),
+                    *((self.ties and not self.zeros, "nonzero"), (not self.ties, "smooth")),
+                )
                 return "_".join(word for is_said, word in words if is_said) or "mixed"
             case "positive":
                 return "positive_with_zeros" if self.zeros else "positive"
@@ -40,6 +45,7 @@ FAMILIES: dict[str, Family] = {
     for one in (
         *map(Family, _PLAIN),
         *(Family("mixed", *flags) for flags in itertools.product(_FLAGS, repeat=3)),
+        *(Family("mixed", *flags, ties=False) for flags in itertools.product(_FLAGS, (False,), _FLAGS)),
         *(Family("positive", zeros=flag) for flag in _FLAGS),
         *(Family("negative", large=flag) for flag in _FLAGS),
     )
@@ -56,9 +62,35 @@ HOSTILE: tuple[Draw, ...] = (
 )
 """Candidates for the last trial; the first family with finite reference outputs is taken. The last ones are
 for functions with a domain: positive numbers, numbers up to one, or numbers above minus one."""
+HOSTILE_TO_GRADIENTS: tuple[Draw, ...] = (
+    *("smooth", "moderate_smooth", "normal", "over_minus_one", "within_one", "positive"),
+)
+"""The same for problems with gradients. A maximum of equal values has many, and so has a ReLU at zero."""
 ONE_SIGNED, FAR = "negative", "far_negative"
 """The first trial, and beyond the contract of most problems. In other families no slice of a tensor with both
 signs spans all of it."""
+
+
+def in_words(draw: Draw) -> str:
+    """The inputs of a draw, for feedback about what failed."""
+    said = {_in_words(FAMILIES[name]) for name in families_in(draw) if name != "own"}
+    return said.pop() if len(said) == 1 else "inputs of other sizes and signs"
+
+
+def _in_words(family: Family) -> str:
+    match family.kind:
+        case "mixed":
+            return "inputs of mixed sizes and signs" + ", some near ±100" * family.large
+        case "negative":
+            return "inputs all negative" + ", some below -256" * family.large
+        case "positive":
+            return "inputs all positive"
+    return f"{family.name} inputs".replace("_", " ")
+
+
+def moderate(families: Sequence[Draw]) -> tuple[Draw, ...]:
+    """The families without numbers beyond the range of exponentials."""
+    return tuple(name for name in families if FAMILIES[name].kind != "mixed" or not FAMILIES[name].large)
 
 
 def turned(draw: Draw) -> Draw:

@@ -68,7 +68,9 @@ class _Redrawing:
         family = FAMILIES[name]
         match family.kind:
             case "mixed":
-                return self._mixed.draw(shape, turned=family.turned, zeros=family.zeros, large=family.large)
+                return self._mixed.draw(
+                    shape, turned=family.turned, zeros=family.zeros, large=family.large, ties=family.ties
+                )
             case "positive":
                 return _positive(shape, zeros=family.zeros)
             case "negative":

@@ -38,7 +38,13 @@ class Mixed:
         self._equals: dict[tuple[int, torch.Size], torch.Tensor] = {}
 
     def draw(
-        self, shape: torch.Size, *, turned: bool = False, zeros: bool = True, large: bool = True
+        self,
+        shape: torch.Size,
+        *,
+        turned: bool = False,
+        zeros: bool = True,
+        large: bool = True,
+        ties: bool = True,
     ) -> torch.Tensor:
         """Slices of several sizes, of one sign, with ties, of zeros, and single values beyond exp's range.
 
@@ -53,7 +59,7 @@ class Mixed:
         slices = self._slices(shape, turned=turned) if any(size >= KINDS for size in shape) else None
         view = values if slices is None else values.view(slices.shape)
         if slices is not None:
-            _scale(view, slices)
+            _scale(view, slices, ties=ties)
         if large:
             _put_large(values)
         if slices is not None:
@@ -113,9 +119,11 @@ def _of_rank(slices: _Slices, rank: int) -> torch.Tensor:
     return (slices.rank == rank).nonzero().flatten()
 
 
-def _scale(values: torch.Tensor, slices: _Slices) -> None:
+def _scale(values: torch.Tensor, slices: _Slices, *, ties: bool) -> None:
     along = [-1 if one == slices.dim else 1 for one in range(values.dim())]
     values.mul_(torch.tensor(_SCALES)[slices.rank % KINDS].reshape(along))
+    if not ties:
+        return
     plain = (slices.rank % (2 * KINDS) == 0).nonzero().flatten()
     values.index_copy_(slices.dim, plain, _halves(values.index_select(slices.dim, plain)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +13,10 @@ from torch.overrides import TorchFunctionMode
 
 from kernel_core.errors import NotAProblem, first_line
 from kernel_core.gym.channel.constant_perturbation import VariedConstants
+from kernel_core.gym.channel.gradients import Wanted, differentiate, is_differentiable, resolve
+from kernel_core.gym.channel.pytree import flatten
 from kernel_core.gym.channel.seeds import CONSTRUCTION_SEED
+from kernel_core.problems.gradients import wanted_gradients
 from kernel_core.records import Precision
 
 _SEEDING = threading.RLock()
@@ -52,6 +56,8 @@ class ProblemModule:
         self._device = device
         self._dtype: torch.dtype | None = None if precision == "own" else getattr(torch, precision)
         self._names: dict[str, Any] = {"__name__": "problem"}
+        self._wanted = wanted_gradients(source)
+        self._forms: list[tuple[torch.Size, torch.dtype]] | None = None
         try:
             with self._there():
                 exec(compile(source, f"<{problem_id}>", "exec", dont_inherit=True), self._names)
@@ -60,16 +66,39 @@ class ProblemModule:
                 f"{problem_id} does not execute: {type(error).__name__}: {first_line(error)}"
             ) from error
 
+    @property
+    def gradients(self) -> Wanted:
+        """What a pass computes gradients of; see `gradients.py`."""
+        return resolve(self._wanted, self._names["Model"], self._id) if self._wanted else ()
+
     def arguments(self) -> list[Any]:
         """The constructor's arguments of `Model`."""
         return self._call("get_init_inputs")
 
     def inputs(self) -> list[Any]:
-        """A draw of inputs under the seeds in force, before `Model` could see them."""
-        return self._call("get_inputs")
+        """A draw of inputs under the seeds in force, before `Model` could see them. Where gradients are
+        compared, the last input is a tuple with the gradients of the outputs, normal numbers."""
+        inputs = self._call("get_inputs")
+        if self._wanted:
+            forms = self._differentiable_outputs(inputs)
+            with torch.device(self._device):
+                inputs.append(tuple(torch.randn(shape).to(dtype) for shape, dtype in forms))
+        return inputs
+
+    def _differentiable_outputs(self, inputs: list[Any]) -> list[tuple[torch.Size, torch.dtype]]:
+        """Shapes and types, by one forward pass on these inputs, which leaves the seeds in force alone."""
+        if self._forms is None:
+            with own_seeds(self._device), torch.no_grad(), torch.device(self._device):
+                module = self._construct(self.arguments(), None)
+                leaves = flatten(module(*copy.deepcopy(inputs)))[1]
+            self._forms = [(one.shape, one.dtype) for one in leaves if is_differentiable(one)]
+        return self._forms
 
     def construct(self, arguments: list[Any], varied: VariedConstants | None = None) -> Any:
         """`Model`, constructed under the public seed; what would begin as one number is `varied` if asked."""
+        return differentiate(self._construct(arguments, varied), self.gradients)
+
+    def _construct(self, arguments: list[Any], varied: VariedConstants | None) -> Any:
         torch.manual_seed(CONSTRUCTION_SEED)
         try:
             with self._there(), varied or contextlib.nullcontext():

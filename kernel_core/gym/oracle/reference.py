@@ -66,6 +66,8 @@ class Reference:
         self.mutable = mutable_inputs(self.source)
         """The positions of the input tensors that a candidate may leave with any contents."""
         self._program = ProblemModule(self.source, problem.id, problem.precision, device)
+        self.gradients = self._program.gradients
+        """What a pass computes gradients of, beside the outputs; see `gradients.py`."""
         with own_seeds(device):
             torch.manual_seed(CONSTRUCTION_SEED)
             self.arguments = self._program.arguments()

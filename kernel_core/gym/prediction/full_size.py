@@ -86,6 +86,7 @@ def run_without_data(
     header = {
         "source": case.source,
         "precision": reference.problem.precision,
+        "gradients": reference.gradients,
         "sizes": [_describe_size(reference, source) for source in sources],
     }
     with workers.open_child("rehearse") as talk:

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from kernel_core.gym.channel.cuda_arena import DeviceArena
 
 
+UNKNOWN = "provenance_unknown"
+"""The rule of the finding that the work cannot be shown to be the candidate's."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Ruling:
     """A verdict with its reason, and findings. `verdict` is set by the first thing that fails, and stays None
@@ -135,16 +139,21 @@ class Case(Ruling):
         """The family of inputs to measure it on: the problem's own, if it was recorded on those."""
         return "own" if recorded.trials_of("own") else recorded.last_draw
 
+    @property
+    def is_of_unknown_provenance(self) -> bool:
+        """Whether the outputs are right, but not by work that was shown to be its own: no speed is given."""
+        return any(one.rule == UNKNOWN for one in self.findings)
+
     def evaluation(self, device: str, platform: Platform | None, seconds: float) -> Evaluation:
         """The record of it."""
         verdict = self.verdict or Verdict.CORRECT
         predicted = speedup = None
-        if verdict is Verdict.CORRECT and self.traffic is not None and self.reference_traffic is not None:
-            predicted = self.reference_traffic.predicted_ms / self.traffic.predicted_ms
-        if verdict is Verdict.CORRECT and self.timing is not None and self.reference_timing is not None:
-            speedup = self.reference_timing.median_ms / self.timing.median_ms
         candidate = self.request.candidate
-        known = verdict is Verdict.CORRECT
+        known = verdict is Verdict.CORRECT and not self.is_of_unknown_provenance
+        if known and self.traffic is not None and self.reference_traffic is not None:
+            predicted = self.reference_traffic.predicted_ms / self.traffic.predicted_ms
+        if known and self.timing is not None and self.reference_timing is not None:
+            speedup = self.reference_timing.median_ms / self.timing.median_ms
         return Evaluation(
             problem_id=self.request.problem.id,
             candidate_sha="" if isinstance(candidate, NoCandidate) else candidate.sha256,
@@ -171,6 +180,7 @@ class Case(Ruling):
                 unmatched=self.unmatched,
                 slowest=self.slowest,
                 bandwidth_share=self.bandwidth_share,
+                is_unknown=self.is_of_unknown_provenance,
             ),
             sandbox=self.sandbox,
             gym_version=GYM_VERSION,

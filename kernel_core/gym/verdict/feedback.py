@@ -5,10 +5,29 @@ A pure function of the verdict and the facts behind it, at most `MAX_CHARS` long
 
 from __future__ import annotations
 
+import re
+
 from kernel_core.records import KernelUse, Traffic, Verdict
 
 MAX_CHARS = 300
 _MAX_NAME = 40
+_ADVICE = {
+    "range must be a power of 2": "round up with triton.next_power_of_2, and mask what lies beyond",
+    "must be of type tl.constexpr": "declare the parameter as NAME: tl.constexpr",
+    "is not defined in the kernel": "a kernel knows tl, @triton.jit functions and tl.constexpr numbers",
+    r"No module named 'triton\.ops": "it was removed in Triton 3; write the kernel out",
+    "out-of-bounds": "mask it: mask=offsets < size",
+    "^Race": "give each program elements of its own, or use atomics",
+    r"ModelNew.__init__\(\)": "it is called as Model is, with what get_init_inputs gives",
+    "is a NoneType": "forward has to return it",
+    "has dtype": "make the output with the expected dtype",
+    "was changed in place": "write to memory of your own, such as torch.empty_like(x)",
+    "no kernel of its own": "launch a @triton.jit function in forward",
+    "do not depend on its kernels": "library operators compute them; return what a kernel wrote",
+    "only move data": "let a kernel compute what library operators compute now",
+    "on other inputs": "host code may take shapes from the inputs, but no numbers",
+}
+"""Advice by a pattern of the fault."""
 
 
 def describe(
@@ -24,6 +43,7 @@ def describe(
     unmatched: tuple[str, ...] = (),
     slowest: KernelUse | None = None,
     bandwidth_share: float | None = None,
+    is_unknown: bool = False,
 ) -> str:
     """One or two clauses. `line` is the candidate's own line number, 0 where there is none."""
     place = f"line {line}: " if line else ""
@@ -47,11 +67,18 @@ def describe(
                 text = f"correct; {speedup:.2f}x of eager"
             elif predicted_speedup is not None and traffic is not None:
                 text = f"correct; predicted {predicted_speedup:.2f}x of eager on {traffic.gpu}"
+            elif is_unknown:
+                text = (
+                    "correct, provenance unknown: host code reads numbers from the inputs; no speed is given"
+                )
             else:
                 text = "correct"
             text += _describe_work(own_share, num_launches, traffic)
             text += _describe_use(slowest, bandwidth_share)
     text = " ".join(text.split())
+    advice = next((one for pattern, one in _ADVICE.items() if detail and re.search(pattern, detail)), "")
+    if advice and len(text) + len(advice) + 2 <= MAX_CHARS:
+        text += f"; {advice}"
     return text if len(text) <= MAX_CHARS else text[: MAX_CHARS - 1] + "…"
 
 

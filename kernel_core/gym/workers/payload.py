@@ -121,6 +121,7 @@ def load_header(
         "constants": reference.constants,
         "arena_bytes": num_bytes,
         "precision": reference.problem.precision,
+        "gradients": reference.gradients,
     }
     return header, arena
 

@@ -23,6 +23,7 @@ from kernel_core.gym.channel import framing
 from kernel_core.gym.channel.candidate_file import CANDIDATE_FILE
 from kernel_core.gym.channel.dispatch_mode import LightDispatchMode
 from kernel_core.gym.channel.failures import describe_error
+from kernel_core.gym.channel.gradients import differentiate
 from kernel_core.gym.channel.kernel_description import JitFunction, LaunchedKernels
 from kernel_core.gym.channel.launch_codec import encode_argument, options_in, sizes_of
 from kernel_core.gym.channel.shared_arena import DTYPES, Slot, dtype_name
@@ -67,6 +68,7 @@ def rehearse(channel: socket.socket, cage: dict[str, Any]) -> None:
                 model = module.ModelNew(*arguments)
                 if isinstance(model, torch.nn.Module):
                     model = place(model, _DEVICE, header["precision"])
+                model = differentiate(model, header["gradients"])
                 _pass(model, inputs, launches)
                 launches.begin()
                 passes.append(_pass(model, inputs, launches))

@@ -22,6 +22,7 @@ from kernel_core.gym.channel.candidate_file import CANDIDATE_FILE
 from kernel_core.gym.channel.constant_perturbation import VariedConstants, copy_state
 from kernel_core.gym.channel.cuda_arena import DeviceArena
 from kernel_core.gym.channel.failures import describe_error
+from kernel_core.gym.channel.gradients import differentiate
 from kernel_core.gym.channel.poison import Poison
 from kernel_core.gym.channel.pytree import describe_leaf, flatten
 from kernel_core.gym.channel.seeds import CONSTRUCTION_SEED
@@ -108,6 +109,7 @@ class _Candidate:
                 if self._told is not None:
                     self._told.moved(model)
             unmatched = copy_state(model, state, constants or {}, varied)
+            model = differentiate(model, header["gradients"])
             self._close_gate()
         except BaseException as error:
             failure = {"failed": stage, "features": self._features, **describe_error(error, self._path)}

@@ -1,0 +1,123 @@
+"""Problems that ask for gradients: `# backward: inputs, parameters`.
+
+A pass of such a problem goes forward and backward, in the judge and in the candidate's process alike. Its
+last input is a tuple with the gradient of each floating-point output. Its outputs are those of the forward
+pass, and the gradients. All else of the judge treats these as any inputs and outputs.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from kernel_core.errors import NotAProblem
+from kernel_core.gym.channel.pytree import flatten
+from kernel_core.gym.channel.torch_ops import map_tensors, tensors_in
+
+_NO_GRAPH = (
+    "no output depends on an input or a parameter through autograd; launch kernels in forward and backward "
+    "of a torch.autograd.Function, and call its apply"
+)
+
+
+Wanted = tuple[str | int, ...]
+"""`inputs`, `parameters`, and positions of inputs."""
+
+
+def resolve(words: Sequence[str], kind: Any, problem_id: str) -> Wanted:
+    """What a problem says, with positions for the names of inputs of `kind`, its `Model`. Raises
+    `NotAProblem`."""
+    _, *names = inspect.signature(kind.forward).parameters
+    if unknown := [word for word in words if word not in ("inputs", "parameters", *names)]:
+        known = ", ".join(["inputs", "parameters", *names])
+        raise NotAProblem(f"{problem_id} asks for the gradient of {unknown[0]!r}; there is: {known}")
+    return tuple(names.index(word) if word in names else word for word in words)
+
+
+def is_differentiable(value: Any) -> bool:
+    """Whether the value is a floating-point tensor of more than 8 bits."""
+    return isinstance(value, torch.Tensor) and value.is_floating_point() and value.element_size() > 1
+
+
+def differentiate(model: Any, wanted: Sequence[str | int]) -> Any:
+    """The same model; its calls go forward and backward if any gradients are `wanted`. Its class is changed
+    rather than the model wrapped, so that its parameters keep their names."""
+    if wanted:
+        kind = type(model)
+        model.__class__ = type(kind.__name__, (_Differentiated, kind), {"_dojo_gradients": tuple(wanted)})
+    return model
+
+
+def gradient_names(model: Any, nesting: Any) -> list[str]:
+    """Names of the gradients, which are the last outputs of the reference; none where it has no gradients.
+    Inputs are counted among those with gradients."""
+    if not isinstance(model, _Differentiated):
+        return []
+    of_parameters = [f"the gradient of {name}" for name, _ in model.parameters_with_gradients()]
+    num_inputs = len(nesting[1]) - len(of_parameters)
+    return [*(f"the gradient of input {number}" for number in range(num_inputs)), *of_parameters]
+
+
+class _Differentiated:
+    """A model that is given the gradients of its outputs as a last argument."""
+
+    _dojo_gradients: Wanted = ()
+
+    def __call__(self, *given: Any) -> list[Any]:
+        """The outputs, and the gradients of inputs and then of parameters, in their order."""
+        *inputs, upstream = given
+        forward: Callable[..., Any] = super().__call__  # type: ignore[misc]
+        # One thread for all devices: what a pass does is recorded in the thread that began it.
+        with torch.enable_grad(), torch.autograd.set_multithreading_enabled(False):
+            leaves = [
+                map_tensors(value, _as_leaf) if {"inputs", place} & {*self._dojo_gradients} else value
+                for place, value in enumerate(inputs)
+            ]
+            output = forward(*leaves)
+            wanted = [one for one in tensors_in(leaves) if one.requires_grad]
+            wanted += [one for _, one in self.parameters_with_gradients()]
+            gradients = _gradients(flatten(output)[1], upstream, wanted)
+        return [_detached(output), gradients]
+
+    def parameters_with_gradients(self) -> list[tuple[str, torch.nn.Parameter]]:
+        """By name, in the order of names."""
+        if "parameters" not in self._dojo_gradients or not isinstance(self, torch.nn.Module):
+            return []
+        return sorted((name, one) for name, one in self.named_parameters() if one.requires_grad)
+
+
+def _detached(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _detached(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_detached(one) for one in value]
+    return value.detach() if isinstance(value, torch.Tensor) else value
+
+
+def _as_leaf(value: torch.Tensor) -> torch.Tensor:
+    return value.detach().requires_grad_() if is_differentiable(value) else value
+
+
+def _gradients(
+    outputs: Sequence[Any], upstream: Sequence[torch.Tensor], wanted: list[torch.Tensor]
+) -> list[torch.Tensor]:
+    """Zeros stand for a gradient that there is not: of what no output depends on."""
+    roots = [one for one in outputs if is_differentiable(one)]
+    if not any(root.requires_grad for root in roots):
+        raise RuntimeError(_NO_GRAPH)
+    pairs = [
+        (root, above)
+        for root, above in zip(roots, upstream, strict=False)
+        if root.requires_grad and root.shape == above.shape
+    ]
+    found: Sequence[Any] = [None] * len(wanted)
+    if pairs and wanted:
+        given, above = ([pair[side] for pair in pairs] for side in (0, 1))
+        found = torch.autograd.grad(given, wanted, above, allow_unused=True)
+    return [
+        torch.zeros_like(one) if gradient is None else gradient.detach()
+        for one, gradient in zip(wanted, found, strict=True)
+    ]

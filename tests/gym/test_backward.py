@@ -1,0 +1,115 @@
+"""Problems that ask for gradients: kernels that are right forward and backward are accepted, and each that is
+wrong in one place is refused, with the name of what is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kernel_core.errors import NotAProblem
+from kernel_core.gym.contract.requests import JudgeRequest
+from kernel_core.gym.oracle.reference import Reference
+from kernel_core.gym.pool.pool import PooledGym
+from kernel_core.problems.gradients import forward_alone, wanted_gradients
+from kernel_core.problems.load import load_file
+from kernel_core.problems.source import parse_problem
+from kernel_core.records import Candidate, Evaluation, Verdict
+
+from .conftest import HEAD
+
+_PROBLEMS = Path(__file__).parents[2] / "data" / "backward"
+_KERNELS = {file.stem: file.read_text() for file in (Path(__file__).with_name("backward")).glob("*.py")}
+_SUITE = {file.stem: load_file(file) for file in sorted(_PROBLEMS.glob("*.py"))}
+_WRONG = {
+    ("softmax_scaled", "above - tl.sum(p * above, 0)", "above"): "gradient of input 0",
+    ("softmax_scaled", "return dx, dw.sum(0)", "return dx, dw[0]"): "gradient of weight",
+    ("softmax_scaled", "return dx, dw.sum(0)", "return dx, None"): "gradient of weight",
+    ("softmax_scaled", "e / tl.sum(e, 0)", "e"): "output",
+    ("swiglu", "(1.0 + a * (1.0 - s))", "(1.0 - a * (1.0 - s))"): "gradient of input 0",
+    ("swiglu", "tl.store(dup + places, g * a * s, mask)", ""): "gradient of input 1",
+    ("swiglu", "return dgate, dup", "return dup, dgate"): "gradient of input 0",
+    ("swiglu", "g = tl.load(above + places, mask)", "g = 1.0"): "gradient of input 0",
+    (
+        "cross_entropy",
+        "tl.load(gradients + places, mask) * tl.load(above)",
+        "tl.load(gradients + places, mask)",
+    ): ("gradient of input 0"),
+    (
+        "cross_entropy",
+        "tl.where(columns == target, 1.0, 0.0)) / rows",
+        "tl.where(columns == target, 1.0, 0.0))",
+    ): ("gradient of input 0"),
+    ("rms_norm", "g - v * scale * scale * along", "g - v * scale * along"): "gradient of input 0",
+    ("rms_norm", "total += above * v * scale", "total = above * v * scale"): "gradient of weight",
+    ("rms_norm", "g = above * w", "g = above"): "gradient of input 0",
+}
+_SAMPLED = [case for number, case in enumerate(_WRONG) if number % 4 == 1]
+
+
+def _request(name: str, kernel: str) -> JudgeRequest:
+    return JudgeRequest(problem=_SUITE[name], candidate=Candidate.from_source(kernel), seed=11)
+
+
+def _wrong(case: tuple[str, str, str]) -> JudgeRequest:
+    name, right, wrong = case
+    assert _KERNELS[name].count(right) == 1, case
+    return _request(name, _KERNELS[name].replace(right, wrong))
+
+
+def _assert_refused(case: tuple[str, str, str], evaluation: Evaluation) -> None:
+    assert evaluation.verdict is Verdict.WRONG, (case, evaluation.feedback)
+    assert _WRONG[case] in evaluation.feedback, (case, evaluation.feedback)
+
+
+def test_honest_kernels_are_accepted_and_a_sample_of_wrong_ones_is_not(gym: PooledGym) -> None:
+    honest = [_request(name, kernel) for name, kernel in _KERNELS.items()]
+    evaluations = gym.judge([*honest, *map(_wrong, _SAMPLED)])
+    for name, evaluation in zip(_KERNELS, evaluations, strict=False):
+        assert evaluation.correct, (name, evaluation.feedback)
+        assert evaluation.predicted_speedup is not None
+    for case, evaluation in zip(_SAMPLED, evaluations[len(honest) :], strict=True):
+        _assert_refused(case, evaluation)
+
+
+@pytest.mark.exploits
+def test_every_other_wrong_kernel_is_refused_and_its_fault_named(gym: PooledGym) -> None:
+    others = [case for case in _WRONG if case not in _SAMPLED]
+    for case, evaluation in zip(others, gym.judge([*map(_wrong, others)]), strict=True):
+        _assert_refused(case, evaluation)
+
+
+def test_kernels_outside_of_autograd_are_told_where_to_put_them(gym: PooledGym) -> None:
+    kernel = _KERNELS["swiglu"].replace("Function.apply(gate, up)", "Function.forward(Context(), gate, up)")
+    kernel += "\n\nclass Context:\n    def save_for_backward(self, *tensors):\n        pass\n"
+    [evaluation] = gym.judge([_request("swiglu", kernel)])
+    assert evaluation.verdict is Verdict.CRASHED
+    assert "torch.autograd.Function" in evaluation.feedback
+
+
+def test_our_suite_asks_for_gradients_of_at_least_twelve_problems() -> None:
+    assert len(_SUITE) >= 12
+    assert all(wanted_gradients(problem.source) for problem in _SUITE.values())
+
+
+@pytest.mark.parametrize("name", _SUITE)
+def test_each_gradient_depends_on_the_inputs_and_on_the_gradient_above(name: str) -> None:
+    problem = _SUITE[name]
+    reference = Reference(problem, problem.cpu_constants)
+    one, other = (reference.trial(seed, "own") for seed in (1, 2))
+    assert len(one.expected) >= 2
+    assert all(not a.value.equal(b.value) for a, b in zip(one.expected, other.expected, strict=True))
+
+
+def test_the_forward_pass_alone_is_another_problem() -> None:
+    alone = forward_alone(_SUITE["swiglu"])
+    assert not wanted_gradients(alone.source)
+    assert alone.sha256 != _SUITE["swiglu"].sha256
+    assert len(Reference(alone, alone.cpu_constants).trial(1, "own").expected) == 1
+
+
+def test_an_unknown_kind_of_gradient_is_the_problems_mistake() -> None:
+    text = _SUITE["swiglu"].source.replace("# backward: inputs", "# backward: door")
+    problem = parse_problem(HEAD + text, id="test/backward", suite="test")
+    with pytest.raises(NotAProblem, match="inputs, parameters, gate, up"):
+        Reference(problem, {})
