@@ -24,3 +24,5 @@ from kernel_core.gym.channel.messages import Failure
 def test_a_full_gpu_is_known_by_either_of_torchs_words(error: str, message: str, is_memory: bool) -> None:
     failure = Failure(failed="run", error=error, message=message, line=0, by_compiler=False)
     assert failure.ran_out_of_memory is is_memory
+    assert failure.told.startswith("OutOfMemoryError: " if is_memory else "RuntimeError: CUDA error")
+    assert "NVML" not in failure.told

@@ -48,6 +48,15 @@ class Failure(Claim):
         """Whether a GPU's memory was full."""
         return self.error == _OUT_OF_MEMORY or _ASKED_FOR_USAGE in self.message
 
+    @property
+    def told(self) -> str:
+        """The line that helps. A compiler says last what is wrong; other errors say it first, and then what
+        may help."""
+        if _ASKED_FOR_USAGE in self.message:
+            return f"{_OUT_OF_MEMORY}: the GPU lacks the memory that was asked for; check the shapes"
+        lines = [line.strip() for line in self.message.splitlines() if line.strip()]
+        return f"{self.error}: {lines[-1 if self.by_compiler else 0]}" if lines else self.error
+
 
 class Loaded(Claim):
     """The candidate was imported and constructed; `unmatched` weights got no value of the reference's."""

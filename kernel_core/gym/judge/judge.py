@@ -102,7 +102,7 @@ class Judge:
                 refused = failure.failed == "import" or failure.by_compiler
                 stage = Verdict.NOT_COMPILED if refused else Verdict.CRASHED
                 case.ran_out_of_memory = failure.ran_out_of_memory
-                case.fail(stage, _telling_line(failure), failure.line)
+                case.fail(stage, failure.told, failure.line)
                 return False
             case Answer(claim=Loaded() as loaded):
                 self._check_cage(loaded.features, case)
@@ -148,7 +148,7 @@ class Judge:
             refused = claim.by_compiler and self._workers.device == "cuda"
             stage = Verdict.NOT_COMPILED if refused else Verdict.CRASHED
             case.ran_out_of_memory = claim.ran_out_of_memory
-            case.fail(stage, _telling_line(claim), claim.line)
+            case.fail(stage, claim.told, claim.line)
             return False
         case.keep_recorded(
             Recorded(
@@ -275,12 +275,6 @@ def _parse(case: Case) -> ast.Module | None:
         case.fail(Verdict.MALFORMED, "no class ModelNew")
         return None
     return tree
-
-
-def _telling_line(failure: NotLoaded | Raised) -> str:
-    """A compiler says last what is wrong; other errors say it first, and then what may help."""
-    lines = [line.strip() for line in failure.message.splitlines() if line.strip()]
-    return f"{failure.error}: {lines[-1 if failure.by_compiler else 0]}" if lines else failure.error
 
 
 def _fail_dead(case: Case, died: Died) -> None:

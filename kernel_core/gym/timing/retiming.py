@@ -88,7 +88,7 @@ class Stopwatch:
                 case.fail(Verdict.TIMED_OUT if clocked.timed_out else Verdict.CRASHED, clocked.reason)
             case Failure():
                 case.ran_out_of_memory = clocked.ran_out_of_memory
-                case.fail(Verdict.CRASHED, f"{clocked.error}: {clocked.message}", clocked.line)
+                case.fail(Verdict.CRASHED, clocked.told, clocked.line)
             case Clocked():
                 return clocked
         return None
