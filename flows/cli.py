@@ -189,7 +189,8 @@ def _refuse_beside_batch(arguments: argparse.Namespace) -> None:
     from kernel_core.errors import ConfigError
 
     options = ("problem", "kernel", "set", "seed", "precision", "watch")
-    given = [f"--{name}" for name in options if getattr(arguments, name) not in (None, [], False)]
+    left_out = ("None", "[]", "False")  # a seed of 0 is given
+    given = [f"--{name}" for name in options if str(getattr(arguments, name)) not in left_out]
     if given:
         raise ConfigError(f"--batch takes no {', '.join(given)}: each of its rows has a key for that")
 
