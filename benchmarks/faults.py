@@ -25,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -256,8 +256,21 @@ def two_parents(trial: Trial) -> tuple[str, float, str]:
 
 def cancelled(trial: Trial) -> tuple[str, float, str]:
     """cancel of the parent, until no process of it is left; then started again"""
+    return _cancel(trial, trial.until_child_works())
+
+
+def worker_then_cancelled(trial: Trial) -> tuple[str, float, str]:
+    """kill -9 of the worker, then cancel of the parent, until no process of it is left; then started again"""
     child = trial.until_child_works()
-    pids = [trial.here.process_of(trial.parent), trial.here.process_of(child["id"])]
+    pids = [trial.here.process_of(run) for run in (trial.parent, child["id"])]
+    for pid in trial.here.processes("worker start", "--pool cpu"):
+        os.kill(pid, signal.SIGKILL)
+    return _cancel(trial, child, pids)
+
+
+def _cancel(trial: Trial, child: dict[str, Any], pids: Sequence[int | None] = ()) -> tuple[str, float, str]:
+    """Cancel the parent; `pids` are the processes of both runs where they are no longer below a worker."""
+    pids = list(pids) or [trial.here.process_of(run) for run in (trial.parent, child["id"])]
     pids += [below for pid in pids for below in descendants(pid)]
     at, first = time.monotonic(), trial.parent
     trial.here.cancel(first)
@@ -301,6 +314,7 @@ FAULTS: dict[str, Fault] = {
     "api": api_cut,
     "two": two_parents,
     "cancel": cancelled,
+    "worker cancel": worker_then_cancelled,
     "disk": full_disk,
     "both": worker_and_child,
 }

@@ -88,6 +88,7 @@ def add_judge(judge: argparse.ArgumentParser) -> None:
         help="what inputs and weights are cast to; own, by default, leaves them",
     )
     judge.add_argument("--seed", type=int, default=None, help="of the input draws; a fresh one by default")
+    judge.add_argument("--watch", action="store_true", help="judge again whenever the kernel is saved")
     judge.add_argument("--json", action="store_true", help="the last line of stdout is one JSON object")
     judge.add_argument("--batch", type=Path, metavar="FILE.jsonl", help="rows with problem, kernel and sizes")
     judge.add_argument("--out", type=Path, metavar="FILE.parquet", help="where a batch's results go")

@@ -17,9 +17,13 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from flows.arguments import Parser, add_audit, add_judge, add_runs, add_search, number, port, stage_help
 from flows.commands.serve import add_serve_arguments, serve_judge
+
+if TYPE_CHECKING:
+    from kernel_core.gym.contract.requests import JudgeRequest
 
 STAGES = {
     "pipeline": "all stages in order: corpora in, a trained policy, scorecards and winners out",
@@ -151,7 +155,7 @@ def _stage(arguments: argparse.Namespace) -> int:
 
 def _judge(arguments: argparse.Namespace) -> int:
     from flows.commands.batch import read_kernel, request_of
-    from flows.commands.judge import judge_batch, judge_one, read_sizes
+    from flows.commands.judge import judge_batch, judge_on_save, judge_one, read_sizes
     from kernel_core.errors import ConfigError
     from kernel_core.problems.load import load_file
     from kernel_core.problems.source import at_precision
@@ -172,15 +176,21 @@ def _judge(arguments: argparse.Namespace) -> int:
         )
     problem = at_precision(load_file(arguments.problem), arguments.precision or "own")
     sizes = read_sizes(arguments.set)
-    request = request_of(problem, read_kernel(arguments.kernel), sizes, arguments.seed, arguments.device)
-    return judge_one(request, gym, arguments.json)
+
+    def request() -> JudgeRequest:
+        return request_of(problem, read_kernel(arguments.kernel), sizes, arguments.seed, arguments.device)
+
+    if arguments.watch:
+        judge_on_save(request, arguments.kernel, gym, arguments.json)
+    return judge_one(request(), gym, arguments.json)
 
 
 def _refuse_beside_batch(arguments: argparse.Namespace) -> None:
     from kernel_core.errors import ConfigError
 
-    options = ("problem", "kernel", "set", "seed", "precision")
-    given = [f"--{name}" for name in options if getattr(arguments, name) not in (None, [])]
+    options = ("problem", "kernel", "set", "seed", "precision", "watch")
+    left_out = ("None", "[]", "False")  # a seed of 0 is given
+    given = [f"--{name}" for name in options if str(getattr(arguments, name)) not in left_out]
     if given:
         raise ConfigError(f"--batch takes no {', '.join(given)}: each of its rows has a key for that")
 

@@ -12,11 +12,10 @@ from rich.table import Column, Table
 from flows.pipeline import AFTER, BEFORE, WINNERS
 from flows.terminal import say
 from kernel_core.evaluation.best_of_n import load_selection
-from kernel_core.evaluation.diagnosis import Diagnosis, answer_rows, diagnose
 from kernel_core.evaluation.scorecard import Scorecard, compare, headline_rows, load_scorecard
 from kernel_core.reward.curriculum import stage_spans
 from kernel_core.runs.run_folder import Run
-from tasks.conditions import conditions_of
+from tasks.conditions import conditions_of, diagnosis_of
 
 UI = "http://127.0.0.1:4200"
 """Where `dojo ui` serves by default."""
@@ -66,13 +65,6 @@ def headline(card: Scorecard, conditions: str) -> Iterator[RenderableType]:
     """Headline figures, and the judges that were taken out meanwhile."""
     yield rows_table(f"scorecard of {card.conditions.policy_version}: {conditions}", headline_rows(card))
     yield from (f"taken out: {escape(one)}" for one in card.conditions.taken_out)
-
-
-def diagnosis_of(run: Run, folder: str) -> Diagnosis:
-    """What became of the answers of an evaluation."""
-    record = run.stage(folder)
-    limit = record.config["rollout"]["sampling"]["max_new_tokens"] if record is not None else 0
-    return diagnose(answer_rows(run.store.child(folder)), limit)
 
 
 def made_by(run: Run) -> Iterator[RenderableType]:

@@ -1,11 +1,15 @@
-"""On which problems, and how often, a policy was asked: shown beside every scorecard, night and winner."""
+"""What stands beside figures: which problems were asked how often, what became of the answers, and what the
+folders of a run are made of."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernel_core.runs.run_folder import Run
+
+if TYPE_CHECKING:
+    from kernel_core.evaluation.diagnosis import Diagnosis
 
 
 def conditions_of(run: Run, stage: str) -> str:
@@ -26,3 +30,30 @@ def conditions_in_words(config: Mapping[str, Any]) -> str:
         f"suite {mix or problems['suite']}, split {problems['split']}, seed {problems['seed']}, "
         f"limit {limit}, turns {turns}, samples {samples}"
     )
+
+
+def diagnosis_of(run: Run, folder: str) -> Diagnosis:
+    """What became of the answers of an evaluation."""
+    from kernel_core.evaluation.diagnosis import answer_rows, diagnose
+
+    record = run.stage(folder)
+    limit = record.config["rollout"]["sampling"]["max_new_tokens"] if record is not None else 0
+    return diagnose(answer_rows(run.store.child(folder)), limit)
+
+
+def lineage_of(run: Run) -> list[dict[str, Any]]:
+    """One row a finished stage: the digest of what it made, and of what that is made."""
+    records = [record for record in run.stages() if record.output]
+    makers = {record.output: record.stage for record in records}
+    return [
+        {
+            "stage": record.stage,
+            "made": record.output[:12],
+            "of": ", ".join(
+                f"{name} {digest[:12]}" + (f" of {makers[digest]}" if digest in makers else "")
+                for name, digest in record.inputs.items()
+            ),
+            "seconds": record.seconds,
+        }
+        for record in records
+    ]

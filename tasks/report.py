@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +13,7 @@ from kernel_core.runs.run_folder import Run
 from kernel_core.runs.stage_record import flat
 from kernel_core.store import Store
 from tasks.artifacts import MAX_ROWS, artifact_key, code_block, link_to, page, picture, publish, table
-from tasks.conditions import conditions_of
+from tasks.conditions import conditions_of, diagnosis_of, lineage_of
 from tasks.faults import RETRIES
 
 log = logging.getLogger(__name__)
@@ -38,7 +39,6 @@ def report_index(store: Store) -> None:
 @task(name="report scorecard", tags=["report"], **RETRIES)
 def report_scorecard(run: Run, name: str) -> None:
     """The headline figures with their plot, one row a problem, and each problem's best answer."""
-    from kernel_core.evaluation.diagnosis import answer_rows, diagnose
     from kernel_core.evaluation.evidence import best_answers
     from kernel_core.evaluation.scorecard import headline_rows, load_scorecard
     from kernel_core.evaluation.tables import problem_rows
@@ -58,9 +58,7 @@ def report_scorecard(run: Run, name: str) -> None:
     rows = [{"problem_id": row["problem_id"], "answer": code} | row for row in problem_rows(card)]
     told = f"One row a problem; {conditions}; all turns: {store.path('evaluations.parquet')}"
     table(f"{key}-problems", rows, told)
-    record = run.stage(name)
-    limit = record.config["rollout"]["sampling"]["max_new_tokens"] if record is not None else 0
-    found = diagnose(answer_rows(store), limit)
+    found = diagnosis_of(run, name)
     lead = [f"Conditions: {conditions}.", *([f"**Next step:** {found.next_step}"] if found.next_step else [])]
     lead += [f"Every problem: {link_to(f'{key}-problems', 'table')}, {code}."]
     lead.append(picture("fast_p", store.read("fast_p.png")))
@@ -79,7 +77,12 @@ def report_winners(run: Run, name: str) -> None:
     selection, conditions = load_selection(store), conditions_of(run, name)
     told = f"Verified winners; {conditions}; kernels and evidence: {store.path('winners')}"
     table("winners", selection.rows(), told)
-    blocks = [f"# Winners of {len(selection.problems)} problems", f"Conditions: {conditions}."]
+    blocks = [
+        f"# Winners for {len(selection.winners)} of {len(selection.problems)} problems",
+        f"Conditions: {conditions}.",
+    ]
+    none = Counter(one.why_none for one in selection.problems if one.winner is None)
+    blocks += [f"Without a winner, {count}: {why}." for why, count in none.most_common(3)]
     for selected in selection.winners:
         winner = selected.winner
         assert winner is not None, "a winner without its evidence"
@@ -144,8 +147,15 @@ def report_pipeline(run: Run, before: str, after: str, winners: str) -> None:
 
     change = compare(load_scorecard(run.store.child(before)), load_scorecard(run.store.child(after)))
     selection = load_selection(run.store.child(winners))
-    sections = {"Before and after, on held-out problems": change.rows(), "Winners": selection.rows()}
+    found = diagnosis_of(run, after)
+    sections = {
+        "Before and after, on held-out problems": change.rows(),
+        "What became of the answers after training": found.rows(),
+        "Winners": selection.rows(),
+        "What each stage made, of what": lineage_of(run),
+    }
     lead = [f"Before and after: {conditions_of(run, after)}. Winners: {conditions_of(run, winners)}."]
+    lead += [f"**Next step:** {found.next_step}"] if found.next_step else []
     lead.append(picture("fast_p", run.store.child(after).read("fast_p.png")))
     page("pipeline-summary", f"Run {run.name}", run.store, sections, lead=lead)
 

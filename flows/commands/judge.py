@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 import json
+import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import yaml
 from rich.console import Console
@@ -27,6 +28,7 @@ from kernel_core.records import Constant, Evaluation, NoCandidate, Verdict
 from kernel_core.runs.configure import build
 
 _TIMES = ("runtime_ms", "reference_ms", "predicted_runtime_ms", "predicted_reference_ms")
+LOOK_EVERY_S = 0.3
 _MAX_GPUS = 64
 """More than any node has."""
 
@@ -37,6 +39,38 @@ def judge_one(request: JudgeRequest, gym: dict[str, str], as_json: bool) -> int:
         require_memory(request, gym["device"])
     asked = [request, *_forward_alone([request])]
     (outcome, *forward), _ = _judge(asked, gym)
+    _tell(outcome, forward, request, gym, as_json)
+    return 0
+
+
+def judge_on_save(
+    make_request: Callable[[], JudgeRequest], kernel: Path, gym: dict[str, str], as_json: bool
+) -> NoReturn:
+    """Judge a kernel now and whenever its file changes, until interrupted, with one judge that stays open."""
+    from kernel_core.gym.pool.open_gym import open_gym
+
+    require_memory(make_request(), gym["device"])
+    with open_gym(build(GymConfig, gym | {"workers": 1})) as opened:
+        judged = b""
+        while True:
+            if (text := kernel.read_bytes() if kernel.exists() else b"") and text != judged:
+                judged, request = text, make_request()
+                known = not_python(request, gym["device"])
+                outcome, *forward = (
+                    [known] if known else opened.judge_each([request, *_forward_alone([request])])
+                )
+                _tell(outcome, forward, request, gym, as_json)
+            time.sleep(LOOK_EVERY_S)
+
+
+def _tell(
+    outcome: Evaluation | DojoError,
+    forward: Sequence[Evaluation | DojoError],
+    request: JudgeRequest,
+    gym: dict[str, str],
+    as_json: bool,
+) -> None:
+    """Print a verdict; raise what kept it from being reached."""
     if not isinstance(outcome, Evaluation):
         raise outcome
     report = _report(outcome, request, gym) | _times_forward(forward[0] if forward else None)
@@ -44,7 +78,6 @@ def judge_one(request: JudgeRequest, gym: dict[str, str], as_json: bool) -> int:
         say(json.dumps(report))
     else:
         _show(report, Console())
-    return 0
 
 
 def judge_batch(rows_file: Path, out: Path, gym: dict[str, str], as_json: bool) -> int:

@@ -168,6 +168,16 @@ def test_each_stage_of_the_curriculum_is_a_task_run_that_says_how_it_ended(finis
     assert "stage-format" in tables
 
 
+def test_the_summary_has_verdicts_the_next_step_and_what_each_stage_made(finished):
+    with get_client(sync_client=True) as client:
+        (page, *_) = [one.data for one in client.read_artifacts() if one.key == "pipeline-summary"]
+    assert "| answers malformed | " in page and "cut off by the token limit" in page
+    assert "**Next step:**" in page
+    records = {record.stage: record for record in Run(finished.root, finished.run).stages()}
+    assert f"| index | {records['index'].output[:12]} | snapshot {records['ingest'].output[:12]}" in page
+    assert f"weights {records['train'].output[:12]} of train" in page
+
+
 def events_of(prefix):
     """What the server received of events that begin so, once it has some."""
     deadline = time.monotonic() + 20

@@ -1,0 +1,39 @@
+"""The wheel holds all that its commands read: it works in an empty folder, without a checkout."""
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory):
+    """The wheel, built and unpacked as an installation would."""
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(command, cwd=REPOSITORY, check=True, capture_output=True)
+    (wheel,) = folder.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder / "site")
+    return folder / "site"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["pipeline", "smoke", "--dry-run"],
+        ["evaluate", "problems.suite=dojo", "--dry-run"],
+        ["deploy", "--dry-run"],
+    ],
+)
+def test_commands_find_presets_problems_policy_and_automations_in_it(unpacked, tmp_path, words):
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT")}
+    environment |= {"PYTHONPATH": str(unpacked), "PREFECT_HOME": str(tmp_path / "prefect")}
+    command = [sys.executable, "-m", "flows.cli", *words]
+    said = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    assert said.returncode == 0, said.stderr
