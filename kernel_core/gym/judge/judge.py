@@ -200,7 +200,7 @@ class Judge:
             for tried in (turned(draw), draw):
                 with contextlib.suppress(NotAProblem):
                     trial = make_trial("replay", tried)
-                    if trial.is_usual or tried == draw:
+                    if trial.is_usual:
                         return trial
             return make_trial("replay", "own")
 

@@ -20,6 +20,7 @@ _ADVICE = {
     "^Race": "give each program elements of its own, or use atomics",
     r"ModelNew.__init__\(\)": "it is called as Model is, with what get_init_inputs gives",
     "is a NoneType": "forward has to return it",
+    r"is (nan|-?inf), expected": "an exponential overflows or vanishes there, or the value was never written",
     "has dtype": "make the output with the expected dtype",
     "was changed in place": "write to memory of your own, such as torch.empty_like(x)",
     "no kernel of its own": "launch a @triton.jit function in forward",
