@@ -176,6 +176,10 @@ def _mistake(ops: Sequence[Op], source: str) -> tuple[str, str]:
     kinds = {op.kind for op in ops}
     if kinds & {"group_norm", "instance_norm", "batch_norm", "layer_norm"} and "tl.rsqrt(" in source:
         return source.replace("tl.rsqrt(", "(", 1), "missing_root"
+    for extreme, other in (("maximum", "minimum"), ("minimum", "maximum")):
+        step = f"best = tl.{extreme}(best, v)"
+        if step in source:
+            return source.replace(step, f"best = tl.{other}(best, v)", 1), "opposite_extreme"
     if "for c in range(C)" in source:
         return source.replace("for c in range(C)", "for c in range(1, C)", 1), "skipped_channel"
     if "for r in range(R)" in source:

@@ -173,6 +173,12 @@ def draw_reduction(rng: random.Random, taken: set[str], rank: int, kind: Kind, l
             axis = f"1, {axis}"
         axis = f"({axis})" if rng.random() < 0.5 else f"[{axis}]"
     kept = ", keepdim=True" if keep else ""
+    named: tuple[str, ...] = ()
+    settings: tuple[tuple[str, str], ...] = ()
+    if kind in ("reduce_channels", "reduce_depth") and rng.random() < 0.15:
+        named = (unused(("dim", "reduce_dim", "axis"), rng, taken),)
+        settings = ((named[0], axis),)
+        axis = f"self.{named[0]}"
     line = f"x = torch.{detail}(x, dim={axis}{kept})"
     if detail in ("mean", "sum") and rng.random() < 0.2:
         line = f"x = x.{detail}(dim={axis}{kept})"
@@ -184,11 +190,25 @@ def draw_reduction(rng: random.Random, taken: set[str], rank: int, kind: Kind, l
         extent = rng.choice(("1", f"({', '.join('1' * rank)})"))
         init = (f"self.{attribute} = nn.AdaptiveAvgPool{rank}d({extent})",)
         line = f"x = self.{attribute}(x)"
+    lines = [line]
+    if kind == "reduce_space" and not keep and detail == "mean" and rng.random() < 0.4:
+        squeezed = f"x = x{'.squeeze(-1)' * rank}"
+        lines = [f"x = F.adaptive_avg_pool{rank}d(x, 1)", rng.choice((squeezed, "x = x.flatten(1)"))]
     if kind == "reduce_channels":
         value = reduced(detail)
     else:
         value = pooled(detail) if kind == "reduce_depth" else summed_space(kind, detail)
-    return Op(f"{kind}_{detail}", kind, (line,), value, init_lines=init, detail=detail, keep=keep)
+    return Op(
+        f"{kind}_{detail}",
+        kind,
+        tuple(lines),
+        value,
+        init_args=named,
+        init_lines=(*(f"self.{one} = {one}" for one in named), *init),
+        settings=settings,
+        detail=detail,
+        keep=keep,
+    )
 
 
 def draw_softmax(rng: random.Random, taken: set[str], rank: int) -> Op:

@@ -6,6 +6,7 @@ A long formula is a Triton function of its own, so that no line of a kernel hold
 from __future__ import annotations
 
 import random
+import re
 
 from kernel_core.problems.modules.configured import CONFIGURABLE, NAMES, draw_configured
 from kernel_core.problems.modules.convolution.tail_ops import Op, unused
@@ -64,6 +65,8 @@ def _activation(name: str, rng: random.Random, taken: set[str]) -> Op:
     if layer and rng.random() < 0.4 and name not in taken:
         taken.add(name)
         line, init = f"x = self.{name}(x)", f"self.{name} = {layer}"
+    elif rng.random() < 0.5:
+        line = re.sub(r"\bF\.", "torch.nn.functional.", line)
     tile, helper = f"v = {formula}", ""
     if name in _HELPED and rng.random() < 0.75:
         body = "\n    ".join(_HELPED[name])
