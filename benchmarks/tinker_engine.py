@@ -3,7 +3,7 @@
 python benchmarks/tinker_engine.py BASE_FOLDER ENDPOINT [--steps 4]     (TINKER_API_KEY is set)
 
 Fresh adapters are made on the server, exported, and put on the same base here. Both then make the same
-updates: of a cold start (mean cross entropy of an update's answer tokens) and of RL (signed advantages).
+updates: of RL (signed advantages) and of a cold start (mean cross entropy of an update's answer tokens).
 Printed is, for each update, the loss before it and the mean log-probability of all answers after it.
 """
 
@@ -71,11 +71,6 @@ def main() -> None:
         print(f"{len(rows)} rows, {sum(len(row.answer_ids) for row in rows)} answer tokens, rate {LR:g}")
         print("| update | loss, torch | loss, server | log π after, torch | log π after, server |")
         print("|---|---|---|---|---|")
-        settings = ColdStartConfig(lr=LR, weight_decay=0.0)
-        pair = [open_updater(policy, settings, 4096) for policy in (here, there)]
-        for step in range(1, arguments.steps + 1):
-            losses = [float(updater.update(rows, LR).loss) for updater in pair]
-            show(f"cold start {step}", losses, here, there, rows)
         changes = {"lr": LR, "max_grad_norm": 1e9, "mismatch": {"importance_cap": 2.0}}
         trained = TrainConfig.model_validate({"policy": config.model_dump(), **changes})
         learners = [open_learner(trained, policy, Store(scratch)) for policy in (here, there)]
@@ -86,6 +81,11 @@ def main() -> None:
             ]
             found = [learner.update(drawn, step, silent).loss for learner in learners]
             show(f"RL {step}", [float(loss or 0.0) for loss in found], here, there, rows)
+        settings = ColdStartConfig(lr=LR, weight_decay=0.0)
+        pair = [open_updater(policy, settings, 4096) for policy in (here, there)]
+        for step in range(1, arguments.steps + 1):
+            losses = [float(updater.update(rows, LR).loss) for updater in pair]
+            show(f"cold start {step}", losses, here, there, rows)
     there.close()
 
 

@@ -51,8 +51,9 @@ def is_pretrained(policy: PolicyConfig, weights: str | None = None) -> bool:
     if name in ("shipped", "new"):
         return False
     about, config = (_values(Path(name) / file) for file in ("policy.json", "config.json"))
-    if about.get("base"):
-        return is_pretrained(policy, about["base"])
+    adapted = about.get("base") or _values(Path(name) / "adapter_config.json").get("base_model_name_or_path")
+    if adapted:
+        return is_pretrained(policy, adapted)
     return int(config.get("vocab_size", LARGEST_OWN_VOCABULARY + 1)) > LARGEST_OWN_VOCABULARY
 
 

@@ -1,5 +1,6 @@
 """A policy on a server learns as one in this process does; what a server cannot do is refused."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -8,6 +9,7 @@ from pydantic import ValidationError
 from remote_in_torch import RemoteInTorch
 
 from kernel_core.config import ColdStartConfig, MismatchConfig, PolicyConfig, TrainConfig
+from kernel_core.config.model_kind import is_pretrained
 from kernel_core.errors import ConfigError, SourceUnavailable, StaleWeights
 from kernel_core.learn.batch import Row
 from kernel_core.learn.cold_start.updater import open_updater
@@ -188,6 +190,13 @@ def test_what_a_server_cannot_do_is_refused_when_settings_are_read(changes, name
 def test_settings_of_a_pretrained_model_and_of_a_foreign_sampler_are_taken():
     config = TrainConfig(policy=PolicyConfig(kind="tinker", model="Qwen/Qwen3-8B", lora_rank=32))
     assert (config.lr, config.rollout.template, config.mismatch.importance_cap) == (1e-5, "full", 2.0)
+
+
+def test_peft_adapters_have_the_settings_of_the_model_that_they_name(taught, tmp_path):
+    (tmp_path / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": str(taught)}))
+    assert not is_pretrained(PolicyConfig(model=str(tmp_path)))
+    (tmp_path / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "Qwen/Qwen3-8B"}))
+    assert is_pretrained(PolicyConfig(model=str(tmp_path)))
 
 
 def test_a_folder_on_a_server_does_not_open_in_this_process(remote, tmp_path, train_config):
