@@ -263,9 +263,9 @@ def _judge(arguments: argparse.Namespace) -> None:
         ThreadPoolExecutor(2 * arguments.gpus) as threads,
         arguments.judged.open("a") as file,
     ):
-        done, is_late = 0, False
-        while (parts and not is_late) or under_way:
-            while parts and not is_late and len(under_way) < 2 * arguments.gpus:
+        done = 0
+        while parts or under_way:
+            while parts and len(under_way) < 2 * arguments.gpus:
                 part = parts.pop(0)
                 requests = [
                     JudgeRequest(
@@ -288,8 +288,8 @@ def _judge(arguments: argparse.Namespace) -> None:
             done += len(part)
             seconds = time.monotonic() - began
             print(f"{done} of {len(todo)} judged, {seconds:.0f} s", flush=True)
-            if seconds > arguments.minutes * 60 and not is_late:
-                is_late = True
+            if parts and seconds > arguments.minutes * 60:
+                parts.clear()
                 print("stopped in time; the same command goes on", flush=True)
     _report(arguments)
 

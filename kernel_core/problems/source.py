@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import difflib
-import itertools
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -110,15 +109,14 @@ def halved(problem: Problem, times: int) -> Problem:
     problem has are passed over by a further halving. An odd size stays, as its divisors matter. The id says
     how often was asked for.
     """
-    sizes = dict(problem.constants)
-    for turn in itertools.count(1):
-        if turn > times and not (times and has_evaluation_sizes(sizes.values())):
+    sizes, turns = dict(problem.constants), 0
+    while times and (turns < times or has_evaluation_sizes(sizes.values())):
+        halves = [half for name in sizes if (half := _half(problem, name, sizes[name])) is not None]
+        if not halves:
             break
-        largest = max(filter(None, (_half(problem, name, sizes[name]) for name in sizes)), default=None)
-        if largest is None:
-            break
-        half, name = largest
-        sizes[name] = half
+        largest, name = max(halves)
+        sizes[name] = largest
+        turns += 1
     changed = {name: size for name, size in sizes.items() if size != problem.constants[name]}
     if not changed:
         return problem
