@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernel_core.problems.modules.pointwise import ACTIVATIONS
+from kernel_core.problems.modules.style import scalar_name
 
 
 @dataclass(frozen=True)
@@ -155,12 +156,7 @@ def _call(
 
 def _spelled(one: Configurable, rng: random.Random, taken: set[str]) -> tuple[str, ...]:
     """A free name of the constructor for each setting; the names are taken afterwards."""
-    given = []
-    for part in one.settings:
-        free = [spelling for spelling in part.spellings if spelling not in taken]
-        given.append(rng.choice(free) if free else f"{part.spellings[-1]}{len(taken)}")
-        taken.add(given[-1])
-    return tuple(given)
+    return tuple(scalar_name(part.spellings, rng, taken) for part in one.settings)
 
 
 def _inside(one: Configurable, texts: Sequence[str], rng: random.Random) -> str:

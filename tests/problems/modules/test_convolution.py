@@ -40,9 +40,12 @@ DOCSTRING_ROW = re.compile(
 )
 
 
+KNOWN = {"tl", "triton", "float", "range", "isinstance", "tuple"}
+
+
 def free_names(function: ast.FunctionDef, functions: set[str]) -> set[str]:
     names = [node for node in ast.walk(function) if isinstance(node, ast.Name)]
-    bound = {one.arg for one in function.args.args} | functions | {"tl", "triton", "float", "range"}
+    bound = {one.arg for one in function.args.args} | functions | KNOWN
     return {one.id for one in names} - bound - {one.id for one in names if isinstance(one.ctx, ast.Store)}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 
 import pytest
 
@@ -12,10 +13,14 @@ from kernel_core.problems.modules.draft import Draft
 from kernel_core.problems.source import parse_problem
 from kernel_core.records import Candidate
 
-from .conftest import draw
+from . import conftest
 
+draw = cache(conftest.draw)
 CONV_CHAINS = ("conv_elementwise", "conv_norm", "conv_reduce", "conv_pool")
 LINEAR_CHAINS = ("linear_elementwise", "linear_reduction", "linear_softmax", "linear_layernorm")
+LINEAR_NORMS = ("linear_groupnorm", "linear_batchnorm")
+KEPT = r"\n\s+(\w+) = x(?:\.clone\(\)(?:\.detach\(\))?)?\n"
+USED = r"\n\s+x = (?:x [+*] \1|\1 [+*] x)\n"
 SEEDS = range(3000, 3600)
 FORMS = {
     "linear layer without bias": (LINEAR_CHAINS, r"nn\.Linear\(\w+, \w+, bias=False\)"),
@@ -38,6 +43,35 @@ FORMS = {
         CONV_CHAINS,
         r"(?s)(?:keepdim=True\)|self\.g\w+\(x\)).*torch\.(?:mean|sum)\(x, dim=.2, 3(?:, 4)?., keepdim=True\)",
     ),
+    "residual of a value inside the chain": (
+        CONV_CHAINS,
+        rf"self\.\w+\(x\)(?:\n\s+x = [^\n]+)+{KEPT}(?:\s+x = [^\n]+\n)*\s+x = [^\n]+{USED}",
+    ),
+    "product with a kept value": (CONV_CHAINS, rf"(?s){KEPT}.*\n\s+x = (?:x \* \1|\1 \* x)\n"),
+    "residual in a linear chain": (LINEAR_CHAINS, rf"self\.\w+\(x\)(?:\n\s+x = [^\n]+)+{KEPT}(?s:.*){USED}"),
+    "input of the layer added to a value a row": (
+        ("linear_reduction",),
+        rf"{KEPT}\s+x = (?s:.*)keepdim=True(?s:.*)\n\s+x = x \+ \1\n",
+    ),
+    "pool before the convolution": (
+        CONV_CHAINS,
+        r"x = self\.\w*pool\w*\(x\)[^\n]*\n\s+x = self\.(?:conv|layer)",
+    ),
+    "pool with a tuple": (CONV_CHAINS, r"Pool2d\([^\n]*\((?:2, 3|3, 2|1, 2|2, 1)\)"),
+    "tuple of the constructor for a pool": (CONV_CHAINS, r"(?i)\npool_size = \((?:2, 3|3, 2|1, 2|2, 1)\)"),
+    "softmax over a flattened space": (CONV_CHAINS, r"x\.view\(\w, c, -1\)\n\s+x = [\w.]+softmax\(x, dim="),
+    "difference to a plane's mean": (CONV_CHAINS, r"x = x - (?:torch\.mean\(x, |x\.mean\()dim=.2, 3"),
+    "difference to a row's mean": (("linear_softmax",), r"x = x - (?:torch|x)\.mean"),
+    "mean of all but the batch": (CONV_CHAINS, r"mean\((?:x, )?dim=.1, 2, 3(?:, 4)?.\)"),
+    "sum of all but the batch, axes kept": (
+        CONV_CHAINS,
+        r"sum\((?:x, )?dim=.1, ?2, ?3(?:, ?4)?., keepdim=True",
+    ),
+    "axes counted from behind": (CONV_CHAINS, r"dim=.(?:-3, )?-2, ?-1[)\]]"),
+    "extreme of a plane": (CONV_CHAINS, r"(?:torch\.|x\.)amax\((?:x, )?dim=.2, "),
+    "extreme of a row behind a group norm": (LINEAR_NORMS, r"(?s)GroupNorm.*torch\.(?:min|max)\(\w+, dim=1"),
+    "clamp at one side by an attribute": (CONV_CHAINS, r"clamp\((?:x, )?min=self\.\w+\)"),
+    "number kept by the constructor": (CONV_CHAINS, r"self\.(?!dim|axis)\w+ = -?\d+(?:\.\d+)?\n"),
     "channels behind a global pool": (
         CONV_CHAINS,
         r"(?s)Adaptive.*x = torch\.(?:logsumexp|max|min|softmax)\(x, dim=1",
@@ -96,7 +130,7 @@ def launches_and_kernels(source: str) -> list[tuple[ast.Call, ast.FunctionDef]]:
     return [(node, functions[ast.unparse(node.func.value)]) for node in launched]
 
 
-@pytest.mark.parametrize("family", (*CONV_CHAINS, *LINEAR_CHAINS))
+@pytest.mark.parametrize("family", (*CONV_CHAINS, *LINEAR_CHAINS, *LINEAR_NORMS))
 def test_a_launch_passes_every_argument_of_the_kernel(family: str) -> None:
     for seed in range(40):
         for kernel in draw(family, seed).kernels:
@@ -106,6 +140,40 @@ def test_a_launch_passes_every_argument_of_the_kernel(family: str) -> None:
                 tuned = any("autotune" in ast.unparse(one) for one in function.decorator_list)
                 left = {name for name in names if name not in passed and not (tuned and name.isupper())}
                 assert not left, (family, seed, ast.unparse(call))
+
+
+def test_a_kept_value_has_the_problems_name_in_the_kernel() -> None:
+    found = 0
+    for family in (*CONV_CHAINS, *LINEAR_CHAINS):
+        for seed in range(80):
+            draft = draw(family, seed)
+            for name in re.findall(r"\n\s+(\w+) = x(?:\.clone\(\)(?:\.detach\(\))?)?\n", draft.reference):
+                source = next(one.source for one in draft.kernels if one.grade == "fused")
+                assert re.search(rf"\b{name} = (?:v|x|tl\.load\({name}_ptr)", source), source
+                found += 1
+    assert found > 60
+
+
+def test_numbers_of_the_constructor_have_many_names() -> None:
+    names: set[str] = set()
+    for family in (*CONV_CHAINS, *LINEAR_CHAINS):
+        for seed in range(60):
+            names.update(re.findall(r"\n\s+self\.(\w+) = \1\n", draw(family, seed).reference))
+    assert len(names) > 90, sorted(names)
+
+
+def test_a_kernel_calls_no_function_that_its_text_lacks() -> None:
+    for family in (*CONV_CHAINS, *LINEAR_CHAINS, *LINEAR_NORMS):
+        for seed in range(40):
+            for kernel in draw(family, seed).kernels:
+                tree = ast.parse(kernel.source)
+                known = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+                known |= {"isinstance", "max", "min", "range", "super", "float", "len"}
+                names = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+                called = {one.id for one in names if isinstance(one, ast.Name)}
+                assert called <= known, (family, seed, called - known)
+                twice = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
+                assert len(twice) == len(set(twice)), (family, seed, twice)
 
 
 def test_a_reference_has_spaces_in_its_gap_at_times_and_an_answer_never() -> None:

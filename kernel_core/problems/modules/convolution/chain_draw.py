@@ -10,16 +10,18 @@ from kernel_core.problems.modules.convolution.tail_ops import (
     Kind,
     Op,
     draw_channel,
+    draw_keep,
     draw_norm,
     draw_one_value,
-    draw_pool,
     draw_reduction,
     draw_residual,
     draw_second,
     draw_softmax,
     draw_trivial,
 )
+from kernel_core.problems.modules.convolution.tail_planes import draw_center, draw_softmax_space
 from kernel_core.problems.modules.convolution.tail_pointwise import draw_pointwise
+from kernel_core.problems.modules.convolution.tail_pools import draw_pool
 from kernel_core.problems.modules.convolution.tail_values import effect, healthy
 
 _NORMS: tuple[Kind, ...] = (
@@ -30,18 +32,25 @@ _NORMS: tuple[Kind, ...] = (
     "instance_norm",
     "layer_norm",
 )
+_SAME_SHAPE: tuple[Kind, ...] = (*_NORMS, "softmax", "softmax_space", "center_space")
 _LEAST_EFFECT = 0.03
 _MOST_CORES = 3
 _MOST_POOLS = 2
-_MOST_RESIDUALS = 3
-_KEPT_NAMES = ("identity", "original_x", "residual", "conv_out")
+_POOL_FIRST = 0.09
+"""Share of chains with a pool before the convolution."""
 
 
 @dataclass(frozen=True)
 class Chain:
-    """The operators behind a convolution."""
+    """The operators behind a convolution, and at times a pool before it."""
 
     ops: tuple[Op, ...]
+    front: Op | None = None
+
+    @property
+    def all_ops(self) -> tuple[Op, ...]:
+        """All in the order of `forward`, but for the convolution."""
+        return (*([self.front] if self.front else []), *self.ops)
 
 
 @dataclass(frozen=True)
@@ -53,9 +62,10 @@ class _Shape:
     depth: bool = True
     named: bool = True
     """Whether the axes are still (N, C, …) in full number."""
-
     own: bool = True
     """Whether the convolution's result is at hand in the same launch: no core operator yet but one norm."""
+    kept: Op | None = None
+    """A value that a residual can use in the same launch."""
 
     @property
     def allows_core(self) -> bool:
@@ -66,7 +76,9 @@ class _Shape:
 def draw_chain(rng: random.Random, family: str, rank: int) -> Chain:
     """A chain of the family's kind; its values do not collapse in a model of it."""
     while True:
-        ops = _drawn(rng, family, rank)
+        taken = _taken_names(rank)
+        front = draw_pool(rng, taken, rank) if rng.random() < _POOL_FIRST else None
+        ops = _drawn(rng, family, rank, taken)
         functions = [op.value for op in ops]
         if not healthy(functions):
             continue
@@ -75,54 +87,63 @@ def draw_chain(rng: random.Random, family: str, rank: int) -> Chain:
             and max(effect(functions, k) for k in range(len(ops))) < _LEAST_EFFECT
         ):
             continue
-        return Chain(tuple(ops))
+        return Chain(tuple(ops), front)
 
 
-def _drawn(rng: random.Random, family: str, rank: int) -> list[Op]:
-    length = rng.choices((2, 3, 4, 5), (25, 35, 25, 15))[0]
+def _taken_names(rank: int) -> set[str]:
+    """Names of arguments of the layer, of its attribute, and of variables in kernels."""
+    layer = {"in_channels", "out_channels", "kernel_size", "stride", "padding", "output_padding"}
+    attributes = {"conv", "conv_transpose", "layer", f"conv{rank}d", f"conv_transpose{rank}d"}
+    return layer | attributes | {"x", "n", "c", "s", "v", "count", "pooled"}
+
+
+def _drawn(rng: random.Random, family: str, rank: int, taken: set[str]) -> list[Op]:
+    length = rng.choices((2, 3, 4, 5, 6), (22, 33, 25, 14, 6))[0]
     first_core = rng.randrange(min(length, 3))
-    taken = {"in_channels", "out_channels", "kernel_size", "stride", "padding", "output_padding", "x"}
-    taken |= {
-        "n",
-        "c",
-        "s",
-        "v",
-        "raw",
-        "count",
-        *_KEPT_NAMES,
-        "conv",
-        "conv_transpose",
-        "layer",
-        f"conv{rank}d",
-        f"conv_transpose{rank}d",
-    }
     shape = _Shape()
-    kept = rng.choice(_KEPT_NAMES)
     ops: list[Op] = []
     cores = 0
-    while len(ops) < length:
-        last = len(ops) == length - 1
+    while sum(op.kind != "keep" for op in ops) < length:
+        done = sum(op.kind != "keep" for op in ops)
+        last = done == length - 1
         behind_pool = bool(ops) and ops[-1].kind == "pool"
         wants_core = family != "conv_elementwise" and (
-            len(ops) == first_core or (cores > 0 and len(ops) > first_core and rng.random() < 0.3)
+            done == first_core or (cores > 0 and done > first_core and rng.random() < 0.3)
         )
         wants_core = wants_core or (behind_pool and cores == 1 and rng.random() < 0.3)
+        wants_core = wants_core or (last and cores > 0 and rng.random() < 0.2)
         if wants_core and shape.named and not shape.space and rng.random() < 0.3:
             op = _trivial(rng, shape, rank)
         elif wants_core and cores < _MOST_CORES and shape.allows_core:
             kind = _core_kind(rng, family if cores == 0 else rng.choice(_FAMILIES), shape, last)
-            kind = "pool" if behind_pool and shape.named and rng.random() < 0.7 else kind
+            kind = "pool" if behind_pool and shape.named and rng.random() < 0.6 else kind
             pools = sum(one.kind == "pool" for one in ops)
             kind = "reduce_space" if kind == "pool" and (not shape.depth or pools == _MOST_POOLS) else kind
+            closes = last and cores > 0 and shape.channels and shape.depth and rng.random() < 0.4
+            kind = rng.choice(("reduce_sample", "reduce_sample", "reduce_space")) if closes else kind
             op = _core(rng, kind, taken, rank, last)
+            if ops and op.kind in _NORMS and op.kind == ops[-1].kind:
+                continue
             cores += 1
             shape = _after(shape, op, cores)
         else:
-            op = _elementwise(rng, shape, ops, taken, rank, kept)
+            if shape.kept is None and not last and rng.random() < 0.22:
+                keep = draw_keep(rng, taken)
+                shape = replace(shape, kept=keep)
+                ops.append(keep)
+            op = _elementwise(rng, shape, ops, taken, rank, last)
         if ops and op.operator == ops[-1].operator and op.kind in ELEMENTWISE:
             continue
         ops.append(op)
-    return ops
+        if op.kind == "softmax_space":  # what it gives are shares of a plane: only a factor leaves them apart
+            return _used([*ops, draw_channel(rng, taken, rank, "*")] if rng.random() < 0.6 else ops)
+    return _used(ops)
+
+
+def _used(ops: list[Op]) -> list[Op]:
+    """The chain without values that are kept and never used."""
+    used = {op.attribute for op in ops if op.kind == "residual"}
+    return [op for op in ops if op.kind != "keep" or op.attribute in used]
 
 
 _FAMILIES = ("conv_norm", "conv_reduce", "conv_reduce", "conv_pool")
@@ -142,8 +163,10 @@ def _core_kind(rng: random.Random, family: str, shape: _Shape, last: bool) -> Ki
         kinds += ["reduce_channels", "reduce_channels", "softmax"]
     if shape.depth:
         kinds.append("reduce_depth")
-    if last:
-        kinds.append("reduce_sample")
+    if shape.channels and shape.depth:
+        kinds += ["softmax_space", "center_space"]
+    if last and shape.channels:
+        kinds += ["reduce_sample"] * 4
     return rng.choice(kinds)
 
 
@@ -155,6 +178,10 @@ def _core(rng: random.Random, kind: Kind, taken: set[str], rank: int, last: bool
         return draw_pool(rng, taken, rank)
     if kind == "softmax":
         return draw_softmax(rng, taken, rank)
+    if kind == "softmax_space":
+        return draw_softmax_space(rng, rank)
+    if kind == "center_space":
+        return draw_center(rng, rank)
     return draw_reduction(rng, taken, rank, kind, last)
 
 
@@ -167,11 +194,12 @@ def _trivial(rng: random.Random, shape: _Shape, rank: int) -> Op:
 
 
 def _elementwise(
-    rng: random.Random, shape: _Shape, ops: list[Op], taken: set[str], rank: int, kept: str
+    rng: random.Random, shape: _Shape, ops: list[Op], taken: set[str], rank: int, last: bool
 ) -> Op:
-    residuals = sum(op.kind == "residual" for op in ops)
-    if shape.own and ops and residuals < _MOST_RESIDUALS and rng.random() < (0.3 if residuals else 0.12):
-        return draw_residual(rng, kept)
+    if shape.kept is not None and ops[-1].kind != "keep":
+        used = any(op.kind == "residual" for op in ops)
+        if (last and not used) or rng.random() < 0.3:
+            return draw_residual(rng, shape.kept)
     if shape.own and "second" not in [op.kind for op in ops] and rng.random() < 0.08:
         return draw_second(rng, taken)
     if shape.channels and shape.named and rng.random() < 0.3:
@@ -182,10 +210,10 @@ def _elementwise(
 
 
 def _after(shape: _Shape, op: Op, cores: int) -> _Shape:
-    if op.kind in _NORMS:
-        return replace(shape, own=shape.own and cores == 1)
-    if op.kind == "softmax":
-        return replace(shape, own=False)
+    kept = shape.kept if op.kind in _SAME_SHAPE and cores == 1 else None
+    if op.kind in _SAME_SHAPE:
+        own = shape.own and cores == 1 and op.kind in _NORMS
+        return replace(shape, own=own, kept=kept)
     return _Shape(
         channels=shape.channels and op.kind not in ("reduce_channels", "reduce_sample"),
         space=shape.space and op.kind not in ("reduce_space", "reduce_sample"),

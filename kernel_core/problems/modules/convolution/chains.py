@@ -9,7 +9,8 @@ from dataclasses import replace
 from kernel_core.problems.graded import GradedKernel
 from kernel_core.problems.modules.convolution.chain_draw import Chain, draw_chain
 from kernel_core.problems.modules.convolution.geometry import Geometry, Wish, draw_geometry
-from kernel_core.problems.modules.convolution.tail import Launch, functions_of, host_lines, segments
+from kernel_core.problems.modules.convolution.tail import functions_of, host_lines, segments
+from kernel_core.problems.modules.convolution.tail_kernels import Launch, Segment
 from kernel_core.problems.modules.convolution.tail_ops import Kind, Op
 from kernel_core.problems.modules.convolution.tail_values import effect
 from kernel_core.problems.modules.draft import Draft, Module, draft_sizes, kernel_source, reference_source
@@ -46,14 +47,21 @@ def _chain(rng: random.Random, family: str) -> Draft:
     ops = chain.ops
     geometry = _with_known_width(geometry, {op.kind for op in ops})
     geometry = _divisible(geometry, ops)
+    if chain.front is not None and {op.kind for op in ops} & {"second", "layer_norm"}:
+        chain = replace(chain, front=None)  # the output's width would not follow from the problem's sizes
+    front = None
+    if chain.front is not None:
+        front = Segment(f"input_{chain.front.detail}_pool_kernel", (), chain.front, ())
+        geometry = _pooled_before(geometry, chain.front)
     module, attribute = _module(geometry, chain, rng)
     style = draw_style(rng)
     fused = segments(ops, fuse=True)
-    residual = any(op.kind == "residual" for op in ops)
+    kept = any(op.kind == "keep" for op in ops)
 
     def source(fuse: bool, launch: Launch) -> str:
-        parts = fused if fuse or residual else segments(ops, fuse)
-        return kernel_source(module, functions_of(parts, rank), host_lines(parts, rank, attribute, launch))
+        parts = fused if fuse or kept else segments(ops, fuse)
+        functions = functions_of([*([front] if front else []), *parts], rank)
+        return kernel_source(module, functions, host_lines(parts, rank, attribute, launch, front))
 
     thinking = _thinking([part.kind for part in fused], len(ops))
     wrong, fault = _mistake(ops, source(True, Launch()))
@@ -66,7 +74,11 @@ def _chain(rng: random.Random, family: str) -> Draft:
     operator = f"conv_transpose{rank}d" if geometry.transposed else f"conv{rank}d"
     return Draft(
         family=family,
-        operators=(operator, *(op.operator for op in ops)),
+        operators=(
+            *([chain.front.operator] if chain.front else []),
+            operator,
+            *(op.operator for op in ops if op.operator),
+        ),
         reference=reference_source(module, style),
         sizes=draft_sizes(module, style),
         kernels=kernels,
@@ -94,6 +106,15 @@ def _doubled(geometry: Geometry) -> Geometry:
     return replace(
         geometry, kernel=(3,) * rank, stride=(2,) * rank, padding=(1,) * rank, output_padding=(1,) * rank
     )
+
+
+def _pooled_before(geometry: Geometry, pool: Op) -> Geometry:
+    """The input as much larger on the CPU as the pool makes it smaller."""
+    spatial = tuple(
+        replace(size, cpu=size.cpu * extent + 1)
+        for size, extent in zip(geometry.spatial, pool.window, strict=True)
+    )
+    return replace(geometry, spatial=spatial)
 
 
 def _divisible(geometry: Geometry, ops: Sequence[Op]) -> Geometry:
@@ -124,29 +145,25 @@ def _module(geometry: Geometry, chain: Chain, rng: random.Random) -> tuple[Modul
     options += ", bias=False" if rng.random() < 0.3 else ""
     form = "ConvTranspose" if geometry.transposed else "Conv"
     layer = f"self.{attribute} = nn.{form}{rank}d(in_channels, out_channels, kernel_size{options})"
-    settings = [*given, *[pair for op in chain.ops for pair in op.settings]]
+    settings = [*given, *[pair for op in chain.all_ops for pair in op.settings]]
     if any(op.kind == "layer_norm" for op in chain.ops):
         settings.append(("norm_size", "width"))
-    arguments = [name for name, _ in given] + [name for op in chain.ops for name in op.init_args]
+    arguments = [name for name, _ in given] + [name for op in chain.all_ops for name in op.init_args]
     x = ", ".join(size.name for size in (geometry.batch, geometry.in_channels, *geometry.spatial))
-    residual = [op.attribute for op in chain.ops if op.kind == "residual"]
     second = tuple(op.attribute for op in chain.ops if op.kind == "second")
     factor = " * 2" if geometry.transposed and geometry.stride[0] == 2 else ""
     outputs = ", ".join(f"{size.name}{factor}" for size in geometry.spatial)
     random_call = f"torch.{rng.choice(('rand', 'randn'))}"
-    keep = (
-        (rng.choice(("@ = x", "@ = x.clone()", "@ = x.clone().detach()")).replace("@", residual[0]),)
-        if residual
-        else ()
-    )
     steps = [line for op in chain.ops for line in op.torch]
+    first = chain.front.torch if chain.front else ()
+    front_lines = chain.front.init_lines if chain.front else ()
     return (
         Module(
-            doc=_doc(geometry, chain.ops, rng),
+            doc=_doc(geometry, chain, rng),
             init_args=("in_channels", "out_channels", *arguments),
-            init_lines=(layer, *[line for op in chain.ops for line in op.init_lines]),
+            init_lines=(*front_lines, layer, *[line for op in chain.ops for line in op.init_lines]),
             forward_args=("x", *second),
-            forward_lines=with_named_steps((f"x = self.{attribute}(x)", *keep, *steps, "return x"), rng),
+            forward_lines=with_named_steps((*first, f"x = self.{attribute}(x)", *steps, "return x"), rng),
             sizes=(geometry.batch, geometry.in_channels, geometry.out_channels, *geometry.spatial),
             inputs=(
                 f"{random_call}({x})",
@@ -159,13 +176,15 @@ def _module(geometry: Geometry, chain: Chain, rng: random.Random) -> tuple[Modul
     )
 
 
-def _doc(geometry: Geometry, ops: Sequence[Op], rng: random.Random) -> str:
-    names = [op.operator.replace("_", " ") for op in ops]
+def _doc(geometry: Geometry, chain: Chain, rng: random.Random) -> str:
+    names = [op.operator.replace("_", " ") for op in chain.ops if op.operator]
     first = f"{'Transposed ' if geometry.transposed else ''}{geometry.rank}D convolution"
+    if chain.front is not None:
+        first = f"{chain.front.detail.capitalize()} pool, {first[0].lower()}{first[1:]}"
     return rng.choice(
         (
             f"{first} followed by {', '.join(names)}.",
-            f"{first}, then {len(ops)} further operations.",
+            f"{first}, then {len(names)} further operations.",
             f"A block: {first.lower()} > {' > '.join(names)}.",
         )
     )
@@ -184,12 +203,20 @@ def _mistake(ops: Sequence[Op], source: str) -> tuple[str, str]:
         return source.replace("for c in range(C)", "for c in range(1, C)", 1), "skipped_channel"
     if "for r in range(R)" in source:
         return source.replace("for r in range(R)", "for r in range(1, R)", 1), "skipped_slice"
-    if "tl.static_range(K *" in source:
-        return source.replace("tl.static_range(K *", "tl.static_range((K - 1) *", 1), "small_window"
+    if "v = v - mean" in source:
+        return source.replace("v = v - mean", "v = v + mean", 1), "added_mean"
+    if "v = total / (K" in source:
+        return source.replace("v = total / (K", "v = total / (2 * K", 1), "wrong_divisor"
     if "v = tl.sum(total)" in source:
         return source.replace("v = tl.sum(total)", "v = tl.max(total)", 1), "maximum_for_sum"
+    if "v = tl.exp(v - best) / total" in source and "softmax_space" in kinds:
+        return source.replace("v = tl.exp(v - best) / total", "v = tl.exp(v - best)", 1), "missing_sum"
+    for extreme in ("max", "min"):
+        if f"v = tl.{extreme}(best)" in source:
+            return source.replace(f"v = tl.{extreme}(best)", "v = tl.sum(best)", 1), "sum_of_extremes"
     functions = [op.value for op in ops]
-    most = max(range(len(ops)), key=lambda position: effect(functions, position))
+    places = [position for position, op in enumerate(ops) if op.tile]
+    most = max(places, key=lambda position: effect(functions, position))
     line = next(line for line in ops[most].tile).replace("{mask}", "")
     return source.replace(f"    {line}\n", "", 1), "dropped_operation"
 
@@ -207,8 +234,10 @@ _PARTS = {
     "reduce_channels": "A program walks over the channels of a tile of pixels, so loads stay coalesced",
     "reduce_depth": "A program walks over the depth of a tile of pixels",
     "softmax": "The softmax walks over the channels of a tile of pixels twice, with a running maximum",
-    "reduce_space": "One program sums a plane",
-    "reduce_sample": "One program sums a sample",
+    "softmax_space": "A program owns a plane and walks over it twice, with a running maximum",
+    "center_space": "A program owns a plane: one loop for its mean, one for the results",
+    "reduce_space": "Mean over all pixels gives one value a plane, so one program reads a plane",
+    "reduce_sample": "All axes but the batch go, so the result has one value a sample: a program reads one",
     "pool": "The pool reads its window and applies what comes before on load",
 }
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from kernel_core.problems.modules.convolution.gemm_kernels import axes
-from kernel_core.problems.modules.convolution.geometry import LETTERS
 from kernel_core.problems.modules.convolution.tail_kernels import (
+    Launch,
     Segment,
     axis_kernel,
     flat_kernel,
-    pool_kernel,
     row_kernel,
 )
 from kernel_core.problems.modules.convolution.tail_norms import (
@@ -19,8 +17,11 @@ from kernel_core.problems.modules.convolution.tail_norms import (
     group_norm_kernel,
     instance_norm_kernel,
     layer_norm_kernel,
+    statistics_name,
 )
 from kernel_core.problems.modules.convolution.tail_ops import ELEMENTWISE, Op
+from kernel_core.problems.modules.convolution.tail_planes import plane_kernel
+from kernel_core.problems.modules.convolution.tail_pools import PER_AXIS, pool_kernel, pool_lines
 
 _NAMES = {
     "reduce_channels": "channel_{detail}_kernel",
@@ -30,18 +31,9 @@ _NAMES = {
     "pool": "{detail}_pool_kernel",
     "batch_norm": "normalize_kernel",
     "softmax": "channel_softmax_kernel",
+    "softmax_space": "plane_softmax_kernel",
+    "center_space": "subtract_mean_kernel",
 }
-
-
-@dataclass(frozen=True)
-class Launch:
-    """Sizes of blocks: a flat tile, a step along a row, a tile of pixels with a loop over channels."""
-
-    flat: int = 1024
-    row: int = 2048
-    pixels: int = 256
-    options: str = ""
-    """Such as `, num_warps=8`."""
 
 
 def segments(ops: Sequence[Op], fuse: bool) -> list[Segment]:
@@ -90,6 +82,8 @@ def functions_of(parts: Sequence[Segment], rank: int) -> list[str]:
                 "group_norm": group_norm_kernel,
                 "instance_norm": instance_norm_kernel,
                 "layer_norm": layer_norm_kernel,
+                "softmax_space": plane_kernel,
+                "center_space": plane_kernel,
                 "reduce_space": row_kernel,
                 "reduce_sample": row_kernel,
             }.get(part.kind, axis_kernel)
@@ -98,7 +92,8 @@ def functions_of(parts: Sequence[Segment], rank: int) -> list[str]:
     for op in ops:
         if op.kind == "second":
             texts = [_with_second(text, op.attribute) for text in texts]
-    return [*dict.fromkeys(op.helper for op in ops if op.helper), *texts]
+    host = [PER_AXIS[rank]] if any(part.kind == "pool" for part in parts) else []
+    return [*dict.fromkeys(op.helper for op in ops if op.helper), *texts, *host]
 
 
 def _with_second(text: str, name: str) -> str:
@@ -115,9 +110,15 @@ def _with_second(text: str, name: str) -> str:
     return "\n".join(lines)
 
 
-def host_lines(parts: Sequence[Segment], rank: int, attribute: str, launch: Launch) -> list[str]:
-    """The body of `forward`: torch's convolution and one launch for each segment."""
-    lines = [f"x = self.{attribute}(x).contiguous()"]
+def host_lines(
+    parts: Sequence[Segment], rank: int, attribute: str, launch: Launch, front: Segment | None = None
+) -> list[str]:
+    """The body of `forward`: torch's convolution and one launch for each segment, a pool at times first."""
+    lines = []
+    if front is not None:
+        lines = ["x = x.contiguous()", f"N, C, {axes(rank, '@')} = x.shape"]
+        lines += pool_lines(front, rank, "x", "pooled", launch)
+    lines.append(f"x = self.{attribute}({'x' if front is None else 'pooled'}).contiguous()")
     fresh = False
     for position, part in enumerate(parts):
         source = "x" if position == 0 else f"y{position}"
@@ -139,6 +140,8 @@ def host_lines(parts: Sequence[Segment], rank: int, attribute: str, launch: Laun
             "batch_norm",
             "layer_norm",
             "softmax",
+            "softmax_space",
+            "center_space",
         )
     return [*lines, "return y"]
 
@@ -180,7 +183,9 @@ def _launch_lines(part: Segment, rank: int, source: str, target: str, launch: La
             ")",
         ]
     if core.kind == "pool":
-        return _pool_lines(part, rank, source, target, launch)
+        return pool_lines(part, rank, source, target, launch)
+    if core.kind in ("softmax_space", "center_space"):
+        return [empty, f"{name}[(N * C,)]({source}, {own}{target}, C, S, {row})"]
     return _reduction_lines(part, rank, source, target, launch)
 
 
@@ -192,30 +197,12 @@ def _batch_norm_lines(part: Segment, source: str, target: str, launch: Launch) -
     return [
         f"mean = torch.empty((N, C), device={source}.device, dtype=torch.float32)",
         "var = torch.empty_like(mean)",
-        f"plane_stats_kernel[(N * C,)]({source}, {first}mean, var, C, S, BLOCK={launch.row}{launch.options})",
+        f"{statistics_name(part)}[(N * C,)](",
+        f"    {source}, {first}mean, var, C, S, BLOCK={launch.row}{launch.options}",
+        ")",
         f"{part.name}[(N * C, triton.cdiv(S, {launch.flat}))](",
         f"    {source}, mean, var, {norm}.weight, {norm}.bias, {own}{target}, N, C, S, {norm}.eps,",
         f"    BLOCK={launch.flat}, BLOCK_N=triton.next_power_of_2(N){launch.options},",
-        ")",
-    ]
-
-
-def _pool_lines(part: Segment, rank: int, source: str, target: str, launch: Launch) -> list[str]:
-    assert part.core is not None
-    own = "".join(f"{text}, " for _, text in part.arguments)
-    outputs = axes(rank, "O@")
-    plane = axes(rank, "O@", " * ")
-    pool = f"self.{part.core.attribute}"
-    padded = part.core.padded
-    extent = "(@ + 2 * P - K) // ST + 1" if padded else "(@ - K) // ST + 1"
-    return [
-        f"K, ST = {pool}.kernel_size, {pool}.stride",
-        *([f"P = {pool}.padding"] if padded else []),
-        *[f"O{one} = {extent.replace('@', one)}" for one in LETTERS[rank]],
-        f"{target} = torch.empty((N, C, {outputs}), device={source}.device, dtype={source}.dtype)",
-        f"{part.name}[(N * C, triton.cdiv({plane}, {launch.pixels}))](",
-        f"    {source}, {own}{target}, C, {axes(rank, '@')}, {outputs},",
-        f"    K=K, ST=ST, {'P=P, ' if padded else ''}BLOCK={launch.pixels}{launch.options},",
         ")",
     ]
 
@@ -228,8 +215,8 @@ def _reduction_lines(part: Segment, rank: int, source: str, target: str, launch:
     shape = {
         "reduce_channels": f"(N, 1, *{source}.shape[2:])" if core.keep else f"(N, *{source}.shape[2:])",
         "reduce_depth": f"(N, C, 1, *{source}.shape[3:])" if core.keep else f"(N, C, *{source}.shape[3:])",
-        "reduce_space": f"(N, C, {', '.join(['1'] * len(LETTERS[rank]))})" if core.keep else "(N, C)",
-        "reduce_sample": "(N,)",
+        "reduce_space": f"(N, C, {', '.join(['1'] * rank)})" if core.keep else "(N, C)",
+        "reduce_sample": f"(N, 1, {', '.join(['1'] * rank)})" if core.keep else "(N,)",
     }.get(core.kind, "")
     made = f"{target} = torch.empty({shape}, device={source}.device, dtype={source}.dtype)"
     if core.kind == "softmax":

@@ -8,12 +8,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kernel_core.problems.modules.convolution.gemm_kernels import axes, flat_index, indented, split_lines
-from kernel_core.problems.modules.convolution.geometry import LETTERS
+from kernel_core.problems.modules.convolution.gemm_kernels import indented
 from kernel_core.problems.modules.convolution.tail_ops import Op
 
 MASKED = ", mask=mask, other=0.0"
 LOAD = f"v = tl.load(x_ptr + @{MASKED})"
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Sizes of blocks: a flat tile, a step along a row, a tile of pixels with a loop over channels."""
+
+    flat: int = 1024
+    row: int = 2048
+    pixels: int = 256
+    options: str = ""
+    """Such as `, num_warps=8`."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +69,6 @@ def flat_kernel(segment: Segment) -> str:
             "i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)",
             "mask = i < count",
             LOAD.replace("@", "i"),
-            *raw_line(ops),
             *lines_of(ops),
             "tl.store(y_ptr + i, v, mask=mask)",
         )
@@ -71,7 +80,6 @@ def flat_kernel(segment: Segment) -> str:
         "mask = s < S",
         "i = plane.to(tl.int64) * S + s",
         LOAD.replace("@", "i"),
-        *raw_line(ops),
         *lines_of(ops),
         "tl.store(y_ptr + i, v, mask=mask)",
     )
@@ -83,7 +91,7 @@ def axis_kernel(segment: Segment) -> str:
     assert core is not None
     depth = core.kind == "reduce_depth"
     count, step, rows = ("R", "r", "plane") if depth else ("C", "c", "n")
-    start, each, end = _reduction(core.detail)
+    start, each, end = reduction_lines(core.detail)
     head = [f"{rows} = tl.program_id(0)"]
     if depth and segment.wants_channel():
         head.append("c = plane % C")
@@ -91,7 +99,7 @@ def axis_kernel(segment: Segment) -> str:
     pre = lines_of(segment.pre)
     softmax = core.kind == "softmax"
     if softmax:
-        start, each, end = _reduction("logsumexp")
+        start, each, end = reduction_lines("logsumexp")
     body = [
         *head,
         "s = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)",
@@ -99,13 +107,13 @@ def axis_kernel(segment: Segment) -> str:
         f"x_ptr += {rows}.to(tl.int64) * {count} * S",
         *start,
         *loop,
-        *deeper(*raw_line(segment.pre), *pre, *each),
+        *deeper(*pre, *each),
     ]
     if softmax:
         body += [
             f"y_ptr += {rows}.to(tl.int64) * {count} * S",
             *loop,
-            *deeper(*raw_line((*segment.pre, *segment.post)), *pre, "v = tl.exp(v - best) / total"),
+            *deeper(*pre, "v = tl.exp(v - best) / total"),
             *deeper(*lines_of(segment.post), "tl.store(y_ptr + c * S + s, v, mask=mask)"),
         ]
     else:
@@ -132,63 +140,31 @@ def row_kernel(segment: Segment) -> str:
     elif segment.wants_channel():
         own.append("c = plane % C")
     pre = lines_of(segment.pre, MASKED if sample else "")
+    if core.detail in ("amax", "amin"):
+        short = core.detail.removeprefix("a")
+        start, _, _ = reduction_lines(short)
+        outside = '-float("inf")' if short == "max" else 'float("inf")'
+        each = [f"best = tl.{short}imum(best, tl.where(mask, v, {outside}))"]
+        end = f"v = tl.{short}(best)"
+    else:
+        start, _, _ = reduction_lines("sum")
+        each = ["total += tl.where(mask, v, 0.0)" if pre else "total += v"]
+        end = "v = tl.sum(total)" + (f" / {size}" if core.detail == "mean" else "")
     return function(
         f"{segment.name}(x_ptr, {parameters(segment)}y_ptr, C, S, BLOCK: tl.constexpr)",
         *own,
         f"x_ptr += {row}.to(tl.int64) * {size}",
-        "total = tl.zeros((BLOCK,), dtype=tl.float32)",
+        *start,
         f"for start in range(0, {size}, BLOCK):",
         *deeper("s = start + tl.arange(0, BLOCK)", f"mask = s < {size}", *inner, LOAD.replace("@", "s")),
-        *deeper(*raw_line(segment.pre), *pre, "total += tl.where(mask, v, 0.0)" if pre else "total += v"),
-        "v = tl.sum(total)" + (f" / {size}" if core.detail == "mean" else ""),
+        *deeper(*pre, *each),
+        end,
         *lines_of(segment.post),
         f"tl.store(y_ptr + {row}, v)",
     )
 
 
-def pool_kernel(segment: Segment, rank: int) -> str:
-    """A program a tile of pooled pixels of one plane: a loop over the window, operators applied on load."""
-    core = segment.core
-    assert core is not None
-    plane = axes(rank, "O@", " * ")
-    start, each, end = _reduction("max" if core.detail == "max" else "sum")
-    corner = flat_index(rank, "i")
-    padded = core.padded
-    less = " - P" if padded else ""
-    steps = [f"i{one.lower()} = o{one.lower()} * ST{less} + {_window(rank, one)}" for one in LETTERS[rank]]
-    load = LOAD.replace("@", corner)
-    if padded:
-        bounds = [f"(i{one.lower()} >= 0) & (i{one.lower()} < {one})" for one in LETTERS[rank]]
-        steps.append(f"inside = mask & {' & '.join(bounds)}")
-        load = load.replace("mask=mask", "mask=inside")
-        outside = '-float("inf")' if core.detail == "max" else "0.0"
-        each = [f"v = tl.where(inside, v, {outside})", *each]
-    settings = "K: tl.constexpr, ST: tl.constexpr, " + ("P: tl.constexpr, " if padded else "")
-    return function(
-        f"{segment.name}(x_ptr, {parameters(segment)}y_ptr, C, {axes(rank, '@')}, {axes(rank, 'O@')},"
-        f"\n    {settings}BLOCK: tl.constexpr)",
-        "plane = tl.program_id(0)",
-        *(["c = plane % C"] if segment.wants_channel() else []),
-        "p = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)",
-        f"mask = p < {plane}",
-        *split_lines(rank, "p", "o", "O"),
-        f"x_ptr += plane.to(tl.int64) * {axes(rank, '@', ' * ')}",
-        *start,
-        f"for k in tl.static_range({' * '.join(['K'] * rank)}):",
-        *deeper(*steps, load, *raw_line(segment.pre), *lines_of(segment.pre), *each),
-        end if core.detail == "max" else f"v = total / ({' * '.join(['K'] * rank)})",
-        *lines_of(segment.post),
-        f"tl.store(y_ptr + plane.to(tl.int64) * {plane} + p, v, mask=mask)",
-    )
-
-
-def _window(rank: int, letter: str) -> str:
-    behind = rank - 1 - LETTERS[rank].index(letter)
-    text = "k" if not behind else "k // K" if behind == 1 else "k // (K * K)"
-    return text if behind == rank - 1 else f"{text} % K"
-
-
-def _reduction(detail: str) -> tuple[list[str], list[str], str]:
+def reduction_lines(detail: str) -> tuple[list[str], list[str], str]:
     """Start, step and end of a running reduction of `v`; COUNT stands for the number of values."""
     if detail in ("max", "min"):
         sign = "-" if detail == "max" else ""
@@ -206,11 +182,6 @@ def _reduction(detail: str) -> tuple[list[str], list[str], str]:
             "v = best + tl.log(total)",
         )
     return [zero], ["total += v"], "v = total / COUNT" if detail == "mean" else "v = total"
-
-
-def raw_line(ops: Sequence[Op]) -> list[str]:
-    """Keeps the loaded value where an operator needs it again."""
-    return ["raw = v"] if any(op.kind == "residual" for op in ops) else []
 
 
 def deeper(*lines: str) -> list[str]:

@@ -12,9 +12,7 @@ from kernel_core.problems.modules.convolution.tail_kernels import (
     function,
     lines_of,
     parameters,
-    raw_line,
 )
-from kernel_core.problems.modules.convolution.tail_ops import Op
 
 
 def group_norm_kernel(segment: Segment) -> str:
@@ -28,10 +26,10 @@ def group_norm_kernel(segment: Segment) -> str:
         "first = row % G * (C // G)",
         "x_ptr += row.to(tl.int64) * size",
         "y_ptr += row.to(tl.int64) * size",
-        *_statistics("size", segment.pre, pre, channel if segment.wants_channel(segment.pre) else []),
+        *_statistics("size", pre, channel if segment.wants_channel(segment.pre) else []),
         "for start in range(0, size, BLOCK):",
         *deeper("s = start + tl.arange(0, BLOCK)", "mask = s < size", *channel, LOAD.replace("@", "s")),
-        *deeper(*raw_line((*segment.pre, *segment.post)), *pre),
+        *deeper(*pre),
         *deeper(f"w = tl.load(w_ptr + c{MASKED})", f"b = tl.load(b_ptr + c{MASKED})"),
         *deeper("v = (v - mean) * rstd * w + b", *lines_of(segment.post, MASKED)),
         "    tl.store(y_ptr + s, v, mask=mask)",
@@ -47,12 +45,10 @@ def instance_norm_kernel(segment: Segment) -> str:
         *(["c = plane % C"] if segment.wants_channel() else []),
         "x_ptr += plane.to(tl.int64) * S",
         "y_ptr += plane.to(tl.int64) * S",
-        *_statistics("S", segment.pre, pre),
+        *_statistics("S", pre),
         "for start in range(0, S, BLOCK):",
         *deeper("s = start + tl.arange(0, BLOCK)", "mask = s < S", LOAD.replace("@", "s")),
-        *deeper(
-            *raw_line((*segment.pre, *segment.post)), *pre, "v = (v - mean) * rstd", *lines_of(segment.post)
-        ),
+        *deeper(*pre, "v = (v - mean) * rstd", *lines_of(segment.post)),
         "    tl.store(y_ptr + s, v, mask=mask)",
     )
 
@@ -62,11 +58,11 @@ def batch_norm_kernels(segment: Segment) -> list[str]:
     pre = lines_of(segment.pre)
     own = "".join(f"{name}, " for op in segment.pre for name, _ in op.arguments)
     statistics = function(
-        f"plane_stats_kernel(x_ptr, {own}mean_ptr, var_ptr, C, S, BLOCK: tl.constexpr)",
+        f"{statistics_name(segment)}(x_ptr, {own}mean_ptr, var_ptr, C, S, BLOCK: tl.constexpr)",
         "plane = tl.program_id(0)",
         *(["c = plane % C"] if segment.wants_channel(segment.pre) else []),
         "x_ptr += plane.to(tl.int64) * S",
-        *_statistics("S", segment.pre, pre)[:-1],
+        *_statistics("S", pre)[:-1],
         "tl.store(mean_ptr + plane, mean)",
         "tl.store(var_ptr + plane, tl.sum(square) / S)",
     )
@@ -85,13 +81,17 @@ def batch_norm_kernels(segment: Segment) -> list[str]:
         "mask = s < S",
         "i = plane.to(tl.int64) * S + s",
         LOAD.replace("@", "i"),
-        *raw_line((*segment.pre, *segment.post)),
         *pre,
         "v = (v - mean) * rstd * tl.load(w_ptr + c) + tl.load(b_ptr + c)",
         *lines_of(segment.post),
         "tl.store(y_ptr + i, v, mask=mask)",
     )
     return [statistics, normalise]
+
+
+def statistics_name(segment: Segment) -> str:
+    """The name of the kernel for the statistics: each batch norm has one of its own."""
+    return segment.name.replace("normalize", "plane_stats")
 
 
 def layer_norm_kernel(segment: Segment) -> str:
@@ -106,7 +106,6 @@ def layer_norm_kernel(segment: Segment) -> str:
         *([channel] if segment.wants_channel() else []),
         "i = r[:, None].to(tl.int64) * W + k[None, :]",
         LOAD.replace("@", "i"),
-        *raw_line((*segment.pre, *segment.post)),
         *lines_of(segment.pre),
         "v = tl.where(mask, v, 0.0)",
         "mean = tl.sum(v, axis=1)[:, None] / W",
@@ -120,14 +119,14 @@ def layer_norm_kernel(segment: Segment) -> str:
     )
 
 
-def _statistics(size: str, ops: Sequence[Op], pre: Sequence[str], channel: Sequence[str] = ()) -> list[str]:
-    """Lines for `mean` and `rstd` of a row of `size` values after the operators `ops`.
+def _statistics(size: str, pre: Sequence[str], channel: Sequence[str] = ()) -> list[str]:
+    """Lines for `mean` and `rstd` of a row of `size` values after the statements `pre`.
 
     Two passes: the mean of squares less the square of the mean loses all digits where values hardly differ.
     """
     values = [
         *deeper("s = start + tl.arange(0, BLOCK)", f"mask = s < {size}", *channel, LOAD.replace("@", "s")),
-        *deeper(*raw_line(ops), *pre),
+        *deeper(*pre),
     ]
     return [
         "total = tl.zeros((BLOCK,), dtype=tl.float32)",

@@ -18,12 +18,15 @@ from kernel_core.problems.modules.convolution.tail_values import (
     standardised,
     summed_space,
 )
+from kernel_core.problems.modules.style import unused
 
 Kind = Literal[
-    "pointwise", "channel", "residual", "second", "group_norm", "instance_norm", "batch_norm", "layer_norm",
-    "reduce_channels", "reduce_depth", "softmax", "reduce_space", "reduce_sample", "pool",
+    "pointwise", "channel", "keep", "residual", "second", "group_norm", "instance_norm", "batch_norm",
+    "layer_norm", "reduce_channels", "reduce_depth", "softmax", "softmax_space", "center_space",
+    "reduce_space", "reduce_sample", "pool",
 ]  # fmt: skip
-ELEMENTWISE: tuple[Kind, ...] = ("pointwise", "channel", "residual", "second")
+_KEPT = ("identity", "original_x", "residual", "conv_out", "skip", "shortcut", "saved", "kept")
+ELEMENTWISE: tuple[Kind, ...] = ("pointwise", "channel", "keep", "residual", "second")
 
 
 @dataclass(frozen=True)
@@ -49,19 +52,22 @@ class Op:
     """Whether reduced axes stay as axes of extent one."""
     padded: bool = False
     """Whether a pool is given a padding, which may be 0."""
+    window: tuple[int, ...] = ()
+    """Extent of a pool along each axis."""
 
 
-def draw_channel(rng: random.Random, taken: set[str], rank: int) -> Op:
-    """Arithmetic with a parameter that has one value for each channel, or one for all."""
-    if rng.random() < 0.2:
+_BY_CHANNEL = (
+    ("bias_add", "+", ("bias", "shift_param", "channel_bias", "extra_bias", "bias_term")),
+    ("channel_mul", "*", ("weight", "gain", "channel_scale")),
+    ("channel_sub", "-", ("subtrahend", "center")),
+)
+
+
+def draw_channel(rng: random.Random, taken: set[str], rank: int, signs: str = "+-*") -> Op:
+    """Arithmetic with a parameter that has one value for each channel, or one for all; `signs` narrows it."""
+    if len(signs) > 1 and rng.random() < 0.2:
         return draw_one_value(rng, taken, rank)
-    name, sign, names = rng.choice(
-        (
-            ("bias_add", "+", ("bias", "shift_param", "channel_bias", "extra_bias", "bias_term")),
-            ("channel_mul", "*", ("weight", "gain", "channel_scale")),
-            ("channel_sub", "-", ("subtrahend", "center")),
-        )
-    )
+    name, sign, names = rng.choice([one for one in _BY_CHANNEL if one[1] in signs])
     attribute = unused(names, rng, taken)
     ones = ", 1" * rank
     shape_name = f"{attribute}_shape"
@@ -121,15 +127,23 @@ def draw_second(rng: random.Random, taken: set[str]) -> Op:
     )
 
 
-def draw_residual(rng: random.Random, name: str) -> Op:
-    """The convolution's own result once more, under the name that `forward` gives it."""
-    sign = rng.choice("++*")
+def draw_keep(rng: random.Random, taken: set[str]) -> Op:
+    """The present value under a name, which the kernel has as well; a residual uses it later."""
+    name = unused(_KEPT, rng, taken)
+    copied = rng.choice(("x", "x", "x.clone()", "x.clone().detach()"))
+    line = f"{name} = {copied}"
+    return Op("", "keep", (line,), lambda x: x, (f"{name} = v",), attribute=name)
+
+
+def draw_residual(rng: random.Random, kept: Op) -> Op:
+    """A kept value, added or multiplied."""
+    name, sign = kept.attribute, rng.choice("++*")
     return Op(
         "residual_add" if sign == "+" else "residual_mul",
         "residual",
         (rng.choice((f"x = x {sign} {name}", f"x = {name} {sign} x")),),
         lambda x: x + 0.5 if sign == "+" else x * 0.5,
-        (f"v = v {sign} raw",),
+        (f"v = v {sign} {name}",),
         attribute=name,
     )
 
@@ -161,6 +175,7 @@ def draw_reduction(rng: random.Random, taken: set[str], rank: int, kind: Kind, l
     """A reduction over channels, over depth, over space, or over all but the batch."""
     keep = kind == "reduce_channels" and (not last or rng.random() < 0.5)
     keep = keep or (kind == "reduce_space" and (not last or rng.random() < 0.6))
+    keep = keep or (kind == "reduce_sample" and rng.random() < 0.25)
     if kind == "reduce_channels":
         detail = rng.choice(("sum", "mean", "max", "min", "logsumexp"))
         axis = "1"
@@ -168,10 +183,8 @@ def draw_reduction(rng: random.Random, taken: set[str], rank: int, kind: Kind, l
         detail, axis = rng.choice(("mean", "max", "min", "sum")), "2"
         keep = rng.random() < 0.5
     else:
-        detail, axis = rng.choice(("mean", "mean", "sum")), ", ".join(str(2 + k) for k in range(rank))
-        if kind == "reduce_sample":
-            axis = f"1, {axis}"
-        axis = f"({axis})" if rng.random() < 0.5 else f"[{axis}]"
+        detail = rng.choices(("mean", "sum", "amax", "amin"), (5, 3, 1, 1))[0]
+        axis = _several_axes(rng, rank, kind)
     kept = ", keepdim=True" if keep else ""
     named: tuple[str, ...] = ()
     settings: tuple[tuple[str, str], ...] = ()
@@ -180,7 +193,7 @@ def draw_reduction(rng: random.Random, taken: set[str], rank: int, kind: Kind, l
         settings = ((named[0], axis),)
         axis = f"self.{named[0]}"
     line = f"x = torch.{detail}(x, dim={axis}{kept})"
-    if detail in ("mean", "sum") and rng.random() < 0.2:
+    if detail not in ("max", "min", "logsumexp") and rng.random() < 0.35:
         line = f"x = x.{detail}(dim={axis}{kept})"
     if detail in ("max", "min"):
         line = rng.choice((f"{line}[0]", f"{line}.values"))
@@ -211,6 +224,16 @@ def draw_reduction(rng: random.Random, taken: set[str], rank: int, kind: Kind, l
     )
 
 
+def _several_axes(rng: random.Random, rank: int, kind: Kind) -> str:
+    """All axes of space, or all but the batch: a tuple or a list, at times counted from behind."""
+    count = rank + (kind == "reduce_sample")
+    first = 2 - (kind == "reduce_sample")
+    backwards = rng.random() < 0.2
+    axes = ", ".join(str(place - count if backwards else first + place) for place in range(count))
+    spaced = axes if rng.random() < 0.8 else axes.replace(" ", "")
+    return f"({spaced})" if rng.random() < 0.5 else f"[{spaced}]"
+
+
 def draw_softmax(rng: random.Random, taken: set[str], rank: int) -> Op:
     """Softmax over channels."""
     if rng.random() < 0.3:
@@ -231,42 +254,3 @@ def draw_trivial(rng: random.Random, axes: str, details: tuple[str, ...]) -> Op:
     ending = rng.choice(("[0]", ".values")) if detail in ("max", "min") else ""
     line = f"x = torch.{detail}(x, dim={axes}, keepdim=True){ending}"
     return Op(f"{detail}_of_one", "pointwise", (line,), lambda x: x)
-
-
-def draw_pool(rng: random.Random, taken: set[str], rank: int) -> Op:
-    """A pool with its extent alone, with a stride, or with stride and padding."""
-    detail = rng.choice(("max", "avg"))
-    size = rng.choice(("2", "2", "3") if rank == 2 else ("2",))
-    attribute = unused((f"{detail}_pool", "pool", f"{detail}_pool2", f"{detail}pool"), rng, taken)
-    count = rng.choices((1, 2, 3), (5, 4, 2))[0]
-    stride = size if count == 1 or rng.random() < 0.75 else "2" if size == "3" else "1"
-    values = (size, stride, rng.choice(("0", "1")))[:count]
-    layer = f"{detail.capitalize()}Pool{rank}d"
-    words = ("kernel_size", "stride", "padding")[:count]
-    given: tuple[str, ...] = ()
-    if rng.random() < 0.55:
-        pattern = rng.choice((f"{attribute}_@", "pool_@", "@_pool", f"{detail}pool_@"))
-        given = tuple(unused((pattern.replace("@", word),), rng, taken) for word in words)
-    keyword = rng.random() < 0.6
-    pairs = zip(words, given or values, strict=True)
-    inside = ", ".join(f"{word}={text}" if keyword else text for word, text in pairs)
-    return Op(
-        f"{detail}_pool{rank}d",
-        "pool",
-        (f"x = self.{attribute}(x)",),
-        pooled(detail),
-        init_args=given,
-        init_lines=(f"self.{attribute} = nn.{layer}({inside})",),
-        settings=tuple(zip(given, values, strict=True)) if given else (),
-        detail=detail,
-        attribute=attribute,
-        padded=count == 3,
-    )
-
-
-def unused(names: tuple[str, ...], rng: random.Random, taken: set[str]) -> str:
-    """A free name, which is then taken."""
-    free = [name for name in names if name not in taken]
-    name = rng.choice(free) if free else f"{names[0]}{len(taken)}"
-    taken.add(name)
-    return name

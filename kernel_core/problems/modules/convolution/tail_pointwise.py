@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import random
 import re
+from typing import TypedDict
 
 from kernel_core.problems.modules.configured import CONFIGURABLE, NAMES, draw_configured
-from kernel_core.problems.modules.convolution.tail_ops import Op, unused
+from kernel_core.problems.modules.convolution.tail_ops import Op
 from kernel_core.problems.modules.convolution.tail_values import evaluated
 from kernel_core.problems.modules.pointwise import SCALINGS, pointwise
+from kernel_core.problems.modules.style import scalar_name
 
 _HELPED = {
     "mish": ("softplus = tl.maximum(v, 0.0) + tl.log(1.0 + tl.exp(-tl.abs(v)))",
@@ -46,7 +48,7 @@ def draw_pointwise(rng: random.Random, taken: set[str]) -> Op:
     if name in _CONSTANTS and rng.random() < 0.6:
         return _given_constant(name, rng, taken)
     if name == "clamp":
-        return _given_clamp(rng, taken) if rng.random() < 0.3 else _clamp(rng)
+        return _given_clamp(rng, taken) if rng.random() < 0.5 else _clamp(rng)
     one = pointwise(name, rng)
     while one.torch.endswith((" * 1.0", " / 1.0")):
         one = pointwise(name, rng)
@@ -68,7 +70,7 @@ def _activation(name: str, rng: random.Random, taken: set[str]) -> Op:
     elif rng.random() < 0.5:
         line = re.sub(r"\bF\.", "torch.nn.functional.", line)
     tile, helper = f"v = {formula}", ""
-    if name in _HELPED and rng.random() < 0.75:
+    if name in _HELPED:
         body = "\n    ".join(_HELPED[name])
         tile, helper = f"v = {name}(v)", f"@triton.jit\ndef {name}(v):\n    {body}"
     if not init and rng.random() < _GATED:
@@ -95,12 +97,7 @@ def _with_settings(name: str, rng: random.Random, taken: set[str]) -> Op:
     """A layer or a call with numbers: defaults, written out, or given to the constructor."""
     formula = CONFIGURABLE[name].triton
     one = draw_configured(name, rng, taken, (name, f"{name}_layer", "act", "activation"))
-    tile, helper = f"v = {formula.format(*one.names, v='v')}", ""
-    if rng.random() < 0.4:
-        settings = [part.name for part in CONFIGURABLE[name].settings]
-        body = formula.format(*settings, v="v")
-        tile = f"v = {name}(v, {', '.join(one.names)})"
-        helper = f"@triton.jit\ndef {name}(v, {', '.join(settings)}):\n    return {body}"
+    tile = f"v = {formula.format(*one.names, v='v')}"
     return Op(
         name,
         "pointwise",
@@ -111,13 +108,12 @@ def _with_settings(name: str, rng: random.Random, taken: set[str]) -> Op:
         init_lines=one.init_lines,
         settings=one.constants,
         arguments=one.arguments,
-        helper=helper,
     )
 
 
 def _given_constant(name: str, rng: random.Random, taken: set[str]) -> Op:
     sign, names = _CONSTANTS[name]
-    attribute = unused(names, rng, taken)
+    attribute = scalar_name(names, rng, taken)
     value = rng.choice(
         ("0.5", "1.5", "2", "2.0", "2.5", "3.0", "0.75") if sign in "*/" else ("0.1", "0.25", "0.5")
     )
@@ -127,10 +123,25 @@ def _given_constant(name: str, rng: random.Random, taken: set[str]) -> Op:
         (f"x = x {sign} self.{attribute}",),
         lambda x: evaluated(f"v = v {sign} {value}", x),
         (f"v = v {sign} {attribute}",),
-        init_args=(attribute,),
-        init_lines=(f"self.{attribute} = {attribute}",),
-        settings=((attribute, value),),
         arguments=((attribute, f"self.{attribute}"),),
+        **_kept_numbers(((attribute, value),), rng),
+    )
+
+
+class _Numbers(TypedDict):
+    init_args: tuple[str, ...]
+    init_lines: tuple[str, ...]
+    settings: tuple[tuple[str, str], ...]
+
+
+def _kept_numbers(pairs: tuple[tuple[str, str], ...], rng: random.Random) -> _Numbers:
+    """Attributes with numbers: given to the constructor, or written there."""
+    written = rng.random() < 0.2
+    names = tuple(name for name, _ in pairs)
+    return _Numbers(
+        init_args=() if written else names,
+        init_lines=tuple(f"self.{name} = {value if written else name}" for name, value in pairs),
+        settings=() if written else pairs,
     )
 
 
@@ -151,18 +162,34 @@ def _clamp(rng: random.Random) -> Op:
 
 
 def _given_clamp(rng: random.Random, taken: set[str]) -> Op:
+    """A clamp between attributes of the module; in half of them at one side alone."""
     low, high = rng.choice(_LIMITS)
-    least = unused(("min_value", "clamp_min", "floor_value"), rng, taken)
-    most = unused(("max_value", "clamp_max", "ceiling_value"), rng, taken)
-    form = rng.choice(("torch.clamp(x, self.@, self.$)", "torch.clamp(x, min=self.@, max=self.$)"))
+    names = (("min_value", "clamp_min", "floor_value"), ("max_value", "clamp_max", "ceiling_value"))
+    side = rng.choice(("both", "both", "least", "most"))
+    least = scalar_name(names[0], rng, taken) if side != "most" else ""
+    most = scalar_name(names[1], rng, taken) if side != "least" else ""
+    attributes = [f"self.{name}" for name in (least, most) if name]
+    words = [word for word, name in (("min", least), ("max", most)) if name]
+    given = ", ".join(f"{word}={text}" for word, text in zip(words, attributes, strict=True))
+    forms = [f"torch.clamp(x, {given})", f"x.clamp({given})"]
+    if side == "both":
+        forms.append(f"torch.clamp(x, {', '.join(attributes)})")
+    tile = {
+        "both": f"v = tl.minimum(tl.maximum(v, {least}), {most})",
+        "least": f"v = tl.maximum(v, {least})",
+        "most": f"v = tl.minimum(v, {most})",
+    }[side]
+    values = {least: low, most: high}
+    pairs = tuple((name, values[name]) for name in (least, most) if name)
+    model = tile
+    for name, value in pairs:
+        model = re.sub(rf"\b{name}\b", value, model)
     return Op(
         "clamp",
         "pointwise",
-        (f"x = {form.replace('@', least).replace('$', most)}",),
-        lambda x: evaluated(f"v = tl.minimum(tl.maximum(v, {low}), {high})", x),
-        (f"v = tl.minimum(tl.maximum(v, {least}), {most})",),
-        init_args=(least, most),
-        init_lines=(f"self.{least} = {least}", f"self.{most} = {most}"),
-        settings=((least, low), (most, high)),
-        arguments=((least, f"self.{least}"), (most, f"self.{most}")),
+        (f"x = {rng.choice(forms)}",),
+        lambda x: evaluated(model, x),
+        (tile,),
+        arguments=tuple((name, f"self.{name}") for name, _ in pairs),
+        **_kept_numbers(pairs, rng),
     )

@@ -61,6 +61,17 @@ def softmax(x: Values) -> Values:
     return np.asarray(e / e.sum(axis=0, keepdims=True))
 
 
+def softmax_space(x: Values) -> Values:
+    """Softmax over pixels, as a multiple of the mean share: what follows may only scale it."""
+    e = np.exp(x - x.max(axis=1, keepdims=True))
+    return np.asarray(e / e.mean(axis=1, keepdims=True))
+
+
+def centred(x: Values) -> Values:
+    """The difference to a channel's mean."""
+    return np.asarray(x - x.mean(axis=1, keepdims=True))
+
+
 def reduced(detail: str) -> Callable[[Values], Values]:
     """A reduction over channels."""
     if detail == "logsumexp":
@@ -76,6 +87,9 @@ def pooled(detail: str) -> Callable[[Values], Values]:
 
 def summed_space(kind: str, detail: str) -> Callable[[Values], Values]:
     """A reduction of all pixels, or of all values of a sample; sums are as large as those of an image."""
+    if detail in ("amax", "amin"):
+        axes = None if kind == "reduce_sample" else 1
+        return lambda x: np.asarray(getattr(np, detail)(x, axis=axes, keepdims=True))
     factor = 1.0 if detail == "mean" else 40.0
     if kind == "reduce_sample":
         return lambda x: np.full((1, 1), float(x.mean()) * factor)

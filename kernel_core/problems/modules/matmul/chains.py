@@ -44,13 +44,14 @@ def _drawn(rng: random.Random, length: int, columns: str, names: set[str], vecto
         ]
     made, weights = [make for make, _ in choices], [weight for _, weight in choices]
     steps = [rng.choices(made, weights)[0]() for _ in range(length)]
+    if length > 2 and rng.random() < 0.25:
+        saved, added = operations.residual(rng, names)
+        at = rng.randint(0, length - 3)
+        back = rng.randint(at + 2, length - 1)
+        steps = [*steps[:at], saved, *steps[at:back], added, *steps[back + 1 :]]
     if vectors and rng.random() < 0.08:
         at = rng.randint(0, len(steps))
         steps[at:at] = operations.point_twice(rng, names)
-    if vectors and length > 2 and rng.random() < 0.2:
-        saved, added = operations.residual(rng, names)
-        at = rng.randint(0, 1)
-        steps = [*steps[:at], saved, *steps[at:-1], added]
     return steps
 
 

@@ -93,6 +93,8 @@ class Tail:
     init_lines: tuple[str, ...] = ()
     sizes: tuple[Size, ...] = ()
     constants: tuple[tuple[str, str], ...] = ()
+    kept: str = ""
+    """A name of the layer's input, which is added at the end; empty where it is not."""
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -103,13 +105,15 @@ class Tail:
     def operators(self) -> tuple[str, ...]:
         """Torch's names in order, behind the linear layer."""
         middle = (self.operator,) if self.operator else ()
-        return (*operators(self.before), *middle, *operators(self.after))
+        end = ("add_input",) if self.kept else ()
+        return (*operators(self.before), *middle, *operators(self.after), *end)
 
     @property
     def words(self) -> list[str]:
         """The operators in a sentence."""
         middle = [self.operator.replace("_", " ")] if self.operator else []
-        return [*_said(self.before), *middle, *_said(self.after)]
+        end = ["the layer's input added"] if self.kept else []
+        return [*_said(self.before), *middle, *_said(self.after), *end]
 
 
 def _said(steps: Sequence[Step]) -> list[str]:
@@ -124,11 +128,14 @@ def linear_module(linear: Linear, tail: Tail, rng: random.Random) -> Module:
     docs = ("A linear layer, then {}.", "Linear layer followed by {}.", "GEMM with {} behind it.")
     draw = rng.choice(("torch.rand", "torch.randn"))
     results = (f"{draw}(batch_size, {'1' if name in by_row else linear.outputs})" for name in further)
+    copied = rng.choice(("x", "x.clone()", "x.clone().detach()"))
     lines = (
+        *([f"{tail.kept} = {copied}"] if tail.kept else []),
         linear.torch,
         *chains.torch_lines(tail.before),
         *tail.torch,
         *chains.torch_lines(tail.after),
+        *([f"x = x + {tail.kept}"] if tail.kept else []),
         "return x",
     )
     return Module(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from kernel_core.problems.modules.draft import Draft
+from kernel_core.problems.modules.draft import Draft, Module
 from kernel_core.problems.modules.matmul.flat import call, function
 from kernel_core.problems.modules.matmul.linear import (
     KERNEL_NAMES,
@@ -18,7 +18,7 @@ from kernel_core.problems.modules.matmul.linear import (
     why_fused,
 )
 from kernel_core.problems.modules.matmul.linear_product import own_products, with_grades
-from kernel_core.problems.modules.matmul.linear_rows import some_steps
+from kernel_core.problems.modules.matmul.linear_rows import reduction_line, some_steps
 from kernel_core.problems.modules.matmul.rows import ROW_OPERATORS, row_kernel, row_launch
 from kernel_core.problems.modules.matmul.steps import (
     Loads,
@@ -46,8 +46,44 @@ _GROUPS = (8, 16, 32, 64, 128, 256)
 _FEATURES = (1024, 2048, 4096, 6144, 8192)
 
 
+@dataclass(frozen=True)
+class _Closing:
+    """An operator over the features behind a norm, in a kernel of its own; all is empty without one."""
+
+    operator: str = ""
+    torch: str = ""
+    """Torch's expression over `x`."""
+    functions: tuple[str, ...] = ()
+    host: tuple[str, ...] = ()
+
+    def behind(self, module: Module, rng: random.Random) -> Module:
+        """The reference with the operator at the end of `forward`."""
+        if not self.operator:
+            return module
+        last = module.forward_lines[-1].removeprefix("return ")
+        value = self.torch.replace("(x,", f"({last},")
+        lines = (f"return {value}",) if rng.random() < 0.5 else (f"{last} = {value}", f"return {last}")
+        doc = f"{module.doc[:-1]}, {self.operator.replace('_', ' ')}."
+        return replace(module, forward_lines=(*module.forward_lines[:-1], *lines), doc=doc)
+
+
+def _closing(rng: random.Random, chance: float, kinds: Sequence[str]) -> _Closing:
+    if rng.random() >= chance:
+        return _Closing()
+    kind = rng.choice(kinds)
+    name = f"{kind}_kernel"
+    kernel = row_kernel(name, ROW_OPERATORS[kind], (), ())
+    keep = rng.random() < 0.7
+    shape = "" if kind == "softmax" else "(M, 1)" if keep else "(M,)"
+    line = "x = torch.softmax(x, dim=1)" if kind == "softmax" else reduction_line(rng, kind, keep)
+    if line.startswith(f"x = x.{kind}("):
+        line = f"x = torch.{kind}(x, {line.removeprefix(f'x = x.{kind}(')}"
+    host = ("x = out", *row_launch(name, (), shape, 1024))
+    return _Closing(kind, line.removeprefix("x = "), (kernel,), host)
+
+
 def linear_groupnorm(rng: random.Random) -> Draft:
-    """GroupNorm over the features, with steps before and behind it; at times the row's extreme last."""
+    """GroupNorm over the features, with steps before and behind it; at times one value a row last."""
     groups = Size("num_groups", rng.choice(_GROUPS), rng.choice((3, 5, 6)))
     width = rng.choice(_FEATURES)
     linear = draw_linear(rng, Size("out", width, groups.cpu * draw_cpu_size(rng, 5, 14)))
@@ -64,7 +100,8 @@ def linear_groupnorm(rng: random.Random) -> Draft:
         init_lines=(f"{attribute} = nn.GroupNorm(num_groups, {linear.outputs})",),
         sizes=(groups,),
     )
-    module = linear_module(linear, tail, rng)
+    closing = _closing(rng, 0.25, ("min", "max", "logsumexp", "softmax"))
+    module = closing.behind(linear_module(linear, tail, rng), rng)
     name = rng.choice(KERNEL_NAMES)
     kernel = _group_kernel(name, tail)
     wrong = kernel.replace("diff * tl.rsqrt(var + eps)", "diff / (var + eps)")
@@ -76,19 +113,32 @@ def linear_groupnorm(rng: random.Random) -> Draft:
     rest = replace(tail, before=())
     plain, tuned = own_products(linear, before, rng)
     versions = [
-        Version("naive", (kernel,), _group_host(begin, tail, name, attribute), why),
+        Version(
+            "naive", (kernel, *closing.functions), _group_host(begin, tail, name, attribute, closing), why
+        ),
         *(
             Version(
                 grade,
-                (own.function, _group_kernel(name, rest)),
-                _group_host(own.host, rest, name, attribute),
+                (own.function, _group_kernel(name, rest), *closing.functions),
+                _group_host(own.host, rest, name, attribute, closing),
                 f"{own.thinking} A second kernel holds some groups of a row in a tile.",
             )
             for grade, own in with_grades(plain, tuned)
         ),
-        Version("mistake", (wrong,), _group_host(begin, tail, name, attribute), why, "missing_root"),
+        Version(
+            "mistake",
+            (wrong, *closing.functions),
+            _group_host(begin, tail, name, attribute, closing),
+            why,
+            "missing_root",
+        ),
     ]
-    return linear_draft("linear_groupnorm", linear, tail, module, versions, rng)
+    return _closed(linear_draft("linear_groupnorm", linear, tail, module, versions, rng), closing)
+
+
+def _closed(draft: Draft, closing: _Closing) -> Draft:
+    operators = (closing.operator,) if closing.operator else ()
+    return replace(draft, operators=(*draft.operators, *operators))
 
 
 def _group_kernel(name: str, tail: Tail) -> str:
@@ -112,7 +162,9 @@ def _group_kernel(name: str, tail: Tail) -> str:
     return function(name, [*arguments, "BLOCK_G: tl.constexpr", "BLOCK_D: tl.constexpr"], body)
 
 
-def _group_host(begin: Sequence[str], tail: Tail, name: str, attribute: str) -> tuple[str, ...]:
+def _group_host(
+    begin: Sequence[str], tail: Tail, name: str, attribute: str, closing: _Closing
+) -> tuple[str, ...]:
     """From the rows `x`, which `begin` makes with their sizes M and N."""
     arguments = [
         "x", *_ordered(tail, attribute), "out", *scalar_values(tail.steps), "N", "G", "D", f"{attribute}.eps",
@@ -125,6 +177,7 @@ def _group_host(begin: Sequence[str], tail: Tail, name: str, attribute: str) -> 
         "out = torch.empty_like(x)",
         "grid = (M, triton.cdiv(G, 4))",
         *call(f"{name}[grid]", arguments).split("\n"),
+        *closing.host,
         "return out",
     )
 
@@ -135,7 +188,7 @@ def _ordered(tail: Tail, attribute: str) -> list[str]:
 
 
 def linear_batchnorm(rng: random.Random) -> Draft:
-    """BatchNorm over the batch, with steps around it; at times a softmax over the features behind it."""
+    """BatchNorm over the batch, with steps around it; at times an operator over the features behind it."""
     linear = draw_linear(rng)
     if rng.random() < 0.4:
         batch = replace(linear.sizes[0], cpu=draw_cpu_size(rng, 65, 90))
@@ -156,27 +209,17 @@ def linear_batchnorm(rng: random.Random) -> Draft:
         tuple(after),
         init_lines=(f"{attribute} = {layer}",),
     )
-    softmax = rng.random() < 0.2
-    module = linear_module(linear, tail, rng)
-    if softmax:
-        module = replace(
-            module,
-            forward_lines=(
-                *module.forward_lines[:-1],
-                f"return torch.softmax({module.forward_lines[-1].removeprefix('return ')}, dim=1)",
-            ),
-            doc=module.doc[:-1] + ", softmax.",
-        )
+    closing = _closing(rng, 0.3, ("softmax", "softmax", "max", "min", "logsumexp"))
+    module = closing.behind(linear_module(linear, tail, rng), rng)
     name = rng.choice(("batchnorm_kernel", "column_kernel", "fused_kernel"))
     kernel = _column_kernel(name, tail)
     wrong = kernel.replace("rstd = tl.rsqrt(", "rstd = 1.0 / (")
-    second = row_kernel("softmax_kernel", ROW_OPERATORS["softmax"], (), ())
-    functions = (kernel, second) if softmax else (kernel,)
+    functions = (kernel, *closing.functions)
     why = (
         f"{why_fused(tail, rng)} Training mode normalises over the batch, so a program walks down a strip "
         "of columns three times."
     )
-    host = _column_host((linear.torch, "M, N = x.shape"), tail, name, attribute, softmax)
+    host = _column_host((linear.torch, "M, N = x.shape"), tail, name, attribute, closing)
     rest = replace(tail, before=())
     plain, tuned = own_products(linear, before, rng)
     versions = [
@@ -185,15 +228,14 @@ def linear_batchnorm(rng: random.Random) -> Draft:
             Version(
                 grade,
                 (own.function, _column_kernel(name, rest), *functions[1:]),
-                _column_host(own.host, rest, name, attribute, softmax),
+                _column_host(own.host, rest, name, attribute, closing),
                 f"{own.thinking} A second kernel walks down strips of columns.",
             )
             for grade, own in with_grades(plain, tuned)
         ),
         Version("mistake", (wrong, *functions[1:]), host, why, "missing_root"),
     ]
-    draft = linear_draft("linear_batchnorm", linear, tail, module, versions, rng)
-    return replace(draft, operators=(*draft.operators, "softmax")) if softmax else draft
+    return _closed(linear_draft("linear_batchnorm", linear, tail, module, versions, rng), closing)
 
 
 def _column_kernel(name: str, tail: Tail) -> str:
@@ -231,19 +273,18 @@ def _turns(lines: Sequence[str]) -> list[str]:
 
 
 def _column_host(
-    begin: Sequence[str], tail: Tail, name: str, attribute: str, softmax: bool
+    begin: Sequence[str], tail: Tail, name: str, attribute: str, closing: _Closing
 ) -> tuple[str, ...]:
     """From the rows `x`, which `begin` makes with their sizes M and N."""
     arguments = [
         "x", *_ordered(tail, attribute), "out", *scalar_values(tail.steps), "M", "N", f"{attribute}.eps",
         "BLOCK_M=64", "BLOCK_N=32",
     ]  # fmt: skip
-    behind = ("x = out", *row_launch("softmax_kernel", (), "", 1024)) if softmax else ()
     return (
         *begin,
         "out = torch.empty_like(x)",
         "grid = (triton.cdiv(N, 32),)",
         *call(f"{name}[grid]", arguments).split("\n"),
-        *behind,
+        *closing.host,
         "return out",
     )

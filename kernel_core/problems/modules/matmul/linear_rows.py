@@ -22,7 +22,9 @@ from kernel_core.problems.modules.matmul.linear_product import own_products, wit
 from kernel_core.problems.modules.matmul.probe import Array, reduced, rows, varies
 from kernel_core.problems.modules.matmul.rows import ROW_OPERATORS, row_kernel, row_launch
 from kernel_core.problems.modules.matmul.steps import Step, pointers, values_from
+from kernel_core.problems.modules.style import unused
 
+_VISIBLE_MEAN = 0.1
 _SPLIT_WORK = "One program walks along one row in blocks"
 
 
@@ -49,16 +51,19 @@ def linear_reduction(rng: random.Random) -> Draft:
     if keep and rng.random() < 0.4:
         at = rng.randint(0, len(after))
         after[at:at] = [operations.of_one(rng) for _ in range(rng.randint(1, 3))]
-    line = _reduction_line(rng, kind, keep)
-    tail = Tail(tuple(before), kind, (line,), tuple(after))
+    line = reduction_line(rng, kind, keep)
+    kept = unused(("original_x", "residual", "identity", "input_x"), rng, taken) if keep else ""
+    tail = Tail(tuple(before), kind, (line,), tuple(after), kept=kept if rng.random() < 0.15 else "")
     return _rows_draft("linear_reduction", linear, tail, "(M, 1)" if keep else "(M,)", _Norm(), rng)
 
 
 def linear_softmax(rng: random.Random) -> Draft:
-    """Softmax or its logarithm over the features, with steps before it and at times one behind it."""
+    """Softmax, its logarithm, or the difference to the row's mean, with steps around it."""
     linear = draw_linear(rng)
     taken = {linear.inputs, linear.outputs}
-    kind = rng.choices(("softmax", "log_softmax"), (4, 1))[0]
+    kind = rng.choices(("softmax", "log_softmax", "sub_mean"), (4, 1, 1))[0]
+    if kind == "sub_mean":
+        return _less_mean(rng, linear, taken)
     before = some_steps(rng, (0, 1, 1, 2, 3), linear.outputs, taken, vectors=True)
     after = [operations.number(rng, taken)] if rng.random() < 0.3 else []
     form = rng.choice(("torch.{}(x, dim=1)", "torch.{}(x, dim=-1)", "F.{}(x, dim=1)", "layer"))
@@ -68,6 +73,21 @@ def linear_softmax(rng: random.Random) -> Draft:
         layer = {"softmax": "nn.Softmax(dim=1)", "log_softmax": "nn.LogSoftmax(dim=1)"}[kind]
         init = (f"self.{kind} = {layer}",)
     tail = Tail(tuple(before), kind, (f"x = {form.format(kind)}",), tuple(after), init_lines=init)
+    return _rows_draft("linear_softmax", linear, tail, "", _Norm(), rng)
+
+
+def _less_mean(rng: random.Random, linear: Linear, taken: set[str]) -> Draft:
+    """The difference to the row's own mean, which steps before it have moved away from zero."""
+    while True:
+        names = set(taken)
+        before = some_steps(rng, (1, 2, 2, 3), linear.outputs, names, vectors=False)
+        if abs(values_from(before, rows(chains.LINEAR_SPREAD)).mean()) > _VISIBLE_MEAN:
+            break
+    after = some_steps(rng, (0, 1, 1, 2), linear.outputs, names, vectors=True)
+    mean = rng.choice(
+        ("x.mean(dim=1, keepdim=True)", "torch.mean(x, dim=1, keepdim=True)", "x.mean(-1, keepdim=True)")
+    )
+    tail = Tail(tuple(before), "sub_mean", (f"x = x - {mean}",), tuple(after))
     return _rows_draft("linear_softmax", linear, tail, "", _Norm(), rng)
 
 
@@ -139,7 +159,8 @@ def behind_reduction(rng: random.Random, taken: set[str], start: Array) -> list[
             return steps
 
 
-def _reduction_line(rng: random.Random, kind: str, keep: bool) -> str:
+def reduction_line(rng: random.Random, kind: str, keep: bool) -> str:
+    """Torch's line for one value a row."""
     dim = rng.choice(("dim=1", "dim=1", "dim=-1", "1"))
     arguments = f"{dim}, keepdim=True" if keep else dim
     if kind in ("sum", "mean") and rng.random() < 0.2:
@@ -157,20 +178,22 @@ def _rows_draft(
     name = rng.choice(KERNEL_NAMES)
     operator = ROW_OPERATORS["layer_norm" if tail.operator == "instance_norm" else tail.operator]
     further = [f"{other} = {other}.contiguous()" for other in chains.further_inputs(tail.steps)]
+    first = [f"{tail.kept} = x.contiguous()"] if tail.kept else []
 
     def version(grade_block: int, *, wrong: bool = False) -> tuple[tuple[str, ...], tuple[str, ...]]:
         kernel = row_kernel(
-            name, operator, tail.before, tail.after, affine=norm.step, eps=bool(norm.eps), wrong=wrong
-        )
+            name, operator, tail.before, tail.after,
+            affine=norm.step, eps=bool(norm.eps), kept=tail.kept, wrong=wrong,
+        )  # fmt: skip
         launch = row_launch(
             name, tail.steps, shape, grade_block,
-            norm=norm.tensors, eps=norm.eps, points=len(pointers(tail.before)),
+            norm=norm.tensors, eps=norm.eps, points=len(pointers(tail.before)), kept=tail.kept,
         )  # fmt: skip
-        return (kernel,), (linear.torch, *further, *launch, "return out")
+        return (kernel,), (*first, linear.torch, *further, *launch, "return out")
 
     why = f"{why_fused(tail, rng)} {_sentence(tail.operator)}"
-    kernel = row_kernel(name, operator, (), tail.after, affine=norm.step, eps=bool(norm.eps))
-    launch = row_launch(name, tail.after, shape, 1024, norm=norm.tensors, eps=norm.eps)
+    kernel = row_kernel(name, operator, (), tail.after, affine=norm.step, eps=bool(norm.eps), kept=tail.kept)
+    launch = row_launch(name, tail.after, shape, 1024, norm=norm.tensors, eps=norm.eps, kept=tail.kept)
     plain, tuned = own_products(linear, tail.before, rng)
     versions = [
         Version("naive", *version(1024), why),
@@ -178,7 +201,7 @@ def _rows_draft(
             Version(
                 grade,
                 (own.function, kernel),
-                (*further, *own.host, *launch[1:], "return out"),
+                (*first, *further, *own.host, *launch[1:], "return out"),
                 f"{own.thinking} A second kernel takes a row a program, in blocks.",
             )
             for grade, own in with_grades(plain, tuned)
@@ -193,4 +216,6 @@ def _sentence(operator: str) -> str:
         return f"{_SPLIT_WORK}, with a running maximum that keeps exp finite."
     if operator in ("layer_norm", "instance_norm"):
         return f"{_SPLIT_WORK}: mean, variance, result; later passes hit the cache."
+    if operator == "sub_mean":
+        return f"{_SPLIT_WORK}: first for the mean, then for the differences."
     return f"{_SPLIT_WORK} and reduces its lanes once, at the end."

@@ -9,6 +9,7 @@ from dataclasses import replace
 from kernel_core.problems.modules.configured import CONFIGURABLE, NAMES, draw_configured
 from kernel_core.problems.modules.matmul.steps import Step
 from kernel_core.problems.modules.pointwise import Pointwise, pointwise
+from kernel_core.problems.modules.style import scalar_name, unused
 
 WRONG: dict[str, str] = {
     "relu": "tl.abs({v})",
@@ -60,14 +61,6 @@ _VECTOR_NAMES = {
 _WORDS = {"add": "addition", "sub": "subtraction", "mul": "scaling", "div": "division"}
 
 
-def free_name(rng: random.Random, names: Sequence[str], taken: set[str]) -> str:
-    """One of the names that is not taken yet; it is taken afterwards."""
-    free = [name for name in names if name not in taken]
-    name = rng.choice(free) if free else f"{names[0]}{len(taken)}"
-    taken.add(name)
-    return name
-
-
 def activation(rng: random.Random, taken: set[str], names: Sequence[str] = NAMES) -> Step:
     """An activation as a function of torch or as a layer of the module."""
     name = rng.choice(names)
@@ -79,7 +72,7 @@ def activation(rng: random.Random, taken: set[str], names: Sequence[str] = NAMES
     tile = (f"x = {one.triton.format(v='x')}",)
     if not as_layer:
         return Step(one.operator, (f"x = {_function(one, rng)}",), tile, wrong)
-    name = free_name(rng, (one.operator, "activation", "act"), taken)
+    name = unused((one.operator, "activation", "act"), rng, taken)
     return Step(
         one.operator, (f"x = self.{name}(x)",), tile, wrong, init_lines=(f"self.{name} = {one.layer}",)
     )
@@ -124,7 +117,7 @@ def number(rng: random.Random, taken: set[str]) -> Step:
         line = f"x = x {sign} {value}"
         wrong = f"x = x {_OPPOSITE[kind]} {value}"
         return Step(kind, (line,), (line,), (wrong,), word=_WORDS[kind])
-    name = free_name(rng, _NUMBER_NAMES[kind], taken)
+    name = scalar_name(_NUMBER_NAMES[kind], rng, taken)
     return Step(
         kind,
         (f"x = x {sign} self.{name}",),
@@ -143,7 +136,7 @@ def clamp(rng: random.Random, taken: set[str]) -> Step:
     low, high = rng.choice(
         (("-1.0", "1.0"), ("-0.5", "0.5"), ("0.0", "1.0"), ("-2.0", "2.0"), ("-0.5", "1.5"))
     )
-    if rng.random() < 0.5 or "clamp_min" in taken:
+    if rng.random() < 0.4:
         written = rng.choice((f"min={low}, max={high}", f"{low}, {high}"))
         return Step(
             "clamp",
@@ -151,26 +144,42 @@ def clamp(rng: random.Random, taken: set[str]) -> Step:
             (f"x = tl.minimum(tl.maximum(x, {low}), {high})",),
             (f"x = tl.minimum(x, {high})",),
         )
-    taken.update(("clamp_min", "clamp_max"))
+    return _given_clamp(rng, taken, low, high)
+
+
+def _given_clamp(rng: random.Random, taken: set[str], low: str, high: str) -> Step:
+    """A clamp between attributes; at times at one side alone."""
+    least = scalar_name(("clamp_min", "min_value", "lower"), rng, taken)
+    most = scalar_name(("clamp_max", "max_value", "upper"), rng, taken)
+    side = rng.choice(("both", "both", "least", "most"))
+    given = {"both": f"self.{least}, self.{most}", "least": f"min=self.{least}", "most": f"max=self.{most}"}
+    tile = {
+        "both": f"x = tl.minimum(tl.maximum(x, {least}), {most})",
+        "least": f"x = tl.maximum(x, {least})",
+        "most": f"x = tl.minimum(x, {most})",
+    }[side]
+    wrong = {
+        "both": f"x = tl.minimum(x, {most})",
+        "least": f"x = tl.minimum(x, {least})",
+        "most": f"x = tl.maximum(x, {most})",
+    }[side]
+    pairs = [(least, low)] * (side != "most") + [(most, high)] * (side != "least")
     return Step(
         "clamp",
-        ("x = torch.clamp(x, self.clamp_min, self.clamp_max)",),
-        ("x = tl.minimum(tl.maximum(x, clamp_min), clamp_max)",),
-        ("x = tl.minimum(x, clamp_max)",),
-        init_args=("clamp_min", "clamp_max"),
-        init_lines=("self.clamp_min = clamp_min", "self.clamp_max = clamp_max"),
-        constants=(("clamp_min", low), ("clamp_max", high)),
-        scalars=(
-            ("clamp_min", "self.clamp_min", float(low)),
-            ("clamp_max", "self.clamp_max", float(high)),
-        ),
+        (f"x = torch.clamp(x, {given[side]})",),
+        (tile,),
+        (wrong,),
+        init_args=tuple(name for name, _ in pairs),
+        init_lines=tuple(f"self.{name} = {name}" for name, _ in pairs),
+        constants=tuple(pairs),
+        scalars=tuple((name, f"self.{name}", float(value)) for name, value in pairs),
     )
 
 
 def vector(rng: random.Random, taken: set[str], length: str, kind: str = "") -> Step:
     """Arithmetic with a parameter of one value a column; `length` is the constructor's name of its size."""
     kind = kind or rng.choice(("add", "add", "sub", "mul"))
-    name = free_name(rng, _VECTOR_NAMES[kind], taken)
+    name = unused(_VECTOR_NAMES[kind], rng, taken)
     shape, sign = f"{name}_shape", _SIGNS[kind]
     leading = "" if length.startswith("1, ") else "1, "
     form, extent = rng.choice(
@@ -201,7 +210,7 @@ _POINT_NAMES = ("constant", "threshold", "alpha", "beta")
 def point(rng: random.Random, taken: set[str]) -> Step:
     """Arithmetic with a parameter of a single value, or the smaller or larger of both."""
     kind = rng.choice(("min", "max", "sub", "mul", "add"))
-    name = free_name(rng, _POINT_NAMES, taken)
+    name = unused(_POINT_NAMES, rng, taken)
     if kind in ("add", "sub") and rng.random() < 0.4:
         drawn = f"self.{name} = nn.Parameter(torch.randn(1))"
         return replace(_with_point(kind, name), init_lines=(drawn,))
@@ -210,7 +219,7 @@ def point(rng: random.Random, taken: set[str]) -> Step:
 
 def point_twice(rng: random.Random, taken: set[str]) -> list[Step]:
     """Two operators with one parameter of a single value, such as a minimum and a difference."""
-    name = free_name(rng, _POINT_NAMES, taken)
+    name = unused(_POINT_NAMES, rng, taken)
     first, second = rng.choice((("min", "sub"), ("max", "sub"), ("min", "add"), ("mul", "add")))
     one = _given_point(_with_point(first, name), name, rng)
     return [one, replace(_with_point(second, name), points=())]
@@ -250,7 +259,7 @@ def of_one(rng: random.Random) -> Step:
 
 def row_input(rng: random.Random, taken: set[str]) -> Step:
     """Arithmetic with a further input of one value a row."""
-    name = free_name(rng, ("row_scale", "weights", "row_bias"), taken)
+    name = unused(("row_scale", "weights", "row_bias"), rng, taken)
     kind = rng.choice(("add", "mul"))
     line = f"x = x {_SIGNS[kind]} {name}"
     return Step(kind, (line,), (line,), (f"x = x - {name}",), rows=(name,), word=f"row input `{name}`")
@@ -265,17 +274,19 @@ def twice(rng: random.Random, taken: set[str]) -> Step:
 
 
 def residual(rng: random.Random, taken: set[str]) -> tuple[Step, Step]:
-    """A copy of the variable, and its addition some steps later."""
-    name = free_name(rng, ("original", "residual", "identity"), taken)
-    copied = rng.choice(("x", "x.clone()", "x.clone().detach()"))
+    """A copy of the variable, and its addition to a later value, or the product of both."""
+    names = ("original", "residual", "identity", "original_x", "skip", "shortcut", "kept")
+    name, sign = unused(names, rng, taken), rng.choice("++*")
+    copied = rng.choice(("x", "x", "x.clone()", "x.clone().detach()"))
     saved = Step("", (f"{name} = {copied}",), (f"{name} = x",))
-    added = Step("add", (f"x = x + {name}",), (f"x = x + {name}",), (f"x = x - {name}",), word="residual")
-    return saved, added
+    line = rng.choice((f"x = x {sign} {name}", f"x = {name} {sign} x"))
+    kind = "add" if sign == "+" else "mul"
+    return saved, Step(kind, (line,), (line,), (f"x = x - {name}",), word="residual")
 
 
 def second_input(rng: random.Random, taken: set[str]) -> Step:
     """Addition of a further input of the output's shape, or the product with it."""
-    name = free_name(rng, ("y", "z", "skip"), taken)
+    name = unused(("y", "z", "skip"), rng, taken)
     kind = rng.choice(("add", "mul"))
     line = f"x = x {_SIGNS[kind]} {name}"
     return Step(kind, (line,), (line,), (f"x = x - {name}",), inputs=(name,), word=f"second input `{name}`")

@@ -86,6 +86,11 @@ ROW_OPERATORS: dict[str, RowOperator] = {
     "log_softmax": RowOperator(
         "log_softmax", _ONLINE, ((_MAX, ()),), "x - m - tl.log(s)", ("x - m - tl.log(s)", "x - m"),
     ),
+    "sub_mean": RowOperator(
+        "sub_mean", (_ZEROS,),
+        ((("acc += tl.where(mask, x, 0.0)",), ("mean = tl.sum(acc, axis=0) / N",)),), "x - mean",
+        wrong=("mean = tl.sum(acc, axis=0) / N", "mean = tl.sum(acc, axis=0)"),
+    ),
     "layer_norm": RowOperator(
         "layer_norm", (_ZEROS,), _MOMENTS, "(x - mean) * rstd",
         ("(x - mean) * rstd", "(x - mean) * rstd * rstd"),
@@ -101,11 +106,16 @@ def row_kernel(
     *,
     affine: Step | None = None,
     eps: bool = False,
+    kept: str = "",
     wrong: bool = False,
 ) -> str:
-    """The kernel that reads the product's rows; `affine` are weight and bias of a norm."""
+    """The kernel that reads the product's rows; `affine` are weight and bias of a norm.
+
+    `kept` names the layer's input where it is added to the one value of each row.
+    """
     behind = [*([affine] if affine else []), *after]
-    arguments = ["x_ptr", *pointers([*before, *behind]), "out_ptr", *scalar_names([*before, *behind]), "N"]
+    arguments = ["x_ptr", *pointers([*before, *behind]), *([f"{kept}_ptr"] if kept else []), "out_ptr"]
+    arguments += [*scalar_names([*before, *behind]), "N", *(["K"] if kept else [])]
     arguments += [*(["eps"] if eps else []), "BLOCK: tl.constexpr"]
     load = [
         "cols = start + tl.arange(0, BLOCK)",
@@ -124,6 +134,14 @@ def row_kernel(
         last = [*load, f"x = {operator.store}", *tile_lines(behind, ROW)]
         last.append("tl.store(out_ptr + row * N + cols, x, mask=mask)")
         body += ["for start in range(0, N, BLOCK):", *(f"    {line}" for line in last)]
+    elif kept:
+        body += [*tile_lines(behind, ROW), "for start in range(0, K, BLOCK):"]
+        body += [
+            "    cols = start + tl.arange(0, BLOCK)",
+            "    mask = cols < K",
+            f"    {kept} = tl.load({kept}_ptr + row * K + cols, mask=mask, other=0.0)",
+            f"    tl.store(out_ptr + row * K + cols, x + {kept}, mask=mask)",
+        ]
     else:
         body += [*tile_lines(behind, ROW), "tl.store(out_ptr + row, x)"]
     text = function(name, arguments, body)
@@ -141,13 +159,17 @@ def row_launch(
     norm: Sequence[str] = (),
     eps: str = "",
     points: int = 0,
+    kept: str = "",
 ) -> list[str]:
     """The host's lines from the product `x` to `out`; `norm` stands behind the first `points` tensors."""
     found = tensors(steps)
-    ordered = [*found[:points], *norm, *found[points:]]
+    ordered = [*found[:points], *norm, *found[points:], *([kept] if kept else [])]
     options = [f"BLOCK={block}", *([f"num_warps={warps}"] if warps != 4 else [])]
-    arguments = ["x", *ordered, "out", *scalar_values(steps), "N", *([eps] if eps else []), *options]
-    if shape:
+    arguments = ["x", *ordered, "out", *scalar_values(steps), "N"]
+    arguments += [*([f"{kept}.shape[1]"] if kept else []), *([eps] if eps else []), *options]
+    if kept:
+        made = f"out = torch.empty_like({kept})"
+    elif shape:
         made = f"out = torch.empty({shape}, device=x.device, dtype=x.dtype)"
     else:
         made = "out = torch.empty_like(x)"
