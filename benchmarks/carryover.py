@@ -16,8 +16,10 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+import os
+import random
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -34,7 +36,7 @@ from kernel_core.config import (
     RolloutConfig,
     SamplingConfig,
 )
-from kernel_core.corpus.generator_source import exemplars_of
+from kernel_core.corpus.generator_source import exemplars_of, slips_of
 from kernel_core.corpus.registry import find_source, read_registry
 from kernel_core.dialogue.parse import parse_completion
 from kernel_core.dialogue.prompt import build_prompt
@@ -82,7 +84,13 @@ def main() -> None:
     parser.add_argument("--modules", type=int, default=9000, help="problems of the suite `modules`")
     parser.add_argument("--generated", type=int, default=1500, help="problems of the suite `generated`")
     parser.add_argument("--conversations", type=int, default=24000)
-    parser.add_argument("--repair-share", type=float, default=0.0, help="share of second turns, in `draw`")
+    parser.add_argument(
+        "--repairs",
+        type=float,
+        default=0.0,
+        help="share of second turns in `draw`: a faulty kernel with feedback, answered by a right one",
+    )
+    parser.add_argument("--repairs-judged", type=int, default=600, help="different faulty kernels in them")
     parser.add_argument("--conversations-file", default="", help="of `draw`, for `teach`")
     parser.add_argument("--minibatch-tokens", type=int, default=32768)
     parser.add_argument("--steps", type=int, default=100000)
@@ -170,12 +178,17 @@ def _draw(arguments: argparse.Namespace) -> None:
         for exemplar in exemplars_of(one, source)
         if exemplar.grade in chosen.get(exemplar.family, NAMED_GRADES)
     ]
-    if arguments.repair_share:  # faulty kernels are shown with the judge's words, and never learned
+    if arguments.repairs:  # faulty kernels are shown with the judge's words, and never learned
+        rng = random.Random(f"slips {arguments.seed}")
         shown = [exemplar for one in made for exemplar in exemplars_of(one, source)]
         exemplars += [exemplar for exemplar in shown if exemplar.grade.startswith("mistake")]
+        exemplars += [exemplar for one in made for exemplar in slips_of(one, source, rng)]
     print(f"{len(made)} problems, {len(exemplars)} kernels, {time.monotonic() - began:.0f} s", flush=True)
-    with open_gym(GymConfig(workers=1)) as gym:  # it judges what second turns look back on
+    judges = max(1, (os.cpu_count() or 2) // 2)
+    with open_gym(GymConfig(workers=judges)) as gym:  # it judges what second turns look back on
         conversations = build_conversations(exemplars, gym, _cold_start(arguments), _rollout(arguments))
+    kinds = Counter(one.kind for one in conversations)
+    print(f"second turns: {kinds['repair']} of {len(conversations)}", flush=True)
     lines = "".join(one.model_dump_json() + "\n" for one in conversations)
     Store(arguments.work).write("conversations.jsonl.gz", gzip.compress(lines.encode(), 6))
     print(f"{len(conversations)} conversations, {time.monotonic() - began:.0f} s", flush=True)
@@ -189,7 +202,8 @@ def _cold_start(arguments: argparse.Namespace) -> ColdStartConfig:
         batch_tokens=arguments.batch_tokens,
         checkpoint_minutes=60.0,
         lr=arguments.lr,
-        repair_share=arguments.repair_share,
+        repair_share=arguments.repairs,
+        judged=arguments.repairs_judged,
         mistake_share=0.0,
         naive_share=0.0,
         lazy_share=0.0,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from kernel_core.corpus.registry import Source
 from kernel_core.problems.generate import generate
 from kernel_core.problems.graded import Generated
 from kernel_core.problems.modules.generate import generate_modules
+from kernel_core.problems.slips import draw_slip
 from kernel_core.records import Exemplar
 
 
@@ -33,6 +35,25 @@ def generated_exemplars(source: Source, num_problems: int, seed: int) -> Iterato
     draw = {"generated": generate, "modules": generate_modules}[source.suite]
     for made in draw("train", num_problems, seed) if num_problems else ():
         yield from exemplars_of(made, source)
+
+
+def slips_of(made: Generated, source: Source, rng: random.Random) -> Iterator[Exemplar]:
+    """A kernel with a drawn slip for each right kernel of a problem: context of second turns alone."""
+    for one in exemplars_of(made, source):
+        slip = draw_slip(one.kernel_code, rng) if one.claimed_correct else None
+        if slip is None:
+            continue
+        name, text = slip
+        yield one.model_copy(
+            update={
+                "id": f"{one.id}-{name}",
+                "row_key": f"{one.row_key}-{name}",
+                "grade": f"mistake:{name}",
+                "kernel_code": text,
+                "claimed_correct": False,
+                "kernel_hash": kernel_hash(text, "triton"),
+            }
+        )
 
 
 def exemplars_of(made: Generated, source: Source) -> Iterator[Exemplar]:

@@ -42,7 +42,10 @@ from kernel_core.retrieval.protocol import Retriever
 log = logging.getLogger(__name__)
 
 FASTER_SHARE = 1 / 3
-"""Share of second turns that look back on a correct kernel with a launch an operator; others, on a fault."""
+"""Share of second turns that look back on a correct kernel with a launch an operator; others, on a fault.
+
+Where the corpus has no such kernel, all look back on a fault.
+"""
 CHARS_PER_TOKEN = 2.7
 """For kernels under a tokenizer made for them; for prompt budgets before there is a tokenizer."""
 
@@ -162,7 +165,8 @@ def _drafts(references: Sequence[_Reference], config: ColdStartConfig) -> list[_
     """Which kernel answers which prompt, in exact shares, in a shuffled order."""
     rng = random.Random(f"conversations {config.seed}")
     num_second = round(config.conversations * config.repair_share)
-    num_faster = round(num_second * FASTER_SHARE)
+    faster_share = FASTER_SHARE if any(r.naive and r.good for r in references) else 0.0
+    num_faster = round(num_second * faster_share)
     num_repair = num_second - num_faster
     num_first = config.conversations - num_second
     first_bad, repair_bad, faster_bad = (
@@ -171,7 +175,7 @@ def _drafts(references: Sequence[_Reference], config: ColdStartConfig) -> list[_
     num_naive = min(round(num_first * config.naive_share), num_first - first_bad)
     num_lazy = min(round(num_first * config.lazy_share), num_first - first_bad - num_naive)
     first_good = num_first - first_bad - num_naive - num_lazy
-    num_mended = round(config.judged * (1 - FASTER_SHARE))
+    num_mended = round(config.judged * (1 - faster_share))
     mended = _pairs(references, "mistakes", num_mended, rng)
     sped_up = _pairs(references, "naive", config.judged - num_mended, rng)
     decks: list[tuple[Kind, int, Grades, list[_Choice]]] = [

@@ -58,6 +58,15 @@ def test_a_pretrained_model_learns_no_faulty_answer_at_any_turn(exemplars, gym):
     assert len(answers) == 40 and {one.source.strip() for one in answers} <= right
 
 
+def test_every_second_turn_repairs_a_fault_where_no_slow_kernel_is_given(exemplars, gym):
+    config = CONFIG.model_copy(update={"mistake_share": 0.0, "naive_share": 0.0})
+    without = [one for one in exemplars if one.grade != "naive"]
+    found = build_conversations(without, gym, config)
+    assert Counter(c.kind for c in found) == {"first": 28, "repair": 12}
+    right = {one.kernel_code.strip() for one in exemplars if one.claimed_correct}
+    assert {parse_completion(c.answer, "stop").source.strip() for c in found} <= right
+
+
 def test_a_second_turn_shows_the_earlier_kernel_and_what_the_judge_said(conversations, exemplars):
     mistakes = {one.kernel_code.strip() for one in exemplars if one.grade.startswith("mistake")}
     for c in conversations:

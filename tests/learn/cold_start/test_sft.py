@@ -8,6 +8,7 @@ from kernel_core.dialogue.prompt import format_completion
 from kernel_core.errors import ConfigError
 from kernel_core.learn import decoder_layers as layers
 from kernel_core.learn.cold_start.dataset import Conversation
+from kernel_core.learn.cold_start.passes import Passes
 from kernel_core.learn.cold_start.rows import HELD_BACK_AT_MOST, held_back, subject
 from kernel_core.learn.cold_start.sft import cold_start, encode, starting_policy
 from kernel_core.policy.torch_policy import TorchPolicy
@@ -85,6 +86,48 @@ def test_rows_are_what_the_policy_reads_and_writes_in_a_rollout(conversations):
     for conversation, row in zip(conversations, encode(policy, conversations), strict=True):
         assert row.prompt_ids.tolist() == policy.encode_messages(conversation.messages).tolist()
         assert row.answer_ids.tolist() == policy.encode_completion(conversation.answer).tolist()
+
+
+WRONG, REPAIRED = "x = 0\n", "x = 3\n"
+
+
+def repairs():
+    """Second turns: a wrong answer, the judge's words, and the repaired answer that is taught."""
+    return [
+        Conversation(
+            problem_id=f"made-up/{index}",
+            kind="repair",
+            grade="fused",
+            messages=(
+                {"role": "user", "content": f"# problem {index}\n# write ModelNew"},
+                {"role": "assistant", "content": format_completion("", WRONG)},
+                {"role": "user", "content": "# result\nwrong"},
+            ),
+            answer=format_completion("repaired", REPAIRED),
+        )
+        for index in range(5)
+    ]
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_no_token_of_a_wrong_answer_has_weight(packed):
+    policy = fresh(repairs())
+    rows = encode(policy, repairs())
+    answer_nats, read_nats = 0.0, 0.0
+    for row in rows:
+        start = len(row.prompt_ids)
+        assert WRONG.strip() in policy.tokenizer.decode(row.prompt_ids)
+        assert WRONG.strip() not in policy.tokenizer.decode(row.answer_ids)
+        ids = torch.tensor([[*row.prompt_ids, *row.answer_ids]])
+        with torch.no_grad():
+            nats = -policy.model(ids).logits[0, :-1].log_softmax(-1).gather(1, ids[0, 1:, None])[:, 0]
+        answer_nats += float(nats[start - 1 :].sum())
+        read_nats += float(nats[: start - 1].sum())
+    assert read_nats > 1.0
+    passes = Passes(policy, minibatch_tokens=512, packed=packed)
+    with passes.prepared(), torch.no_grad():
+        learned = sum(float(loss) for loss, _ in passes.losses(rows))
+    assert learned == pytest.approx(answer_nats, rel=1e-4)
 
 
 @pytest.mark.parametrize("opening", ["<think>\n", "<think>"])
