@@ -11,13 +11,13 @@ import logging
 
 import torch
 
-from kernel_core.config import RewardWeights, TrainConfig
+from kernel_core.config import TrainConfig
 from kernel_core.errors import ConfigError
 from kernel_core.evaluation.metrics import SpeedKind, in_words
 from kernel_core.gym.contract.requests import Gym
 from kernel_core.learn import checkpoint
 from kernel_core.learn.alarms import Alarm, AlarmKind
-from kernel_core.learn.conversations import Conversations, needs_speed
+from kernel_core.learn.conversations import Conversations
 from kernel_core.learn.experiences import Experiences
 from kernel_core.learn.learner import open_learner, rate
 from kernel_core.learn.methods import check_settings, rows_to_learn
@@ -209,7 +209,7 @@ class Trainer:
             step=step,
             stage=stage.name,
             gathered=gathered,
-            measured=measure(gathered.graded, self._kind, self._is_timed(stage.weights)),
+            measured=measure(gathered.graded, self._kind, self._conversations.is_timed(stage.weights)),
             update=update,
             publication=publication,
             probe=probe,
@@ -224,10 +224,6 @@ class Trainer:
         saved = self._save(probe) if self._save_due(probe) else None
         self._saved(clock)
         return report_of(done, self.config, self._speedups, alarms, saved, clock.seconds)
-
-    def _is_timed(self, weights: RewardWeights) -> bool:
-        """Whether a step's kernels have a speed: predictions always do."""
-        return self._kind == "predicted" or needs_speed(self.config, weights)
 
     def _write(self, done: Finished, clock: Clock) -> list[Alarm]:
         """The step's tables and its row of metrics; gives the alarms that it rings."""
