@@ -75,7 +75,9 @@ def train_policy(config: TrainConfig, run: Run) -> str:
         opened(config.policy, config.gym, run, retrieval=config.rollout.retrieval, weights=weights) as tools,
         StageProgress("train", main="steps") as progress,
     ):
-        trainer = Trainer(config, run.store, tools.policy, tools.gym, tools.retriever, progress)
+        trainer = Trainer(
+            config, run.store, tools.policy, tools.gym, tools.retriever, progress, memory=tools.memory
+        )
         with contextlib.closing(trainer):
             while not trainer.done:
                 stage = config.curriculum.stages[trainer.curriculum.stage_index].name

@@ -65,6 +65,7 @@ class Trainer:
         retriever: Retriever | None = None,
         progress: Progress = silent,
         sampler: Sampler | None = None,
+        memory: Store | None = None,
     ) -> None:
         """`policy` holds the weights that RL begins with; a checkpoint in `store` replaces them. Without a
         `sampler` the one that the config names writes the rollouts."""
@@ -75,7 +76,7 @@ class Trainer:
         self._store, self._progress = store, progress
         self._kind: SpeedKind = "measured" if config.gym.device == "cuda" else "predicted"
         self._speedups = in_words(self._kind, config.gym.predict_gpu)
-        self._practice = Practice.open(config)
+        self._practice = Practice.open(config, memory)
         self._journal = Journal(store)
         self._winners = Winners(store)
         self._name = digest_of([config.model_dump(mode="json"), policy.version])[:8]
