@@ -1,4 +1,4 @@
-"""Claim: no problem of our own suite, and none of the generator's families, pays for an answer without work.
+"""Claim: no problem of our own suite, and none of the generators' families, pays for an answer without work.
 
 Audits both as `dojo audit` does, and writes what each family of inputs lets pass to docs/results/audit.md.
 Exits with 1 if a problem accepts something under its own inputs.
@@ -19,6 +19,7 @@ from machine import describe_machine
 from kernel_core.config import ProblemsConfig
 from kernel_core.gym.judge.problem_audit import CHEATS, ProblemAudit, audit_problem
 from kernel_core.gym.oracle.input_families import DRAWS
+from kernel_core.problems.generators import ENDLESS_SUITES
 from kernel_core.problems.load import load_problems
 
 PAGE = Path(__file__).parents[1] / "docs" / "results" / "audit.md"
@@ -28,12 +29,12 @@ COMMAND = "python benchmarks/audit_suites.py --write"
 def main() -> int:
     """Audit, print the tables, write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--generated", type=int, default=120, help="problems drawn from the generator")
+    parser.add_argument("--generated", type=int, default=120, help="problems drawn from each generator")
     parser.add_argument("--write", action="store_true", help=f"write the tables to {PAGE.name}")
     arguments = parser.parse_args()
     started = time.monotonic()
     parts, num_weak = [], 0
-    for suite, limit in (("dojo", None), ("generated", arguments.generated)):
+    for suite, limit in (("dojo", None), *((name, arguments.generated) for name in ENDLESS_SUITES)):
         problems = load_problems(ProblemsConfig(suite=suite, split="all", limit=limit))
         audits = [audit_problem(problem) for problem in problems]
         weak = [one for one in audits if one.draws[0].accepted]

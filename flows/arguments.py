@@ -154,6 +154,3 @@ def add_audit(audit: argparse.ArgumentParser) -> None:
     audit.add_argument("--limit", type=number(int, 1), default=None, help="at most so many problems")
     audit.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a size constant")
     audit.add_argument("--out", type=Path, metavar="FILE.parquet", help="where the whole table goes")
-    audit.add_argument(
-        "--write", type=Path, metavar="FILE.txt", help="where the ids go that problems.exclude should name"
-    )

@@ -198,7 +198,7 @@ def _refuse_beside_batch(arguments: argparse.Namespace) -> None:
 def _audit(arguments: argparse.Namespace) -> int:
     from flows.commands.audit import audit
 
-    return audit(arguments.suite, arguments.limit, arguments.set, arguments.out, arguments.write)
+    return audit(arguments.suite, arguments.limit, arguments.set, arguments.out)
 
 
 def _harvest(arguments: argparse.Namespace) -> int:

@@ -62,7 +62,7 @@ def _groups(config: Config, kind: type[ProblemsConfig]) -> Iterator[ProblemsConf
 def _check_problems(problems: ProblemsConfig) -> None:
     """One problem of each suite: it is there, and so are its families."""
     for share in shares_of(problems) if problems.mix else [problems]:
-        load_problems(share.model_copy(update={"limit": 1, "exclude": None}))
+        load_problems(share.model_copy(update={"limit": 1}))
 
 
 def _check_policy(policy: PolicyConfig) -> None:

@@ -26,4 +26,4 @@ def score_policy(config: EvaluateConfig, run: Run, store: Store) -> None:
         opened(config.policy, config.gym, run, retrieval=config.rollout.retrieval, **where) as tools,
         StageProgress("evaluate") as progress,
     ):
-        evaluate(config, tools.policy, tools.gym, tools.retriever, store, progress)
+        evaluate(config, tools.policy, tools.gym, tools.retriever, store, progress, tools.memory)

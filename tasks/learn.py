@@ -75,7 +75,9 @@ def train_policy(config: TrainConfig, run: Run) -> str:
         opened(config.policy, config.gym, run, retrieval=config.rollout.retrieval, weights=weights) as tools,
         StageProgress("train", main="steps") as progress,
     ):
-        trainer = Trainer(config, run.store, tools.policy, tools.gym, tools.retriever, progress)
+        trainer = Trainer(
+            config, run.store, tools.policy, tools.gym, tools.retriever, progress, memory=tools.memory
+        )
         with contextlib.closing(trainer):
             while not trainer.done:
                 stage = config.curriculum.stages[trainer.curriculum.stage_index].name
@@ -104,6 +106,12 @@ def train_stage(stage: str, from_step: int, trainer: Trainer, run: Run, progress
             "not timed" if report.fast_1_rate is None else f"{100 * report.fast_1_rate:.0f} %",
             report.speedups,
         )
+        if report.compared.num_compared:
+            log.info(
+                "%d answers were judged fast and in full: %d other verdicts",
+                report.compared.num_compared,
+                report.compared.num_differing,
+            )
     with may_be_missed("curriculum"):
         show_stage(run, stage, from_step)
     if report is None or report.event is None:

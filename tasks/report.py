@@ -65,6 +65,8 @@ def report_scorecard(run: Run, name: str) -> None:
     sections = {"headline": headline_rows(card), "what became of the answers": found.rows()}
     if card.conditions.taken_out:
         sections["judges taken out"] = [{"judge": one} for one in card.conditions.taken_out]
+    if card.conditions.left_out:
+        sections["problems left out"] = [{"pays for nothing": one} for one in card.conditions.left_out]
     page(f"{key}-summary", title, store, sections, lead=lead)
 
 

@@ -26,4 +26,4 @@ def select_winners(config: BestOfNConfig, run: Run, store: Store) -> None:
         opened(config.policy, config.gym, run, retrieval=config.rollout.retrieval, **where) as tools,
         StageProgress("best-of-n") as progress,
     ):
-        best_of_n(config, tools.policy, tools.gym, tools.retriever, store, progress)
+        best_of_n(config, tools.policy, tools.gym, tools.retriever, store, progress, tools.memory)

@@ -26,6 +26,8 @@ class Tools(NamedTuple):
     policy: Policy
     gym: Gym
     retriever: Retriever | None
+    memory: Store
+    """What the root keeps: what was judged, and which problems pay for nothing."""
 
 
 StageConfig = TypeVar("StageConfig", bound=RolloutStageConfig)
@@ -100,4 +102,4 @@ def opened(
         contextlib.closing(open_policy(policy, weights)) as writer,
         judging(judge, run) as gym,
     ):
-        yield Tools(writer, gym, retriever)
+        yield Tools(writer, gym, retriever, Store(run.root).child(JUDGED))

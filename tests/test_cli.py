@@ -16,9 +16,6 @@ import pytest
 from flows.cli import run
 from flows.deployments import load_deployments
 from flows.presets import PREFECT_YAML
-from kernel_core.config import ProblemsConfig
-from kernel_core.errors import NotFound
-from kernel_core.problems.load import load_problems
 from kernel_core.runs.run_folder import Run
 
 PROBLEM = """
@@ -224,17 +221,11 @@ def test_an_audit_names_what_a_problem_accepts(files, monkeypatch, capsys):
     monkeypatch.chdir(files)
     text = (files / "problem.py").read_text().replace("torch.relu(", "0 * torch.relu(")
     (files / "idle.py").write_text(text)
-    settings = ["--set", "N=1000", "--out", "audit.parquet", "--write", "weak.txt"]
+    settings = ["--set", "N=1000", "--out", "audit.parquet"]
     assert run(["audit", "idle.py", *settings]) == 0
     assert "1 problems: 1 accept something" in capsys.readouterr().out
     rows = pq.read_table(files / "audit.parquet").to_pylist()
     assert all("zeros" in row["accepted"] for row in rows if row["usable"])
-    folder = ProblemsConfig(suite=str(files), exclude="weak.txt")
-    assert (files / "weak.txt").read_text() == "file/idle\n"
-    with pytest.raises(NotFound, match=r"none\.txt"):
-        load_problems(folder.model_copy(update={"exclude": "none.txt"}))
-    with pytest.raises(NotFound, match="leaves no problem"):
-        load_problems(folder.model_copy(update={"suite": "idle.py"}))
 
 
 @pytest.mark.parametrize(
@@ -336,8 +327,6 @@ def test_the_deployments_of_this_repository_are_valid(capsys):
         (("judge", "--batch", "rows.jsonl", "--out", "rows.jsonl"), 2, ["overwrite", "rows.jsonl"]),
         (("judge", "--batch", "rows.jsonl", "--out", "/proc/x.parquet"), 3, ["/proc/x.parquet"]),
         (("audit", "problem.py", "--out", "folder"), 2, ["--out", "folder"]),
-        (("audit", "problem.py", "--write", "folder"), 2, ["--write", "folder"]),
-        (("audit", "problem.py", "--write", "problem.py"), 2, ["overwrite", "problem.py"]),
         (("audit", "problem.py", "--limit", "0"), 2, ["--limit", "1 or more"]),
         (("runs", "watch", "mine", "--every", "-1"), 2, ["--every"]),
         (("runs", "logs", "mine", "-n", "-1"), 2, ["-n", "1 or more"]),

@@ -25,34 +25,20 @@ if TYPE_CHECKING:
 Audits = dict[str, "ProblemAudit | NotAProblem"]
 
 
-def audit(
-    suite: str, limit: int | None, assignments: Sequence[str], out: Path | None, write: Path | None
-) -> int:
-    """Audit every problem of a suite, a folder or a file; print a row for each that accepts a cheat.
-
-    `write` gets the ids of those that pay for nothing, for `problems.exclude`.
-    """
+def audit(suite: str, limit: int | None, assignments: Sequence[str], out: Path | None) -> int:
+    """Audit every problem of a suite, a folder or a file; print a row for each that accepts a cheat."""
     sizes = read_sizes(assignments)
     problems = load_problems(build(ProblemsConfig, {"suite": suite, "split": "all", "limit": limit}))
     for problem in problems if sizes else ():
         resize(problem, sizes)  # an unknown name is the caller's mistake, told before anything starts
     if out is not None:
         require_writable("--out", out, Path(suite))
-    if write is not None:
-        require_writable("--write", write, Path(suite), *([out] if out is not None else []))
     shown = track(problems, "audit", console=Console(stderr=True), transient=True)
     audits: Audits = {problem.id: _audit(problem, sizes) for problem in shown}
     _show(audits)
     if out is not None:
         _write(audits, out)
-    if write is not None:
-        write.write_text("".join(f"{name}\n" for name, one in audits.items() if pays_for_nothing(one)))
     return 0
-
-
-def pays_for_nothing(audited: ProblemAudit | NotAProblem) -> bool:
-    """Whether it accepts some answer without work under its own inputs, or does not run."""
-    return isinstance(audited, NotAProblem) or bool(audited.draws[0].accepted)
 
 
 def _audit(problem: Problem, sizes: dict[str, Constant]) -> ProblemAudit | NotAProblem:
@@ -74,7 +60,7 @@ def _show(audits: Audits) -> None:
             failed += 1
             table.add_row(problem_id, str(one))
             continue
-        weak += pays_for_nothing(one)
+        weak += bool(one.draws[0].accepted)
         lost += bool(one.never_refused)
         if any(draw.accepted for draw in one.draws):
             cells = (", ".join(draw.accepted) if draw.usable else "-" for draw in one.draws)

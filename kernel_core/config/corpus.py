@@ -51,10 +51,9 @@ class ProblemsConfig(Config):
     precision: Literal["own", "float16", "bfloat16"] = Field(
         "own", description="What floating-point inputs and weights are cast to."
     )
-    exclude: str | None = Field(
-        None,
-        description="A file of problem ids to leave out, one a line; `dojo audit --write` makes one of those "
-        "that pay for nothing.",
+    audited: bool = Field(
+        True,
+        description="Leave out problems of files that zeros, a constant or other inputs' outputs solve.",
     )
 
 

@@ -114,6 +114,13 @@ class TrainConfig(RolloutStageConfig):
     )
     seed: int = Field(0, description="Seeds every draw of this stage.")
     problems: ProblemsConfig = ProblemsConfig()
+    judged_in_full: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="Where a stage pays for no speed, the share of answers judged in full. The others are "
+        "judged fast, and the share both ways, to count differing verdicts; 1: all in full.",
+    )
     sampler: SamplerConfig = SamplerConfig()
     cold_start: ColdStartConfig = ColdStartConfig()
     curriculum: CurriculumConfig = Field(default_factory=CurriculumConfig)

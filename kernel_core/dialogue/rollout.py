@@ -17,7 +17,7 @@ from kernel_core.dialogue.overlap import Judgement, seconds_judging, side_by_sid
 from kernel_core.dialogue.parse import parse_completion
 from kernel_core.dialogue.prompt import build_prompt
 from kernel_core.errors import ConfigError, GymUnavailable
-from kernel_core.gym.contract.requests import Gym, JudgeRequest
+from kernel_core.gym.contract.requests import Compared, Gym, JudgeRequest
 from kernel_core.policy.protocol import Message, Policy, Sample
 from kernel_core.progress import Progress, silent
 from kernel_core.records import (
@@ -52,6 +52,8 @@ class Rollouts:
     """Answers with a verdict: repeated and malformed ones too, and those of conversations left out later."""
     seconds_judging: float = 0.0
     """Wall clock in which something was being judged, waited for or not."""
+    compared: Compared = field(default_factory=Compared)
+    """Answers that were judged fast and in full."""
 
     @property
     def num_sampled_tokens(self) -> int:

@@ -16,7 +16,7 @@ from kernel_core.evaluation.metrics import SpeedKind
 from kernel_core.evaluation.tables import parquet
 from kernel_core.evaluation.winners import Rejudged, Selected, select, speedup_of
 from kernel_core.gym.contract.requests import Gym
-from kernel_core.gym.oracle.small_sizes import load_sized
+from kernel_core.gym.judge.audited_problems import load_audited
 from kernel_core.policy.protocol import Policy
 from kernel_core.progress import Progress, silent
 from kernel_core.records import Record
@@ -92,13 +92,15 @@ def best_of_n(
     retriever: Retriever | None,
     store: Store,
     progress: Progress = silent,
+    memory: Store | None = None,
 ) -> Selection:
     """Sample `n` conversations a problem (or one of `n` turns), rank, judge again, and write the winners.
 
     A folder with finished winners of the same settings is read, not made again; an unfinished one goes on
     from its last finished problem. Raises `ConfigError` when the folder holds winners of other settings.
+    `memory` keeps which problems pay for nothing.
     """
-    problems = load_sized(config.problems)
+    problems = load_audited(config.problems, memory).problems
     digest = digest_of_stage(config, problems, policy, gym)
     if finished(store, KIND, digest):
         return load_selection(store)

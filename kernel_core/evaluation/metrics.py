@@ -126,6 +126,8 @@ class Conditions(Record):
     versions: dict[str, str]
     taken_out: tuple[str, ...] = ()
     """Judges that failed their health checks or left meanwhile, each with the reason."""
+    left_out: tuple[str, ...] = ()
+    """The ids of problems that pay for nothing."""
 
 
 class Scorecard(Record):

@@ -26,7 +26,7 @@ from kernel_core.evaluation.tables import (
     turn_rows,
 )
 from kernel_core.gym.contract.requests import Gym
-from kernel_core.gym.oracle.small_sizes import load_sized
+from kernel_core.gym.judge.audited_problems import load_audited
 from kernel_core.policy.protocol import Policy
 from kernel_core.progress import Progress, silent
 from kernel_core.records import Group, Problem
@@ -50,13 +50,15 @@ def evaluate(
     retriever: Retriever | None,
     store: Store,
     progress: Progress = silent,
+    memory: Store | None = None,
 ) -> Scorecard:
     """Hold `samples_per_problem` conversations a problem, judge every turn, and write the scorecard.
 
     A folder with a finished scorecard of the same settings is read, not made again; an unfinished one goes
     on from its last whole part. Raises `ConfigError` when the folder holds a scorecard of other settings.
+    `memory` keeps which problems pay for nothing.
     """
-    problems = load_sized(config.problems)
+    problems, left_out = load_audited(config.problems, memory)
     digest = digest_of_stage(config, problems, policy, gym)
     if finished(store, KIND, digest):
         return load_scorecard(store)
@@ -80,6 +82,7 @@ def evaluate(
         gpu=config.gym.predict_gpu,
         versions=_versions(),
         taken_out=tuple(f"{one.place}: {one.reason}" for one in gym.taken_out),
+        left_out=left_out,
     )
     outcomes = [outcomes_of(problem, group) for problem, group in zip(problems, held.groups, strict=True)]
     card = make_scorecard(outcomes, config.k, THRESHOLDS, conditions)

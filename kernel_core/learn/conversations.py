@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
+from dataclasses import dataclass, replace
 
 from kernel_core.config import RewardWeights, TrainConfig
 from kernel_core.dialogue.rollout import Rollouts, roll_out, seed_of
 from kernel_core.evaluation.metrics import SpeedKind
 from kernel_core.gym.contract.requests import Gym
+from kernel_core.gym.pool.sampled_gym import SampledGym
 from kernel_core.learn.metrics import probe_of
 from kernel_core.learn.phase_timer import Clock
 from kernel_core.policy.sampler import Sampler
@@ -32,6 +34,17 @@ class Conversations:
     retriever: Retriever | None
     kind: SpeedKind
 
+    @functools.cached_property
+    def _sampled_gym(self) -> SampledGym | None:
+        """The judge of practice, where a share is judged in full."""
+        share = self.config.judged_in_full
+        return SampledGym(self.gym, share) if share < 1 else None
+
+    def is_timed(self, weights: RewardWeights) -> bool:
+        """Whether a stage's kernels have a speed. Fast judgements give no predictions."""
+        is_predicted = self.kind == "predicted" and self._sampled_gym is None
+        return is_predicted or needs_speed(self.config, weights)
+
     def practise(
         self, problems: list[Problem], step: int, draw: int, clock: Clock, *, timing: bool
     ) -> Rollouts:
@@ -42,7 +55,7 @@ class Conversations:
         """
         rollouts = roll_out(
             self.sampler,
-            self.gym,
+            self._sampled_gym or self.gym,
             problems,
             self.retriever,
             self.config.rollout,
@@ -54,6 +67,8 @@ class Conversations:
             progress=clock.phase(),
         )
         clock.finish("rollout")
+        if self._sampled_gym is not None:
+            rollouts = replace(rollouts, compared=self._sampled_gym.take_compared())
         return rollouts
 
     def probe(self, problems: list[Problem], step: int, clock: Clock) -> Probe:

@@ -11,13 +11,13 @@ import logging
 
 import torch
 
-from kernel_core.config import RewardWeights, TrainConfig
+from kernel_core.config import TrainConfig
 from kernel_core.errors import ConfigError
 from kernel_core.evaluation.metrics import SpeedKind, in_words
 from kernel_core.gym.contract.requests import Gym
 from kernel_core.learn import checkpoint
 from kernel_core.learn.alarms import Alarm, AlarmKind
-from kernel_core.learn.conversations import Conversations, needs_speed
+from kernel_core.learn.conversations import Conversations
 from kernel_core.learn.experiences import Experiences
 from kernel_core.learn.learner import open_learner, rate
 from kernel_core.learn.methods import check_settings, rows_to_learn
@@ -65,6 +65,7 @@ class Trainer:
         retriever: Retriever | None = None,
         progress: Progress = silent,
         sampler: Sampler | None = None,
+        memory: Store | None = None,
     ) -> None:
         """`policy` holds the weights that RL begins with; a checkpoint in `store` replaces them. Without a
         `sampler` the one that the config names writes the rollouts."""
@@ -75,7 +76,7 @@ class Trainer:
         self._store, self._progress = store, progress
         self._kind: SpeedKind = "measured" if config.gym.device == "cuda" else "predicted"
         self._speedups = in_words(self._kind, config.gym.predict_gpu)
-        self._practice = Practice.open(config)
+        self._practice = Practice.open(config, memory)
         self._journal = Journal(store)
         self._winners = Winners(store)
         self._name = digest_of([config.model_dump(mode="json"), policy.version])[:8]
@@ -209,7 +210,7 @@ class Trainer:
             step=step,
             stage=stage.name,
             gathered=gathered,
-            measured=measure(gathered.graded, self._kind, self._is_timed(stage.weights)),
+            measured=measure(gathered.graded, self._kind, self._conversations.is_timed(stage.weights)),
             update=update,
             publication=publication,
             probe=probe,
@@ -224,10 +225,6 @@ class Trainer:
         saved = self._save(probe) if self._save_due(probe) else None
         self._saved(clock)
         return report_of(done, self.config, self._speedups, alarms, saved, clock.seconds)
-
-    def _is_timed(self, weights: RewardWeights) -> bool:
-        """Whether a step's kernels have a speed: predictions always do."""
-        return self._kind == "predicted" or needs_speed(self.config, weights)
 
     def _write(self, done: Finished, clock: Clock) -> list[Alarm]:
         """The step's tables and its row of metrics; gives the alarms that it rings."""

@@ -12,12 +12,14 @@ import numpy as np
 from kernel_core.config import ProblemsConfig, TrainConfig
 from kernel_core.dialogue.rollout import seed_of
 from kernel_core.errors import ConfigError
+from kernel_core.gym.judge.audited_problems import load_audited
 from kernel_core.gym.oracle.small_sizes import load_sized
 from kernel_core.problems.file_splits import file_split
 from kernel_core.problems.generators import ENDLESS_SUITES, generator_of
 from kernel_core.problems.load import shares_of
 from kernel_core.records import Problem
 from kernel_core.reward.curriculum import CurriculumState, choose_families, learnability
+from kernel_core.store import Store
 
 _PROBE_SEED = 1_000_003
 """Seed of the validation draw: the same problems for every run, so that curves of runs can be compared."""
@@ -45,14 +47,20 @@ class Practice:
     parts: tuple[_Part, ...]
 
     @classmethod
-    def open(cls, config: TrainConfig) -> Practice:
-        """Load the suites of files. Raises `ConfigError` where they hold fewer problems than a step takes."""
+    def open(cls, config: TrainConfig, memory: Store | None = None) -> Practice:
+        """Load the suites of files; `memory` keeps which problems pay for nothing. Raises `ConfigError` where
+        they hold fewer problems than a step takes."""
         settings = config.problems
         if settings.mix:
             shares_of(settings)  # refuses settings that narrow one suite
         suites = [(one.suite, one.weight) for one in settings.mix] or [(settings.suite, 1.0)]
         parts = tuple(
-            _opened(settings.model_copy(update={"suite": suite, "mix": ()}), weight, config.problems_per_step)
+            _opened(
+                settings.model_copy(update={"suite": suite, "mix": ()}),
+                weight,
+                config.problems_per_step,
+                memory,
+            )
             for suite, weight in suites
         )
         num_fixed = sum(len(part.fixed) for part in parts)
@@ -110,13 +118,13 @@ class Practice:
         return counts
 
 
-def _opened(settings: ProblemsConfig, weight: float, problems_per_step: int) -> _Part:
+def _opened(settings: ProblemsConfig, weight: float, problems_per_step: int, memory: Store | None) -> _Part:
     if settings.suite in ENDLESS_SUITES:
         return _Part(settings, weight)
-    problems = load_sized(settings)
+    problems = load_audited(settings, memory).problems
     probes = [problem for problem in problems if file_split(problem.id) == "validation"]
     if settings.file_split == "train":
-        probes = load_sized(settings.model_copy(update={"file_split": "validation"}))
+        probes = load_audited(settings.model_copy(update={"file_split": "validation"}), memory).problems
         return _Part(settings, weight, tuple(problems), tuple(probes))
     practised = [problem for problem in problems if file_split(problem.id) != "validation"]
     if not probes or len(practised) < problems_per_step:

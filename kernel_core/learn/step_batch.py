@@ -99,4 +99,5 @@ def _joined(one: Rollouts, other: Rollouts) -> Rollouts:
         num_retried=one.num_retried + other.num_retried,
         num_judged=one.num_judged + other.num_judged,
         seconds_judging=one.seconds_judging + other.seconds_judging,
+        compared=one.compared + other.compared,
     )

@@ -93,6 +93,7 @@ def report_of(
         probe=done.probe,
         checkpoint=checkpoint,
         num_sampled_tokens=done.gathered.rollouts.num_sampled_tokens,
+        compared=done.gathered.rollouts.compared,
         seconds=seconds,
     )
 
@@ -115,12 +116,14 @@ def probe_metrics(probe: Probe) -> Metrics:
 
 def _counts(gathered: Experience) -> Metrics:
     """What was judged and drawn again, and what a fault of ours cost: never a reward, always a number."""
+    compared = gathered.rollouts.compared.model_dump()
     return {
         "batch/num_judged": gathered.rollouts.num_judged,
         "batch/num_resampled_groups": gathered.num_resampled,
         "faults/num_left_out": gathered.rollouts.num_left_out,
         "faults/num_retried": gathered.rollouts.num_retried,
         "seconds/judging": round(gathered.rollouts.seconds_judging, 3),
+        **({f"fast/{name}": count for name, count in compared.items()} if compared["num_compared"] else {}),
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kernel_core.gym.contract.requests import Compared
 from kernel_core.learn.alarms import Alarm
 from kernel_core.learn.update_report import UpdateReport
 from kernel_core.records import Record
@@ -31,4 +32,6 @@ class StepReport(Record):
     checkpoint: str | None
     """Folder of the checkpoint written after this step, if one was."""
     num_sampled_tokens: int
+    compared: Compared = Compared()
+    """Answers that were judged fast and in full."""
     seconds: dict[str, float]

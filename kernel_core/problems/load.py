@@ -88,16 +88,12 @@ def load_kernelbench(levels: Iterable[int], root: str | None = None) -> list[Pro
 def load_problems(config: ProblemsConfig) -> list[Problem]:
     """The problems a config names; the same config gives the same problems in the same order.
 
-    Where `limit` is smaller than a suite of files, `seed` chooses which, and their order stays. Those that
-    `exclude` names are then left out. A mixture gives each suite's share of `limit`, one suite after another.
+    Where `limit` is smaller than a suite of files, `seed` chooses which, and their order stays. A mixture
+    gives each suite's share of `limit`, one suite after another.
     """
     if config.mix:
         return [problem for part in shares_of(config) for problem in load_problems(part)]
-    excluded = _read_ids(config.exclude)
-    problems = [problem for problem in _named(config) if problem.id not in excluded]
-    if not problems:
-        raise NotFound(f"problems.exclude={config.exclude} leaves no problem of {config.suite}; name fewer")
-    return [at_precision(halved(problem, config.halvings), config.precision) for problem in problems]
+    return [at_precision(halved(problem, config.halvings), config.precision) for problem in _named(config)]
 
 
 def shares_of(config: ProblemsConfig) -> list[ProblemsConfig]:
@@ -113,14 +109,6 @@ def shares_of(config: ProblemsConfig) -> list[ProblemsConfig]:
         for one, count in zip(config.mix, counts, strict=True)
         if count
     ]
-
-
-def _read_ids(path: str | None) -> set[str]:
-    if path is None:
-        return set()
-    if not Path(path).is_file():
-        raise NotFound(f"no file {path} of problems to exclude; `dojo audit --write {path}` makes one")
-    return set(_text(Path(path)).split())
 
 
 def _named(config: ProblemsConfig) -> list[Problem]:

@@ -3,12 +3,15 @@
 import pytest
 import torch
 
-from kernel_core.errors import NotAProblem
+from kernel_core.config import ProblemsConfig
+from kernel_core.errors import NotAProblem, NotFound
+from kernel_core.gym.judge.audited_problems import load_audited
 from kernel_core.gym.judge.problem_audit import CHEATS, audit_problem
 from kernel_core.gym.oracle.input_families import DRAWS, FAMILIES
 from kernel_core.gym.oracle.input_generators import redraw
 from kernel_core.problems.load import load_dojo
 from kernel_core.problems.source import parse_problem
+from kernel_core.store import Store
 
 TEMPLATE = """
 import torch
@@ -134,3 +137,43 @@ def test_halves_of_both_signs_are_among_the_mixed_inputs_of_few_rows(rows):
         torch.manual_seed(seed)
         values = redraw([torch.rand(rows, 300)], "mixed")[0]
         assert (values == 0.5).any() and (values == -0.5).any()
+
+
+def folder_of(tmp_path, **expressions):
+    for name, expression in expressions.items():
+        (tmp_path / f"{name}.py").write_text("# cpu: N=9\n" + TEMPLATE.format(expression=expression))
+    return ProblemsConfig(suite=str(tmp_path), split="all")
+
+
+def test_problems_that_pay_for_nothing_are_left_out_and_what_was_found_is_kept(tmp_path, caplog):
+    caplog.set_level("INFO")
+    config = folder_of(tmp_path, idle="x - x", mean="torch.softmax(x, 1).mean(1)", relu="torch.relu(x)")
+    memory = Store(tmp_path / "memory")
+    for _ in range(2):
+        problems, left_out = load_audited(config, memory)
+        assert [problem.name for problem in problems] == ["relu"]
+        assert {name.rpartition("/")[2] for name in left_out} == {"idle", "mean"}
+        assert "2 of 3 problems pay for nothing" in caplog.text
+    kept = sorted((tmp_path / "memory" / "audits").rglob("*.json"))
+    assert len(kept) == 3
+    for file in kept:  # a second look reads them
+        file.write_text('{"accepted": []}')
+    assert len(load_audited(config, memory).problems) == 3
+    assert len(load_audited(config.model_copy(update={"audited": False})).problems) == 3
+
+
+def test_a_suite_without_another_problem_is_an_error(tmp_path):
+    with pytest.raises(NotFound, match="pays for nothing"):
+        load_audited(folder_of(tmp_path, idle="0 * x"))
+
+
+def test_a_problem_that_prints_or_ends_its_process_takes_no_other_along(tmp_path):
+    config = folder_of(tmp_path, a="print(x) or x - x", b="__import__('os')._exit(3) or x", c="x - x", d="x")
+    assert [problem.name for problem in load_audited(config).problems] == ["b", "d"]
+
+
+def test_what_has_no_small_sizes_or_does_not_run_stays(tmp_path):
+    text = TEMPLATE.replace("N = 33", "N = 10_000_000").format(expression="(x - x)[torch.nonzero(x)]")
+    (tmp_path / "large.py").write_text(text)
+    (tmp_path / "broken.py").write_text("# cpu: N=9\n" + TEMPLATE.format(expression="x @ x"))
+    assert len(load_audited(ProblemsConfig(suite=str(tmp_path), split="all")).problems) == 2

@@ -236,6 +236,23 @@ def test_a_probe_leaves_out_what_cannot_be_judged_and_counts_it(train_config, po
     assert (report.step, row["faults/num_left_out"]) == (1, config.group_size)
 
 
+def test_answers_judged_fast_and_in_full_are_counted(train_config, taught, gym, tmp_path):
+    first_stage, second_stage = train_config.curriculum.stages
+    weights = first_stage.weights.model_copy(update={"speed": 0.0})
+    stages = (first_stage.model_copy(update={"weights": weights}), second_stage)
+    curriculum = train_config.curriculum.model_copy(update={"stages": stages})
+    changes = {"judged_in_full": 0.5, "steps": 2, "curriculum": curriculum}
+    config = train_config.model_copy(update=changes)
+    _, reports = run(config, Store(tmp_path), taught, gym)
+    rows = list(Store(tmp_path).lines("metrics.jsonl"))[1:]
+    assert [report.stage for report in reports] == ["format", "speed"]
+    first, second = rows
+    assert 0 < first["fast/num_compared"] < first["batch/num_judged"]
+    assert first["fast/num_differing"] == reports[0].compared.num_differing
+    assert "kernel/fast_1_rate" not in first and "kernel/fast_1_rate" in second
+    assert "fast/num_compared" not in second
+
+
 def test_the_learning_rate_rises_over_the_steps_of_warm_up(train_config, taught, gym, tmp_path):
     config = train_config.model_copy(update={"warmup": 2, "steps": 2})
     run(config, Store(tmp_path), taught, gym)

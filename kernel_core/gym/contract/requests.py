@@ -23,6 +23,8 @@ class JudgeRequest(Record):
     """
     timing: bool = True
     """Measure the speed of a correct candidate; predictions cost nothing and are always there."""
+    fast: bool = Field(False)
+    """Leave out larger sizes and inputs beyond the contract, and give no speed."""
     rejudge: bool = Field(False)
     """Judge even if the store knows the answer."""
 
@@ -31,6 +33,20 @@ class JudgeRequest(Record):
         if self.sizes is not None:
             return dict(self.sizes)
         return dict(self.problem.cpu_constants) if device == "cpu" else {}
+
+
+class Compared(Record):
+    """Judgements of the same candidates, fast and in full."""
+
+    num_compared: int = 0
+    num_differing: int = 0
+    """Those with another verdict in full."""
+
+    def __add__(self, other: Compared) -> Compared:
+        return Compared(
+            num_compared=self.num_compared + other.num_compared,
+            num_differing=self.num_differing + other.num_differing,
+        )
 
 
 class TakenOut(Record):

@@ -7,7 +7,7 @@ with the reference's output under each family of inputs, as the judge compares i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -44,12 +44,12 @@ class ProblemAudit(Record):
         return tuple(sorted(set.intersection(*usable))) if usable else ()
 
 
-def audit_problem(problem: Problem, sizes: dict[str, Constant] | None = None, seed: int = 0) -> ProblemAudit:
-    """Try every cheat under every family of inputs. Raises `NotAProblem` when the reference never runs."""
+def audit_problem(
+    problem: Problem, sizes: dict[str, Constant] | None = None, draws: Sequence[Draw] = DRAWS
+) -> ProblemAudit:
+    """Try every cheat under families of inputs. Raises `NotAProblem` when the reference never runs."""
     reference = Reference(problem, problem.cpu_constants if sizes is None else sizes)
-    return ProblemAudit(
-        problem_id=problem.id, draws=tuple(_audit_draw(reference, seed, draw) for draw in DRAWS)
-    )
+    return ProblemAudit(problem_id=problem.id, draws=tuple(_audit_draw(reference, 0, draw) for draw in draws))
 
 
 def _audit_draw(reference: Reference, seed: int, draw: Draw) -> DrawAudit:

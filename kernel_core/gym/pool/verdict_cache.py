@@ -21,8 +21,10 @@ def request_key(request: JudgeRequest, config: GymConfig) -> str:
     candidate = request.candidate
     # Only a GPU measures. With timing the key has no such entry, so keys of earlier evaluations still hold.
     untimed = {} if request.timing or config.device == "cpu" else {"timing": False}
+    fast = {"fast": True} if request.fast else {}
     return digest_of(
         untimed
+        | fast
         | {
             "problem": request.problem.sha256,
             "sizes": request.run_sizes(config.device),

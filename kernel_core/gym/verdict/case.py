@@ -149,7 +149,7 @@ class Case(Ruling):
         verdict = self.verdict or Verdict.CORRECT
         predicted = speedup = None
         candidate = self.request.candidate
-        known = verdict is Verdict.CORRECT and not self.is_of_unknown_provenance
+        known = verdict is Verdict.CORRECT and not (self.request.fast or self.is_of_unknown_provenance)
         if known and self.traffic is not None and self.reference_traffic is not None:
             predicted = self.reference_traffic.predicted_ms / self.traffic.predicted_ms
         if known and self.timing is not None and self.reference_timing is not None:
@@ -176,7 +176,7 @@ class Case(Ruling):
                 speedup=speedup,
                 own_share=self.own_kernel_share,
                 num_launches=len(self.launches),
-                traffic=self.traffic,
+                traffic=None if self.request.fast else self.traffic,
                 unmatched=self.unmatched,
                 slowest=self.slowest,
                 bandwidth_share=self.bandwidth_share,

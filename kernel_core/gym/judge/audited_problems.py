@@ -1,0 +1,125 @@
+"""Problems without those that pay for nothing, which is found once and kept.
+
+A problem pays for nothing where zeros, one constant or the outputs for other inputs pass under each family of
+inputs that a judge tries. Each problem of files is audited at its CPU sizes, or at sizes by a rule. Problems
+of generators are not, because their families are: see `benchmarks/audit_suites.py`. References run in another
+process, which a reference may end.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+
+from kernel_core.config import ProblemsConfig
+from kernel_core.errors import NotAProblem, NotFound
+from kernel_core.gym.contract.version import GYM_VERSION
+from kernel_core.gym.judge.problem_audit import audit_problem
+from kernel_core.gym.oracle.input_families import HOSTILE, ONE_SIGNED, moderate
+from kernel_core.gym.oracle.small_sizes import load_sized, tensor_bytes, with_small_sizes
+from kernel_core.problems.generators import ENDLESS_SUITES
+from kernel_core.records import Problem
+from kernel_core.store import Store, digest_of
+
+log = logging.getLogger(__name__)
+
+_WITHOUT_LOOKING = frozenset({"zeros", "constant", "stale"})
+"""Answers that do not depend on the inputs."""
+_TRIED = ("own", ONE_SIGNED, *moderate(HOSTILE)[:2])
+_MOST_BYTES = 1 << 26
+"""Larger problems are not audited, as these are judged on a GPU and have no small sizes."""
+
+
+class Audited(NamedTuple):
+    """The problems that a config names."""
+
+    problems: list[Problem]
+    left_out: tuple[str, ...] = ()
+    """The ids of those that pay for nothing."""
+
+
+def load_audited(config: ProblemsConfig, memory: Store | None = None) -> Audited:
+    """The problems that a config names, with `problems.audited` without those that pay for nothing. What is
+    found is kept in `memory`. Raises `NotFound` where all of them do."""
+    problems = load_sized(config)
+    accepted = _accepted_by(problems, memory) if config.audited else {}
+    left_out = tuple(one.id for one in problems if accepted.get(one.id))
+    if left_out:
+        log.info(
+            "%d of %d problems pay for nothing and are left out: %s",
+            len(left_out),
+            len(problems),
+            ", ".join(left_out),
+        )
+    kept = [one for one in problems if one.id not in left_out]
+    if not kept:
+        raise NotFound(
+            f"every problem of {config.suite} pays for nothing (`dojo audit {config.suite}` tells how); "
+            "name others, or set problems.audited=false"
+        )
+    return Audited(kept, left_out)
+
+
+def _accepted_by(problems: Sequence[Problem], memory: Store | None) -> dict[str, list[str]]:
+    """The answers that each problem of files accepts, by its id."""
+    names = {one.id: _name(one) for one in problems if one.suite not in ENDLESS_SUITES}
+    known = {
+        id_: memory.read_json(name)["accepted"]
+        for id_, name in names.items()
+        if memory is not None and memory.exists(name)
+    }
+    new = _audit_elsewhere([one for one in problems if one.id in names and one.id not in known])
+    for id_, accepted in new.items():
+        if memory is not None:
+            memory.write_json(names[id_], {"problem": id_, "accepted": accepted})
+    return known | new
+
+
+def _name(problem: Problem) -> str:
+    key = digest_of([problem.sha256, problem.precision, problem.cpu_constants, GYM_VERSION])
+    return f"audits/{key[:2]}/{key}.json"
+
+
+def _audit_elsewhere(problems: Sequence[Problem]) -> dict[str, list[str]]:
+    """What another process finds; nothing of a problem that is too large, or that ends the process."""
+    found: dict[str, list[str]] = {one.id: [] for one in problems}
+    pending = [one for one in map(with_small_sizes, problems) if one.cpu_constants or _is_small(one)]
+    while pending:
+        asked = "\n".join(one.model_dump_json() for one in pending)
+        command = [sys.executable, "-m", __name__]
+        said = subprocess.run(command, input=asked, capture_output=True, text=True, check=False)
+        answers = said.stdout.splitlines()
+        found |= {one.id: json.loads(answer) for one, answer in zip(pending, answers, strict=False)}
+        pending = pending[len(answers) + 1 :]
+    return found
+
+
+def _is_small(problem: Problem) -> bool:
+    return (tensor_bytes(problem, {}) or math.inf) <= _MOST_BYTES
+
+
+def main() -> None:
+    """Read problems from standard input, and write the answers that each accepts, line by line."""
+    torch.set_num_threads(1)
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # a reference may print
+    for line in sys.stdin:
+        try:
+            audit = audit_problem(Problem.model_validate_json(line), draws=_TRIED)
+            accepted = sorted(_WITHOUT_LOOKING.intersection(audit.never_refused))
+        except NotAProblem:
+            accepted = []
+        answers.write(json.dumps(accepted) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()
