@@ -100,14 +100,22 @@ cold-start-kernelbench MODEL WORK="carryover" LIMIT="200" SAMPLES="8" MINUTES="8
     .venv/bin/python benchmarks/carryover.py answer --model {{ MODEL }} --taught {{ WORK }}/cold_start --limit {{ LIMIT }} --samples {{ SAMPLES }} --answers {{ WORK }}/answers.jsonl.gz
     .venv/bin/python benchmarks/carryover.py judge --limit {{ LIMIT }} --samples {{ SAMPLES }} --answers {{ WORK }}/answers.jsonl.gz --judged {{ WORK }}/judged.jsonl --minutes 600
 
-# Train four methods on the same judged answers and measure each on KernelBench: just arms FOLDER
-arms COLD_START HARVEST="" WORK="arms" SEEDS="0 1 2" CANDIDATES="2048" LIMIT="100" SAMPLES="4":
+# Train four methods on the same judged answers and measure each on all groups of problems: just arms FOLDER
+arms COLD_START HARVEST="" HELD_OUT="" WORK="arms" SEEDS="0 1 2" CANDIDATES="2048" LIMIT="100" SAMPLES="4":
     #!/usr/bin/env bash
     set -euo pipefail
+    judged=()
     for seed in {{ SEEDS }}; do
       for arm in frozen expert_iteration rl_shuffled rl; do
         .venv/bin/python benchmarks/carryover_arms.py --arm $arm --seed $seed --model {{ COLD_START }} --harvest "{{ HARVEST }}" --work {{ WORK }} --candidates {{ CANDIDATES }} --minutes 600
-        .venv/bin/python benchmarks/carryover.py answer --model {{ COLD_START }} --taught {{ WORK }}/$arm-$seed/policy --limit {{ LIMIT }} --samples {{ SAMPLES }} --seed $seed --answers {{ WORK }}/$arm-$seed.jsonl.gz
-        .venv/bin/python benchmarks/carryover.py judge --limit {{ LIMIT }} --samples {{ SAMPLES }} --answers {{ WORK }}/$arm-$seed.jsonl.gz --judged {{ WORK }}/$arm-$seed.jsonl --minutes 600
+        for group in kernelbench modules unseen {{ HELD_OUT }}; do
+          file={{ WORK }}/$arm-$seed-$(basename $group)
+          asked=(--suite $group)
+          if [ $group = unseen ]; then asked=(--suite modules --families embedding_bag gated masked_softmax rotary row_gather); fi
+          .venv/bin/python benchmarks/carryover.py answer "${asked[@]}" --model {{ COLD_START }} --taught {{ WORK }}/$arm-$seed/policy --limit {{ LIMIT }} --samples {{ SAMPLES }} --seed $seed --answers $file.jsonl.gz
+          .venv/bin/python benchmarks/carryover.py judge "${asked[@]}" --limit {{ LIMIT }} --samples {{ SAMPLES }} --answers $file.jsonl.gz --judged $file.jsonl --minutes 600
+          judged+=("$arm-$seed=$file.jsonl")
+        done
       done
     done
+    .venv/bin/python benchmarks/carryover.py report --against frozen --judged "${judged[@]}"

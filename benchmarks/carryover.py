@@ -5,10 +5,13 @@
     python benchmarks/carryover.py answer --taught W/cold_start --limit 100 --samples 4 --answers A.jsonl.gz
     python benchmarks/carryover.py judge --answers A.jsonl.gz --judged J.jsonl     # KERNELBENCH_ROOT is set
     python benchmarks/carryover.py report --judged J.jsonl
+    python benchmarks/carryover.py report --against frozen --judged rl-0=A.jsonl frozen-0=B.jsonl
 
 `draw` takes problems and kernels from the generators; `teach` trains all weights and leaves the policy in
 `W/cold_start`; `answer` asks a taught policy, or without `--taught` the model as it is; `judge` judges what
-is not judged yet, so that answers can be judged on another day and machine.
+is not judged yet, so that answers can be judged on another day and machine. `--suite` of both may be
+`kernelbench`, `modules` (held-out problems) or a folder, such as one of harvested problems. `report` prints a
+table of all groups of problems, with each arm's figures and the paired differences between arms.
 """
 
 from __future__ import annotations
@@ -42,12 +45,21 @@ from kernel_core.dialogue.parse import parse_completion
 from kernel_core.dialogue.prompt import build_prompt
 from kernel_core.dialogue.rollout import seed_of
 from kernel_core.errors import GymUnavailable
+from kernel_core.evaluation.groups import (
+    Judged,
+    difference_rows,
+    figure_rows,
+    group_of,
+    pairs_of,
+    read_answers,
+)
 from kernel_core.gym.contract.requests import Gym, JudgeRequest
 from kernel_core.gym.pool.open_gym import open_gym
 from kernel_core.learn.cold_start.dataset import Conversation, build_conversations
 from kernel_core.learn.cold_start.sft import cold_start, starting_policy
 from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.problems.generate import generate
+from kernel_core.problems.generators import ENDLESS_SUITES
 from kernel_core.problems.load import load_problems
 from kernel_core.problems.modules.generate import generate_modules
 from kernel_core.records import Evaluation, Problem, sha256_text
@@ -97,15 +109,21 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=8.0)
     parser.add_argument("--batch-tokens", type=int, default=65536)
     parser.add_argument("--lr", type=float, default=4e-5)
-    parser.add_argument("--suite", default="kernelbench")
-    parser.add_argument("--split", default="all")
+    parser.add_argument("--suite", default="kernelbench", help="or modules, or a folder of problems")
+    parser.add_argument("--families", nargs="*", default=[], help="of the suite `modules`: only these")
     parser.add_argument("--levels", type=int, nargs="*", default=[1, 2])
     parser.add_argument("--limit", type=int, default=100)
     parser.add_argument("--samples", type=int, default=4)
     parser.add_argument("--max-new-tokens", type=int, default=1800)
     parser.add_argument("--batch", type=int, default=200)
     parser.add_argument("--answers", type=Path, default=Path("answers.jsonl.gz"))
-    parser.add_argument("--judged", type=Path, default=Path("judged.jsonl"))
+    parser.add_argument(
+        "--judged",
+        nargs="+",
+        default=["judged.jsonl"],
+        help="a file; for `report` also ARM=FILE or ARM-SEED=FILE, several files of an arm in one table",
+    )
+    parser.add_argument("--against", default="", help="the arm that others are compared with; else the first")
     parser.add_argument("--gpu", default="NVIDIA H100 80GB HBM3", help="as prompts name it")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
@@ -264,7 +282,8 @@ def _judge(arguments: argparse.Namespace) -> None:
     began = time.monotonic()
     problems = {problem.id: problem for problem in _problems(arguments)}
     answers = [json.loads(line) for line in gzip.decompress(arguments.answers.read_bytes()).splitlines()]
-    known = {(row["problem"], row["sample"]) for row in read_rows(arguments.judged)}
+    judged = Path(arguments.judged[0])
+    known = {(row["problem"], row["sample"]) for row in read_rows(judged)}
     todo = [row for row in answers if (row["problem"], row["sample"]) not in known]
     todo = [row for row in todo if row["problem"] in problems and row["sample"] < arguments.samples]
     todo = sorted(todo, key=lambda row: (sha256_text(row["problem"]), row["sample"]))
@@ -275,7 +294,7 @@ def _judge(arguments: argparse.Namespace) -> None:
     with (
         open_gym(gym_config) as gym,
         ThreadPoolExecutor(2 * arguments.gpus) as threads,
-        arguments.judged.open("a") as file,
+        judged.open("a") as file,
     ):
         done = 0
         while parts or under_way:
@@ -317,32 +336,36 @@ def _evaluations(gym: Gym, requests: Sequence[JudgeRequest]) -> list[Evaluation 
 
 
 def _problems(arguments: argparse.Namespace) -> list[Problem]:
-    """Whole levels, or the fixed half of them that `--limit 100` names."""
-    settings = {
-        "levels": arguments.levels,
-        "limit": arguments.limit,
-        "seed": SPLIT_SEED,
-        "split": arguments.split,
-    }
-    return load_problems(build(ProblemsConfig, {"suite": arguments.suite, **settings}))
+    """Whole levels, the fixed half of them that `--limit 100` names, held-out problems, or a folder's."""
+    split = "held_out" if arguments.suite in ENDLESS_SUITES else "all"
+    settings = {"levels": arguments.levels, "limit": arguments.limit, "seed": SPLIT_SEED, "split": split}
+    return load_problems(
+        build(ProblemsConfig, {"suite": arguments.suite, "families": arguments.families, **settings})
+    )
 
 
 def _report(arguments: argparse.Namespace) -> None:
-    """Verdicts by level, the share of correct and of faster answers, and the problems that are solved."""
+    """Verdicts by group, then the figures of each arm, and the differences between arms over problems."""
     print(describe_machine())
-    frame = pd.DataFrame(read_rows(arguments.judged))
-    parts = frame["problem"].str.split("/")
-    frame["group"] = parts.str[1].where(parts.str.len() > 2, parts.str[0])
-    print(frame.groupby("group")["verdict"].value_counts().unstack(fill_value=0).to_string())
-    for group, part in frame.groupby("group"):
-        right = part["verdict"] == "correct"
-        by_problem = right.groupby(part["problem"]).mean()
-        fast = (right & (part["speedup"].fillna(0.0) > 1.0)).mean()
-        print(
-            f"{group}: {len(part)} answers, pass@1 {by_problem.mean():.1%}, fast_1 {fast:.1%}, "
-            f"solved {(by_problem > 0).sum()} of {len(by_problem)} problems"
-        )
-        print("  " + ", ".join(f"{name.split('/')[-1]}={share:.2f}" for name, share in by_problem.items()))
+    arms: dict[str, list[Judged]] = {}
+    counts: Counter[tuple[str, str]] = Counter()
+    for text in arguments.judged:
+        arm, _, path = text.rpartition("=")
+        rows = read_rows(Path(path))
+        arms.setdefault(arm or Path(path).stem, []).extend(read_answers(rows))
+        counts.update((group_of(row["problem"]), row["verdict"]) for row in rows)
+    verdicts = pd.Series(counts).unstack(fill_value=0)
+    for table in (verdicts, *_tables(arms, arguments.against)):
+        print(f"\n{table.to_string()}")
+
+
+def _tables(arms: dict[str, list[Judged]], against: str) -> list[pd.DataFrame]:
+    """Figures, and differences where there are several arms."""
+    differences = difference_rows(arms, pairs_of(arms, against))
+    tables = [pd.DataFrame(rows) for rows in (figure_rows(arms), differences) if rows]
+    return [
+        table.set_index(["group", "arm"]).replace("", pd.NA).dropna(axis=1, how="all") for table in tables
+    ]
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:

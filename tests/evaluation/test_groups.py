@@ -1,0 +1,130 @@
+"""Groups of problems, figures of arms, and paired differences, on counted rows and on rows of the judge."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernel_core.config import GymConfig
+from kernel_core.dialogue.parse import parse_completion
+from kernel_core.dialogue.prompt import format_completion
+from kernel_core.evaluation.groups import (
+    OTHERS,
+    SEEN,
+    UNSEEN,
+    Judged,
+    difference_rows,
+    figure_rows,
+    group_of,
+    pairs_of,
+    read_answers,
+)
+from kernel_core.gym.contract.requests import JudgeRequest
+from kernel_core.gym.pool.open_gym import open_gym
+from kernel_core.problems.generate import generate
+from kernel_core.problems.load import load_dojo, load_folder
+from kernel_core.problems.modules.generate import RESERVED, generate_modules
+
+ROOT = Path(__file__).parents[2]
+
+
+def answers(problem: str, verdicts: str, speedup: float = 1.1) -> list[Judged]:
+    """A right answer for each `r`, a wrong one for each other letter."""
+    return [Judged(problem, letter == "r", speedup if letter == "r" else None) for letter in verdicts]
+
+
+def test_a_problem_is_seen_unseen_or_by_others_by_its_family_and_suite() -> None:
+    unseen = generate_modules("held_out", len(RESERVED), 1, sorted(RESERVED))
+    assert {group_of(one.problem.id) for one in unseen} == {UNSEEN}
+    seen = generate_modules("held_out", 3, 1, ("linear_elementwise", "conv_pool"))
+    assert {group_of(one.problem.id) for one in seen} == {SEEN}
+    assert {group_of(one.problem.id) for one in generate("held_out", 20, 1)} == {SEEN}
+    assert {group_of(one.id) for one in load_dojo()} == {"dojo"}
+    assert {group_of(one.id) for one in load_folder(ROOT / "data" / "backward")} == {OTHERS}
+    assert group_of("kernelbench/level2/7_Anything") == "KernelBench level 2"
+
+
+def test_figures_are_means_over_problems_and_stand_only_where_answers_suffice() -> None:
+    arm = [
+        *answers("mine/one", "rrww"), *answers("mine/two", "wwww"), *answers("mine/three", "rrrrrrrr", 1.3)
+    ]  # fmt: skip
+    (row,) = figure_rows({"rl": arm})
+    assert (row["group"], row["problems"], row["answers"]) == (OTHERS, 3, 16)
+    assert row["pass@1"].startswith("50.0 % (") and row["fast_1"].startswith("50.0 % (")
+    assert row["fast_1.2"].startswith("33.3 % (")
+    assert row["pass@4"].startswith("66.7 % (")
+    assert row["pass@8"] == row["pass@16"] == ""  # one problem of three has eight answers
+
+
+def test_differences_are_paired_by_problem_and_leave_the_others_out() -> None:
+    after = [*(one for n in range(20) for one in answers(f"mine/{n}", "rr")), *answers("mine/extra", "ww")]
+    before = [one for n in range(20) for one in answers(f"mine/{n}", "rw" if n % 2 else "ww")]
+    (row,) = difference_rows({"rl-0": after, "frozen-0": before}, {"rl-0": "frozen-0"})
+    assert (row["arm"], row["problems"]) == ("rl-0 less frozen-0", 20)
+    low = float(row["pass@1"].split("(")[1].split(" …")[0])
+    assert row["pass@1"].startswith("+75.0 % (") and 0 < low < 75
+
+
+def test_arms_are_compared_within_their_seed() -> None:
+    arms = ["frozen-0", "rl-0", "frozen-1", "rl-1", "rl_shuffled-1"]
+    assert pairs_of(arms) == {"rl-0": "frozen-0", "rl-1": "frozen-1", "rl_shuffled-1": "frozen-1"}
+    assert pairs_of(["first", "second"]) == {"second": "first"}
+    assert pairs_of(["rl-0", "start"], "start") == {"rl-0": "start"}
+    assert pairs_of(["alone"]) == {}
+
+
+def test_what_the_judge_could_not_judge_counts_for_no_arm() -> None:
+    rows = [{"problem": "mine/a", "verdict": "not judged"}, {"problem": "mine/a", "verdict": "correct"}]
+    assert read_answers(rows) == [Judged("mine/a", True, None)]
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory) -> dict[str, Path]:
+    """Two arms' rows as the CPU judge gives them: right kernels, and right and faulty ones in turn."""
+    folder = tmp_path_factory.mktemp("judged")
+    made = [
+        *generate_modules("held_out", 2, 3, ("linear_elementwise",)),
+        *generate_modules("held_out", 2, 3, ("row_gather",)),
+        *generate("train", 2, 3),
+    ]
+    mine = folder / "theirs"
+    mine.mkdir()
+    for one in made[4:]:
+        sizes = ", ".join(f"{name}={value}" for name, value in one.problem.cpu_constants.items())
+        (mine / f"{one.problem.name}.py").write_text(f"# cpu: {sizes}\n{one.problem.source}")
+    theirs = {problem.name: problem for problem in load_folder(mine)}
+    asked = []
+    for one in made:
+        problem = theirs.get(one.problem.name, one.problem)
+        for grade in ("fused", "mistake"):
+            kernel = next(kernel for kernel in one.kernels if kernel.grade == grade)
+            candidate = parse_completion(format_completion("", kernel.source), "stop")
+            asked.append((grade, JudgeRequest(problem=problem, candidate=candidate, seed=0)))
+    with open_gym(GymConfig(workers=2, trials=1)) as gym:
+        evaluations = gym.judge([request for _, request in asked])
+    rows = [
+        (grade, {"problem": request.problem.id, "verdict": found.verdict, "speedup": found.speedup})
+        for (grade, request), found in zip(asked, evaluations, strict=True)
+    ]
+    right = [row for grade, row in rows if grade == "fused"]
+    arms = {"rl-0": [*right, *right], "frozen-0": [row for _, row in rows]}
+    paths = {}
+    for arm, lines in arms.items():
+        paths[arm] = folder / f"{arm}.jsonl"
+        paths[arm].write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return paths
+
+
+def test_one_table_has_the_three_groups_of_both_arms_and_their_differences(judged) -> None:
+    given = [f"{arm}={path}" for arm, path in judged.items()]
+    command = ["benchmarks/carryover.py", "report", "--against", "frozen", "--judged", *given]
+    done = subprocess.run(
+        [sys.executable, *command], capture_output=True, text=True, timeout=300, cwd=ROOT, check=True
+    )
+    _, verdicts, figures, differences = done.stdout.split("\n\n")
+    assert all(group in verdicts for group in (SEEN, UNSEEN, OTHERS))
+    assert figures.index(f"\n{SEEN}") < figures.index(f"\n{UNSEEN}") < figures.index(f"\n{OTHERS}")
+    assert figures.count("100.0 % (") == 3 and figures.count(" 50.0 % (") == 3
+    assert differences.count("rl-0 less frozen-0") == 3 and differences.count("+50.0 % (") == 3
