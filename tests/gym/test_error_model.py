@@ -9,6 +9,7 @@ import torch
 
 from kernel_core.gym.numerics.compare import compare_values
 from kernel_core.gym.numerics.error_model import (
+    ProductsSeen,
     ShortenedProducts,
     allowed_error,
     allowed_table,
@@ -163,6 +164,24 @@ def test_what_is_expected_stays_when_the_reference_writes_to_what_it_gave() -> N
     second = reference.trial_like(first, 2)
     assert torch.equal(first.expected[0].value, known)
     assert not torch.equal(second.expected[0].value, known)
+
+
+@pytest.mark.parametrize(
+    ("layer", "are_there"),
+    [
+        (torch.nn.GELU(), False),
+        (torch.nn.LayerNorm(8), False),
+        (torch.nn.MaxPool1d(2), False),
+        (torch.nn.Linear(8, 4), True),
+        (torch.nn.Conv1d(5, 5, 3), True),
+        (torch.nn.GRU(8, 4), True),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_products_are_seen_in_one_pass(layer: torch.nn.Module, are_there: bool) -> None:
+    with torch.no_grad(), ProductsSeen() as seen:
+        layer(torch.rand(5, 5, 8))
+    assert seen.are_there is are_there
 
 
 def test_products_of_any_size_lose_what_tf32_has_no_bits_for() -> None:

@@ -1,4 +1,4 @@
-"""Turns on a GPU, and room in its memory: who waits for whom."""
+"""Turns on a GPU, and room in its memory: the order of their requests."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kernel_core.gym.workers import gpu_locks
 from kernel_core.gym.workers.gpu_locks import GpuLock, Room
 
 WAIT_S = 10.0
@@ -41,7 +42,14 @@ class _Holder:
         self._thread.join(WAIT_S)
 
 
-def test_many_share_and_who_is_alone_is_alone() -> None:
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exclusive requests go before new shared ones at once."""
+    monkeypatch.setattr(gpu_locks, "_PATIENCE_S", 0.0)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_many_share_and_an_exclusive_turn_is_exclusive() -> None:
     turns = GpuLock()
     sharing = [_Holder(turns.share) for _ in range(3)]
     for one in sharing:
@@ -58,7 +66,8 @@ def test_many_share_and_who_is_alone_is_alone() -> None:
     late.end()
 
 
-def test_who_waits_to_be_alone_goes_before_newcomers() -> None:
+@pytest.mark.usefixtures("impatient")
+def test_exclusive_requests_go_before_newcomers() -> None:
     turns = GpuLock()
     first = _Holder(turns.share)
     first.wait()
@@ -74,7 +83,52 @@ def test_who_waits_to_be_alone_goes_before_newcomers() -> None:
     newcomer.end()
 
 
-def test_nobody_meets_one_who_is_alone_however_many_try() -> None:
+def test_newcomers_share_until_an_exclusive_request_has_waited_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gpu_locks, "_PATIENCE_S", 0.5)
+    turns = GpuLock()
+    first = _Holder(turns.share)
+    first.wait()
+    alone = _Holder(turns.alone)
+    time.sleep(0.05)
+    early = _Holder(turns.share)
+    early.wait()
+    time.sleep(0.6)
+    late = _Holder(turns.draw)
+    assert not late.has_it.wait(0.1)
+    first.end()
+    assert not alone.has_it.wait(0.1)
+    early.end()
+    alone.wait()
+    assert not late.has_it.is_set()
+    alone.end()
+    late.wait()
+    late.end()
+
+
+def test_many_exclusive_requests_go_before_newcomers_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_locks, "_PATIENCE_S", WAIT_S)
+    monkeypatch.setattr(gpu_locks, "_TOGETHER", 2)
+    turns = GpuLock()
+    first = _Holder(turns.share)
+    first.wait()
+    both = [_Holder(turns.alone) for _ in range(2)]
+    time.sleep(0.05)
+    newcomer = _Holder(turns.share)
+    assert not newcomer.has_it.wait(0.1)
+    first.end()
+    for _ in both:
+        one = next(one for one in both if one.has_it.wait(0.5))
+        assert not newcomer.has_it.is_set()
+        one.end()
+        both = [other for other in both if other is not one]
+    newcomer.wait()
+    newcomer.end()
+
+
+def test_an_exclusive_turn_meets_no_other_however_many_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_locks, "_PATIENCE_S", 0.002)
     turns, guard = GpuLock(), threading.Lock()
     state = {"sharing": 0, "drawing": 0, "alone": 0, "clashes": 0}
 
@@ -95,7 +149,8 @@ def test_nobody_meets_one_who_is_alone_however_many_try() -> None:
     assert state == {"sharing": 0, "drawing": 0, "alone": 0, "clashes": 0}
 
 
-def test_who_waits_to_draw_keeps_nobody_from_being_alone() -> None:
+@pytest.mark.usefixtures("impatient")
+def test_a_request_to_draw_does_not_delay_an_exclusive_one() -> None:
     turns = GpuLock()
     first = _Holder(turns.draw)
     first.wait()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -246,6 +247,24 @@ def test_a_row_of_small_values_and_a_large_one_may_be_another_row(seed: int) -> 
     [kind] = ours.exactly(trial).expected
     assert all_pass(got, kind)
     assert not all_pass(got.roll(1, 1), kind)
+
+
+def test_no_more_passes_stray_than_the_outputs_need() -> None:
+    ours = _reference_of_attention((4, 64, 64))
+    trial = ours.trial(3, "mixed")
+    asked: list[float] = []
+
+    def is_enough(expected: Sequence[Expected]) -> bool:
+        [one] = expected
+        assert isinstance(one.tolerance, Rounding) and isinstance(one.tolerance.spread, torch.Tensor)
+        asked.append(float(one.tolerance.spread.sum()))
+        return len(asked) == 1
+
+    [few] = ours.exactly(trial, is_enough).expected
+    [most] = ours.exactly(trial, is_enough).expected
+    assert len(asked) == 3 and 0 < asked[0] == asked[1] <= asked[2]
+    assert isinstance(few.tolerance, Rounding) and isinstance(most.tolerance, Rounding)
+    assert not torch.equal(few.tolerance.spread, most.tolerance.spread)
 
 
 def test_the_last_bits_decide_nothing_where_sums_are_plain() -> None:

@@ -43,11 +43,11 @@ from kernel_core.store import Store
 
 _SMALL_BYTES, _VERIFIED_OF_SMALL = 64 << 20, 6
 """For small trials more timed calls are verified."""
-_ROOM_SHARE, _TORCH_SHARE = 0.58, 0.36
-"""Shares of the GPU's memory for candidates and for this process, which makes one trial at a time. The rest
-is for contexts."""
-_KEPT_SHARE = 0.08
-"""The share of the GPU's memory for prepared trials that are kept."""
+_CONTEXT_BYTES, _CONTEXT_SHARE = 12 << 30, 1 / 6
+"""All processes' contexts together; of a small GPU at most this share."""
+_ROOM_SHARE, _TORCH_SHARE, _KEPT_SHARE = 0.62, 0.38, 0.08
+"""Shares of the rest of the GPU's memory: for candidates, for this process, which makes one trial at a time,
+and within it for prepared trials that are kept."""
 _TORCH_SHARE_ALONE = 0.9
 _FOOTPRINT, _FOOTPRINT_OF_ECHOES = 0.6, 2.1
 """Memory that a pass may need beside its arena and its weights, in units of inputs and outputs. Where the
@@ -68,15 +68,17 @@ class CudaJudge(Judge):
     def __init__(self, config: GymConfig, workers: Workers, builder: Builder, store: Store | None) -> None:
         self._gpu = NvmlDevice()
         total_bytes = self._gpu.total_bytes
-        prepared = CudaPrepared(config, workers, int(_KEPT_SHARE * total_bytes))
+        usable_bytes = total_bytes - min(_CONTEXT_BYTES, int(_CONTEXT_SHARE * total_bytes))
+        prepared = CudaPrepared(config, workers, int(_KEPT_SHARE * usable_bytes))
         super().__init__(config, workers, prepared)
         self._prepared: CudaPrepared = prepared
         self._builder = builder
         self.platform = describe_platform(self._gpu)
         self._stopwatch = Stopwatch(config, workers, self._gpu)
+        self._torch_share = _TORCH_SHARE * usable_bytes / total_bytes
         # Memory that torch's cache holds is missing to the candidates.
-        torch.cuda.set_per_process_memory_fraction(_TORCH_SHARE)
-        self._room = Room(int(_ROOM_SHARE * total_bytes))
+        torch.cuda.set_per_process_memory_fraction(self._torch_share)
+        self._room = Room(int(_ROOM_SHARE * usable_bytes))
         self._arenas = ArenaPool()
         baselines = Baselines(store, self.platform, config.baseline)
         self._reference_clock = ReferenceClock(
@@ -84,13 +86,16 @@ class CudaJudge(Judge):
         )
 
     def evaluate(self, request: JudgeRequest, seed: int) -> Evaluation:
-        """See `Judge`. A candidate that finds the memory full is judged again with the GPU to itself.
+        """See `Judge`. A candidate that finds the memory full, maybe of others' work, is judged again: first
+        when kept trials are forgotten, then with the GPU to itself.
 
         Candidates without a seed of their own share their problem's seed for a while.
         """
-        with contextlib.suppress(torch.cuda.OutOfMemoryError, TooLittleMemory):
-            return super().evaluate(request, seed)
-        torch.cuda.empty_cache()
+        for _ in range(2):
+            with contextlib.suppress(torch.cuda.OutOfMemoryError, TooLittleMemory):
+                return super().evaluate(request, seed)
+            self._prepared.forget_trials()
+            torch.cuda.empty_cache()
         with self._room.take(self._room.num_bytes):
             self._prepared.forget_trials()
             torch.cuda.empty_cache()
@@ -104,7 +109,7 @@ class CudaJudge(Judge):
                 ) from error
             finally:
                 torch.cuda.empty_cache()
-                torch.cuda.set_per_process_memory_fraction(_TORCH_SHARE)
+                torch.cuda.set_per_process_memory_fraction(self._torch_share)
 
     def _decide(self, request: JudgeRequest, seed: int, case: Case) -> None:
         with case.phase("expected"):

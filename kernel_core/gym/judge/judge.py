@@ -19,7 +19,7 @@ from kernel_core.gym.channel import framing
 from kernel_core.gym.channel.messages import Loaded, NotLoaded, Raised, Ran
 from kernel_core.gym.channel.seeds import derive_seed
 from kernel_core.gym.contract.requests import JudgeRequest
-from kernel_core.gym.judge.output_check import kernelbench_fault, output_fault
+from kernel_core.gym.judge.output_check import kernelbench_fault, output_fault, outputs_pass
 from kernel_core.gym.judge.problem_cache import Prepared
 from kernel_core.gym.judge.replay_check import Unseen
 from kernel_core.gym.judge.static_findings import inspect_source
@@ -111,7 +111,7 @@ class Judge:
         raise AssertionError(answer)
 
     def _try(self, talk: ChildSession, reference: Reference, trial: Trial, case: Case) -> bool:
-        with self._workers.draw():
+        with self._workers.share() if trial.inputs else self._workers.draw():
             delivery = deliver(reference, trial, arena=case.arena)
         try:
             answer = talk.ask(
@@ -160,6 +160,10 @@ class Judge:
                 memory=answer.descriptors,
             )
         )
+        if trial.has_values and not self._strict:
+            with self._workers.share():
+                if outputs_pass(claim, delivery, reference, trial):
+                    return True
         with self._workers.draw():
             check = kernelbench_fault if self._strict else output_fault
             fault = check(claim, delivery, reference, trial)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import torch
@@ -10,11 +11,25 @@ from kernel_core.gym.channel.gradients import gradient_names
 from kernel_core.gym.channel.messages import Ran
 from kernel_core.gym.channel.shared_arena import Slot
 from kernel_core.gym.judge import kernelbench_rules
-from kernel_core.gym.numerics.compare import Compare, Spots, compare_values, form_fault, unlike, value_fault
+from kernel_core.gym.numerics.compare import (
+    Compare,
+    Spots,
+    compare_values,
+    each_passes,
+    form_fault,
+    unlike,
+    value_fault,
+)
 from kernel_core.gym.oracle.input_families import in_words
 from kernel_core.gym.oracle.reference import Reference
 from kernel_core.gym.oracle.trial import Trial
 from kernel_core.gym.workers.payload import TrialPayload, changed_inputs
+
+
+def outputs_pass(claim: Ran, delivery: TrialPayload, reference: Reference, trial: Trial) -> bool:
+    """Whether the outputs pass with what the trial allows. Its expected outputs were kept."""
+    fault = form_fault(claim.nesting, claim.leaves, trial.nesting, trial.expected)
+    return fault is None and _value_fault(delivery, reference, trial, unlike) is None
 
 
 def output_fault(claim: Ran, delivery: TrialPayload, reference: Reference, trial: Trial) -> str | None:
@@ -34,8 +49,9 @@ def output_fault(claim: Ran, delivery: TrialPayload, reference: Reference, trial
     if any(Spots.of(want).are_far(value) for value, want in zip(values, known.expected, strict=True)):
         fault = _value_fault(delivery, reference, known, compare_values)
     else:
-        del known, values
-        fault = _value_fault(delivery, reference, reference.exactly(trial), compare_values)
+        del known
+        exact = reference.exactly(trial, functools.partial(each_passes, values))
+        fault = _value_fault(delivery, reference, exact, compare_values)
     return fault and fault + ("" if trial.draw == "own" else f" ({in_words(trial.draw)})")
 
 

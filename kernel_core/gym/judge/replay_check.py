@@ -16,8 +16,9 @@ from kernel_core.gym.channel.decoy_thresholds import ECHOES, library_works
 from kernel_core.gym.channel.messages import Echoed, Failure, Muted, Played, Replayed, ReplayedOnDevice
 from kernel_core.gym.channel.pytree import Fingerprint
 from kernel_core.gym.channel.seeds import derive_seed
-from kernel_core.gym.numerics.compare import Spots, all_pass
+from kernel_core.gym.numerics.compare import Spots, each_passes
 from kernel_core.gym.oracle.reference import Reference
+from kernel_core.gym.oracle.reference_outputs import IsEnough
 from kernel_core.gym.oracle.trial import Trial
 from kernel_core.gym.verdict.case import Case, Ruling
 from kernel_core.gym.verdict.recorded_pass import Recorded
@@ -43,7 +44,7 @@ class Unseen:
     """Other inputs of the same family, by their number."""
     make_measured: Callable[[], Trial]
     """Makes inputs like those that it is timed on: the amount of work may depend on the values."""
-    exactly: Callable[[Trial], Trial]
+    exactly: Callable[[Trial, IsEnough], Trial]
     """The same trial with expected values and tolerances by float64's answer to its own inputs. The caller
     holds the drawing turn."""
     fault_on: Callable[[Trial], str | None]
@@ -237,9 +238,11 @@ class ReplayCheck:
         return self._ruling.verdict is None
 
     def _gives(self, trial: Trial, *, exactly: bool = False) -> bool:
-        with self._workers.draw():
-            known = self._unseen.exactly(trial) if exactly else self._reference.with_values(trial)
-            if not all(all_pass(*one) for one in zip(self._outputs(), known.expected, strict=True)):
+        outputs = self._outputs()
+        with self._workers.draw() if exactly or not trial.has_values else self._workers.share():
+            is_right = functools.partial(each_passes, outputs)
+            known = self._unseen.exactly(trial, is_right) if exactly else self._reference.with_values(trial)
+            if not is_right(known.expected):
                 return False
             self._spots = [Spots.of(one) for one in known.expected]
             return True

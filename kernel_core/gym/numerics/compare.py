@@ -22,10 +22,8 @@ RELATIVE_TOLERANCE |= {"float8_e4m3fn": 2.0**-3, "float8_e5m2": 2.0**-2}
 """The relative tolerance by the output's type, as in KernelBench; of 8-bit floats one step."""
 _SMALLEST_TOLERANCE = 1e-6
 _CHUNK, _EXACT_CHUNK = 1 << 26, 1 << 24
-"""Elements compared at a time, plainly and in float64, so that huge outputs need little memory beside
-themselves."""
-_DESCRIBED_CHUNKS = 4
-_SPOTS = 4096
+"""Elements compared at a time, plainly and in float64: huge outputs need little memory beside themselves."""
+_DESCRIBED_CHUNKS, _SPOTS = 4, 4096
 _MOST_PLACES, _FEWEST = 1 << 20, 4
 """The most failing elements of a chunk that are looked at for a clue, and the fewest that give one."""
 _ALIKE = 1e-3
@@ -44,8 +42,7 @@ def compare_outputs(
     want: Any,
     expected: Sequence[Expected],
 ) -> str | None:
-    """None when every output passes, else one clause for the feedback: the place, the value, the expected
-    value."""
+    """None when every output passes, else a clause for the feedback: place, value, expected value."""
     return form_fault(nesting, leaves, want, expected) or value_fault(values, expected, compare_values)
 
 
@@ -111,10 +108,14 @@ def compare_values(got: torch.Tensor, wanted: Expected) -> str | None:
 
 
 def all_pass(got: torch.Tensor, wanted: Expected, scale: float | None = None) -> bool:
-    """Whether all elements pass, without the failing element that `compare_values` finds. They are all or
-    part of an output with the typical size `scale`."""
+    """Whether all elements pass. They are all or part of an output with the typical size `scale`."""
     comparison = _Comparison(*_in_reals(got, wanted), scale)
     return not any(bool(comparison.look(start)[0].any()) for start in comparison.starts)
+
+
+def each_passes(values: Sequence[torch.Tensor], expected: Sequence[Expected]) -> bool:
+    """`all_pass` for every output."""
+    return all(all_pass(*one) for one in zip(values, expected, strict=True))
 
 
 def _in_reals(got: torch.Tensor, wanted: Expected) -> tuple[torch.Tensor, Expected]:

@@ -23,6 +23,7 @@ _ENOUGH_VALUES, _ENOUGH_SHARE = 64, 1 / 16
 _HONEST_ERRORS_ALLOWED = 4.0
 _TF32_ERRORS_ALLOWED = 2.0
 _TF32_BITS = -(1 << 13)
+_CELLS = ("rnn", "lstm", "gru")
 _ALLOWANCE_CAP = 1e-2
 """The allowance for honest errors never exceeds this share of the value, or of a typical one."""
 
@@ -100,6 +101,21 @@ def tf32_products(allowed: bool) -> Iterator[None]:
         yield
     finally:
         torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
+
+
+class ProductsSeen(LightDispatchMode):
+    """While active, looks for operators that may have products: by name, or because a library's recurrent
+    cells and other packages' operators may do anything."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.are_there = False
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        package, name = function.namespace, function._opname
+        is_open = package not in ("aten", "prim") or any(cell in name for cell in _CELLS)
+        self.are_there |= is_open or formula_of(function) is not None
+        return function(*args, **(kwargs or {}))
 
 
 class ShortenedProducts(LightDispatchMode):

@@ -24,7 +24,7 @@ from kernel_core.gym.oracle.input_families import Draw, without_zeros
 from kernel_core.gym.oracle.input_generators import floating_in, look_at_all, redraw
 from kernel_core.gym.oracle.input_invariants import ENOUGH, Kept, declared, in_common, mutable_inputs
 from kernel_core.gym.oracle.problem_module import ProblemModule, own_seeds
-from kernel_core.gym.oracle.reference_outputs import LARGE_BYTES, ReferenceOutputs
+from kernel_core.gym.oracle.reference_outputs import LARGE_BYTES, IsEnough, ReferenceOutputs
 from kernel_core.gym.oracle.trial import Trial, is_finite, loose, tensor_bytes
 from kernel_core.problems.source import resize
 from kernel_core.records import Constant, Problem
@@ -165,13 +165,14 @@ class Reference:
         """Whether products may be TF32 and no trial has shown that there are none."""
         return self._answers.has_products
 
-    def exactly(self, trial: Trial) -> Trial:
-        """The trial with the largest tolerance that its own inputs justify, for outputs that fail: by
+    def exactly(self, trial: Trial, is_enough: IsEnough = lambda expected: False) -> Trial:
+        """The trial with the largest tolerance that its own inputs justify, or one that `is_enough`: by
         float64's answer to them, where slices of zeros decide an output, and where last bits do."""
         known = self._loosened(trial) if trial.has_values else self._made_loose(trial)
         with own_seeds(self.device):
             inputs = self.inputs_of(known)
-            return replace(known, expected=self._answers.blurred(known.expected, inputs, known.seed))
+            blurred = self._answers.blurred(known.expected, inputs, known.seed, is_enough)
+            return replace(known, expected=blurred)
 
     def _made_loose(self, trial: Trial) -> Trial:
         """A trial with unknown outputs. There is no room to compare them with others."""

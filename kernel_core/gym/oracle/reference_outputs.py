@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,8 +17,9 @@ from kernel_core.gym.channel.pytree import flatten
 from kernel_core.gym.channel.torch_ops import map_tensors
 from kernel_core.gym.numerics.ambiguous_indices import is_discrete
 from kernel_core.gym.numerics.ambiguous_integers import look_for_undecided
-from kernel_core.gym.numerics.compare import all_pass
+from kernel_core.gym.numerics.compare import each_passes
 from kernel_core.gym.numerics.error_model import (
+    ProductsSeen,
     ShortenedProducts,
     allowed_table,
     most_by_size,
@@ -30,6 +31,8 @@ from kernel_core.gym.numerics.expected import Choice, Expected, Rounding, Undeci
 from kernel_core.gym.numerics.random_rounding import Forward, spread_of_strays
 from kernel_core.gym.oracle.trial import tensor_bytes
 
+IsEnough = Callable[[Sequence[Expected]], bool]
+"""Whether outputs pass with what is expected now, so that no more need be found out."""
 LARGE_BYTES = 4 << 30
 """For larger inputs and outputs only a part is computed in float64, which takes many times as much memory."""
 _MOST_STRAYING_BYTES = {"cuda": 1 << 30, "cpu": 1 << 25}
@@ -60,8 +63,12 @@ class ReferenceOutputs:
 
     def plain(self, inputs: list[Any], seed: int) -> tuple[Any, list[Any]]:
         """Nesting and leaves, by the module's own arithmetic."""
-        with tf32_products(False), self._weighing():
-            return flatten(self._forward(self._module, inputs, seed))
+        products = ProductsSeen()
+        looking = products if self.has_products else contextlib.nullcontext()
+        with tf32_products(False), self._weighing(), looking:
+            found = flatten(self._forward(self._module, inputs, seed))
+        self.has_products &= products.are_there
+        return found
 
     def now(self, inputs: list[Any], seed: int) -> list[Any]:
         """The same leaves, by a copy of the module, which is left as it is."""
@@ -103,7 +110,7 @@ class ReferenceOutputs:
         expected = self._with_undecided(expected, wide, inputs, seed, plain)
         if tf32 is None or self._can_stray([*inputs, *plain]):
             return expected, True
-        return expected, all(all_pass(*one) for one in zip(tf32, expected, strict=True))
+        return expected, each_passes(tf32, expected)
 
     def expected_by_a_part(
         self, wide: Any, inputs: list[Any], seed: int, plain: list[Any]
@@ -121,7 +128,7 @@ class ReferenceOutputs:
                 replace(one, tolerance=_wider(one.rounding(), other.rounding()))
                 for one, other in zip(expected, measured, strict=True)
             )
-        return expected, tf32 is None or all(all_pass(*one) for one in zip(tf32, expected, strict=True))
+        return expected, tf32 is None or each_passes(tf32, expected)
 
     @staticmethod
     def _first_rows(inputs: list[Any], plain: list[Any]) -> list[Any]:
@@ -137,7 +144,9 @@ class ReferenceOutputs:
         """The plain answer is expected, and nothing is allowed beyond tolerances."""
         return self._all_expected(plain, plain, None)
 
-    def blurred(self, expected: Sequence[Expected], inputs: list[Any], seed: int) -> tuple[Expected, ...]:
+    def blurred(
+        self, expected: Sequence[Expected], inputs: list[Any], seed: int, is_enough: IsEnough
+    ) -> tuple[Expected, ...]:
         """The expected outputs, with what is allowed at each value because its last bits decide it: see
         `random_rounding.py`. With TF32 products only a part of what these come to is allowed, where that is
         no more than is allowed by size. Otherwise products in bfloat16 would pass."""
@@ -146,13 +155,18 @@ class ReferenceOutputs:
             return tuple(expected)
         forward = self._exactly(self.double(), seed, values)
         tf32 = self.has_products and any(one.dtype == "float32" for one in expected)
-        spreads = spread_of_strays(forward, inputs, seed, tf32=tf32)
-        if tf32:
-            spreads = [
-                torch.where(one > most_by_size(value, typical_size(value)), one, _SMALL_SHARE * one)
-                for one, value in zip(spreads, values, strict=True)
-            ]
-        return tuple(one.allowing(spread=spread) for one, spread in zip(expected, spreads, strict=True))
+        allowed = tuple(expected)
+        for spreads in spread_of_strays(forward, inputs, seed, tf32=tf32):
+            if tf32:
+                spreads = [
+                    torch.where(one > most_by_size(value, typical_size(value)), one, _SMALL_SHARE * one)
+                    for one, value in zip(spreads, values, strict=True)
+                ]
+            pairs = zip(expected, spreads, strict=True)
+            allowed = tuple(one.allowing(spread=spread) for one, spread in pairs)
+            if is_enough(allowed):
+                break
+        return allowed
 
     def _can_stray(self, values: list[Any]) -> bool:
         """Whether there is memory, and time, for passes over these inputs and outputs that stray."""

@@ -106,6 +106,7 @@ class GpuJudges:
 
         compile_job.warm_up()
         cuda_workers.load_triton_driver()
+        judge_main.load_late_modules()
         _keep_no_more_bytecode()
         self._pool = pool
         self._live = judge_main.live_on_gpu

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import logging
 import os
 import socket
@@ -51,8 +52,7 @@ _BUILDS = "builds"
 
 
 def warm_up() -> None:
-    """Load what the first candidate would otherwise pay for: operators, one interpreted launch, and the meta
-    device. The first operator of the meta device imports several hundred modules."""
+    """Load what the first candidate would otherwise pay for: operators, one interpreted launch, imports."""
 
     @triton.jit  # type: ignore[untyped-decorator]
     def copy(source, target, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
@@ -64,6 +64,15 @@ def warm_up() -> None:
     source, target = torch.ones(16, 16), torch.empty(16, 16)
     copy[(1,)](source, target, BLOCK=256)
     torch.nn.functional.conv2d(source @ target.reshape(1, 1, 16, 16), torch.ones(1, 1, 3, 3))
+    load_late_modules()
+
+
+def load_late_modules() -> None:
+    """Import what torch imports at the first operator of the meta device and at the first gradient: several
+    hundred modules, for which each candidate's process would pay seconds. Libraries of kernels name
+    `torch.distributed.tensor`, which they find imported elsewhere."""
+    for name in ("torch.distributed.tensor", "torch.fx.experimental.symbolic_shapes"):
+        importlib.import_module(name)
     with torch.device("meta"), torch.no_grad():
         torch.softmax(torch.nn.Linear(4, 4)(torch.rand(2, 4)), dim=-1)
 

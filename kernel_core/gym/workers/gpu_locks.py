@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -17,8 +18,13 @@ def nothing_drawn() -> None:
     """No thread waits to draw."""
 
 
+_PATIENCE_S, _TOGETHER = 2.0, 6
+"""New shared turns begin until an exclusive request has waited so long or so many wait. The device is emptied
+for all of them at once; each time it idles until the longest shared turn is over."""
+
+
 class GpuLock:
-    """A lock that is shared or exclusive; exclusive requests go before new shared ones.
+    """A lock that is shared or exclusive; exclusive requests go before new shared ones, after a while.
 
     One holder at a time draws inputs, because the random state of a process is global. A thread that waits to
     draw holds no turn yet, so it does not block an exclusive request.
@@ -28,12 +34,14 @@ class GpuLock:
         self._changed = threading.Condition()
         self._sharing = 0
         self._wanting_alone = 0
+        self._wanted_since = 0.0
+        self._is_pressing = False
         self._is_alone = False
         self._is_drawing = False
 
     @contextlib.contextmanager
     def share(self) -> Iterator[None]:
-        """Wait until no thread has or wants the exclusive turn."""
+        """Wait until no thread has the exclusive turn, or has wanted it for long."""
         with self._changed:
             self._changed.wait_for(self._is_open)
             self._sharing += 1
@@ -58,6 +66,8 @@ class GpuLock:
     def alone(self) -> Iterator[None]:
         """Wait until no thread has a turn."""
         with self._changed:
+            if not self._wanting_alone:
+                self._wanted_since = time.monotonic()
             self._wanting_alone += 1
             self._changed.wait_for(lambda: not self._is_alone and not self._sharing)
             self._wanting_alone -= 1
@@ -80,7 +90,10 @@ class GpuLock:
             self._changed.notify_all()
 
     def _is_open(self) -> bool:
-        return not self._is_alone and not self._wanting_alone
+        waited_s = time.monotonic() - self._wanted_since
+        is_urgent = self._is_pressing or waited_s >= _PATIENCE_S or self._wanting_alone >= _TOGETHER
+        self._is_pressing = self._wanting_alone > 0 and is_urgent
+        return not self._is_alone and not self._is_pressing
 
 
 _OVERTAKEN = 8

@@ -39,22 +39,22 @@ _NO_WORK = ("aten::record_stream",)
 class Recorder(LightDispatchMode):
     """While active, appends to `operations`; storages are numbered in the order they are met.
 
-    `before_work` is called before each operator or launch that keeps the device busy, `before_compilation`
-    before a launch is compiled, which keeps it waiting.
+    `before_work` is called before each operator or launch that keeps the device busy, `step_aside` before a
+    compilation, which keeps it waiting.
     """
 
     def __init__(
         self,
         on_launch: Callable[[dict[str, Any]], None],
         before_work: Callable[[], None] = lambda: None,
-        before_compilation: Callable[[], None] = lambda: None,
+        step_aside: Callable[[], None] = lambda: None,
         poison: Poison | None = None,
     ) -> None:
         super().__init__()
         self.on_launch = on_launch
         self.before_work = before_work
-        self._before_compilation = before_compilation
-        self._is_launching = False
+        self._step_aside = step_aside
+        self.is_launching = False
         self._on_storages: Callable[[list[Any]], None] = lambda storages: None
         self._on_arguments: Callable[[Iterable[Any]], None] = lambda values: None
         self.kernels = LaunchedKernels()
@@ -184,17 +184,16 @@ class Recorder(LightDispatchMode):
             self._now_or_in_graph(lambda: self._record_launch(function, bound, sizes, options_in(kwargs)))
             return sizes
 
-        self._paused = self._is_launching = True
+        self._paused = self.is_launching = True
         try:
             return run(recording_grid)
         finally:
-            self._paused = self._is_launching = False
+            self._paused = self.is_launching = False
 
-    def before_compilation(self, *, tuning: bool = False) -> None:
-        """Report that a kernel of a launch, or all configurations of an autotuner, are about to be compiled,
-        unless a graph captures the launches."""
-        if (tuning or self._is_launching) and self._graph is None:
-            self._before_compilation()
+    def step_aside(self) -> None:
+        """Let others use the device until the next work, unless a graph captures the launches."""
+        if self._graph is None:
+            self._step_aside()
 
     def _record_launch(
         self, function: JitFunction, bound: dict[str, Any], grid: tuple[int, ...], options: Any

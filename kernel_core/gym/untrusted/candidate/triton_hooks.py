@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import os
 import types
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -22,6 +24,10 @@ from kernel_core.gym.untrusted.compile.launcher_stubs import make_launcher
 from kernel_core.gym.untrusted.interpreter.memory_meter import Meter
 from kernel_core.gym.untrusted.interpreter.meter_hooks import install as install_meter
 
+_COMPILERS = 8
+"""Threads in which the configurations of an autotuner are compiled."""
+_MOST_TUNING_MS = {"warmup": 5, "rep": 25}
+"""The longest that one configuration is tried. Triton's own 25 and 100 kept a device busy for seconds."""
 _UNCOMPILED = types.SimpleNamespace(
     n_regs=32,
     n_spills=0,
@@ -82,7 +88,8 @@ def _tell_of_compilations(recorder: Recorder) -> None:
     compile_kernel = kind._do_compile
 
     def compile_and_tell(self: Any, *args: Any, **kwargs: Any) -> Any:
-        recorder.before_compilation()
+        if recorder.is_launching:
+            recorder.step_aside()
         kernel = compile_kernel(self, *args, **kwargs)
         make_launcher(kernel)
         return kernel
@@ -97,30 +104,47 @@ def _leave_out_tuning(recorder: Recorder) -> None:
     def run_compiled(self: Any, *args: Any, **kwargs: Any) -> Any:
         if self not in seen and len(self.configs) > 1:
             seen.add(self)
-            recorder.before_compilation(tuning=True)
-            for config in self.configs:
-                # The autotuner leaves out a configuration that does not compile.
-                with contextlib.suppress(Exception), recorder.paused():
-                    self.fn.run(*args, **{**kwargs, **config.all_kwargs(), "warmup": True})
+            recorder.step_aside()
+            with recorder.paused():
+                _compile_side_by_side(self, args, kwargs)
         return run(self, *args, **kwargs)
 
-    def bench_unrecorded(self: Any, *args: Any, **kwargs: Any) -> Any:
-        recorder.before_work()
-        with recorder.paused():
-            return bench(self, *args, **kwargs)
-
-    Autotuner.run, Autotuner._bench = run_compiled, bench_unrecorded
+    Autotuner.run, Autotuner._bench = run_compiled, _unrecorded(bench, recorder)
     for name in ("do_bench", "do_bench_cudagraph"):
         setattr(triton.testing, name, _unrecorded(getattr(triton.testing, name), recorder))
 
 
+def _compile_side_by_side(tuned: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Compile all configurations; the autotuner leaves out those that do not compile."""
+    with (
+        ThreadPoolExecutor(_COMPILERS) as threads,
+        triton.AsyncCompileMode(threads, ignore_errors=True) as compiled,
+    ):
+        for config in tuned.configs:
+            with contextlib.suppress(Exception):
+                tuned.fn.run(*args, **{**kwargs, **config.all_kwargs(), "warmup": True})
+    for one in compiled.future_kernels.values():
+        make_launcher(one.kernel)
+
+
 def _unrecorded(timed: Any, recorder: Recorder) -> Any:
-    """Host code that times kernels launches each thousands of times; these launches are not recorded."""
+    """Host code that times kernels launches each thousands of times. These launches are not recorded, they go
+    on for a short while only, and after each kernel other candidates may use the device."""
+    parameters = inspect.signature(timed)
 
     def call(*args: Any, **kwargs: Any) -> Any:
+        given = parameters.bind(*args, **kwargs)
+        given.apply_defaults()
+        given.arguments |= {
+            name: min(given.arguments[name], most)
+            for name, most in _MOST_TUNING_MS.items()
+            if name in given.arguments
+        }
         recorder.before_work()
         with recorder.paused():
-            return timed(*args, **kwargs)
+            found = timed(*given.args, **given.kwargs)
+        recorder.step_aside()
+        return found
 
     return call
 

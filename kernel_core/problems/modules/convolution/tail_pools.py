@@ -126,7 +126,7 @@ def _window(rank: int, letter: str) -> str:
 
 
 def pool_lines(part: Segment, rank: int, source: str, target: str, launch: Launch) -> list[str]:
-    """The host's lines from `source`, whose sizes are named already, to `target`."""
+    """The host's lines from `source`, with sizes named already, to `target`."""
     assert part.core is not None
     own = "".join(f"{text}, " for _, text in part.arguments)
     outputs = axes(rank, "O@")
