@@ -59,6 +59,7 @@ FORMS = {
     ),
     "pool with a tuple": (CONV_CHAINS, r"Pool2d\([^\n]*\((?:2, 3|3, 2|1, 2|2, 1)\)"),
     "tuple of the constructor for a pool": (CONV_CHAINS, r"(?i)\npool_size = \((?:2, 3|3, 2|1, 2|2, 1)\)"),
+    "single pool with tuples": (("window_pool",), r"(?i)\nkernel_size = \(\d, \d"),
     "softmax over a flattened space": (CONV_CHAINS, r"x\.view\(\w, c, -1\)\n\s+x = [\w.]+softmax\(x, dim="),
     "difference to a plane's mean": (CONV_CHAINS, r"x = x - (?:torch\.mean\(x, |x\.mean\()dim=.2, 3"),
     "difference to a row's mean": (("linear_softmax",), r"x = x - (?:torch|x)\.mean"),

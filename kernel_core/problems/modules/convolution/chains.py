@@ -63,7 +63,7 @@ def _chain(rng: random.Random, family: str) -> Draft:
         functions = functions_of([*([front] if front else []), *parts], rank)
         return kernel_source(module, functions, host_lines(parts, rank, attribute, launch, front))
 
-    thinking = _thinking([part.kind for part in fused], len(ops))
+    thinking = _thinking([part.kind for part in fused], chain)
     wrong, fault = _mistake(ops, source(True, Launch()))
     kernels = (
         GradedKernel(grade="naive", source=source(False, _SMALL), thinking=_NAIVE),
@@ -236,14 +236,18 @@ _PARTS = {
     "softmax": "The softmax walks over the channels of a tile of pixels twice, with a running maximum",
     "softmax_space": "A program owns a plane and walks over it twice, with a running maximum",
     "center_space": "A program owns a plane: one loop for its mean, one for the results",
-    "reduce_space": "Mean over all pixels gives one value a plane, so one program reads a plane",
+    "reduce_space": "All pixels of a plane give one value, so a program reads a plane",
     "reduce_sample": "All axes but the batch go, so the result has one value a sample: a program reads one",
     "pool": "The pool reads its window and applies what comes before on load",
 }
 
 
-def _thinking(kinds: Sequence[str], count: int) -> str:
+def _thinking(kinds: Sequence[str], chain: Chain) -> str:
     parts = [_PARTS[kind] for kind in dict.fromkeys(kinds)]
     start = "Torch's convolution is the best one; memory traffic behind it is what fusion saves. "
-    end = " Elementwise steps ride along." if count > len(kinds) and kinds != ["flat"] else ""
+    if chain.front is not None:
+        start = "The pool comes first, in a kernel of its own; the convolution stays with torch. "
+    end = " Elementwise steps ride along." if len(chain.ops) > len(kinds) and kinds != ["flat"] else ""
+    kept = next((op.attribute for op in chain.ops if op.kind == "keep"), "")
+    end += f" `{kept}` stays in registers until it is used." if kept else ""
     return start + ". ".join(parts[:2]) + "." + end

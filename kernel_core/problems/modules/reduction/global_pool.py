@@ -6,7 +6,7 @@ import random
 
 from kernel_core.problems.modules.draft import Draft, Module
 from kernel_core.problems.modules.reduction.answer import Answer, draft, fill, mistake
-from kernel_core.problems.modules.reduction.pooling import pool_sizes
+from kernel_core.problems.modules.reduction.pool_draw import pool_sizes
 from kernel_core.problems.modules.reduction.skeletons import ROW, row_launch
 from kernel_core.problems.program import Size
 

@@ -2,81 +2,27 @@
 
 from __future__ import annotations
 
-import math
 import random
-from dataclasses import dataclass
 
 from kernel_core.problems.graded import Grade
-from kernel_core.problems.modules.draft import Draft, Module
+from kernel_core.problems.modules.draft import Draft
 from kernel_core.problems.modules.reduction.answer import Answer, draft, fill, mistake
-from kernel_core.problems.program import Size
+from kernel_core.problems.modules.reduction.pool_draw import Pool, draw_pool, pool_module
 
-_AXES = {1: ("W",), 2: ("H", "W"), 3: ("D", "H", "W")}
-_LENGTHS: dict[int, tuple[int, ...]] = {
-    1: (1000, 4096, 5000, 8192, 10000, 16384, 30000, 32768),
-    2: (56, 64, 100, 112, 128, 200, 224, 256, 300),
-    3: (16, 20, 24, 32, 40, 48, 64),
-}
 _DECODE = {
     1: ("ow = offs",),
     2: ("oh = offs // OW", "ow = offs % OW"),
     3: ("od = offs // (OH * OW)", "oh = (offs // OW) % OH", "ow = offs % OW"),
 }
 _PLACE = {1: "iw", 2: "ih * W + iw", 3: "(id * H + ih) * W + iw"}
-_AXIS_NAMES: dict[int, tuple[tuple[str, ...], ...]] = {
-    1: (("length",), ("sequence_length",), ("input_length",)),
-    2: (("height", "width"), ("dim1", "dim2")),
-    3: (("depth", "height", "width"), ("dim1", "dim2", "dim3")),
-}
-_WINDOWS = (
-    # kernel size, stride (0: as the kernel size), padding, dilation
-    (2, 2, 0, 1), (2, 0, 0, 1), (3, 2, 1, 1), (3, 1, 1, 1), (3, 0, 0, 1), (4, 2, 1, 1), (4, 0, 0, 1),
-    (5, 2, 2, 1), (5, 1, 2, 1), (3, 2, 0, 1), (3, 1, 1, 2), (3, 2, 1, 2), (4, 1, 2, 2), (2, 1, 1, 3),
-)  # fmt: skip
-_LONG_WINDOWS = (
-    *_WINDOWS,
-    (6, 3, 2, 1),
-    (7, 1, 3, 1),
-    (7, 2, 3, 2),
-    (8, 2, 3, 1),
-    (9, 3, 4, 1),
-    (10, 0, 0, 1),
-)
-
-
-@dataclass(frozen=True)
-class _Pool:
-    """A drawn window pooling."""
-
-    rank: int
-    largest: bool
-    size: int
-    stride: int
-    """Zero where the problem leaves it to the kernel size."""
-    padding: int
-    dilation: int
-    count_padding: bool
-
-    @property
-    def layer(self) -> str:
-        """Torch's class."""
-        return f"nn.{'Max' if self.largest else 'Avg'}Pool{self.rank}d"
-
-    @property
-    def name(self) -> str:
-        """Torch's name of the operator."""
-        return f"{'max' if self.largest else 'avg'}_pool{self.rank}d"
 
 
 def window_pool(rng: random.Random) -> Draft:
     """Max or average pooling over windows."""
-    rank = rng.choice((1, 2, 2, 3))
-    largest = rng.random() < 0.5
-    choices = _LONG_WINDOWS if rank < 3 else _WINDOWS
-    size, stride, padding, dilation = rng.choice([one for one in choices if largest or one[3] == 1])
-    pool = _Pool(rank, largest, size, stride, padding, dilation, rng.random() < 0.75)
+    pool = draw_pool(rng)
+    largest = pool.largest
     attribute = rng.choice(("pool", "maxpool" if largest else "avg_pool"))
-    module = _module(rng, pool, attribute)
+    module = pool_module(rng, pool, attribute)
     plain, fixed = _kernel(pool, constant=False), _kernel(pool, constant=True)
     naive = _answer("naive", pool, plain, attribute, 256, 4)
     fused = _answer("fused", pool, fixed, attribute, 512, 4)
@@ -88,11 +34,12 @@ def window_pool(rng: random.Random) -> Draft:
     return draft(rng, "window_pool", (pool.name,), module, (naive, fused, tuned, wrong))
 
 
+_SETTINGS = ("K", "stride", "padding")
 _KERNEL = """
 @triton.jit
 def @K@_kernel(
     x_ptr, out_ptr, @IN@, @OUT@, @WINDOW@,
-    K: tl.constexpr, BLOCK: tl.constexpr,
+    @TAPS@, BLOCK: tl.constexpr,
 ):
     # one program: BLOCK outputs of one channel of one sample
     size = @SIZE@
@@ -109,13 +56,15 @@ def @K@_kernel(
 """
 
 
-def _kernel(pool: _Pool, constant: bool) -> str:
-    axes = _AXES[pool.rank]
+def _kernel(pool: Pool, constant: bool) -> str:
+    axes = pool.axes
     outs = [f"O{axis}" for axis in axes]
     typed = ": tl.constexpr" if constant else ""
-    window = [f"stride{typed}", f"padding{typed}", *([f"dilation{typed}"] if pool.largest else [])]
+    names = [*pool.each("stride"), *pool.each("padding"), *(["dilation"] if pool.dilated else [])]
+    window = [f"{name}{typed}" for name in names]
     count = not pool.largest and not pool.count_padding
-    divisor = "count" if count else {1: "K", 2: "(K * K)", 3: "(K * K * K)"}[pool.rank]
+    taps = pool.each("K") if pool.uneven else ["K"] * pool.rank
+    divisor = "count" if count else taps[0] if len(taps) == 1 else f"({' * '.join(taps)})"
     start = 'float("-inf")' if pool.largest else "0.0"
     return fill(
         _KERNEL,
@@ -123,6 +72,7 @@ def _kernel(pool: _Pool, constant: bool) -> str:
         IN=", ".join(axes),
         OUT=", ".join(outs),
         WINDOW=", ".join(window),
+        TAPS=", ".join(f"{name}: tl.constexpr" for name in pool.each("K")),
         SIZE=" * ".join(outs),
         PLANE=" * ".join(axes),
         DECODE="\n".join(_DECODE[pool.rank]),
@@ -133,13 +83,14 @@ def _kernel(pool: _Pool, constant: bool) -> str:
     )
 
 
-def _loops(pool: _Pool, axes: tuple[str, ...], other: str, count: bool) -> list[str]:
+def _loops(pool: Pool, axes: tuple[str, ...], other: str, count: bool) -> list[str]:
     lines: list[str] = []
     for depth, axis in enumerate(axes):
         one = axis.lower()
-        step = f" + k{one} * dilation" if pool.largest else f" + k{one}"
-        lines.append(f"{'    ' * depth}for k{one} in range(K):")
-        lines.append(f"{'    ' * (depth + 1)}i{one} = o{one} * stride - padding{step}")
+        step = f" + k{one} * dilation" if pool.dilated else f" + k{one}"
+        extent, stride, padding = (pool.each(name)[depth % len(pool.each(name))] for name in _SETTINGS)
+        lines.append(f"{'    ' * depth}for k{one} in range({extent}):")
+        lines.append(f"{'    ' * (depth + 1)}i{one} = o{one} * {stride} - {padding}{step}")
         previous = "mask" if not depth else f"in_{axes[depth - 1].lower()}"
         lines.append(f"{'    ' * (depth + 1)}in_{one} = {previous} & (i{one} >= 0) & (i{one} < {axis})")
     inner = "    " * len(axes)
@@ -151,34 +102,50 @@ def _loops(pool: _Pool, axes: tuple[str, ...], other: str, count: bool) -> list[
     return lines
 
 
-def _answer(grade: Grade, pool: _Pool, function: str, attribute: str, block: int, warps: int) -> Answer:
-    axes = _AXES[pool.rank]
-    item = "[0]" if pool.rank == 1 and not pool.largest else ""
-    reads = [
-        f"k = self.{attribute}.kernel_size{item}",
-        f"s = self.{attribute}.stride{item}",
-        f"p = self.{attribute}.padding{item}",
-    ]
-    if pool.largest:
-        reads.append(f"d = self.{attribute}.dilation")
-    span = "2 * p - d * (k - 1) - 1" if pool.largest else "2 * p - k"
+def _answer(grade: Grade, pool: Pool, function: str, attribute: str, block: int, warps: int) -> Answer:
+    axes = pool.axes
+    reads, extents, window, taps = _host(pool, attribute)
     outs = [f"O{axis}" for axis in axes]
     given = ", ".join((*axes, *outs))
     warp = "" if warps == 4 else f", num_warps={warps}"
-    window = "s, p, d" if pool.largest else "s, p"
     lines = (
         "x = x.contiguous()",
         f"N, C, {', '.join(axes)} = x.shape",
         *reads,
-        *(f"O{axis} = ({axis} + {span}) // s + 1" for axis in axes),
+        *extents,
         f"out = torch.empty((N, C, {', '.join(outs)}), device=x.device, dtype=x.dtype)",
         f"grid = (N * C * triton.cdiv({' * '.join(outs)}, {block}),)",
         f"{pool.name}_kernel[grid](",
-        f"    x, out, {given}, {window}, K=k, BLOCK={block}{warp}",
+        f"    x, out, {given}, {window}, {taps}, BLOCK={block}{warp}",
         ")",
         "return out",
     )
     return Answer(grade, (function,), lines, _reason(constant=grade != "naive"))
+
+
+def _host(pool: Pool, attribute: str) -> tuple[list[str], list[str], str, str]:
+    """The host's lines that read the layer, those for the output's extents, and the launch's settings."""
+    axes = pool.axes
+    if pool.uneven:
+        reads = [
+            f"{', '.join(f'{short}{axis.lower()}' for axis in axes)} = self.{attribute}.{name}"
+            for short, name in (("k", "kernel_size"), ("s", "stride"), ("p", "padding"))
+        ]
+        extents = [
+            f"O{axis} = ({axis} + 2 * p{one} - k{one}) // s{one} + 1" for axis in axes for one in axis.lower()
+        ]
+        window = ", ".join(f"{short}{axis.lower()}" for short in "sp" for axis in axes)
+        return reads, extents, window, ", ".join(f"K{axis}=k{axis.lower()}" for axis in axes)
+    item = "[0]" if pool.rank == 1 and not pool.largest else ""
+    reads = [
+        f"{short} = self.{attribute}.{name}{item}"
+        for short, name in (("k", "kernel_size"), ("s", "stride"), ("p", "padding"))
+    ]
+    if pool.largest:
+        reads.append(f"d = self.{attribute}.dilation")
+    span = "2 * p - d * (k - 1) - 1" if pool.largest else "2 * p - k"
+    extents = [f"O{axis} = ({axis} + {span}) // s + 1" for axis in axes]
+    return reads, extents, "s, p, d" if pool.largest else "s, p", "K=k"
 
 
 def _reason(constant: bool) -> str:
@@ -189,62 +156,3 @@ def _reason(constant: bool) -> str:
     if constant:
         text += " Stride and padding are compile-time constants, which folds the index arithmetic."
     return text
-
-
-def _module(rng: random.Random, pool: _Pool, attribute: str) -> Module:
-    arguments = ["kernel_size: int"]
-    names = ["kernel_size"]
-    sizes = [Size("kernel_size", pool.size, pool.size)]
-    text = ["kernel_size=kernel_size"]
-    given = (
-        ("stride", pool.stride, "None"),
-        ("padding", pool.padding, "0"),
-        ("dilation", pool.dilation, "1"),
-    )
-    for name, value, default in given:
-        if name == "dilation" and not pool.largest:
-            continue
-        if str(value) == default or (name == "stride" and not value):
-            if rng.random() < 0.5 or name == "stride":
-                arguments.append(f"{name}: int = {default}")
-                text.append(f"{name}={name}")
-            continue
-        arguments.append(f"{name}: int")
-        names.append(name)
-        sizes.append(Size(name, value, value))
-        text.append(f"{name}={name}")
-    # Arguments without a default stand before those with one.
-    arguments.sort(key=lambda argument: "=" in argument)
-    if not pool.largest and not pool.count_padding:
-        text.append("count_include_pad=False")
-    reach = pool.dilation * (pool.size - 1) + 1
-    tensor = pool_sizes(rng, pool.rank, reach + 2)
-    source = rng.choice(("rand", "randn"))
-    word = "Max" if pool.largest else "Average"
-    return Module(
-        doc=f"{word} pooling over {pool.rank}D windows.",
-        init_args=tuple(arguments),
-        init_lines=(f"self.{attribute} = {pool.layer}({', '.join(text)})",),
-        forward_args=("x",),
-        forward_lines=(f"return self.{attribute}(x)",),
-        sizes=(*tensor, *sizes),
-        inputs=(f"torch.{source}({', '.join(size.name for size in tensor)})",),
-        init_inputs=tuple(names),
-    )
-
-
-def pool_sizes(rng: random.Random, rank: int, cpu: int) -> tuple[Size, ...]:
-    names = rng.choice(_AXIS_NAMES[rank])
-    while True:
-        batch, channels = rng.choice((8, 12, 16, 24, 32, 64)), rng.choice((3, 16, 24, 32, 48, 64, 96, 128))
-        lengths = [rng.choice(_LENGTHS[rank]) for _ in names]
-        if 12_000_000 <= batch * channels * math.prod(lengths) <= 96_000_000:
-            break
-    first = (
-        Size("batch_size", batch, 2),
-        Size(rng.choice(("channels", "features", "in_channels")), channels, 3),
-    )
-    return (
-        *first,
-        *(Size(name, one, cpu + place) for place, (name, one) in enumerate(zip(names, lengths, strict=True))),
-    )
