@@ -64,8 +64,8 @@ class CudaPrepared(Prepared):
         return self._outlines[reference.key, "own"]
 
     def has_fixed_sizes(self, reference: Reference, seed: int) -> bool:
-        """Whether outputs for other inputs have the sizes of the outline. If not, calls cannot be timed, and a
-        trial cannot be made again from its outline."""
+        """Whether outputs for other inputs have the sizes of the outline. If not, calls cannot be timed, and
+        a trial cannot be made again from its outline."""
         if reference.key not in self._fixed:
             like = self.outline(reference, seed)
             with self._workers.draw():
