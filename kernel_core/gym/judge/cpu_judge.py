@@ -61,8 +61,7 @@ class CpuJudge(Judge):
         with self._runner(case) as talk:
             if self._try_all(talk, reference, seed, case) and not self._strict:
                 self._try_later(talk, reference, seed, case)
-                if not request.fast:
-                    self._try_beyond(talk, reference, seed, case)
+                self._try_beyond(talk, reference, seed, case)
         at_own_sizes = not self._strict and self._eager_traffic(reference).at_own_sizes
         rehearsal = None
         if at_own_sizes and case.verdict is None and case.launches:
@@ -101,16 +100,6 @@ class CpuJudge(Judge):
             case.fail(Verdict.HACKED, "its outputs change with the number of calls")
         else:
             case.adopt(later)
-
-    def _try_beyond(self, talk: ChildSession, reference: Reference, seed: int, case: Case) -> None:
-        """Passes on inputs beyond the contract: a fault there is a finding."""
-        for trial in self._prepared.beyond(reference, seed) if case.verdict is None else ():
-            beyond = Case(case.request, seed=seed)
-            with case.phase("beyond"):
-                self._try(talk, reference, trial, beyond)
-            beyond.forget_recorded()
-            if beyond.verdict in (Verdict.WRONG, Verdict.CRASHED):
-                case.note("narrow_domain", beyond.detail)
 
     def _try_grown(self, reference: Reference, seed: int, case: Case) -> None:
         """Run once more at each of the sizes that `scaled_sizes.py` names. Only wrong outputs count there,

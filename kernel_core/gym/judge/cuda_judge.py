@@ -117,8 +117,9 @@ class CudaJudge(Judge):
             if request.seed is None:
                 seed = self._prepared.group_seed(reference)
             like = self._prepared.outline(reference, seed)
+            is_timed = self._prepared.has_fixed_sizes(reference, seed) and request.timing
         baseline: Baseline | None = None
-        if request.timing:
+        if is_timed:
             with case.phase("baseline"):
                 baseline = self._reference_clock.baseline(reference, like)
         try:
@@ -156,12 +157,16 @@ class CudaJudge(Judge):
     def _try_and_clock(
         self, reference: Reference, like: Trial, baseline: Baseline | None, seed: int, case: Case
     ) -> Clocked | None:
-        """Every trial, and then the clock, where there is a baseline to compare with."""
+        """Every trial, then the clock, where there is a baseline to compare with, and inputs beyond the
+        contract."""
+        clocked: Clocked | None = None
         with self._runner(case) as talk:
-            if not self._try_all(talk, reference, seed, case) or baseline is None:
-                return None
-            hidden = self._hidden_trials(reference, like, seed, case)
-            return self._stopwatch.clock(talk, reference, like, hidden, case, baseline)
+            if self._try_all(talk, reference, seed, case) and baseline is not None:
+                hidden = self._hidden_trials(reference, like, seed, case)
+                clocked = self._stopwatch.clock(talk, reference, like, hidden, case, baseline)
+            if not self._strict:
+                self._try_beyond(talk, reference, seed, case)
+        return clocked
 
     @contextlib.contextmanager
     def _runner(self, case: Case, job: str = "runner") -> Iterator[ChildSession]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from kernel_core.config import GymConfig
+from kernel_core.gym.channel.seeds import derive_seed
 from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.judge.problem_cache import KEPT_PROBLEMS, Prepared, keep
 from kernel_core.gym.oracle.input_families import Draw
@@ -32,6 +33,7 @@ class CudaPrepared(Prepared):
         super().__init__(config, workers)
         self._num_bytes = num_bytes
         self._outlines: dict[tuple[str, Draw], Trial] = {}
+        self._fixed: dict[str, bool] = {}
         self._groups: OrderedDict[str, list[int]] = OrderedDict()
 
     def group_seed(self, reference: Reference) -> int:
@@ -61,6 +63,17 @@ class CudaPrepared(Prepared):
             self.trial(reference, seed, self._first_label("own"), "own")
         return self._outlines[reference.key, "own"]
 
+    def has_fixed_sizes(self, reference: Reference, seed: int) -> bool:
+        """Whether outputs for other inputs have the sizes of the outline. If not, calls cannot be timed, and
+        a trial cannot be made again from its outline."""
+        if reference.key not in self._fixed:
+            like = self.outline(reference, seed)
+            with self._workers.draw():
+                other = reference.trial_like(like, derive_seed(seed, "sizes"))
+            shapes = [[one.shape for one in trial.expected] for trial in (like, other)]
+            self._fixed[reference.key] = shapes[0] == shapes[1]
+        return self._fixed[reference.key]
+
     def trial(self, reference: Reference, seed: int, label: str, draw: Draw) -> Trial:
         """Trials are kept while they fit. Large trials keep neither inputs nor expected outputs after the
         first use; they are made when they are needed, because all candidates would wait for their memory.
@@ -84,7 +97,7 @@ class CudaPrepared(Prepared):
             )
             like = outline(trial)
             self._outlines.setdefault((reference.key, draw), like)
-            if like.num_bytes > _LARGE_BYTES:
+            if self._is_made_again(reference, like):
                 return replace(like, inputs=[])
             with self._lock:
                 self._trials[key] = trial
@@ -96,13 +109,16 @@ class CudaPrepared(Prepared):
     ) -> Trial | None:
         """A trial that need not be made. A lookup waits for no turn."""
         like = self._outlines.get((reference.key, draw))
-        if like is not None and like.num_bytes > _LARGE_BYTES:
+        if like is not None and self._is_made_again(reference, like):
             return replace(like, seed=number, inputs=[])
         with self._lock:
             trial = self._trials.get(key)
             if trial is not None:
                 self._trials.move_to_end(key)
             return trial
+
+    def _is_made_again(self, reference: Reference, like: Trial) -> bool:
+        return like.num_bytes > _LARGE_BYTES and self._fixed.get(reference.key, True)
 
     def _draws_seed(self, seed: int) -> int:
         """The accepted draws of a problem are found once for all seeds, because the seed changes after every

@@ -171,6 +171,17 @@ class Judge:
             case.fail(Verdict.WRONG, fault)
         return fault is None
 
+    def _try_beyond(self, talk: ChildSession, reference: Reference, seed: int, case: Case) -> None:
+        """Passes on inputs beyond the contract, up to the first fault, which is a finding."""
+        if case.verdict is not None or case.request.fast:
+            return
+        beyond = Case(case.request, seed=seed, arena=case.arena)
+        with case.phase("beyond"):
+            all(self._try(talk, reference, one, beyond) for one in self._prepared.beyond(reference, seed))
+        beyond.forget_recorded()
+        if beyond.verdict in (Verdict.WRONG, Verdict.CRASHED):
+            case.note("narrow_domain", beyond.detail)
+
     def _lay_table(self, case: Case) -> None:
         """Prepare what a candidate needs before its first pass; nothing by default."""
 

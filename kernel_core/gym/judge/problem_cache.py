@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 from kernel_core.config import GymConfig
@@ -71,11 +71,11 @@ class Prepared:
             keep(self._draws, key, self._find_draws(reference, seed), _KEPT_DRAWS)
         return self._draws[key]
 
-    def beyond(self, reference: Reference, seed: int) -> list[Trial]:
+    def beyond(self, reference: Reference, seed: int) -> Iterator[Trial]:
         """Trials with inputs that lie beyond the contract, of families that the reference takes."""
-        families = () if reference.takes_any_size else (FAR, HOSTILE[0])
-        taken = (draw for draw in families if self._takes(reference, seed, "beyond", draw))
-        return [self.trial(reference, seed, "beyond", draw) for draw in taken]
+        for draw in () if self._takes_far(reference, seed) else (FAR, HOSTILE[0]):
+            if self._takes(reference, seed, "beyond", draw):
+                yield self.trial(reference, seed, "beyond", draw)
 
     def trial(self, reference: Reference, seed: int, label: str, draw: Draw) -> Trial:
         """Inputs and what is expected of them. Raises `NotAProblem`."""
@@ -99,8 +99,7 @@ class Prepared:
             takes = functools.partial(self._takes, reference, seed, label)
             return hostile_draw(takes, families, lambda: reference.num_floating)
 
-        # Only large numbers tell products in bfloat16 from products in TF32.
-        takes_far = reference.takes_any_size or self._has_tf32_products(reference, seed)
+        takes_far = self._takes_far(reference, seed)
         one_signed = (FAR, ONE_SIGNED) if takes_far else (ONE_SIGNED,)
         own: list[tuple[str, Draw]] = [(f"trial {i}", "own") for i in range(self._num_own)]
         if self._num_own > 1 and (first := usable("one sign", one_signed)):
@@ -110,11 +109,12 @@ class Prepared:
         last = self._first_label(hostile[0])
         return [*own, (last, usable(last, hostile) or "own")]
 
-    def _has_tf32_products(self, reference: Reference, seed: int) -> bool:
-        """Found by a trial of own draws, which all candidates need."""
+    def _takes_far(self, reference: Reference, seed: int) -> bool:
+        """Whether trials have numbers far from zero: only these tell products in bfloat16 from products in
+        TF32. A trial of own draws, which all candidates need, tells whether there are such products."""
         if reference.may_have_tf32_products:
             self.trial(reference, seed, self._first_label("own"), "own")
-        return reference.may_have_tf32_products
+        return reference.takes_any_size or reference.may_have_tf32_products
 
     def _takes(self, reference: Reference, seed: int, label: str, draw: Draw) -> bool:
         """Whether it gives what it would for own draws. One that raises need not have a value there; what

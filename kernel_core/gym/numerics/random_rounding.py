@@ -50,7 +50,7 @@ def spread_of_strays(
         with Straying(generator, sign=sign, tf32=tf32):
             leaves = forward(again)
         for spread, leaf, known in zip(spreads, leaves, true, strict=True):
-            if known.is_floating_point():
+            if known.is_floating_point() and leaf.shape == known.shape:
                 error = (leaf.double() - known.double()).abs().nan_to_num(0.0, 0.0, 0.0)
                 torch.maximum(spread, error, out=spread)
         if number in (2 * _FIRST_PAIRS, 2 * _PAIRS):

@@ -98,7 +98,7 @@ class ReferenceOutputs:
             # Some modules name a dtype inside; then their own precision is the best.
             self._can_widen = False
             return plain
-        return exact if len(exact) == len(plain) else plain
+        return exact if _are_alike(exact, plain) else plain
 
     def expected(
         self, wide: Any, inputs: list[Any], seed: int, plain: list[Any], exact: list[Any]
@@ -183,6 +183,8 @@ class ReferenceOutputs:
             return None
         with tf32_products(True), ShortenedProducts(truncated) as products:
             _, leaves = flatten(self._forward(self._module, copy.deepcopy(inputs), seed))
+        if not _are_alike(leaves, plain):
+            return None
         # Recurrent cells of a library are no products by name.
         self.has_products = products.are_there or any(
             not torch.equal(one, other) for one, other in zip(plain, leaves, strict=True) if _is_single(one)
@@ -267,6 +269,12 @@ def _to_double(value: torch.Tensor) -> torch.Tensor:
 def _wider(one: Rounding, other: Rounding) -> Rounding:
     tables = [each.by_size for each in (one, other) if isinstance(each.by_size, torch.Tensor)]
     return Rounding(functools.reduce(torch.maximum, tables) if tables else 0.0)
+
+
+def _are_alike(leaves: list[Any], plain: list[Any]) -> bool:
+    """Whether outputs have the same shapes. Rounding may decide these, such as a number of elements."""
+    shapes, others = ([getattr(one, "shape", None) for one in part] for part in (leaves, plain))
+    return shapes == others
 
 
 def _agree(leaf: Any, known: torch.Tensor) -> bool:

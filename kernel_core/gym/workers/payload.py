@@ -39,7 +39,6 @@ class TrialPayload:
 def deliver(reference: Reference, trial: Trial, arena: Any = None) -> TrialPayload:
     """Lay a trial's inputs and poisoned outputs out in memory that will be shared: an arena that is large
     enough, or else a new one."""
-    is_lent = arena is not None
     tensors: list[torch.Tensor] = []
     # The copy is made there too, so that two large draws never exist at once.
     with contextlib.nullcontext() if trial.inputs else own_seeds(reference.device):
@@ -47,7 +46,8 @@ def deliver(reference: Reference, trial: Trial, arena: Any = None) -> TrialPaylo
         outputs = [(one.shape, DTYPES[one.dtype]) for one in trial.expected]
         forms = [(tuple(tensor.shape), tensor.dtype) for tensor in tensors]
         slots, num_bytes = lay_out([*forms, *outputs])
-        if arena is None:
+        is_lent = arena is not None and arena.num_bytes >= num_bytes
+        if not is_lent:
             arena = arena_kind(reference.device).create(num_bytes)
         inputs, outs = like_these(slots[: len(forms)], tensors), slots[len(forms) :]
         for tensor, slot in zip(tensors, inputs, strict=True):
