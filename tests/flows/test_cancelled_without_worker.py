@@ -1,4 +1,4 @@
-"""A real worker is killed, then its run is cancelled: nobody else is there to say how it ended."""
+"""A real worker is killed, then its run is cancelled: the run itself sets its last state."""
 
 import os
 import signal
