@@ -31,7 +31,9 @@ def test_a_run_that_is_cancelled_after_its_worker_was_killed_ends_as_cancelled(t
         here.cancel(run)
         ended = here.wait(run, 240)
         states = here.ask("GET", f"/flow_run_states/?flow_run_id={run}")
+        while Path(f"/proc/{work}").exists():
+            assert time.monotonic() < deadline + 300, "its process is still there"
+            time.sleep(0.5)
     names = [state["name"] for state in sorted(states, key=lambda state: state["timestamp"])]
     assert ended["state_type"] == "CANCELLED" and "timed out" not in ended["state"]["message"]
     assert names[names.index("Running") :] == ["Running", "Cancelling", "Cancelled"]
-    assert not Path(f"/proc/{work}").exists()
