@@ -26,8 +26,8 @@ class Need:
 
 def need_of(problem: Problem, sizes: Mapping[str, Constant]) -> Need | None:
     """The need of a pass; None where the sizes do not fit together or the reference fails without data."""
-    program = ProblemModule(resize(problem, sizes).source, problem.id, problem.precision, "meta")
     try:
+        program = ProblemModule(resize(problem, sizes).source, problem.id, problem.precision, "meta")
         with own_seeds("meta"):
             module, inputs = program.construct(program.arguments()), program.inputs()
             with torch.device("meta"), torch.no_grad(), OperatorCounter() as counter:
