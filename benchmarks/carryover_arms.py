@@ -59,7 +59,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=9.0)
     parser.add_argument("--problems", type=int, default=12, help="a step")
     parser.add_argument("--group", type=int, default=8, help="answers a problem")
-    parser.add_argument("--halvings", type=int, default=2, help="of a problem's largest size while training")
+    parser.add_argument("--sizes", choices=("own", "half", "quarter"), default="quarter")
     parser.add_argument("--lr", type=float, default=3e-5)
     parser.add_argument("--rank", type=int, default=32, help="of the LoRA adapters")
     parser.add_argument("--max-new-tokens", type=int, default=1600)
@@ -84,7 +84,7 @@ def _config(arguments: argparse.Namespace) -> TrainConfig:
         "keep_checkpoints": 1,
         "problems": {
             "mix": [{"suite": suite, "weight": 1.0} for suite in suites],
-            "halvings": arguments.halvings,
+            "sizes": arguments.sizes,
         },
         "curriculum": {"only": "speed", "probe_every": PROBE_NEVER, "probe_problems": 1},
         "gym": {"device": arguments.device, "workers": 1},

@@ -7,6 +7,9 @@ on in `Cancelling`: so the process watches the state of its own flow run.
 child also looks at the run's `state.json`, which the parent keeps fresh: when the owner has been gone for a
 while, the child ends itself. A parent that is started again before that adopts it; one that comes later makes
 another attempt, which goes on from what the child had finished.
+
+Prefect's engine would report the stopped process as `Crashed`, over `Cancelled`. So a cancelled run gets its
+last state here, and the engine is told by Prefect's `Abort` to leave that state as it is.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from uuid import UUID
 
 import httpx
 from prefect.client.orchestration import get_client
-from prefect.exceptions import PrefectException
+from prefect.exceptions import Abort, PrefectException
 from prefect.states import Cancelled
 
 from kernel_core.errors import DojoError
@@ -34,7 +37,7 @@ WORKER_S = 30.0
 """How long a worker has to end a cancelled run before the run ends itself."""
 LOOK_EVERY_S = 10.0
 STOP_GRACE_S = 60.0
-ENDED = "Cancelled while no worker was there to end it; the run ended itself."
+ENDED = "Flow run was cancelled; what it had finished is kept."
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +47,8 @@ def wanted(owner: Run | None, flow_run: UUID | None) -> Iterator[None]:
     """End this process while the block lasts if it is no longer wanted.
 
     That is `LEASE_S` after the run `owner` lost its owner, or `WORKER_S` after the state of `flow_run` began
-    to say that it is cancelled or over.
+    to say that it is cancelled or over. However the block ends: if the flow run was cancelled meanwhile, its
+    last state is `Cancelled`, and Prefect's `Abort` is raised.
     """
     over = threading.Event()
     watcher = threading.Thread(target=_watch, args=(owner, flow_run, over), daemon=True, name="wanted")
@@ -54,6 +58,8 @@ def wanted(owner: Run | None, flow_run: UUID | None) -> Iterator[None]:
     finally:
         over.set()
         watcher.join()
+        if flow_run is not None and _ends_as_cancelled(flow_run):
+            raise Abort(ENDED)
 
 
 def _watch(owner: Run | None, flow_run: UUID | None, over: threading.Event) -> None:
@@ -66,11 +72,12 @@ def _watch(owner: Run | None, flow_run: UUID | None, over: threading.Event) -> N
             log.error("the flow that started this is gone; ending it. Start that flow again to go on")
         elif now - asked_for_at > WORKER_S:
             log.error("this flow run was cancelled and no worker ends it; ending it")
-            _tell_that_it_is_cancelled(flow_run)
         else:
             continue
         os.kill(os.getpid(), signal.SIGTERM)
         if not over.wait(STOP_GRACE_S):
+            if flow_run is not None:
+                _ends_as_cancelled(flow_run)
             os.kill(os.getpid(), signal.SIGKILL)
         return
 
@@ -86,11 +93,17 @@ def _is_asked_for(flow_run: UUID) -> bool:
     return state is None or not (state.is_cancelling() or state.is_final())
 
 
-def _tell_that_it_is_cancelled(flow_run: UUID | None) -> None:
-    """Set the state that the worker would have set; a final one stays."""
-    with contextlib.suppress(httpx.HTTPError, PrefectException), get_client(sync_client=True) as client:
-        if flow_run is not None and (state := client.read_flow_run(flow_run).state) and state.is_cancelling():
-            client.set_flow_run_state(flow_run, Cancelled(message=ENDED), force=True)
+def _ends_as_cancelled(flow_run: UUID) -> bool:
+    """Whether the flow run was cancelled; sets the state that the worker would have set."""
+    try:
+        with get_client(sync_client=True) as client:
+            state = client.read_flow_run(flow_run).state
+            if state is not None and state.is_cancelling():
+                state = client.set_flow_run_state(flow_run, Cancelled(message=ENDED), force=True).state
+    except (httpx.HTTPError, PrefectException) as error:
+        log.warning("cannot set the last state of this flow run: %s", error)
+        return False
+    return state is not None and state.is_cancelled()
 
 
 def _is_owned(run: Run) -> bool:

@@ -11,7 +11,12 @@ from typing import Any
 from uuid import UUID
 
 import httpx
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterParentFlowRunId
+from prefect.context import FlowRunContext
 from prefect.events.worker import EventsWorker
+from prefect.exceptions import PrefectException
+from prefect.states import Crashed
 from rich.console import Console
 
 from flows.lease import wanted
@@ -76,11 +81,6 @@ def _owning(flow: str, run: str, root: str, parameters: Mapping[str, Any]) -> It
 def tell_the_end_of(flow_run: str) -> None:
     """Mark the flow run of a dead process as crashed, with the stages that ran in that process. Otherwise the
     UI would show them as running for ever. Deployed stages have processes of their own."""
-    from prefect.client.orchestration import get_client
-    from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterParentFlowRunId
-    from prefect.exceptions import PrefectException
-    from prefect.states import Crashed
-
     dead = UUID(flow_run)
     stages = FlowRunFilter(parent_flow_run_id=FlowRunFilterParentFlowRunId(any_=[dead]))
     try:
@@ -94,27 +94,20 @@ def tell_the_end_of(flow_run: str) -> None:
 
 
 def _flow_run_id() -> UUID | None:
-    from prefect.context import FlowRunContext
-
     context = FlowRunContext.get()
     return context.flow_run.id if context is not None and context.flow_run is not None else None
 
 
 def started_by_another_flow() -> bool:
     """Whether this flow run is a stage of another one, here or as its deployed child."""
-    from prefect.context import FlowRunContext
-
     context = FlowRunContext.get()
     return context is not None and context.flow_run is not None and bool(context.flow_run.parent_task_run_id)
 
 
 def run_by_a_worker() -> bool:
     """Whether this very flow run is what a worker started this process for."""
-    from prefect.context import FlowRunContext
-
-    context = FlowRunContext.get()
-    asked_for = os.environ.get("PREFECT__FLOW_RUN_ID")
-    return context is not None and context.flow_run is not None and str(context.flow_run.id) == asked_for
+    this = _flow_run_id()
+    return this is not None and str(this) == os.environ.get("PREFECT__FLOW_RUN_ID")
 
 
 def outlive_the_worker() -> None:

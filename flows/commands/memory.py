@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kernel_core.errors import ConfigError
 from kernel_core.gym.contract.requests import JudgeRequest
-from kernel_core.gym.oracle.small_sizes import tensor_bytes, with_small_sizes
+from kernel_core.gym.oracle.small_sizes import with_small_sizes
 
 SMALL = 2**26
 """Product of a problem's whole numbers up to which its tensors are small, whatever their shapes."""
@@ -23,7 +23,10 @@ def require_memory(request: JudgeRequest, device: str) -> None:
     numbers = [value for value in sizes.values() if type(value) is int and value > 1]
     if device != "cpu" or math.prod(numbers) <= SMALL:
         return
-    tensors_gb = (tensor_bytes(request.problem, request.run_sizes(device)) or 0) / 1e9
+    from kernel_core.gym.oracle.need import need_of  # with torch, which takes seconds
+
+    need = need_of(request.problem, request.run_sizes(device))
+    tensors_gb = need.num_bytes / 1e9 if need is not None else 0.0
     needed_gb, free_gb = COPIES * tensors_gb, _available_bytes() / 1e9
     told = (
         f"{request.problem.id} at {', '.join(f'{name}={value}' for name, value in sizes.items())}: "

@@ -38,15 +38,10 @@ class ProblemsConfig(Config):
     families: tuple[str, ...] = Field((), description="Only these families; empty means all of the split.")
     limit: int | None = Field(None, ge=1, description="At most this many.")
     seed: int = Field(0, description="Seeds the generator's draw.")
-    halvings: int = Field(
-        0,
-        ge=0,
-        le=16,
-        description="Halve a problem's largest size so many times, not below its CPU size: judged sooner.",
-    )
-    sizes: Literal["own", "small"] = Field(
+    sizes: Literal["own", "half", "quarter", "small"] = Field(
         "own",
-        description="`small`: on a CPU, problems without sizes for one (KernelBench's) get them by a rule.",
+        description="`half` and `quarter` halve a problem's largest size once or twice: judged sooner. "
+        "`small` gives problems that name no CPU sizes (KernelBench's) such sizes by a rule.",
     )
     precision: Literal["own", "float16", "bfloat16"] = Field(
         "own", description="What floating-point inputs and weights are cast to."

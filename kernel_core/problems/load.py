@@ -31,6 +31,8 @@ __all__ = [
 KERNELBENCH_DATASET = "ScalingIntelligence/KernelBench"
 KERNELBENCH_LEVELS = (1, 2, 3, 4)
 _SNAPSHOT = "snapshot:"
+_HALVINGS = {"half": 1, "quarter": 2}
+"""How often `problems.sizes` halves the largest size; `small` is the gym's rule, which runs a reference."""
 _DOJO_FOLDER = Path(__file__).parents[2] / "data" / "problems"
 _SPLITS: tuple[Split, ...] = ("train", "validation", "held_out")
 
@@ -93,7 +95,8 @@ def load_problems(config: ProblemsConfig) -> list[Problem]:
     """
     if config.mix:
         return [problem for part in shares_of(config) for problem in load_problems(part)]
-    return [at_precision(halved(problem, config.halvings), config.precision) for problem in _named(config)]
+    times = _HALVINGS.get(config.sizes, 0)
+    return [at_precision(halved(problem, times), config.precision) for problem in _named(config)]
 
 
 def shares_of(config: ProblemsConfig) -> list[ProblemsConfig]:

@@ -1,32 +1,52 @@
-"""A child whose parent is gone ends itself; one whose parent lives goes on."""
+"""A child whose parent is gone ends itself, as does a cancelled run whose worker is gone; others go on."""
 
+import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from prefect import flow
 from prefect.client.orchestration import get_client
-from prefect.states import Cancelled, Cancelling, Crashed, Running
+from prefect.states import Cancelled, Cancelling, Crashed
 
 from kernel_core.runs.run_folder import Run
 
 REPOSITORY = Path(__file__).parents[2]
 CHILD = """
 import signal, sys, time
-from uuid import UUID
 import flows.lease
 from kernel_core.runs.run_folder import Run
-flows.lease.LEASE_S, flows.lease.WORKER_S = 1.0, 1.0
-flows.lease.LOOK_EVERY_S, flows.lease.STOP_GRACE_S = 0.2, 1.0
+flows.lease.LEASE_S, flows.lease.LOOK_EVERY_S, flows.lease.STOP_GRACE_S = 1.0, 0.2, 1.0
 if "deaf" in sys.argv:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-run, flow_run = (None, UUID(sys.argv[1])) if "state" in sys.argv else (Run(sys.argv[1], "leased"), None)
-with flows.lease.wanted(run, flow_run):
+with flows.lease.wanted(Run(sys.argv[1], "leased"), None):
     print("at work", flush=True)
     time.sleep(float(sys.argv[2]))
 print("done", flush=True)
+"""
+ON_A_WORKER = """
+import os, signal, sys, time
+import flows.lease
+from prefect.client.orchestration import get_client
+from prefect.flow_engine import run_flow
+from flows.running import running
+from flows.stage_flow import stage_flow
+flows.lease.LOOK_EVERY_S, flows.lease.STOP_GRACE_S = 0.2, 1.0
+flows.lease.WORKER_S = float(sys.argv[2])
+
+@stage_flow("left-alone", run_name="left-alone")
+def left_alone(root: str = "runs") -> None:
+    with running("train", "left-alone", root, {}):
+        if "deaf" in sys.argv:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        print(os.environ["PREFECT__FLOW_RUN_ID"], flush=True)
+        sys.stdin.readline()
+
+with get_client(sync_client=True) as client:
+    flow_run = client.create_flow_run(left_alone, parameters={"root": sys.argv[1]})
+    os.environ["PREFECT__FLOW_RUN_ID"] = str(flow_run.id)
+    run_flow(left_alone, flow_run=flow_run)
 """
 OWNER = """
 import sys, time
@@ -37,21 +57,24 @@ with Run(sys.argv[1], "leased").owned("pipeline", {}):
 """
 
 
-@flow
-def trains() -> None: ...
-
-
-def start(code, *arguments):
-    """A process that has said its first word."""
-    command = [sys.executable, "-c", code, *arguments]
-    process = subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None and process.stdout.readline()
-    return process
+def start(code, *arguments, **environment):
+    """A process that has said its first word, and that word."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *arguments],
+        cwd=REPOSITORY,
+        env=os.environ | environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    word = process.stdout.readline().strip()
+    assert word
+    return process, word
 
 
 @pytest.fixture
 def owner(tmp_path):
-    process = start(OWNER, str(tmp_path))
+    process, _ = start(OWNER, str(tmp_path))
     yield process
     process.kill()
     process.wait()
@@ -62,39 +85,55 @@ def test_a_child_of_a_killed_parent_ends_itself_even_if_it_does_not_listen(tmp_p
     owner.kill()
     owner.wait()
     assert Run(str(tmp_path), "leased").state().condition == "dead"
-    child = start(CHILD, str(tmp_path), "60", *options)
+    child, _ = start(CHILD, str(tmp_path), "60", *options)
     assert child.wait(timeout=50) == -ending
 
 
 def test_a_child_of_a_living_parent_goes_on_to_its_end(tmp_path, owner):
-    child = start(CHILD, str(tmp_path), "4")
+    child, _ = start(CHILD, str(tmp_path), "4")
     assert child.wait(timeout=60) == 0
     assert child.stdout.read() == "done\n"
 
 
+def states_of(client, flow_run):
+    """Types of the states that a flow run was in, oldest first, since it began to run."""
+    history = sorted(client.read_flow_run_states(flow_run), key=lambda state: state.timestamp)
+    names = [state.type.value for state in history]
+    return names[names.index("RUNNING") :]
+
+
 @pytest.mark.parametrize(
-    ("asked", "ends_as"),
-    [(Cancelling(), "CANCELLED"), (Cancelled(), "CANCELLED"), (Crashed(), "CRASHED")],
+    ("asked", "options", "states"),
+    [
+        (Cancelling(), [], ["RUNNING", "CANCELLING", "CANCELLED"]),
+        (Cancelling(), ["deaf"], ["RUNNING", "CANCELLING", "CANCELLED"]),
+        (Cancelled(), [], ["RUNNING", "CANCELLED"]),
+        (Crashed(), [], ["RUNNING", "CRASHED", "CRASHED"]),
+    ],
 )
-def test_a_run_that_is_cancelled_while_its_worker_is_gone_ends_itself(
-    prefect_api, monkeypatch, asked, ends_as
+def test_a_run_that_is_over_while_its_worker_is_gone_ends_itself_as_it_was_asked_to(
+    prefect_api, tmp_path, asked, options, states
 ):
-    monkeypatch.setenv("PREFECT_API_URL", prefect_api)
+    work, flow_run = start(ON_A_WORKER, str(tmp_path), "1", *options, PREFECT_API_URL=prefect_api)
     with get_client(sync_client=True) as client:
-        flow_run = client.create_flow_run(trains, state=Running())
-        child = start(CHILD, str(flow_run.id), "60", "state")
-        assert child.poll() is None
-        client.set_flow_run_state(flow_run.id, asked, force=True)
-        assert child.wait(timeout=50) == -signal.SIGTERM
-        assert client.read_flow_run(flow_run.id).state.type.value == ends_as
+        client.set_flow_run_state(flow_run, asked, force=True)
+        work.wait(timeout=50)
+        assert states_of(client, flow_run) == states
 
 
-def test_a_run_that_is_not_cancelled_goes_on_to_its_end(prefect_api, monkeypatch):
-    monkeypatch.setenv("PREFECT_API_URL", prefect_api)
+@pytest.mark.parametrize(
+    ("asked", "states"),
+    [([], ["RUNNING", "COMPLETED"]), ([Cancelling()], ["RUNNING", "CANCELLING", "CANCELLED"])],
+)
+def test_a_run_that_is_done_ends_at_once_as_completed_or_if_it_was_cancelled_as_cancelled(
+    prefect_api, tmp_path, asked, states
+):
+    work, flow_run = start(ON_A_WORKER, str(tmp_path), "60", PREFECT_API_URL=prefect_api)
     with get_client(sync_client=True) as client:
-        flow_run = client.create_flow_run(trains, state=Running())
-        child = start(CHILD, str(flow_run.id), "4", "state")
-        assert child.wait(timeout=60) == 0
+        for state in asked:
+            client.set_flow_run_state(flow_run, state, force=True)
+        work.communicate("go on\n", timeout=50)
+        assert states_of(client, flow_run) == states
 
 
 def test_an_owner_on_another_host_is_known_by_its_heartbeat_whatever_this_clock_says(tmp_path, owner):

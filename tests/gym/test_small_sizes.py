@@ -3,7 +3,8 @@
 import pytest
 
 from kernel_core.config import ProblemsConfig
-from kernel_core.gym.oracle.small_sizes import MOST_BYTES, load_sized, tensor_bytes, with_small_sizes
+from kernel_core.gym.oracle.need import need_of
+from kernel_core.gym.oracle.small_sizes import MOST_BYTES, load_sized, with_small_sizes
 from kernel_core.problems.source import parse_problem
 
 SOURCE = """
@@ -55,9 +56,9 @@ SQUARE = SOURCE.format(
 @pytest.mark.parametrize("source", [LINEAR, GROUPED, SQUARE], ids=["linear", "grouped", "square"])
 def test_a_problem_of_gigabytes_gets_sizes_at_which_it_runs_in_a_fraction_of_a_megabyte(source):
     problem = parse_problem(source, id="mine", suite="mine")
-    assert tensor_bytes(problem, {}) > 300e6
+    assert need_of(problem, {}).num_bytes > 300e6
     sizes = with_small_sizes(problem).cpu_constants
-    assert tensor_bytes(problem, sizes) < 2 * MOST_BYTES
+    assert need_of(problem, sizes).num_bytes < 2 * MOST_BYTES
     assert all(1 <= value < problem.constants[name] for name, value in sizes.items())
 
 

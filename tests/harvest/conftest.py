@@ -150,6 +150,12 @@ def squared_error(preds: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     """Mean squared error."""
     return ((preds - target) ** 2).mean()
 '''
+SHORT_DEADLINE = """import flows.cli
+from kernel_core.harvest import cage
+cage.DEADLINE_S = 8.0
+flows.cli.main()
+"""
+"""One of the definitions never ends, and each of its seconds is one of this test."""
 OPS = """import torch
 
 
@@ -197,7 +203,7 @@ def dojo(site: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     environment.pop("KERNELBENCH_ROOT", None)
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "flows.cli", *words]
+        command = [sys.executable, "-c", SHORT_DEADLINE, *words]
         return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900)
 
     return run

@@ -176,7 +176,7 @@ def test_a_limit_takes_some_of_a_suite_by_seed_and_keeps_their_order() -> None:
 @settings(max_examples=30, deadline=None)
 def test_halved_sizes_stay_above_those_of_a_cpu_and_their_modules_run(times: int, seed: int) -> None:
     [own] = load_problems(ProblemsConfig(suite="modules", limit=1, seed=seed))
-    [found] = load_problems(ProblemsConfig(suite="modules", limit=1, seed=seed, halvings=times))
+    found = halved(own, times)
     assert found.constants.keys() == own.constants.keys()
     for name, size in found.constants.items():
         was, least = own.constants[name], own.cpu_constants.get(name, size)
@@ -187,6 +187,13 @@ def test_halved_sizes_stay_above_those_of_a_cpu_and_their_modules_run(times: int
     with torch.device("meta"):
         exec(found.source, scope)
         scope["Model"](*scope["get_init_inputs"]())(*scope["get_inputs"]())
+
+
+@pytest.mark.parametrize(("sizes", "times"), [("own", 0), ("half", 1), ("quarter", 2)])
+def test_a_setting_asks_for_halved_sizes(sizes: Any, times: int) -> None:
+    config = ProblemsConfig(suite="modules", limit=4)
+    found = load_problems(config.model_copy(update={"sizes": sizes}))
+    assert found == [halved(problem, times) for problem in load_problems(config)]
 
 
 def test_each_halving_halves_the_largest_size() -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import os
 import subprocess
 import sys
@@ -24,7 +23,8 @@ from kernel_core.errors import NotAProblem, NotFound
 from kernel_core.gym.contract.version import GYM_VERSION
 from kernel_core.gym.judge.problem_audit import audit_problem
 from kernel_core.gym.oracle.input_families import HOSTILE, ONE_SIGNED, moderate
-from kernel_core.gym.oracle.small_sizes import load_sized, tensor_bytes, with_small_sizes
+from kernel_core.gym.oracle.need import need_of
+from kernel_core.gym.oracle.small_sizes import load_sized, with_small_sizes
 from kernel_core.problems.generators import ENDLESS_SUITES
 from kernel_core.records import Problem
 from kernel_core.store import Store, digest_of
@@ -103,7 +103,8 @@ def _audit_elsewhere(problems: Sequence[Problem]) -> dict[str, list[str]]:
 
 
 def _is_small(problem: Problem) -> bool:
-    return (tensor_bytes(problem, {}) or math.inf) <= _MOST_BYTES
+    need = need_of(problem, {})
+    return need is not None and need.num_bytes <= _MOST_BYTES
 
 
 def main() -> None:

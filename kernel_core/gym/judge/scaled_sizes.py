@@ -13,19 +13,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
-import torch
-
-from kernel_core.errors import NotAProblem
-from kernel_core.gym.channel.pytree import flatten
-from kernel_core.gym.channel.work import OperatorCounter
-from kernel_core.gym.oracle.problem_module import ProblemModule, own_seeds
+from kernel_core.gym.oracle.need import input_bytes, need_of
 from kernel_core.gym.oracle.reference import Reference
-from kernel_core.gym.oracle.trial import tensor_bytes
 from kernel_core.problems.gradients import wanted_gradients
-from kernel_core.problems.source import resize
-from kernel_core.records import Constant, Problem
+from kernel_core.records import Constant
 
 _MOST_BYTES_OF_LAST = 1 << 19
 """The most bytes of inputs, weights and outputs where the problem's last size grows. Rows are longer then,
@@ -123,47 +115,15 @@ class _SizeLimits:
 
     def __init__(self, reference: Reference) -> None:
         self._problem = reference.problem
-        self._is_known = _need(self._problem, reference.sizes) is not None
+        self._is_known = need_of(self._problem, reference.sizes) is not None
 
     def allow(self, sizes: Sizes, most_bytes: int) -> bool:
         """Whether these sizes are small enough and fit together. If a reference needs data, only its inputs
         count."""
         most_bytes *= 2 if wanted_gradients(self._problem.source) else 1  # as large as what they belong to
-        if (inputs := _inputs_need(self._problem, sizes)) is None or inputs > most_bytes:
+        if (inputs := input_bytes(self._problem, sizes)) is None or inputs > most_bytes:
             return False
         if not self._is_known:
             return True
-        need = _need(self._problem, sizes)
+        need = need_of(self._problem, sizes)
         return need is not None and need.num_bytes <= most_bytes and need.operations <= _MOST_OPERATIONS
-
-
-@dataclass(frozen=True, slots=True)
-class _Need:
-    """The need of a pass: bytes of inputs, weights and outputs, and operations."""
-
-    num_bytes: int
-    operations: int
-
-
-def _need(problem: Problem, sizes: Sizes) -> _Need | None:
-    """The need of a pass; None where the reference fails without data."""
-    program = ProblemModule(resize(problem, sizes).source, problem.id, problem.precision, "meta")
-    try:
-        with own_seeds("meta"):
-            module, inputs = program.construct(program.arguments()), program.inputs()
-            with torch.device("meta"), torch.no_grad(), OperatorCounter() as counter:
-                outputs = flatten(module(*inputs))[1]
-    except Exception:
-        return None
-    num_bytes = tensor_bytes([*inputs, *outputs, *module.parameters()])
-    return _Need(num_bytes, sum(work.num_operations for work in counter.works))
-
-
-def _inputs_need(problem: Problem, sizes: Sizes) -> int | None:
-    """The bytes of the inputs; None for sizes at which they cannot be made."""
-    program = ProblemModule(resize(problem, sizes).source, problem.id, problem.precision, "meta")
-    try:
-        with own_seeds("meta"):
-            return tensor_bytes(program.inputs())
-    except NotAProblem:
-        return None

@@ -1,0 +1,48 @@
+"""The need of one pass of a problem's reference at some sizes, reckoned on PyTorch's meta device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from kernel_core.errors import NotAProblem
+from kernel_core.gym.channel.pytree import flatten
+from kernel_core.gym.channel.work import OperatorCounter
+from kernel_core.gym.oracle.problem_module import ProblemModule, own_seeds
+from kernel_core.gym.oracle.trial import tensor_bytes
+from kernel_core.problems.source import resize
+from kernel_core.records import Constant, Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """The need of a pass: bytes of inputs, weights and outputs, and operations."""
+
+    num_bytes: int
+    operations: int
+
+
+def need_of(problem: Problem, sizes: Mapping[str, Constant]) -> Need | None:
+    """The need of a pass; None where the sizes do not fit together or the reference fails without data."""
+    try:
+        program = ProblemModule(resize(problem, sizes).source, problem.id, problem.precision, "meta")
+        with own_seeds("meta"):
+            module, inputs = program.construct(program.arguments()), program.inputs()
+            with torch.device("meta"), torch.no_grad(), OperatorCounter() as counter:
+                outputs = flatten(module(*inputs))[1]
+    except Exception:
+        return None
+    num_bytes = tensor_bytes([*inputs, *outputs, *module.parameters()])
+    return Need(num_bytes, sum(work.num_operations for work in counter.works))
+
+
+def input_bytes(problem: Problem, sizes: Mapping[str, Constant]) -> int | None:
+    """The bytes of the inputs; None for sizes at which they cannot be made."""
+    program = ProblemModule(resize(problem, sizes).source, problem.id, problem.precision, "meta")
+    try:
+        with own_seeds("meta"):
+            return tensor_bytes(program.inputs())
+    except NotAProblem:
+        return None
