@@ -199,8 +199,8 @@ def _draw(arguments: argparse.Namespace) -> None:
     if arguments.repairs:  # faulty kernels are shown with the judge's words, and never learned
         rng = random.Random(f"slips {arguments.seed}")
         shown = [exemplar for one in made for exemplar in exemplars_of(one, source)]
-        exemplars += [exemplar for exemplar in shown if exemplar.grade.startswith("mistake")]
-        exemplars += [exemplar for one in made for exemplar in slips_of(one, source, rng)]
+        faulty = [exemplar for exemplar in shown if exemplar.grade.startswith("mistake")]
+        exemplars += [*faulty, *slips_of(exemplars, rng)]
     print(f"{len(made)} problems, {len(exemplars)} kernels, {time.monotonic() - began:.0f} s", flush=True)
     judges = max(1, (os.cpu_count() or 2) // 2)
     with open_gym(GymConfig(workers=judges)) as gym:  # it judges what second turns look back on

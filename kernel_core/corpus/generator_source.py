@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import kernel_core.problems
@@ -37,17 +37,17 @@ def generated_exemplars(source: Source, num_problems: int, seed: int) -> Iterato
         yield from exemplars_of(made, source)
 
 
-def slips_of(made: Generated, source: Source, rng: random.Random) -> Iterator[Exemplar]:
-    """A kernel with a drawn slip for each right kernel of a problem: context of second turns alone."""
-    for one in exemplars_of(made, source):
+def slips_of(exemplars: Iterable[Exemplar], rng: random.Random) -> Iterator[Exemplar]:
+    """Each right kernel with a drawn slip, as context of second turns; the id begins with the right one's."""
+    for one in exemplars:
         slip = draw_slip(one.kernel_code, rng) if one.claimed_correct else None
         if slip is None:
             continue
         name, text = slip
         yield one.model_copy(
             update={
-                "id": f"{one.id}-{name}",
-                "row_key": f"{one.row_key}-{name}",
+                "id": f"{one.id}/{name}",
+                "row_key": f"{one.row_key}/{name}",
                 "grade": f"mistake:{name}",
                 "kernel_code": text,
                 "claimed_correct": False,

@@ -50,7 +50,7 @@ def test_every_kind_of_slip_is_drawn_and_the_same_for_the_same_seed() -> None:
 def test_a_kernel_with_a_slip_is_claimed_wrong_and_shares_no_id_with_the_right_ones() -> None:
     source = find_source("generator", read_registry())
     right = list(exemplars_of(MADE[0], source))
-    slips = list(slips_of(MADE[0], source, random.Random(0)))
+    slips = list(slips_of(right, random.Random(0)))
     assert len(slips) == sum(one.claimed_correct for one in right)
     assert {one.grade.split(":")[0] for one in slips} == {"mistake"}
     assert not any(one.claimed_correct for one in slips)

@@ -3,7 +3,8 @@
 A first turn asks for a kernel and answers with one of the corpus: good ones, but by `mistake_share`,
 `naive_share` and `lazy_share` also faulty, slow and lazy ones, as a realistic corpus has them. A second turn
 (`repair_share` of all) shows a faulty or slow kernel with the judge's real feedback. Its answer is a good
-kernel, or by `mistake_share` a faulty one again. Only the last answer of a conversation is learned; the rest
+kernel, or by `mistake_share` a faulty one again. A slip is mended in the kernel that it was made in: that
+kernel's id begins the slip's. Only the last answer of a conversation is learned; the rest
 is prompt.
 
 Shares are exact, and every reference is used about equally often.
@@ -195,6 +196,8 @@ def _drafts(references: Sequence[_Reference], config: ColdStartConfig) -> list[_
             continue
         for reference, earlier in _cycled(choices, count, rng):
             answer = rng.choice(reference.of(answers))
+            if earlier is not None and answers == "good":
+                answer = next((one for one in reference.good if earlier.id.startswith(f"{one.id}/")), answer)
             drafts.append(_Draft(kind, reference.problem, answer, earlier))
     rng.shuffle(drafts)
     return drafts
