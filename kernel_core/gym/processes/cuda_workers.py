@@ -4,6 +4,7 @@ trace runs no host code of a candidate. After it has forgotten the trace, it wai
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib
 import itertools
 import os
@@ -23,6 +24,7 @@ import triton
 from kernel_core.config import GymConfig
 from kernel_core.errors import GymUnavailable
 from kernel_core.gym.channel import framing
+from kernel_core.gym.channel.cuda_driver import call_driver
 from kernel_core.gym.sandbox.fork_server import Caged, ForkServer, ForkServerLost
 from kernel_core.gym.sandbox.limits import Cage
 from kernel_core.gym.timing.idle_gpu import MemoryProbe
@@ -50,6 +52,7 @@ def bring_up() -> None:
     # With the usual eight queues a context takes nearly twice as long to start and to end.
     os.environ.update(QUEUES)
     torch.set_num_threads(1)
+    call_driver("cuInit", ctypes.c_uint32(0))  # a library that is loaded later is an event of the candidate's
     square = torch.ones(16, 16, device="cuda")
     (square @ square).fill_(0).copy_(square)
     raw = torch.full((64,), 1, dtype=torch.uint8, device="cuda")
