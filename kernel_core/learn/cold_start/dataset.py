@@ -12,6 +12,7 @@ Shares are exact, and every reference is used about equally often.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import random
 from collections import defaultdict
@@ -36,6 +37,7 @@ from kernel_core.records import (
     Problem,
     Record,
     Turn,
+    Verdict,
     sha256_text,
 )
 from kernel_core.retrieval.protocol import Retriever
@@ -113,6 +115,7 @@ def build_conversations(
     references = _references(exemplars)
     drafts = _drafts(references, config)
     evaluations = _judged(drafts, gym, progress)
+    drafts = _without_right_ones(drafts, evaluations)
     shown = _shown([reference.problem for reference in references], retriever, rollout.exemplars)
     counting = count_tokens or _estimated_tokens
     conversations = []
@@ -231,6 +234,22 @@ def _judged(drafts: Sequence[_Draft], gym: Gym, progress: Progress) -> dict[tupl
         for problem, exemplar in earlier.values()
     ]
     return dict(zip(earlier, gym.judge(requests, progress), strict=True))
+
+
+def _without_right_ones(
+    drafts: Sequence[_Draft], evaluations: Mapping[tuple[str, str], Evaluation]
+) -> list[_Draft]:
+    """Drafts with another repair in place of each whose earlier kernel is correct, as a slip in an unused
+    branch is; shares stay exact as long as one repair is left."""
+
+    def is_right(draft: _Draft) -> bool:
+        if draft.kind != "repair" or draft.earlier is None:
+            return False
+        return evaluations[draft.problem.id, draft.earlier.id].verdict is Verdict.CORRECT
+
+    others = itertools.cycle([one for one in drafts if one.kind == "repair" and not is_right(one)])
+    replaced = (next(others, None) if is_right(one) else one for one in drafts)
+    return [one for one in replaced if one is not None]
 
 
 def _shown(

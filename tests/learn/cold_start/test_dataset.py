@@ -85,6 +85,20 @@ def test_a_slip_is_mended_in_the_kernel_that_it_was_made_in(exemplars, gym):
         assert answer == origin[text.removeprefix("<KERNEL>\n").removesuffix("\n</KERNEL>")]
 
 
+def test_no_second_turn_repairs_a_kernel_that_is_right(exemplars, gym):
+    good = [one for one in exemplars if one.grade == "fused"]
+    faulty = [one for one in exemplars if one.grade.startswith("mistake")][:2]
+    unharmed = [
+        one.model_copy(update={"id": f"{one.id}/harmless", "grade": "mistake:harmless"}) for one in good
+    ]
+    config = CONFIG.model_copy(update={"mistake_share": 0.0, "naive_share": 0.0, "judged": 12})
+    found = build_conversations([*good, *faulty, *unharmed], gym, config)
+    assert Counter(c.kind for c in found) == {"first": 28, "repair": 12}
+    assert not any("correct;" in c.messages[-1]["content"] for c in found if c.kind == "repair")
+    without = build_conversations([*good, *unharmed], gym, config)
+    assert Counter(c.kind for c in without) == {"first": 28}
+
+
 def test_a_second_turn_shows_the_earlier_kernel_and_what_the_judge_said(conversations, exemplars):
     mistakes = {one.kernel_code.strip() for one in exemplars if one.grade.startswith("mistake")}
     for c in conversations:
