@@ -130,10 +130,6 @@ def difference_rows(
     return found
 
 
-def _paired(values: Sequence[tuple[float, float]]) -> Estimate:
-    return mean_difference([before for before, _ in values], [after for _, after in values])
-
-
 def pairs_of(arms: Iterable[str], baseline: str = "") -> dict[str, str]:
     """For each arm the one that it is compared with: the baseline of its seed, else the baseline itself.
 

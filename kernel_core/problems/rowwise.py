@@ -137,11 +137,6 @@ def rms_norm(v: str, dim: int, epsilon: str, *, over: str = "cols", masked: bool
         x = np.where(PROBE_MASK, tile, 0.0) if masked else tile
         return np.asarray(x / np.sqrt((x * x).sum(axis=1, keepdims=True) / count + float(epsilon)))
 
-    def forgot_root(rng: random.Random) -> tuple[str, Step]:
-        right = rms_norm(v, dim, epsilon)
-        tile = tuple(line.replace("tl.sqrt", "") for line in right.tile)
-        return "wrong_op", Step("rms_norm", right.word, (), tile, lambda x, arguments: 3.0 * x)
-
     return Step(
         kind="rms_norm",
         word="rms_norm",

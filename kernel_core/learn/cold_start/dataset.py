@@ -239,7 +239,7 @@ def _judged(drafts: Sequence[_Draft], gym: Gym, progress: Progress) -> dict[tupl
 def _without_right_ones(
     drafts: Sequence[_Draft], evaluations: Mapping[tuple[str, str], Evaluation]
 ) -> list[_Draft]:
-    """Drafts with another repair in place of each whose earlier kernel is correct, as a slip in an unused
+    """Drafts with another repair in place of each with a correct earlier kernel, as a slip in an unused
     branch is; shares stay exact as long as one repair is left."""
 
     def is_right(draft: _Draft) -> bool:
