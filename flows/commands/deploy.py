@@ -55,7 +55,8 @@ def deploy(file: Path | None, *, dry_run: bool, api_url: str | None = None) -> i
         _make_pools_and_limits(client, checked)
         _make_automations(client, automations)
         _deploy_all(client, url, path)
-    say("start workers with `prefect worker start --pool cpu` (and `--pool cuda` on a GPU host)")
+    if api_url is None:
+        say("start workers with `prefect worker start --pool cpu` (and `--pool cuda` on a GPU host)")
     return 0
 
 
