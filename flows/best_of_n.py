@@ -27,8 +27,7 @@ def best_of_n(
         root: Local folder or any fsspec URI, the same for every stage and worker.
         name: Folder under the run for what this stage makes.
     """
-    parameters = {"config": config, "run": run, "root": root, "name": name}
-    with running("best-of-n", run, root, parameters) as here:
+    with running(run, root) as here:
         reads = folders_read(here, config.policy, config.checkpoint)
         settings = config.model_dump(exclude={"checkpoint": True, "policy": ORIGIN})
         with making(here, name, settings, reads, folder=name) as work:

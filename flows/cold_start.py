@@ -33,8 +33,7 @@ def cold_start(
         index: Settings of its index.
         mode: Stages in this process, or each as a deployment on the pool it needs.
     """
-    parameters = {"config": config, "run": run, "root": root, "ingest": ingest, "index": index, "mode": mode}
-    with running("cold-start", run, root, parameters) as here:
+    with running(run, root) as here:
         if not started_by_another_flow():
             lay_corpus(here, ingest, index, mode)
         reads = {name: here.store.child(name) for name in ("snapshot", "index")}

@@ -1,4 +1,4 @@
-"""`prefect.yaml`, checked before it is sent: with Prefect's own models, and for what Prefect lets pass.
+"""`prefect.yaml`, checked before it is sent: with Prefect's own types, and for what Prefect lets pass.
 
 Prefect ignores an unknown key, stores the name of an unset variable as it stands, and finds a wrong schedule
 only after it has begun to deploy. Here each is an error with its line.
@@ -11,16 +11,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from prefect.cli.deploy._models import (
-    ConcurrencyLimitSpec,
-    DeploymentConfig,
-    PrefectYamlModel,
-    RawScheduleConfig,
-)
-from prefect.cli.deploy._schedules import _schedule_config_to_deployment_schedule
-from prefect.cli.deploy._triggers import _initialize_deployment_triggers
 from pydantic import ValidationError
 
+from flows.prefect_yaml import FILE_KEYS, Entry, Limit, Schedule
 from flows.presets import build_parameters, load_yaml, stage_of
 from flows.yaml_lines import line_of
 from kernel_core.config.base import laid_over
@@ -35,7 +28,7 @@ class Deployment(NamedTuple):
     """One preset: its entry as Prefect reads it, and what is made of it."""
 
     stage: str
-    entry: DeploymentConfig
+    entry: Entry
     schedules: tuple[dict[str, Any], ...]
     """What each schedule becomes, as Prefect makes it."""
     pull: list[dict[str, Any]] | None
@@ -55,7 +48,7 @@ class Deployment(NamedTuple):
     def limit(self) -> tuple[int | None, str | None]:
         """Runs at once, and what becomes of one more."""
         spec = self.entry.concurrency_limit
-        if isinstance(spec, ConcurrencyLimitSpec):
+        if isinstance(spec, Limit):
             return spec.limit, spec.collision_strategy
         return spec, None
 
@@ -69,8 +62,7 @@ def load_deployments(file: Path, environment: Mapping[str, str]) -> list[Deploym
     if not isinstance(content, dict) or not content.get("deployments"):
         raise ConfigError(f"{file} holds no deployments")
     content = _with_variables(file, environment, content)
-    known = PrefectYamlModel.model_fields.keys() | {"definitions", "prefect-version"}
-    for key in content.keys() - known:
+    for key in content.keys() - FILE_KEYS:
         raise _at(file, (key,), f"unknown key {key}")
     found: dict[str, Deployment] = {}
     for number, entry in enumerate(content["deployments"]):
@@ -89,13 +81,9 @@ def _checked(file: Path, number: int, entry: Any, pull: Any) -> Deployment:
     try:
         # A schedule is of one of several kinds: each has a check of its own, which names one fault.
         plain = {key: value for key, value in entry.items() if key not in ("schedules", "schedule", "sla")}
-        refuse_unknown(DeploymentConfig, plain, "")
+        refuse_unknown(Entry, plain, "")
         stage = stage_of(str(entry.get("entrypoint")))
-        checked = DeploymentConfig.model_validate(plain)
-        if not checked.name:
-            raise ConfigError("name: a deployment needs one", "name")
-        if checked.triggers:
-            _initialize_deployment_triggers(name, [dict(trigger) for trigger in checked.triggers])
+        checked = Entry.model_validate(plain)
         _check_parameters("parameters", stage, checked.parameters)
         schedules = tuple(_schedules(stage, checked.parameters, entry.get("schedules") or ()))
     except ConfigError as error:
@@ -109,16 +97,15 @@ def _checked(file: Path, number: int, entry: Any, pull: Any) -> Deployment:
 
 def _schedules(stage: str, parameters: dict[str, Any], entries: Any) -> Iterator[dict[str, Any]]:
     for number, entry in enumerate(entries):
-        refuse_unknown(RawScheduleConfig, entry, f"schedules.{number}.")
+        refuse_unknown(Schedule, entry, f"schedules.{number}.")
         try:
-            RawScheduleConfig.model_validate(entry)
-            made = _schedule_config_to_deployment_schedule(entry)
+            read = Schedule.model_validate(entry)
+            made = read.as_created()
         except (ValidationError, ValueError) as error:
             first = error.errors()[0] if isinstance(error, ValidationError) else {"loc": (), "msg": error}
             key = ".".join(map(str, ("schedules", number, *first["loc"])))
             raise ConfigError(f"{key}: {first['msg']}", key) from error
-        own = entry.get("parameters") or {}
-        _check_parameters(f"schedules.{number}.parameters", stage, laid_over(parameters, own))
+        _check_parameters(f"schedules.{number}.parameters", stage, laid_over(parameters, read.parameters))
         yield made
 
 

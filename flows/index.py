@@ -19,7 +19,7 @@ def index(config: IndexConfig, run: str = "ingest", root: str = "runs") -> None:
         run: Folder under the root; under a known name a run goes on.
         root: Local folder or any fsspec URI, the same for every stage and worker.
     """
-    with running("index", run, root, {"config": config, "run": run, "root": root}) as here:
+    with running(run, root) as here:
         snapshot = here.store.child("snapshot")
         snapshot.open_sealed("snapshot")
         reads, settings = {"snapshot": snapshot}, config.model_dump()

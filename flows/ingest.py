@@ -22,7 +22,7 @@ def ingest(config: IngestConfig, run: str = "ingest", root: str = "runs") -> Non
     """
     problems = {"problems": problems_digest()}
     with (
-        running("ingest", run, root, {"config": config, "run": run, "root": root}) as here,
+        running(run, root) as here,
         making(here, "ingest", config.model_dump(), {}, problems, folder="snapshot") as work,
     ):
         if not work.done:

@@ -44,8 +44,7 @@ def nightly(
         mode: Stages in this process, or each as a deployment on the pool it needs.
     """
     at = (night or runtime.flow_run.scheduled_start_time).astimezone(datetime.UTC)
-    given = {"watch": list(watch), "run": run, "root": root, "night": at.isoformat(), "mode": mode}
-    with running("nightly", run, root, {"config": config, **given}) as here:
+    with running(run, root, watch=list(watch), night=at.isoformat()) as here:
         worse, missing = [], []
         for name in watch:
             try:

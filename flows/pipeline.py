@@ -34,7 +34,7 @@ def pipeline(config: PipelineConfig, mode: Mode = "inline") -> None:
     """
     where = {"run": config.run, "root": config.root}
     policy = config.train.policy
-    with running("pipeline", config.run, config.root, {"config": config, "mode": mode}) as here:
+    with running(config.run, config.root) as here:
         lay_corpus(here, config.ingest, config.index, mode)
         if needs_cold_start(config.train):
             route(cold_start, mode, foundations(here, config.train), config=config.train, **where)

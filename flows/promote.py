@@ -32,8 +32,7 @@ def promote(
         run: The name that is given, `checkpoint=promoted`: a folder under the root.
         root: Local folder or any fsspec URI, the same for every stage and worker.
     """
-    parameters = {"config": config, "candidate": candidate, "run": run, "root": root}
-    with running("promote", run, root, parameters) as here:
+    with running(run, root) as here:
         checkpoint = locate_checkpoint(root, candidate)
         trained = find_run(root, candidate.partition("@")[0])
         policy = _trained_policy(trained, config)

@@ -21,6 +21,7 @@ from rich.console import Console
 
 from flows.lease import wanted
 from kernel_core.config import Config
+from kernel_core.errors import OurFault
 from kernel_core.runs.run_folder import Run
 from tasks.tools import judges_kept
 
@@ -35,13 +36,14 @@ ADD = ("evaluate", "best-of-n", "verify")
 
 
 @contextlib.contextmanager
-def running(flow: str, run: str, root: str, parameters: Mapping[str, Any]) -> Iterator[Run]:
+def running(run: str, root: str, **settled: Any) -> Iterator[Run]:
     """The run's folder, owned and logged for as long as the flow runs, with judges kept open meanwhile.
 
+    The run keeps the flow's name and parameters, and the values that the flow has `settled` for them.
     On a worker all heartbeats have left before the flow run ends: one that the server gets after the end
     would begin the automation for lost runs anew.
     """
-    with _owning(flow, run, root, parameters) as here:
+    with _owning(Run(root, run), settled) as here:
         try:
             yield here
         finally:
@@ -50,13 +52,12 @@ def running(flow: str, run: str, root: str, parameters: Mapping[str, Any]) -> It
 
 
 @contextlib.contextmanager
-def _owning(flow: str, run: str, root: str, parameters: Mapping[str, Any]) -> Iterator[Run]:
+def _owning(here: Run, settled: Mapping[str, Any]) -> Iterator[Run]:
     """The run's folder as its owner, or as a stage of the flow that owns it.
 
     A flow that another flow started works in its parent's run and leaves owning it to the parent; if a
     worker runs it, only for as long as the parent is there.
     """
-    here = Run(root, run)
     if run_by_a_worker():
         outlive_the_worker()
     if started_by_another_flow():
@@ -66,6 +67,10 @@ def _owning(flow: str, run: str, root: str, parameters: Mapping[str, Any]) -> It
         with wanted(here, _flow_run_id()), logged(here):
             yield here
         return
+    context = FlowRunContext.get()
+    if context is None or context.flow is None:
+        raise OurFault(f"run {here.name} was opened outside of a flow")
+    flow, parameters = context.flow.name, {**(context.parameters or {}), **settled}
     before, flow_run = here.state(), str(_flow_run_id() or "") or None
     with (
         wanted(None, _flow_run_id() if run_by_a_worker() else None),

@@ -40,8 +40,7 @@ def train(
         index: Settings of its index.
         mode: Stages in this process, or each as a deployment on the pool it needs.
     """
-    parameters = {"config": config, "run": run, "root": root, "ingest": ingest, "index": index, "mode": mode}
-    with running("train", run, root, parameters) as here:
+    with running(run, root) as here:
         if not started_by_another_flow():
             lay_corpus(here, ingest, index, mode)
             if needs_cold_start(config):

@@ -12,7 +12,7 @@ from tasks.report import report_corpus
 @stage_flow("verify", run_name="{run} verify")
 def verify(config: VerifyConfig, run: str = "ingest", root: str = "runs") -> None:
     """Judge the run's `snapshot/` and seal it again with `verified_*` filled in."""
-    with running("verify", run, root, {"config": config, "run": run, "root": root}) as here:
+    with running(run, root) as here:
         snapshot = here.store.child("snapshot")
         snapshot.open_sealed("snapshot")
         verify_snapshot(config, here)

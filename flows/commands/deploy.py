@@ -55,7 +55,8 @@ def deploy(file: Path | None, *, dry_run: bool, api_url: str | None = None) -> i
         _make_pools_and_limits(client, checked)
         _make_automations(client, automations)
         _deploy_all(client, url, path)
-    say("start workers with `prefect worker start --pool cpu` (and `--pool cuda` on a GPU host)")
+    if api_url is None:
+        say("start workers with `prefect worker start --pool cpu` (and `--pool cuda` on a GPU host)")
     return 0
 
 
@@ -137,9 +138,8 @@ def _deploy_all(client: SyncPrefectClient, url: str, path: Path) -> None:
 
 def _with_switches_kept(client: SyncPrefectClient, path: Path) -> dict[str, Any]:
     """The file's content, with its deployments, schedules and named triggers on or off as they are."""
-    from prefect.cli.deploy._schedules import _schedule_config_to_deployment_schedule
-
     from flows.plan import find_deployment, schedules_by_key
+    from flows.prefect_yaml import Schedule
     from flows.presets import load_yaml, stage_of
 
     content: dict[str, Any] = load_yaml(path)
@@ -157,7 +157,7 @@ def _with_switches_kept(client: SyncPrefectClient, path: Path) -> dict[str, Any]
             for key in schedules_by_key([schedule.model_dump(exclude_none=True)])
         }
         for schedule in entry.get("schedules") or ():
-            (key,) = schedules_by_key([_schedule_config_to_deployment_schedule(schedule)])
+            (key,) = schedules_by_key([Schedule.model_validate(schedule).as_created()])
             if key in active:
                 schedule["active"] = active[key]
     return content

@@ -19,7 +19,7 @@ REPOSITORY = Path(__file__).parents[2]
 
 @flow(name="took-up")
 def took_up(root: str) -> None:
-    with running("train", "mine", root, {}):
+    with running("mine", root):
         pass
 
 
@@ -84,7 +84,7 @@ from flows.stage_flow import stage_flow
 
 @stage_flow("quick", run_name="quick")
 def quick(root: str = "runs") -> None:
-    with running("train", "quick", root, {}):
+    with running("quick", root):
         time.sleep(1.0)  # the first heartbeat is made meanwhile, and connects
 
 with get_client(sync_client=True) as client:

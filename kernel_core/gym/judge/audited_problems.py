@@ -16,14 +16,10 @@ import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import torch
-
 from kernel_core.config import ProblemsConfig
 from kernel_core.errors import NotAProblem, NotFound
 from kernel_core.gym.contract.version import GYM_VERSION
-from kernel_core.gym.judge.problem_audit import audit_problem
 from kernel_core.gym.oracle.input_families import HOSTILE, ONE_SIGNED, moderate
-from kernel_core.gym.oracle.need import need_of
 from kernel_core.gym.oracle.small_sizes import load_sized, with_small_sizes
 from kernel_core.problems.generators import ENDLESS_SUITES
 from kernel_core.records import Problem
@@ -103,12 +99,18 @@ def _audit_elsewhere(problems: Sequence[Problem]) -> dict[str, list[str]]:
 
 
 def _is_small(problem: Problem) -> bool:
+    from kernel_core.gym.oracle.need import need_of  # with torch, which takes seconds
+
     need = need_of(problem, {})
     return need is not None and need.num_bytes <= _MOST_BYTES
 
 
 def main() -> None:
     """Read problems from standard input, and write the answers that each accepts, line by line."""
+    import torch
+
+    from kernel_core.gym.judge.problem_audit import audit_problem
+
     torch.set_num_threads(1)
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # a reference may print
