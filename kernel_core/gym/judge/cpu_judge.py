@@ -73,11 +73,12 @@ class CpuJudge(Judge):
                 self._gate.check(case, parts)
         for part in parts:
             refuse_grids(case, part)
-        if case.verdict is None and not (self._strict or request.fast) and case.launches:
+        if case.verdict is not None or self._strict or not self._has_traces(case):
+            return
+        if not request.fast:
             with case.phase("grown"):
                 self._try_grown(reference, seed, case)
-        if case.verdict is None and not self._strict and self._has_traces(case):
-            self._replay_all(rehearsal, reference, seed, case)
+        self._replay_all(rehearsal, reference, seed, case)
 
     def _try_later(self, talk: ChildSession, reference: Reference, seed: int, case: Case) -> None:
         """A secret number of further passes, because a candidate may count its calls. Their time is limited,

@@ -15,7 +15,7 @@ from kernel_core.errors import NotAProblem, first_line
 from kernel_core.gym.channel.constant_perturbation import VariedConstants
 from kernel_core.gym.channel.gradients import Wanted, differentiate, is_differentiable, resolve
 from kernel_core.gym.channel.pytree import flatten
-from kernel_core.gym.channel.seeds import CONSTRUCTION_SEED
+from kernel_core.gym.channel.seeds import CONSTRUCTION_SEED, seed_torch
 from kernel_core.problems.gradients import wanted_gradients
 from kernel_core.records import Precision
 
@@ -99,7 +99,7 @@ class ProblemModule:
         return differentiate(self._construct(arguments, varied), self.gradients)
 
     def _construct(self, arguments: list[Any], varied: VariedConstants | None) -> Any:
-        torch.manual_seed(CONSTRUCTION_SEED)
+        seed_torch(CONSTRUCTION_SEED, self._device)
         try:
             with self._there(), varied or contextlib.nullcontext():
                 module = self._names["Model"](*arguments)

@@ -17,7 +17,7 @@ import torch
 from kernel_core.errors import NotAProblem
 from kernel_core.gym.channel.constant_perturbation import VariedConstants
 from kernel_core.gym.channel.pytree import same_bytes
-from kernel_core.gym.channel.seeds import CONSTRUCTION_SEED
+from kernel_core.gym.channel.seeds import CONSTRUCTION_SEED, seed_torch
 from kernel_core.gym.channel.torch_ops import GATHERS, tensors_in
 from kernel_core.gym.channel.work import OperatorCounter
 from kernel_core.gym.oracle.input_families import Draw, without_zeros
@@ -69,7 +69,7 @@ class Reference:
         self.gradients = self._program.gradients
         """What a pass computes gradients of, beside the outputs; see `gradients.py`."""
         with own_seeds(device):
-            torch.manual_seed(CONSTRUCTION_SEED)
+            seed_torch(CONSTRUCTION_SEED, device)
             self.arguments = self._program.arguments()
             varied = VariedConstants() if varies else None
             self.module = self._program.construct(self.arguments, varied)
@@ -132,7 +132,7 @@ class Reference:
         return any(work.name.removesuffix("_") in _ASSERTING for work in counter.works)
 
     def _own_inputs(self, seed: int) -> list[Any]:
-        torch.manual_seed(seed)
+        seed_torch(seed, self.device)
         random.seed(seed)
         numpy.random.seed(seed % 2**32)
         return self._program.inputs()
@@ -268,7 +268,7 @@ class Reference:
     def inputs_that_matter(self) -> tuple[int, ...]:
         """Positions of the tensor inputs without which the output would be another."""
         with own_seeds(self.device):
-            torch.manual_seed(CONSTRUCTION_SEED)
+            seed_torch(CONSTRUCTION_SEED, self.device)
             first, second = self._program.inputs(), self._program.inputs()
             base = self._answers.now(copy.deepcopy(first), CONSTRUCTION_SEED)
             found = []

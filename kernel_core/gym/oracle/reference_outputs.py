@@ -14,6 +14,7 @@ import torch
 
 from kernel_core.errors import NotAProblem, first_line
 from kernel_core.gym.channel.pytree import flatten
+from kernel_core.gym.channel.seeds import seed_torch
 from kernel_core.gym.channel.torch_ops import map_tensors
 from kernel_core.gym.numerics.ambiguous_indices import is_discrete
 from kernel_core.gym.numerics.ambiguous_integers import look_for_undecided
@@ -239,7 +240,7 @@ class ReferenceOutputs:
         )
 
     def _forward(self, module: Any, inputs: list[Any], seed: int) -> Any:
-        torch.manual_seed(seed)
+        seed_torch(seed, self._device)
         try:
             with torch.no_grad():
                 return module(*inputs)

@@ -122,8 +122,19 @@ def _give_constants_to_constant_functions() -> None:
     constant.__call__ = call
 
 
+class _ConstantType(tl.constexpr):
+    """A type as an argument. The compiler gives it plain, or as a constant, by where it comes from."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "value":
+            raise AttributeError(name)
+        return getattr(self.value, name)
+
+
 def _constant(value: Any) -> Any:
-    return value if isinstance(value, tl.tensor) else tl.constexpr(value)
+    if isinstance(value, tl.tensor):
+        return value
+    return _ConstantType(value) if isinstance(value, tl.dtype) else tl.constexpr(value)
 
 
 def _mix_programs() -> None:
