@@ -46,7 +46,7 @@ PART_BYTES = 1 << 24
 TRIES = 3
 """Times that one command is given to new learners before the step is given up."""
 RESTARTS = 1000
-"""Of torchrun, over a run: `TRIES` is the limit that counts."""
+"""Starts that torchrun may make in a run: `TRIES` is the limit that counts."""
 
 
 class LearnerGroup:
