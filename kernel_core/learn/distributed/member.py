@@ -112,7 +112,9 @@ class Member:
             backend = "cpu:gloo,cuda:nccl"
         store, rank, size = next(rendezvous("env://"))
         # torchrun keeps its store over some starts, with addresses of processes that are gone.
-        start = dist.PrefixStore(os.environ["TORCHELASTIC_RESTART_COUNT"], store)
+        start = dist.PrefixStore(  # type: ignore[attr-defined]
+            os.environ["TORCHELASTIC_RESTART_COUNT"], store
+        )
         limit = datetime.timedelta(seconds=self._config.learner_timeout_s)
         dist.init_process_group(backend, store=start, rank=rank, world_size=size, timeout=limit)
         return dist.new_group(backend="gloo", timeout=limit)
