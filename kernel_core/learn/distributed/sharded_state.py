@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
 
@@ -46,7 +47,8 @@ def load(model: Any, optimiser: torch.optim.Optimizer, folder: str) -> None:
         step = torch.zeros((), device=parameter.device if on_device else "cpu")
         moments = {name: torch.zeros_like(parameter.detach()) for name in _MOMENTS}
         optimiser.state[parameter] = {"step": step, **moments}
-    state_dict_loader.load(_state(model, optimiser), storage_reader=reader)
+    is_alone = not dist.is_initialized()
+    state_dict_loader.load(_state(model, optimiser), storage_reader=reader, no_dist=is_alone)
 
 
 def _state(model: Any, optimiser: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
