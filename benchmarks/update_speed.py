@@ -14,6 +14,7 @@ import json
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -23,10 +24,12 @@ from machine import describe_machine
 
 from kernel_core.config import PolicyConfig, TrainConfig
 from kernel_core.learn.batch import Row
-from kernel_core.learn.distributed.learner_group import Team
+from kernel_core.learn.distributed.learner_group import LearnerGroup
 from kernel_core.learn.update import keep_master_weights, new_optimiser, update
 from kernel_core.policy.tiny_model import new_policy
 from kernel_core.policy.torch_policy import TorchPolicy
+from kernel_core.progress import silent
+from kernel_core.store import Store
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 PROMPT, SHORTEST, LONGEST = 400, 100, 448
@@ -41,7 +44,7 @@ def main() -> None:
         return
     rows = []
     for learners in arguments.learners:
-        # A process of its own each: a team of learners is joined once in a process.
+        # A process of its own each, so that each begins with an empty GPU.
         command = [sys.executable, __file__, *_same(arguments), "--learners", str(learners)]
         rows.append(json.loads(subprocess.run(command, check=True, capture_output=True).stdout))
         rows[-1]["scaling"] = round(rows[-1]["tokens_per_s"] / rows[0]["tokens_per_s"], 2)
@@ -56,16 +59,17 @@ def _measure(arguments: argparse.Namespace, learners: int) -> dict[str, float]:
     config = TrainConfig(policy=policy.config, learners=learners, minibatch_tokens=arguments.batch_tokens)
     optimiser = new_optimiser(policy.model, config.lr)
     rows = benchmark_rows(arguments.rows, policy.model.config.vocab_size)
-    team = Team(config, policy, optimiser) if learners > 1 else None
+    store = Store(tempfile.mkdtemp())
+    group = LearnerGroup(config, policy, store) if learners > 1 else None
     seconds = []
     for _ in range(arguments.repeat + 1):
         begun = time.monotonic()
-        _ = team.update(rows) if team else update(policy, optimiser, rows, config)
+        _ = group.update(rows, 1, silent) if group else update(policy, optimiser, rows, config)
         if arguments.device == "cuda":
             torch.cuda.synchronize()
         seconds.append(time.monotonic() - begun)
-    if team:
-        team.close()
+    if group:
+        group.close()
     median, tokens = statistics.median(seconds[1:]), sum(map(len, rows))
     return {"learners": learners, "tokens": tokens, "tokens_per_s": round(tokens / median)}
 

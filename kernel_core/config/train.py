@@ -94,6 +94,9 @@ class TrainConfig(RolloutStageConfig):
     )
     minibatch_tokens: int = Field(8192, ge=256, description="Tokens in one forward pass.")
     learners: int = Field(1, ge=1, description="Processes that update together, a GPU each.")
+    learner_timeout_s: float = Field(
+        1800.0, gt=0, description="Seconds that learners wait for one another within an update."
+    )
     updates_per_step: int = Field(1, ge=1, description="Passes over a step's turns.")
     sample_ahead: bool = Field(
         False,

@@ -1,7 +1,8 @@
 """Checkpoints: everything that training needs to go on, in a sealed folder; no pickles.
 
 `checkpoints/step-000012/` is a policy's folder that opens like any saved policy. In it, `trainer/` holds
-`optimiser.safetensors` (moments and random-number states) and `trainer.json` (the rest). `trainer/` is
+`optimiser.safetensors` (moments and random-number states) and `trainer.json` (the rest). Of several learners
+`trainer/learners/` holds weights and moments in shards, which any number of learners reads. `trainer/` is
 sealed first and the folder itself last, each with a checksum of every file, so a kill leaves a whole
 checkpoint or none. `checkpoints.jsonl` lists them, `checkpoints/latest.json` names the newest, and
 `checkpoints/best.json` the one that did best on validation problems, which is never removed.
@@ -11,7 +12,8 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +21,9 @@ import safetensors.torch
 import torch
 
 from kernel_core.errors import Corrupt, NotFound
+from kernel_core.learn.distributed import sharded_state
 from kernel_core.policy.folder import KIND as POLICY_KIND
+from kernel_core.policy.folder import local_copy
 from kernel_core.policy.tensor_stream import safetensors_parts
 from kernel_core.policy.trainable import Trainable
 from kernel_core.runs.resolve import BEST, CHECKPOINTS
@@ -31,6 +35,10 @@ TRAINER_KIND = "trainer"
 FOLDER = "checkpoints"
 LATEST = f"{FOLDER}/latest.json"
 OPTIMISER, STATE = "optimiser.safetensors", "trainer.json"
+SHARDS = "learners"
+"""Folder under `trainer/` with the weights and moments of several learners."""
+Files = Iterator[tuple[str, Iterable[bytes]]]
+"""Files by name, each part by part."""
 
 
 def folder_of(step: int) -> str:
@@ -53,6 +61,7 @@ class Draft:
     """Those that are written, with their checksums."""
     keep: int
     score: Sequence[float] | None
+    shards: Callable[[], Files] | None
 
 
 def save(
@@ -81,10 +90,14 @@ def draft(
     state: dict[str, Any],
     keep: int,
     score: Sequence[float] | None = None,
+    shards: Callable[[], Files] | None = None,
     *,
     copied: bool = False,
 ) -> Draft:
-    """What `save` writes, taken at this moment; `copied` tensors stay as they are while training goes on."""
+    """What `save` writes, taken at this moment; `copied` tensors stay as they are while training goes on.
+
+    `shards` waits for the files of several learners and gives them; `optimiser` is None then.
+    """
     folder = store.child(folder_of(step))
     _remove(folder)
     tensors, groups = _flat(optimiser) if optimiser is not None else ({}, [])
@@ -102,6 +115,7 @@ def draft(
         policy_files=policy.write_surroundings(folder),
         keep=keep,
         score=score,
+        shards=shards,
     )
 
 
@@ -113,6 +127,8 @@ def finish(store: Store, taken: Draft) -> str:
         OPTIMISER: trainer.write_stream(OPTIMISER, safetensors_parts(taken.tensors)),
         STATE: trainer.write_json(STATE, taken.about),
     }
+    for shard, parts in taken.shards() if taken.shards is not None else ():
+        files[shard] = trainer.write_stream(shard, parts)
     trainer.seal(TRAINER_KIND, files, meta={"step": taken.step})
     files = dict(taken.policy_files)
     for file, weights in taken.weights.items():
@@ -194,8 +210,12 @@ def restore(store: Store, policy: Trainable, optimiser: torch.optim.Optimizer | 
     trainer = store.child("trainer")
     values = trainer.read_json(STATE)
     tensors = safetensors.torch.load(trainer.read(OPTIMISER))
-    if optimiser is not None:
-        optimiser.load_state_dict(_nested(tensors, values["optimiser_groups"]))
+    if optimiser is not None and (shards := trainer.child(SHARDS)).exists():
+        with tempfile.TemporaryDirectory() as scratch:
+            files = local_copy(shards, shards.names(), scratch)
+            sharded_state.load(policy.model, optimiser, files)  # type: ignore[attr-defined]
+    elif optimiser is not None:
+        optimiser.load_state_dict(nested(tensors, values["optimiser_groups"]))
     version, internal, gauss = values["python_rng"]
     random.setstate((version, tuple(internal), gauss))
     torch.set_rng_state(tensors["rng.cpu"])
@@ -229,7 +249,8 @@ def _flat(optimiser: torch.optim.Optimizer) -> tuple[dict[str, torch.Tensor], li
     return tensors, state["param_groups"]
 
 
-def _nested(tensors: dict[str, torch.Tensor], groups: list[dict[str, Any]]) -> dict[str, Any]:
+def nested(tensors: dict[str, torch.Tensor], groups: list[dict[str, Any]]) -> dict[str, Any]:
+    """An optimiser's state from what a checkpoint of one process has."""
     state: dict[int, dict[str, torch.Tensor]] = {}
     for name, tensor in tensors.items():
         if name.startswith("state."):

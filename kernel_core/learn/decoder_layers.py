@@ -12,9 +12,10 @@ from kernel_core.policy.fast_decode.patched_modules import lent
 
 
 def decoder_layers(model: Any) -> list[Any]:
-    """In order; transformers names their class as what must not be split over devices."""
+    """In order; transformers names their class as what must not be split over devices. (A sharded
+    layer has a class of its own, made of that one.)"""
     names = set(getattr(model, "_no_split_modules", None) or ())
-    return [module for module in model.modules() if type(module).__name__ in names]
+    return [module for module in model.modules() if names & {kind.__name__ for kind in type(module).__mro__}]
 
 
 def computed_again(model: Any, wanted: bool) -> AbstractContextManager[None]:

@@ -1,11 +1,11 @@
-"""What learns: the policy's optimiser, the processes that update with it, and the weights a KL term holds.
+"""What learns: the policy's optimiser, and the weights that a KL term holds.
 
 Everything that changes is in checkpoints, through `optimiser`; the reference is a folder in the run's store.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import torch
@@ -13,7 +13,7 @@ import torch
 from kernel_core.config import TrainConfig
 from kernel_core.errors import ConfigError
 from kernel_core.learn.batch import Row
-from kernel_core.learn.distributed.learner_group import Team
+from kernel_core.learn.checkpoint import Files
 from kernel_core.learn.reference import Reference, hold
 from kernel_core.learn.update import keep_master_weights, new_optimiser, set_rate, update
 from kernel_core.learn.update_report import UpdateReport
@@ -39,16 +39,16 @@ class Learning(Protocol):
         """Before the first step."""
         ...
 
-    def went_back(self) -> None:
-        """Policy and optimiser are a checkpoint's now."""
+    def went_back(self, folder: Store) -> None:
+        """Policy and optimiser are those of a checkpoint, in this folder, now."""
         ...
 
     def update(self, rows: Sequence[Row], step: int, progress: Progress) -> UpdateReport:
         """One step's update; nothing where the method learns nothing."""
         ...
 
-    def gather(self) -> None:
-        """Have all of a checkpoint's state in `optimiser`."""
+    def save(self, folder: Store) -> Callable[[], Files] | None:
+        """Take what a checkpoint needs beside `optimiser`; the call that comes back gives it as files."""
         ...
 
     def close(self) -> None:
@@ -58,6 +58,10 @@ class Learning(Protocol):
 
 def open_learner(config: TrainConfig, policy: Trainable, store: Store) -> Learning:
     """The learner of this kind of policy; `store` is the run's."""
+    if isinstance(policy, TorchPolicy) and config.learners > 1:
+        from kernel_core.learn.distributed.learner_group import LearnerGroup
+
+        return LearnerGroup(config, policy, store)
     if isinstance(policy, TorchPolicy):
         return Learner(config, policy, store)
     from kernel_core.learn.remote_learner import RemoteLearner
@@ -71,13 +75,12 @@ def open_learner(config: TrainConfig, policy: Trainable, store: Store) -> Learni
 
 
 class Learner:
-    """Updates one policy, alone or with a team."""
+    """Updates one policy in this process."""
 
     def __init__(self, config: TrainConfig, policy: TorchPolicy, store: Store) -> None:
         self._config, self._policy, self._store = config, policy, store
         keep_master_weights(policy)
         self.optimiser = new_optimiser(policy.model, config.lr)
-        self._team = Team(config, policy, self.optimiser) if config.learners > 1 else None
         self._reference: Reference | None = None
 
     def begin(self) -> None:
@@ -86,10 +89,8 @@ class Learner:
             self._policy.save(self._store.child(REFERENCE))
             self._hold()
 
-    def went_back(self) -> None:
+    def went_back(self, folder: Store) -> None:
         """Policy and optimiser are a checkpoint's now."""
-        if self._team is not None:
-            self._team.take()
         if self._config.kl_coefficient:
             self._hold()
 
@@ -97,31 +98,20 @@ class Learner:
         """One step's update; nothing where the method learns nothing."""
         if self._config.method == "frozen":
             return UpdateReport.nothing()
-        lr = rate(self._config, step)
-        if self._team is not None:
-            report = self._team.update(rows, lr)
-        else:
-            set_rate(self.optimiser, lr)
-            report = update(self._policy, self.optimiser, rows, self._config, self._reference, progress)
+        set_rate(self.optimiser, rate(self._config, step))
+        report = update(self._policy, self.optimiser, rows, self._config, self._reference, progress)
         give_back(self._policy.device)  # a judge on the same GPU is next
         return report
 
-    def gather(self) -> None:
-        """Have all of a checkpoint's state in `optimiser`."""
-        if self._team is not None:
-            self._team.give_moments()
+    def save(self, folder: Store) -> None:
+        """Everything is in `optimiser`."""
 
     def close(self) -> None:
-        """End the other learners."""
-        if self._team is not None:
-            self._team.close()
+        """Nothing was started."""
 
     def _hold(self) -> None:
-        folder = self._store.child(REFERENCE)
-        if self._team is not None:
-            self._team.hold(folder.root)
-        elif self._reference is None:
-            self._reference = hold(folder, self._policy)
+        if self._reference is None:
+            self._reference = hold(self._store.child(REFERENCE), self._policy)
 
 
 def rate(config: TrainConfig, step: int) -> float:

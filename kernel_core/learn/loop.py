@@ -167,7 +167,7 @@ class Trainer:
             self._curriculum = CurriculumState.model_validate(state["curriculum"])
             checkpoint.list_checkpoint(self._store, self._step, self.policy.version)
             log.info("going on after step %d, stage %s", self._step, self._stage)
-            self._learner.went_back()
+            self._learner.went_back(self._store.child(folder))
         self._published = False
         self._journal.go_back(self._step)
 
@@ -244,7 +244,6 @@ class Trainer:
         return self.config.curriculum.stages[self._curriculum.stage_index].name
 
     def _save(self, probe: Probe | None) -> str:
-        self._learner.gather()
         state = {
             "step": self._step,
             "name": self._name,
@@ -258,7 +257,10 @@ class Trainer:
         }
         self._saved_at_s = self._seconds
         keep = self.config.keep_checkpoints
-        saved = self._saver.save(self._step, self.policy, self._learner.optimiser, state, keep, _score(probe))
+        shards = self._learner.save(self._store.child(checkpoint.folder_of(self._step)))
+        saved = self._saver.save(
+            self._step, self.policy, self._learner.optimiser, state, keep, _score(probe), shards
+        )
         if self.done:
             self._saver.wait()
         return saved

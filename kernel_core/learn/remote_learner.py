@@ -21,6 +21,7 @@ from kernel_core.learn.update_report import UpdateReport
 from kernel_core.policy.remote_model import Answered, Floats, Learned, Weighted
 from kernel_core.policy.tinker_policy import TinkerPolicy
 from kernel_core.progress import Progress
+from kernel_core.store import Store
 
 
 class RemoteLearner:
@@ -34,7 +35,7 @@ class RemoteLearner:
     def begin(self) -> None:
         """Nothing to keep: a KL term is refused."""
 
-    def went_back(self) -> None:
+    def went_back(self, folder: Store) -> None:
         """The policy has taken the checkpoint's weights and optimiser."""
 
     def update(self, rows: Sequence[Row], step: int, progress: Progress) -> UpdateReport:
@@ -60,8 +61,8 @@ class RemoteLearner:
             return report
         return report.model_copy(update=_found(batch, learned, self._config.method == "expert_iteration"))
 
-    def gather(self) -> None:
-        """Nothing to bring together."""
+    def save(self, folder: Store) -> None:
+        """The server keeps everything."""
 
     def close(self) -> None:
         """The policy ends the connection."""

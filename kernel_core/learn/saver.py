@@ -7,7 +7,7 @@ checkpoint before it is there until the new one is sealed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -34,11 +34,14 @@ class Saver:
         state: dict[str, Any],
         keep: int,
         score: Sequence[float] | None = None,
+        shards: Callable[[], checkpoint.Files] | None = None,
     ) -> str:
         """As `checkpoint.save`, after the checkpoint before; one in the background may not be whole yet."""
         self.wait()
         copied = self._thread is not None
-        taken = checkpoint.draft(self._store, step, policy, optimiser, state, keep, score, copied=copied)
+        taken = checkpoint.draft(
+            self._store, step, policy, optimiser, state, keep, score, shards, copied=copied
+        )
         if self._thread is None:
             return checkpoint.finish(self._store, taken)
         self._pending = self._thread.submit(checkpoint.finish, self._store, taken)

@@ -179,7 +179,6 @@ def update(
             if counts:
                 totals.add(batch, loss / share.size, objective, entropy, old, kl)
             progress("update", done=turn * len(plan) + index + 1, total=config.updates_per_step * len(plan))
-        share.average_gradients(policy.model)
         totals.stepped(*clip_and_step(policy.model, optimiser, config.max_grad_norm))
     totals.gather(share)
     return totals.report(len(rows), config.updates_per_step)

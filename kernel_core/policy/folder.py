@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,7 @@ def load_parts(source: Store | str, config: PolicyConfig) -> Parts:
         if about.get("base") is not None:
             return _with_saved_adapters(store, about, config)
         with tempfile.TemporaryDirectory() as folder:
-            local = _local_copy(store, manifest, folder)
+            local = local_copy(store, manifest.files, folder)
             model, tokenizer, _ = _pretrained(local, config)
             base, version = base_in(local, None if store.is_local else store.root), about["version"]
     elif store.exists(PEFT):
@@ -229,11 +230,11 @@ def _may_be_hub_name(name: str) -> bool:
     return name.count("/") <= 1 and not name.startswith((".", "/", "~")) and "://" not in name
 
 
-def _local_copy(store: Store, manifest: Manifest, folder: str) -> str:
-    """A path on this machine that transformers can read."""
+def local_copy(store: Store, names: Iterable[str], folder: str) -> str:
+    """A path on this machine for libraries that read files; `folder` takes the files of a remote store."""
     if store.is_local:
         return store.root.removeprefix("file://")
-    for name in manifest.files:
+    for name in names:
         (Path(folder) / name).write_bytes(store.read(name))
     return folder
 

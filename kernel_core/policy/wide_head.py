@@ -32,6 +32,14 @@ def wide(head: Any) -> AbstractContextManager[None]:
     return lent([(head, functools.partial(_logits, head))])
 
 
+def logits_of(head: Any, hidden: torch.Tensor) -> torch.Tensor:
+    """The logits of some hidden states, in float32 from a plain linear map, whatever `forward` it has now."""
+    logits: torch.Tensor = (
+        _logits(head, hidden) if type(head) is torch.nn.Linear else type(head).forward(head, hidden)
+    )
+    return logits
+
+
 def _logits(head: torch.nn.Linear, hidden: torch.Tensor) -> torch.Tensor:
     """Logits (..., V) of hidden states (..., H), in float32 or better."""
     low = _product_dtype(hidden)

@@ -10,6 +10,7 @@ from transformers import AutoModelForCausalLM, Gemma2Config, LlamaConfig, Qwen3C
 
 from kernel_core.learn import chunked_logits as head
 from kernel_core.learn.batch import Row, collate
+from kernel_core.learn.distributed.data_parallel import shard
 from kernel_core.learn.loss import token_logprobs
 
 SMALL = {
@@ -38,9 +39,9 @@ def batch():
     )
 
 
-def values_and_gradients(model, batch):
+def values_and_gradients(model, batch, look=LOOK):
     model.zero_grad()
-    logprobs, entropy = head.by_token(model, batch, LOOK)
+    logprobs, entropy = head.by_token(model, batch, look)
     loss = ((2 * logprobs + entropy) * batch.mask_B_C).sum()
     loss.backward()
     gradients = [p.grad.clone() for p in model.parameters()]
@@ -54,11 +55,43 @@ def test_parts_give_what_the_whole_gives(monkeypatch, batch, kind, changes):
     whole = values_and_gradients(model, batch)
     monkeypatch.setattr(head, "LOGITS_BYTES", 0)
     monkeypatch.setattr(head, "PART_BYTES", 4 * 300 * 5)
-    widths = []
-    model.get_output_embeddings().register_forward_hook(lambda _m, _i, out: widths.append(out.shape))
-    parts = values_and_gradients(model, batch)
-    assert max(shape[0] for shape in widths if len(shape) == 2) == 5
+    widths, read = [], []
+    model.get_output_embeddings().register_forward_hook(lambda _m, _i, out: widths.append(out.shape[-1]))
+
+    def look(logits, targets):
+        read.append(logits.shape)
+        return LOOK(logits, targets)
+
+    parts = values_and_gradients(model, batch, look)
+    assert widths[-1] == 2  # two values a token in place of its logits
+    assert max(shape[0] for shape in read) == 5
     torch.testing.assert_close(parts, whole, rtol=1e-10, atol=1e-12)
+
+
+@pytest.fixture
+def group_of_one():
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_in_a_sharded_model_as_well(monkeypatch, batch, group_of_one, tied):
+    model = model_of(Qwen3Config, tie_word_embeddings=tied).float()
+    *whole, gradients = values_and_gradients(model, batch)
+    shard(model, torch.float32)
+    monkeypatch.setattr(head, "LOGITS_BYTES", 0)
+    monkeypatch.setattr(head, "PART_BYTES", 4 * 300 * 5)
+    read = []
+
+    def look(logits, targets):
+        read.append(logits.shape)
+        return LOOK(logits, targets)
+
+    *parts, sharded = values_and_gradients(model, batch, look)
+    assert max(shape[0] for shape in read) == 5
+    torch.testing.assert_close(parts, whole)
+    torch.testing.assert_close([gradient.full_tensor() for gradient in sharded], gradients)
 
 
 def test_with_lora_too(monkeypatch, batch):

@@ -369,10 +369,10 @@ def test_a_checkpoint_of_many_learners_goes_on_with_one(
     """The first two steps on several processes, the third alone: the policy of three steps on one."""
     policy = train_config.policy.model_copy(update={"device": device})
     alone = train_config.model_copy(update={"policy": policy})
-    team = alone.model_copy(update={"learners": learners, "steps": 2})
+    many = alone.model_copy(update={"learners": learners, "steps": 2})
     config_file = tmp_path / "config.json"
-    config_file.write_text(team.model_dump_json())
-    script = Path(__file__).with_name("team_run.py")
+    config_file.write_text(many.model_dump_json())
+    script = Path(__file__).with_name("learners_run.py")
     store = Store(tmp_path / "run")
     subprocess.run(
         [sys.executable, str(script), str(tmp_path / "run"), str(taught), str(config_file)], check=True

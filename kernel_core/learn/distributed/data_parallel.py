@@ -8,8 +8,10 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from kernel_core.learn.batch import plan_batches
+from kernel_core.learn.decoder_layers import decoder_layers
 
 T = TypeVar("T")
 _SLACKS = (1.005, 1.01, 1.02, 1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0)
@@ -22,8 +24,6 @@ class Share:
 
     rank: int = 0
     size: int = 1
-    has_copy: bool = False
-    """Whether each process has all weights, gradients and moments, rather than a shard of them."""
 
     def of(self, lengths: Sequence[int], token_budget: int) -> list[tuple[list[int], bool]]:
         """This process's batches of rows, and whether each counts.
@@ -53,18 +53,6 @@ class Share:
                 return smaller
         return plan
 
-    def average_gradients(self, model: Any) -> None:
-        """Where each process has a copy: the mean of all gradients in every one of them, in one go. Those of
-        shards are averaged as they are made."""
-        if not self.has_copy or self.size == 1:
-            return
-        gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-        together = torch.cat([gradient.flatten() for gradient in gradients])
-        dist.all_reduce(together)
-        parts = (together / self.size).split([gradient.numel() for gradient in gradients])
-        for gradient, part in zip(gradients, parts, strict=True):
-            gradient.copy_(part.view_as(gradient))
-
     def gathered(self, mine: dict[int, T]) -> dict[int, T]:
         """What all processes found, by row."""
         if self.size == 1:
@@ -91,3 +79,24 @@ class Share:
 
 
 ALONE = Share()
+
+
+def shard(model: Any, compute_dtype: torch.dtype) -> None:
+    """Shard each decoder layer, and the rest of the model, over all processes (FSDP2).
+
+    Weights that train are float32 shards from then on; a layer is gathered in `compute_dtype` while it
+    computes. The model may be on the CPU: one layer at a time is whole on the GPU.
+    """
+    precision = MixedPrecisionPolicy(param_dtype=compute_dtype, reduce_dtype=torch.float32)
+    for module in [*decoder_layers(model), model]:
+        for parameter in module.parameters():
+            if parameter.requires_grad and parameter.dtype != torch.float32:
+                parameter.data = parameter.data.float()
+        fully_shard(module, mp_policy=precision)
+
+
+def let_go(model: Any) -> None:
+    """Keep shards alone: a pass without gradients leaves some layers gathered."""
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()

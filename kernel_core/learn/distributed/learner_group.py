@@ -1,268 +1,214 @@
 """The update on several GPUs of one host.
 
-The trainer's own process is the first of the team; it rolls out, judges and writes, and starts the others,
-which only update. Rows go to all of them, and each does its share of the batches. Afterwards the trainer's
-policy has the new weights, and sampling, checkpoints and everything else go on as with one GPU. So a
-checkpoint does not know how many GPUs wrote it, and any number resumes from it.
+The trainer samples, judges and writes. torchrun starts the learners and, when one dies, starts all again.
+Each learner has a shard of weights, gradients and moments (FSDP2, `member.py`). The trainer has a whole
+policy in the type that samples, and neither gradients nor moments.
 
-    trainer ──rows──▶ process 0 … process n−1 ──whole weights──▶ trainer
+    trainer ──rows──▶ learner 0 … learner n−1 ──whole tensors, one by one──▶ trainer
 
-A small model is whole in each process: gradients are averaged once, and each makes the same step, the
-first with the trainer's own weights and moments. Of a larger one each has a shard (FSDP2), and the trainer a
-copy of the weights.
-
-On a CPU the same runs over gloo, which is how it is tested. A process that dies ends the others: collective
-operations fail, and the step is repeated from the last checkpoint like after any fault.
+Learners wait for the trainer without a limit; within an update they wait for one another `learner_timeout_s`
+at most. New learners begin with the newest checkpoint and repeat the update that was under way: the trainer
+counts it once. If an update came after that checkpoint, the trainer goes back to it, as after any fault.
 """
 
 from __future__ import annotations
 
-import copy
-import datetime
-import os
+import logging
+import shutil
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
-from torch.distributed.checkpoint.state_dict import (
-    StateDictOptions,
-    get_model_state_dict,
-    get_optimizer_state_dict,
-    set_model_state_dict,
-    set_optimizer_state_dict,
-)
-from torch.distributed.fsdp import fully_shard
 
 from kernel_core.config import TrainConfig
-from kernel_core.errors import ConfigError
+from kernel_core.errors import ConfigError, LearnersLost
 from kernel_core.learn.batch import Row
-from kernel_core.learn.decoder_layers import decoder_layers
-from kernel_core.learn.distributed.data_parallel import Share
-from kernel_core.learn.distributed.row_arrays import Parcel
-from kernel_core.learn.reference import HeldModel, Reference, hold
-from kernel_core.learn.update import keep_master_weights, new_optimiser, set_rate, update
+from kernel_core.learn.checkpoint import SHARDS, Files
+from kernel_core.learn.learner import REFERENCE, rate
 from kernel_core.learn.update_report import UpdateReport
+from kernel_core.policy.device_memory import give_back
+from kernel_core.policy.folder import local_copy
 from kernel_core.policy.torch_policy import TorchPolicy
+from kernel_core.progress import Progress
 from kernel_core.store import Store
 
-PATIENCE = datetime.timedelta(minutes=10)
-"""Longer than any update: after it a silent process counts as dead."""
-SPARE_SHARE = 0.1
-"""The share of a GPU's memory that may be spent on having everything in each process."""
-WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
-SPREAD = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+log = logging.getLogger(__name__)
+
+PART_BYTES = 1 << 24
+TRIES = 3
+"""Times that one command is given to new learners before the step is given up."""
+RESTARTS = 1000
+"""Starts that torchrun may make in a run: `TRIES` is the limit that counts."""
 
 
-class Member:
-    """One process of the team: its copy or shard of the model, and its share of each update."""
+class LearnerGroup:
+    """See `Learning`. `policy` is the trainer's; `store` is the run's."""
 
-    def __init__(
-        self,
-        config: TrainConfig,
-        policy: TorchPolicy,
-        share: Share,
-        optimiser: torch.optim.Optimizer | None = None,
-    ) -> None:
-        self._config, self._policy, self._share = config, policy, share
-        keep_master_weights(policy)
-        if not share.has_copy:
-            shard(policy.model)
-        self._optimiser = optimiser or new_optimiser(policy.model, config.lr)
-        self._reference: Reference | None = None
+    optimiser = None
 
-    def hold(self, folder: str) -> None:
-        """Take the policy in a folder for the KL term; it is sharded if the one that learns is."""
-        if self._share.has_copy:
-            self._reference = hold(Store(folder), self._policy)
-            return
-        model = TorchPolicy.load(folder, self._config.policy).model.requires_grad_(False).eval()
-        shard(model)
-        self._reference = HeldModel(model)
-
-    def update(self, rows: Sequence[Row], lr: float) -> UpdateReport:
-        """See `update.update`, at this learning rate; the same report in every process."""
-        set_rate(self._optimiser, lr)
-        return update(self._policy, self._optimiser, rows, self._config, self._reference, share=self._share)
-
-    def give(self, model: Any | None) -> None:
-        """Copy the weights that train, gathered from their shards, into the trainer's model; processes
-        without it help to gather them."""
-        wanted = dict(model.named_parameters()) if model is not None else {}
-        with torch.no_grad():
-            for name, parameter in self._policy.model.named_parameters():
-                if parameter.requires_grad:
-                    weights = parameter.full_tensor()
-                    if wanted:
-                        wanted[name].copy_(weights)
-
-    def moments(self) -> dict[str, Any]:
-        """The optimiser's state, gathered from its shards; empty in every process but the first."""
-        return dict(get_optimizer_state_dict(self._policy.model, self._optimiser, options=WHOLE))
-
-    def take(self, weights: dict[str, Any], moments: dict[str, Any] | None) -> None:
-        """Spread what the first process has; others hand in anything. No moments: as after no step."""
-        set_model_state_dict(self._policy.model, weights, options=SPREAD)
-        if moments is None:
-            self._optimiser.state.clear()
-        else:
-            set_optimizer_state_dict(self._policy.model, self._optimiser, moments, options=SPREAD)
-
-
-class Team:
-    """The team, as the trainer sees it. `policy` and `optimiser` are the trainer's own and stay whole.
-
-    `has_copy` says whether each process has all weights; by default their size does.
-    """
-
-    def __init__(
-        self,
-        config: TrainConfig,
-        policy: TorchPolicy,
-        optimiser: torch.optim.Optimizer,
-        has_copy: bool | None = None,
-    ) -> None:
-        if dist.is_initialized():
-            raise ConfigError("this process is in a team of learners already; close the other trainer first")
-        self._policy, self._optimiser = policy, optimiser
+    def __init__(self, config: TrainConfig, policy: TorchPolicy, store: Store) -> None:
+        if config.policy.device == "cuda" and torch.cuda.device_count() < config.learners:
+            raise ConfigError(
+                f"learners = {config.learners}, but {torch.cuda.device_count()} GPUs are visible; "
+                f"set learners to that or fewer"
+            )
+        self._config, self._policy, self._store = config, policy, store
+        self._scratch = tempfile.TemporaryDirectory(prefix="dojo-learners-")
+        self._folder = Path(self._scratch.name)
+        (self._folder / "config.json").write_text(config.model_dump_json())
+        policy.save(str(self._folder / "policy"))
+        self._listening = socket.socket(socket.AF_UNIX)
+        self._listening.bind(str(self._folder / "socket"))
+        self._listening.listen()
+        self._listening.settimeout(1.0)
+        self._learners: list[Connection] = []
+        self._turn = threading.RLock()
+        self._num_updates = 0
+        self._begin_with: tuple[int, tuple[str, str] | None] = 0, None
+        """What new learners are asked first, and after how many updates they are then."""
         self._is_holding = False
-        self._share = share = Share(0, config.learners, is_small(policy) if has_copy is None else has_copy)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        self._folder = tempfile.TemporaryDirectory(prefix="dojo-learners-")
-        start = Path(self._folder.name)
-        (start / "config.json").write_text(config.model_dump_json())
-        policy.save(str(start / "policy"))
-        self._others = [
-            subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "kernel_core.learn.distributed.learner_group",
-                    str(start),
-                    str(rank),
-                    str(port),
-                ]
-                + ["copy"] * share.has_copy
-            )
-            for rank in range(1, config.learners)
-        ]
-        _join(share, port, config.policy.device)
-        if share.has_copy:
-            self._member = Member(config, policy, share, optimiser)
-        else:
-            model = copy.deepcopy(policy.model)
-            mine = TorchPolicy(
-                model, policy.tokenizer, policy.config, version=policy.version, base=policy.base
-            )
-            self._member = Member(config, mine, share)
-        self.take()
+        self._agent = subprocess.Popen(
+            f"{sys.executable} -m torch.distributed.run --standalone --local-addr=localhost "
+            f"--nproc-per-node={config.learners} --max-restarts={RESTARTS} "
+            f"-m kernel_core.learn.distributed.member {self._folder}".split()
+        )
 
-    def update(self, rows: Sequence[Row], lr: float) -> UpdateReport:
-        """One update by the whole team; the trainer's policy has the new weights afterwards."""
-        _tell(("update", (Parcel.wrap(rows), lr)))
-        report = self._member.update(rows, lr)
-        if report.num_optimiser_steps and not self._share.has_copy:
-            self._has_moments = True
-            _tell(("give", None))
-            self._member.give(self._policy.model)
+    def begin(self) -> None:
+        """Before the first step: keep the policy as it is for the KL term, if there is one."""
+        if self._config.kl_coefficient:
+            self._policy.save(self._store.child(REFERENCE))
+            self._is_holding = True
+            self._ask("hold", self._store.child(REFERENCE).root)
+
+    def went_back(self, folder: Store) -> None:
+        """The policy is a checkpoint's now; learners take theirs from it, whatever number wrote it."""
+        shards = folder.child(f"trainer/{SHARDS}")
+        if names := shards.names():
+            command = "restore", local_copy(shards, names, str(self._empty("restored")))
+        else:
+            command = "restore_whole", folder.root
+        self._begin_with = self._num_updates, command
+        self._is_holding = self._config.kl_coefficient > 0
+        if self._learners:
+            self._ask(*command)
+
+    def update(self, rows: Sequence[Row], step: int, progress: Progress) -> UpdateReport:
+        """One step's update; the trainer's policy has the new weights afterwards."""
+        if self._config.method == "frozen":
+            return UpdateReport.nothing()
+        trained = [p for p in self._policy.model.parameters() if p.requires_grad]
+        dtypes = [parameter.dtype for parameter in trained]
+
+        def receive(report: UpdateReport) -> None:
+            for parameter in trained if report.num_optimiser_steps else ():
+                whole = torch.empty(parameter.shape, dtype=parameter.dtype)
+                self._learners[0].recv_bytes_into(whole.flatten().view(torch.uint8).numpy())
+                parameter.data.copy_(whole)
+
+        report: UpdateReport = self._ask("update", rows, rate(self._config, step), dtypes, then=receive)
+        self._num_updates += report.num_optimiser_steps > 0
+        give_back(self._policy.device)  # a judge on the same GPU is next
         return report
 
-    def hold(self, folder: str) -> None:
-        """Have the team hold the policy in a folder for the KL term, once: it never changes."""
-        if self._is_holding:
-            return
-        self._is_holding = True
-        _tell(("hold", folder))
-        self._member.hold(folder)
+    def save(self, folder: Store) -> Callable[[], Files]:
+        """Have the learners begin to write; the call that comes back waits, and gives the files."""
+        written, after = self._empty(f"saved-{self._num_updates}"), self._num_updates
+        self._ask("save", str(written))
 
-    def give_moments(self) -> None:
-        """Put what shards there are of moments into the trainer's optimiser, for a checkpoint."""
-        if not self._has_moments:
-            return
-        _tell(("moments", None))
-        set_optimizer_state_dict(self._policy.model, self._optimiser, self._member.moments())
+        def files() -> Files:
+            if not self._ask("saved", tries=1):
+                raise LearnersLost("learners were lost while they wrote a checkpoint; it is left out")
+            for file in sorted(written.iterdir()):
+                with file.open("rb") as opened:
+                    yield f"{SHARDS}/{file.name}", iter(lambda: opened.read(PART_BYTES), b"")
+            shards = folder.child(f"trainer/{SHARDS}")
+            kept = local_copy(shards, [], "") if shards.is_local else str(written)
+            self._begin_with = after, ("restore", kept)
+            for older in set(self._folder.glob("saved-*")) - {Path(kept)}:
+                shutil.rmtree(older)
 
-    def take(self) -> None:
-        """Spread the trainer's weights and moments over the team, at the start and after a restore."""
-        moments = None
-        if self._optimiser.state:
-            moments = dict(get_optimizer_state_dict(self._policy.model, self._optimiser, options=WHOLE))
-        self._has_moments = moments is not None and not self._share.has_copy
-        _tell(("take", moments is not None))
-        self._member.take(get_model_state_dict(self._policy.model, options=WHOLE), moments)
+        return files
 
     def close(self) -> None:
-        """End the other processes. A group is left by all its members together."""
-        _tell(("end", None))
-        dist.destroy_process_group()
-        for process in self._others:
-            process.wait(timeout=60)
-        self._folder.cleanup()
+        """End the learners: they leave when their connection ends."""
+        self._drop()
+        self._listening.close()
+        try:
+            self._agent.wait(timeout=60)
+        except subprocess.TimeoutExpired:
+            self._agent.terminate()
+            self._agent.wait()
+        self._scratch.cleanup()
 
+    def _ask(self, *command: Any, then: Callable[[Any], None] | None = None, tries: int = TRIES) -> Any:
+        """The first learner's answer; lost learners are replaced, and the new ones are asked the same."""
+        with self._turn:
+            for _ in range(tries):
+                try:
+                    if not self._learners:
+                        self._connect()
+                    answer = self._told(*command)
+                    if then is not None:
+                        then(answer)
+                except (EOFError, OSError) as error:
+                    log.warning("learners were lost during %s (%s); new ones are started", command[0], error)
+                    self._drop()
+                else:
+                    return answer
+        raise LearnersLost(
+            f"learners were lost {tries} times during {command[0]}; their errors are above in the log"
+        )
 
-def is_small(policy: TorchPolicy) -> bool:
-    """Whether there is memory to spare for weights, two copies of gradients and two moments in float32."""
-    if policy.device.type != "cuda":
-        return True
-    total_bytes = torch.cuda.get_device_properties(policy.device).total_memory
-    return 5 * 4 * policy.num_parameters < SPARE_SHARE * total_bytes
+    def _told(self, name: str, *arguments: Any) -> Any:
+        message = ForkingPickler.dumps((name, arguments))
+        for learner in self._learners:
+            learner.send_bytes(message)
+        first, *_ = [learner.recv() for learner in self._learners]
+        return first
 
+    def _connect(self) -> None:
+        """Wait for learners of one start, and bring them to where the trainer is."""
+        found: dict[int, dict[int, Connection]] = {}
+        while not self._learners:
+            try:
+                learner = Connection(self._listening.accept()[0].detach())
+                start, rank = learner.recv()
+            except TimeoutError:
+                if (code := self._agent.poll()) is not None:
+                    raise LearnersLost(f"torchrun ended with exit code {code}; start the run again") from None
+                continue
+            except (EOFError, OSError):
+                continue
+            of_start = found.setdefault(start, {})
+            of_start[rank] = learner
+            if len(of_start) == self._config.learners:
+                self._learners = [of_start[rank] for rank in range(self._config.learners)]
+        after, command = self._begin_with
+        if after != self._num_updates:
+            raise LearnersLost(
+                f"learners were lost after {self._num_updates} updates, and their newest checkpoint is from "
+                f"after {after}; the run goes back to it"
+            )
+        if command is not None:
+            self._told(*command)
+        if self._is_holding:
+            self._told("hold", self._store.child(REFERENCE).root)
 
-def shard(model: Any) -> None:
-    """Shard every decoder layer, and what is left, over all processes."""
-    for layer in decoder_layers(model):
-        fully_shard(layer)
-    fully_shard(model)
+    def _drop(self) -> None:
+        for learner in self._learners:
+            learner.close()
+        self._learners = []
 
-
-def _join(share: Share, port: int, device: str) -> None:
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    backend = "gloo"
-    if device == "cuda":
-        if torch.cuda.device_count() < share.size:
-            raise ConfigError(f"learners = {share.size}, but {torch.cuda.device_count()} GPUs are visible")
-        torch.cuda.set_device(share.rank)
-        backend = "cpu:gloo,cuda:nccl"
-    dist.init_process_group(backend, rank=share.rank, world_size=share.size, timeout=PATIENCE)
-
-
-def _tell(command: tuple[str, Any]) -> None:
-    dist.broadcast_object_list([command], src=0, device=torch.device("cpu"))
-
-
-def _follow(folder: Path, rank: int, port: int, has_copy: bool) -> None:
-    """Do what the first process says, until it says that it is over."""
-    config = TrainConfig.model_validate_json((folder / "config.json").read_text())
-    share = Share(rank, config.learners, has_copy)
-    _join(share, port, config.policy.device)
-    member = Member(config, TorchPolicy.load(str(folder / "policy"), config.policy), share)
-    while True:
-        heard: list[Any] = [None]
-        dist.broadcast_object_list(heard, src=0, device=torch.device("cpu"))
-        what, with_it = heard[0]
-        match what:
-            case "hold":
-                member.hold(with_it)
-            case "update":
-                parcel, lr = with_it
-                member.update(parcel.unwrap(), lr)
-            case "give":
-                member.give(None)
-            case "moments":
-                member.moments()
-            case "take":
-                member.take({}, {} if with_it else None)
-            case _:
-                break
-    dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    _follow(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), has_copy="copy" in sys.argv)
+    def _empty(self, name: str) -> Path:
+        folder = self._folder / name
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        return folder

@@ -1,4 +1,4 @@
-"""Trains with a team of learners: FOLDER TAUGHT CONFIG.json."""
+"""Trains with several learners: FOLDER TAUGHT CONFIG.json."""
 
 import sys
 from pathlib import Path
