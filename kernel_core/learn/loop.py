@@ -7,6 +7,7 @@ for bit: all draws are seeded by what they belong to, and the number of threads 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 
 import torch
@@ -137,10 +138,9 @@ class Trainer:
 
     def close(self) -> None:
         """End what the trainer started: a checkpoint in work, connections to a sampler, other learners."""
-        self._experiences.close()
-        self._saver.close()
-        self._sampler.close()
-        self._learner.close()
+        with contextlib.ExitStack() as ends:  # all of it, in this order reversed, also after an error in one
+            for part in (self._learner, self._sampler, self._saver, self._experiences):
+                ends.callback(part.close)
 
     def _go_on(self) -> None:
         """Take up the newest checkpoint, and forget whatever was written after it."""

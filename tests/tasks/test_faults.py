@@ -7,6 +7,7 @@ from kernel_core.errors import (
     ConfigError,
     Corrupt,
     GymUnavailable,
+    LearnersLost,
     NotFound,
     SourceUnavailable,
     StaleWeights,
@@ -15,7 +16,7 @@ from kernel_core.errors import (
 from tasks.faults import may_pass
 
 
-@pytest.mark.parametrize("kind", [GymUnavailable, SourceUnavailable, StaleWeights])
+@pytest.mark.parametrize("kind", [GymUnavailable, SourceUnavailable, StaleWeights, LearnersLost])
 def test_the_gyms_a_sources_and_a_samplers_faults_are_tried_again(kind):
     assert may_pass(None, None, Failed(data=kind("x")))
 
