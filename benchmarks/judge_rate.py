@@ -85,7 +85,9 @@ def _judged(gym: Gym, request: JudgeRequest) -> dict[str, Any]:
 
 
 def _of_batch(file: Path | None) -> list[JudgeRequest]:
-    rows = [json.loads(line) for line in file.read_text().splitlines()] if file else []
+    if file is None:
+        return []
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
     return [
         JudgeRequest(
             problem=load_file(file.parent / row["problem"]),
@@ -93,7 +95,6 @@ def _of_batch(file: Path | None) -> list[JudgeRequest]:
             seed=1,
         )
         for row in rows
-        if file
     ]
 
 
