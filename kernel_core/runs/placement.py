@@ -7,9 +7,9 @@
 | more         | the first | the learners'; with `sample_ahead` next | the last, at most `gym.workers`|
 
 From three on each role has as many as its share of `SECONDS`. A step in order samples and learns in turns, so
-both roles have the same GPUs; a sampler in this process uses the first alone. A role that `placement` names has
-those, and the others are placed on what is left. A set number of `learners` is kept, if need be with judges on
-the learners' GPUs.
+both roles have the same GPUs; a sampler in this process uses the first alone. A role that `placement` names
+has those, and the others are placed on what is left. A set number of `learners` is kept, if need be with
+judges on the learners' GPUs.
 """
 
 from __future__ import annotations
