@@ -29,6 +29,7 @@ from kernel_core.learn.update import keep_master_weights, new_optimiser, update
 from kernel_core.policy.tiny_model import new_policy
 from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.progress import silent
+from kernel_core.runs.placement import placed
 from kernel_core.store import Store
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
@@ -56,7 +57,8 @@ def main() -> None:
 
 def _measure(arguments: argparse.Namespace, learners: int) -> dict[str, float]:
     policy = benchmark_policy(arguments)
-    config = TrainConfig(policy=policy.config, learners=learners, minibatch_tokens=arguments.batch_tokens)
+    asked = TrainConfig(policy=policy.config, learners=learners, minibatch_tokens=arguments.batch_tokens)
+    config = placed(asked, torch.cuda.device_count())
     optimiser = new_optimiser(policy.model, config.lr)
     rows = benchmark_rows(arguments.rows, policy.model.config.vocab_size)
     store = Store(tempfile.mkdtemp())

@@ -29,7 +29,7 @@ def evaluate(
     """
     with running(run, root) as here:
         reads = folders_read(here, config.policy, config.checkpoint)
-        settings = config.model_dump(exclude={"checkpoint": True, "policy": ORIGIN})
+        settings = config.model_dump(exclude={"checkpoint": True, "policy": ORIGIN, "placement": True})
         with making(here, name, settings, reads, folder=name) as work:
             if not work.done:
                 score_policy(config, here, work.store)

@@ -47,7 +47,8 @@ def train(
                 made = foundations(here, config)
                 route(cold_start, mode, made, config=config, run=run, root=root)
         reads = foundations(here, config)
-        with making(here, "train", config.model_dump(), reads, folder="", may_change=MAY_CHANGE) as work:
+        settings = config.model_dump(exclude={"placement"})
+        with making(here, "train", settings, reads, folder="", may_change=MAY_CHANGE) as work:
             if not work.done:
                 work.output = train_policy(config, here)
                 tell(TRAINED, here, {"kernel-dojo.device": config.policy.device})

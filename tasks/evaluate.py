@@ -23,7 +23,7 @@ def score_policy(config: EvaluateConfig, run: Run, store: Store) -> None:
     config = on_this_host(suited_to(config, weights))
     where = {"weights": weights, "corpus": config.checkpoint}
     with (
-        opened(config.policy, config.gym, run, retrieval=config.rollout.retrieval, **where) as tools,
+        opened(config, run, **where) as tools,
         StageProgress("evaluate") as progress,
     ):
         evaluate(config, tools.policy, tools.gym, tools.retriever, store, progress, tools.memory)

@@ -28,13 +28,21 @@ def has_gpu() -> bool:
 
 
 def on_this_host(config: StageConfig) -> StageConfig:
-    """The settings with the judges on GPUs that this host has and, where it has enough, no learner is on."""
-    if config.gym.device != "cuda":
+    """The settings with every role on GPUs of this host; `cuda` means the policy's GPU in this thread then.
+
+    Raises `ConfigError` where GPUs are missing.
+    """
+    if not (config.samples_on_gpu or config.judges_on_gpu):
         return config
     import torch
 
     settled = placed(config, torch.cuda.device_count())
-    log.info("judges on the GPUs %s, overlap=%s", list(settled.gym.gpus), settled.rollout.overlap)
+    place = settled.placement
+    log.info(
+        "%s, overlap=%s", ", ".join(f"{role} on {list(g)}" for role, g in place), settled.rollout.overlap
+    )
+    if policys := place.learn or place.sample:
+        torch.cuda.set_device(policys[0])
     return settled
 
 

@@ -48,7 +48,7 @@ def teach(config: TrainConfig, run: Run, store: Store) -> None:
         if config.cold_start.data:
             conversations = read_transcripts(config.cold_start.data)
         else:
-            with judging(config.gym, run) as gym:
+            with judging(config.gym, run, config.placement.judge) as gym:
                 conversations = build_conversations(
                     exemplars, gym, config.cold_start, config.rollout, retriever, progress=progress
                 )
@@ -72,7 +72,7 @@ def train_policy(config: TrainConfig, run: Run) -> str:
     log.info(config.described())
     weights = weights_to_train(run, config)
     with (
-        opened(config.policy, config.gym, run, retrieval=config.rollout.retrieval, weights=weights) as tools,
+        opened(config, run, weights=weights) as tools,
         StageProgress("train", main="steps") as progress,
     ):
         trainer = Trainer(

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import NamedTuple, TypeVar
 
-from kernel_core.config import GymConfig, PolicyConfig, RetrievalConfig, RolloutStageConfig, suited
+from kernel_core.config import GymConfig, RolloutStageConfig, suited
 from kernel_core.errors import GymUnavailable
 from kernel_core.gym.contract.requests import Gym
 from kernel_core.policy.protocol import Policy
@@ -60,18 +60,18 @@ def judges_kept() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def judging(config: GymConfig, run: Run) -> Iterator[Gym]:
-    """The judge, with the root's memory of what was judged."""
+def judging(config: GymConfig, run: Run, gpus: tuple[int, ...] = ()) -> Iterator[Gym]:
+    """The judge, on `gpus` where it is placed, with the root's memory of what was judged."""
     from kernel_core.gym.pool.open_gym import open_gym
 
     memory = Store(run.root).child(JUDGED)
     if _kept is None:
-        with open_gym(config, memory) as gym:
+        with open_gym(config, memory, gpus) as gym:
             yield gym
         return
-    key = f"{run.root} {config.model_dump_json()}"
+    key = f"{run.root} {config.model_dump_json()} {gpus}"
     if key not in _kept:
-        _kept[key] = open_gym(config, memory)
+        _kept[key] = open_gym(config, memory, gpus)
     try:
         yield _kept[key]
     except GymUnavailable:
@@ -82,24 +82,23 @@ def judging(config: GymConfig, run: Run) -> Iterator[Gym]:
 
 @contextlib.contextmanager
 def opened(
-    policy: PolicyConfig,
-    judge: GymConfig,
+    config: RolloutStageConfig,
     run: Run,
     *,
-    retrieval: RetrievalConfig,
     weights: str | None,
     corpus: str | None = None,
 ) -> Iterator[Tools]:
-    """Tools for a run: `weights` is a folder or None for what the config names; `corpus` a run's name."""
+    """Tools of a stage: `weights` is a folder or None for what the config names; `corpus` a run's name."""
     from kernel_core.policy import open_policy
     from kernel_core.retrieval.search import open_retriever
 
+    policy, judge = config.policy, config.gym
     require_gpu(policy, judge)
     index = locate_index(run, corpus)
-    retriever = open_retriever(index, config=retrieval) if index is not None else None
+    retriever = open_retriever(index, config=config.rollout.retrieval) if index is not None else None
     with (
         gpu_slot(policy.device, judge.device),
         contextlib.closing(open_policy(policy, weights)) as writer,
-        judging(judge, run) as gym,
+        judging(judge, run, config.placement.judge) as gym,
     ):
         yield Tools(writer, gym, retriever, Store(run.root).child(JUDGED))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from kernel_core.config.base import Config
 
@@ -14,12 +14,7 @@ class GymConfig(Config):
 
     device: Literal["cpu", "cuda"] = Field("cpu", description="Where candidates run.")
     workers: int = Field(
-        2, ge=1, description="Judge processes, on a cluster of each node; on CUDA one a GPU."
-    )
-    gpus: tuple[int, ...] = Field(
-        (),
-        description="On CUDA, the GPUs of the judges, numbered as CUDA shows them; empty: those without a "
-        "learner, at most `workers`, or where all have one, the first in turns with them.",
+        2, ge=1, description="Judge processes, on a cluster of each node; on CUDA one a GPU, at most so many."
     )
     cluster: Literal["local", "ray"] = Field(
         "local", description="Judges on this machine, or on every node of a Ray cluster."
@@ -57,13 +52,3 @@ class GymConfig(Config):
     )
     compile_gate: bool = Field(True, description="Compile every launched kernel for the target GPU.")
     predict_gpu: Literal["H200", "H100", "A100", "L4"] = Field("H200", description="GPU of predicted times.")
-
-    @model_validator(mode="after")
-    def _gpus_are_here(self) -> Self:
-        if self.gpus and (self.device != "cuda" or self.cluster != "local"):
-            raise ValueError(
-                "gym.gpus places judges on this host: it needs gym.device=cuda, gym.cluster=local"
-            )
-        if len(set(self.gpus)) < len(self.gpus) or any(gpu < 0 for gpu in self.gpus):
-            raise ValueError(f"gym.gpus names each GPU once, from 0 on; it is {list(self.gpus)}")
-        return self

@@ -19,7 +19,7 @@ def check_trained_there(config: TrainConfig) -> None:
         f"sampler.kind={config.sampler.kind}: the server samples; leave it out": (
             config.sampler.kind != "inline"
         ),
-        f"learners={config.learners}: the server has its own; set learners=1": config.learners > 1,
+        f"learners={config.learners}: the server has its own; set learners=1": config.num_learners > 1,
         f"updates_per_step={config.updates_per_step}: later passes need the clips of this project's loss; "
         "set updates_per_step=1": config.updates_per_step > 1,
         f"kl_coefficient={config.kl_coefficient:g}: no reference is held there; set kl_coefficient=0": (

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from kernel_core.config.base import Config
 from kernel_core.config.gym import GymConfig
 from kernel_core.config.model_kind import ANSWER, PROMPT, completed, is_pretrained
+from kernel_core.config.placement import PlacementConfig
 from kernel_core.config.policy import PolicyConfig, SamplingConfig
 
 
@@ -83,9 +84,21 @@ def suited(
 class RolloutStageConfig(Config):
     """Base of the stages in which a policy writes and the judge decides."""
 
+    learns: ClassVar[bool] = False
     policy: PolicyConfig = PolicyConfig()
     rollout: RolloutConfig = RolloutConfig()
     gym: GymConfig = GymConfig()
+    placement: PlacementConfig = PlacementConfig()
+
+    @property
+    def samples_on_gpu(self) -> bool:
+        """Whether the policy is on GPUs of this host."""
+        return self.policy.kind == "torch" and self.policy.device == "cuda"
+
+    @property
+    def judges_on_gpu(self) -> bool:
+        """Whether judges are on GPUs of this host."""
+        return self.gym.device == "cuda" and self.gym.cluster == "local"
 
     @property
     def model_name(self) -> str:
@@ -100,4 +113,17 @@ class RolloutStageConfig(Config):
             rollout = completed(rollout, {"gpu": self.gym.predict_gpu})
         object.__setattr__(self, "policy", policy)
         object.__setattr__(self, "rollout", rollout)
+        return self
+
+    @model_validator(mode="after")
+    def _places_what_is_on_gpus(self) -> Self:
+        place = self.placement
+        if place.learn and not self.learns:
+            raise ValueError("placement.learn names GPUs, but this stage learns nothing")
+        if (place.learn or place.sample) and not self.samples_on_gpu:
+            raise ValueError("placement.learn and placement.sample need policy.kind=torch policy.device=cuda")
+        if place.judge and not self.judges_on_gpu:
+            raise ValueError(
+                "placement.judge places judges on this host: it needs gym.device=cuda gym.cluster=local"
+            )
         return self

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -52,6 +52,7 @@ class MismatchConfig(Config):
 class TrainConfig(RolloutStageConfig):
     """RL on verified rewards, and the methods that it is compared with."""
 
+    learns: ClassVar[bool] = True
     method: Literal["rl", "expert_iteration", "frozen", "rl_shuffled"] = Field(
         "rl", description="What a step's verdicts teach; see `learn/methods.py`."
     )
@@ -93,7 +94,11 @@ class TrainConfig(RolloutStageConfig):
         None, gt=0, description="Gradients longer than this are shortened; empty: than thrice their usual."
     )
     minibatch_tokens: int = Field(8192, ge=256, description="Tokens in one forward pass.")
-    learners: int = Field(1, ge=1, description="Processes that update together, a GPU each.")
+    learners: int | None = Field(
+        None,
+        ge=1,
+        description="Processes that update together, a GPU each; empty: one on each of `placement.learn`.",
+    )
     learner_timeout_s: float = Field(
         1800.0, gt=0, description="Seconds that learners wait for one another within an update."
     )
@@ -138,6 +143,30 @@ class TrainConfig(RolloutStageConfig):
         check_trained_there(self)
         if self.sample_ahead and self.policy.kind == "torch" and self.sampler.kind == "inline":
             raise ValueError("sample_ahead needs a sampler beside the update: set sampler.kind=copy")
+        return self
+
+    @property
+    def num_learners(self) -> int:
+        """Processes that update together: those that were asked for or placed, else one."""
+        return self.learners or len(self.placement.learn) or 1
+
+    @model_validator(mode="after")
+    def _places_as_many(self) -> Self:
+        learn, sample = self.placement.learn, self.placement.sample
+        if learn and self.num_learners != len(learn):
+            raise ValueError(
+                f"learners={self.learners}, but placement.learn names {len(learn)} GPUs; leave one out"
+            )
+        if self.sampler.kind == "server" and sample:
+            raise ValueError("placement.sample names GPUs, but sampler.kind=server samples elsewhere")
+        if len(sample) > 1:
+            raise ValueError(
+                f"sampler.kind={self.sampler.kind} uses one GPU; placement.sample={list(sample)}"
+            )
+        if self.sampler.kind == "inline" and sample not in ((), learn[:1]):
+            raise ValueError(
+                "sampler.kind=inline samples where it learns: set sampler.kind=copy for placement.sample"
+            )
         return self
 
     @model_validator(mode="after")

@@ -36,7 +36,7 @@ def check_settings(config: TrainConfig) -> None:
     if config.sample_ahead and config.rollout.overlap is False:
         raise ConfigError(
             "sample_ahead judges during the update, and rollout.overlap is off: give the judge a GPU of "
-            "its own (gym.gpus), or set rollout.overlap=true"
+            "its own (placement.judge), or set rollout.overlap=true"
         )
     if config.returns == "max" and config.credit == "progress":
         raise ConfigError("returns = max picks the best kernel, not the best change; set credit=absolute")

@@ -43,12 +43,16 @@ class Clock:
 
 @contextmanager
 def repeatable(num_threads: int, device: torch.device) -> Iterator[None]:
-    """Sums in one order: a fixed number of threads, and on a CPU no algorithm that is free to choose."""
+    """Sums in one order: a fixed number of threads, and on a CPU no algorithm that is free to choose.
+
+    On CUDA this device is the current one: Triton's kernels start there.
+    """
     threads, strict = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     torch.set_num_threads(num_threads)
     torch.use_deterministic_algorithms(strict or device.type == "cpu")
     try:
-        yield
+        with torch.accelerator.device_index(device.index):
+            yield
     finally:
         torch.use_deterministic_algorithms(strict)
         torch.set_num_threads(threads)

@@ -3,7 +3,7 @@
 | `sampler.kind` | what writes                                   | its weights after an update            |
 |----------------|-----------------------------------------------|----------------------------------------|
 | `inline`       | the trained model itself                      | the same tensors: nothing to publish   |
-| `copy`         | a copy in `policy.dtype`, on the same device  | copied over in place                   |
+| `copy`         | a copy in `policy.dtype`, on `placement.sample` | copied over in place                   |
 | `server`       | a vLLM server behind its OpenAI endpoint      | a versioned LoRA adapter that it loads |
 
 A policy on a Tinker server (`policy.kind=tinker`) is sampled there, whatever writes (`tinker_policy.py`).
@@ -57,7 +57,8 @@ def open_sampler(config: TrainConfig, policy: Trainable, store: Store) -> Sample
         case "inline":
             return InlineSampler(policy)
         case "copy":
-            return CopySampler(policy)
+            gpus = config.placement.sample
+            return CopySampler(policy, torch.device("cuda", gpus[0]) if gpus else None)
         case "server":
             from kernel_core.policy.server_sampler import ServerSampler
 
@@ -120,15 +121,23 @@ class InlineSampler:
 
 
 class CopySampler:
-    """A copy of the weights that train, in the type that the policy computes in; frozen ones are shared."""
+    """A copy of the weights that train, in the type that the policy computes in.
 
-    def __init__(self, policy: TorchPolicy) -> None:
-        frozen: dict[int, Any] = {id(p): p for p in policy.model.parameters() if not p.requires_grad}
-        model = copy.deepcopy(policy.model, frozen).requires_grad_(False).eval()
+    Frozen weights on the same device are shared.
+    """
+
+    def __init__(self, policy: TorchPolicy, device: torch.device | None = None) -> None:
+        place = device or policy.device
         dtype = getattr(torch, policy.config.dtype)
-        for ours, theirs in zip(model.parameters(), policy.model.parameters(), strict=True):
-            if theirs.requires_grad:
-                ours.data = ours.data.to(dtype)
+
+        def copied(weight: torch.nn.Parameter) -> torch.nn.Parameter:
+            if not weight.requires_grad and weight.device == place:
+                return weight
+            kept = dtype if weight.requires_grad else weight.dtype
+            return torch.nn.Parameter(weight.detach().to(place, kept, copy=True), requires_grad=False)
+
+        weights: dict[int, Any] = {id(p): copied(p) for p in policy.model.parameters()}
+        model = copy.deepcopy(policy.model, weights).requires_grad_(False).eval().to(place)
         self._trained = [p.requires_grad for p in policy.model.parameters()]
         self._policy = TorchPolicy(
             model, policy.tokenizer, policy.config, version=policy.version, base=policy.base

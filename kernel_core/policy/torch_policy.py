@@ -180,11 +180,12 @@ class TorchPolicy(ChatTokens):
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
-        """Without dropout, whatever mode the trainer left the model in."""
+        """Without dropout, whatever mode the trainer left the model in; its GPU is the current one."""
         was_training = self.model.training
         self.model.eval()
         try:
-            yield
+            with torch.accelerator.device_index(self.device.index):
+                yield
         finally:
             self.model.train(was_training)
 

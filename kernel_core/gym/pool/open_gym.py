@@ -11,8 +11,10 @@ from kernel_core.gym.pool.verdict_cache import Cache
 from kernel_core.store import Store
 
 
-def open_gym(config: GymConfig, cache: Store | None = None) -> PooledGym:
+def open_gym(config: GymConfig, cache: Store | None = None, gpus: tuple[int, ...] = ()) -> PooledGym:
     """Start the judges. With a `cache`, evaluations are kept under `evaluations/` and found again.
+
+    On CUDA a judge is on each of `gpus`; without them `config.workers` are on the first.
 
     Raises `GymUnavailable` when they cannot be started.
     """
@@ -29,7 +31,7 @@ def open_gym(config: GymConfig, cache: Store | None = None) -> PooledGym:
             gym.close()
             raise gym.none_left()
         return gym
-    places = config.gpus or tuple(range(config.workers))
+    places = gpus or tuple(range(config.workers))
     if config.device == "cuda":
         _find_gpus(places)
     gym = PooledGym(config, Cache(cache))
@@ -52,6 +54,5 @@ def _find_gpus(wanted: tuple[int, ...]) -> None:
     if missing := [gpu for gpu in wanted if gpu >= visible]:
         raise GymUnavailable(
             f"gym.device=cuda with judges on the GPUs {list(wanted)}, but {visible} GPUs are visible and "
-            f"{missing} are not among them; set gym.workers to the number of GPUs, gym.gpus to theirs, or "
-            "gym.device=cpu"
+            f"{missing} are not among them; set gym.workers to the number of GPUs, or gym.device=cpu"
         )

@@ -29,7 +29,7 @@ from typing import Any
 import torch
 
 from kernel_core.config import TrainConfig
-from kernel_core.errors import ConfigError, LearnersLost
+from kernel_core.errors import LearnersLost
 from kernel_core.learn.batch import Row
 from kernel_core.learn.checkpoint import SHARDS, Files
 from kernel_core.learn.learner import REFERENCE, rate
@@ -38,6 +38,7 @@ from kernel_core.policy.device_memory import give_back
 from kernel_core.policy.folder import local_copy
 from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.progress import Progress
+from kernel_core.runs.placement import environment_with
 from kernel_core.store import Store
 
 log = logging.getLogger(__name__)
@@ -55,11 +56,6 @@ class LearnerGroup:
     optimiser = None
 
     def __init__(self, config: TrainConfig, policy: TorchPolicy, store: Store) -> None:
-        if config.policy.device == "cuda" and torch.cuda.device_count() < config.learners:
-            raise ConfigError(
-                f"learners = {config.learners}, but {torch.cuda.device_count()} GPUs are visible; "
-                f"set learners to that or fewer"
-            )
         self._config, self._policy, self._store = config, policy, store
         self._scratch = tempfile.TemporaryDirectory(prefix="dojo-learners-")
         self._folder = Path(self._scratch.name)
@@ -77,8 +73,9 @@ class LearnerGroup:
         self._is_holding = False
         self._agent = subprocess.Popen(
             f"{sys.executable} -m torch.distributed.run --standalone --local-addr=localhost "
-            f"--nproc-per-node={config.learners} --max-restarts={RESTARTS} "
-            f"-m kernel_core.learn.distributed.member {self._folder}".split()
+            f"--nproc-per-node={config.num_learners} --max-restarts={RESTARTS} "
+            f"-m kernel_core.learn.distributed.member {self._folder}".split(),
+            env=environment_with(config.placement.learn) if config.samples_on_gpu else None,
         )
 
     def begin(self) -> None:
@@ -189,8 +186,8 @@ class LearnerGroup:
                 continue
             of_start = found.setdefault(start, {})
             of_start[rank] = learner
-            if len(of_start) == self._config.learners:
-                self._learners = [of_start[rank] for rank in range(self._config.learners)]
+            if len(of_start) == self._config.num_learners:
+                self._learners = [of_start[rank] for rank in range(self._config.num_learners)]
         after, command = self._begin_with
         if after != self._num_updates:
             raise LearnersLost(
