@@ -22,7 +22,7 @@ class Judged(NamedTuple):
     request: JudgeRequest | CallerError
     outcome: Evaluation | DojoError
     forward: Evaluation | DojoError | None
-    """The same kernel without the gradients that its problem asks for: it gives the forward pass its times."""
+    """The same kernel without the gradients that its problem asks for: the times of the forward pass."""
 
     def report(self, gym: GymConfig) -> dict[str, Any]:
         """The keys of `dojo judge --json`. Raises the error that is there in place of a verdict."""
