@@ -154,9 +154,9 @@ def _stage(arguments: argparse.Namespace) -> int:
 
 
 def _judge(arguments: argparse.Namespace) -> int:
-    from flows.commands.batch import read_kernel, request_of
     from flows.commands.judge import judge_batch, judge_on_save, judge_one, read_sizes
     from kernel_core.errors import ConfigError
+    from kernel_core.interop.batch import read_kernel, request_of
     from kernel_core.problems.load import load_file
     from kernel_core.problems.source import at_precision
 

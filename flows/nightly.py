@@ -13,9 +13,7 @@ from flows.running import running
 from flows.stage_flow import stage_flow
 from kernel_core.config import EvaluateConfig
 from kernel_core.errors import NotFound, Regressed
-from kernel_core.evaluation.nightly import NIGHT, begun_checkpoint, folder_of
-from kernel_core.runs.resolve import locate_checkpoint
-from kernel_core.runs.run_folder import Run
+from kernel_core.evaluation.nightly import NIGHT, checkpoint_of, folder_of
 from kernel_core.store import Store
 from tasks.nights import report_nights
 
@@ -48,7 +46,7 @@ def nightly(
         worse, missing = [], []
         for name in watch:
             try:
-                checkpoint = _checkpoint(here, name, at.strftime(NIGHT))
+                checkpoint = checkpoint_of(here, name, at.strftime(NIGHT))
             except NotFound as error:  # the other runs have their night
                 log.warning("%s is not evaluated tonight: %s", name, error)
                 missing.append(f"{name}: {error}")
@@ -72,13 +70,3 @@ def nightly(
             raise NotFound(
                 f"{len(watch) - len(missing)} of {len(watch)} watched runs were evaluated{left_out}"
             )
-
-
-def _checkpoint(here: Run, watched: str, night: str) -> str:
-    """The checkpoint that this night was begun with, or the newest one of the watched run."""
-    begun = begun_checkpoint(here, watched, night)
-    if begun is not None:
-        folder = Run(here.root, watched).store.path(f"checkpoints/{begun}")
-        if Store(folder).exists():
-            return folder
-    return locate_checkpoint(here.root, watched)

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 from flows.best_of_n import best_of_n
 from flows.cold_start import cold_start
 from flows.evaluate import evaluate
-from flows.foundations import foundations, lay_corpus
+from flows.foundations import lay_corpus
 from flows.route import Mode, route
 from flows.running import running
 from flows.stage_flow import stage_flow
 from flows.train import train
-from kernel_core.config import BestOfNConfig, EvaluateConfig, PipelineConfig, PolicyConfig, suited
-from kernel_core.runs.resolve import folders_read, needs_cold_start
+from kernel_core.config import PipelineConfig, asked
+from kernel_core.runs.resolve import folders_read, foundations, needs_cold_start
 from tasks.report import report_pipeline
-
-Asking = TypeVar("Asking", EvaluateConfig, BestOfNConfig)
 
 BEFORE, AFTER, WINNERS = "evaluate-before", "evaluate-after", "best-of-n"
 
@@ -52,9 +48,3 @@ def pipeline(config: PipelineConfig, mode: Mode = "inline") -> None:
         route(best_of_n, mode, reads, config=search, name=WINNERS, **where)
 
         report_pipeline(here, BEFORE, AFTER, WINNERS)
-
-
-def asked(stage: Asking, policy: PolicyConfig, checkpoint: str | None) -> Asking:
-    """The stage with the trained policy, and with settings of its kind where they were left out."""
-    _, rollout = suited(policy, stage.rollout)
-    return stage.model_copy(update={"policy": policy, "rollout": rollout, "checkpoint": checkpoint})

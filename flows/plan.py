@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from flows.deployments import Deployment
 from flows.presets import load_flow
@@ -13,6 +13,7 @@ from tasks.gpu import GPU_LIMIT
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
 
+T = TypeVar("T")
 POOL_TYPE = "process"
 GPU_SLOTS = 1
 """GPU stages at once when the limit is made; `prefect gcl update cuda --limit N` raises it."""
@@ -36,8 +37,9 @@ def plan(
 ) -> Iterator[Change]:
     """Every pool, limit, automation and deployment, in the order in which they are made."""
     for pool in pools_of(wanted):
-        yield Change("pool", pool, "same" if has_pool(client, pool) else "create")
-    yield Change("limit", GPU_LIMIT, "same" if has_limit(client) else "create")
+        yield Change("pool", pool, "same" if found(client.read_work_pool, pool) else "create")
+    limit = found(client.read_global_concurrency_limit_by_name, GPU_LIMIT)
+    yield Change("limit", GPU_LIMIT, "same" if limit else "create")
     for entry in automations:
         yield _automation_change(client, entry)
     for deployment in wanted:
@@ -49,39 +51,17 @@ def pools_of(wanted: Iterable[Deployment]) -> list[str]:
     return sorted({deployment.pool for deployment in wanted if deployment.pool is not None})
 
 
-def has_pool(client: SyncPrefectClient, name: str) -> bool:
-    """Whether the server has this work pool."""
+def found(read: Callable[[str], T], name: str) -> T | None:
+    """What the server has under a name; None without it. `read` is a method of the client."""
     from prefect.exceptions import ObjectNotFound
 
     try:
-        client.read_work_pool(name)
-    except ObjectNotFound:
-        return False
-    return True
-
-
-def has_limit(client: SyncPrefectClient) -> bool:
-    """Whether the server has the limit of GPU stages."""
-    from prefect.exceptions import ObjectNotFound
-
-    try:
-        client.read_global_concurrency_limit_by_name(GPU_LIMIT)
-    except ObjectNotFound:
-        return False
-    return True
-
-
-def find_deployment(client: SyncPrefectClient, name: str) -> Any:
-    """The server's deployment `stage/name`; None without one."""
-    from prefect.exceptions import ObjectNotFound
-
-    try:
-        return client.read_deployment_by_name(name)
+        return read(name)
     except ObjectNotFound:
         return None
 
 
-def same_automation(wanted: Mapping[str, Any], found: Any) -> bool:
+def same_automation(wanted: Mapping[str, Any], there: Any) -> bool:
     """Whether a server's automation does what the file says; its switch is the operator's."""
     from prefect.events.schemas.automations import AutomationCore
 
@@ -92,23 +72,23 @@ def same_automation(wanted: Mapping[str, Any], found: Any) -> bool:
         )
         return described
 
-    return essence(dict(wanted)) == essence(found.model_dump())
+    return essence(dict(wanted)) == essence(there.model_dump())
 
 
 def _automation_change(client: SyncPrefectClient, wanted: dict[str, Any]) -> Change:
-    found = client.read_automations_by_name(wanted["name"])
-    if not found:
+    there = client.read_automations_by_name(wanted["name"])
+    if not there:
         return Change("automation", wanted["name"], "create")
-    return Change("automation", wanted["name"], "same" if same_automation(wanted, found[0]) else "update")
+    return Change("automation", wanted["name"], "same" if same_automation(wanted, there[0]) else "update")
 
 
 def _deployment_change(client: SyncPrefectClient, wanted: Deployment) -> Change:
-    name, found = wanted.name, find_deployment(client, wanted.name)
-    if found is None:
+    name, there = wanted.name, found(client.read_deployment_by_name, wanted.name)
+    if there is None:
         return Change("deployment", name, "create")
     new = _as_wanted(wanted)
     # What the file leaves to Prefect is no difference.
-    old = flat({key: value for key, value in _as_found(found).items() if key in new})
+    old = flat({key: value for key, value in _as_found(there).items() if key in new})
     new = flat(new)
     differences = tuple(
         f"{key}: {old.get(key)!r} → {new.get(key)!r}"
@@ -142,22 +122,22 @@ def _as_wanted(wanted: Deployment) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None or key not in left_to_prefect}
 
 
-def _as_found(found: Any) -> dict[str, Any]:
-    limit, options = found.global_concurrency_limit, found.concurrency_options
+def _as_found(there: Any) -> dict[str, Any]:
+    limit, options = there.global_concurrency_limit, there.concurrency_options
     return {
-        "description": found.description,
-        "entrypoint": found.entrypoint,
-        "tags": sorted(found.tags),
-        "version": found.version,
-        "pool": found.work_pool_name,
-        "queue": found.work_queue_name,
-        "job_variables": found.job_variables,
-        "parameters": found.parameters,
+        "description": there.description,
+        "entrypoint": there.entrypoint,
+        "tags": sorted(there.tags),
+        "version": there.version,
+        "pool": there.work_pool_name,
+        "queue": there.work_queue_name,
+        "job_variables": there.job_variables,
+        "parameters": there.parameters,
         "limit": limit and limit.limit,
         "collision": limit and options and options.collision_strategy.value,
-        "schedules": schedules_by_key(schedule.model_dump(exclude_none=True) for schedule in found.schedules),
-        "pull": _numbered(found.pull_steps or []),
-        "form": _form_digest(found.parameter_openapi_schema or {}),
+        "schedules": schedules_by_key(schedule.model_dump(exclude_none=True) for schedule in there.schedules),
+        "pull": _numbered(there.pull_steps or []),
+        "form": _form_digest(there.parameter_openapi_schema or {}),
     }
 
 

@@ -14,6 +14,7 @@ from kernel_core.config import (
     ProblemsConfig,
 )
 from kernel_core.config.rollout import RolloutStageConfig
+from kernel_core.policy import check_policy
 from kernel_core.problems.load import load_problems, shares_of
 from kernel_core.runs.resolve import choose_weights
 from kernel_core.runs.run_folder import Run
@@ -42,7 +43,7 @@ def check_before_start(stage: str, parameters: Mapping[str, Any]) -> None:
         # In a pipeline the policy that is trained is also the one that is asked.
         for one in stages[:1]:
             if getattr(config, "checkpoint", None) is None:
-                _check_policy(one.policy)
+                check_policy(one.policy)
 
 
 def _stages_of(config: Config) -> Iterator[RolloutStageConfig]:
@@ -63,26 +64,3 @@ def _check_problems(problems: ProblemsConfig) -> None:
     """One problem of each suite: it is there, and so are its families."""
     for share in shares_of(problems) if problems.mix else [problems]:
         load_problems(share.model_copy(update={"limit": 1}))
-
-
-def _check_policy(policy: PolicyConfig) -> None:
-    if policy.kind == "openai":
-        from kernel_core.policy.openai_policy import OpenAIPolicy
-
-        asked = OpenAIPolicy(policy)
-        try:
-            asked.check()
-        finally:
-            asked.close()
-    elif policy.kind == "tinker":
-        from kernel_core.policy.tinker_model import TinkerModel
-
-        there = TinkerModel(policy)
-        try:
-            there.check()
-        finally:
-            there.close()
-    elif policy.kind == "torch" and policy.model not in ("shipped", "new") and "://" not in policy.model:
-        from kernel_core.policy.folder import require_model
-
-        require_model(policy.model, policy.revision)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from flows.evaluate import evaluate
-from flows.pipeline import asked
 from flows.running import running
 from flows.stage_flow import stage_flow
-from kernel_core.config import EvaluateConfig, PolicyConfig
-from kernel_core.evaluation.promotion import promoted_policy
+from kernel_core.config import EvaluateConfig, PolicyConfig, asked
+from kernel_core.evaluation.promotion import promoted_policy, trained_policy
 from kernel_core.runs.resolve import choose_weights, locate_checkpoint
 from kernel_core.runs.run_folder import Run, find_run
 from kernel_core.runs.stage_record import sealed_digest
@@ -35,7 +34,7 @@ def promote(
     with running(run, root) as here:
         checkpoint = locate_checkpoint(root, candidate)
         trained = find_run(root, candidate.partition("@")[0])
-        policy = _trained_policy(trained, config)
+        policy = trained_policy(trained) or config.policy
         promoted = promoted_policy(here)
         if promoted is None:
             before = _scored(config, policy, trained, None)
@@ -43,12 +42,6 @@ def promote(
             before = _scored(config, promoted, here, locate_checkpoint(root, run))
         after = _scored(config, policy, trained, checkpoint)
         pass_gate(here, checkpoint, policy, before, after)
-
-
-def _trained_policy(trained: Run, config: EvaluateConfig) -> PolicyConfig:
-    """The policy's settings in the candidate's training; those of `config` for a run without a record."""
-    record = trained.stage("train")
-    return PolicyConfig.model_validate(record.config["policy"]) if record is not None else config.policy
 
 
 def _scored(config: EvaluateConfig, policy: PolicyConfig, run: Run, checkpoint: str | None) -> Store:

@@ -86,20 +86,14 @@ def before_and_after(
     change = compare(load_scorecard(first.store.child(before)), load_scorecard(second.store.child(after)))
     title = f"{after}: {len(change.gained)} problems gained, {len(change.lost)} lost"
     title += f"\n{conditions_of(second, after)}"
-    table = Table("metric", *columns, "change", "95 % interval", "", title=title)
-    for one in change.changes:
-        if one.view == "last" and one.before is not None:
-            figures = (_text(one.before), _text(one.after), *one.in_words())
-            table.add_row(escape(one.metric), *figures, "clear" if one.clear else "")
-    return table
+    rows = [one for one in change.rows(*columns) if one["turn"] == "last" and one[columns[0]] is not None]
+    return rows_table(title, rows)
 
 
 def curriculum(run: Run) -> Table:
     """The stages that training went through, in order, and the steps each took."""
-    table = Table("curriculum stage", "from step", "to step", "reward", title="training")
-    for span in stage_spans(run.store.lines("metrics.jsonl")):
-        table.add_row(span.stage, str(span.from_step), str(span.to_step), _text(span.reward))
-    return table
+    spans = stage_spans(run.store.lines("metrics.jsonl"))
+    return rows_table("training, by stage of the curriculum", [span.model_dump() for span in spans])
 
 
 def winners(run: Run, folder: str) -> Table:

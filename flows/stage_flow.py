@@ -22,8 +22,7 @@ from prefect.context import FlowRunContext
 from kernel_core.config import Config
 from kernel_core.config.base import laid_over
 from kernel_core.errors import CallerError
-from kernel_core.runs.configure import build
-from kernel_core.runs.stage_record import canonical
+from kernel_core.runs.configure import build, without_defaults
 
 ROOT = "runs"
 """Default of every flow's root: on a worker it means the worker's `DOJO_ROOT`, where that is set."""
@@ -48,36 +47,6 @@ class StageFlow(Flow[..., None]):
             return given
         below = preset.get(name) or {}
         return without_defaults(given, below, build(kind, below), kind.model_construct())
-
-
-def without_defaults(
-    given: Mapping[str, Any], preset: Mapping[str, Any], resolved: Config, *declared: Config
-) -> dict[str, Any]:
-    """The settings that a caller chose, of all that a form sends.
-
-    A setting that the preset resolves to anyhow is left out. So is one that the preset does not name, at a
-    default that `declared` has: before or after the settings of a kind were filled in.
-    """
-    defaults = [*declared, *map(_unfilled, declared)]
-    values = [one.model_dump(mode="json") for one in defaults]
-    now, chosen = resolved.model_dump(mode="json"), dict[str, Any]()
-    for name, value in given.items():
-        groups = [group for one in defaults if isinstance(group := getattr(one, name, None), Config)]
-        current = getattr(resolved, name, None)
-        if groups and isinstance(current, Config) and isinstance(value, Mapping):
-            if inner := without_defaults(value, preset.get(name) or {}, current, *groups):
-                chosen[name] = inner
-            continue
-        (read,) = canonical({name: value}).values()
-        is_default = name not in preset and any(name in one and one[name] == read for one in values)
-        if not is_default and (name not in now or now[name] != read):
-            chosen[name] = value
-    return chosen
-
-
-def _unfilled(config: Config) -> Config:
-    """The config with what was written for it, and otherwise what its class declares."""
-    return type(config).model_construct(**{name: getattr(config, name) for name in config.model_fields_set})
 
 
 class MistakesInOneLine(logging.Filter):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from flows.cold_start import cold_start
-from flows.foundations import INDEX, INGEST, foundations, lay_corpus
+from flows.foundations import INDEX, INGEST, lay_corpus
 from flows.route import Mode, route
 from flows.running import running, started_by_another_flow
 from flows.stage_flow import stage_flow
 from kernel_core.config import IndexConfig, IngestConfig, TrainConfig
-from kernel_core.runs.resolve import needs_cold_start
+from kernel_core.runs.resolve import foundations, needs_cold_start
 from tasks.assets import making
 from tasks.events import TRAINED, tell
 from tasks.learn import train_policy

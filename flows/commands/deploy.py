@@ -94,13 +94,13 @@ def _checked_automations(client: SyncPrefectClient | None) -> list[dict[str, Any
 def _make_pools_and_limits(client: SyncPrefectClient, wanted: Any) -> None:
     from prefect.client.schemas.actions import GlobalConcurrencyLimitCreate, WorkPoolCreate
 
-    from flows.plan import GPU_SLOTS, POOL_TYPE, has_limit, has_pool, pools_of
+    from flows.plan import GPU_SLOTS, POOL_TYPE, found, pools_of
     from tasks.gpu import GPU_LIMIT
 
     for pool in pools_of(wanted):
-        if not has_pool(client, pool):
+        if found(client.read_work_pool, pool) is None:
             client.create_work_pool(WorkPoolCreate(name=pool, type=POOL_TYPE))
-    if not has_limit(client):
+    if found(client.read_global_concurrency_limit_by_name, GPU_LIMIT) is None:
         client.create_global_concurrency_limit(GlobalConcurrencyLimitCreate(name=GPU_LIMIT, limit=GPU_SLOTS))
 
 
@@ -110,12 +110,12 @@ def _make_automations(client: SyncPrefectClient, wanted: list[dict[str, Any]]) -
     from flows.plan import same_automation
 
     for entry in wanted:
-        found = client.read_automations_by_name(entry["name"])
-        if not found:
+        there = client.read_automations_by_name(entry["name"])
+        if not there:
             client.create_automation(AutomationCore.model_validate(entry))
-        elif not same_automation(entry, found[0]):
-            kept = entry | {"enabled": found[0].enabled}
-            client.update_automation(found[0].id, AutomationCore.model_validate(kept))
+        elif not same_automation(entry, there[0]):
+            kept = entry | {"enabled": there[0].enabled}
+            client.update_automation(there[0].id, AutomationCore.model_validate(kept))
 
 
 def _deploy_all(client: SyncPrefectClient, url: str, path: Path) -> None:
@@ -138,22 +138,22 @@ def _deploy_all(client: SyncPrefectClient, url: str, path: Path) -> None:
 
 def _with_switches_kept(client: SyncPrefectClient, path: Path) -> dict[str, Any]:
     """The file's content, with its deployments, schedules and named triggers on or off as they are."""
-    from flows.plan import find_deployment, schedules_by_key
+    from flows.plan import found, schedules_by_key
     from flows.prefect_yaml import Schedule
     from flows.presets import load_yaml, stage_of
 
     content: dict[str, Any] = load_yaml(path)
     for entry in content["deployments"]:
-        found = find_deployment(client, f"{stage_of(entry['entrypoint'])}/{entry['name']}")
-        if found is None:
+        name = f"{stage_of(entry['entrypoint'])}/{entry['name']}"
+        if (there := found(client.read_deployment_by_name, name)) is None:
             continue
-        entry["paused"] = found.paused
+        entry["paused"] = there.paused
         for trigger in entry.get("triggers") or ():
             for automation in client.read_automations_by_name(trigger.get("name", "")):
                 trigger["enabled"] = automation.enabled
         active = {
             key: schedule.active
-            for schedule in found.schedules
+            for schedule in there.schedules
             for key in schedules_by_key([schedule.model_dump(exclude_none=True)])
         }
         for schedule in entry.get("schedules") or ():

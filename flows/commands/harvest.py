@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from flows.terminal import say
-from kernel_core.corpus.kernelbench_leaks import SIZES, known_kernelbench
+from kernel_core.corpus.kernelbench_leaks import leak_rule
 from kernel_core.errors import CallerError
-from kernel_core.harvest.extract import NEEDS
 from kernel_core.harvest.harvest import Manifest, harvest
 from kernel_core.harvest.packages import find_package
-from kernel_core.problems.evaluation_sizes import has_evaluation_sizes
-from kernel_core.records import Problem
 
 MANIFEST = "harvest.json"
 REPORT = "report.txt"
-OTHER_LIBRARY = "needs another library than torch"
-"""What the table says for each of them; the manifest names them."""
 
 
 def harvest_packages(out: Path, names: Sequence[str], num_compositions: int) -> int:
@@ -35,7 +29,7 @@ def harvest_packages(out: Path, names: Sequence[str], num_compositions: int) -> 
         packages,
         lambda file, text: (out / file).write_text(text, encoding="utf-8"),
         num_compositions,
-        _leak_rule(),
+        leak_rule(),
         lambda stage, done, total: say(f"{stage}: {done} definitions tried"),
     )
     (out / MANIFEST).write_text(manifest.model_dump_json(indent=1) + "\n")
@@ -45,31 +39,14 @@ def harvest_packages(out: Path, names: Sequence[str], num_compositions: int) -> 
     return 0
 
 
-def _leak_rule() -> Callable[[Problem], str | None]:
-    """KernelBench's rules where a checkout is known, else its sizes alone."""
-    known = known_kernelbench()
-
-    def leak(problem: Problem) -> str | None:
-        if known is not None:
-            found = known.leak(problem)
-            return found[0] if found else None
-        return SIZES if has_evaluation_sizes(problem.constants.values()) else None
-
-    return leak
-
-
 def _show(manifest: Manifest, console: Console) -> None:
     kept = Table("package", "licence", "kind", "definitions", "train", "held out", title="harvested problems")
     for *words, definitions, train, held_out in manifest.kept():
         kept.add_row(*words, str(definitions), str(train), str(held_out))
     console.print(kept)
     left = Table("package and form", "reason", "definitions", title="left out")
-    for name, reasons in manifest.dropped.items():
-        grouped: Counter[str] = Counter()
-        for reason, count in reasons.items():
-            grouped[OTHER_LIBRARY if reason.startswith(NEEDS) else reason] += count
-        for reason, count in grouped.most_common():
-            left.add_row(name, reason, str(count))
+    for name, reason, count in manifest.left_out():
+        left.add_row(name, reason, str(count))
     console.print(left)
     held_out = sum(row.split == "held_out" for row in manifest.problems)
     console.print(

@@ -9,7 +9,7 @@ from kernel_core.config.cold_start import ColdStartConfig
 from kernel_core.config.corpus import IndexConfig, IngestConfig, ProblemsConfig, VerifyConfig, WeightedSuite
 from kernel_core.config.curriculum import CurriculumConfig, RewardWeights, StageConfig
 from kernel_core.config.environment import EnvironmentConfig, ServeConfig
-from kernel_core.config.evaluate import BestOfNConfig, EvaluateConfig
+from kernel_core.config.evaluate import BestOfNConfig, EvaluateConfig, asked
 from kernel_core.config.gym import GymConfig
 from kernel_core.config.pipeline import PipelineConfig
 from kernel_core.config.placement import PlacementConfig
@@ -43,5 +43,6 @@ __all__ = [
     "TrainConfig",
     "VerifyConfig",
     "WeightedSuite",
+    "asked",
     "suited",
 ]

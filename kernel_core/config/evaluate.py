@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Literal, Self, TypeVar
 
 from pydantic import Field, model_validator
 
 from kernel_core.config.corpus import ProblemsConfig
-from kernel_core.config.rollout import RolloutConfig, RolloutStageConfig
+from kernel_core.config.policy import PolicyConfig
+from kernel_core.config.rollout import RolloutConfig, RolloutStageConfig, suited
 
 
 class EvaluateConfig(RolloutStageConfig):
@@ -47,3 +48,12 @@ class BestOfNConfig(RolloutStageConfig):
     )
     rollout: RolloutConfig = RolloutConfig(turns=1)
     seed: int = Field(0, description="Seeds every draw of this stage.")
+
+
+Asking = TypeVar("Asking", EvaluateConfig, BestOfNConfig)
+
+
+def asked(stage: Asking, policy: PolicyConfig, checkpoint: str | None) -> Asking:
+    """The stage with another policy, and with settings of its kind where they were left out."""
+    _, rollout = suited(policy, stage.rollout)
+    return stage.model_copy(update={"policy": policy, "rollout": rollout, "checkpoint": checkpoint})

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from kernel_core.corpus.normalise import NotPython, reference_hash
 from kernel_core.corpus.shingles import Shingles, code_tokens, jaccard, shingles_of
 from kernel_core.errors import NotAProblem
-from kernel_core.problems.evaluation_sizes import size_tuple
+from kernel_core.problems.evaluation_sizes import has_evaluation_sizes, size_tuple
 from kernel_core.problems.load import KERNELBENCH_LEVELS, load_kernelbench
 from kernel_core.problems.source import parse_problem
 from kernel_core.records import Problem, Record
@@ -101,6 +101,19 @@ def known_kernelbench() -> KernelBenchLeaks | None:
     if not os.environ.get("KERNELBENCH_ROOT"):
         return None
     return KernelBenchLeaks(load_kernelbench(KERNELBENCH_LEVELS))
+
+
+def leak_rule() -> Callable[[Problem], str | None]:
+    """Why a problem gives KernelBench away: by all rules where a checkout is known, else by sizes alone."""
+    known = known_kernelbench()
+
+    def leak(problem: Problem) -> str | None:
+        if known is not None:
+            found = known.leak(problem)
+            return found[0] if found else None
+        return SIZES if has_evaluation_sizes(problem.constants.values()) else None
+
+    return leak
 
 
 def _shingles(source: str) -> Shingles:

@@ -72,14 +72,14 @@ class Comparison(Record):
     """Problems with a correct last turn after, and none before."""
     lost: tuple[str, ...]
 
-    def rows(self) -> list[Row]:
-        """One row a figure, for a table that a person reads."""
+    def rows(self, before: str = "before", after: str = "after") -> list[Row]:
+        """One row a figure, for a table that a person reads; the two sides are columns of these names."""
         return [
             {
                 "metric": change.metric,
                 "turn": "last" if change.view == "last" else "best (oracle)",
-                "before": change.before,
-                "after": change.after,
+                before: change.before,
+                after: change.after,
                 "change": change.in_words(digits=3)[0],
                 "95 % interval": change.in_words(digits=3)[1],
                 "clear": change.clear,

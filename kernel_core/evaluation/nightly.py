@@ -20,7 +20,9 @@ from kernel_core.evaluation.comparison import Change, Comparison, compare
 from kernel_core.evaluation.metrics import Scorecard
 from kernel_core.evaluation.scorecard import load_scorecard
 from kernel_core.records import Record
+from kernel_core.runs.resolve import locate_checkpoint
 from kernel_core.runs.run_folder import Run
+from kernel_core.store import Store
 
 NIGHT = "%Y-%m-%dT%H%M"
 """How a night is named: when it was scheduled, to the minute, in UTC."""
@@ -67,10 +69,15 @@ def folder_of(watched: str, night: str, checkpoint: str) -> str:
     return f"{watched}--{night}--{checkpoint}"
 
 
-def begun_checkpoint(nightly: Run, watched: str, night: str) -> str | None:
-    """The checkpoint with which a night was begun: a night goes on with it, even if there is a newer one."""
+def checkpoint_of(nightly: Run, watched: str, night: str) -> str:
+    """The folder of the checkpoint that a night asks: the one that it was begun with, while it is there, or
+    the newest one of the watched run. Raises `NotFound` for a run without any."""
     begun = [name for name in nightly.store.names() if name.startswith(f"{watched}--{night}--")]
-    return begun[0].rsplit("--", 1)[-1] if begun else None
+    if begun:
+        folder = Run(nightly.root, watched).store.path(f"checkpoints/{begun[0].rsplit('--', 1)[-1]}")
+        if Store(folder).exists():
+            return folder
+    return locate_checkpoint(nightly.root, watched)
 
 
 def finished_nights(nightly: Run, watched: str) -> list[Night]:

@@ -45,6 +45,12 @@ def promoted_policy(name: Run) -> PolicyConfig | None:
     return PolicyConfig.model_validate(lines[-1]["policy"]) if lines else None
 
 
+def trained_policy(run: Run) -> PolicyConfig | None:
+    """Settings of the policy in a run's training; None for a run without a record of one."""
+    record = run.stage("train")
+    return PolicyConfig.model_validate(record.config["policy"]) if record is not None else None
+
+
 def promote_checkpoint(name: Run, checkpoint: str, policy: PolicyConfig, about: Mapping[str, Any]) -> str:
     """Copy a sealed checkpoint, and the index of its run, into the run of a name; gives the new folder.
 

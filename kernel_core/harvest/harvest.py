@@ -15,12 +15,14 @@ from kernel_core.errors import NotAProblem
 from kernel_core.harvest.cage import Trials, open_trials
 from kernel_core.harvest.candidates import Candidate, Dropped, candidates_of, request_of
 from kernel_core.harvest.compose import chains, has_configuration, parts_of
+from kernel_core.harvest.extract import NEEDS
 from kernel_core.harvest.packages import Library, Package
 from kernel_core.harvest.written import Harvested, Traced, problems_of, split_of, traced
 from kernel_core.progress import Progress, silent
 from kernel_core.records import Problem, Record
 
 DEFAULT_PACKAGES = ("timm", "torchvision", "transformers", "torch_geometric", "e3nn")
+OTHER_LIBRARY = "needs another library than torch"
 _WORKERS = 2
 _BATCH = 64
 _ALIKE = 0.9
@@ -51,6 +53,16 @@ class Manifest(Record):
             )
             for key, rows in sorted(groups.items())
         ]
+
+    def left_out(self) -> list[tuple[str, str, int]]:
+        """Package and form, reason, number of definitions. Libraries that are needed count as one reason."""
+        rows: list[tuple[str, str, int]] = []
+        for name, reasons in self.dropped.items():
+            grouped: Counter[str] = Counter()
+            for reason, count in reasons.items():
+                grouped[OTHER_LIBRARY if reason.startswith(NEEDS) else reason] += count
+            rows += [(name, reason, count) for reason, count in grouped.most_common()]
+        return rows
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 from kernel_core.config import PolicyConfig
@@ -46,3 +47,21 @@ def open_policy(config: PolicyConfig, checkpoint: str | None = None) -> Policy:
             )
         return TorchPolicy.load(str(SHIPPED), config)
     return TorchPolicy.load(config.model, config)
+
+
+def check_policy(config: PolicyConfig) -> None:
+    """Raise what is wrong with a policy as far as it is seen without a download: model, endpoint or key."""
+    if config.kind == "openai":
+        from kernel_core.policy.openai_policy import OpenAIPolicy
+
+        with contextlib.closing(OpenAIPolicy(config)) as asked:
+            asked.check()
+    elif config.kind == "tinker":
+        from kernel_core.policy.tinker_model import TinkerModel
+
+        with contextlib.closing(TinkerModel(config)) as there:
+            there.check()
+    elif config.kind == "torch" and config.model not in ("shipped", "new") and "://" not in config.model:
+        from kernel_core.policy.folder import require_model
+
+        require_model(config.model, config.revision)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import difflib
 import types
+from collections.abc import Mapping
 from typing import Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
 from kernel_core.config import Config
 from kernel_core.errors import ConfigError
+from kernel_core.runs.stage_record import canonical
 
 ConfigT = TypeVar("ConfigT", bound=Config)
 
@@ -74,3 +76,33 @@ def _config_classes(annotation: Any) -> list[type[BaseModel]]:
     if get_origin(annotation) in (Union, types.UnionType, tuple, list):
         return [found for part in get_args(annotation) for found in _config_classes(part)]
     return []
+
+
+def without_defaults(
+    given: Mapping[str, Any], preset: Mapping[str, Any], resolved: Config, *declared: Config
+) -> dict[str, Any]:
+    """The settings that a caller chose, of all that a form sends.
+
+    A setting that the preset resolves to anyhow is left out. So is one that the preset does not name, at a
+    default that `declared` has: before or after the settings of a kind were filled in.
+    """
+    defaults = [*declared, *map(_unfilled, declared)]
+    values = [one.model_dump(mode="json") for one in defaults]
+    now, chosen = resolved.model_dump(mode="json"), dict[str, Any]()
+    for name, value in given.items():
+        groups = [group for one in defaults if isinstance(group := getattr(one, name, None), Config)]
+        current = getattr(resolved, name, None)
+        if groups and isinstance(current, Config) and isinstance(value, Mapping):
+            if inner := without_defaults(value, preset.get(name) or {}, current, *groups):
+                chosen[name] = inner
+            continue
+        (read,) = canonical({name: value}).values()
+        is_default = name not in preset and any(name in one and one[name] == read for one in values)
+        if not is_default and (name not in now or now[name] != read):
+            chosen[name] = value
+    return chosen
+
+
+def _unfilled(config: Config) -> Config:
+    """The config with what was written for it, and otherwise what its class declares."""
+    return type(config).model_construct(**{name: getattr(config, name) for name in config.model_fields_set})

@@ -147,3 +147,15 @@ def folders_read(run: Run, policy: PolicyConfig, checkpoint: str | None) -> dict
     weights = choose_weights(run, policy, checkpoint)
     reads = {"index": index} if index is not None else {}
     return reads | ({"weights": Store(weights)} if weights is not None else {})
+
+
+def foundations(run: Run, config: TrainConfig) -> dict[str, Store]:
+    """What the run has of snapshot, index and the weights that learning begins with.
+
+    Raises `ConfigError` where the run has a cold start that this training would leave out.
+    """
+    check_cold_start(run, config)
+    has_cold_start = needs_cold_start(config) or run.store.child(COLD_START).sealed()
+    names = ("snapshot", "index", *((COLD_START,) if has_cold_start else ()))
+    found = {name: run.store.child(name) for name in names}
+    return found | ({"shipped": Store(str(SHIPPED))} if is_shipped(config.policy) else {})

@@ -6,7 +6,7 @@ import pytest
 from kernel_core.evaluation.comparison import compare
 from kernel_core.evaluation.metrics import Conditions, Outcome, ProblemOutcomes, make_scorecard
 from kernel_core.evaluation.nightly import (
-    begun_checkpoint,
+    checkpoint_of,
     finished_nights,
     last_change,
     missed_before,
@@ -58,7 +58,9 @@ def test_the_trend_has_every_night_in_order_and_counts_those_that_are_missing(ni
     nights = finished_nights(nightly, "mine")
     assert [row["night"][8:10] for row in trend_rows(nights)] == ["01", "02", "03", "06"]
     assert missed_before(nights) == [0, 0, 0, 2]
-    assert begun_checkpoint(nightly, "mine", "2026-11-07T0300") == "step-000002"
+    begun = Run(nightly.root, "mine").store.child("checkpoints/step-000002")
+    begun.write("model", b"")
+    assert checkpoint_of(nightly, "mine", "2026-11-07T0300") == begun.root
     assert trend_png(trend_rows(nights)).startswith(b"\x89PNG")
 
 

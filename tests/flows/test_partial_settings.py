@@ -5,11 +5,11 @@ from prefect.client.orchestration import get_client
 from prefect.flow_engine import run_flow
 
 from flows.presets import STAGES, build_parameters, config_class_of, preset, presets, settings_for
-from flows.stage_flow import stage_flow, without_defaults
+from flows.stage_flow import stage_flow
 from kernel_core.config import Config, EvaluateConfig
 from kernel_core.config.base import laid_over
 from kernel_core.errors import ConfigError
-from kernel_core.runs.configure import build
+from kernel_core.runs.configure import build, without_defaults
 from kernel_core.runs.stage_record import canonical, flat
 
 EVERY_PRESET = [(stage, name) for stage in STAGES for name in presets(stage)]

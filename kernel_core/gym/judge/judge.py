@@ -19,6 +19,7 @@ from kernel_core.gym.channel import framing
 from kernel_core.gym.channel.messages import Loaded, NotLoaded, Raised, Ran
 from kernel_core.gym.channel.seeds import derive_seed
 from kernel_core.gym.contract.requests import JudgeRequest
+from kernel_core.gym.judge.not_python import parse_python
 from kernel_core.gym.judge.output_check import kernelbench_fault, output_fault, outputs_pass
 from kernel_core.gym.judge.problem_cache import Prepared
 from kernel_core.gym.judge.replay_check import Unseen
@@ -279,10 +280,8 @@ class Judge:
 
 
 def _parse(case: Case) -> ast.Module | None:
-    try:
-        tree = ast.parse(case.source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        case.fail(Verdict.MALFORMED, str(getattr(error, "msg", error)), getattr(error, "lineno", 0) or 0)
+    tree = parse_python(case)
+    if tree is None:
         return None
     names = {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
     names |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}

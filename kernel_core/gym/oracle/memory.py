@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from pathlib import Path
 
 from kernel_core.errors import ConfigError
@@ -17,12 +16,15 @@ COPIES = 3
 """At least: the tensors, and a float64 copy of them for the reference."""
 
 
-def require_memory(request: JudgeRequest, device: str) -> None:
-    """Say on stderr what a large problem takes on a CPU; `ConfigError` where this machine has less."""
+def require_memory(request: JudgeRequest, device: str) -> str | None:
+    """What a large problem takes on a CPU, in words; None for a small one, or on a GPU.
+
+    Raises `ConfigError` where this machine has less.
+    """
     sizes = {**request.problem.constants, **request.run_sizes(device)}
     numbers = [value for value in sizes.values() if type(value) is int and value > 1]
     if device != "cpu" or math.prod(numbers) <= SMALL:
-        return
+        return None
     from kernel_core.gym.oracle.need import need_of  # with torch, which takes seconds
 
     need = need_of(request.problem, request.run_sizes(device))
@@ -33,14 +35,14 @@ def require_memory(request: JudgeRequest, device: str) -> None:
         f"tensors of {tensors_gb:.1f} GB, at least {needed_gb:.1f} GB to judge"
     )
     if needed_gb < TOLD_FROM_GB:
-        return
+        return None
     smaller = " ".join(
         f"--set {name}={n}" for name, n in with_small_sizes(request.problem).cpu_constants.items()
     )
     hint = f"smaller sizes, as {smaller or '--set NAME=VALUE'}"
     if needed_gb > free_gb:
         raise ConfigError(f"{told}, and {free_gb:.1f} GB are free: set {hint}")
-    print(f"dojo: {told}; it takes less at {hint}", file=sys.stderr)
+    return f"{told}; it takes less at {hint}"
 
 
 def _available_bytes() -> int:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from kernel_core.errors import CallerError, ConfigError, NotFound
+from kernel_core.config import GymConfig
+from kernel_core.errors import CallerError, ConfigError, DojoError, NotFound
 from kernel_core.gym.contract.requests import JudgeRequest
+from kernel_core.interop.judged import Judged
 from kernel_core.problems.load import load_file
 from kernel_core.problems.source import at_precision, parse_problem, resize
 from kernel_core.records import Candidate, Constant, Precision, Problem
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class BatchRow(BaseModel):
@@ -123,3 +129,19 @@ def request_of(
         return request
     resize(problem, sizes)  # an unknown name is the caller's mistake, told before anything starts
     return request.model_copy(update={"sizes": {**request.run_sizes(device), **sizes}})
+
+
+def batch_table(ids: Sequence[str], judged: Sequence[Judged], gym: GymConfig) -> pd.DataFrame:
+    """One row a line of the batch, in order: its id, and the keys of its report or its `error`."""
+    import pandas as pd
+
+    rows = [
+        {"id": name, "error": str(one.outcome)}
+        if isinstance(one.outcome, DojoError)
+        else {"id": name, "error": None, **one.report(gym)}
+        for name, one in zip(ids, judged, strict=True)
+    ]
+    table = pd.DataFrame(rows)
+    for column in {"sizes", "kernelbench"} & set(table):  # objects, some empty, each with keys of its own
+        table[column] = table[column].map(json.dumps, na_action="ignore")
+    return table

@@ -1,0 +1,29 @@
+"""Text that Python cannot parse has its verdict without a judge: no process starts for it."""
+
+from __future__ import annotations
+
+import ast
+import warnings
+
+from kernel_core.gym.contract.requests import JudgeRequest
+from kernel_core.gym.verdict.case import Case
+from kernel_core.records import Evaluation, NoCandidate, Verdict
+
+
+def parse_python(case: Case) -> ast.Module | None:
+    """The candidate's syntax tree; None, and a failed case, for text that Python cannot parse."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(case.source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        case.fail(Verdict.MALFORMED, str(getattr(error, "msg", error)), getattr(error, "lineno", 0) or 0)
+        return None
+
+
+def not_python(request: JudgeRequest, device: str) -> Evaluation | None:
+    """The verdict on text that Python cannot parse, as the judge gives it; None for any other."""
+    if isinstance(request.candidate, NoCandidate):
+        return None
+    case = Case(request, seed=0)
+    return case.evaluation(device, None, 0.0) if parse_python(case) is None else None

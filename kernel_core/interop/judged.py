@@ -1,0 +1,73 @@
+"""Kernels with their verdicts, as `dojo judge` tells them to other programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from kernel_core.config import GymConfig
+from kernel_core.errors import CallerError, DojoError
+from kernel_core.gym.contract.requests import JudgeRequest
+from kernel_core.gym.judge.json_report import judge_report
+from kernel_core.gym.judge.not_python import not_python
+from kernel_core.problems.gradients import forward_alone, wanted_gradients
+from kernel_core.records import Evaluation
+
+_TIMES = ("runtime_ms", "reference_ms", "predicted_runtime_ms", "predicted_reference_ms")
+
+
+class Judged(NamedTuple):
+    """A request, or the reason for none, and what came of it."""
+
+    request: JudgeRequest | CallerError
+    outcome: Evaluation | DojoError
+    forward: Evaluation | DojoError | None
+    """The same kernel without the gradients that its problem asks for: the times of the forward pass."""
+
+    def report(self, gym: GymConfig) -> dict[str, Any]:
+        """The keys of `dojo judge --json`. Raises the error that is there in place of a verdict."""
+        if not isinstance(self.outcome, Evaluation):
+            raise self.outcome
+        assert isinstance(self.request, JudgeRequest), "a verdict without its request"
+        report = judge_report(self.outcome)
+        report["sizes"] = {**self.request.problem.constants, **self.request.run_sizes(gym.device)}
+        if gym.rules == "kernelbench":
+            from kernel_core.gym.judge.kernelbench_rules import result_of  # with torch, which takes seconds
+
+            report["kernelbench"] = result_of(self.outcome)
+        if isinstance(self.forward, Evaluation):
+            times = judge_report(self.forward)
+            report |= {f"forward_{name}": times[name] for name in _TIMES}
+        return report
+
+
+def judge_all(
+    requests: Sequence[JudgeRequest | CallerError],
+    device: str,
+    judge: Callable[[list[JudgeRequest]], Sequence[Evaluation | DojoError]],
+) -> list[Judged]:
+    """What comes of each request, in order.
+
+    `judge` is asked once, and not at all where everything is known without it: an error, or text that is not
+    Python. For a problem with gradients it is asked a second time without them.
+    """
+    known = [one if isinstance(one, CallerError) else not_python(one, device) for one in requests]
+    without = [_without_gradients(one) for one in requests]
+    asked = [
+        one
+        for request, forward, outcome in zip(requests, without, known, strict=True)
+        for one in (request, forward)
+        if isinstance(one, JudgeRequest) and outcome is None
+    ]
+    answers = iter(judge(asked) if asked else ())
+    return [
+        Judged(request, outcome or next(answers), (outcome or next(answers)) if forward else None)
+        for request, forward, outcome in zip(requests, without, known, strict=True)
+    ]
+
+
+def _without_gradients(request: JudgeRequest | CallerError) -> JudgeRequest | None:
+    """The same kernel for the forward pass alone: another candidate of another problem."""
+    if isinstance(request, CallerError) or not wanted_gradients(request.problem.source):
+        return None
+    return request.model_copy(update={"problem": forward_alone(request.problem)})
