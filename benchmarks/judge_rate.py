@@ -6,7 +6,8 @@
 
 Judges rows of a batch and a model's answers to KernelBench (of `carryover.py answer`) in turn. Each has a
 request of its own, `--at-once` of them together, and none begins when the time is over.
-Prints the rate, the verdicts and the mean seconds by phase; `--out` has a line for each.
+Prints two rates, the verdicts and the mean seconds by phase; `--out` has a line for each. The first rate is
+of all, until the last has ended. The second counts what ended in the last three quarters of `--seconds`.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def main() -> None:
     parser.add_argument("--batch", type=Path, help="rows with problem and kernel, relative to its folder")
     parser.add_argument("--answers", type=Path, help="of `carryover.py answer`; the first of each problem")
     parser.add_argument("--seconds", type=float, default=100.0)
-    parser.add_argument("--at-once", type=int, default=14)
+    parser.add_argument("--at-once", type=int, default=12, help="candidates in work (`gym.in_flight`)")
     parser.add_argument("--seed", type=int, default=0, help="of the order")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
     parser.add_argument("--out", type=Path, required=True)
@@ -51,7 +52,8 @@ def main() -> None:
         random.Random(arguments.seed).shuffle(part)
     requests = [one for pair in itertools.zip_longest(*parts) for one in pair if one is not None]
     print(f"{len(requests)} kernels on {describe_machine()}", flush=True)
-    with open_gym(GymConfig(device=arguments.device, workers=1)) as gym, arguments.out.open("a") as file:
+    config = GymConfig(device=arguments.device, workers=1, in_flight=arguments.at_once)
+    with open_gym(config) as gym, arguments.out.open("a") as file:
         gym.judge(requests[-1:])  # the judge is up
         began = time.monotonic()
 
@@ -68,6 +70,9 @@ def main() -> None:
             rows = [row for row in threads.map(judge, requests) if row is not None]
     seconds = max(row["ended"] for row in rows)
     print(f"{len(rows)} judged in {seconds:.0f} s, {3600 * len(rows) / seconds:,.0f} an hour")
+    busy_s = 0.75 * arguments.seconds
+    busy = [row for row in rows if arguments.seconds - busy_s < row["ended"] <= arguments.seconds]
+    print(f"{len(busy)} ended in the last {busy_s:.0f} s, {3600 * len(busy) / busy_s:,.0f} an hour")
     print(dict(Counter(str(row["verdict"]) for row in rows)))
     phases = mean_phases([row["phases_s"] for row in rows])
     print({name: round(mean, 2) for name, mean in phases.items()})

@@ -28,7 +28,7 @@ from kernel_core.gym.oracle.reference import Reference
 from kernel_core.gym.oracle.trial import Trial
 from kernel_core.gym.prediction.own_work_share import weigh_times
 from kernel_core.gym.timing.baseline_store import Baseline, Baselines
-from kernel_core.gym.timing.baseline_timer import ReferenceClock
+from kernel_core.gym.timing.baseline_timer import HEAVY_BYTES, ReferenceClock
 from kernel_core.gym.timing.nvml import NvmlDevice, describe_platform
 from kernel_core.gym.timing.retiming import Stopwatch
 from kernel_core.gym.timing.timed_batch import arena_bytes
@@ -53,8 +53,6 @@ _FOOTPRINT, _FOOTPRINT_OF_ECHOES = 0.6, 2.1
 """Memory that a pass may need beside its arena and its weights, in units of inputs and outputs. Where the
 library works too, a replay keeps copies of inputs, outputs and launch arguments. A pass that needs more is
 repeated with the GPU to itself."""
-_HEAVY_BYTES = 1 << 29
-"""Larger weights take room before they are handed over, and keep it as long as a copy of them exists."""
 _MOST_BUILDS = 8
 
 
@@ -117,7 +115,8 @@ class CudaJudge(Judge):
             if request.seed is None:
                 seed = self._prepared.group_seed(reference)
             like = self._prepared.outline(reference, seed)
-            is_timed = self._prepared.has_fixed_sizes(reference, seed) and request.timing
+            has_fixed_sizes = self._prepared.has_fixed_sizes(reference, seed, self._measured_label)
+            is_timed = has_fixed_sizes and request.timing
         baseline: Baseline | None = None
         if is_timed:
             with case.phase("baseline"):
@@ -134,7 +133,7 @@ class CudaJudge(Judge):
     ) -> None:
         case.arena_bytes = arena_bytes(like)
         case.needs_bytes = self._needed_bytes(reference, like, _FOOTPRINT)
-        is_heavy = reference.weight_bytes > _HEAVY_BYTES
+        is_heavy = reference.weight_bytes > HEAVY_BYTES
         if is_heavy:
             self._take_room(case)
         clocked = self._try_and_clock(reference, like, baseline, seed, case)

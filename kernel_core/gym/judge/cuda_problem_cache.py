@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import TypeVar
 
 from kernel_core.config import GymConfig
-from kernel_core.gym.channel.seeds import derive_seed
 from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.judge.problem_cache import KEPT_PROBLEMS, Prepared, keep
 from kernel_core.gym.oracle.input_families import Draw
@@ -63,15 +62,18 @@ class CudaPrepared(Prepared):
             self.trial(reference, seed, self._first_label("own"), "own")
         return self._outlines[reference.key, "own"]
 
-    def has_fixed_sizes(self, reference: Reference, seed: int) -> bool:
+    def has_fixed_sizes(self, reference: Reference, seed: int, label: str) -> bool:
         """Whether outputs for other inputs have the sizes of the outline. If not, calls cannot be timed, and
-        a trial cannot be made again from its outline."""
+        a trial cannot be made again from its outline. The other inputs are those of the trial with this
+        label, which is kept as `trial` keeps it."""
         if reference.key not in self._fixed:
             like = self.outline(reference, seed)
             with self._workers.draw():
-                other = reference.trial_like(like, derive_seed(seed, "sizes"))
+                other = reference.trial_like(like, self.number(seed, label, "own"))
             shapes = [[one.shape for one in trial.expected] for trial in (like, other)]
             self._fixed[reference.key] = shapes[0] == shapes[1]
+            if not self._is_made_again(reference, like):
+                self._keep_trial((reference.key, seed, f"{label}:own"), other)
         return self._fixed[reference.key]
 
     def trial(self, reference: Reference, seed: int, label: str, draw: Draw) -> Trial:
@@ -99,10 +101,13 @@ class CudaPrepared(Prepared):
             self._outlines.setdefault((reference.key, draw), like)
             if self._is_made_again(reference, like):
                 return replace(like, inputs=[])
-            with self._lock:
-                self._trials[key] = trial
-                shrink(self._trials, int((1 - _REFERENCES_SHARE) * self._num_bytes))
+            self._keep_trial(key, trial)
             return trial
+
+    def _keep_trial(self, key: tuple[str, int, str], trial: Trial) -> None:
+        with self._lock:
+            self._trials[key] = trial
+            shrink(self._trials, int((1 - _REFERENCES_SHARE) * self._num_bytes))
 
     def _known_trial(
         self, reference: Reference, number: int, draw: Draw, key: tuple[str, int, str]

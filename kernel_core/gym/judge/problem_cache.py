@@ -87,8 +87,8 @@ class Prepared:
             return self._trials[key]
 
     def number(self, seed: int, label: str, draw: Draw) -> int:
-        """The seed of one draw; KernelBench's are public."""
-        return int(label) if self._strict else derive_seed(seed, label, draw)
+        """The seed of one draw; KernelBench's five are public, and are their trials' labels."""
+        return int(label) if self._strict and label.isdecimal() else derive_seed(seed, label, draw)
 
     def _draws_seed(self, seed: int) -> int:
         """The seed that stands for all seeds with the same accepted draws."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 
 from kernel_core.config import GymConfig
@@ -15,7 +16,7 @@ from kernel_core.gym.timing.baseline_store import Baseline, Baselines
 from kernel_core.gym.timing.retiming import Stopwatch
 from kernel_core.gym.timing.timed_batch import arena_bytes
 from kernel_core.gym.timing.timing_stats import Clocked, summarize
-from kernel_core.gym.workers.child import Answer, Died, describe
+from kernel_core.gym.workers.child import Answer, ChildSession, Died, describe
 from kernel_core.gym.workers.gpu_locks import Room
 from kernel_core.gym.workers.payload import load_header
 from kernel_core.gym.workers.workers import Workers
@@ -26,6 +27,8 @@ _AS_CANDIDATE = {
 }
 _COMPILE_DEADLINE_S = 120.0
 """The extension of the deadline for `torch.compile`."""
+HEAVY_BYTES = 1 << 29
+"""Larger weights take room before they are handed over, and keep it as long as a copy of them exists."""
 _SLACK = 1.1
 """The memory of a reference in its own process, over that in its judge's."""
 
@@ -63,31 +66,38 @@ class ReferenceClock:
         with contextlib.nullcontext() if self._room.is_all_mine() else lock:
             known = self._baselines.get(reference)
             if known is None:
-                work_bytes = int(_SLACK * reference.work_bytes) + 3 * reference.weight_bytes
-                with self._room.take(self._room.below_all(arena_bytes(like) + work_bytes)):
-                    self._arenas.shrink(self._room.free_bytes)
-                    known = self._measure(reference, like)
+                known = self._measure(reference, like)
                 self._baselines.put(reference, known)
             return known
 
     def _measure(self, reference: Reference, like: Trial) -> Baseline:
+        """Memory is taken when the process is up, and given back after its end."""
+        work_bytes = int(_SLACK * reference.work_bytes) + 3 * reference.weight_bytes
+        room = functools.partial(self._room.take, self._room.below_all(arena_bytes(like) + work_bytes))
         with contextlib.ExitStack() as stack:
-            with self._workers.share():
-                bed = stack.enter_context(self._arenas.lend(arena_bytes(like)))
-            talk = stack.enter_context(self._workers.open_child("runner"))
-            with self._workers.share():
-                header, arena = load_header(reference, reference.source + _AS_CANDIDATE[self._how], poison=0)
-            if self._how == "compile":
-                talk.allow(_COMPILE_DEADLINE_S)
-            descriptors = (arena.descriptor,)
-            answer = talk.ask(header, (Loaded, NotLoaded), descriptors=descriptors, turn=self._workers.share)
-            arena.close()
-            if not (isinstance(answer, Answer) and isinstance(answer.claim, Loaded)):
-                raise _cannot_time(reference, answer)
-            clocked = self._stopwatch.calls(talk, reference, like, [], bed)
+            if reference.weight_bytes > HEAVY_BYTES:
+                stack.enter_context(room())
+            with self._workers.open_child("runner") as talk:
+                self._load(talk, reference)
+                stack.enter_context(room())  # nothing where there is room already
+                self._arenas.shrink(self._room.free_bytes)
+                with self._workers.share():
+                    bed = stack.enter_context(self._arenas.lend(arena_bytes(like)))
+                clocked = self._stopwatch.calls(talk, reference, like, [], bed)
         if not isinstance(clocked, Clocked):
             raise _cannot_time(reference, clocked)
         return Baseline(timing=summarize(clocked), overhead_ms=clocked.overhead_ms)
+
+    def _load(self, talk: ChildSession, reference: Reference) -> None:
+        with self._workers.share():
+            header, arena = load_header(reference, reference.source + _AS_CANDIDATE[self._how], poison=0)
+        if self._how == "compile":
+            talk.allow(_COMPILE_DEADLINE_S)
+        descriptors = (arena.descriptor,)
+        answer = talk.ask(header, (Loaded, NotLoaded), descriptors=descriptors, turn=self._workers.share)
+        arena.close()
+        if not (isinstance(answer, Answer) and isinstance(answer.claim, Loaded)):
+            raise _cannot_time(reference, answer)
 
 
 def _cannot_time(reference: Reference, outcome: Answer | Died | Failure | str) -> Exception:

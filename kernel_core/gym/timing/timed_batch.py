@@ -58,6 +58,10 @@ class GpuAccess:
         """A turn beside others. No other thread draws inputs meanwhile."""
         return self._workers.draw()
 
+    def share(self) -> contextlib.AbstractContextManager[None]:
+        """A turn beside others, without draws."""
+        return self._workers.share()
+
     @contextlib.contextmanager
     def alone(self, *, still: bool) -> Iterator[None]:
         """An exclusive turn. With `still` no process starts meanwhile."""
@@ -166,8 +170,16 @@ class _Rounds:
                     fault = self._compare_all(here[number])
                 if fault is not None:
                     return fault
+        return self._compare_beside_others(here[-1])
+
+    def _compare_beside_others(self, hidden: dict[int, Trial]) -> str | None:
+        """Only values that were not kept are drawn, or those that are looked at closely after a fault."""
+        if all(trial.has_values for trial in hidden.values()):
+            with self._turns.share():
+                if all(self._passes(place, trial) for place, trial in hidden.items()):
+                    return None
         with self._turns.draw():
-            return self._compare_all(here[-1])
+            return self._compare_all(hidden)
 
     def _rounds(self, count: int) -> list[tuple[int, int]]:
         """The first call of each, and how many there are."""
@@ -196,12 +208,15 @@ class _Rounds:
     def _compare(self, place: int, trial: Trial) -> str | None:
         """The fault of one call's outputs. The errors of its own inputs may excuse what another trial's
         errors do not: a sum that happens to cancel."""
-        self.outputs[trial.seed] = self._bed.outputs(place)
-        fault = self._bed.compare(place, self._reference.with_values(trial).expected)
-        if fault is None:
+        if self._passes(place, trial):
             return None
         is_enough = functools.partial(each_passes, self._bed.values(place))
         return self._bed.compare(place, self._reference.exactly(trial, is_enough).expected)
+
+    def _passes(self, place: int, trial: Trial) -> bool:
+        """Whether one call's outputs are right by the errors that all inputs of the family have."""
+        self.outputs[trial.seed] = self._bed.outputs(place)
+        return each_passes(self._bed.values(place), self._reference.with_values(trial).expected)
 
     def _prepare(self, count: int, hidden: dict[int, Trial]) -> Answer | Died:
         """Have the memory mapped afresh, and lay out new contents."""
