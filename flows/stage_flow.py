@@ -18,11 +18,13 @@ from uuid import UUID
 
 from prefect import Flow
 from prefect.context import FlowRunContext
+from prefect.task_runners import ThreadPoolTaskRunner
 
 from kernel_core.config import Config
 from kernel_core.config.base import laid_over
 from kernel_core.errors import CallerError
 from kernel_core.runs.configure import build, without_defaults
+from tasks.batches import AT_ONCE
 
 ROOT = "runs"
 """Default of every flow's root: on a worker it means the worker's `DOJO_ROOT`, where that is set."""
@@ -65,7 +67,8 @@ for _logger in ("prefect.flow_runs", "prefect.task_runs"):
 
 def stage_flow(name: str, run_name: str) -> Callable[[Callable[..., None]], StageFlow]:
     """Decorator that makes a stage of a function; `run_name` is a template of its parameters."""
-    return lambda function: StageFlow(function, name=name, flow_run_name=run_name)
+    runner = ThreadPoolTaskRunner(max_workers=AT_ONCE)
+    return lambda function: StageFlow(function, name=name, flow_run_name=run_name, task_runner=runner)
 
 
 def _root_of_this_worker(stage: str, parameters: dict[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from kernel_core.config import EvaluateConfig
 from kernel_core.runs.resolve import choose_weights
 from kernel_core.runs.run_folder import Run
 from kernel_core.store import Store
+from tasks.batches import each_batch
 from tasks.faults import RETRIES
 from tasks.gpu import on_this_host
 from tasks.progress import StageProgress
@@ -26,4 +27,4 @@ def score_policy(config: EvaluateConfig, run: Run, store: Store) -> None:
         opened(config, run, **where) as tools,
         StageProgress("evaluate") as progress,
     ):
-        evaluate(config, tools.policy, tools.gym, tools.retriever, store, progress, tools.memory)
+        evaluate(config, tools.policy, tools.gym, tools.retriever, store, progress, tools.memory, each_batch)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 import time
 from collections.abc import Iterator
 from uuid import UUID
@@ -55,9 +56,14 @@ class StageProgress:
         self._artifact: UUID | None = None
         self._artifact_at = self._logged_at = time.monotonic() - ARTIFACT_EVERY_S
         self._bars: dict[str, TaskID] = {}
+        self._lock = threading.Lock()
 
     def __call__(self, label: str, done: int, total: int) -> None:
-        """Move the bar of `label`."""
+        """Move the bar of `label`; any thread may."""
+        with self._lock:
+            self._show(label, done, total)
+
+    def _show(self, label: str, done: int, total: int) -> None:
         now = time.monotonic()
         complete = done >= total
         if _terminal is not None:

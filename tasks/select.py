@@ -8,6 +8,7 @@ from kernel_core.config import BestOfNConfig
 from kernel_core.runs.resolve import choose_weights
 from kernel_core.runs.run_folder import Run
 from kernel_core.store import Store
+from tasks.batches import each_batch
 from tasks.faults import RETRIES
 from tasks.gpu import on_this_host
 from tasks.progress import StageProgress
@@ -26,4 +27,4 @@ def select_winners(config: BestOfNConfig, run: Run, store: Store) -> None:
         opened(config, run, **where) as tools,
         StageProgress("best-of-n") as progress,
     ):
-        best_of_n(config, tools.policy, tools.gym, tools.retriever, store, progress, tools.memory)
+        best_of_n(config, tools.policy, tools.gym, tools.retriever, store, progress, tools.memory, each_batch)

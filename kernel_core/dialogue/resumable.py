@@ -11,6 +11,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kernel_core.batches import Batch, EachBatch, in_order
 from kernel_core.config import BestOfNConfig, EvaluateConfig, RolloutConfig
 from kernel_core.dialogue.rollout import roll_out
 from kernel_core.errors import ConfigError, Corrupt
@@ -71,35 +72,54 @@ def converse(
     digest: str,
     store: Store,
     progress: Progress = silent,
+    each: EachBatch = in_order,
 ) -> Conversations:
-    """`samples` conversations a problem; parts that the store already has are read, not held again."""
+    """`samples` conversations a problem; parts that the store already has are read, not held again.
+
+    `each` works on the parts that are left. They go one after another: all of them need the policy.
+    """
     conversations = config.sampling.batch_size
     if device == "cpu":
         conversations = min(conversations, CPU_CONVERSATIONS)
     per_part = max(1, conversations // samples)
+    total = len(problems)
+    names = {
+        f"conversations/{digest[:12]}-{start:05d}.json": Batch(
+            label="problems", start=start, end=min(start + per_part, total), total=total
+        )
+        for start in range(0, total, per_part)
+    }
+
+    def hold(part: Batch) -> str:
+        progress("problems", done=part.start, total=total)
+        asked = problems[part.start : part.end]
+        held = roll_out(
+            policy, gym, asked, retriever, config, group_size=samples, seed=seed, progress=progress
+        )
+        (name,) = (name for name, one in names.items() if one == part)
+        store.write(name, _encode(held.groups))
+        return _in_words(held.groups)
+
+    each([part for name, part in names.items() if not store.exists(name)], hold, at_once=False)
     groups: list[Group] = []
     files: dict[str, str] = {}
-    for start in range(0, len(problems), per_part):
-        progress("problems", done=start, total=len(problems))
-        part = problems[start : start + per_part]
-        name = f"conversations/{digest[:12]}-{start:05d}.json"
-        if not store.exists(name):
-            held = roll_out(
-                policy,
-                gym,
-                part,
-                retriever,
-                config,
-                group_size=samples,
-                seed=seed,
-                progress=progress,
-            )
-            store.write(name, _encode(held.groups))
+    for name, part in names.items():
         data = store.read(name)
-        groups += _decode(data, store.path(name), [problem.id for problem in part])
+        groups += _decode(data, store.path(name), [problem.id for problem in problems[part.start : part.end]])
         files[name] = hashlib.sha256(data).hexdigest()
-    progress("problems", done=len(problems), total=len(problems))
+    progress("problems", done=total, total=total)
     return Conversations(groups=groups, files=files)
+
+
+def _in_words(groups: Sequence[Group]) -> str:
+    """How many problems have a correct answer, and which have none."""
+    unsolved = [
+        group.problem_id
+        for group in groups
+        if not any(turn.evaluation.correct for trajectory in group.trajectories for turn in trajectory.turns)
+    ]
+    left = f"; not: {', '.join(unsolved)}" if unsolved else ""
+    return f"{len(groups) - len(unsolved)} of {len(groups)} problems solved{left}."
 
 
 def _encode(groups: Sequence[Group]) -> bytes:

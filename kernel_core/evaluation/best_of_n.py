@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import pyarrow as pa
 from pydantic import ValidationError
 
+from kernel_core.batches import Batch, EachBatch, Work, in_order
 from kernel_core.config import BestOfNConfig
 from kernel_core.dialogue.resumable import converse, digest_of_stage, finished
 from kernel_core.errors import Corrupt
@@ -93,12 +95,13 @@ def best_of_n(
     store: Store,
     progress: Progress = silent,
     memory: Store | None = None,
+    each: EachBatch = in_order,
 ) -> Selection:
     """Sample `n` conversations a problem (or one of `n` turns), rank, judge again, and write the winners.
 
     A folder with finished winners of the same settings is read, not made again; an unfinished one goes on
     from its last finished problem. Raises `ConfigError` when the folder holds winners of other settings.
-    `memory` keeps which problems pay for nothing.
+    `memory` keeps which problems pay for nothing; `each` works on batches of problems, and on each winner.
     """
     problems = load_audited(config.problems, memory).problems
     digest = digest_of_stage(config, problems, policy, gym)
@@ -117,19 +120,18 @@ def best_of_n(
         digest=digest,
         store=store,
         progress=progress,
+        each=each,
     )
     kind: SpeedKind = "measured" if config.gym.device == "cuda" else "predicted"
-    selected, files = [], held.files
-    for index, (problem, group) in enumerate(zip(problems, held.groups, strict=True)):
-        progress("winners", done=index, total=len(problems))
-        name = f"selected/{digest[:12]}-{index:05d}.json"
-        if not store.exists(name):
-            chosen = select(problem, group, gym, kind, config.seed)
-            store.write(name, chosen.model_dump_json(indent=2).encode() + b"\n")
-        data = store.read(name)
-        selected.append(_parse(Selected, data, store.path(name)))
-        files[name] = hashlib.sha256(data).hexdigest()
-    progress("winners", done=len(problems), total=len(problems))
+    names = [f"selected/{digest[:12]}-{index:05d}.json" for index in range(len(problems))]
+
+    def choose(one: Batch) -> str:
+        chosen = select(problems[one.start], held.groups[one.start], gym, kind, config.seed)
+        store.write(names[one.start], chosen.model_dump_json(indent=2).encode() + b"\n")
+        progress("winners", done=sum(map(store.exists, names)), total=len(names))
+        return chosen.in_words(kind)
+
+    selected, files = _choose_missing(names, store, choose, each)
     selection = Selection(
         policy_version=policy.version,
         gym_version=gym.version,
@@ -137,12 +139,28 @@ def best_of_n(
         mode=config.mode,
         n=config.n,
         speed_kind=kind,
-        problems=tuple(selected),
+        problems=selected,
     )
-    files |= _write(selection, store)
+    files |= held.files | _write(selection, store)
     store.seal(KIND, files, meta={"digest": digest, "policy_version": policy.version})
     log.info("%d winners for %d problems in %s", len(selection.winners), len(problems), store.root)
     return selection
+
+
+def _choose_missing(
+    names: Sequence[str], store: Store, choose: Work, each: EachBatch
+) -> tuple[tuple[Selected, ...], dict[str, str]]:
+    """Choose for every problem that has no file yet, several at once; gives all choices and their files."""
+    total = len(names)
+    left = [
+        Batch(label="winners", start=index, end=index + 1, total=total)
+        for index, name in enumerate(names)
+        if not store.exists(name)
+    ]
+    each(left, choose, at_once=True)
+    files = {name: store.read(name) for name in names}
+    selected = tuple(_parse(Selected, data, store.path(name)) for name, data in files.items())
+    return selected, {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
 
 
 def load_selection(store: Store) -> Selection:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from pydantic import ValidationError
 
+from kernel_core.batches import EachBatch, in_order
 from kernel_core.config import EvaluateConfig
 from kernel_core.dialogue.resumable import converse, digest_of_stage, finished
 from kernel_core.errors import Corrupt
@@ -51,12 +52,13 @@ def evaluate(
     store: Store,
     progress: Progress = silent,
     memory: Store | None = None,
+    each: EachBatch = in_order,
 ) -> Scorecard:
     """Hold `samples_per_problem` conversations a problem, judge every turn, and write the scorecard.
 
     A folder with a finished scorecard of the same settings is read, not made again; an unfinished one goes
     on from its last whole part. Raises `ConfigError` when the folder holds a scorecard of other settings.
-    `memory` keeps which problems pay for nothing.
+    `memory` keeps which problems pay for nothing; `each` works on batches of problems.
     """
     problems, left_out = load_audited(config.problems, memory)
     digest = digest_of_stage(config, problems, policy, gym)
@@ -74,6 +76,7 @@ def evaluate(
         digest=digest,
         store=store,
         progress=progress,
+        each=each,
     )
     conditions = Conditions(
         policy_version=policy.version,

@@ -68,6 +68,13 @@ class Selected(Record):
         seen = ", ".join(f"{count} {verdict}" for verdict, count in self.verdicts.items() if count)
         return f"no correct candidate ({seen})"
 
+    def in_words(self, kind: SpeedKind) -> str:
+        """The problem and its winner, or why there is none."""
+        if self.winner is None:
+            return f"{self.problem_id}: {self.why_none}."
+        speedup = f", {kind} speed-up {self.winner.speedup:.2f}" if self.winner.speedup else ""
+        return f"{self.problem_id}: a winner{speedup}."
+
 
 def select(problem: Problem, group: Group, gym: Gym, kind: SpeedKind, seed: int) -> Selected:
     """The winner among one problem's conversations, if any candidate stands a second judgement."""

@@ -168,6 +168,14 @@ def test_each_stage_of_the_curriculum_is_a_task_run_that_says_how_it_ended(finis
     assert "stage-format" in tables
 
 
+def test_problems_are_task_runs_that_say_what_came_of_them(finished):
+    with get_client(sync_client=True) as client:
+        told = {run.name: run.state.message for run in client.read_task_runs() if " of " in run.name}
+    asked = finished.evaluate.problems.limit
+    assert f"of {asked} problems solved" in told[f"problems 1 to {asked} of {asked}"]
+    assert told[f"winners 1 of {finished.best_of_n.problems.limit}"].startswith("generated/")
+
+
 def test_the_summary_has_verdicts_the_next_step_and_what_each_stage_made(finished):
     with get_client(sync_client=True) as client:
         (page, *_) = [one.data for one in client.read_artifacts() if one.key == "pipeline-summary"]
