@@ -49,13 +49,13 @@ class Judgement(Generic[Part]):
 
 @dataclass(slots=True)
 class _Asked:
-    """Requests that were asked one by one, for all parts: which problems got an answer, and which did not."""
+    """Problems that got an answer to some request, and requests that got none alone; for all parts."""
 
-    unanswered: Counter[str] = field(default_factory=Counter)
     answered: set[str] = field(default_factory=set)
+    unanswered: Counter[str] = field(default_factory=Counter)
 
     def gives_up(self, problem: str) -> bool:
-        """Whether the first few requests of a problem got no answer and none got one."""
+        """Whether a few requests of a problem, each asked alone, got no answer, and none ever got one."""
         return problem not in self.answered and self.unanswered[problem] >= _GIVE_UP_AFTER
 
 
@@ -154,6 +154,8 @@ def _judge(gym: Gym, judgement: Judgement[Part], asked: _Asked | None) -> None:
     judgement.begun = time.monotonic()
     try:
         judgement.evaluations = list(gym.judge(judgement.requests, count))
+        if asked is not None:
+            asked.answered.update(request.problem.id for request in judgement.requests)
     except GymUnavailable:
         if asked is None:
             raise
