@@ -84,6 +84,8 @@ def side_by_side(
     pool = ThreadPoolExecutor(num_threads, thread_name_prefix="judge")
 
     def show(label: str) -> None:
+        if any(not one.requests for one in under_way.values()):
+            label = "sample"  # the judge is not waited for while some still write
         done = (len(one.requests) if label == "sample" else one.num_done for one in all_judgements)
         progress(label, sum(done), total)
 
