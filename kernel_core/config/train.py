@@ -22,13 +22,23 @@ are an update old. The usual value."""
 class SamplerConfig(Config):
     """The writer of the rollouts of training; see `policy/sampler.py`."""
 
-    kind: Literal["inline", "copy", "server"] = Field(
-        "inline", description="The trained model, a copy of it in `policy.dtype`, or a vLLM server."
+    kind: Literal["inline", "copy", "vllm", "server"] = Field(
+        "inline",
+        description="The trained model, a copy of it in `policy.dtype`, a vLLM server that training "
+        "starts, or one at `endpoint`.",
     )
-    endpoint: str | None = Field(None, description="Base URL of the server.")
+    python: str | None = Field(
+        None, description="For `vllm`, the Python of an environment that has vLLM; empty: this one's."
+    )
+    endpoint: str | None = Field(None, description="For `server`, its base URL.")
     max_gap: float = Field(
         0.1, gt=0, description="Mean |difference| in nats a token from the trainer at which training stops."
     )
+
+    @property
+    def is_server(self) -> bool:
+        """Whether a server writes, which batches the requests of many conversations by itself."""
+        return self.kind in ("vllm", "server")
 
 
 class MismatchConfig(Config):
@@ -159,7 +169,7 @@ class TrainConfig(RolloutStageConfig):
             )
         if self.sampler.kind == "server" and sample:
             raise ValueError("placement.sample names GPUs, but sampler.kind=server samples elsewhere")
-        if len(sample) > 1:
+        if len(sample) > 1 and self.sampler.kind != "vllm":
             raise ValueError(
                 f"sampler.kind={self.sampler.kind} uses one GPU; placement.sample={list(sample)}"
             )
@@ -177,7 +187,7 @@ class TrainConfig(RolloutStageConfig):
             for name, value in changed.items():
                 object.__setattr__(self, name, value)
             object.__setattr__(self, "cold_start", completed(self.cold_start, cold_start))
-        if self.sampler.kind == "server" or self.policy.kind == "tinker" or self.sample_ahead:
+        if self.sampler.is_server or self.policy.kind == "tinker" or self.sample_ahead:
             mismatch = completed(self.mismatch, {"importance_cap": SERVER_CAP})
             object.__setattr__(self, "mismatch", mismatch)
         return self

@@ -1,9 +1,9 @@
 """Writing and judging side by side: while some conversations are judged, others write their next turn.
 
 Conversations go in parts. A part writes as one batch and is then judged in the background; whichever part
-has been judged first writes next, so that neither the policy nor the judge waits for the slowest part. What a
-part writes depends on its own conversations alone, so the result is the same, bit for bit, as one part after
-the other would give: only the order in time differs.
+has been judged first writes next, so that neither the policy nor the judge waits for the slowest part. To a
+server all parts write at once, each in a thread. What a part writes depends on its own conversations alone,
+so the result is the same, bit for bit, as one part after the other would give: only the order differs.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ _LOOK_EVERY_S = 0.2
 """How often progress is shown while there is nothing to write."""
 _GIVE_UP_AFTER = 3
 """Requests of one problem without an answer, each asked alone: then it is the problem and not a request."""
+_MOST_THREADS = 512
+"""Parts that write or are judged at once: twice what a server has in work."""
 
 
 @dataclass(slots=True)
@@ -45,6 +47,18 @@ class Judgement(Generic[Part]):
     """One a request; None where a fault of ours left no answer."""
 
 
+@dataclass(slots=True)
+class _Asked:
+    """Problems that got an answer to some request, and requests that got none alone; for all parts."""
+
+    answered: set[str] = field(default_factory=set)
+    unanswered: Counter[str] = field(default_factory=Counter)
+
+    def gives_up(self, problem: str) -> bool:
+        """Whether a few requests of a problem, each asked alone, got no answer, and none ever got one."""
+        return problem not in self.answered and self.unanswered[problem] >= _GIVE_UP_AFTER
+
+
 def side_by_side(
     parts: Sequence[Part],
     write: Callable[[Part], list[JudgeRequest]],
@@ -52,37 +66,46 @@ def side_by_side(
     gym: Gym,
     *,
     overlap: bool,
+    together: bool,
     leave_out_faults: bool,
     progress: Progress,
     total: int,
 ) -> list[Judgement[Part]]:
     """Every part is written, judged and taken, over and over until `take` gives nothing more to write.
 
-    `write` and `take` are called by this thread only. Without `overlap`, all parts write before any is
-    judged. `total` is the number of requests to come, for progress. Gives every judgement, for its times.
-    Raises `GymUnavailable` as the gym does; with `leave_out_faults` such a request has no evaluation.
+    `write` and `take` are called by this thread only; with `together`, `write` is called by a thread for each
+    part. Without `overlap`, all parts write before any is judged. `total` is the number of requests to come,
+    for progress. Gives every judgement, for its times. Raises `GymUnavailable` as the gym does; with
+    `leave_out_faults` such a request has no evaluation.
     """
-    ready, all_judgements = deque(parts), list[Judgement[Part]]()
+    ready, all_judgements, asked = deque(parts), list[Judgement[Part]](), _Asked()
     under_way: dict[Future[None], Judgement[Part]] = {}
-    num_written = 0
-    pool = ThreadPoolExecutor(max_workers=max(1, len(parts)), thread_name_prefix="judge")
+    num_threads = min(max(1, len(parts)), _MOST_THREADS)
+    pool = ThreadPoolExecutor(num_threads, thread_name_prefix="judge")
 
     def show(label: str) -> None:
-        judged = sum(one.num_done for one in all_judgements)
-        progress(label, num_written if label == "sample" else judged, total)
+        if any(not one.requests for one in under_way.values()):
+            label = "sample"  # the judge is not waited for while some still write
+        done = (len(one.requests) if label == "sample" else one.num_done for one in all_judgements)
+        progress(label, sum(done), total)
+
+    def work(judgement: Judgement[Part]) -> None:
+        if together:
+            judgement.requests = write(judgement.part)
+        _judge(gym, judgement, asked if leave_out_faults else None)
 
     try:
         while ready or under_way:
-            written: list[Judgement[Part]] = []
-            while ready and (not written or not overlap):
-                show("sample")
-                part = ready.popleft()
-                written.append(Judgement(part, write(part)))
-                num_written += len(written[-1].requests)
-                show("sample")
-            for judgement in written:
-                all_judgements.append(judgement)
-                under_way[pool.submit(_judge, gym, judgement, leave_out_faults)] = judgement
+            begun: list[Judgement[Part]] = []
+            while ready and (together or not begun or not overlap):
+                begun.append(Judgement(ready.popleft(), []))
+                all_judgements.append(begun[-1])
+                if not together:
+                    show("sample")
+                    begun[-1].requests = write(begun[-1].part)
+                    show("sample")
+            for judgement in begun:
+                under_way[pool.submit(work, judgement)] = judgement
             for done in _finished(under_way, block=not ready, everything=not overlap, look=show):
                 rest = take(done)
                 if rest is not None:
@@ -124,39 +147,41 @@ def _finished(
             return
 
 
-def _judge(gym: Gym, judgement: Judgement[Part], leave_out_faults: bool) -> None:
+def _judge(gym: Gym, judgement: Judgement[Part], asked: _Asked | None) -> None:
+    """Fill in the evaluations; with `asked` a fault of ours leaves a gap."""
+
     def count(label: str, done: int, total: int) -> None:
         judgement.num_done = max(judgement.num_done, done)
 
     judgement.begun = time.monotonic()
     try:
         judgement.evaluations = list(gym.judge(judgement.requests, count))
+        if asked is not None:
+            asked.answered.update(request.problem.id for request in judgement.requests)
     except GymUnavailable:
-        if not leave_out_faults:
+        if asked is None:
             raise
-        _ask_one_by_one(gym, judgement)
+        _ask_one_by_one(gym, judgement, asked)
     judgement.num_done = len(judgement.requests)
     judgement.ended = time.monotonic()
 
 
-def _ask_one_by_one(gym: Gym, judgement: Judgement[Part]) -> None:
+def _ask_one_by_one(gym: Gym, judgement: Judgement[Part], asked: _Asked) -> None:
     """Each request by itself, so that one which the gym cannot work on does not take the others along.
 
     Where the first few of a problem get no answer and none gets one, the rest of it is not asked about: each
     of them could cost the lives of several judges.
     """
-    unanswered: Counter[str] = Counter()
-    answered: set[str] = set()
     for request in judgement.requests:
         problem = request.problem.id
-        if problem not in answered and unanswered[problem] >= _GIVE_UP_AFTER:
+        if asked.gives_up(problem):
             judgement.evaluations.append(None)
             continue
         judgement.num_retried += 1
         try:
             judgement.evaluations += gym.judge([request])
-            answered.add(problem)
+            asked.answered.add(problem)
         except GymUnavailable as error:
             judgement.evaluations.append(None)
             judgement.fault = error
-            unanswered[problem] += 1
+            asked.unanswered[problem] += 1

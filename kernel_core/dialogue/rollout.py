@@ -93,6 +93,7 @@ def roll_out(
     judge_seed: int | None = None,
     timing: bool = True,
     leave_out_faults: bool = False,
+    one_by_one: bool = False,
     progress: Progress = silent,
 ) -> Rollouts:
     """`group_size` conversations of `config.turns` turns for each problem, some judged while others write.
@@ -101,7 +102,8 @@ def roll_out(
     All candidates of a problem are judged on the same secret inputs, which `judge_seed` fixes (None:
     `seed`). Without `timing` no speed is measured. A bad completion is data. Raises `GymUnavailable` as the
     gym does; with `leave_out_faults`, a candidate that the gym fails on twice takes only its own conversation
-    out, and it is an error only when no conversation is left.
+    out, and it is an error only when no conversation is left. `one_by_one` is for a policy behind a server,
+    which batches requests itself: each conversation goes at its own pace, whatever `batch_size` is.
     """
     _refuse_repeated(problems)
     exemplars = _retrieve(retriever, problems, config.exemplars)
@@ -111,12 +113,16 @@ def roll_out(
         for trajectory in range(group_size)
     ]
     round_ = _Round(policy, config, seed, seed if judge_seed is None else judge_seed, timing)
+    overlap = config.overlap is not False
+    together = one_by_one and overlap
+    size = len(conversations) if one_by_one else config.sampling.batch_size
     judgements = side_by_side(
-        _parts(conversations, group_size, config.sampling.batch_size),
+        _parts(conversations, group_size, 1 if together else size),
         round_.write,
         round_.take,
         gym,
-        overlap=config.overlap is not False,
+        overlap=overlap,
+        together=together,
         leave_out_faults=leave_out_faults,
         progress=progress,
         total=len(conversations) * config.turns,

@@ -64,8 +64,10 @@ class Conversations:
             judge_seed=seed_of(self.config.seed, "judge"),
             timing=timing,
             leave_out_faults=True,
+            one_by_one=self.config.sampler.is_server,
             progress=clock.phase(),
         )
+        self._release_server()
         clock.finish("rollout")
         if self._sampled_gym is not None:
             rollouts = replace(rollouts, compared=self._sampled_gym.take_compared())
@@ -84,7 +86,14 @@ class Conversations:
             seed=seed_of(self.config.seed, "probe", step),
             judge_seed=seed_of("probe"),
             leave_out_faults=True,
+            one_by_one=self.config.sampler.is_server,
             progress=clock.phase("probe"),
         )
+        self._release_server()
         clock.finish("probe")
         return probe_of(rollouts.groups, step, self.kind, rollouts.num_left_out)
+
+    def _release_server(self) -> None:
+        """The update is next, on the same GPU perhaps."""
+        if self.config.sampler.is_server:
+            self.sampler.release()

@@ -4,7 +4,8 @@
 |----------------|-----------------------------------------------|----------------------------------------|
 | `inline`       | the trained model itself                      | the same tensors: nothing to publish   |
 | `copy`         | a copy in `policy.dtype`, on `placement.sample` | copied over in place                   |
-| `server`       | a vLLM server behind its OpenAI endpoint      | a versioned LoRA adapter that it loads |
+| `vllm`         | a vLLM server that training starts            | a versioned LoRA adapter that it loads |
+| `server`       | a vLLM server behind its OpenAI endpoint      | the same                               |
 
 A policy on a Tinker server (`policy.kind=tinker`) is sampled there, whatever writes (`tinker_policy.py`).
 
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -59,15 +61,31 @@ def open_sampler(config: TrainConfig, policy: Trainable, store: Store) -> Sample
         case "copy":
             gpus = config.placement.sample
             return CopySampler(policy, torch.device("cuda", gpus[0]) if gpus else None)
-        case "server":
-            from kernel_core.policy.server_sampler import ServerSampler
+        case "server" | "vllm":
+            return _server_sampler(config, policy, store.child("adapters"))
 
-            if config.policy.lora_rank is None:
-                raise ConfigError(
-                    "sampler.kind = server publishes LoRA adapters; set policy.lora_rank, "
-                    "or sampler.kind=copy for full weights"
-                )
-            return ServerSampler(policy, config.sampler, store.child("adapters"))
+
+def _server_sampler(config: TrainConfig, policy: TorchPolicy, adapters: Store) -> Sampler:
+    from kernel_core.policy.server_sampler import ServerSampler
+    from kernel_core.policy.vllm_process import VllmProcess
+
+    kind = config.sampler.kind
+    if policy.base is None:
+        raise ConfigError(
+            f"sampler.kind = {kind} publishes LoRA adapters; set policy.lora_rank, "
+            "or sampler.kind=copy for full weights"
+        )
+    if not adapters.is_local:
+        raise ConfigError(
+            f"sampler.kind = {kind} reads adapters from a folder, and {adapters.root} is none; "
+            "set root to a folder that the server sees too"
+        )
+    server = None
+    if kind == "vllm":
+        log_file = Path(adapters.root.removeprefix("file://")).with_name("vllm.log")
+        log_file.parent.mkdir(parents=True, exist_ok=True)
+        server = VllmProcess(config, policy.base, log_file)
+    return ServerSampler(policy, config.sampler, adapters, server)
 
 
 class InlineSampler:

@@ -4,7 +4,8 @@ Each publication is an adapter folder of its own that the server loads under a n
 before; the request names it and the answer echoes it, so a sample cannot come from other weights unnoticed. A
 version alone is no such name: a step that is repeated after a kill has the same version and other weights.
 The server refuses a name that it knows, and would read the killed attempt's cached prefixes under it.
-The base model behind the server is never touched. Start it with
+The base model behind the server is never touched. `sampler.kind: vllm` starts the server itself
+(`vllm_process.py`); another is started with
 
     VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 vllm serve MODEL --enable-lora --max-lora-rank RANK \\
         --max-loras 2 --logprobs-mode processed_logprobs --generation-config vllm
@@ -12,13 +13,15 @@ The base model behind the server is never touched. Start it with
 `processed_logprobs` are those after the temperature, as training needs them. vLLM takes filters (top-k,
 top-p) and a limit of tokens from the model's generation_config.json by default: the last option
 turns that off for the limit, and each request for the filters. A server that dies in the middle of a step
-costs that step's requests: they are tried again, and once it is back its adapter is loaded again.
+costs that step's requests: they are tried again, and once it is back its adapter is loaded again. A server
+that training started is started again at once.
 """
 
 from __future__ import annotations
 
 import logging
 import re
+import threading
 import time
 import uuid
 from collections.abc import Sequence
@@ -35,6 +38,7 @@ from kernel_core.policy.chat_tokens import Ids
 from kernel_core.policy.protocol import Messages, Sample
 from kernel_core.policy.sampler import Logprobs
 from kernel_core.policy.torch_policy import TorchPolicy
+from kernel_core.policy.vllm_process import MOST_SEQUENCES, VllmProcess
 from kernel_core.store import Store
 
 log = logging.getLogger(__name__)
@@ -43,8 +47,6 @@ ATTEMPTS = 5
 BACKOFF_S = 0.5
 """Before the second attempt; doubled before each further one."""
 TIMEOUT_S = 600.0
-CONCURRENCY = 256
-"""Requests under way at once; the server batches them."""
 KEPT_ADAPTERS = 2
 """Folders of earlier publications that stay, for a server that is still reading one."""
 
@@ -60,25 +62,25 @@ UNFILTERED = {
 
 
 class ServerSampler:
-    """Asks `config.endpoint`; the tokenizer is the trainer's, so that ids mean the same on both sides."""
+    """Asks a server that training started, or `config.endpoint` without one.
 
-    def __init__(self, policy: TorchPolicy, config: SamplerConfig, adapters: Store) -> None:
-        if config.endpoint is None:
+    The tokenizer is the trainer's, so that ids mean the same on both sides. Threads may sample together.
+    """
+
+    def __init__(
+        self, policy: TorchPolicy, config: SamplerConfig, adapters: Store, server: VllmProcess | None = None
+    ) -> None:
+        if server is None and config.endpoint is None:
             raise ConfigError(
                 "sampler.kind = server needs sampler.endpoint, for example http://localhost:8000"
             )
-        if not adapters.is_local:
-            raise ConfigError(
-                f"sampler.kind = server reads adapters from a folder, and {adapters.root} is none; "
-                "set root to a folder that the server sees too"
-            )
-        self._policy = policy
-        self._endpoint = config.endpoint.rstrip("/").removesuffix("/v1")
-        self._adapters = adapters
+        self._policy, self._adapters, self._server = policy, adapters, server
+        self._endpoint = (config.endpoint or "").rstrip("/").removesuffix("/v1")
+        self._tokenizing = threading.Lock()
         self._version, self._name, self._folder = "", "", ""
         self._client = httpx.Client(
             timeout=httpx.Timeout(TIMEOUT_S, connect=10.0),
-            limits=httpx.Limits(max_connections=CONCURRENCY),
+            limits=httpx.Limits(max_connections=MOST_SEQUENCES),
         )
 
     @property
@@ -113,7 +115,8 @@ class ServerSampler:
         Raises `SourceUnavailable` when the server cannot be reached, refuses, or answers something else
         than was asked.
         """
-        prompt_ids = [self._policy.encode_messages(messages) for messages in prompts]
+        with self._tokenizing:
+            prompt_ids = [self._policy.encode_messages(messages) for messages in prompts]
         room = [min(max_new_tokens, self._policy.config.max_context - len(ids)) for ids in prompt_ids]
 
         def ask(row: int) -> Sample:
@@ -131,7 +134,7 @@ class ServerSampler:
             )
             return self._as_sample(prompt_ids[row], answer)
 
-        with ThreadPoolExecutor(min(CONCURRENCY, max(1, len(prompts)))) as pool:
+        with ThreadPoolExecutor(min(MOST_SEQUENCES, max(1, len(prompts)))) as pool:
             return list(pool.map(ask, range(len(prompts))))
 
     def logprobs(self, prompt_ids: Ids, token_ids: Ids, temperature: float) -> Logprobs:
@@ -153,14 +156,19 @@ class ServerSampler:
 
     def count_tokens(self, text: str) -> int:
         """Tokens of a text."""
-        return self._policy.count_tokens(text)
+        with self._tokenizing:
+            return self._policy.count_tokens(text)
 
     def release(self) -> None:
-        """Nothing to do: the server has a GPU of its own."""
+        """Have a server that training started sleep where its GPU is shared; it wakes when it is asked."""
+        if self._server is not None:
+            self._server.sleep()
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections, and end a server that training started."""
         self._client.close()
+        if self._server is not None:
+            self._server.close()
 
     def _complete(self, prompt_ids: Ids, **settings: Any) -> dict[str, Any]:
         """The one choice for a prompt of token ids, by the adapter that was published last."""
@@ -207,6 +215,10 @@ class ServerSampler:
         for attempt in range(ATTEMPTS):
             if attempt:
                 time.sleep(BACKOFF_S * 2 ** (attempt - 1))
+                if self._server is not None:
+                    self._server.mend()
+            if self._server is not None:
+                self._endpoint = self._server.endpoint()
             try:
                 answer = self._client.post(self._endpoint + path, json=body)
             except httpx.HTTPError as error:

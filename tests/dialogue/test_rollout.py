@@ -233,6 +233,45 @@ def test_overlap_changes_no_bit_of_what_is_written(gym):
         assert sample.logprobs.tobytes() == one_by_one.samples[key].logprobs.tobytes()
 
 
+class Serving(ScriptedPolicy):
+    """Answers many threads at once, as a server does, and counts them."""
+
+    def __init__(self, answers) -> None:
+        super().__init__(answers)
+        self.lock, self.now, self.most, self.longest = threading.Lock(), 0, 0, 0
+
+    def sample(self, prompts, **settings):
+        with self.lock:
+            self.now += 1
+            self.most, self.longest = max(self.most, self.now), max(self.longest, len(prompts))
+        time.sleep(0.2)
+        with self.lock:
+            self.now -= 1
+        return super().sample(prompts, **settings)
+
+
+@pytest.mark.parametrize(("overlap", "most", "longest"), [(None, 12, 1), (False, 1, 12)])
+def test_before_a_server_each_conversation_goes_alone_whatever_the_batch_size(gym, overlap, most, longest):
+    alone = config(overlap=overlap, sampling=SamplingConfig(max_new_tokens=12, batch_size=4))
+    policy, settings = Serving(scripted_by_problem), {"group_size": 6, "seed": 1}
+    usual = roll_out(ScriptedPolicy(scripted_by_problem), gym, PROBLEMS, None, alone, **settings)
+    served = roll_out(policy, gym, PROBLEMS, None, alone, **settings, one_by_one=True)
+    assert (policy.most, policy.longest) == (most, longest)
+    turns, expected = (
+        [(t.candidate, t.evaluation.verdict) for g in one.groups for c in g.trajectories for t in c.turns]
+        for one in (served, usual)
+    )
+    assert turns == expected and len(turns) == 24
+
+
+def test_before_a_server_a_problem_that_cannot_be_judged_is_soon_given_up(gym):
+    failing = FailsOnProblem(gym, PROBLEMS[0].id)
+    settings = {"group_size": 12, "seed": 1, "leave_out_faults": True, "one_by_one": True}
+    left = roll_out(ScriptedPolicy(scripted_by_problem), failing, PROBLEMS, None, config(), **settings)
+    assert [len(group.trajectories) for group in left.groups] == [0, 12]
+    assert failing.num_asked < 2 * 12, "once each, and not each once more"
+
+
 class FailsOn:
     """The real gym, but for candidates that it cannot work on; with `times`, only so often."""
 

@@ -1,8 +1,13 @@
-"""A real vLLM server: published adapters, ids and log-probabilities, and a kill in the middle."""
+"""A real vLLM server: published adapters, ids and log-probabilities, and a kill in the middle of sampling."""
+
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import psutil
 import torch
-from vllm_server import Served, needs_vllm
+from real_vllm import ON_CPU, PYTHON, needs_vllm
 
 from kernel_core.config import PolicyConfig, SamplerConfig, TrainConfig
 from kernel_core.policy.publish import Publisher
@@ -18,18 +23,18 @@ PROMPTS = [[{"role": "user", "content": text}] for text in ("add", "softmax", "a
 pytestmark = needs_vllm
 
 
-def test_a_vllm_server_writes_with_each_published_adapter_and_dies_without_a_loss(tmp_path):
+def test_a_vllm_server_writes_with_each_published_adapter_and_dies_without_a_loss(tmp_path, monkeypatch):
+    for name, value in ON_CPU.items():
+        monkeypatch.setenv(name, value)
     policy = new_policy(CONFIG, TEXTS, seed=0)
     with torch.no_grad():
         for parameter in policy.model.parameters():
             parameter.mul_(2.0)
     policy.save(str(tmp_path / "base"))
     lora = TorchPolicy.load(str(tmp_path / "base"), CONFIG.model_copy(update={"lora_rank": 8}))
-    server = Served(tmp_path / "base", port=18123)
+    settings = SamplerConfig(kind="vllm", python=PYTHON, max_gap=0.005)
+    sampler = open_sampler(TrainConfig(policy=lora.config, sampler=settings), lora, Store(tmp_path))
     try:
-        settings = SamplerConfig(kind="server", endpoint=server.endpoint, max_gap=0.005)
-        config = TrainConfig(policy=lora.config, sampler=settings)
-        sampler = open_sampler(config, lora, Store(tmp_path))
         publisher = Publisher(sampler, lora, settings.max_gap)
         publisher.publish()
         for version in ("run@1", "run@2", "run@3"):
@@ -45,9 +50,14 @@ def test_a_vllm_server_writes_with_each_published_adapter_and_dies_without_a_los
                 for s in sampler.sample(PROMPTS, temperature=1.0, max_new_tokens=40, seed=3)
             ]
             assert np.mean(gaps) < 0.005
-        server.kill()
-        server.start()
-        again = sampler.sample(PROMPTS, temperature=1.0, max_new_tokens=40, seed=3)
-        assert {sample.policy_version for sample in again} == {"run@3"}
+        asked = [PROMPTS[i % 3] for i in range(200)]
+        [server] = psutil.Process(sampler._server._process.pid).children()
+        with ThreadPoolExecutor(1) as pool:
+            again = pool.submit(sampler.sample, asked, temperature=1.0, max_new_tokens=400, seed=3)
+            time.sleep(1.0)
+            assert not again.done()
+            server.send_signal(signal.SIGKILL)
+            again = again.result()
+        assert len(again) == 200 and {sample.policy_version for sample in again} == {"run@3"}
     finally:
-        server.kill()
+        sampler.close()

@@ -1,0 +1,183 @@
+"""The vLLM server of `sampler.kind: vllm`: started on its GPUs, watched, started again, asleep between turns.
+
+It serves the base model of LoRA adapters to this host alone. Where learners or judges have its GPU too, it
+sleeps while they work: its weights go to the host's memory, and its keys and values are dropped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import httpx
+
+from kernel_core.config import TrainConfig
+from kernel_core.errors import SourceUnavailable
+from kernel_core.policy.base import Base
+from kernel_core.runs.placement import environment_with
+
+log = logging.getLogger(__name__)
+
+MOST_SEQUENCES = 256
+"""Requests that the server has in work at once."""
+START_S = 900.0
+"""Longest wait for a server that starts; the first start on a GPU compiles."""
+_LOOK_EVERY_S = 0.5
+_CALL_S = 60.0
+_ALONE, _SHARED = 0.9, 0.5
+"""The share of the GPU's memory that it takes."""
+_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+"""Values of --max-lora-rank."""
+_SETTINGS = {
+    "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
+    "VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_SERVER_DEV_MODE": "1",  # it has /sleep and /wake_up
+}
+
+
+def shares_gpu(config: TrainConfig) -> bool:
+    """Whether learners or judges are on a GPU of the sampler's."""
+    place = config.placement
+    return bool({*place.sample} & {*place.learn, *place.judge})
+
+
+def command_for(config: TrainConfig, base: Base, port: int) -> list[str]:
+    """The server's command line."""
+    rank = config.policy.lora_rank or 1
+    command = [config.sampler.python or sys.executable, "-m", "vllm.entrypoints.openai.api_server"]
+    settings = {
+        "model": base.name,
+        "host": "127.0.0.1",
+        "port": port,
+        "max-lora-rank": next((most for most in _RANKS if most >= rank), rank),
+        "max-loras": 2,
+        "max-model-len": config.policy.max_context,
+        "max-num-seqs": MOST_SEQUENCES,
+        "dtype": config.policy.dtype,
+        # Log-probabilities after the temperature, and no filters from the model's generation_config.json.
+        "logprobs-mode": "processed_logprobs",
+        "generation-config": "vllm",
+        "uvicorn-log-level": "warning",
+    }
+    if base.revision is not None:
+        settings["revision"] = base.revision
+    switches = ["--enable-lora"]
+    if config.samples_on_gpu:
+        settings["gpu-memory-utilization"] = _SHARED if shares_gpu(config) else _ALONE
+        if len(config.placement.sample) > 1:
+            settings["data-parallel-size"] = len(config.placement.sample)
+    else:
+        switches.append("--enforce-eager")  # on a CPU compilation takes longer than it saves
+    if shares_gpu(config):
+        switches.append("--enable-sleep-mode")
+    return (
+        command + [part for name, value in settings.items() for part in (f"--{name}", str(value))] + switches
+    )
+
+
+class VllmProcess:
+    """A server that is there when it is needed. `log_file` takes its output."""
+
+    def __init__(self, config: TrainConfig, base: Base, log_file: Path) -> None:
+        self._config, self._base, self._log = config, base, log_file
+        self._lock = threading.Lock()
+        self._client = httpx.Client(timeout=_CALL_S)
+        self._endpoint, self._is_up, self._is_asleep = "", False, False
+        self._process = self._started()
+
+    def endpoint(self) -> str:
+        """The address of the server, once it is up and awake. Raises `SourceUnavailable`."""
+        with self._lock:
+            if not self._is_up:
+                self._wait()
+            if self._is_asleep:
+                self._is_asleep = not self._call("/wake_up")
+            return self._endpoint
+
+    def mend(self) -> None:
+        """After a request that failed: start the server again, unless it is well."""
+        with self._lock:
+            if not self._is_up or (self._process.poll() is None and self._is_healthy()):
+                return
+            log.warning("the vLLM server has died; it is started again (its log: %s)", self._log)
+            self._end()
+            self._process = self._started()
+            self._wait()
+
+    def sleep(self) -> None:
+        """Leave the GPU to the roles that share it, if any does, until the next call of `endpoint`."""
+        with self._lock:
+            if self._is_up and not self._is_asleep and shares_gpu(self._config):
+                self._is_asleep = self._call("/sleep?level=1")
+
+    def close(self) -> None:
+        """End the server and everything that it started."""
+        with self._lock:
+            self._end()
+            self._client.close()
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self._endpoint, self._is_up, self._is_asleep = f"http://127.0.0.1:{port}", False, False
+        gpus = self._config.placement.sample
+        environment = (environment_with(gpus) if gpus else dict(os.environ)) | _SETTINGS
+        command = [sys.executable, "-m", "kernel_core.policy.while_open"]
+        with self._log.open("ab") as output:
+            return subprocess.Popen(
+                command + command_for(self._config, self._base, port),
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+
+    def _wait(self) -> None:
+        """Until it is up; one that has ended is started again first."""
+        if self._process.poll() is not None:
+            self._process = self._started()
+        give_up = time.monotonic() + START_S
+        while not self._is_healthy():
+            ended = self._process.poll() is not None
+            if ended or time.monotonic() > give_up:
+                what = "ended" if ended else f"was not up after {START_S:.0f} s"
+                self._end()
+                raise SourceUnavailable(
+                    f"the vLLM server {what}: {self._last_words()}; its log is {self._log}. Set "
+                    "sampler.python to the Python of an environment with vLLM"
+                )
+            time.sleep(_LOOK_EVERY_S)
+        self._is_up = True
+
+    def _is_healthy(self) -> bool:
+        with contextlib.suppress(httpx.HTTPError):
+            return self._client.get(f"{self._endpoint}/health").is_success
+        return False
+
+    def _call(self, path: str) -> bool:
+        """Whether the server did it; one that is dead holds no memory, and `mend` starts another."""
+        try:
+            return self._client.post(self._endpoint + path).is_success
+        except httpx.HTTPError as error:
+            log.warning("the vLLM server did not answer %s (%s)", path, error)
+            return False
+
+    def _end(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+    def _last_words(self) -> str:
+        lines = [line.strip() for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
+        errors = [line for line in lines if "Error" in line]
+        return (errors or lines or ["it said nothing"])[-1]

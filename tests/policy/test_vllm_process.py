@@ -1,0 +1,157 @@
+"""A vLLM server that training starts: its flags, its death, its sleep and its end, with a stand-in for it.
+
+`test_vllm.py` does the same with a real one.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import numpy as np
+import psutil
+import pytest
+import torch
+
+from kernel_core.config import PolicyConfig, TrainConfig
+from kernel_core.errors import ConfigError, SourceUnavailable
+from kernel_core.policy.base import Base
+from kernel_core.policy.publish import Publisher
+from kernel_core.policy.sampler import open_sampler
+from kernel_core.policy.tiny_model import new_policy
+from kernel_core.policy.torch_policy import TorchPolicy
+from kernel_core.policy.vllm_process import command_for
+from kernel_core.runs.placement import placed
+from kernel_core.store import Store
+
+REPOSITORY = Path(__file__).parents[2]
+STAND_IN = REPOSITORY / "tests" / "fixtures" / "stand_in_vllm"
+CONFIG = PolicyConfig(hidden_size=32, num_layers=2, num_heads=2, vocab_size=330, max_context=512)
+TEXTS = ["import triton\nimport triton.language as tl\n\n\nclass ModelNew:\n    pass\n"] * 3
+PROMPTS = [[{"role": "user", "content": text}] for text in ("add", "softmax", "a sum over rows")]
+SETTINGS = {"temperature": 1.0, "max_new_tokens": 24, "seed": 3}
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    policy = new_policy(CONFIG, TEXTS, seed=0)
+    folder = tmp_path_factory.mktemp("base")
+    policy.save(str(folder))
+    return str(folder)
+
+
+@pytest.fixture
+def lora(base):
+    policy = TorchPolicy.load(base, CONFIG.model_copy(update={"lora_rank": 4}))
+    with torch.no_grad():
+        for name, parameter in policy.model.named_parameters():
+            if "lora_B" in name:
+                parameter.add_(0.1)
+    return policy
+
+
+def opened(lora, folder, **settings):
+    """A sampler of kind vllm, for a policy on the CPU; settings may place it on GPUs."""
+    config = TrainConfig.model_validate(
+        {"policy": lora.config.model_dump(), "sampler": {"kind": "vllm"}} | settings
+    )
+    return open_sampler(config, lora, Store(folder))
+
+
+def server_of(sampler):
+    """The process of the server itself, below the one that watches."""
+    [server] = psutil.Process(sampler._server._process.pid).children()
+    return server
+
+
+def seen(sampler):
+    """The stand-in's counts; asking does not wake it."""
+    return httpx.get(f"{sampler._server._endpoint}/seen").json()
+
+
+def flags(num_gpus, **settings):
+    policy = {"model": "m", "lora_rank": 12, "device": "cuda", "max_context": 4096, "dtype": "bfloat16"}
+    config = TrainConfig.model_validate(
+        {"policy": policy, "gym": {"device": "cuda", "workers": 2}, "sampler": {"kind": "vllm"}} | settings
+    )
+    command = command_for(placed(config, num_gpus), Base(name="m", revision="abc"), 1234)
+    return " ".join(command)
+
+
+def test_a_server_on_a_shared_gpu_takes_half_of_it_and_can_sleep():
+    shared = flags(1)
+    assert "--gpu-memory-utilization 0.5" in shared and shared.endswith("--enable-sleep-mode")
+    assert "--model m --host 127.0.0.1 --port 1234 --max-lora-rank 16" in shared
+    assert "--revision abc" in shared and "--max-model-len 4096" in shared
+    alone = flags(3, sample_ahead=True)
+    assert "--gpu-memory-utilization 0.9" in alone and "sleep" not in alone and "parallel" not in alone
+    named = flags(4, sample_ahead=True, placement={"sample": [1, 2]})
+    assert "--data-parallel-size 2" in named
+
+
+def test_it_publishes_sleeps_dies_in_the_middle_of_a_step_and_ends(lora, tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", f"{STAND_IN}{os.pathsep}{REPOSITORY}")
+    on_one_gpu = {"policy": {"device": "cuda", "lora_rank": 4}, "gym": {"device": "cuda"}}
+    place = {"placement": {"learn": [0], "sample": [0], "judge": [0]}}
+    with contextlib.closing(opened(lora, tmp_path, **on_one_gpu, **place)) as sampler:
+        lora.set_version("run@1")
+        assert Publisher(sampler, lora, 0.01).publish().gap < 1e-4
+        asked = [PROMPTS[i % 3] for i in range(90)]
+        before = sampler.sample(asked, **SETTINGS)
+        for sample in before[:3]:
+            again = lora.logprobs(sample.prompt_ids, sample.token_ids, 1.0)
+            np.testing.assert_allclose(sample.logprobs, again, atol=1e-4)
+        assert seen(sampler)["most"] > 64, "every conversation is a request, and all are there at once"
+
+        for times in (1, 2):
+            sampler.release()
+            sampler.release()
+            assert seen(sampler) == {"most": seen(sampler)["most"], "sleeps": times}
+            assert len(sampler.sample(PROMPTS, **SETTINGS)) == 3, "it wakes when it is asked"
+
+        killed = server_of(sampler)
+        with ThreadPoolExecutor(1) as pool:
+            after = pool.submit(sampler.sample, asked, **SETTINGS)
+            time.sleep(0.3)
+            assert not after.done()
+            killed.send_signal(signal.SIGKILL)
+            after = after.result()
+        assert [s.token_ids.tolist() for s in after] == [s.token_ids.tolist() for s in before]
+        assert {s.policy_version for s in after} == {"run@1"}
+        started = server_of(sampler)
+        assert started.pid != killed.pid
+    assert not started.is_running()
+
+
+def test_an_environment_without_vllm_is_one_clear_error(lora, monkeypatch, tmp_path):
+    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
+    missing = pytest.raises(SourceUnavailable, match=r"No module named 'vllm'.*sampler\.python")
+    with contextlib.closing(opened(lora, tmp_path)) as sampler, missing:
+        sampler.publish(lora)
+
+
+def test_full_weights_are_refused(base, tmp_path):
+    policy = TorchPolicy.load(base, CONFIG)
+    with pytest.raises(ConfigError, match=r"set policy\.lora_rank"):
+        open_sampler(TrainConfig(policy=CONFIG, sampler={"kind": "vllm"}), policy, Store(tmp_path))
+
+
+@pytest.mark.parametrize("ends", ["input", "command"])
+def test_a_watched_command_and_all_that_it_started_end_together(ends):
+    command = [sys.executable, "-m", "kernel_core.policy.while_open", "sh", "-c", "sleep 100 & sleep 100"]
+    watching = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True, cwd=REPOSITORY)
+    process = psutil.Process(watching.pid)
+    while len(started := process.children(recursive=True)) < 3:
+        time.sleep(0.05)
+    if ends == "input":
+        watching.stdin.close()
+    else:
+        started[0].kill()
+    watching.wait(timeout=30)
+    gone, alive = psutil.wait_procs(started, timeout=10)
+    assert len(gone) == 3 and not alive
