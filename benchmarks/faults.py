@@ -533,6 +533,7 @@ def _report(rows: dict[str, str], database: str) -> str:
             f"Machine: {describe_machine()}. One run of each; the machine did other work meanwhile.",
             "The work is a deployed `nightly`; its child evaluates 12 problems. Lost: its scorecard is",
             "compared with that of an undisturbed night.",
+            "`--only parent,orphan,server` (or others of `FAULTS`) measures these again, keeps the rest.",
             "",
             "| killed | what the user saw | until it went on (s) | how | children | lost |",
             "|---|---|---|---|---|---|",

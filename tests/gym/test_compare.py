@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kernel_core.gym.channel.poison import Poison
 from kernel_core.gym.channel.pytree import fingerprint
 from kernel_core.gym.numerics import compare
 from kernel_core.gym.numerics.compare import Spots, all_pass, compare_outputs, compare_values
@@ -55,6 +58,20 @@ def test_integers_are_exact_and_the_worst_index_is_named() -> None:
     assert (
         compare_values(got, _expected(true, "int64")) == "at [1, 2] is 7, expected 5; 17 % of values differ"
     )
+
+
+def test_elements_that_were_never_written_are_named_so() -> None:
+    true = torch.linspace(-1, 1, 60, dtype=torch.float64).reshape(4, 15)
+    got, fresh = true.float(), torch.empty(4, 15)
+    Poison(random.Random(1)).fill(fresh.reshape(-1).view(torch.uint8))
+    got[:, 14] = fresh[:, 14]
+    fault = compare_values(got, _expected(true))
+    assert fault is not None and fault.endswith(
+        "7 % of values differ, none of which was ever written, all in [:, 14:]"
+    )
+    got[2, 3] = 9.0
+    fault = compare_values(got, _expected(true))
+    assert fault is not None and "written" not in fault, "one of them was"
 
 
 def test_integers_that_nothing_decides_may_be_any() -> None:

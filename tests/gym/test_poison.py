@@ -7,7 +7,7 @@ import random
 import pytest
 import torch
 
-from kernel_core.gym.channel.poison import Poison
+from kernel_core.gym.channel.poison import Poison, is_poison
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -74,3 +74,17 @@ def test_the_same_seed_fills_memory_alike_and_another_does_not() -> None:
     first, again, other = (_filled(Poison(random.Random(seed)), 1 << 10) for seed in (5, 5, 6))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
+
+
+@pytest.mark.parametrize("dtype", [*_FLOATS, torch.int32, torch.int64])
+def test_memory_that_was_never_written_is_told_from_results(dtype: torch.dtype) -> None:
+    poison = Poison()
+    for _ in range(3):
+        poison.begin()
+        fresh = _filled(poison, 1 << 10).view(dtype)
+        assert is_poison(fresh) and is_poison(fresh[3:5]) and is_poison(fresh.view(2, -1).T)
+        assert not is_poison(torch.cat([fresh[:8], torch.ones(1, dtype=dtype)]))
+    numbers = torch.randn(64, generator=torch.Generator().manual_seed(0)) * 8
+    for written in (numbers, torch.zeros(4), torch.full((4,), torch.nan), torch.full((4,), torch.inf)):
+        assert not is_poison(written.to(dtype if dtype.is_floating_point else torch.float32))
+    assert not is_poison(fresh[:0])

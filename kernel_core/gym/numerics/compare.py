@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from kernel_core.gym.channel.poison import is_poison
 from kernel_core.gym.numerics.error_model import most_by_size, typical_size
 from kernel_core.gym.numerics.expected import Expected, Undecided
 
@@ -26,11 +27,9 @@ _CHUNK, _EXACT_CHUNK = 1 << 26, 1 << 24
 _DESCRIBED_CHUNKS, _SPOTS = 4, 4096
 _MOST_PLACES, _FEWEST = 1 << 20, 4
 """The most failing elements of a chunk that are looked at for a clue, and the fewest that give one."""
-_ALIKE = 1e-3
-"""Factors are one to this precision."""
 _NOWHERE = torch.empty(0, 0, dtype=torch.int64)
-_FAR, _FAR_SHARE = 0.25, 1 / 2
-"""Off by so much of the value, or of a typical one, at more than this share of the spots."""
+_ALIKE, _FAR, _FAR_SHARE = 1e-3, 0.25, 1 / 2
+"""Factors are one to this precision. Far is off by so much of a value, or of a typical one, at this share."""
 Compare = Callable[[torch.Tensor, Expected], str | None]
 """The fault of an output, or None."""
 
@@ -267,14 +266,15 @@ class _Worst:
 
 
 def _clue(got: torch.Tensor, true: torch.Tensor, places: torch.Tensor, *, whole: bool) -> str:
-    """What the failing elements have in common: a part of the output, or one factor."""
+    """What the failing elements have in common: no kernel wrote them, one factor, a part of the output."""
+    clue = ", none of which was ever written" if is_poison(got[tuple(places.T)]) else ""
     if len(places) < _FEWEST:
-        return ""
+        return clue
     values, wanted = (one[tuple(places.T)].double() for one in (got, true))
     factors = values / wanted
     factor = factors.median().item()
     is_one = math.isfinite(factor) and bool(((factors - factor).abs() <= _ALIKE * abs(factor)).all())
-    clue = f", each is {factor:.4g} times what is expected" if is_one and factor else ""
+    clue += f", each is {factor:.4g} times what is expected" if is_one and factor else ""
     ends = [*zip(places.amin(0).tolist(), places.amax(0).tolist(), got.shape, strict=True)]
     if whole and any(low > 0 or high < size - 1 for low, high, size in ends):
         part = ", ".join(f"{low or ''}:{'' if high == size - 1 else high + 1}" for low, high, size in ends)
@@ -291,8 +291,7 @@ def _describe(got: torch.Tensor, true: torch.Tensor, position: int, share_of_bad
 
 
 def _number(value: torch.Tensor) -> str:
-    item = value.item()
-    return f"{item:.4g}" if isinstance(item, float) else str(item)
+    return f"{item:.4g}" if isinstance(item := value.item(), float) else str(item)
 
 
 def _shorten(value: Any) -> str:
