@@ -7,6 +7,9 @@ Trains one arm (`rl`, `expert_iteration`, `frozen`, `rl_shuffled`) from one cold
 problems of the suite `modules` and harvested ones, and leaves them in `W/ARM-SEED/policy`. A run that was cut
 goes on from its newest checkpoint with the same command. `carryover.py answer --taught W/ARM-SEED/policy`
 asks the result; its stages `judge` and `report` measure it.
+
+`--stage correct --judge-device cpu --judges 14` rewards correctness at small sizes, on processors that the
+GPU does not need: answers are then judged while others are written. `--stage speed` needs the GPU judge.
 """
 
 from __future__ import annotations
@@ -63,7 +66,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--lr", type=float, default=3e-5)
     parser.add_argument("--rank", type=int, default=32, help="of the LoRA adapters")
     parser.add_argument("--max-new-tokens", type=int, default=1600)
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda", help="of the policy")
+    parser.add_argument("--stage", choices=("correct", "speed"), default="speed")
+    parser.add_argument("--judge-device", choices=("cpu", "cuda"), default="cuda")
+    parser.add_argument("--judges", type=int, default=1, help="processes on a CPU, GPUs otherwise")
     return parser.parse_args()
 
 
@@ -86,8 +92,8 @@ def _config(arguments: argparse.Namespace) -> TrainConfig:
             "mix": [{"suite": suite, "weight": 1.0} for suite in suites],
             "sizes": arguments.sizes,
         },
-        "curriculum": {"only": "speed", "probe_every": PROBE_NEVER, "probe_problems": 1},
-        "gym": {"device": arguments.device, "workers": 1},
+        "curriculum": {"only": arguments.stage, "probe_every": PROBE_NEVER, "probe_problems": 1},
+        "gym": {"device": arguments.judge_device, "workers": arguments.judges},
         "policy": {
             "kind": "torch",
             "model": arguments.model,
@@ -102,7 +108,7 @@ def _config(arguments: argparse.Namespace) -> TrainConfig:
             "exemplars": 0,
             "template": "full",
             "prompt_budget": 3200,
-            "overlap": False,
+            "overlap": arguments.judge_device == "cpu",
             "sampling": {"max_new_tokens": arguments.max_new_tokens, "batch_size": 96},
         },
     }
