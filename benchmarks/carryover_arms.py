@@ -9,7 +9,7 @@ goes on from its newest checkpoint with the same command. `carryover.py answer -
 asks the result; its stages `judge` and `report` measure it.
 
 `--stage correct --judge-device cpu --judges 14` rewards correctness at small sizes, on processors that the
-GPU does not need: answers are then judged while others are written. `--stage speed` needs the GPU judge.
+GPU does not need, so that several arms share a GPU. `--stage speed` needs the GPU judge.
 """
 
 from __future__ import annotations
@@ -108,8 +108,11 @@ def _config(arguments: argparse.Namespace) -> TrainConfig:
             "exemplars": 0,
             "template": "full",
             "prompt_budget": 3200,
-            "overlap": arguments.judge_device == "cpu",
-            "sampling": {"max_new_tokens": arguments.max_new_tokens, "batch_size": 96},
+            "overlap": False,
+            "sampling": {
+                "max_new_tokens": arguments.max_new_tokens,
+                "batch_size": arguments.problems * arguments.group,
+            },
         },
     }
     return build(TrainConfig, settings)
