@@ -66,6 +66,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--lr", type=float, default=3e-5)
     parser.add_argument("--rank", type=int, default=32, help="of the LoRA adapters")
     parser.add_argument("--max-new-tokens", type=int, default=1600)
+    parser.add_argument("--minibatch-tokens", type=int, default=16384, help="fewer where arms share a GPU")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda", help="of the policy")
     parser.add_argument("--stage", choices=("correct", "speed"), default="speed")
     parser.add_argument("--judge-device", choices=("cpu", "cuda"), default="cuda")
@@ -85,7 +86,7 @@ def _config(arguments: argparse.Namespace) -> TrainConfig:
         "problems_per_step": arguments.problems,
         "group_size": arguments.group,
         "lr": arguments.lr,
-        "minibatch_tokens": 16384 if on_gpu else 8192,
+        "minibatch_tokens": arguments.minibatch_tokens,
         "checkpoint_minutes": 3.0,
         "keep_checkpoints": 1,
         "problems": {
