@@ -31,7 +31,7 @@ SHORT = frozenset({
     *("arg_extreme", "logsumexp", "softmax_row", "softmax_dim", "scan", "vector_norm", "frobenius_norm"),
     *("batch_norm", "window_pool", "global_pool", "adaptive_pool", "pair_loss", "row_loss", "embedding"),
 })
-"""Families whose problems are all learned from: none has `_SHORTEST_SPLIT_CHAIN` operators."""
+"""Families with problems for training alone: none has `_SHORTEST_SPLIT_CHAIN` operators."""
 _MOST_DRAWS = 300
 _SHORTEST_SPLIT_CHAIN = 3
 """Problems with fewer operators are never held out by their operators: there are too few of them."""
