@@ -75,7 +75,8 @@ LEAST_OWN_SHARE = 0.2
 """Share of the work in kernels of one's own; an answer below it is near what the judge calls hacked."""
 NAMED_GRADES = ("fused", "tuned")
 """Taught where no measurement decides."""
-JUDGED_AT_ONCE = 24
+JUDGED_AT_ONCE = {"cuda": 24, "cpu": 4}
+"""Answers in a request, by the kind of judge: a GPU judge overlaps them, a CPU judge takes one by one."""
 CONVOLUTIONS = tuple(f"conv{kind}{rank}d" for kind in ("", "_transpose") for rank in (1, 2, 3))
 """A third of level 1 asks for one; a draw of all families has a tenth."""
 CHAINS = (
@@ -296,7 +297,8 @@ def _judge(arguments: argparse.Namespace) -> None:
     todo = [row for row in answers if (row["problem"], row["sample"]) not in known]
     todo = [row for row in todo if row["problem"] in problems and row["sample"] < arguments.samples]
     todo = sorted(todo, key=lambda row: (sha256_text(row["problem"]), row["sample"]))
-    parts = [todo[start : start + JUDGED_AT_ONCE] for start in range(0, len(todo), JUDGED_AT_ONCE)]
+    size = JUDGED_AT_ONCE[arguments.judge_device]
+    parts = [todo[start : start + size] for start in range(0, len(todo), size)]
     gym_config = GymConfig(device=arguments.judge_device, workers=arguments.judges)
     under_way: deque[tuple[list[dict[str, Any]], Future[list[Evaluation | None]]]] = deque()
     # Two parts a judge are under way, so that one slow answer keeps no judge idle.
