@@ -9,7 +9,8 @@ goes on from its newest checkpoint with the same command. `carryover.py answer -
 asks the result; its stages `judge` and `report` measure it.
 
 `--stage correct --judge-device cpu --judges 14` rewards correctness at small sizes, on processors that the
-GPU does not need, so that several arms share a GPU. `--stage speed` needs the GPU judge.
+GPU does not need, so that several arms share a GPU; kernels are interpreted and not compiled. `--stage speed`
+needs the GPU judge.
 """
 
 from __future__ import annotations
@@ -43,8 +44,11 @@ def main() -> None:
         if not isinstance(policy, TorchPolicy):
             raise SystemExit(f"--model {arguments.model} is no folder of a model; give one")
         trainer = Trainer(config, store, policy, gym)
-        while not trainer.done:
-            print(trainer.step().model_dump_json(), flush=True)
+        try:
+            while not trainer.done:
+                print(trainer.step().model_dump_json(), flush=True)
+        except KeyboardInterrupt:
+            print("interrupted; the policy is kept as it is now", flush=True)
         policy.save(store.child("policy"))
         trainer.close()
 
@@ -94,7 +98,11 @@ def _config(arguments: argparse.Namespace) -> TrainConfig:
             "sizes": arguments.sizes,
         },
         "curriculum": {"only": arguments.stage, "probe_every": PROBE_NEVER, "probe_problems": 1},
-        "gym": {"device": arguments.judge_device, "workers": arguments.judges},
+        "gym": {
+            "device": arguments.judge_device,
+            "workers": arguments.judges,
+            "compile_gate": arguments.judge_device == "cuda",  # on a CPU it is most of a verdict's time
+        },
         "policy": {
             "kind": "torch",
             "model": arguments.model,
