@@ -9,9 +9,11 @@
 
 `draw` takes problems and kernels from the generators; `teach` trains all weights and leaves the policy in
 `W/cold_start`; `answer` asks a taught policy, or without `--taught` the model as it is; `judge` judges what
-is not judged yet, so that answers can be judged on another day and machine. `--suite` of both may be
-`kernelbench`, `modules` (held-out problems) or a folder, such as one of harvested problems. `report` prints a
-table of all groups of problems, with each arm's figures and the paired differences between arms.
+is not judged yet, so that answers can be judged on another day and machine. `--suite` of both takes one or
+more of `kernelbench`, `modules` (held-out problems), `unseen` (of families held out whole) and folders, such
+as one of harvested problems. With `--judge-device cpu --judges 14` correctness is judged at small sizes, in
+a fraction of a GPU judge's time. `report` prints a table of all groups of problems, with each arm's figures
+and the paired differences between arms.
 """
 
 from __future__ import annotations
@@ -54,14 +56,14 @@ from kernel_core.evaluation.groups import (
     read_answers,
 )
 from kernel_core.gym.contract.requests import Gym, JudgeRequest
+from kernel_core.gym.oracle.small_sizes import load_sized
 from kernel_core.gym.pool.open_gym import open_gym
 from kernel_core.learn.cold_start.dataset import Conversation, build_conversations
 from kernel_core.learn.cold_start.sft import cold_start, starting_policy
 from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.problems.generate import generate
 from kernel_core.problems.generators import ENDLESS_SUITES
-from kernel_core.problems.load import load_problems
-from kernel_core.problems.modules.generate import generate_modules
+from kernel_core.problems.modules.generate import RESERVED, generate_modules
 from kernel_core.records import Evaluation, Problem, sha256_text
 from kernel_core.runs.configure import build
 from kernel_core.store import Store
@@ -73,7 +75,8 @@ LEAST_OWN_SHARE = 0.2
 """Share of the work in kernels of one's own; an answer below it is near what the judge calls hacked."""
 NAMED_GRADES = ("fused", "tuned")
 """Taught where no measurement decides."""
-JUDGED_AT_ONCE = 24
+JUDGED_AT_ONCE = {"cuda": 24, "cpu": 4}
+"""Answers in a request, by the kind of judge: a GPU judge overlaps them, a CPU judge takes one by one."""
 CONVOLUTIONS = tuple(f"conv{kind}{rank}d" for kind in ("", "_transpose") for rank in (1, 2, 3))
 """A third of level 1 asks for one; a draw of all families has a tenth."""
 CHAINS = (
@@ -109,10 +112,11 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=8.0)
     parser.add_argument("--batch-tokens", type=int, default=65536)
     parser.add_argument("--lr", type=float, default=4e-5)
-    parser.add_argument("--suite", default="kernelbench", help="or modules, or a folder of problems")
-    parser.add_argument("--families", nargs="*", default=[], help="of the suite `modules`: only these")
+    parser.add_argument(
+        "--suite", nargs="+", default=["kernelbench"], help="or modules, unseen, folders of problems"
+    )
     parser.add_argument("--levels", type=int, nargs="*", default=[1, 2])
-    parser.add_argument("--limit", type=int, default=100)
+    parser.add_argument("--limit", type=int, default=100, help="problems of each suite")
     parser.add_argument("--samples", type=int, default=4)
     parser.add_argument("--max-new-tokens", type=int, default=1800)
     parser.add_argument("--batch", type=int, default=200)
@@ -126,8 +130,12 @@ def main() -> None:
     parser.add_argument("--against", default="", help="the arm that others are compared with; else the first")
     parser.add_argument("--gpu", default="NVIDIA H100 80GB HBM3", help="as prompts name it")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
-    parser.add_argument("--gpus", type=int, default=1, help="that judge")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda", help="of the policy")
+    parser.add_argument("--judge-device", choices=("cpu", "cuda"), default="cuda")
+    parser.add_argument(
+        "--sizes", default="own", help="`small` judges KernelBench on a CPU; others have sizes of their own"
+    )
+    parser.add_argument("--judges", type=int, default=1, help="processes on a CPU, GPUs otherwise")
     arguments = parser.parse_args()
     {"draw": _draw, "teach": _teach, "answer": _answer, "judge": _judge, "report": _report}[arguments.stage](
         arguments
@@ -253,7 +261,7 @@ def _teach(arguments: argparse.Namespace) -> None:
 def _answer(arguments: argparse.Namespace) -> None:
     """Ask every problem and keep the answers before any is judged, since they outlive the machine."""
     began = time.monotonic()
-    problems = _problems(arguments)
+    problems = problems_of(arguments.suite, arguments.levels, arguments.limit)
     config, rollout = _policy(arguments), _rollout(arguments)
     policy = TorchPolicy.load(arguments.taught or arguments.model, config)
     asked = [(problem, sample) for problem in problems for sample in range(arguments.samples)]
@@ -280,25 +288,28 @@ def _judge(arguments: argparse.Namespace) -> None:
     part of the problems.
     """
     began = time.monotonic()
-    problems = {problem.id: problem for problem in _problems(arguments)}
+    problems = {
+        problem.id: problem for problem in problems_of(arguments.suite, arguments.levels, arguments.limit)
+    }
     answers = [json.loads(line) for line in gzip.decompress(arguments.answers.read_bytes()).splitlines()]
     judged = Path(arguments.judged[0])
     known = {(row["problem"], row["sample"]) for row in read_rows(judged)}
     todo = [row for row in answers if (row["problem"], row["sample"]) not in known]
     todo = [row for row in todo if row["problem"] in problems and row["sample"] < arguments.samples]
     todo = sorted(todo, key=lambda row: (sha256_text(row["problem"]), row["sample"]))
-    parts = [todo[start : start + JUDGED_AT_ONCE] for start in range(0, len(todo), JUDGED_AT_ONCE)]
-    gym_config = GymConfig(device=arguments.device, workers=arguments.gpus)
+    size = JUDGED_AT_ONCE[arguments.judge_device]
+    parts = [todo[start : start + size] for start in range(0, len(todo), size)]
+    gym_config = GymConfig(device=arguments.judge_device, workers=arguments.judges)
     under_way: deque[tuple[list[dict[str, Any]], Future[list[Evaluation | None]]]] = deque()
-    # Two parts a GPU are under way, so that one slow answer keeps no GPU idle.
+    # Two parts a judge are under way, so that one slow answer keeps no judge idle.
     with (
         open_gym(gym_config) as gym,
-        ThreadPoolExecutor(2 * arguments.gpus) as threads,
+        ThreadPoolExecutor(2 * arguments.judges) as threads,
         judged.open("a") as file,
     ):
         done = 0
         while parts or under_way:
-            while parts and len(under_way) < 2 * arguments.gpus:
+            while parts and len(under_way) < 2 * arguments.judges:
                 part = parts.pop(0)
                 requests = [
                     JudgeRequest(
@@ -335,13 +346,18 @@ def _evaluations(gym: Gym, requests: Sequence[JudgeRequest]) -> list[Evaluation 
         return [None] if len(requests) == 1 else [_evaluations(gym, [one])[0] for one in requests]
 
 
-def _problems(arguments: argparse.Namespace) -> list[Problem]:
+def problems_of(
+    suites: Sequence[str], levels: Sequence[int], limit: int, sizes: str = "own"
+) -> list[Problem]:
     """Whole levels, the fixed half of them that `--limit 100` names, held-out problems, or a folder's."""
-    split = "held_out" if arguments.suite in ENDLESS_SUITES else "all"
-    settings = {"levels": arguments.levels, "limit": arguments.limit, "seed": SPLIT_SEED, "split": split}
-    return load_problems(
-        build(ProblemsConfig, {"suite": arguments.suite, "families": arguments.families, **settings})
-    )
+    found: list[Problem] = []
+    for name in suites:
+        suite, families = ("modules", sorted(RESERVED)) if name == "unseen" else (name, [])
+        split = "held_out" if suite in ENDLESS_SUITES else "all"
+        settings = {"suite": suite, "families": families, "split": split, "sizes": sizes}
+        settings |= {"levels": levels, "limit": limit, "seed": SPLIT_SEED}
+        found += load_sized(build(ProblemsConfig, settings))
+    return list({problem.id: problem for problem in found}.values())
 
 
 def _report(arguments: argparse.Namespace) -> None:

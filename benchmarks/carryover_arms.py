@@ -7,6 +7,10 @@ Trains one arm (`rl`, `expert_iteration`, `frozen`, `rl_shuffled`) from one cold
 problems of the suite `modules` and harvested ones, and leaves them in `W/ARM-SEED/policy`. A run that was cut
 goes on from its newest checkpoint with the same command. `carryover.py answer --taught W/ARM-SEED/policy`
 asks the result; its stages `judge` and `report` measure it.
+
+`--stage correct --judge-device cpu --judges 14` rewards correctness at small sizes, on processors that the
+GPU does not need, so that several arms share a GPU; kernels are interpreted and not compiled. `--stage speed`
+needs the GPU judge.
 """
 
 from __future__ import annotations
@@ -40,8 +44,11 @@ def main() -> None:
         if not isinstance(policy, TorchPolicy):
             raise SystemExit(f"--model {arguments.model} is no folder of a model; give one")
         trainer = Trainer(config, store, policy, gym)
-        while not trainer.done:
-            print(trainer.step().model_dump_json(), flush=True)
+        try:
+            while not trainer.done:
+                print(trainer.step().model_dump_json(), flush=True)
+        except KeyboardInterrupt:
+            print("interrupted; the policy is kept as it is now", flush=True)
         policy.save(store.child("policy"))
         trainer.close()
 
@@ -63,7 +70,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--lr", type=float, default=3e-5)
     parser.add_argument("--rank", type=int, default=32, help="of the LoRA adapters")
     parser.add_argument("--max-new-tokens", type=int, default=1600)
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
+    parser.add_argument("--minibatch-tokens", type=int, default=16384, help="fewer where arms share a GPU")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda", help="of the policy")
+    parser.add_argument("--stage", choices=("correct", "speed"), default="speed")
+    parser.add_argument("--judge-device", choices=("cpu", "cuda"), default="cuda")
+    parser.add_argument("--judges", type=int, default=1, help="processes on a CPU, GPUs otherwise")
     return parser.parse_args()
 
 
@@ -79,15 +90,19 @@ def _config(arguments: argparse.Namespace) -> TrainConfig:
         "problems_per_step": arguments.problems,
         "group_size": arguments.group,
         "lr": arguments.lr,
-        "minibatch_tokens": 16384 if on_gpu else 8192,
+        "minibatch_tokens": arguments.minibatch_tokens,
         "checkpoint_minutes": 3.0,
         "keep_checkpoints": 1,
         "problems": {
             "mix": [{"suite": suite, "weight": 1.0} for suite in suites],
             "sizes": arguments.sizes,
         },
-        "curriculum": {"only": "speed", "probe_every": PROBE_NEVER, "probe_problems": 1},
-        "gym": {"device": arguments.device, "workers": 1},
+        "curriculum": {"only": arguments.stage, "probe_every": PROBE_NEVER, "probe_problems": 1},
+        "gym": {
+            "device": arguments.judge_device,
+            "workers": arguments.judges,
+            "compile_gate": arguments.judge_device == "cuda",  # on a CPU it is most of a verdict's time
+        },
         "policy": {
             "kind": "torch",
             "model": arguments.model,
@@ -103,7 +118,10 @@ def _config(arguments: argparse.Namespace) -> TrainConfig:
             "template": "full",
             "prompt_budget": 3200,
             "overlap": False,
-            "sampling": {"max_new_tokens": arguments.max_new_tokens, "batch_size": 96},
+            "sampling": {
+                "max_new_tokens": arguments.max_new_tokens,
+                "batch_size": arguments.problems * arguments.group,
+            },
         },
     }
     return build(TrainConfig, settings)

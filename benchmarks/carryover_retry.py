@@ -21,18 +21,16 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from carryover import read_rows
+from carryover import problems_of, read_rows
 from machine import describe_machine
 
-from kernel_core.config import PolicyConfig, ProblemsConfig, RolloutConfig, SamplingConfig
+from kernel_core.config import PolicyConfig, RolloutConfig, SamplingConfig
 from kernel_core.dialogue.parse import parse_completion
 from kernel_core.dialogue.prompt import build_prompt
 from kernel_core.dialogue.rollout import seed_of
 from kernel_core.evaluation.statistics import mean_difference
 from kernel_core.policy.torch_policy import TorchPolicy
-from kernel_core.problems.load import load_problems
 from kernel_core.records import Candidate, Completion, Evaluation, Problem, Turn
-from kernel_core.runs.configure import build
 
 WAYS = ("retry", "fresh")
 
@@ -45,9 +43,10 @@ def main() -> None:
     parser.add_argument("--answers", type=Path, default=Path("answers.jsonl.gz"), help="first answers")
     parser.add_argument("--judged", type=Path, default=Path("judged.jsonl"), help="verdicts")
     parser.add_argument("--second", type=Path, default=Path("second.jsonl.gz"), help="second answers")
-    parser.add_argument("--suite", default="kernelbench")
+    parser.add_argument("--suite", nargs="+", default=["kernelbench"], help="as `carryover.py` asked")
     parser.add_argument("--levels", type=int, nargs="*", default=[1, 2])
-    parser.add_argument("--limit", type=int, default=0, help="first answers to go on from; 0: all")
+    parser.add_argument("--limit", type=int, default=200, help="problems of each suite, as there")
+    parser.add_argument("--first", type=int, default=0, help="first answers to go on from; 0: all")
     parser.add_argument("--max-new-tokens", type=int, default=1800)
     parser.add_argument("--batch", type=int, default=200)
     parser.add_argument("--gpu", default="NVIDIA H100 80GB HBM3", help="as prompts name it")
@@ -109,8 +108,8 @@ def _ask(arguments: argparse.Namespace) -> None:
 
 def _failed(arguments: argparse.Namespace) -> list[tuple[Problem, Turn]]:
     """The first answers that were judged and are not correct, as turns."""
-    settings = {"suite": arguments.suite, "levels": arguments.levels, "split": "all"}
-    problems = {problem.id: problem for problem in load_problems(build(ProblemsConfig, settings))}
+    asked = problems_of(arguments.suite, arguments.levels, arguments.limit)
+    problems = {problem.id: problem for problem in asked}
     verdicts = {(row["problem"], row["sample"]): row for row in read_rows(arguments.judged)}
     found = [
         (problems[answer["problem"]], _turn(answer, verdicts[answer["problem"], answer["sample"]]))
@@ -118,7 +117,7 @@ def _failed(arguments: argparse.Namespace) -> list[tuple[Problem, Turn]]:
         if verdicts.get((answer["problem"], answer["sample"]), {}).get("feedback")
         and verdicts[answer["problem"], answer["sample"]]["verdict"] != "correct"
     ]
-    return found[: arguments.limit or None]
+    return found[: arguments.first or None]
 
 
 def _turn(answer: dict[str, Any], judged: dict[str, Any]) -> Turn:

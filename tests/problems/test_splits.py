@@ -14,6 +14,7 @@ from kernel_core.errors import ConfigError
 from kernel_core.problems.families import RESERVED, TRAINED
 from kernel_core.problems.generate import generate
 from kernel_core.problems.load import load_dojo
+from kernel_core.problems.modules import generate as modules
 from kernel_core.problems.ops import UNARY
 from kernel_core.problems.splits import reserved_for, split_of
 
@@ -82,3 +83,10 @@ def test_the_generator_never_draws_a_problem_of_our_own_suite() -> None:
     own = {reference_hash(problem.source) for problem in load_dojo()}
     for split in SPLITS:
         assert not own & {reference_hash(made.problem.source) for made in generate(split, 150, 21)}
+
+
+@pytest.mark.parametrize("name", sorted(set(modules.FAMILIES) - modules.RESERVED))
+def test_a_module_family_is_short_if_none_of_its_problems_can_be_held_out(name: str) -> None:
+    drafts = (modules.FAMILIES[name](random.Random(f"{name} {number}")) for number in range(80))
+    longest = max(len(draft.operators) for draft in drafts)
+    assert (longest < 3) == (name in modules.SHORT)
