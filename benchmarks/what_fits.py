@@ -26,7 +26,7 @@ import torch
 import torch.distributed as dist
 from machine import describe_machine
 from peft import LoraConfig, get_peft_model
-from transformers import AutoModelForCausalLM, Qwen2Config
+from transformers import AutoModelForCausalLM
 
 from kernel_core.config import PolicyConfig, TrainConfig
 from kernel_core.learn.batch import Row
@@ -185,16 +185,7 @@ def _learner(shape: Shape, rank: int | None, share: Share) -> TorchPolicy:
 
 def _random_model(shape: Shape, rank: int | None) -> Any:
     """A model of a shape, in bfloat16 on a GPU, with adapters in float32."""
-    config = Qwen2Config(
-        vocab_size=shape.vocabulary,
-        hidden_size=shape.hidden,
-        intermediate_size=shape.intermediate,
-        num_hidden_layers=shape.layers,
-        num_attention_heads=shape.heads,
-        num_key_value_heads=shape.kv_heads,
-        head_dim=shape.head_dim,
-        tie_word_embeddings=shape.tied,
-    )
+    config = shape.model_config()
     dtype = torch.bfloat16 if _device() == "cuda" else torch.float32
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config, dtype=dtype)

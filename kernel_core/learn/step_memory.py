@@ -10,8 +10,12 @@ Not counted: the bytes that an allocator loses between blocks, and the joined we
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kernel_core.learn.chunked_logits import LOGITS_BYTES, PART_BYTES
+
+if TYPE_CHECKING:
+    from transformers import Qwen2Config
 
 GIB = 1 << 30
 CONTEXT_BYTES = GIB * 3 // 2
@@ -62,6 +66,21 @@ class Shape:
     def adapters(self, rank: int) -> int:
         """Weights of LoRA adapters on all linear maps of the layers."""
         return self.layers * rank * sum(one + other for one, other in self.linears)
+
+    def model_config(self) -> Qwen2Config:
+        """The configuration of a transformers model of this shape."""
+        from transformers import Qwen2Config
+
+        return Qwen2Config(
+            vocab_size=self.vocabulary,
+            hidden_size=self.hidden,
+            intermediate_size=self.intermediate,
+            num_hidden_layers=self.layers,
+            num_attention_heads=self.heads,
+            num_key_value_heads=self.kv_heads,
+            head_dim=self.head_dim,
+            tie_word_embeddings=self.tied,
+        )
 
 
 QWEN = {

@@ -17,7 +17,7 @@ from kernel_core.errors import ConfigError
 
 @pytest.fixture(scope="module")
 def small_file(tmp_path_factory):
-    """Our own file with three deployments, so that deploying takes seconds."""
+    """Our own file with a few deployments, so that deploying takes seconds, and one with all that differs."""
     content = yaml.safe_load(PREFECT_YAML.read_text())
     kept = ("smoke", "default")
     content["deployments"] = [
@@ -25,6 +25,16 @@ def small_file(tmp_path_factory):
         for entry in content["deployments"]
         if entry["name"] in kept or (entry["name"] == "cpu" and "promote" in entry["tags"])
     ]
+    (nightly,) = (entry for entry in content["deployments"] if entry["name"] == "default")
+    often = nightly | {"name": "often", "concurrency_limit": 1, "version": "2"}
+    often["schedules"] = [
+        {"interval": 3600, "slug": "hourly", "active": False},
+        {"rrule": "FREQ=DAILY", "active": False},
+        {"cron": "0 4 * * *", "timezone": "Europe/Berlin", "active": False},
+    ]
+    often["work_pool"] = nightly["work_pool"] | {"work_queue_name": "urgent"}
+    often["pull"] = [{"prefect.deployments.steps.set_working_directory": {"directory": "{{ $PWD }}"}}]
+    content["deployments"].append(often)
     file = tmp_path_factory.mktemp("repository") / "prefect.yaml"
     file.write_text(yaml.safe_dump(content))
     (file.parent / "flows").symlink_to(PREFECT_YAML.parent / "flows")
@@ -40,7 +50,7 @@ def deployed(prefect_api, small_file):
 def test_the_second_plan_has_nothing_to_do(deployed, capsys):
     assert dojo(["deploy", "--dry-run", "--file", str(deployed)]) == 0
     out = capsys.readouterr().out
-    assert "8 of 8 are up to date" in out
+    assert "9 of 9 are up to date" in out
     assert "create" not in out and "update" not in out
 
 
@@ -89,46 +99,33 @@ def test_what_an_operator_switched_stays_so_when_deployed_again(deployed):
         alert = client.read_automations_by_name("dojo-nightly-alert")[0]
         client.pause_automation(alert.id)
         client.pause_automation(client.read_automations_by_name("dojo-promote-cpu")[0].id)
+        often = client.read_deployment_by_name("nightly/often")
+        assert not any(one.active for one in often.schedules)
+        by_cron = next(one for one in often.schedules if getattr(one.schedule, "cron", None))
+        client.update_deployment_schedule(often.id, by_cron.id, active=True)
         assert dojo(["deploy", "--file", str(deployed)]) == 0
         after = client.read_deployment_by_name("nightly/default")
         assert after.paused and after.schedules[0].active
+        often = client.read_deployment_by_name("nightly/often")
+        assert [hasattr(one.schedule, "cron") for one in often.schedules if one.active] == [True]
         for name in ("dojo-nightly-alert", "dojo-promote-cpu"):
             assert [a.enabled for a in client.read_automations_by_name(name)] == [False]
 
 
-def test_interval_rule_and_pull_steps_are_deployed_and_planned(prefect_api, small_file, capsys):
-    content = yaml.safe_load(small_file.read_text())
-    (entry,) = (e for e in content["deployments"] if e["name"] == "default")
-    entry["name"] = "often"
-    entry["schedules"] = [
-        {"interval": 3600, "slug": "hourly", "active": False},
-        {"rrule": "FREQ=DAILY", "active": False},
-        {"cron": "0 4 * * *", "timezone": "Europe/Berlin", "active": False},
-    ]
-    entry |= {"concurrency_limit": 1, "version": "2"}
-    entry["work_pool"]["work_queue_name"] = "urgent"
-    entry["pull"] = [{"prefect.deployments.steps.set_working_directory": {"directory": "{{ $PWD }}"}}]
-    content["deployments"] = [entry]
-    file = small_file.with_name("often.yaml")
-    file.write_text(yaml.safe_dump(content))
-    assert dojo(["deploy", "--file", str(file)]) == 0
+def test_interval_rule_queue_and_limit_are_deployed(deployed):
     with get_client(sync_client=True) as client:
         found = client.read_deployment_by_name("nightly/often")
-        assert len(found.schedules) == 3 and not any(one.active for one in found.schedules)
-        assert (found.work_queue_name, found.global_concurrency_limit.limit) == ("urgent", 1)
-        by_cron = next(one for one in found.schedules if getattr(one.schedule, "cron", None))
-        client.update_deployment_schedule(found.id, by_cron.id, active=True)
-    assert dojo(["deploy", "--file", str(file)]) == 0
-    capsys.readouterr()
+    assert len(found.schedules) == 3
+    assert (found.work_queue_name, found.global_concurrency_limit.limit) == ("urgent", 1)
+
+
+def test_other_pull_steps_are_planned(deployed, capsys):
+    content = yaml.safe_load(deployed.read_text())
+    (entry,) = (e for e in content["deployments"] if e["name"] == "often")
     entry["pull"][0]["prefect.deployments.steps.set_working_directory"]["directory"] = "/dojo"
-    assert dojo(["deploy", "--dry-run", "--file", str(file)]) == 0
-    assert "update" not in capsys.readouterr().out
-    file.write_text(yaml.safe_dump(content))
-    assert dojo(["deploy", "--dry-run", "--file", str(file)]) == 0
-    assert f"{small_file.parent}' → '/dojo'" in capsys.readouterr().out
-    with get_client(sync_client=True) as client:
-        found = client.read_deployment_by_name("nightly/often")
-    assert [one.active for one in found.schedules if getattr(one.schedule, "cron", None)] == [True]
+    deployed.with_name("moved.yaml").write_text(yaml.safe_dump(content))
+    assert dojo(["deploy", "--dry-run", "--file", str(deployed.with_name("moved.yaml"))]) == 0
+    assert f"{deployed.parent}' → '/dojo'" in capsys.readouterr().out
 
 
 def test_a_mistake_is_told_with_its_line_and_nothing_is_deployed(small_file, prefect_api, capsys):

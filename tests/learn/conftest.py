@@ -40,7 +40,7 @@ ROLLOUT = RolloutConfig(
 @pytest.fixture(scope="session")
 def gym(tmp_path_factory):
     cache = Store(tmp_path_factory.mktemp("evaluations"))
-    with open_gym(GymConfig(workers=2, trials=1), cache) as judges:
+    with open_gym(GymConfig(workers=2, trials=1, compile_gate=False), cache) as judges:
         yield judges
 
 
@@ -101,9 +101,17 @@ def train_config(problem_folder) -> TrainConfig:
         lr=3e-4,
         minibatch_tokens=4096,
         keep_checkpoints=2,
-        problems=ProblemsConfig(suite=str(problem_folder)),
+        problems=ProblemsConfig(suite=str(problem_folder), audited=False),
         policy=POLICY,
         rollout=ROLLOUT,
         curriculum=CurriculumConfig(stages=stages, probe_every=2, probe_problems=2),
-        gym=GymConfig(workers=2, trials=1),
+        gym=GymConfig(workers=2, trials=1, compile_gate=False),
     )
+
+
+@pytest.fixture(scope="session")
+def brief_config(train_config) -> TrainConfig:
+    """Steps of four answers that are cut off after a few tokens: the loop is shown, and no judge works."""
+    sampling = train_config.rollout.sampling.model_copy(update={"max_new_tokens": 8})
+    rollout = train_config.rollout.model_copy(update={"turns": 1, "sampling": sampling})
+    return train_config.model_copy(update={"group_size": 2, "rollout": rollout})

@@ -211,14 +211,14 @@ def test_an_error_in_a_step_is_forgotten_by_the_next_call(undisturbed, train_con
     assert everything(store, trainer.policy) == everything(expected_store, expected.policy)
 
 
-def test_a_limit_of_minutes_ends_training_after_the_step_that_passes_it(train_config, taught, gym, tmp_path):
-    config = train_config.model_copy(update={"minutes": 0.001})
+def test_a_limit_of_minutes_ends_training_after_the_step_that_passes_it(brief_config, taught, gym, tmp_path):
+    config = brief_config.model_copy(update={"minutes": 0.001})
     _, reports = run(config, Store(tmp_path), taught, gym)
     assert [report.step for report in reports] == [1]
 
 
-def test_a_probe_leaves_out_what_cannot_be_judged_and_counts_it(train_config, policy, gym, tmp_path):
-    lost = Practice.open(train_config).probe_problems()[0].id
+def test_a_probe_leaves_out_what_cannot_be_judged_and_counts_it(brief_config, policy, gym, tmp_path):
+    lost = Practice.open(brief_config).probe_problems()[0].id
 
     class Failing:
         version = gym.version
@@ -228,7 +228,7 @@ def test_a_probe_leaves_out_what_cannot_be_judged_and_counts_it(train_config, po
                 raise GymUnavailable(f"the GPU has too little memory for {lost}")
             return gym.judge(requests, progress)
 
-    config = train_config.model_copy(update={"steps": 1})
+    config = brief_config.model_copy(update={"steps": 1})
     trainer = Trainer(config, Store(tmp_path), policy, Failing())
     report = trainer.step()
     before, row = Store(tmp_path).lines("metrics.jsonl")
@@ -241,7 +241,8 @@ def test_answers_judged_fast_and_in_full_are_counted(train_config, taught, gym, 
     weights = first_stage.weights.model_copy(update={"speed": 0.0})
     stages = (first_stage.model_copy(update={"weights": weights}), second_stage)
     curriculum = train_config.curriculum.model_copy(update={"stages": stages})
-    changes = {"judged_in_full": 0.5, "steps": 2, "curriculum": curriculum}
+    rollout = train_config.rollout.model_copy(update={"turns": 1})
+    changes = {"judged_in_full": 0.5, "steps": 2, "curriculum": curriculum, "rollout": rollout}
     config = train_config.model_copy(update=changes)
     _, reports = run(config, Store(tmp_path), taught, gym)
     rows = list(Store(tmp_path).lines("metrics.jsonl"))[1:]
@@ -253,8 +254,8 @@ def test_answers_judged_fast_and_in_full_are_counted(train_config, taught, gym, 
     assert "fast/num_compared" not in second
 
 
-def test_the_learning_rate_rises_over_the_steps_of_warm_up(train_config, taught, gym, tmp_path):
-    config = train_config.model_copy(update={"warmup": 2, "steps": 2})
+def test_the_learning_rate_rises_over_the_steps_of_warm_up(brief_config, taught, gym, tmp_path):
+    config = brief_config.model_copy(update={"warmup": 2, "steps": 2})
     run(config, Store(tmp_path), taught, gym)
     rates = [row["optim/lr"] for row in list(Store(tmp_path).lines("metrics.jsonl"))[1:]]
     assert rates == [config.lr / 2, config.lr]
@@ -275,32 +276,32 @@ class Watched:
     ("speed", "stop_at", "timed"), [(0.5, None, True), (0.0, None, False), (0.0, 2.0, True)]
 )
 def test_only_a_reward_or_a_threshold_has_kernels_timed(
-    train_config, policy, gym, tmp_path, speed, stop_at, timed
+    brief_config, policy, gym, tmp_path, speed, stop_at, timed
 ):
-    stage = train_config.curriculum.stages[0]
+    stage = brief_config.curriculum.stages[0]
     stage = stage.model_copy(update={"weights": stage.weights.model_copy(update={"speed": speed})})
-    curriculum = train_config.curriculum.model_copy(update={"stages": (stage,)})
-    rollout = train_config.rollout.model_copy(update={"stop_at_speedup": stop_at})
+    curriculum = brief_config.curriculum.model_copy(update={"stages": (stage,)})
+    rollout = brief_config.rollout.model_copy(update={"stop_at_speedup": stop_at})
     changes = {"steps": 1, "curriculum": curriculum, "rollout": rollout}
     watched = Watched(gym)
-    Trainer(train_config.model_copy(update=changes), Store(tmp_path), policy, watched).step()
-    probes = train_config.curriculum.probe_problems
+    Trainer(brief_config.model_copy(update=changes), Store(tmp_path), policy, watched).step()
+    probes = brief_config.curriculum.probe_problems
     assert all(request.timing for request in watched.requests[:probes])
     assert {request.timing for request in watched.requests[probes:]} == {timed}
 
 
-def test_a_problem_has_the_same_secret_inputs_in_every_step(train_config, policy, gym, tmp_path):
+def test_a_problem_has_the_same_secret_inputs_in_every_step(brief_config, policy, gym, tmp_path):
     """So a kernel that is known is not judged again, in whichever step it comes back."""
     watched = Watched(gym)
-    trainer = Trainer(train_config.model_copy(update={"steps": 2}), Store(tmp_path), policy, watched)
-    probes = train_config.curriculum.probe_problems
+    trainer = Trainer(brief_config.model_copy(update={"steps": 2}), Store(tmp_path), policy, watched)
+    probes = brief_config.curriculum.probe_problems
     seeds = []
     trainer.step()
     seeds.append({(request.problem.id, request.seed) for request in watched.requests[probes:]})
     watched.requests.clear()
     trainer.step()
     seeds.append({(request.problem.id, request.seed) for request in watched.requests[:-probes]})
-    assert seeds[0] == seeds[1] and len(seeds[0]) == train_config.problems_per_step
+    assert seeds[0] == seeds[1] and len(seeds[0]) == brief_config.problems_per_step
 
 
 def test_greedy_sampling_is_refused(train_config, policy, gym, tmp_path):
@@ -383,12 +384,12 @@ def test_a_checkpoint_of_many_learners_goes_on_with_one(
     assert trainer.done
 
 
-def test_an_alarm_that_is_told_to_ends_the_run(train_config, taught, gym, tmp_path, monkeypatch):
+def test_an_alarm_that_is_told_to_ends_the_run(brief_config, taught, gym, tmp_path, monkeypatch):
     monkeypatch.setattr("kernel_core.learn.alarms.WINDOW", 1)
     monkeypatch.setattr("kernel_core.learn.alarms.TRUNCATED_SHARE", -1.0)
-    config = train_config.model_copy(update={"alarms_stop": ("junk",)})
+    config = brief_config.model_copy(update={"alarms_stop": ("junk",)})
     _, reports = run(config, Store(tmp_path), taught, gym)
-    assert [[alarm.kind for alarm in report.alarms] for report in reports] == [["junk"]]
+    assert [[alarm.kind for alarm in report.alarms] for report in reports] == [["junk", "idle"]]
     assert list(Store(tmp_path).lines("metrics.jsonl"))[-1]["alarm"].startswith("junk: ")
     again, none = run(config, Store(tmp_path), taught, gym)
     assert (again.done, none) == (True, [])

@@ -23,6 +23,12 @@ def of_method(train_config):
     return lambda method, **changes: train_config.model_copy(update={"method": method, "steps": 2} | changes)
 
 
+@pytest.fixture
+def brief(brief_config):
+    """A run of a method whose answers are cut off."""
+    return lambda method, **changes: brief_config.model_copy(update={"method": method, "steps": 2} | changes)
+
+
 @pytest.fixture(scope="module")
 def expert_run(train_config, taught, gym, tmp_path_factory):
     store = Store(tmp_path_factory.mktemp("expert"))
@@ -59,8 +65,8 @@ def test_shuffled_answers_exchange_their_rewards_within_a_turn_and_lose_none(
             assert any([one.advantage for one in order] != own.tolist() for order in orders)
 
 
-def test_a_frozen_policy_keeps_every_bit_and_is_judged_all_the_same(of_method, taught, gym, tmp_path):
-    config = of_method("frozen")
+def test_a_frozen_policy_keeps_every_bit_and_is_judged_all_the_same(brief, taught, gym, tmp_path):
+    config = brief("frozen")
     trainer, reports = run(config, Store(tmp_path), taught, gym)
     start = TorchPolicy.load(str(taught), config.policy)
     assert torch.equal(weights_of(trainer.policy), weights_of(start))
@@ -158,17 +164,17 @@ def test_expert_iteration_that_is_killed_goes_on_as_if_nothing_had_happened(
     assert list(store.lines(WINNERS)) == list(expected_store.lines(WINNERS))
 
 
-def test_a_limit_of_candidates_ends_every_method_after_the_same_step(of_method, taught, gym, tmp_path):
+def test_a_limit_of_candidates_ends_every_method_after_the_same_step(brief, taught, gym, tmp_path):
     for method in ("rl", "frozen"):
-        config = of_method(method, steps=3, candidates=9)
+        config = brief(method, steps=3, candidates=3)
         _, reports = run(config, Store(tmp_path / method), taught, gym)
         assert [report.step for report in reports] == [1]
     again, none = run(config, Store(tmp_path / method), taught, gym)
     assert (again.done, none) == (True, [])
 
 
-def test_a_run_does_not_change_its_method(of_method, taught, gym, tmp_path):
-    run(of_method("frozen", steps=1), Store(tmp_path), taught, gym)
-    policy = TorchPolicy.load(str(taught), of_method("rl").policy)
+def test_a_run_does_not_change_its_method(brief, taught, gym, tmp_path):
+    run(brief("frozen", steps=1), Store(tmp_path), taught, gym)
+    policy = TorchPolicy.load(str(taught), brief("rl").policy)
     with pytest.raises(ConfigError, match="this run has method=frozen"):
-        Trainer(of_method("rl"), Store(tmp_path), policy, gym)
+        Trainer(brief("rl"), Store(tmp_path), policy, gym)

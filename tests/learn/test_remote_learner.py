@@ -120,6 +120,7 @@ def test_a_run_goes_on_from_what_the_server_keeps(remote, config, gym, tmp_path)
 def test_a_server_that_is_away_in_any_call_ends_the_step_and_nothing_is_learned_twice(
     remote, config, gym, tmp_path
 ):
+    config = config.model_copy(update={"rollout": config.rollout.model_copy(update={"turns": 1})})
     undisturbed = Store(tmp_path / "undisturbed")
     trainer = Trainer(config, undisturbed, remote, gym)
     start = remote.model.calls
@@ -127,7 +128,7 @@ def test_a_server_that_is_away_in_any_call_ends_the_step_and_nothing_is_learned_
         trainer.step()
     rewards = [row["reward/mean"] for row in undisturbed.lines("metrics.jsonl") if row["step"]]
     num_calls = remote.model.calls - start
-    for at in range(5, num_calls, num_calls // 3):
+    for at in range(5, num_calls, num_calls // 2):
         model = RemoteInTorch(config.policy.model, config.policy.model_copy(update={"kind": "torch"}))
         policy = TinkerPolicy(remote.tokenizer, remote.config, model, version="base")
         store = Store(tmp_path / f"away-{at}")

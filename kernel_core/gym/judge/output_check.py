@@ -33,8 +33,9 @@ def outputs_pass(claim: Ran, delivery: TrialPayload, reference: Reference, trial
 
 
 def output_fault(claim: Ran, delivery: TrialPayload, reference: Reference, trial: Trial) -> str | None:
-    """The fault of a trial's outputs. A failure by the allowance of another draw is checked again with the
-    full allowance of this one. It is not checked again if it is too far off."""
+    """The fault of a trial's outputs. If its expected outputs were kept, `outputs_pass` has refused them.
+    A failure by the allowance of another draw is checked again with the full allowance of this one. It is not
+    checked again if it is too far off."""
     known = reference.with_values(trial)
     fault = form_fault(
         claim.nesting,
@@ -43,8 +44,10 @@ def output_fault(claim: Ran, delivery: TrialPayload, reference: Reference, trial
         trial.expected,
         gradient_names(reference.module, trial.nesting),
     )
-    if fault is not None or _value_fault(delivery, reference, known, unlike) is None:
+    if fault is not None:
         return fault
+    if not trial.has_values and _value_fault(delivery, reference, known, unlike) is None:
+        return None
     values = _values(delivery, reference, delivery.output_slots)
     if any(Spots.of(want).are_far(value) for value, want in zip(values, known.expected, strict=True)):
         fault = _value_fault(delivery, reference, known, compare_values)
