@@ -141,7 +141,7 @@ def _processes(words: str) -> list[psutil.Process]:
 
 
 def _kill(words: str) -> None:
-    """The last process whose command has these words: below a process that watches it."""
+    """Kill the last process with these words in its command: below a process that watches it."""
     _processes(words)[-1].kill()
 
 
