@@ -30,6 +30,8 @@ MOST_SEQUENCES = 256
 START_S = 900.0
 """Longest wait for a server that starts; the first start on a GPU compiles."""
 _LOOK_EVERY_S = 0.5
+_NOT_AGAIN_S = 30.0
+"""After a start that failed, no other is tried for so long: many requests wait for the same server."""
 _CALL_S = 60.0
 _ALONE, _SHARED = 0.9, 0.5
 """The share of the GPU's memory that it takes."""
@@ -91,6 +93,7 @@ class VllmProcess:
         self._lock = threading.Lock()
         self._client = httpx.Client(timeout=_CALL_S)
         self._endpoint, self._is_up, self._is_asleep = "", False, False
+        self._fault, self._not_before = "", 0.0
         self._process = self._started()
 
     def endpoint(self) -> str:
@@ -144,6 +147,8 @@ class VllmProcess:
 
     def _wait(self) -> None:
         """Until it is up; one that has ended is started again first."""
+        if time.monotonic() < self._not_before:
+            raise SourceUnavailable(self._fault)
         if self._process.poll() is not None:
             self._process = self._started()
         give_up = time.monotonic() + START_S
@@ -152,10 +157,12 @@ class VllmProcess:
             if ended or time.monotonic() > give_up:
                 what = "ended" if ended else f"was not up after {START_S:.0f} s"
                 self._end()
-                raise SourceUnavailable(
+                self._not_before = time.monotonic() + _NOT_AGAIN_S
+                self._fault = (
                     f"the vLLM server {what}: {self._last_words()}; its log is {self._log}. Set "
                     "sampler.python to the Python of an environment with vLLM"
                 )
+                raise SourceUnavailable(self._fault)
             time.sleep(_LOOK_EVERY_S)
         self._is_up = True
 

@@ -131,8 +131,13 @@ def test_it_publishes_sleeps_dies_in_the_middle_of_a_step_and_ends(lora, tmp_pat
 def test_an_environment_without_vllm_is_one_clear_error(lora, monkeypatch, tmp_path):
     monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
     missing = pytest.raises(SourceUnavailable, match=r"No module named 'vllm'.*sampler\.python")
-    with contextlib.closing(opened(lora, tmp_path)) as sampler, missing:
-        sampler.publish(lora)
+    with contextlib.closing(opened(lora, tmp_path)) as sampler:
+        with missing:
+            sampler.publish(lora)
+        begun = time.monotonic()
+        with missing:
+            sampler.sample(PROMPTS * 20, **SETTINGS)
+        assert time.monotonic() - begun < 5.0, "one start that failed is enough for all who wait"
 
 
 def test_full_weights_are_refused(base, tmp_path):
