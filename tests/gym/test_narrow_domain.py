@@ -71,3 +71,89 @@ def test_it_is_on_a_gpu_too(timing: bool) -> None:
     ]
     with open_gym(GymConfig(device="cuda", workers=1, in_flight=2)) as gym:
         _assert_told(*gym.judge(requests))
+
+
+MISH = """
+# backward: inputs
+M = 12
+N = 100
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.nn.functional.mish(x)
+
+def get_inputs():
+    return [torch.randn(M, N)]
+
+def get_init_inputs():
+    return []
+"""
+MISH_KERNEL = """
+@triton.jit
+def forward_kernel(x_ptr, y_ptr, N, BLOCK: tl.constexpr):
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + place, mask=place < N)
+    e = tl.exp(-tl.abs(x))
+    above = tl.where(x > 0, 1 + 2 * e, e * (2 + e))
+    below = above + tl.where(x > 0, 2 * e * e, 2.0)
+    tl.store(y_ptr + place, x * above / below, mask=place < N)
+
+
+@triton.jit
+def backward_kernel(x_ptr, above_ptr, given_ptr, N, BLOCK: tl.constexpr):
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + place, mask=place < N)
+    above = tl.load(above_ptr + place, mask=place < N)
+    e = tl.exp(x)
+    below = e * (e + 2) + 2
+    slope = e * (e * ((4 * x + 6) + e * (e + 4)) + 4 * (x + 1)) / (below * below)
+    tl.store(given_ptr + place, above * slope, mask=place < N)
+
+
+class Mish(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        y = torch.empty_like(x)
+        forward_kernel[(triton.cdiv(x.numel(), 256),)](x, y, x.numel(), BLOCK=256)
+        return y
+
+    @staticmethod
+    def backward(ctx, above):
+        [x] = ctx.saved_tensors
+        given = torch.empty_like(x)
+        above = above.contiguous()
+        backward_kernel[(triton.cdiv(x.numel(), 256),)](x, above, given, x.numel(), BLOCK=256)
+        return given
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return Mish.apply(x)
+"""
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_slope_that_overflows_at_22_is_right_of_normal_numbers(
+    seed: int, judge_text: Callable[..., Evaluation]
+) -> None:
+    found = judge_text(MISH, MISH_KERNEL, seed=seed)
+    assert found.verdict is Verdict.CORRECT, found.feedback
+    assert [one.rule for one in found.findings] == ["narrow_domain"]
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        pytest.param("4 * (x + 1)", "4 * x", id="a term is missing"),
+        pytest.param("e = tl.exp(x)", "e = tl.exp(tl.minimum(x, 1.5))", id="far slopes are those at 1.5"),
+        pytest.param("(below * below)", "(below * below * e * e * e) * (e * e * e)", id="overflows at 13"),
+    ],
+)
+def test_a_slope_that_is_wrong_of_what_normal_numbers_come_to_is_refused(
+    right: str, wrong: str, judge_text: Callable[..., Evaluation]
+) -> None:
+    assert right in MISH_KERNEL
+    found = judge_text(MISH, MISH_KERNEL.replace(right, wrong))
+    assert found.verdict is Verdict.WRONG, found.feedback
+    assert "gradient of input 0" in found.feedback

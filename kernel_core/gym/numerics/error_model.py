@@ -118,10 +118,14 @@ class ProductsSeen(LightDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
+Shorten = Callable[[torch.Tensor], torch.Tensor]
+"""Makes operands in float32 shorter."""
+
+
 class ShortenedProducts(LightDispatchMode):
     """While active, what goes into a product in float32 is made shorter first."""
 
-    def __init__(self, shorten: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    def __init__(self, shorten: Shorten) -> None:
         super().__init__()
         self.are_there = False
         self._shorten = shorten
@@ -142,3 +146,8 @@ def truncated(value: torch.Tensor) -> torch.Tensor:
     """The value truncated to TF32. Tensor cores truncate operands that no kernel rounded before. Products of
     every size are truncated, where a library uses TF32 only for some."""
     return (value.view(torch.int32) & _TF32_BITS).view(torch.float32)
+
+
+def nearest(value: torch.Tensor) -> torch.Tensor:
+    """The value rounded to TF32, as kernels round operands that they convert."""
+    return truncated((value.view(torch.int32) - _TF32_BITS // 2).view(torch.float32))

@@ -88,9 +88,15 @@ def _in_words(family: Family) -> str:
     return f"{family.name} inputs".replace("_", " ")
 
 
+def is_far(draw: Draw) -> bool:
+    """Whether there are numbers beyond the range of exponentials."""
+    families = [FAMILIES[name] for name in families_in(draw)]
+    return any(one.large and one.kind in ("mixed", "negative") for one in families)
+
+
 def moderate(families: Sequence[Draw]) -> tuple[Draw, ...]:
-    """The families without numbers beyond the range of exponentials."""
-    return tuple(name for name in families if FAMILIES[name].kind != "mixed" or not FAMILIES[name].large)
+    """The families without such numbers."""
+    return tuple(name for name in families if not is_far(name))
 
 
 def turned(draw: Draw) -> Draw:

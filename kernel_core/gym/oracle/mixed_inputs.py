@@ -13,6 +13,10 @@ KINDS = len(_SCALES)
 """A dimension that is shorter has no slices that differ."""
 _OF_ZEROS, _OF_EQUALS = 4, 5
 _LARGE, _LARGE_SHARE = 100.0, 1 / 128
+_MOST_MODERATE = 20.0
+"""Four times what a million normal numbers come to."""
+_PART = 1 << 24
+"""Elements that are looked at together."""
 _LARGEST_TIE = 1.5
 _OFTEN = 3
 
@@ -48,7 +52,8 @@ class Mixed:
     ) -> torch.Tensor:
         """Slices of several sizes, of one sign, with ties, of zeros, and single values beyond exp's range.
 
-        The latter differ, or each part of a row would have its largest. A quarter of the slices each is of
+        The latter differ, or each part of a row would have its largest. Without them no value is larger than
+        four times what normal numbers come to. A quarter of the slices each is of
         one size, and half of those of plain size are halves, with ties at both ends. A quarter is negative
         throughout and a quarter positive, so that a maximum or a minimum is; those of halves keep both signs,
         because in a small tensor they are one. One slice is of zeros, if there are more than four, and one is
@@ -62,6 +67,8 @@ class Mixed:
             _scale(view, slices, ties=ties)
         if large:
             _put_large(values)
+        else:
+            _bring_back(values)
         if slices is not None:
             _give_signs(view, slices)
             if zeros:
@@ -137,6 +144,15 @@ def _put_large(values: torch.Tensor) -> None:
     places = torch.randint(0, max(1, flat.numel()), (int(_LARGE_SHARE * flat.numel()),))
     small = flat[places]  # each large value is made of one of these; some places appear twice, in no order
     flat[places] = torch.copysign(_LARGE * (0.75 + 0.5 * (small.abs() % 1.0)), small)
+
+
+def _bring_back(values: torch.Tensor) -> None:
+    """Sizes beyond the most that is moderate become sizes below it, all different. A part at a time, because
+    large tensors leave little memory."""
+    for part in values.view(-1).split(_PART):
+        beyond = (part.abs() > _MOST_MODERATE).nonzero().flatten()
+        large = part[beyond]
+        part[beyond] = _MOST_MODERATE * (1.0 - large.abs().remainder(1.0) / 2).copysign(large)
 
 
 def _give_signs(values: torch.Tensor, slices: _Slices) -> None:

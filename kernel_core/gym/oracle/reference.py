@@ -20,7 +20,7 @@ from kernel_core.gym.channel.pytree import same_bytes
 from kernel_core.gym.channel.seeds import CONSTRUCTION_SEED, seed_torch
 from kernel_core.gym.channel.torch_ops import GATHERS, tensors_in
 from kernel_core.gym.channel.work import OperatorCounter
-from kernel_core.gym.oracle.input_families import Draw, without_zeros
+from kernel_core.gym.oracle.input_families import Draw, is_far, without_zeros
 from kernel_core.gym.oracle.input_generators import floating_in, look_at_all, redraw
 from kernel_core.gym.oracle.input_invariants import ENOUGH, Kept, declared, in_common, mutable_inputs
 from kernel_core.gym.oracle.problem_module import ProblemModule, own_seeds
@@ -170,8 +170,7 @@ class Reference:
         float64's answer to them, where slices of zeros decide an output, and where last bits do."""
         known = self._loosened(trial) if trial.has_values else self._made_loose(trial)
         with own_seeds(self.device):
-            inputs = self.inputs_of(known)
-            blurred = self._answers.blurred(known.expected, inputs, known.seed, is_enough)
+            blurred = self._answers.blurred(known.expected, self.inputs_of(known), known.seed, is_enough)
             return replace(known, expected=blurred)
 
     def _made_loose(self, trial: Trial) -> Trial:
@@ -244,7 +243,8 @@ class Reference:
                 expected, is_fit = self._answers.expected_by_a_part(wide, pristine, seed, plain)
             else:
                 true = self._answers.exact(wide, pristine, seed, plain)
-                expected, is_fit = self._answers.expected(wide, pristine, seed, plain, true)
+                strictly = bool(self.gradients) and is_far(draw)  # errors of products decide where slopes are
+                expected, is_fit = self._answers.expected(wide, pristine, seed, plain, true, strictly)
             del wide
             is_usual = draw == "own" or (is_fit and self._is_usual(plain) and self._is_usual(true))
         return Trial(draw, seed, pristine, nesting, expected, left, exact, is_usual)

@@ -21,9 +21,11 @@ from kernel_core.gym.numerics.ambiguous_integers import look_for_undecided
 from kernel_core.gym.numerics.compare import each_passes
 from kernel_core.gym.numerics.error_model import (
     ProductsSeen,
+    Shorten,
     ShortenedProducts,
     allowed_table,
     most_by_size,
+    nearest,
     tf32_products,
     truncated,
     typical_size,
@@ -102,16 +104,19 @@ class ReferenceOutputs:
         return exact if _are_alike(exact, plain) else plain
 
     def expected(
-        self, wide: Any, inputs: list[Any], seed: int, plain: list[Any], exact: list[Any]
+        self, wide: Any, inputs: list[Any], seed: int, plain: list[Any], exact: list[Any], strictly: bool
     ) -> tuple[tuple[Expected, ...], bool]:
         """The expected outputs, and whether the module suits inputs of the kind. It does not if TF32 products
-        would be refused and there is no memory to check value by value."""
+        would be refused and there is no memory to check value by value. `strictly`: products that are rounded
+        in another way must pass without such a check."""
         tf32 = self._tf32(inputs, seed, plain)
         expected = self._all_expected(plain, exact, tf32)
         expected = self._with_undecided(expected, wide, inputs, seed, plain)
-        if tf32 is None or self._can_stray([*inputs, *plain]):
+        if tf32 is not None and strictly:
+            tf32 = self._tf32(inputs, seed, plain, nearest)
+        elif tf32 is None or self._can_stray([*inputs, *plain]):
             return expected, True
-        return expected, each_passes(tf32, expected)
+        return expected, tf32 is None or each_passes(tf32, expected)
 
     def expected_by_a_part(
         self, wide: Any, inputs: list[Any], seed: int, plain: list[Any]
@@ -178,11 +183,13 @@ class ReferenceOutputs:
         """The outputs in float64 for inputs, each time by a module in the same state."""
         return lambda inputs: self.exact(copy.deepcopy(wide), inputs, seed, plain)
 
-    def _tf32(self, inputs: list[Any], seed: int, plain: list[Any]) -> list[Any] | None:
+    def _tf32(
+        self, inputs: list[Any], seed: int, plain: list[Any], shorten: Shorten = truncated
+    ) -> list[Any] | None:
         """The leaves with TF32 products; None where there are no products."""
         if not self.has_products:
             return None
-        with tf32_products(True), ShortenedProducts(truncated) as products:
+        with tf32_products(True), ShortenedProducts(shorten) as products:
             _, leaves = flatten(self._forward(self._module, copy.deepcopy(inputs), seed))
         if not _are_alike(leaves, plain):
             return None
