@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from kernel_core.config import GymConfig
 from kernel_core.dialogue.parse import parse_completion
 from kernel_core.dialogue.prompt import format_completion
 from kernel_core.evaluation.groups import (
@@ -22,7 +21,6 @@ from kernel_core.evaluation.groups import (
     read_answers,
 )
 from kernel_core.gym.contract.requests import JudgeRequest
-from kernel_core.gym.pool.open_gym import open_gym
 from kernel_core.problems.generate import generate
 from kernel_core.problems.load import load_dojo, load_folder
 from kernel_core.problems.modules.generate import RESERVED, generate_modules
@@ -81,7 +79,7 @@ def test_what_the_judge_could_not_judge_counts_for_no_arm() -> None:
 
 
 @pytest.fixture(scope="module")
-def judged(tmp_path_factory) -> dict[str, Path]:
+def judged(quick_gym, tmp_path_factory) -> dict[str, Path]:
     """Two arms' rows as the CPU judge gives them: right kernels, and right and faulty ones in turn."""
     folder = tmp_path_factory.mktemp("judged")
     made = [
@@ -102,8 +100,7 @@ def judged(tmp_path_factory) -> dict[str, Path]:
             kernel = next(kernel for kernel in one.kernels if kernel.grade == grade)
             candidate = parse_completion(format_completion("", kernel.source), "stop")
             asked.append((grade, JudgeRequest(problem=problem, candidate=candidate, seed=0)))
-    with open_gym(GymConfig(workers=2, trials=1)) as gym:
-        evaluations = gym.judge([request for _, request in asked])
+    evaluations = quick_gym.judge([request for _, request in asked])
     rows = [
         (grade, {"problem": request.problem.id, "verdict": found.verdict, "speedup": found.speedup})
         for (grade, request), found in zip(asked, evaluations, strict=True)
@@ -117,6 +114,7 @@ def judged(tmp_path_factory) -> dict[str, Path]:
     return paths
 
 
+@pytest.mark.exploits
 def test_one_table_has_the_three_groups_of_both_arms_and_their_differences(judged) -> None:
     given = [f"{arm}={path}" for arm, path in judged.items()]
     command = ["benchmarks/carryover.py", "report", "--against", "frozen", "--judged", *given]

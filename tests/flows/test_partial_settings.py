@@ -12,7 +12,12 @@ from kernel_core.errors import ConfigError
 from kernel_core.runs.configure import build, without_defaults
 from kernel_core.runs.stage_record import canonical, flat
 
-EVERY_PRESET = [(stage, name) for stage in STAGES for name in presets(stage)]
+EVERY_PRESET = [
+    pytest.param(stage, name, marks=pytest.mark.exploits if number else ())
+    for stage in STAGES
+    for number, name in enumerate(presets(stage))
+]
+"""The fast suite takes the first of each stage."""
 DECIDES_OTHERS = ("rewards", "only", "kind", "device", "model", "predict_gpu", "lora_rank", "max_context")
 DECIDES_OTHERS += ("samples_per_problem",)  # and k with it
 """Settings that settle others by a rule, as a reward preset settles the stages of a curriculum."""

@@ -30,7 +30,7 @@ def test_a_better_checkpoint_takes_the_name_and_the_same_one_again_does_not(pref
     run_with_index(tmp_path, WATCHED, num_rows=60)
     publish(tmp_path, 1, MUCH)
     publish(tmp_path, 2, LITTLE)
-    problems = {"split": "held_out", "families": FAMILIES, "limit": 2 * len(FAMILIES), "seed": 1000}
+    problems = {"split": "held_out", "families": FAMILIES, "limit": len(FAMILIES), "seed": 1000}
     root, config = str(tmp_path), build(EvaluateConfig, {**SETTINGS, "problems": problems})
     name = Run(root, "promoted")
     promote_checkpoint(name, locate_checkpoint(root, f"{WATCHED}@1"), PolicyConfig(), {})

@@ -114,9 +114,11 @@ _CLAIM = LEAKING.replace("LAST", "header")
 
 @pytest.fixture(scope="module")
 def answers() -> list[tuple[str, float, int]]:
-    """Three children have a deadline, then two send descriptors; one judge asks all five."""
+    """Three children have a deadline, two send descriptors, two compile; one judge asks all seven."""
     timed = [(1.3, QUICK), (0.0, ENDLESS), (1.3, ENDLESS)]
-    return _ask([*timed, (0.0, _GARBAGE + QUICK), (0.0, _CLAIM + QUICK)])
+    compiling = [STEPPING_ASIDE.replace("SECONDS", str(seconds)) + QUICK for seconds in (2.0, 60.0)]
+    others = (_GARBAGE + QUICK, _CLAIM + QUICK, *compiling)
+    return _ask([*timed, *((0.0, source) for source in others)])
 
 
 def test_time_runs_only_while_the_process_is_asked(answers: list[tuple[str, float, int]]) -> None:
@@ -140,15 +142,14 @@ def test_time_stands_still_for_who_has_no_processor() -> None:
     assert 2.0 < endless[1] < 2.0 * (1 + MOST_FORGIVEN) + 2.0
 
 
-def test_time_to_compile_does_not_count_up_to_a_limit() -> None:
-    short, long = (STEPPING_ASIDE.replace("SECONDS", str(seconds)) + QUICK for seconds in (2.0, 60.0))
-    compiled, endless = _ask([(0.0, short), (0.0, long)])
+def test_time_to_compile_does_not_count_up_to_a_limit(answers: list[tuple[str, float, int]]) -> None:
+    compiled, endless = answers[5:]
     assert compiled[0] == "Loaded" and compiled[1] > 2.0
     assert endless[0] == "no result within 1 s"
     assert 1.0 + MOST_FORGIVEN < endless[1] + 0.1 < 1.0 + MOST_FORGIVEN + 2.0
 
 
 def test_descriptors_without_a_request_are_closed(answers: list[tuple[str, float, int]]) -> None:
-    refused, loaded = answers[3:]
+    refused, loaded = answers[3:5]
     assert refused[0] == NO_ANSWER and refused[2] == 0
     assert loaded[0] == "Loaded" and loaded[2] == 4

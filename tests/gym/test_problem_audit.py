@@ -167,11 +167,13 @@ def test_a_suite_without_another_problem_is_an_error(tmp_path):
         load_audited(folder_of(tmp_path, idle="0 * x"))
 
 
+@pytest.mark.exploits
 def test_a_problem_that_prints_or_ends_its_process_takes_no_other_along(tmp_path):
     config = folder_of(tmp_path, a="print(x) or x - x", b="__import__('os')._exit(3) or x", c="x - x", d="x")
     assert [problem.name for problem in load_audited(config).problems] == ["b", "d"]
 
 
+@pytest.mark.exploits
 def test_what_has_no_small_sizes_or_does_not_run_stays(tmp_path):
     text = TEMPLATE.replace("N = 33", "N = 10_000_000").format(expression="(x - x)[torch.nonzero(x)]")
     (tmp_path / "large.py").write_text(text)

@@ -235,7 +235,8 @@ def test_which_of_several_large_scores_is_largest_is_left_to_chance(seed: int) -
     assert not all_pass(got.roll(1, 1), kind)
 
 
-@pytest.mark.parametrize("seed", (17, *(pytest.param(seed, marks=pytest.mark.exploits) for seed in (8, 18))))
+@pytest.mark.exploits
+@pytest.mark.parametrize("seed", (17, 8, 18))
 def test_a_row_of_small_values_and_a_large_one_may_be_another_row(seed: int) -> None:
     """Queries and keys are scaled and rounded. Where scores are nearly equal another row of values comes
     out, of which one may be a hundred times as large as all others."""

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 REPOSITORY = Path(__file__).parents[2]
 SCRIPT = """
 import contextlib, json, os, sys, tempfile
@@ -72,6 +74,7 @@ with tempfile.TemporaryDirectory() as base:
 """
 
 
+@pytest.mark.exploits
 def test_a_process_that_replayed_others_replays_as_a_fresh_one() -> None:
     names = ["honest_softmax", "honest_workspace", "honest_softmax", "decoy_overwritten", "honest_softmax"]
     done = subprocess.run(
