@@ -12,7 +12,15 @@ from uuid import UUID
 
 import httpx
 from prefect.client.orchestration import get_client
-from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterParentFlowRunId
+from prefect.client.schemas.filters import (
+    FlowRunFilter,
+    FlowRunFilterId,
+    FlowRunFilterParentFlowRunId,
+    TaskRunFilter,
+    TaskRunFilterState,
+    TaskRunFilterStateType,
+)
+from prefect.client.schemas.objects import StateType
 from prefect.context import FlowRunContext
 from prefect.events.worker import EventsWorker
 from prefect.exceptions import PrefectException
@@ -27,6 +35,7 @@ from tasks.tools import judges_kept
 
 log = logging.getLogger(__name__)
 
+_RUNNING = TaskRunFilter(state=TaskRunFilterState(type=TaskRunFilterStateType(any_=[StateType.RUNNING])))
 DIED = "Its process died. Another flow run has taken up its work."
 LOGGERS = ("kernel_core", "tasks", "flows")
 DRAIN_S = 10
@@ -78,22 +87,29 @@ def _owning(here: Run, settled: Mapping[str, Any]) -> Iterator[Run]:
         logged(here),
         judges_kept(),
     ):
-        if before is not None and before.condition == "dead" and before.flow_run not in (None, flow_run):
-            tell_the_end_of(str(before.flow_run))
+        if before is not None and before.condition == "dead" and before.flow_run is not None:
+            tell_the_end_of(before.flow_run, goes_on=flow_run)
         yield here
 
 
-def tell_the_end_of(flow_run: str) -> None:
-    """Mark the flow run of a dead process as crashed, with the stages that ran in that process. Otherwise the
-    UI would show them as running for ever. Deployed stages have processes of their own."""
+def tell_the_end_of(flow_run: str, *, goes_on: str | None) -> None:
+    """Mark the flow run of a dead process as crashed, with the stages and task runs in it. Otherwise
+    the UI would show them as running for ever. Deployed stages have processes of their own.
+
+    `goes_on` is the flow run that took up the work: the same one, if it was retried.
+    """
     dead = UUID(flow_run)
     stages = FlowRunFilter(parent_flow_run_id=FlowRunFilterParentFlowRunId(any_=[dead]))
     try:
         with get_client(sync_client=True) as client:
             inside = [one for one in client.read_flow_runs(flow_run_filter=stages) if not one.deployment_id]
-            for one in [*inside, client.read_flow_run(dead)]:
-                if one.state is not None and one.state.is_running():
+            ended = [*inside, client.read_flow_run(dead)]
+            for one in ended:
+                if str(one.id) != goes_on and one.state is not None and one.state.is_running():
                     client.set_flow_run_state(one.id, Crashed(message=DIED))
+            of_them = FlowRunFilter(id=FlowRunFilterId(any_=[one.id for one in ended]))
+            for work in client.read_task_runs(flow_run_filter=of_them, task_run_filter=_RUNNING):
+                client.set_task_run_state(work.id, Crashed(message=DIED), force=True)
     except (httpx.HTTPError, PrefectException) as error:  # another server's, or deleted
         log.warning("could not mark flow run %s of a dead process as crashed: %s", flow_run, error)
 

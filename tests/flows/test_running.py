@@ -49,7 +49,7 @@ def test_the_flow_run_of_a_dead_process_is_crashed_when_its_run_goes_on(prefect_
         assert client.read_flow_run(newest).state.is_completed()
 
 
-def test_stages_in_that_process_are_crashed_and_those_that_ended_or_are_deployed_are_not(
+def test_stages_and_tasks_of_that_process_are_crashed_and_those_that_ended_or_are_deployed_are_not(
     prefect_api, tmp_path
 ):
     with get_client(sync_client=True) as client:
@@ -63,10 +63,16 @@ def test_stages_in_that_process_are_crashed_and_those_that_ended_or_are_deployed
         elsewhere = client.create_flow_run_from_deployment(
             deployment, parent_task_run_id=waits[1], state=Running()
         )
+        working, done = (
+            client.create_task_run(stage, inside.id, dynamic_key=state.name, state=state)
+            for state in (Running(), Completed())
+        )
         left_by_a_dead_process(str(tmp_path), str(before.id))
         took_up(str(tmp_path))
         states = [client.read_flow_run(one.id).state.name for one in (inside, ended, elsewhere)]
+        tasks = [client.read_task_run(one.id).state for one in (working, done)]
     assert states == ["Crashed", "Completed", "Running"]
+    assert [state.name for state in tasks] == ["Crashed", "Completed"] and tasks[0].message == DIED
 
 
 def test_a_flow_run_that_the_server_does_not_know_stops_nobody(prefect_api, tmp_path):
