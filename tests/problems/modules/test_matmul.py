@@ -5,8 +5,11 @@ from __future__ import annotations
 import ast
 
 import pytest
+import torch
 
+from kernel_core.gym.oracle.reference import Reference
 from kernel_core.problems.modules.draft import Draft
+from kernel_core.problems.modules.generate import generate_modules
 from kernel_core.problems.modules.matmul import FAMILIES
 from kernel_core.problems.source import parse_problem
 
@@ -27,6 +30,15 @@ def test_a_draw_parses_repeats_itself_and_has_good_kernels_and_a_mistake(family:
         assert all(len(kernel.thinking.split()) <= 60 for kernel in draft.kernels)
         assert draft == draw(family, seed)
     assert len({draw(family, seed).reference for seed in range(8)}) >= 7
+
+
+@pytest.mark.parametrize("family", ["elementwise_chain", "linear_groupnorm"])
+def test_other_inputs_give_another_output(family: str) -> None:
+    """A clamp may make one value of all inputs, or the same largest value of all rows."""
+    for generated in generate_modules("train", 52, 1, (family,)):
+        reference = Reference(generated.problem, generated.problem.cpu_constants)
+        one, other = (reference.trial(seed, "own", exact=False).expected[0].value for seed in (1, 2))
+        assert not torch.allclose(one, other, 1e-3, 1e-3), generated.problem.source
 
 
 @pytest.mark.parametrize("family", FAMILIES)

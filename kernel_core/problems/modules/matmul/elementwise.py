@@ -141,6 +141,7 @@ def _over_any_rank(family: str, steps: Sequence[Step], rng: random.Random) -> Fl
 
 def _draws(steps: Sequence[Step], sizes: tuple[Size, ...], rng: random.Random) -> str:
     uniform = rng.random() < 0.4 and broken(steps, rng, uniform=True) is not None
+    uniform = uniform and worth_computing(values(steps, uniform=True))
     return f"torch.{'rand' if uniform else 'randn'}({', '.join(size.name for size in sizes)})"
 
 

@@ -68,7 +68,7 @@ def draw_linear(rng: random.Random, out: Size | None = None) -> Linear:
         line = rng.choice(
             ("x = torch.matmul(x, self.weight.T)", "x = x @ self.weight.t()", "x = F.linear(x, self.weight)")
         )
-        drawn = f"self.weight = nn.Parameter(torch.randn({outputs}, {inputs}) * 0.02)"
+        drawn = f"self.weight = nn.Parameter(torch.randn({outputs}, {inputs}) * {inputs} ** -0.5)"
         return Linear(inputs, outputs, (drawn,), line, "self.weight", "", sizes)
     with_bias = rng.random() < _WITH_BIAS
     layer = f"self.{name} = nn.Linear({inputs}, {outputs}{'' if with_bias else ', bias=False'})"

@@ -19,6 +19,7 @@ from kernel_core.problems.modules.matmul.linear import (
 )
 from kernel_core.problems.modules.matmul.linear_product import own_products, with_grades
 from kernel_core.problems.modules.matmul.linear_rows import reduction_line, some_steps
+from kernel_core.problems.modules.matmul.probe import reduced, rows, varies
 from kernel_core.problems.modules.matmul.rows import ROW_OPERATORS, row_kernel, row_launch
 from kernel_core.problems.modules.matmul.steps import (
     Loads,
@@ -28,6 +29,7 @@ from kernel_core.problems.modules.matmul.steps import (
     scalar_values,
     tensors,
     tile_lines,
+    values_from,
 )
 from kernel_core.problems.program import Size, draw_cpu_size
 
@@ -67,10 +69,13 @@ class _Closing:
         return replace(module, forward_lines=(*module.forward_lines[:-1], *lines), doc=doc)
 
 
-def _closing(rng: random.Random, chance: float, kinds: Sequence[str]) -> _Closing:
+def _closing(rng: random.Random, chance: float, kinds: Sequence[str], after: Sequence[Step]) -> _Closing:
+    """None where the steps after a norm give each row the same, as a clamp does of the largest value."""
     if rng.random() >= chance:
         return _Closing()
     kind = rng.choice(kinds)
+    if kind != "softmax" and not varies(reduced(values_from(after, rows(1.0)), kind, 1)):
+        return _Closing()
     name = f"{kind}_kernel"
     kernel = row_kernel(name, ROW_OPERATORS[kind], (), ())
     keep = rng.random() < 0.7
@@ -100,7 +105,7 @@ def linear_groupnorm(rng: random.Random) -> Draft:
         init_lines=(f"{attribute} = nn.GroupNorm(num_groups, {linear.outputs})",),
         sizes=(groups,),
     )
-    closing = _closing(rng, 0.25, ("min", "max", "logsumexp", "softmax"))
+    closing = _closing(rng, 0.25, ("min", "max", "logsumexp", "softmax"), after)
     module = closing.behind(linear_module(linear, tail, rng), rng)
     name = rng.choice(KERNEL_NAMES)
     kernel = _group_kernel(name, tail)
@@ -209,7 +214,7 @@ def linear_batchnorm(rng: random.Random) -> Draft:
         tuple(after),
         init_lines=(f"{attribute} = {layer}",),
     )
-    closing = _closing(rng, 0.3, ("softmax", "softmax", "max", "min", "logsumexp"))
+    closing = _closing(rng, 0.3, ("softmax", "softmax", "max", "min", "logsumexp"), after)
     module = closing.behind(linear_module(linear, tail, rng), rng)
     name = rng.choice(("batchnorm_kernel", "column_kernel", "fused_kernel"))
     kernel = _column_kernel(name, tail)
