@@ -3,24 +3,28 @@
 Screenshots are left in `DOJO_SCREENSHOTS` (else in the test's folder).
 """
 
+import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.slow
+from tests.fixtures.stack import stack
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 WAIT_MS = 180_000
+PATIENCE_S = 900
 
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory):
     """`dojo deploy --local` in a folder of its own."""
-    from stack import stack
-
     with stack(tmp_path_factory.mktemp("stack")) as here:
         yield here
 
@@ -110,20 +114,54 @@ def test_a_pipeline_from_its_form_ends_with_a_promoted_checkpoint(running, page,
     page.get_by_text("Subflow Runs", exact=True).first.click()
     page.get_by_text("quickstart best-of-n: quickstart").first.wait_for()
     page.screenshot(path=pictures / "stages.png")
+    (scoring,) = [child for child in running.children(run["id"]) if "evaluate-before" in child["name"]]
+    page.goto(f"/runs/flow-run/{scoring['id']}")
+    page.get_by_text("Task Runs", exact=True).first.click()
+    page.get_by_text("problems 1 to 8 of 24").first.wait_for()
+    page.screenshot(path=pictures / "batches.png")
     (training,) = [child for child in running.children(run["id"]) if "train" in child["name"]]
     page.goto(f"/runs/flow-run/{training['id']}")
     page.get_by_text("Task Runs", exact=True).first.click()
     page.get_by_text("format, from step 1").first.wait_for()
     page.screenshot(path=pictures / "curriculum.png")
 
-    promoting = wait_for_run(running, running.deployment("promote/cpu")["id"])
+    promoting = wait_for_run(running, running.deployment("promote/cpu")["id"], candidate="quickstart")
     assert running.wait(promoting["id"], timeout_s=1200)["state_type"] == "COMPLETED"
-    assert promoting["parameters"]["candidate"] == "quickstart"
     open_newest(page, "gate").get_by_text("Promoted: clearly better").first.wait_for()
     page.screenshot(path=pictures / "gate.png")
     assert (root / "promoted" / "checkpoints" / "step-000001" / "manifest.json").exists()
     again = dojo(running, "pipeline", f"root={root}")
     assert again.returncode == 0, "the command line goes on with what the form began"
+
+
+def test_a_training_whose_process_died_is_retried_from_its_page(running, page, tmp_path):
+    """Retry goes on from the newest checkpoint; what the first try left at work is crashed."""
+    pictures = Path(os.environ.get("DOJO_SCREENSHOTS", tmp_path))
+    pictures.mkdir(parents=True, exist_ok=True)
+    run = running.start("train/smoke", {"config": {"steps": 6}, "run": "again", "root": str(tmp_path)})
+    steps = tmp_path / "again" / "checkpoints.jsonl"
+    wait_until(lambda: steps.exists() and steps.read_text().count("\n") >= 2, "two checkpoints")
+    os.kill(running.process_of(run), signal.SIGKILL)
+    assert running.wait(run, timeout_s=PATIENCE_S)["state_type"] == "CRASHED"
+
+    for _ in range(3):  # the worker reports the crash once more, seconds later, over a retry
+        page.goto(f"/runs/flow-run/{run}")
+        page.get_by_role("button", name="Retry").first.click()
+        with page.expect_response("**/set_state"):
+            page.get_by_role("dialog").get_by_role("button", name="Retry").click()
+        ended = running.wait(run, timeout_s=PATIENCE_S)
+        if ended["state_type"] == "COMPLETED":
+            break
+    assert (ended["state_type"], ended["run_count"]) == ("COMPLETED", 2), ended["state"]
+    page.get_by_text("Task Runs", exact=True).first.click()
+    page.get_by_text("format, from step 1").first.wait_for()
+    page.screenshot(path=pictures / "retried.png")
+    lines = (tmp_path / "again" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == list(range(7)), "each step counts once"
+    runs = running.ask("POST", "/task_runs/filter", task_runs={"flow_run_id": {"any_": [run]}}, limit=200)
+    stages = [one["name"] for one in runs if one["name"].startswith("format, from step ")]
+    assert len(set(stages)) == 2, stages
+    assert sorted({one["state_type"] for one in runs}) == ["COMPLETED", "CRASHED"]
 
 
 def dojo(running, *words):
@@ -150,13 +188,20 @@ def open_newest(page, key):
     return page
 
 
-def wait_for_run(running, deployment_id):
-    """The flow run that the form started."""
-    import time
+def wait_for_run(running, deployment_id, **parameters):
+    """The flow run of a deployment that was started with these parameters."""
 
-    for _ in range(240):
+    def look():
         runs = running.ask("POST", "/flow_runs/filter", deployments={"id": {"any_": [deployment_id]}})
-        if runs:
-            return runs[0]
+        return [run for run in runs if parameters.items() <= run["parameters"].items()]
+
+    return wait_until(look, "a flow run")[0]
+
+
+def wait_until(look, what):
+    """What `look` gives, once it is something."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not (found := look()):
+        assert time.monotonic() < deadline, f"waited in vain for {what}"
         time.sleep(0.5)
-    raise AssertionError("the form started nothing")
+    return found
