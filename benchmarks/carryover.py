@@ -288,9 +288,8 @@ def _judge(arguments: argparse.Namespace) -> None:
     part of the problems.
     """
     began = time.monotonic()
-    problems = {
-        problem.id: problem for problem in problems_of(arguments.suite, arguments.levels, arguments.limit)
-    }
+    asked = problems_of(arguments.suite, arguments.levels, arguments.limit, arguments.sizes)
+    problems = {problem.id: problem for problem in asked}
     answers = [json.loads(line) for line in gzip.decompress(arguments.answers.read_bytes()).splitlines()]
     judged = Path(arguments.judged[0])
     known = {(row["problem"], row["sample"]) for row in read_rows(judged)}
