@@ -82,6 +82,7 @@ def capture(problem: Problem) -> Captured:
     """
     codes: list[str] = []
     graphs: list[list[str]] = []
+    own: tuple[Any, ...] = ()
 
     def backend(graph: torch.fx.GraphModule, examples: list[Any]) -> Callable[..., Any]:
         graphs.append(
@@ -100,7 +101,7 @@ def capture(problem: Problem) -> Captured:
     small_namespace: dict[str, Any] = {"__name__": "problem"}
     _run(resize(problem, problem.cpu_constants).source, small_namespace)
     vars(module).update({name: small_namespace[name] for name in sizes})
-    small, own = _sized(module), ()
+    small = _sized(module)
     prepare(codes)
     compiled = torch.compile(module.Model.forward, backend=backend, fullgraph=True)
     _call(compiled, small)
@@ -137,8 +138,8 @@ def prepare(codes: list[str]) -> None:
     # Inductor's own lowering of a convolution makes numbers of all its channels.
     convolution = torch.ops.aten.convolution.default
     lowering.lowerings[convolution] = lowering.fallback_handler(convolution, add_to_fallback_set=False)
-    torch.nn.LayerNorm.forward = _layer_norm
-    torch.nn.RMSNorm.forward = _rms_norm
+    torch.nn.LayerNorm.forward = _layer_norm  # type: ignore[method-assign]
+    torch.nn.RMSNorm.forward = _rms_norm  # type: ignore[method-assign]
     lowering.use_two_step_variance = lambda *given, **named: True  # two passes instead of Welford's
 
     def keep(code: str) -> None:
@@ -154,10 +155,10 @@ def _layer_norm(self: torch.nn.LayerNorm, input: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.layer_norm(input, shape, self.weight, self.bias, self.eps)
 
 
-def _rms_norm(self: torch.nn.RMSNorm, input: torch.Tensor) -> torch.Tensor:
+def _rms_norm(self: torch.nn.RMSNorm, x: torch.Tensor) -> torch.Tensor:
     """As `_layer_norm`."""
-    shape = input.shape[-len(self.normalized_shape) :]
-    return torch.nn.functional.rms_norm(input, shape, self.weight, self.eps)
+    shape = x.shape[-len(self.normalized_shape) :]
+    return torch.nn.functional.rms_norm(x, shape, self.weight, self.eps)
 
 
 def _pretend_a_gpu() -> None:

@@ -145,7 +145,8 @@ class Host:
 
     def _launched(self, kernel: CompiledKernel, call: ast.Call) -> None:
         given = [one.value if isinstance(one, ast.Starred) else one for one in call.args]
-        texts, names = [], []
+        texts: list[str] = []
+        names: list[str] = []
         for argument, value in zip(kernel.arguments, given, strict=False):
             if kernel.dtypes[argument].startswith("*"):
                 tensor = self.tensor(value)
