@@ -149,8 +149,6 @@ class _Plain(ast.NodeTransformer):
             return node.args[1]
         elif (room, name) == ("tl", "broadcast_to") and self.loops:
             return node.args[0]
-        elif (room, name) == ("tl", "where") and ast.unparse(node.args[1]).startswith("tl.broadcast_to("):
-            node.args[1] = node.args[1].args[0]  # type: ignore[attr-defined]
         elif (
             name == "to"
             and ast.unparse(node).endswith("[:, None].to(tl.float32)")

@@ -22,7 +22,7 @@ def module_text(
     kept = _constructor_parts(definitions)
     model = kept.pop("Model")
     assert isinstance(model, ast.ClassDef)
-    forward = f"    def forward({_parameters(definitions['Model'], arguments)}):\n"
+    forward = f"    def forward({_parameters(definitions, 'Model', arguments)}):\n"
     forward += "\n".join("        " + line for text in lines for line in text.splitlines())
     body = [_indented(ast.unparse(part)) for part in model.body if not isinstance(part, ast.Pass)]
     bases = ", ".join(ast.unparse(base) for base in model.bases) or "nn.Module"
@@ -38,11 +38,14 @@ def module_text(
     return "\n\n\n".join([*before, code]) + "\n"
 
 
-def _parameters(model: _Definition, arguments: Sequence[str]) -> str:
-    """The arguments of `forward` with their defaults."""
-    for part in model.body:
+def _parameters(definitions: dict[str, _Definition], owner: str, arguments: Sequence[str]) -> str:
+    """The arguments of `forward` with their defaults, from the class or the first base that has it."""
+    model = definitions.get(owner)
+    for part in model.body if model else ():
         if isinstance(part, ast.FunctionDef) and part.name == "forward":
             return ast.unparse(_bare(part).args)
+    if isinstance(model, ast.ClassDef) and model.bases:
+        return _parameters(definitions, ast.unparse(model.bases[0]), arguments)
     return ", ".join(("self", *arguments))
 
 
