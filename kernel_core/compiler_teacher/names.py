@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from kernel_core.compiler_teacher.inductor_code import CompiledKernel
 from kernel_core.compiler_teacher.simplify import target_of
 
+_INDICES = ("row", "row_mask", "cols", "col_mask", "lanes", "start", "offsets", "mask", "xs", "ys")
+"""Names that a kernel's own indices have."""
 _VIEWS = (
     "unsafe_view",
     "view",
@@ -107,7 +109,7 @@ def argument_name(argument: str, text: str) -> str:
     if argument in fixed:
         return fixed[argument]
     if text.isidentifier():
-        return text
+        return f"num_{text}" if text in _INDICES else text
     words = re.findall(r"[a-z_]\w*", text)
     joined = "_".join(words)
     return (
