@@ -245,6 +245,13 @@ class _Sizes(ast.NodeTransformer):
             raise CannotTeach("a size that is only known when it runs")
         return ast.parse(self.sizes[node.id], mode="eval").body
 
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        """`max(1, size)` is the size: none is empty."""
+        if ast.unparse(node.func) != "max" or len(node.args) != 2 or ast.unparse(node.args[0]) != "1":
+            raise CannotTeach("a size by a function")
+        replaced: ast.expr = self.visit(node.args[1])
+        return replaced
+
 
 def _product(numbers: tuple[int, ...]) -> int:
     result = 1
