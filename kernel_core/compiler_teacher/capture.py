@@ -49,11 +49,11 @@ class Origin(Record):
     source: str
     """As dynamo names it: `L['x'].size()[0]`, `L['self']._modules['fc']._parameters['weight']`."""
     shape: tuple[int, ...] | None = None
-    """Of a tensor, at the problem's own sizes; None: the input is a whole number."""
+    """A tensor's shape at the problem's own sizes; None: the input is a whole number."""
     strides: tuple[int, ...] = ()
     dtype: str = ""
     value: int = 0
-    """Of a whole number, at the problem's own sizes."""
+    """A whole number at the problem's own sizes."""
     cpu_value: int = 0
     """The same at the sizes for a CPU."""
 

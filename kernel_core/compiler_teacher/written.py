@@ -15,7 +15,7 @@ from kernel_core.compiler_teacher.thinking import thinking_of
 from kernel_core.records import Problem, Record
 
 _MOST_CHARACTERS = 7000
-"""Of a kernel's module; about 2,500 tokens, and a policy writes fewer."""
+"""Length of a kernel's module; about 2,500 tokens, and a policy writes fewer."""
 
 
 class Taught(Record):
