@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -92,7 +92,8 @@ def capture(problem: Problem) -> Captured:
             return graph.forward
         from torch._inductor.compile_fx import compile_fx
 
-        return compile_fx(graph, examples)
+        compiled_graph: Any = compile_fx(graph, examples)
+        return cast(Callable[..., Any], compiled_graph)
 
     module = ModuleType("problem")
     sys.modules["problem"] = module
