@@ -64,7 +64,7 @@ from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.problems.generate import generate
 from kernel_core.problems.generators import ENDLESS_SUITES
 from kernel_core.problems.modules.generate import RESERVED, generate_modules
-from kernel_core.records import Evaluation, Problem, sha256_text
+from kernel_core.records import Evaluation, Exemplar, Problem, sha256_text
 from kernel_core.runs.configure import build
 from kernel_core.store import Store
 
@@ -106,6 +106,7 @@ def main() -> None:
         help="share of second turns in `draw`: a faulty kernel with feedback, answered by a right one",
     )
     parser.add_argument("--repairs-judged", type=int, default=600, help="different faulty kernels in them")
+    parser.add_argument("--compiled", default="", help="exemplars of `compiled_kernels.py`, for `draw`")
     parser.add_argument("--conversations-file", default="", help="of `draw`, for `teach`")
     parser.add_argument("--minibatch-tokens", type=int, default=32768)
     parser.add_argument("--steps", type=int, default=100000)
@@ -204,6 +205,9 @@ def _draw(arguments: argparse.Namespace) -> None:
         for exemplar in exemplars_of(one, source)
         if exemplar.grade in chosen.get(exemplar.family, NAMED_GRADES)
     ]
+    if arguments.compiled:
+        compiled = [Exemplar.model_validate(row) for row in read_rows(Path(arguments.compiled))]
+        exemplars += [one for one in compiled if one.verified == "correct"]
     if arguments.repairs:  # faulty kernels are shown with the judge's words, and never learned
         rng = random.Random(f"slips {arguments.seed}")
         shown = [exemplar for one in made for exemplar in exemplars_of(one, source)]
