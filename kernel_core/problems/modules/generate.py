@@ -23,14 +23,23 @@ Draw = Callable[[random.Random], Draft]
 FAMILIES: dict[str, Draw] = {**matmul.FAMILIES, **convolution.FAMILIES, **reduction.FAMILIES}
 RESERVED = frozenset({"embedding_bag", "gated", "masked_softmax", "rotary", "row_gather"})
 """Families that are held out as a whole: operators that training never shows."""
-SHORT = frozenset({
-    *("activation", "activation_formula", "scalar_product", "matmul", "matmul_transposed", "matmul_large_k"),
-    *("matmul_triangular", "batched_matmul", "heads_matmul", "tensor_matmul", "matrix_vector"),
-    *("diagonal_matmul", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d"),
-    *("conv_transpose3d", "conv_depthwise", "conv_pointwise", "conv_depthwise_separable", "reduce_dim"),
-    *("arg_extreme", "logsumexp", "softmax_row", "softmax_dim", "scan", "vector_norm", "frobenius_norm"),
-    *("batch_norm", "window_pool", "global_pool", "adaptive_pool", "pair_loss", "row_loss", "embedding"),
-})
+SHORT = frozenset(
+    {
+        *(
+            "activation",
+            "activation_formula",
+            "scalar_product",
+            "matmul",
+            "matmul_transposed",
+            "matmul_large_k",
+        ),
+        *("matmul_triangular", "batched_matmul", "heads_matmul", "tensor_matmul", "matrix_vector"),
+        *("diagonal_matmul", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d"),
+        *("conv_transpose3d", "conv_depthwise", "conv_pointwise", "conv_depthwise_separable", "reduce_dim"),
+        *("arg_extreme", "logsumexp", "softmax_row", "softmax_dim", "scan", "vector_norm", "frobenius_norm"),
+        *("batch_norm", "window_pool", "global_pool", "adaptive_pool", "pair_loss", "row_loss", "embedding"),
+    }
+)
 """Families with problems for training alone: none has `_SHORTEST_SPLIT_CHAIN` operators."""
 _MOST_DRAWS = 300
 _SHORTEST_SPLIT_CHAIN = 3
