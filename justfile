@@ -110,10 +110,8 @@ arms COLD_START HARVEST="" HELD_OUT="" WORK="arms" SEEDS="0 1 2" CANDIDATES="204
         .venv/bin/python benchmarks/carryover_arms.py --arm $arm --seed $seed --model {{ COLD_START }} --harvest "{{ HARVEST }}" --work {{ WORK }} --candidates {{ CANDIDATES }} --minutes 600
         for group in kernelbench modules unseen {{ HELD_OUT }}; do
           file={{ WORK }}/$arm-$seed-$(basename $group)
-          asked=(--suite $group)
-          if [ $group = unseen ]; then asked=(--suite modules --families embedding_bag gated masked_softmax rotary row_gather); fi
-          .venv/bin/python benchmarks/carryover.py answer "${asked[@]}" --model {{ COLD_START }} --taught {{ WORK }}/$arm-$seed/policy --limit {{ LIMIT }} --samples {{ SAMPLES }} --seed $seed --answers $file.jsonl.gz
-          .venv/bin/python benchmarks/carryover.py judge "${asked[@]}" --limit {{ LIMIT }} --samples {{ SAMPLES }} --answers $file.jsonl.gz --judged $file.jsonl --minutes 600
+          .venv/bin/python benchmarks/carryover.py answer --suite $group --model {{ COLD_START }} --taught {{ WORK }}/$arm-$seed/policy --limit {{ LIMIT }} --samples {{ SAMPLES }} --seed $seed --answers $file.jsonl.gz
+          .venv/bin/python benchmarks/carryover.py judge --suite $group --limit {{ LIMIT }} --samples {{ SAMPLES }} --answers $file.jsonl.gz --judged $file.jsonl --minutes 600
           judged+=("$arm-$seed=$file.jsonl")
         done
       done

@@ -132,12 +132,13 @@ def main() -> None:
     parser.add_argument("--gpu", default="NVIDIA H100 80GB HBM3", help="as prompts name it")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda", help="of the policy")
-    parser.add_argument("--judge-device", choices=("cpu", "cuda"), default="cuda")
+    parser.add_argument("--judge-device", choices=("cpu", "cuda"), help="by itself as --device")
     parser.add_argument(
         "--sizes", default="own", help="`small` judges KernelBench on a CPU; others have sizes of their own"
     )
     parser.add_argument("--judges", type=int, default=1, help="processes on a CPU, GPUs otherwise")
     arguments = parser.parse_args()
+    arguments.judge_device = arguments.judge_device or arguments.device
     {"draw": _draw, "teach": _teach, "answer": _answer, "judge": _judge, "report": _report}[arguments.stage](
         arguments
     )

@@ -73,9 +73,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--minibatch-tokens", type=int, default=16384, help="fewer where arms share a GPU")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda", help="of the policy")
     parser.add_argument("--stage", choices=("correct", "speed"), default="speed")
-    parser.add_argument("--judge-device", choices=("cpu", "cuda"), default="cuda")
+    parser.add_argument("--judge-device", choices=("cpu", "cuda"), help="by itself as --device")
     parser.add_argument("--judges", type=int, default=1, help="processes on a CPU, GPUs otherwise")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    arguments.judge_device = arguments.judge_device or arguments.device
+    return arguments
 
 
 def _config(arguments: argparse.Namespace) -> TrainConfig:

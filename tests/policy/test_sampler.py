@@ -11,19 +11,15 @@ import numpy as np
 import pytest
 import torch
 from adapter_server import Server, handler_of
+from tiny_policy import CONFIG, PROMPTS, SETTINGS, TEXTS
 
-from kernel_core.config import PolicyConfig, SamplerConfig, TrainConfig
+from kernel_core.config import SamplerConfig, TrainConfig
 from kernel_core.errors import ConfigError, SourceUnavailable, StaleWeights
 from kernel_core.policy.publish import Publisher
 from kernel_core.policy.sampler import CopySampler, open_sampler
 from kernel_core.policy.tiny_model import new_policy
 from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.store import Store
-
-CONFIG = PolicyConfig(hidden_size=32, num_layers=2, num_heads=2, vocab_size=330, max_context=512)
-TEXTS = ["import triton\nimport triton.language as tl\n\n\nclass ModelNew:\n    pass\n"] * 3
-PROMPTS = [[{"role": "user", "content": text}] for text in ("add", "softmax", "a sum over rows")]
-SETTINGS = {"temperature": 1.0, "max_new_tokens": 24, "seed": 3}
 
 
 @pytest.fixture(scope="module")

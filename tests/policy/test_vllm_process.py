@@ -17,8 +17,9 @@ import numpy as np
 import psutil
 import pytest
 import torch
+from tiny_policy import CONFIG, PROMPTS, SETTINGS, TEXTS
 
-from kernel_core.config import PolicyConfig, TrainConfig
+from kernel_core.config import TrainConfig
 from kernel_core.errors import ConfigError, SourceUnavailable
 from kernel_core.policy.base import Base
 from kernel_core.policy.publish import Publisher
@@ -31,10 +32,6 @@ from kernel_core.store import Store
 
 REPOSITORY = Path(__file__).parents[2]
 STAND_IN = REPOSITORY / "tests" / "fixtures" / "stand_in_vllm"
-CONFIG = PolicyConfig(hidden_size=32, num_layers=2, num_heads=2, vocab_size=330, max_context=512)
-TEXTS = ["import triton\nimport triton.language as tl\n\n\nclass ModelNew:\n    pass\n"] * 3
-PROMPTS = [[{"role": "user", "content": text}] for text in ("add", "softmax", "a sum over rows")]
-SETTINGS = {"temperature": 1.0, "max_new_tokens": 24, "seed": 3}
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +134,7 @@ def test_an_environment_without_vllm_is_one_clear_error(lora, monkeypatch, tmp_p
         begun = time.monotonic()
         with missing:
             sampler.sample(PROMPTS * 20, **SETTINGS)
-        assert time.monotonic() - begun < 5.0, "one start that failed is enough for all who wait"
+        assert time.monotonic() - begun < 5.0, "one start that failed is enough for all requests that wait"
 
 
 def test_full_weights_are_refused(base, tmp_path):

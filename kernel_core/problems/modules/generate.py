@@ -25,14 +25,8 @@ RESERVED = frozenset({"embedding_bag", "gated", "masked_softmax", "rotary", "row
 """Families that are held out as a whole: operators that training never shows."""
 SHORT = frozenset(
     {
-        *(
-            "activation",
-            "activation_formula",
-            "scalar_product",
-            "matmul",
-            "matmul_transposed",
-            "matmul_large_k",
-        ),
+        *("activation", "activation_formula", "scalar_product"),
+        *("matmul", "matmul_transposed", "matmul_large_k"),
         *("matmul_triangular", "batched_matmul", "heads_matmul", "tensor_matmul", "matrix_vector"),
         *("diagonal_matmul", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d"),
         *("conv_transpose3d", "conv_depthwise", "conv_pointwise", "conv_depthwise_separable", "reduce_dim"),
