@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import torch
+import triton
 
 from kernel_core.gym.untrusted.interpreter.memory_meter import Meter
 from kernel_core.gym.untrusted.interpreter.meter_hooks import install
@@ -40,6 +41,11 @@ def minus(a, b):
     return a - b
 
 @triton.jit
+def zero_of(dtype):
+    kind = dtype.value
+    return 0.0 if kind.is_floating() else 1.0
+
+@triton.jit
 def kernel(x_ptr, y_ptr, out_ptr, N, s, BLOCK: tl.constexpr):
     i = tl.arange(0, BLOCK)
     m = i < N
@@ -56,12 +62,17 @@ IDIOMS = {
     "tl.where((N > 1) and (s < 1), x, y)": "x",
     "tl.where(s > 0.9, x, y)": "y",
     "x if N > 3 else y": "x",
+    # Blocks as conditions. What is right of `and` alone is true outside of the tensors too.
+    "tl.load(x_ptr + i, mask=m and i >= 0, other=0.0)": "x",
+    "tl.load(x_ptr + i, mask=not (i >= N) and i >= 0, other=0.0)": "x",
+    "x + tl.where(i < 0 or x > 0, 1.0, 0.0)": "x + (x > 0)",
     # Conditions as numbers.
     "x * m.to(tl.float32) + (x > y)": "x + (x > y)",
     "x + tl.sum((x > 0).to(tl.int32), axis=0)": "x + (x > 0).sum()",
     "x * tl.where(x > 0, 1, 0)": "x.relu()",
     # Methods of numbers, and rows without numbers.
     "x + s.to(tl.float32) * N.to(tl.float32)": "x + 0.5 * 50",
+    "x + zero_of(x.dtype)": "x",
     "x + tl.argmax(tl.where(i > 99, x, float('nan')), axis=0)": "x",
     "x + tl.argmin(tl.where(i > 99, x, float('nan')), axis=0, tie_break_left=False) * 0": "x",
     # Casts.
@@ -189,7 +200,7 @@ def main() -> None:
         wanted = eval(answer, known | {"follow": follow, "square": square})
         if not torch.allclose(out, wanted, rtol=1e-5, atol=1e-5):
             print(f"{idiom}: differs by {(out - wanted).abs().max()}")
-    print(f"{len(IDIOMS)} idioms")
+    print(f"{len(IDIOMS)} idioms, Triton {triton.__version__}")
 
 
 if __name__ == "__main__":

@@ -82,6 +82,14 @@ class _CompiledSemantics(interpreter.ASTTransformer):  # type: ignore[misc, unus
             return _call("<attribute>", [node.value, ast.Constant(value=node.attr)], node)
         return node
 
+    def visit_Assign(self, node: ast.Assign) -> ast.AST:
+        """A number becomes a tensor, as in Triton's own. That of 3.6 leaves the value unvisited."""
+        if len(node.targets) > 1:
+            raise Undecidable("an assignment to several targets: Triton takes one; write a line for each")
+        self.generic_visit(node)
+        node.value = _call("<tensor>", [node.value], node.value)
+        return node
+
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
         """Operands are evaluated one by one, as far as it takes."""
         self.generic_visit(node)
@@ -151,6 +159,10 @@ def _call(name: str, arguments: list[ast.expr], node: ast.expr) -> ast.expr:
 
 def _plain(value: Any) -> Any:
     return value.value if isinstance(value, tl.constexpr) else value
+
+
+def _tensor(value: Any) -> Any:
+    return interpreter.interpreter_semantic.to_tensor(value, False)
 
 
 def _truth(value: Any) -> Any:
@@ -225,6 +237,7 @@ def _condition(value: Any) -> Any:
 
 HELPERS: dict[str, Callable[..., Any]] = {
     "<attribute>": _attribute,
+    "<tensor>": _tensor,
     "<and>": partial(_logical, False),
     "<or>": partial(_logical, True),
     "<not>": _not,
