@@ -46,13 +46,21 @@ def zero_of(dtype):
     return 0.0 if kind.is_floating() else 1.0
 
 @triton.jit
-def kernel(x_ptr, y_ptr, out_ptr, N, s, BLOCK: tl.constexpr):
+def counted(n):
+    k = 0
+    while tl.condition(k < n):
+        k += 1
+    return k
+
+@triton.jit
+def kernel(x_ptr, y_ptr, out_ptr, N, s, flag, BLOCK: tl.constexpr):
     i = tl.arange(0, BLOCK)
     m = i < N
     x = tl.load(x_ptr + i, mask=m, other=0.0)
     y = tl.load(y_ptr + i, mask=m, other=0.0)
 """
-# What a kernel computes of x, y, the places i below N, the mask m and a number s; and the same in torch.
+# What a kernel computes of x, y, the places i below N, the mask m, a number s and a flag that is set; and the
+# same in torch.
 IDIOMS = {
     # Numbers as conditions, spread over a block or not.
     "tl.load(x_ptr + i, mask=m & (N > 1), other=0.0)": "x",
@@ -62,6 +70,9 @@ IDIOMS = {
     "tl.where((N > 1) and (s < 1), x, y)": "x",
     "tl.where(s > 0.9, x, y)": "y",
     "x if N > 3 else y": "x",
+    "tl.load(x_ptr + i, mask=m & flag, other=0.0)": "x",
+    "x * flag if flag else y": "x",
+    "x + counted(N)": "x + 50",
     # Blocks as conditions. What is right of `and` alone is true outside of the tensors too.
     "tl.load(x_ptr + i, mask=m and i >= 0, other=0.0)": "x",
     "tl.load(x_ptr + i, mask=not (i >= N) and i >= 0, other=0.0)": "x",
@@ -99,6 +110,13 @@ IDIOMS = {
     "(x.to(tl.bfloat16) + y.to(tl.bfloat16)).to(tl.float32)": "(x.bfloat16() + y.bfloat16()).float()",
     "(x.to(tl.bfloat16) * s).to(tl.float32)": "(x.bfloat16() * s).float()",
     "tl.maximum(x.to(tl.bfloat16), 0.0).to(tl.float32)": "x.bfloat16().relu().float()",
+    # Arithmetic in which NumPy and a GPU differ.
+    "(~i.to(tl.uint8)).to(tl.float32)": "255.0 - i",
+    "((x > 0) + (y > 0)).to(tl.float32)": "((x > 0) ^ (y > 0)).float()",
+    "tl.maximum(tl.where(x > 0, x, float('nan')), 0.0)": "x.relu()",
+    "tl.minimum(tl.where(x > 0, x, float('nan')), 0.0)": "x * 0",
+    "tl.clamp(tl.where(x > 0, x, float('nan')), s, 0.7)": "x.clamp(0.5, 0.7)",
+    "tl.umulhi(-i, i + 1).to(tl.float32)": "i.float()",
     # Functions.
     "tl.sigmoid(x) + tl.erf(y) + tl.exp2(x) + tl.log2(tl.abs(y) + 1)": (
         "x.sigmoid() + y.erf() + x.exp2() + (y.abs() + 1).log2()"
@@ -156,6 +174,7 @@ IDIOMS = {
     "tl.gather(x, tl.where(m, N - 1 - i, 0), 0)": "x.flip(0)",
     "x * 0 + tl.sum(tl.interleave(x, y))": "x * 0 + x.sum() + y.sum()",
     "x * 0 + tl.sum(tl.histogram(tl.where(m, i % 4, 3), 4))": "x * 0 + 64",
+    "x * 0 + tl.sum(tl.histogram(i, 4))": "x * 0 + 4",
     "tl.sum(tl.where((i[:, None] == i[None, :]) & m[None, :], x[None, :], 0.0), axis=1)": "x",
     "tl.trans(tl.reshape(tl.trans(tl.reshape(x, [8, 8])), [8, 8])).reshape([BLOCK])": "x",
 }
@@ -192,7 +211,7 @@ def main() -> None:
         meter.begin([tensor.untyped_storage() for tensor in (x, y, out)])
         try:
             specification.loader.exec_module(module)
-            module.kernel[(1,)](x, y, out, N, 0.5, BLOCK=BLOCK)
+            module.kernel[(1,)](x, y, out, N, 0.5, True, BLOCK=BLOCK)
         except Exception as error:
             print(f"{idiom}: {type(error).__name__}: {error}")
             continue

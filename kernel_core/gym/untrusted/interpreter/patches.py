@@ -25,6 +25,7 @@ from kernel_core.gym.untrusted.interpreter.bfloat16 import compute_bfloat16
 from kernel_core.gym.untrusted.interpreter.compiled_semantics import mean_as_compiled
 from kernel_core.gym.untrusted.interpreter.float8 import round_float8
 from kernel_core.gym.untrusted.interpreter.libdevice import install_libdevice
+from kernel_core.gym.untrusted.interpreter.numpy_arithmetic import compute_as_a_gpu
 from kernel_core.gym.untrusted.interpreter.tree_reduce import combine_in_pairs
 from kernel_core.gym.untrusted.interpreter.type_cache import make_types_quick
 
@@ -58,6 +59,7 @@ def prepare_interpreter() -> None:
     _spread_conditions()
     _leave_blocks_to_blocks()
     _give_constants_to_constant_functions()
+    _take_flags()
     # NumPy from 2.4 on refuses what Triton before 3.7 does here: int() of an array of one dimension.
     tl.core.tensor.__index__ = lambda self: int(self.handle.data.squeeze())
     install_libdevice()
@@ -65,6 +67,7 @@ def prepare_interpreter() -> None:
     combine_in_pairs()
     mean_as_compiled()
     _mix_programs()
+    compute_as_a_gpu()
     compute_bfloat16()
     round_float8()
     Autotuner.do_bench = property(lambda self: lambda call, quantiles: [0.0, 0.0, 0.0])
@@ -120,6 +123,21 @@ def _give_constants_to_constant_functions() -> None:
 
     constant: Any = tl.constexpr
     constant.__call__ = call
+
+
+def _take_flags() -> None:
+    """A launch's flag is one bit, and a loop's `tl.condition` is true or false. Triton 3.6 fails at the first
+    and takes the second for true."""
+    convert = interpreter._implicit_cvt
+
+    def implicit_cvt(argument: Any) -> Any:
+        if not isinstance(argument, bool):
+            return convert(argument)
+        return tl.tensor(interpreter.TensorHandle(np.array([argument]), tl.int1), tl.int1)
+
+    interpreter._implicit_cvt = implicit_cvt
+    if hasattr(tl, "condition"):  # versions before have none
+        tl.condition.__bool__ = lambda self: bool(self.condition)
 
 
 class _ConstantType(tl.constexpr):
