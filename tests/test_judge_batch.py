@@ -125,6 +125,16 @@ def test_memory_that_the_machine_lacks_is_missed_before_anything_is_drawn(tmp_pa
         require_memory(asked_at(tmp_path, 2**36), "cpu")
 
 
+def test_numbers_of_a_tuple_count_as_sizes_and_can_be_set(tmp_path):
+    (tmp_path / "problem.py").write_text(
+        PROBLEM.replace("N = 4", "N = 262144\nshape = (32768, 3)").replace("rand(N)", "rand(*shape, N)")
+    )
+    problem = load_file(tmp_path / "problem.py")
+    with pytest.raises(ConfigError, match=r"shape\[0\]=32768, shape\[1\]=3: tensors of"):
+        require_memory(request_of(problem, "x = 1", {}, None, "cpu"), "cpu")
+    assert require_memory(request_of(problem, "x = 1", {"shape[0]": 2, "N": 5}, None, "cpu"), "cpu") is None
+
+
 @pytest.mark.parametrize(("n", "is_told"), [(1024, False), (2**27, True)])
 def test_a_large_problem_is_told_and_a_small_one_is_not(tmp_path, monkeypatch, n, is_told):
     monkeypatch.setattr("kernel_core.gym.oracle.memory._available_bytes", lambda: 64e9)

@@ -14,7 +14,7 @@ from kernel_core.errors import CallerError, ConfigError, DojoError, NotFound
 from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.interop.judged import Judged
 from kernel_core.problems.load import load_file
-from kernel_core.problems.source import at_precision, parse_problem, resize
+from kernel_core.problems.source import at_precision, parse_problem, resize, with_members
 from kernel_core.records import Candidate, Constant, Precision, Problem
 
 if TYPE_CHECKING:
@@ -124,6 +124,8 @@ def request_of(
 ) -> JudgeRequest:
     """Judge this kernel at these sizes, whatever is known of it already; where `sizes` names none, they are
     what the problem has on that kind of device."""
+    if not sizes.keys() <= problem.constants.keys():
+        problem = with_members(problem)
     request = JudgeRequest(problem=problem, candidate=Candidate.from_source(kernel), seed=seed, rejudge=True)
     if not sizes:
         return request

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import itertools
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -86,7 +87,8 @@ def resize(problem: Problem, constants: Mapping[str, Constant]) -> Problem:
     for name, value in constants.items():
         _check_size(problem, name, value)
     lines = problem.source.encode().split(b"\n")
-    changed = [found for found in _assignments(ast.parse(problem.source)) if found.name in constants]
+    tree = ast.parse(problem.source)
+    changed = [found for found in (*_assignments(tree), *_members(tree)) if found.name in constants]
     for found in sorted(changed, key=lambda found: (found.first_line, found.first_byte), reverse=True):
         head = lines[found.first_line - 1][: found.first_byte]
         tail = lines[found.last_line - 1][found.last_byte :]
@@ -100,6 +102,13 @@ def resize(problem: Problem, constants: Mapping[str, Constant]) -> Problem:
             "constants": {**problem.constants, **constants},
         }
     )
+
+
+def with_members(problem: Problem) -> Problem:
+    """The problem with the whole numbers of module-level tuples among its constants: `shape = (8, 3)` gives
+    `shape[0]` and `shape[1]`, which `resize` takes."""
+    members = {found.name: found.value for found in _members(ast.parse(problem.source))}
+    return problem.model_copy(update={"constants": {**problem.constants, **members}})
 
 
 def halved(problem: Problem, times: int) -> Problem:
@@ -231,6 +240,19 @@ def _assignments(tree: ast.Module) -> Iterator[_Assignment]:
                     yield _Assignment(target.id, constant, *end, *end, f"; {target.id} = ")
                 else:
                     yield _Assignment(target.id, constant, *start, *end)
+
+
+def _members(tree: ast.Module) -> Iterator[_Assignment]:
+    for node in tree.body:
+        if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple)):
+            continue
+        names = [target.id for target in node.targets if isinstance(target, ast.Name)]
+        for (position, member), name in itertools.product(enumerate(node.value.elts), names):
+            value = _constant(member)
+            if type(value) is int:
+                assert member.end_lineno is not None and member.end_col_offset is not None
+                start, end = (member.lineno, member.col_offset), (member.end_lineno, member.end_col_offset)
+                yield _Assignment(f"{name}[{position}]", value, *start, *end)
 
 
 def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:

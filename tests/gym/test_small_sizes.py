@@ -5,7 +5,7 @@ import pytest
 from kernel_core.config import ProblemsConfig
 from kernel_core.gym.oracle.need import need_of
 from kernel_core.gym.oracle.small_sizes import MOST_BYTES, load_sized, with_small_sizes
-from kernel_core.problems.source import parse_problem
+from kernel_core.problems.source import parse_problem, resize
 
 SOURCE = """
 import torch
@@ -52,12 +52,24 @@ SQUARE = SOURCE.format(
     given="",
 )
 
+BROADCAST = SOURCE.format(
+    sizes="rows = 32768\nshape = (1024 * 32,)",
+    names="",
+    layer="nn.Identity()",
+    forward="x * torch.ones(rows)",
+    input="torch.rand(rows, *shape)",
+    given="",
+)
+"""The rows have to be as many as the tuple says."""
+SOURCES = {"linear": LINEAR, "grouped": GROUPED, "square": SQUARE, "broadcast": BROADCAST}
 
-@pytest.mark.parametrize("source", [LINEAR, GROUPED, SQUARE], ids=["linear", "grouped", "square"])
+
+@pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
 def test_a_problem_of_gigabytes_gets_sizes_at_which_it_runs_in_a_fraction_of_a_megabyte(source):
-    problem = parse_problem(source, id="mine", suite="mine")
-    assert need_of(problem, {}).num_bytes > 300e6
-    sizes = with_small_sizes(problem).cpu_constants
+    own = parse_problem(source, id="mine", suite="mine")
+    assert need_of(own, {}).num_bytes > 300e6
+    problem = with_small_sizes(own)
+    sizes = problem.cpu_constants
     assert need_of(problem, sizes).num_bytes < 2 * MOST_BYTES
     assert all(1 <= value < problem.constants[name] for name, value in sizes.items())
 
@@ -69,6 +81,14 @@ def test_sizes_are_odd_where_a_problem_takes_that_and_fit_where_it_does_not():
     grouped = parse_problem(GROUPED, id="a", suite="a")
     sizes = grouped.constants | with_small_sizes(grouped).cpu_constants
     assert sizes["channels"] % sizes["groups"] == 0
+
+
+def test_numbers_of_a_tuple_are_sizes_where_no_constant_suffices():
+    broadcast, grouped = (parse_problem(source, id="a", suite="a") for source in (BROADCAST, GROUPED))
+    small = with_small_sizes(broadcast)
+    assert small.cpu_constants == {"rows": 129, "shape[0]": 129}
+    assert "rows = 129\nshape = (129,)" in resize(small, small.cpu_constants).source
+    assert with_small_sizes(grouped).constants == grouped.constants
 
 
 def test_a_problem_keeps_the_sizes_that_it_names_itself():

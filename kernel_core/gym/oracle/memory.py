@@ -8,6 +8,7 @@ from pathlib import Path
 from kernel_core.errors import ConfigError
 from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.oracle.small_sizes import with_small_sizes
+from kernel_core.problems.source import with_members
 
 SMALL = 2**26
 """Product of a problem's whole numbers up to which its tensors are small, whatever their shapes."""
@@ -21,7 +22,7 @@ def require_memory(request: JudgeRequest, device: str) -> str | None:
 
     Raises `ConfigError` where this machine has less.
     """
-    sizes = {**request.problem.constants, **request.run_sizes(device)}
+    sizes = {**with_members(request.problem).constants, **request.run_sizes(device)}
     numbers = [value for value in sizes.values() if type(value) is int and value > 1]
     if device != "cpu" or math.prod(numbers) <= SMALL:
         return None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from kernel_core.config import ProblemsConfig
 from kernel_core.problems.load import load_problems
+from kernel_core.problems.source import with_members
 from kernel_core.records import Problem
 
 if TYPE_CHECKING:
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 2**18
 """Inputs, weights and outputs together: an interpreter of kernels goes through them in seconds."""
+_STILL_LARGE_BYTES = 8 * MOST_BYTES
+"""At more than this an interpreter takes minutes."""
 _DIVISORS = (16, 4, 2)
 
 
@@ -30,20 +33,36 @@ def with_small_sizes(problem: Problem) -> Problem:
     The largest whole number of the module is divided as long as the problem still runs and its tensors
     become smaller, down to `MOST_BYTES`. At last each is made odd where the problem allows that, because a
     kernel without masks is right at powers of two. Whole numbers of one value are also tried together.
+    Where no constant can be divided so far, the numbers of tuples (`shape = (32768,)`) are divided too.
     """
-    sizes = {name: value for name, value in problem.constants.items() if type(value) is int and value > 1}
-    need = _need(problem, {}) if sizes and not problem.cpu_constants else None
+    whole = _whole_numbers(problem)
+    need = _need(problem, {}) if whole and not problem.cpu_constants else None
     if need is None:
         return problem
-    found, now = dict(sizes), need.num_bytes
-    while now > MOST_BYTES and (smaller := _smaller(problem, found, now)) is not None:
-        found, now = smaller
+    found, now = _divided_down(problem, whole, need.num_bytes)
+    if now > _STILL_LARGE_BYTES:
+        problem = with_members(problem)
+        whole = _whole_numbers(problem)
+        found, now = _divided_down(problem, whole, need.num_bytes)
     for name, value in found.items():
-        odd = found | {name: value + 1}
-        if value % 2 == 0 and value != sizes[name] and _need(problem, odd) is not None:
-            found = odd
-    changed = {name: value for name, value in found.items() if value != sizes[name]}
+        equal = [other for other in found if whole[other] == whole[name] and found[other] == value]
+        for names in ([name], equal):
+            odd = found | dict.fromkeys(names, value + 1)
+            if found[name] % 2 == 0 and value != whole[name] and _need(problem, odd) is not None:
+                found = odd
+    changed = {name: value for name, value in found.items() if value != whole[name]}
     return problem.model_copy(update={"cpu_constants": changed})
+
+
+def _whole_numbers(problem: Problem) -> dict[str, int]:
+    return {name: value for name, value in problem.constants.items() if type(value) is int and value > 1}
+
+
+def _divided_down(problem: Problem, sizes: dict[str, int], now: int) -> tuple[dict[str, int], int]:
+    """The sizes, divided as far as needed and possible, and the bytes of the tensors then."""
+    while now > MOST_BYTES and (smaller := _smaller(problem, sizes, now)) is not None:
+        sizes, now = smaller
+    return sizes, now
 
 
 def _need(problem: Problem, sizes: dict[str, int]) -> Need | None:
