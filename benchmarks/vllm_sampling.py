@@ -274,7 +274,7 @@ def _policy(arguments: argparse.Namespace, folder: str, **settings: Any) -> Torc
         model=folder,
         device="cuda" if on_gpu else "cpu",
         dtype="bfloat16" if on_gpu else "float32",
-        max_context=arguments.prompt + arguments.new + 64,
+        max_context=max(1024, arguments.prompt + arguments.new + 64),  # the publisher's texts fit
         **settings,
     )
     return TorchPolicy.load(folder, config)
