@@ -1,13 +1,15 @@
 """A vLLM server that training starts, beside the static decoder and `generate`: its rate, and its freshness.
 
-    python benchmarks/vllm_sampling.py [--model FOLDER] [--python PYTHON] [--budget 120] [--out FILE]
+    python benchmarks/vllm_sampling.py [--model FOLDER] [--python PYTHON] [--budget 180] [--out FILE]
+                                       [--ways adapters,full,static,generate]
 
 Qwen2.5-Coder-0.5B, or random weights of its shape where no folder is given. 256 answers of 1,024 tokens after
-prompts of 2,048, eight to a prompt. The server writes with an adapter of rank 16. It shares its GPU with the
-trainer, so it also sleeps and wakes. The others write with the base model.
+prompts of 2,048, eight to a prompt. One server writes with an adapter of rank 16, the next with full weights
+that are pushed to it. Either shares its GPU with the trainer; the first also sleeps and wakes.
 
 Each figure is a line of JSON, printed and written as soon as it is known. The budget ends the run whatever
-hangs. `generate` stops by itself when its time is over, and its rate is that of the tokens it had.
+hangs, and a way that would not fit into the rest of it is left out. `generate` stops by itself when its time
+is over, and its rate is that of the tokens it had.
 """
 
 from __future__ import annotations
@@ -18,8 +20,8 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +34,14 @@ from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM,
 from kernel_core.config import PolicyConfig, TrainConfig
 from kernel_core.learn.step_memory import QWEN
 from kernel_core.policy.publish import Publisher
-from kernel_core.policy.sampler import InlineSampler, open_sampler
+from kernel_core.policy.sampler import InlineSampler, Sampler, open_sampler
 from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.runs.placement import placed
 from kernel_core.store import Store
 
 BATCH, GROUP, PROMPT, NEW, RANK = 256, 8, 2048, 1024, 16
+RATE_S = 30.0
+"""A guess of the seconds that a server needs for all answers."""
 SMALL = {"batch": 16, "group": 4, "prompt": 64, "new": 16}
 """On a CPU: it shows that the script works, and nothing else."""
 
@@ -49,6 +53,10 @@ class Told:
         self.begun = time.monotonic()
         self._out = out
 
+    def left(self, budget: float) -> float:
+        """Seconds until the budget is spent."""
+        return budget - (time.monotonic() - self.begun)
+
     def __call__(self, **values: Any) -> None:
         """Print and write one."""
         line = json.dumps({"at_s": round(time.monotonic() - self.begun, 1), **values})
@@ -59,7 +67,7 @@ class Told:
 
 
 def main() -> None:
-    """Each way in turn, the server first; an error in one is a line, and the others go on."""
+    """Each way in turn, the servers first; an error in one is a line, and the others go on."""
     arguments = _arguments()
     told = Told(arguments.out)
     watchdog = threading.Timer(arguments.budget, lambda: (told(ended="out of time"), os._exit(1)))
@@ -69,23 +77,55 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folder = arguments.model or _random_model(Path(scratch) / "base")
         told(done="model")
-        for way in (_vllm, _static, _generate):
+        for name in arguments.ways.split(","):
+            way, least_s = WAYS[name]
+            if told.left(arguments.budget) < least_s:
+                told(way=name, left_out=f"it takes {least_s:.0f} s, and fewer are left")
+                continue
             try:
                 way(arguments, folder, Path(scratch), told)
             except Exception as error:
-                told(way=way.__name__.strip("_"), error=f"{type(error).__name__}: {error}"[:2000])
+                told(way=name, error=f"{type(error).__name__}: {error}"[:2000])
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
     told(ended="all done")
 
 
-def _vllm(arguments: argparse.Namespace, folder: str, scratch: Path, told: Told) -> None:
-    """The server: its start, publications, rate, distance from the trainer, sleep."""
+def _adapters(arguments: argparse.Namespace, folder: str, scratch: Path, told: Told) -> None:
+    """A server with an adapter; it sleeps too."""
     policy = _policy(arguments, folder, lora_rank=RANK)
     with torch.no_grad():
         for name, parameter in policy.model.named_parameters():
             if "lora_B" in name:
                 parameter.normal_(0.0, 0.01)
+    with _server(arguments, policy, scratch / "adapters") as sampler:
+        publisher, prompts = _fresh(arguments, policy, sampler, told, "vllm, adapter")
+        _written(arguments, policy, sampler, prompts, told, "vllm, adapter")
+        for name, act in {
+            "sleep_s": sampler.release,
+            "wake_s": lambda: sampler.sample(prompts[:1], temperature=1.0, max_new_tokens=1, seed=0),
+        }.items():
+            begun = time.monotonic()
+            act()
+            seconds = round(time.monotonic() - begun, 2)
+            told(way="vllm, adapter", **{name: seconds}, gpu_used_gib=_used_gib())
+        told(way="vllm, adapter", gap_after_sleep=publisher.publish().gap)
+
+
+def _full(arguments: argparse.Namespace, folder: str, scratch: Path, told: Told) -> None:
+    """A server that takes full weights."""
+    policy = _policy(arguments, folder)
+    with _server(arguments, policy, scratch / "full") as sampler:
+        _, prompts = _fresh(arguments, policy, sampler, told, "vllm, full weights")
+        if told.left(arguments.budget) < RATE_S:
+            told(way="vllm, full weights", left_out="its rate, which takes longer than is left")
+        else:
+            _written(arguments, policy, sampler, prompts, told, "vllm, full weights")
+
+
+@contextmanager
+def _server(arguments: argparse.Namespace, policy: TorchPolicy, folder: Path) -> Iterator[Sampler]:
+    """One on the trainer's GPU. Its log is kept beside the figures."""
     asked = TrainConfig.model_validate(
         {
             "policy": policy.config.model_dump(),
@@ -94,48 +134,74 @@ def _vllm(arguments: argparse.Namespace, folder: str, scratch: Path, told: Told)
         }
     )
     config = placed(asked, torch.cuda.device_count() and 1)
-    with closing(open_sampler(config, policy, Store(str(scratch)))) as sampler:
-        log = scratch / "vllm.log"
-        threading.Thread(target=_copy_log, args=(log, arguments.out), daemon=True).start()
-        begun = time.monotonic()
-        policy.set_version("run@0")
-        publisher = Publisher(sampler, policy, max_gap=10.0)
-        told(way="vllm", first_gap=publisher.publish().gap, start_s=round(time.monotonic() - begun, 1))
-        prompts = _prompts(policy, arguments)
-        sampler.sample(prompts[:2], temperature=1.0, max_new_tokens=8, seed=0)
+    try:
+        with closing(open_sampler(config, policy, Store(str(folder)))) as sampler:
+            yield sampler
+    finally:
+        if arguments.out is not None:
+            log = (folder / "vllm.log").read_bytes()
+            arguments.out.with_suffix(f".{folder.name}.log").write_bytes(log)
 
+
+def _fresh(
+    arguments: argparse.Namespace, policy: TorchPolicy, sampler: Sampler, told: Told, name: str
+) -> tuple[Publisher, list[list[dict[str, str]]]]:
+    """The server's start, three publications of changed weights, and each one's first token."""
+    begun = time.monotonic()
+    prompts = _prompts(policy, arguments)
+    policy.set_version("run@0")
+    publisher = Publisher(sampler, policy, max_gap=10.0)
+    first_gap = publisher.publish().gap
+    told(way=name, start_s=round(time.monotonic() - begun, 1), first_gap=first_gap)
+    sampler.sample(prompts[:2], temperature=1.0, max_new_tokens=8, seed=0)
+    for number in (1, 2, 3):
+        with torch.no_grad():
+            for parameter in policy.model.parameters():
+                if parameter.requires_grad:
+                    parameter.mul_(1.02)
+        policy.set_version(f"run@{number}")
         begun = time.monotonic()
-        policy.set_version("run@1")
         sampler.publish(policy)
         published = time.monotonic()
         sampler.sample(prompts[:1], temperature=1.0, max_new_tokens=1, seed=0)
         first_s = time.monotonic() - begun
-        told(way="vllm", publish_s=round(published - begun, 3), publish_to_first_token_s=round(first_s, 3))
+        told(way=name, publish_s=round(published - begun, 3), publish_to_first_token_s=round(first_s, 3))
+    verified = publisher.publish()
+    told(way=name, gap=verified.gap, moved=verified.moved)
+    return publisher, prompts
 
-        samples = _timed(
-            told,
-            "vllm",
-            lambda: sampler.sample(prompts, temperature=1.0, max_new_tokens=arguments.new, seed=1),
-        )
-        told(way="vllm", **_gaps(policy, samples[:4]))
-        for name, act in {
-            "sleep_s": sampler.release,
-            "wake_s": lambda: sampler.sample(prompts[:1], temperature=1.0, max_new_tokens=1, seed=0),
-        }.items():
-            begun = time.monotonic()
-            act()
-            told(way="vllm", **{name: round(time.monotonic() - begun, 2)}, gpu_used_gib=_used_gib())
-        told(way="vllm", gap_after_sleep=publisher.publish().gap)
+
+def _written(
+    arguments: argparse.Namespace,
+    policy: TorchPolicy,
+    sampler: Sampler,
+    prompts: list[list[dict[str, str]]],
+    told: Told,
+    name: str,
+) -> None:
+    """The server's rate, and its distance from the trainer."""
+
+    def write() -> Any:
+        return sampler.sample(prompts, temperature=1.0, max_new_tokens=arguments.new, seed=1)
+
+    samples = _timed(told, name, write)
+    told(way=name, **_gaps(policy, samples[:4]))
 
 
 def _static(arguments: argparse.Namespace, folder: str, scratch: Path, told: Told) -> None:
-    """The static decoder; twice, because the first run records its graphs."""
+    """The static decoder; twice if there is time, because the first run records its graphs."""
     policy = _policy(arguments, folder, decoding="static")
     prompts = _prompts(policy, arguments)
-    for name in ("static, first", "static"):
-        _timed(
-            told, name, lambda: policy.sample(prompts, temperature=1.0, max_new_tokens=arguments.new, seed=1)
-        )
+
+    def write() -> Any:
+        return policy.sample(prompts, temperature=1.0, max_new_tokens=arguments.new, seed=1)
+
+    before = told.left(arguments.budget)
+    _timed(told, "static, first", write)
+    policy.release()
+    left = told.left(arguments.budget)
+    if left > before - left + WAYS["generate"][1]:
+        _timed(told, "static", write)
         policy.release()
 
 
@@ -157,7 +223,7 @@ def _generate(arguments: argparse.Namespace, folder: str, scratch: Path, told: T
     mask = np.zeros_like(ids)
     for row, prompt in enumerate(prompts):
         ids[row, widest - len(prompt) :], mask[row, widest - len(prompt) :] = prompt, 1
-    left = arguments.budget - (time.monotonic() - told.begun) - 5
+    left = told.left(arguments.budget) - 5
     begun = time.monotonic()
     with torch.no_grad():
         written = policy.model.generate(
@@ -208,7 +274,7 @@ def _policy(arguments: argparse.Namespace, folder: str, **settings: Any) -> Torc
         model=folder,
         device="cuda" if on_gpu else "cpu",
         dtype="bfloat16" if on_gpu else "float32",
-        max_context=arguments.prompt + arguments.new + 64,
+        max_context=max(1024, arguments.prompt + arguments.new + 64),  # the publisher's texts fit
         **settings,
     )
     return TorchPolicy.load(folder, config)
@@ -260,14 +326,6 @@ def _random_model(folder: Path) -> str:
     return str(folder)
 
 
-def _copy_log(log: Path, out: Path | None) -> None:
-    """Keep the server's log beside the figures: the scratch folder goes with this process."""
-    while out is not None:
-        time.sleep(2.0)
-        if log.exists():
-            out.with_suffix(".vllm.log").write_bytes(log.read_bytes())
-
-
 def _used_gib() -> float:
     if not torch.cuda.is_available():
         return 0.0
@@ -279,12 +337,22 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--model", help="a folder with weights and tokenizer")
     parser.add_argument("--python", help="the Python of an environment with vLLM")
-    parser.add_argument("--budget", type=float, default=120.0, help="seconds")
-    parser.add_argument("--out", type=Path, help="a file for the lines, and for the server's log")
+    parser.add_argument("--budget", type=float, default=180.0, help="seconds")
+    parser.add_argument("--out", type=Path, help="a file for the lines; the servers' logs are put beside it")
+    parser.add_argument("--ways", default=",".join(WAYS), help=f"some of {','.join(WAYS)}")
     arguments = parser.parse_args()
     sizes = {"batch": BATCH, "group": GROUP, "prompt": PROMPT, "new": NEW}
     vars(arguments).update(sizes if torch.cuda.is_available() else SMALL)
     return arguments
+
+
+WAYS: dict[str, tuple[Callable[[argparse.Namespace, str, Path, Told], None], float]] = {
+    "adapters": (_adapters, 60.0),
+    "full": (_full, 60.0),
+    "static": (_static, 40.0),
+    "generate": (_generate, 15.0),
+}
+"""With the seconds that each takes at least on an H100, in guesses."""
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
 """Samplers write the rollouts of training. The trainer knows only the protocol; `open_sampler` picks one.
 
-| `sampler.kind` | what writes                                   | its weights after an update            |
-|----------------|-----------------------------------------------|----------------------------------------|
-| `inline`       | the trained model itself                      | the same tensors: nothing to publish   |
-| `copy`         | a copy in `policy.dtype`, on `placement.sample` | copied over in place                   |
-| `vllm`         | a vLLM server that training starts            | a versioned LoRA adapter that it loads |
-| `server`       | a vLLM server behind its OpenAI endpoint      | the same                               |
+| `sampler.kind` | what writes                                     | its weights after an update             |
+|----------------|-------------------------------------------------|-----------------------------------------|
+| `inline`       | the trained model itself                        | the same tensors: nothing to publish    |
+| `copy`         | a copy in `policy.dtype`, on `placement.sample` | copied over in place                    |
+| `vllm`         | a vLLM server that training starts              | a versioned adapter, or all from a file |
+| `server`       | a vLLM server behind its OpenAI endpoint        | a versioned LoRA adapter                |
 
 A policy on a Tinker server (`policy.kind=tinker`) is sampled there, whatever writes (`tinker_policy.py`).
 
@@ -26,6 +26,7 @@ import torch
 
 from kernel_core.config import TrainConfig
 from kernel_core.errors import ConfigError
+from kernel_core.policy.base import Base
 from kernel_core.policy.chat_tokens import Ids
 from kernel_core.policy.protocol import Messages, Policy, Sample
 from kernel_core.policy.torch_policy import TorchPolicy
@@ -49,7 +50,7 @@ class Sampler(Policy, Protocol):
 
 
 def open_sampler(config: TrainConfig, policy: Trainable, store: Store) -> Sampler:
-    """The sampler that a config names; `store` is the run's, where adapters are published."""
+    """The sampler that a config names; `store` is the run's, where weights are published."""
     if not isinstance(policy, TorchPolicy):
         from kernel_core.policy.tinker_policy import TinkerPolicy, TinkerSampler
 
@@ -62,30 +63,35 @@ def open_sampler(config: TrainConfig, policy: Trainable, store: Store) -> Sample
             gpus = config.placement.sample
             return CopySampler(policy, torch.device("cuda", gpus[0]) if gpus else None)
         case "server" | "vllm":
-            return _server_sampler(config, policy, store.child("adapters"))
+            return _server_sampler(config, policy, store)
 
 
-def _server_sampler(config: TrainConfig, policy: TorchPolicy, adapters: Store) -> Sampler:
+def _server_sampler(config: TrainConfig, policy: TorchPolicy, store: Store) -> Sampler:
+    from kernel_core.policy.served_weights import ServedWeights
     from kernel_core.policy.server_sampler import ServerSampler
     from kernel_core.policy.vllm_process import VllmProcess
 
     kind = config.sampler.kind
-    if policy.base is None:
+    if policy.base is None and kind == "server":
         raise ConfigError(
-            f"sampler.kind = {kind} publishes LoRA adapters; set policy.lora_rank, "
-            "or sampler.kind=copy for full weights"
+            "sampler.kind = server publishes LoRA adapters; set policy.lora_rank, "
+            "or sampler.kind=vllm or copy for full weights"
         )
-    if not adapters.is_local:
+    if not store.is_local:
         raise ConfigError(
-            f"sampler.kind = {kind} reads adapters from a folder, and {adapters.root} is none; "
+            f"sampler.kind = {kind} reads weights from a folder, and {store.root} is none; "
             "set root to a folder that the server sees too"
         )
-    server = None
+    server = weights = None
     if kind == "vllm":
-        log_file = Path(adapters.root.removeprefix("file://")).with_name("vllm.log")
+        log_file = Path(store.path("vllm.log").removeprefix("file://"))
         log_file.parent.mkdir(parents=True, exist_ok=True)
-        server = VllmProcess(config, policy.base, log_file)
-    return ServerSampler(policy, config.sampler, adapters, server)
+        base = policy.base
+        if base is None:
+            weights = ServedWeights(store.child("served"), policy)
+            base = Base(name=weights.folder)
+        server = VllmProcess(config, base, log_file)
+    return ServerSampler(policy, config.sampler, store.child("adapters"), server, weights)
 
 
 class InlineSampler:

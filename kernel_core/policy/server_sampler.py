@@ -1,10 +1,16 @@
-"""Sampling from a vLLM server: token ids in, token ids and log-probabilities out, weights as LoRA adapters.
+"""Sampling from a vLLM server: token ids in, token ids and log-probabilities out; adapters, or all weights.
 
-Each publication is an adapter folder of its own that the server loads under a name that was never used
-before; the request names it and the answer echoes it, so a sample cannot come from other weights unnoticed. A
-version alone is no such name: a step that is repeated after a kill has the same version and other weights.
-The server refuses a name that it knows, and would read the killed attempt's cached prefixes under it.
-The base model behind the server is never touched. `sampler.kind: vllm` starts the server itself
+Each publication of LoRA adapters is a folder of its own that the server loads under a name that was never
+used before; the request names it and the answer echoes it, so a sample cannot come from other weights
+unnoticed. A version alone is no such name: a step that is repeated after a kill has the same version and
+other weights. The server refuses a name that it knows, and would read the killed attempt's cached prefixes
+under it. The base model behind the server is never touched.
+
+Without adapters the server reads all weights again from their folder (`served_weights.py`). Its model has one
+name for every version then, so only a server that training started is used: each of its processes begins with
+the newest weights. The `cache_salt` of a request keeps keys and values of earlier weights out of its reach.
+
+`sampler.kind: vllm` starts the server itself
 (`vllm_process.py`); another is started with
 
     VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 vllm serve MODEL --enable-lora --max-lora-rank RANK \\
@@ -37,6 +43,7 @@ from kernel_core.errors import ConfigError, SourceUnavailable
 from kernel_core.policy.chat_tokens import Ids
 from kernel_core.policy.protocol import Messages, Sample
 from kernel_core.policy.sampler import Logprobs
+from kernel_core.policy.served_weights import ServedWeights
 from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.policy.vllm_process import MOST_SEQUENCES, VllmProcess
 from kernel_core.store import Store
@@ -68,16 +75,23 @@ class ServerSampler:
     """
 
     def __init__(
-        self, policy: TorchPolicy, config: SamplerConfig, adapters: Store, server: VllmProcess | None = None
+        self,
+        policy: TorchPolicy,
+        config: SamplerConfig,
+        adapters: Store,
+        server: VllmProcess | None = None,
+        weights: ServedWeights | None = None,
     ) -> None:
+        """`weights` is the folder of a server that takes all weights; `adapters` has those of the others."""
         if server is None and config.endpoint is None:
             raise ConfigError(
                 "sampler.kind = server needs sampler.endpoint, for example http://localhost:8000"
             )
-        self._policy, self._adapters, self._server = policy, adapters, server
+        self._policy, self._adapters, self._server, self._weights = policy, adapters, server, weights
         self._endpoint = (config.endpoint or "").rstrip("/").removesuffix("/v1")
         self._tokenizing = threading.Lock()
         self._version, self._name, self._folder = "", "", ""
+        self._salt: dict[str, str] = {}
         self._client = httpx.Client(
             timeout=httpx.Timeout(TIMEOUT_S, connect=10.0),
             limits=httpx.Limits(max_connections=MOST_SEQUENCES),
@@ -85,13 +99,23 @@ class ServerSampler:
 
     @property
     def version(self) -> str:
-        """The version of the adapter that was published last."""
+        """The version of the weights that were published last."""
         return self._version
 
     def publish(self, policy: TorchPolicy) -> None:
-        """Write the adapter, have the server load it, and unload the one before."""
+        """Write the weights, and have the server load them. No sample may be in work meanwhile."""
         readable = re.sub(r"[^A-Za-z0-9._-]", "-", policy.version)
-        name, before = f"{readable}-{uuid.uuid4().hex[:8]}", self._name
+        name = f"{readable}-{uuid.uuid4().hex[:8]}"
+        if self._weights is None or self._server is None:
+            self._publish_adapter(policy, name)
+        else:
+            self._weights.write(policy)
+            self._server.take_weights()
+            self._version, self._name, self._salt = policy.version, self._server.model, {"cache_salt": name}
+
+    def _publish_adapter(self, policy: TorchPolicy, name: str) -> None:
+        """Have the server load the adapter by this name, and unload the one before."""
+        before = self._name
         self._folder = self._path(name)
         policy.model.save_pretrained(self._folder)
         self._load(name)
@@ -169,10 +193,13 @@ class ServerSampler:
         self._client.close()
         if self._server is not None:
             self._server.close()
+        if self._weights is not None:
+            self._weights.remove()
 
     def _complete(self, prompt_ids: Ids, **settings: Any) -> dict[str, Any]:
-        """The one choice for a prompt of token ids, by the adapter that was published last."""
-        body = {"model": self._name, "prompt": prompt_ids.tolist(), "return_token_ids": True, **settings}
+        """The one choice for a prompt of token ids, by the weights that were published last."""
+        ids = {"prompt": prompt_ids.tolist(), "return_token_ids": True}
+        body = {"model": self._name, **ids, **self._salt, **settings}
         answer = self._post("/v1/completions", body).json()
         choice: dict[str, Any] = answer["choices"][0]
         if answer.get("model") != self._name:
@@ -229,13 +256,13 @@ class ServerSampler:
             trouble = f"HTTP {answer.status_code}: {answer.text[:200]}"
             if "already been loaded" in answer.text:  # by this publication: the first answer was lost
                 return answer
-            if answer.status_code == 404 and path == "/v1/completions":
+            if answer.status_code == 404 and path == "/v1/completions" and self._weights is None:
                 log.warning("%s has forgotten %s; it is loaded again", self._endpoint, self._name)
                 self._load(self._name)
             elif answer.status_code < 500 and answer.status_code != 429:
                 break
             log.warning("attempt %d of %d at %s: %s", attempt + 1, ATTEMPTS, self._endpoint, trouble)
         raise SourceUnavailable(
-            f"{self._endpoint}{path} could not be used ({trouble}); start the server again with LoRA enabled "
-            "(see kernel_core/policy/server_sampler.py), and run the same command: nothing is lost"
+            f"{self._endpoint}{path} could not be used ({trouble}); start the server again as "
+            "kernel_core/policy/server_sampler.py says, and run the same command: nothing is lost"
         )

@@ -1,7 +1,8 @@
 """The vLLM server of `sampler.kind: vllm`: started on its GPUs, watched, started again, asleep between turns.
 
-It serves the base model of LoRA adapters to this host alone. Where learners or judges have its GPU too, it
-sleeps while they work: its weights go to the host's memory, and its keys and values are dropped.
+It serves one model to this host alone: the base of LoRA adapters, or the folder of `served_weights.py`. Where
+learners or judges have its GPU too, it sleeps while they work: its weights go to the host's memory, and its
+keys and values are dropped.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import httpx
@@ -33,15 +35,19 @@ _LOOK_EVERY_S = 0.5
 _NOT_AGAIN_S = 30.0
 """After a start that failed, no other is tried for so long: many requests wait for the same server."""
 _CALL_S = 60.0
+_LOAD_S = 600.0
+"""Longest wait for a server that reads new weights."""
 _ALONE, _SHARED = 0.9, 0.5
 """The share of the GPU's memory that it takes."""
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """Values of --max-lora-rank."""
+_IN_VLLM = Path(__file__).parent / "in_vllm"
+"""On the server's path: what its workers do for us."""
 _SETTINGS = {
     "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
     "VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1",
     "VLLM_NO_USAGE_STATS": "1",
-    "VLLM_SERVER_DEV_MODE": "1",  # it has /sleep and /wake_up
+    "VLLM_SERVER_DEV_MODE": "1",  # it has /sleep, /wake_up and /collective_rpc
 }
 
 
@@ -53,14 +59,12 @@ def shares_gpu(config: TrainConfig) -> bool:
 
 def command_for(config: TrainConfig, base: Base, port: int) -> list[str]:
     """The server's command line."""
-    rank = config.policy.lora_rank or 1
+    rank = config.policy.lora_rank
     command = [config.sampler.python or sys.executable, "-m", "vllm.entrypoints.openai.api_server"]
     settings = {
         "model": base.name,
         "host": "127.0.0.1",
         "port": port,
-        "max-lora-rank": next((most for most in _RANKS if most >= rank), rank),
-        "max-loras": 2,
         "max-model-len": config.policy.max_context,
         "max-num-seqs": MOST_SEQUENCES,
         "dtype": config.policy.dtype,
@@ -71,7 +75,12 @@ def command_for(config: TrainConfig, base: Base, port: int) -> list[str]:
     }
     if base.revision is not None:
         settings["revision"] = base.revision
-    switches = ["--enable-lora"]
+    switches = []
+    if rank is None:
+        settings["worker-extension-cls"] = "weights_of_training.TakesWeights"
+    else:
+        switches.append("--enable-lora")
+        settings |= {"max-lora-rank": next((most for most in _RANKS if most >= rank), rank), "max-loras": 2}
     if config.samples_on_gpu:
         settings["gpu-memory-utilization"] = _SHARED if shares_gpu(config) else _ALONE
         if len(config.placement.sample) > 1:
@@ -101,9 +110,24 @@ class VllmProcess:
         with self._lock:
             if not self._is_up:
                 self._wait()
-            if self._is_asleep:
-                self._is_asleep = not self._call("/wake_up")
+            self._wake()
             return self._endpoint
+
+    @property
+    def model(self) -> str:
+        """The name that it serves its model under."""
+        return self._base.name
+
+    def take_weights(self) -> None:
+        """Have it read its folder again. A server that cannot is started again, which reads the folder too.
+        Raises `SourceUnavailable`."""
+        with self._lock:
+            if not self._is_up:
+                self._wait()
+            self._wake()
+            if not self._has_taken():
+                log.warning("the vLLM server took no weights; it is started again (its log: %s)", self._log)
+                self._restart()
 
     def mend(self) -> None:
         """After a request that failed: start the server again, unless it is well."""
@@ -111,9 +135,7 @@ class VllmProcess:
             if not self._is_up or (self._process.poll() is None and self._is_healthy()):
                 return
             log.warning("the vLLM server has died; it is started again (its log: %s)", self._log)
-            self._end()
-            self._process = self._started()
-            self._wait()
+            self._restart()
 
     def sleep(self) -> None:
         """Leave the GPU to the roles that share it, if any does, until the next call of `endpoint`."""
@@ -127,6 +149,28 @@ class VllmProcess:
             self._end()
             self._client.close()
 
+    def _has_taken(self) -> bool:
+        """Whether the server has read its folder.
+
+        vLLM leaves the call open when its engine dies in it, so its health is asked meanwhile. The call ends
+        with the server.
+        """
+        with ThreadPoolExecutor(1) as thread:
+            call = thread.submit(self._call, "/collective_rpc", {"method": "take_weights"}, _LOAD_S)
+            while wait([call], _LOOK_EVERY_S).not_done:
+                if not self._is_healthy():
+                    self._end()
+            return call.result()
+
+    def _restart(self) -> None:
+        self._end()
+        self._process = self._started()
+        self._wait()
+
+    def _wake(self) -> None:
+        if self._is_asleep:
+            self._is_asleep = not self._call("/wake_up")
+
     def _started(self) -> subprocess.Popen[bytes]:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -134,6 +178,8 @@ class VllmProcess:
         self._endpoint, self._is_up, self._is_asleep = f"http://127.0.0.1:{port}", False, False
         gpus = self._config.placement.sample
         environment = (environment_with(gpus) if gpus else dict(os.environ)) | _SETTINGS
+        paths = [str(_IN_VLLM), environment.get("PYTHONPATH", "")]
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         command = [sys.executable, "-m", "kernel_core.policy.while_open"]
         with self._log.open("ab") as output:
             return subprocess.Popen(
@@ -171,13 +217,18 @@ class VllmProcess:
             return self._client.get(f"{self._endpoint}/health").is_success
         return False
 
-    def _call(self, path: str) -> bool:
+    def _call(self, path: str, body: object = None, timeout_s: float = _CALL_S) -> bool:
         """Whether the server did it; one that is dead holds no memory, and `mend` starts another."""
         try:
-            return self._client.post(self._endpoint + path).is_success
+            answer = self._client.post(self._endpoint + path, json=body, timeout=timeout_s)
         except httpx.HTTPError as error:
             log.warning("the vLLM server did not answer %s (%s)", path, error)
             return False
+        if not answer.is_success:
+            log.warning(
+                "the vLLM server answered %s with %d: %s", path, answer.status_code, answer.text[:200]
+            )
+        return answer.is_success
 
     def _end(self) -> None:
         assert self._process.stdin is not None

@@ -1,4 +1,4 @@
-"""A real vLLM server: published adapters, ids and log-probabilities, and a kill in the middle of sampling."""
+"""A real vLLM server: published adapters and weights, log-probabilities, and kills in the middle of work."""
 
 import signal
 import time
@@ -23,13 +23,34 @@ PROMPTS = [[{"role": "user", "content": text}] for text in ("add", "softmax", "a
 pytestmark = needs_vllm
 
 
-def test_a_vllm_server_writes_with_each_published_adapter_and_dies_without_a_loss(tmp_path, monkeypatch):
-    for name, value in ON_CPU.items():
-        monkeypatch.setenv(name, value)
+def steep_policy():
+    """Weights whose answers differ from token to token."""
     policy = new_policy(CONFIG, TEXTS, seed=0)
     with torch.no_grad():
         for parameter in policy.model.parameters():
             parameter.mul_(2.0)
+    return policy
+
+
+def moved(policy, version):
+    """The policy after an update of everything that trains."""
+    with torch.no_grad():
+        for parameter in policy.model.parameters():
+            if parameter.requires_grad:
+                parameter.add_(0.05 * torch.randn(parameter.shape))
+    policy.set_version(version)
+
+
+def gap_of(policy, samples):
+    return np.mean(
+        [np.abs(s.logprobs - policy.logprobs(s.prompt_ids, s.token_ids, 1.0)).mean() for s in samples]
+    )
+
+
+def test_a_vllm_server_writes_with_each_published_adapter_and_dies_without_a_loss(tmp_path, monkeypatch):
+    for name, value in ON_CPU.items():
+        monkeypatch.setenv(name, value)
+    policy = steep_policy()
     policy.save(str(tmp_path / "base"))
     lora = TorchPolicy.load(str(tmp_path / "base"), CONFIG.model_copy(update={"lora_rank": 8}))
     settings = SamplerConfig(kind="vllm", python=PYTHON, max_gap=0.005)
@@ -38,18 +59,11 @@ def test_a_vllm_server_writes_with_each_published_adapter_and_dies_without_a_los
         publisher = Publisher(sampler, lora, settings.max_gap)
         publisher.publish()
         for version in ("run@1", "run@2", "run@3"):
-            with torch.no_grad():
-                for parameter in lora.model.parameters():
-                    if parameter.requires_grad:
-                        parameter.add_(0.05 * torch.randn(parameter.shape))
-            lora.set_version(version)
+            moved(lora, version)
             publication = publisher.publish()
             assert publication.gap < 0.005 < publication.moved
-            gaps = [
-                np.abs(s.logprobs - lora.logprobs(s.prompt_ids, s.token_ids, 1.0)).mean()
-                for s in sampler.sample(PROMPTS, temperature=1.0, max_new_tokens=40, seed=3)
-            ]
-            assert np.mean(gaps) < 0.005
+            samples = sampler.sample(PROMPTS, temperature=1.0, max_new_tokens=40, seed=3)
+            assert gap_of(lora, samples) < 0.005
         asked = [PROMPTS[i % 3] for i in range(200)]
         [server] = psutil.Process(sampler._server._process.pid).children()
         with ThreadPoolExecutor(1) as pool:
@@ -61,3 +75,42 @@ def test_a_vllm_server_writes_with_each_published_adapter_and_dies_without_a_los
         assert len(again) == 200 and {sample.policy_version for sample in again} == {"run@3"}
     finally:
         sampler.close()
+
+
+def test_a_vllm_server_takes_all_weights_and_one_that_dies_meanwhile_comes_back_with_them(
+    tmp_path, monkeypatch
+):
+    for name, value in ON_CPU.items():
+        monkeypatch.setenv(name, value)
+    policy = steep_policy()
+    assert policy.model.config.tie_word_embeddings, "what vLLM's own reload leaves as it was"
+    settings = SamplerConfig(kind="vllm", python=PYTHON, max_gap=0.005)
+    sampler = open_sampler(TrainConfig(policy=policy.config, sampler=settings), policy, Store(tmp_path))
+    try:
+        publisher = Publisher(sampler, policy, settings.max_gap)
+        publisher.publish()
+        for version in ("run@1", "run@2", "run@3"):
+            moved(policy, version)
+            engine = engine_of(sampler)
+            if version == "run@3":
+                engine.suspend()
+            with ThreadPoolExecutor(1) as pool:
+                publishing = pool.submit(publisher.publish)
+                if version == "run@3":
+                    time.sleep(1.0)
+                    assert not publishing.done(), "the weights are on their way"
+                    engine.kill()
+                publication = publishing.result()
+            assert publication.gap < 0.005 < publication.moved
+            samples = sampler.sample(PROMPTS, temperature=1.0, max_new_tokens=40, seed=3)
+            assert gap_of(policy, samples) < 0.005
+            assert {sample.policy_version for sample in samples} == {version}
+            assert (engine_of(sampler).pid == engine.pid) == (version != "run@3"), "no start but that one"
+    finally:
+        sampler.close()
+
+
+def engine_of(sampler):
+    """The process that holds the weights, below the one that answers requests."""
+    below = psutil.Process(sampler._server._process.pid).children(recursive=True)
+    return next(process for process in below if "EngineCore" in "".join(process.cmdline()))

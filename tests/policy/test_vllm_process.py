@@ -83,10 +83,13 @@ def flags(num_gpus, **settings):
 def test_a_server_on_a_shared_gpu_takes_half_of_it_and_can_sleep():
     shared = flags(1)
     assert "--gpu-memory-utilization 0.5" in shared and shared.endswith("--enable-sleep-mode")
-    assert "--model m --host 127.0.0.1 --port 1234 --max-lora-rank 16" in shared
+    assert "--model m --host 127.0.0.1 --port 1234" in shared and "--max-lora-rank 16" in shared
     assert "--revision abc" in shared and "--max-model-len 4096" in shared
     alone = flags(3, sample_ahead=True)
     assert "--gpu-memory-utilization 0.9" in alone and "sleep" not in alone and "parallel" not in alone
+    assert "--enable-lora" in alone and "worker-extension" not in alone
+    whole = flags(1, policy={"model": "m", "device": "cuda"})
+    assert "lora" not in whole and "--worker-extension-cls weights_of_training.TakesWeights" in whole
     named = flags(4, sample_ahead=True, placement={"sample": [1, 2]})
     assert "--data-parallel-size 2" in named
 
@@ -137,10 +140,59 @@ def test_an_environment_without_vllm_is_one_clear_error(lora, monkeypatch, tmp_p
         assert time.monotonic() - begun < 5.0, "one start that failed is enough for all requests that wait"
 
 
-def test_full_weights_are_refused(base, tmp_path):
+def test_a_server_of_others_takes_no_full_weights(base, tmp_path):
     policy = TorchPolicy.load(base, CONFIG)
-    with pytest.raises(ConfigError, match=r"set policy\.lora_rank"):
-        open_sampler(TrainConfig(policy=CONFIG, sampler={"kind": "vllm"}), policy, Store(tmp_path))
+    config = TrainConfig(policy=CONFIG, sampler={"kind": "server", "endpoint": "http://127.0.0.1:1"})
+    with pytest.raises(ConfigError, match=r"set policy\.lora_rank, or sampler\.kind=vllm"):
+        open_sampler(config, policy, Store(tmp_path))
+
+
+def changed(policy, version):
+    with torch.no_grad():
+        for parameter in policy.model.parameters():
+            parameter.add_(0.05 * torch.randn(parameter.shape))
+    policy.set_version(version)
+
+
+def test_full_weights_reach_a_server_that_dies_while_it_writes_and_while_it_takes_them(
+    base, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("PYTHONPATH", f"{STAND_IN}{os.pathsep}{REPOSITORY}")
+    policy = TorchPolicy.load(base, CONFIG)
+    slowly = tmp_path / "served" / "slowly"
+    with contextlib.closing(opened(policy, tmp_path)) as sampler, ThreadPoolExecutor(1) as pool:
+        publisher = Publisher(sampler, policy, 0.01)
+        publisher.publish()
+        first = server_of(sampler)
+        changed(policy, "run@1")
+        assert publisher.publish().gap < 1e-4
+        assert server_of(sampler) == first, "a running server takes them"
+        writing = pool.submit(sampler.sample, [PROMPTS[i % 3] for i in range(60)], **SETTINGS)
+        time.sleep(0.2)
+        assert not writing.done()
+        first.kill()
+        check_written(writing.result(), policy)
+
+        second = server_of(sampler)
+        changed(policy, "run@2")
+        slowly.touch()
+        publishing = pool.submit(publisher.publish)
+        time.sleep(0.5)
+        assert second != first and not publishing.done()
+        second.kill()
+        slowly.unlink()
+        publication = publishing.result()
+        assert publication.gap < 1e-4 < publication.moved
+        assert server_of(sampler) != second
+        check_written(sampler.sample(PROMPTS, **SETTINGS), policy)
+
+
+def check_written(samples, policy):
+    """They come from the weights that the policy has now, and say so."""
+    assert {sample.policy_version for sample in samples} == {policy.version}
+    for sample in samples[:3]:
+        again = policy.logprobs(sample.prompt_ids, sample.token_ids, 1.0)
+        np.testing.assert_allclose(sample.logprobs, again, atol=1e-4)
 
 
 @pytest.mark.parametrize("ends", ["input", "command"])
