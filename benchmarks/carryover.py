@@ -33,6 +33,7 @@ from typing import Any
 import pandas as pd
 from machine import describe_machine
 
+from kernel_core.compiler_teacher.exemplars import LEAST_OWN_SHARE
 from kernel_core.config import (
     ColdStartConfig,
     GymConfig,
@@ -71,8 +72,6 @@ from kernel_core.store import Store
 MEASURED = Path(__file__).parents[1] / "docs" / "results" / "modules_h100.jsonl"
 """What `modules_full_size.py` measured: it decides which grade of a family is taught."""
 NEAR_BEST = 0.85
-LEAST_OWN_SHARE = 0.2
-"""Share of the work in kernels of one's own; an answer below it is near what the judge calls hacked."""
 NAMED_GRADES = ("fused", "tuned")
 """Taught where no measurement decides."""
 JUDGED_AT_ONCE = {"cuda": 24, "cpu": 4}

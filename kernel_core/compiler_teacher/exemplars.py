@@ -12,8 +12,11 @@ from kernel_core.errors import NotAProblem
 from kernel_core.gym.contract.requests import Gym, JudgeRequest
 from kernel_core.records import Candidate, Evaluation, Exemplar, Problem
 
-LEAST_OWN_SHARE = 0.1
-"""Share of the work in kernels of its own, as the judge counts it; below it a kernel shows little."""
+LEAST_OWN_SHARE = 0.2
+"""The least share of the work in a kernel's own launches for it to be taught; below it a kernel shows little.
+
+Medians of 61 families measured on an H100 leave a gap from 0.11 to 0.23. A value in the gap has all grades of
+a family on one side. 0.1 would teach the slowest grade of a convolution with an elementwise end."""
 _JUDGED_AT_ONCE = 8
 
 
