@@ -101,7 +101,7 @@ def test_it_publishes_sleeps_dies_in_the_middle_of_a_step_and_ends(lora, tmp_pat
     with contextlib.closing(opened(lora, tmp_path, **on_one_gpu, **place)) as sampler:
         lora.set_version("run@1")
         assert Publisher(sampler, lora, 0.01).publish().gap < 1e-4
-        asked, brief = [PROMPTS[i % 3] for i in range(72)], SETTINGS | {"max_new_tokens": 10}
+        asked, brief = [PROMPTS[i % 3] for i in range(84)], SETTINGS | {"max_new_tokens": 16}
         before = sampler.sample(asked, **brief)
         for sample in before[:3]:
             again = lora.logprobs(sample.prompt_ids, sample.token_ids, 1.0)
