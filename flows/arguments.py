@@ -51,12 +51,10 @@ port = number(int, 1, 65535)
 
 def stage_help(stage: str) -> str:
     """The presets of a stage and its settings, as lines."""
-    import yaml
-
-    from flows.presets import PREFECT_YAML, config_class_of, entrypoint_of
+    from flows.presets import PREFECT_YAML, config_class_of, entrypoint_of, load_yaml
     from kernel_core.config.reference import settings_of
 
-    entries = yaml.safe_load(PREFECT_YAML.read_text())["deployments"]
+    entries = load_yaml(PREFECT_YAML)["deployments"]
     presets = [entry for entry in entries if entry["entrypoint"] == entrypoint_of(stage)]
     lines = ["presets (the first is used without a name):"]
     lines += [f"  {entry['name']:<18} {entry['description']}" for entry in presets]

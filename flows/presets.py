@@ -40,6 +40,8 @@ STAGES = (
 """Names of the flows; the module of each is the name with underscores."""
 
 PREFECT_YAML = Path(__file__).resolve().parents[1] / "prefect.yaml"
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""The one in C takes an eighth of the time."""
 
 
 def config_class_of(stage: str) -> type[Config]:
@@ -71,7 +73,7 @@ def stage_of(entrypoint: str) -> str:
 def load_yaml(path: Path) -> Any:
     """A YAML file's content; a missing or broken one is the caller's mistake."""
     try:
-        return yaml.safe_load(path.read_text())
+        return yaml.load(path.read_text(), Loader=_LOADER)
     except OSError as error:
         raise NotFound(f"cannot read {path}: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:

@@ -12,7 +12,7 @@ import pytest
 from kernel_core.compiler_teacher.capture import Captured
 from kernel_core.compiler_teacher.written import Taught, written
 from kernel_core.config import GymConfig
-from kernel_core.gym.contract.requests import JudgeRequest
+from kernel_core.gym.contract.requests import Gym, JudgeRequest
 from kernel_core.gym.pool.open_gym import open_gym
 from kernel_core.problems.load import load_file
 from kernel_core.records import Candidate, Problem
@@ -43,7 +43,7 @@ def taught() -> dict[str, tuple[Problem, Taught]]:
 
 
 def test_the_judge_finds_each_correct_and_a_changed_one_wrong(
-    taught: dict[str, tuple[Problem, Taught]],
+    taught: dict[str, tuple[Problem, Taught]], quick_gym: Gym
 ) -> None:
     requests = []
     for problem, one in taught.values():
@@ -53,9 +53,18 @@ def test_the_judge_finds_each_correct_and_a_changed_one_wrong(
                     problem=problem, candidate=Candidate.from_source(code), seed=1, timing=False, fast=True
                 )
             )
-    with open_gym(GymConfig(device="cpu", workers=1)) as gym:
-        verdicts = [evaluation.verdict for evaluation in gym.judge(requests)]
+    verdicts = [evaluation.verdict for evaluation in quick_gym.judge(requests)]
     assert verdicts == ["correct", "wrong"] * len(NAMES)
+
+
+@pytest.mark.exploits
+def test_each_compiles_for_a_gpu(taught: dict[str, tuple[Problem, Taught]]) -> None:
+    requests = [
+        JudgeRequest(problem=problem, candidate=Candidate.from_source(one.kernel_code), seed=1)
+        for problem, one in taught.values()
+    ]
+    with open_gym(GymConfig(workers=1)) as gym:
+        assert [evaluation.verdict for evaluation in gym.judge(requests)] == ["correct"] * len(NAMES)
 
 
 def changed(code: str) -> str:

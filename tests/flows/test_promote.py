@@ -7,7 +7,7 @@ from watched_run import LITTLE, MUCH, SETTINGS, WATCHED, publish, run_with_index
 from flows.deployments import load_deployments
 from flows.presets import PREFECT_YAML
 from flows.promote import promote
-from kernel_core.config import EvaluateConfig, PolicyConfig
+from kernel_core.config import EvaluateConfig, IngestConfig, PolicyConfig
 from kernel_core.evaluation.promotion import promote_checkpoint
 from kernel_core.runs.configure import build
 from kernel_core.runs.resolve import locate_checkpoint, locate_index
@@ -27,7 +27,7 @@ def gates():
 
 
 def test_a_better_checkpoint_takes_the_name_and_the_same_one_again_does_not(prefect_api, tmp_path):
-    run_with_index(tmp_path, WATCHED, num_rows=60)
+    run_with_index(tmp_path, WATCHED, IngestConfig(generator_rows=60, decontaminate_against=()))
     publish(tmp_path, 1, MUCH)
     publish(tmp_path, 2, LITTLE)
     problems = {"split": "held_out", "families": FAMILIES, "limit": len(FAMILIES), "seed": 1000}

@@ -166,15 +166,14 @@ def test_when_no_place_is_left_the_error_names_the_reasons(softmax_request: Make
             gym.judge([softmax_request(602)])
 
 
-def test_a_judge_that_cannot_begin_says_why() -> None:
-    host = LocalHost(GymConfig())
-    try:
-        base, host.base = host.base, "/no/such/folder"
+def test_a_judge_that_cannot_begin_says_why(brief_gym: PooledGym, monkeypatch: pytest.MonkeyPatch) -> None:
+    host, nothing = brief_gym._owned, {"request": {}, "seed": 0, "blamed": ""}
+    assert isinstance(host, LocalHost)
+    first, second = (len(brief_gym.places) + number for number in (1, 2))  # places without a judge
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(host, "base", "/no/such/folder")
         with pytest.raises(JudgeLost, match="its last words: FileNotFoundError"):
-            host.connect(0).ask({"request": {}, "seed": 0, "blamed": ""}, 60)
-        host.base = base
-        with pytest.raises(JudgeLost) as failure:
-            host.connect(1).ask({"request": {}, "seed": 0, "blamed": ""}, 60)
-        assert "FileNotFoundError" not in str(failure.value)  # another judge's
-    finally:
-        host.close()
+            host.connect(first).ask(nothing, 60)
+    with pytest.raises(JudgeLost) as failure:
+        host.connect(second).ask(nothing, 60)
+    assert "FileNotFoundError" not in str(failure.value)  # another judge's

@@ -145,7 +145,7 @@ def folder_of(tmp_path, **expressions):
     return ProblemsConfig(suite=str(tmp_path), split="all")
 
 
-def test_problems_that_pay_for_nothing_are_left_out_and_what_was_found_is_kept(tmp_path, caplog):
+def test_problems_that_pay_for_nothing_are_left_out_and_a_suite_of_them_is_an_error(tmp_path, caplog):
     caplog.set_level("INFO")
     config = folder_of(tmp_path, idle="x - x", mean="torch.softmax(x, 1).mean(1)", relu="torch.relu(x)")
     memory = Store(tmp_path / "memory")
@@ -154,17 +154,15 @@ def test_problems_that_pay_for_nothing_are_left_out_and_what_was_found_is_kept(t
         assert [problem.name for problem in problems] == ["relu"]
         assert {name.rpartition("/")[2] for name in left_out} == {"idle", "mean"}
         assert "2 of 3 problems pay for nothing" in caplog.text
+    (tmp_path / "idle").mkdir()
+    with pytest.raises(NotFound, match="pays for nothing"):
+        load_audited(folder_of(tmp_path / "idle", idle="x - x"), memory)
     kept = sorted((tmp_path / "memory" / "audits").rglob("*.json"))
     assert len(kept) == 3
     for file in kept:  # a second look reads them
         file.write_text('{"accepted": []}')
     assert len(load_audited(config, memory).problems) == 3
     assert len(load_audited(config.model_copy(update={"audited": False})).problems) == 3
-
-
-def test_a_suite_without_another_problem_is_an_error(tmp_path):
-    with pytest.raises(NotFound, match="pays for nothing"):
-        load_audited(folder_of(tmp_path, idle="0 * x"))
 
 
 @pytest.mark.exploits

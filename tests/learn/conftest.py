@@ -20,7 +20,6 @@ from kernel_core.config import (
 )
 from kernel_core.corpus.generator_source import generated_exemplars
 from kernel_core.corpus.registry import SOURCES_FILE, read_registry
-from kernel_core.gym.pool.open_gym import open_gym
 from kernel_core.learn.cold_start.dataset import build_conversations
 from kernel_core.learn.cold_start.sft import cold_start, starting_policy
 from kernel_core.policy.torch_policy import TorchPolicy
@@ -38,10 +37,8 @@ ROLLOUT = RolloutConfig(
 
 
 @pytest.fixture(scope="session")
-def gym(tmp_path_factory):
-    cache = Store(tmp_path_factory.mktemp("evaluations"))
-    with open_gym(GymConfig(workers=2, trials=1, compile_gate=False), cache) as judges:
-        yield judges
+def gym(quick_gym):
+    return quick_gym
 
 
 @pytest.fixture(scope="session")

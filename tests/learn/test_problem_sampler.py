@@ -29,7 +29,7 @@ def folder_of(root: Path, count: int) -> Path:
 def config_of(**problems) -> TrainConfig:
     return TrainConfig(
         problems_per_step=8,
-        problems=ProblemsConfig(**problems),
+        problems=ProblemsConfig(audited=False, **problems),
         curriculum=CurriculumConfig(probe_problems=4),
     )
 

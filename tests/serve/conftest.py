@@ -8,9 +8,8 @@ from contextlib import AbstractContextManager
 import pytest
 from http_server import served
 
-from kernel_core.config import EnvironmentConfig, GymConfig
+from kernel_core.config import EnvironmentConfig
 from kernel_core.dialogue.environment import open_source
-from kernel_core.gym.pool.open_gym import open_gym
 from kernel_core.gym.pool.pool import PooledGym
 from kernel_core.problems.load import load_folder
 from kernel_core.serve.app import create_app
@@ -32,10 +31,8 @@ def serving(
 
 
 @pytest.fixture(scope="session")
-def gym() -> Iterator[PooledGym]:
-    """Two judges that try a candidate once and compile nothing for a GPU."""
-    with open_gym(GymConfig(workers=2, trials=1, compile_gate=False)) as opened:
-        yield opened
+def gym(quick_gym: PooledGym) -> PooledGym:
+    return quick_gym
 
 
 @pytest.fixture(scope="session")

@@ -37,49 +37,21 @@ _RATES = dict.fromkeys(("float16", "bfloat16", "fp16", "bf16"), "half") | {"fp64
 # in Triton's (`tl.dot` without `input_precision`). Triton's IEEE products reach about half of a library's: 13
 # to 43 TFLOPS on an H200, by nine kernels of benchmarks/judge_against_kernelbench.py, of which 24 is the
 # geometric mean.
-_HOPPER = {
-    "float": 50e12,
-    "integer": 25e12,
-    "float32": 50e12,
-    "ieee": 24e12,
-    "fp32": 370e12,
-    "half": 740e12,
-    "float64": 50e12,
-}
+
+
+def _rates(arithmetic: float, integer: float, ieee: float, tf32: float, float64: float) -> dict[str, float]:
+    """Operations a second by kind. Products of fp32 by a library are as fast as other arithmetic."""
+    products = {"float32": arithmetic, "ieee": ieee, "fp32": tf32, "half": 2 * tf32, "float64": float64}
+    return {"float": arithmetic, "integer": integer, **products}
+
+
 _GB, _MB = 10**9, 1 << 20
+_HOPPER = _rates(50e12, 25e12, 24e12, 370e12, 50e12)
+_AMPERE = _rates(14.6e12, 14.6e12, 7e12, 117e12, 14.6e12)
+_ADA = _rates(22.7e12, 11.3e12, 11e12, 45e12, 0.35e12)
 GPUS = {
     "H200": GpuSpec(4.3e12, _HOPPER, 132, 127e9, 141 * _GB, 50 * _MB),
     "H100": GpuSpec(3.0e12, _HOPPER, 132, 127e9, 80 * _GB, 50 * _MB),
-    "A100": GpuSpec(
-        1.8e12,
-        {
-            "float": 14.6e12,
-            "integer": 14.6e12,
-            "float32": 14.6e12,
-            "ieee": 7e12,
-            "fp32": 117e12,
-            "half": 234e12,
-            "float64": 14.6e12,
-        },
-        108,
-        90e9,
-        80 * _GB,
-        40 * _MB,
-    ),
-    "L4": GpuSpec(
-        0.27e12,
-        {
-            "float": 22.7e12,
-            "integer": 11.3e12,
-            "float32": 22.7e12,
-            "ieee": 11e12,
-            "fp32": 45e12,
-            "half": 90e12,
-            "float64": 0.35e12,
-        },
-        58,
-        130e9,
-        24 * _GB,
-        48 * _MB,
-    ),
+    "A100": GpuSpec(1.8e12, _AMPERE, 108, 90e9, 80 * _GB, 40 * _MB),
+    "L4": GpuSpec(0.27e12, _ADA, 58, 130e9, 24 * _GB, 48 * _MB),
 }

@@ -16,28 +16,11 @@ from typing import Any
 import torch
 
 _ALIGNMENT = 256
-DTYPES: dict[str, torch.dtype] = {
-    name: getattr(torch, name)
-    for name in (
-        "float64",
-        "float32",
-        "float16",
-        "bfloat16",
-        "int64",
-        "int32",
-        "int16",
-        "int8",
-        "uint8",
-        "uint16",
-        "uint32",
-        "uint64",
-        "float8_e4m3fn",
-        "float8_e5m2",
-        "bool",
-        "complex64",
-        "complex128",
-    )
-}
+_DTYPES = """
+    float64 float32 float16 bfloat16 float8_e4m3fn float8_e5m2 complex64 complex128 bool
+    int64 int32 int16 int8 uint64 uint32 uint16 uint8
+"""
+DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in _DTYPES.split()}
 """The element types that may cross between the processes, by name."""
 
 

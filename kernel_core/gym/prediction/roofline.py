@@ -155,12 +155,9 @@ def least_time_ms(eager: EagerTraffic, gpu_name: str) -> float:
 
 def own_work_share(works: Sequence[Work], gpu_name: str) -> float:
     """The share, of what takes longer than a launch does, of own kernels that do more than copy."""
-    gpu = GPUS[gpu_name]
-    times = [launch_time_ms(work, gpu) - gpu.launch_ms for work in works]
-    total_ms = math.fsum(times)
-    working_ms = math.fsum(
-        time for time, work in zip(times, works, strict=True) if work.own and not work.copies_only
-    )
+    times = [(work_time_ms(work, gpu_name), work.own and not work.copies_only) for work in works]
+    total_ms = math.fsum(time for time, _ in times)
+    working_ms = math.fsum(time for time, works_itself in times if works_itself)
     return working_ms / total_ms if total_ms else 0.0
 
 

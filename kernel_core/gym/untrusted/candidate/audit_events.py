@@ -5,16 +5,10 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-_TELLING = {
-    "gc.get_objects",
-    "gc.get_referrers",
-    "sys.settrace",
-    "sys.setprofile",
-    "ctypes.dlopen",
-    "os.kill",
-    "os.fork",
-    "socket.connect",
-}
+_TELLING = (
+    *("gc.get_objects", "gc.get_referrers", "sys.settrace", "sys.setprofile"),
+    *("ctypes.dlopen", "os.kill", "os.fork", "socket.connect"),
+)
 _DENIED_TO_COMPILERS = ("os.system", "os.fork", "os.exec", "socket.connect", "pty.")
 _DENIED = ("subprocess.", "os.system", "os.exec", "os.posix_spawn", "os.fork", "socket.connect", "pty.")
 

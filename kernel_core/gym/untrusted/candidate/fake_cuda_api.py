@@ -15,14 +15,8 @@ import triton.testing
 from kernel_core.gym.channel.target_gpu import Properties
 
 _FREE_OF_CHARGE = (
-    "init",
-    "synchronize",
-    "set_device",
-    "empty_cache",
-    "set_stream",
-    "ipc_collect",
-    "reset_peak_memory_stats",
-    "reset_max_memory_allocated",
+    *("init", "synchronize", "set_device", "empty_cache", "set_stream", "ipc_collect"),
+    *("reset_peak_memory_stats", "reset_max_memory_allocated"),
 )
 """Functions of `torch.cuda` that are done at once."""
 _UNUSED_MEMORY = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved")

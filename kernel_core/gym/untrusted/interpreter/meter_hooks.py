@@ -64,18 +64,18 @@ def _wrap_memory(builder: Any, meter: Meter) -> None:
         finish()
         return result
 
-    def atomic_rmw(self: Any, kind: Any, pointers: Any, value: Any, mask: Any, sem: Any, *rest: Any) -> Any:
+    def meter_atomic(pointers: Any, mask: npt.NDArray[np.bool_], sem: Any) -> None:
         size = _item_bytes(pointers)
-        meter.access(pointers.data, mask.data, size, store=False)
-        parts = meter.access(pointers.data, mask.data, size, store=True)
+        meter.access(pointers.data, mask, size, store=False)
+        parts = meter.access(pointers.data, mask, size, store=True)
         meter.exchanges(parts, size, ordering=sem != ir.MEM_SEMANTIC.RELAXED)
+
+    def atomic_rmw(self: Any, kind: Any, pointers: Any, value: Any, mask: Any, sem: Any, *rest: Any) -> Any:
+        meter_atomic(pointers, mask.data, sem)
         return atomic(self, kind, pointers, value, mask, sem, *rest)
 
     def atomic_cas(self: Any, pointers: Any, compared: Any, value: Any, sem: Any, *rest: Any) -> Any:
-        everywhere, size = np.ones_like(pointers.data, dtype=np.bool_), _item_bytes(pointers)
-        meter.access(pointers.data, everywhere, size, store=False)
-        parts = meter.access(pointers.data, everywhere, size, store=True)
-        meter.exchanges(parts, size, ordering=sem != ir.MEM_SEMANTIC.RELAXED)
+        meter_atomic(pointers, np.ones_like(pointers.data, dtype=np.bool_), sem)
         return exchange(self, pointers, compared, value, sem, *rest)
 
     builder.create_masked_load, builder.create_masked_store = masked_load, masked_store

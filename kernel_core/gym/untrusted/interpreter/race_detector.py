@@ -161,7 +161,7 @@ def load(past: Past, cells: Cells, order: HappensBefore, lanes: Lanes | None) ->
     readers = past.readers[cells]
     if readers.any():
         past.readers[cells] = np.where(
-            (readers == 0) | (readers >= order.first) | _ordered(readers, order), order.stretch, _MANY
+            (readers == 0) | (readers >= order.first) | ~order.unordered(readers), order.stretch, _MANY
         )
     else:
         past.readers[cells] = order.stretch
@@ -192,10 +192,6 @@ def spread(value: npt.NDArray[Any]) -> None:
     """Raises `Race` where a number that only the first lane knows is to be all lanes'."""
     if isinstance(value, OfFirstLane):
         raise Race(_OF_ANOTHER_LANE)
-
-
-def _ordered(readers: npt.NDArray[np.int32], order: HappensBefore) -> npt.NDArray[np.bool_]:
-    return ~order.unordered(readers)
 
 
 def _stored_too(past: Past, cells: Cells, chosen: npt.NDArray[np.bool_], order: HappensBefore) -> bool:
