@@ -100,7 +100,8 @@ def test_what_is_compiled_is_the_text_that_was_checked_and_not_a_file(tmp_path: 
         body = "def kernel(x_ptr):\n    tl.store(x_ptr, 1)"
         assert kernel.src == body
         assert ast.unparse(kernel.parse()) == body
-        assert kernel.def_file_line_number == 5
+        named = "def_file_line_number" if hasattr(kernel, "def_file_line_number") else "starting_line_number"
+        assert getattr(kernel, named) == 5  # Triton 3.6 has the second
     else:
         assert 2 not in kernel.rewrite().__code__.co_consts
 
