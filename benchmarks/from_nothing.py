@@ -30,7 +30,7 @@ from kernel_core.runs.configure import build, override
 from kernel_core.store import Store
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
-PRESET = "from-nothing"
+PRESET = "from-nothing-on-gpu"
 THRESHOLD = 1.2
 TINY = (
     "steps=2",

@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from flows.pipeline import AFTER, BEFORE, WINNERS
+from flows.run_names import place_of
 from flows.terminal import say
 from kernel_core.evaluation.best_of_n import load_selection
 from kernel_core.evaluation.scorecard import Scorecard, compare, headline_rows, load_scorecard
@@ -23,9 +24,7 @@ UI = "http://127.0.0.1:4200"
 
 def show_results(stage: str, parameters: Mapping[str, Any], flow_run_id: str, console: Console) -> None:
     """Print what a finished flow made."""
-    where = parameters["config"] if stage == "pipeline" else None
-    name = where.run if where is not None else parameters.get("run", stage)
-    root = where.root if where is not None else parameters.get("root", "runs")
+    root, name = place_of(stage, parameters)
     run = Run(root, name)
     for part in _parts(stage, run, parameters):
         console.print(part)

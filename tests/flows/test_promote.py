@@ -54,8 +54,8 @@ def test_a_better_checkpoint_takes_the_name_and_the_same_one_again_does_not(pref
 
 def test_a_finished_training_starts_the_gate_of_its_device():
     deployments = {one.name: one for one in load_deployments(PREFECT_YAML, {"PWD": "/"})}
-    for device in ("cpu", "cuda"):
-        (trigger,) = deployments[f"promote/{device}"].entry.triggers
+    for device, name in (("cpu", "gate"), ("cuda", "gate-on-gpu")):
+        (trigger,) = deployments[f"promote/{name}"].entry.triggers
         assert trigger["match"]["kernel-dojo.device"] == device
         assert trigger["expect"] == ["kernel-dojo.training.finished"]
         some = "3e19c039-fdd0-499a-8adc-a5f00a0f9328"

@@ -125,7 +125,7 @@ def test_a_pipeline_from_its_form_ends_with_a_promoted_checkpoint(running, page,
     page.get_by_text("format, from step 1").first.wait_for()
     page.screenshot(path=pictures / "curriculum.png")
 
-    promoting = wait_for_run(running, running.deployment("promote/cpu")["id"], candidate="quickstart")
+    promoting = wait_for_run(running, running.deployment("promote/gate")["id"], candidate="quickstart")
     assert running.wait(promoting["id"], timeout_s=1200)["state_type"] == "COMPLETED"
     open_newest(page, "gate").get_by_text("Promoted: clearly better").first.wait_for()
     page.screenshot(path=pictures / "gate.png")
@@ -138,7 +138,9 @@ def test_a_training_whose_process_died_is_retried_from_its_page(running, page, t
     """Retry goes on from the newest checkpoint; what the first try left at work is crashed."""
     pictures = Path(os.environ.get("DOJO_SCREENSHOTS", tmp_path))
     pictures.mkdir(parents=True, exist_ok=True)
-    run = running.start("train/smoke", {"config": {"steps": 6}, "run": "again", "root": str(tmp_path)})
+    run = running.start(
+        "train/learn-two-steps", {"config": {"steps": 6}, "run": "again", "root": str(tmp_path)}
+    )
     steps = tmp_path / "again" / "checkpoints.jsonl"
     wait_until(lambda: steps.exists() and steps.read_text().count("\n") >= 2, "two checkpoints")
     os.kill(running.process_of(run), signal.SIGKILL)
