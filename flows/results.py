@@ -14,9 +14,9 @@ from flows.run_names import place_of
 from flows.terminal import say
 from kernel_core.evaluation.best_of_n import load_selection
 from kernel_core.evaluation.scorecard import Scorecard, compare, headline_rows, load_scorecard
+from kernel_core.report.conditions import conditions_of, diagnosis_of
 from kernel_core.reward.curriculum import stage_spans
 from kernel_core.runs.run_folder import Run
-from tasks.conditions import conditions_of, diagnosis_of
 
 UI = "http://127.0.0.1:4200"
 """Where `dojo ui` serves by default."""

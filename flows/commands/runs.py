@@ -50,10 +50,15 @@ def show_list(arguments: argparse.Namespace) -> int:
 
 
 def show(arguments: argparse.Namespace) -> int:
-    """One run: state, stages, newest figures, scorecards, winners, files."""
+    """One run: state, stages, newest figures, scorecards, winners, files; with `--html` as a page."""
     from flows.results import made_by
 
     run = find_run(arguments.root, arguments.name)
+    if arguments.html:
+        from kernel_core.report.run_page import write_report
+
+        say(run.store.path(write_report(run.store)))
+        return 0
     console = Console()
     console.print(overview(run))
     for part in made_by(run):
@@ -77,7 +82,7 @@ def answers(arguments: argparse.Namespace) -> int:
             cut = ", cut off by the token limit" if row["finish_reason"] == "length" else ""
             say(f"=== {folder}: {row['problem_id']}, sample {row['sample']}, turn {row['turn']} ===")
             say(f"{row['verdict']}, {row['num_tokens'] or 'unknown'} tokens{cut}\n{row['feedback']}\n")
-            say(f"{row['code'] or '(no kernel could be read)'}\n")
+            say(f"{row['code'] or row.get('answer') or '(no kernel could be read)'}\n")
     if left == arguments.n:
         raise NotFound(
             f"run {run.name!r} has no such answers; evaluations of it: {', '.join(folders) or 'none'}"

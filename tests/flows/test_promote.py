@@ -48,7 +48,9 @@ def test_a_better_checkpoint_takes_the_name_and_the_same_one_again_does_not(pref
     assert weights[0] == weights[1]
     assert locate_index(name, "promoted").sealed(), "it is asked with the exemplars of its training"
     with get_client(sync_client=True) as client:
-        (page,) = (one for one in client.read_artifacts() if one.key == "gate" and "**Promoted" in one.data)
+        (page,) = (
+            one for one in client.read_artifacts() if one.key == "promoted-gate" and "**Promoted" in one.data
+        )
     assert "The one to beat" in page.data and "95 % interval" in page.data
 
 

@@ -89,12 +89,14 @@ def test_a_pipeline_is_started_from_its_form_and_its_evaluation_is_looked_at(run
     page.get_by_text("Completed").first.wait_for()
     page.screenshot(path=pictures / "run.png")
 
-    open_newest(page, "evaluate-after-problems").get_by_text("generated/").first.wait_for()
+    open_newest(page, "from-the-ui-evaluate-after-problems").get_by_text("generated/").first.wait_for()
     page.screenshot(path=pictures / "evaluation.png")
-    open_newest(page, "evaluate-after-summary").get_by_text("headline").first.wait_for()
+    open_newest(page, "from-the-ui-evaluate-after-summary").get_by_text("headline").first.wait_for()
     assert page.locator("img[alt=fast_p]").evaluate("picture => picture.naturalWidth") > 0
     page.screenshot(path=pictures / "summary.png", full_page=True)
-    open_newest(page, "evaluate-after-code").get_by_text("Best answers").first.wait_for()
+    open_newest(page, "from-the-ui-evaluate-after-code").get_by_text(
+        "Best answer to every problem"
+    ).first.wait_for()
     page.screenshot(path=pictures / "code.png")
 
 
@@ -127,7 +129,7 @@ def test_a_pipeline_from_its_form_ends_with_a_promoted_checkpoint(running, page,
 
     promoting = wait_for_run(running, running.deployment("promote/gate")["id"], candidate="quickstart")
     assert running.wait(promoting["id"], timeout_s=1200)["state_type"] == "COMPLETED"
-    open_newest(page, "gate").get_by_text("Promoted: clearly better").first.wait_for()
+    open_newest(page, "promoted-gate").get_by_text("Promoted: clearly better").first.wait_for()
     page.screenshot(path=pictures / "gate.png")
     assert (root / "promoted" / "checkpoints" / "step-000001" / "manifest.json").exists()
     again = dojo(running, "pipeline", f"root={root}")
