@@ -75,7 +75,7 @@ class Trial:
 
     def start(self) -> str:
         """Start the parent, again or for the first time."""
-        return self.here.start("nightly/default", self.parameters)
+        return self.here.start("nightly/every-night", self.parameters)
 
     def children(self) -> list[dict[str, Any]]:
         """Every child that any parent of this night has started."""
@@ -362,8 +362,8 @@ def endure(folder: Path, settings: dict[str, str], faults: list[Fault]) -> Itera
     root = folder / "runs"
     with disk(root), stack(folder, **settings) as here:
         watched_run(root)
-        here.ask("POST", f"/deployments/{here.deployment('nightly/default')['id']}/resume_deployment")
-        schedule = here.deployment("nightly/default")
+        here.ask("POST", f"/deployments/{here.deployment('nightly/every-night')['id']}/resume_deployment")
+        schedule = here.deployment("nightly/every-night")
         for entry in schedule["schedules"]:
             here.ask("PATCH", f"/deployments/{schedule['id']}/schedules/{entry['id']}", active=False)
         here.ask("PATCH", f"/deployments/{schedule['id']}", concurrency_limit=None)

@@ -30,7 +30,7 @@ from kernel_core.runs.configure import build, override
 from kernel_core.store import Store
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
-PRESET = "from-nothing"
+PRESET = "from-nothing-on-gpu"
 THRESHOLD = 1.2
 TINY = (
     "steps=2",
@@ -94,8 +94,8 @@ def _work(arguments: argparse.Namespace, out_of_time: Callable[[], bool]) -> boo
     from kernel_core.learn.checkpoint import newest
     from kernel_core.learn.cold_start.sft import build_conversations, cold_start, starting_policy
     from kernel_core.learn.loop import Trainer
-    from kernel_core.learn.run_report import write_report
     from kernel_core.policy.torch_policy import TorchPolicy
+    from kernel_core.report.run_page import write_report
 
     config, work = _config(arguments), Store(arguments.work)
     measured = held_out_evaluation(config, arguments.problems, arguments.samples)

@@ -2,7 +2,7 @@
 
     python benchmarks/make_policy.py --work runs/shipped [--device cuda] [--judges 16] [--keep data/policy]
 
-The same work as `dojo cold-start shipped` without the orchestration, so that it also runs on a GPU host
+The same work as `dojo cold-start teach-shipped` without the orchestration, so that it also runs on a GPU host
 where only the core's dependencies are installed. Every step is resumable: run the same command again.
 Prints how the policy answers problems that it has not seen (one answer a problem at temperature 1).
 """
@@ -37,7 +37,7 @@ from kernel_core.store import Store
 def main() -> None:
     """Snapshot, index, conversations, cold start, and a look at what came out."""
     arguments = _arguments()
-    parameters = preset("cold-start", "shipped")
+    parameters = preset("cold-start", "teach-shipped")
     settings = [f"policy.device={arguments.device}", f"gym.workers={arguments.judges}", *arguments.settings]
     of_ingest = [text.removeprefix("ingest.") for text in settings if text.startswith("ingest.")]
     of_training = [text for text in settings if not text.startswith("ingest.")]

@@ -89,7 +89,7 @@ def _deploy_with_alert(here: Stack, url: str) -> None:
 def _nights(here: Stack, root: Path, arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """Put `nightly` on a short cron and publish checkpoints until so many nights ended."""
     publish(root, 1, LITTLE)
-    deployment = here.deployment("nightly/default")
+    deployment = here.deployment("nightly/every-night")
     parameters = {"config": SETTINGS, "watch": [WATCHED], "run": "nightly", "root": str(root)}
     here.ask("PATCH", f"/deployments/{deployment['id']}", parameters=parameters)
     schedule = deployment["schedules"][0]

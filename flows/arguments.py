@@ -124,6 +124,10 @@ def add_runs(runs: argparse.ArgumentParser) -> None:
             command.add_argument("--verdict", help="only those with this verdict")
             command.add_argument("--problem", default="", metavar="WORD", help="only ids with this word")
             command.add_argument("-n", type=number(int, 1), default=5, help="at most so many")
+        if action == "show":
+            command.add_argument(
+                "--html", action="store_true", help="write report.html in its folder instead"
+            )
         if action == "watch":
             command.add_argument("--every", type=number(float, 0.1, 86400), default=5.0, metavar="SECONDS")
         command.add_argument("--root", default=ROOT, help="where runs are (DOJO_ROOT, or runs)")

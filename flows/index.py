@@ -26,4 +26,4 @@ def index(config: IndexConfig, run: str = "ingest", root: str = "runs") -> None:
         with making(here, "index", settings, reads, folder="index", follows_inputs=True) as work:
             if not work.done:
                 build_index(config, snapshot, work.store)
-            report_index(work.store)
+            report_index(here)

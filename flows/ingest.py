@@ -27,4 +27,4 @@ def ingest(config: IngestConfig, run: str = "ingest", root: str = "runs") -> Non
     ):
         if not work.done:
             build_snapshot(config, work.store)
-        report_corpus(work.store)
+        report_corpus(here)

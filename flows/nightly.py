@@ -20,7 +20,11 @@ from tasks.nights import report_nights
 log = logging.getLogger(__name__)
 
 
-@stage_flow("nightly", run_name="{run}")
+def _night() -> str:
+    return f"night of {runtime.flow_run.scheduled_start_time:%Y-%m-%d %H:%M}"
+
+
+@stage_flow("nightly", run_name=_night)
 def nightly(
     config: EvaluateConfig,
     watch: tuple[str, ...] = ("quickstart",),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from flows.run_names import place_of
 from kernel_core.config import (
     BestOfNConfig,
     Config,
@@ -33,8 +34,7 @@ def check_before_start(stage: str, parameters: Mapping[str, Any]) -> None:
         for problems in _groups(one, ProblemsConfig):
             _check_problems(problems)
     if isinstance(config, EvaluateConfig | BestOfNConfig) and stage != "nightly":
-        run = Run(parameters.get("root", "runs"), parameters.get("run", stage))
-        choose_weights(run, config.policy, config.checkpoint)
+        choose_weights(Run(*place_of(stage, parameters)), config.policy, config.checkpoint)
     if here:
         for one in stages:
             require_gpu(one.policy, one.gym)

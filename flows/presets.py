@@ -113,8 +113,15 @@ def settings_for(
     environment: Mapping[str, str],
 ) -> dict[str, Any]:
     """All layers of a stage's settings as one nested dict of flow parameters."""
+    return laid_over(preset(stage, preset_name), chosen_settings(stage, file, assignments, environment))
+
+
+def chosen_settings(
+    stage: str, file: Path | None, assignments: list[str], environment: Mapping[str, str]
+) -> dict[str, Any]:
+    """The layers above the preset: what a person chose."""
     own = _own_parameters(stage)
-    layers = [preset(stage, preset_name)]
+    layers = []
     if file is not None:
         content = load_yaml(file)
         if not isinstance(content, dict):

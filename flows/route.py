@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import httpx
 
+from flows.presets import PREFECT_YAML, entrypoint_of, load_yaml
 from flows.running import as_json
 from kernel_core.errors import CallerError, ConfigError, OurFault
 from kernel_core.runs.stage_record import canonical, code_version, sealed_digest
@@ -54,10 +55,20 @@ def route(stage_flow: Any, mode: Mode, reads: Mapping[str, Store] | None = None,
         stage_flow(**parameters)
         return
     sent = as_json(parameters)
-    name = f"{stage_flow.name}/{'cuda' if _needs_gpu(sent) else 'cpu'}"
+    name = child_of(stage_flow.name, "stage-cuda" if _needs_gpu(sent) else "stage-cpu")
     inputs = {name: sealed_digest(store) for name, store in (reads or {}).items()}
     digest = stage_digest(stage_flow.name, sent, inputs)
     _run_child(name, sent, digest)
+
+
+def child_of(stage: str, tag: Literal["stage-cpu", "stage-cuda"]) -> str:
+    """The deployment of `prefect.yaml` that a deployed pipeline starts for a stage: the one with the tag."""
+    for entry in load_yaml(PREFECT_YAML)["deployments"]:
+        if entry["entrypoint"] == entrypoint_of(stage) and tag in entry.get("tags", ()):
+            return f"{stage}/{entry['name']}"
+    raise ConfigError(
+        f"no deployment of {stage} in {PREFECT_YAML} has the tag {tag}, which its settings need"
+    )
 
 
 def stage_digest(stage: str, parameters: Mapping[str, Any], inputs: Mapping[str, str]) -> str:

@@ -9,6 +9,7 @@ kind would not get the settings of its kind. So a setting at its default is left
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 import typing
@@ -20,8 +21,9 @@ from prefect import Flow
 from prefect.context import FlowRunContext
 from prefect.task_runners import ThreadPoolTaskRunner
 
+from flows.run_names import in_own_run
 from kernel_core.config import Config
-from kernel_core.config.base import laid_over
+from kernel_core.config.base import laid_over, unfolded
 from kernel_core.errors import CallerError
 from kernel_core.runs.configure import build, without_defaults
 from tasks.batches import AT_ONCE
@@ -31,16 +33,26 @@ ROOT = "runs"
 
 
 class StageFlow(Flow[..., None]):
-    """A Prefect flow that merges its run's parameters with its deployment's."""
+    """A Prefect flow that merges its run's parameters with its deployment's. Its form begins with the run."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        given = inspect.signature(self.fn, eval_str=True).parameters.values()
+        by_name = (one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in given)
+        # Prefect makes the form of this. Only a signature of names may begin with one that has a default.
+        self.__signature__ = inspect.Signature(sorted(by_name, key=lambda one: one.name != "run"))
 
     def validate_parameters(self, parameters: dict[str, Any]) -> dict[str, Any]:
         """Parameters as typed values. A subflow and a flow without a worker have only their own."""
         started_for = os.environ.get("PREFECT__FLOW_RUN_ID")
-        if started_for is not None and FlowRunContext.get() is None:
-            preset = _preset(started_for)
-            chosen = {name: self._chosen(name, value, preset) for name, value in parameters.items()}
-            parameters = _root_of_this_worker(self.name, laid_over(preset, chosen))
-        return super().validate_parameters(parameters)
+        if started_for is None or FlowRunContext.get() is not None:
+            return super().validate_parameters(parameters)
+        preset, is_stage_of_another = _preset(started_for)
+        chosen = {name: self._chosen(name, value, preset) for name, value in parameters.items()}
+        given = _root_of_this_worker(self.name, laid_over(preset, chosen))
+        typed = super().validate_parameters(given)
+        kept = is_stage_of_another or _run_in(self.name, given) != _run_in(self.name, preset)
+        return typed if kept else in_own_run(self, typed)
 
     def _chosen(self, name: str, given: Any, preset: Mapping[str, Any]) -> Any:
         """A parameter without the settings that are at their defaults."""
@@ -48,7 +60,7 @@ class StageFlow(Flow[..., None]):
         if not (isinstance(kind, type) and issubclass(kind, Config) and isinstance(given, Mapping)):
             return given
         below = preset.get(name) or {}
-        return without_defaults(given, below, build(kind, below), kind.model_construct())
+        return without_defaults(unfolded(given), below, build(kind, below), kind.model_construct())
 
 
 class MistakesInOneLine(logging.Filter):
@@ -65,8 +77,8 @@ for _logger in ("prefect.flow_runs", "prefect.task_runs"):
     logging.getLogger(_logger).addFilter(MistakesInOneLine())
 
 
-def stage_flow(name: str, run_name: str) -> Callable[[Callable[..., None]], StageFlow]:
-    """Decorator that makes a stage of a function; `run_name` is a template of its parameters."""
+def stage_flow(name: str, run_name: str | Callable[[], str]) -> Callable[[Callable[..., None]], StageFlow]:
+    """Decorator that makes a stage of a function; `run_name` gives a name or is a template of parameters."""
     runner = ThreadPoolTaskRunner(max_workers=AT_ONCE)
     return lambda function: StageFlow(function, name=name, flow_run_name=run_name, task_runner=runner)
 
@@ -80,10 +92,15 @@ def _root_of_this_worker(stage: str, parameters: dict[str, Any]) -> dict[str, An
     return laid_over(parameters, {"config": {"root": root}} if stage == "pipeline" else {"root": root})
 
 
-def _preset(started_for: str) -> dict[str, Any]:
-    """Parameters of the deployment that a flow run is of."""
+def _run_in(stage: str, parameters: Mapping[str, Any]) -> Any:
+    return (parameters.get("config") or {} if stage == "pipeline" else parameters).get("run")
+
+
+def _preset(started_for: str) -> tuple[dict[str, Any], bool]:
+    """Parameters of the deployment that a flow run is of, and whether another flow started it."""
     from prefect.client.orchestration import get_client
 
     with get_client(sync_client=True) as client:
-        deployment = client.read_flow_run(UUID(started_for)).deployment_id
-        return dict(client.read_deployment(deployment).parameters) if deployment is not None else {}
+        flow_run = client.read_flow_run(UUID(started_for))
+        there = client.read_deployment(flow_run.deployment_id) if flow_run.deployment_id is not None else None
+        return dict(there.parameters) if there is not None else {}, flow_run.parent_task_run_id is not None

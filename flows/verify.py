@@ -16,4 +16,4 @@ def verify(config: VerifyConfig, run: str = "ingest", root: str = "runs") -> Non
         snapshot = here.store.child("snapshot")
         snapshot.open_sealed("snapshot")
         verify_snapshot(config, here)
-        report_corpus(snapshot)
+        report_corpus(here)

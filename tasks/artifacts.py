@@ -10,8 +10,11 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
+from uuid import UUID
 
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.actions import ArtifactUpdate
 
 from kernel_core.errors import redacted
 from kernel_core.store import Store
@@ -49,14 +52,40 @@ def page(
     lead: Sequence[str] = (),
 ) -> None:
     """Publish a markdown page: `lead`, a table under each heading, and where the files are."""
-    blocks = [f"# {title}", *lead]
+    publish(key, [f"# {title}", *lead, *tables(sections)], store)
+
+
+def tables(sections: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
+    """Each heading and its table as markdown."""
+    blocks = []
     for heading, rows in sections.items():
         blocks += [f"## {heading}", "\n".join(markdown_table(rows))]
-    publish(key, blocks, store)
+    return blocks
 
 
 def publish(key: str, blocks: Sequence[str], store: Store) -> None:
     """Publish blocks of markdown, as many as fit, and where the files are."""
+    create_markdown_artifact(_markdown(blocks, store), key=key)
+
+
+class LivePage:
+    """A page of markdown that changes while a person looks at it: one artifact, not a version each time."""
+
+    def __init__(self, key: str, store: Store) -> None:
+        self._key, self._store = key, store
+        self._artifact: UUID | None = None
+
+    def show(self, blocks: Sequence[str]) -> None:
+        """Show these blocks in place of the ones before."""
+        text = _markdown(blocks, self._store)
+        if self._artifact is None:
+            self._artifact = create_markdown_artifact(text, key=self._key)
+        else:
+            with get_client(sync_client=True) as client:
+                client.update_artifact(self._artifact, ArtifactUpdate(data=text))
+
+
+def _markdown(blocks: Sequence[str], store: Store) -> str:
     kept, left = [], MAX_BYTES
     for block in blocks:
         left -= len(block.encode()) + 2
@@ -64,7 +93,7 @@ def publish(key: str, blocks: Sequence[str], store: Store) -> None:
             kept.append(f"The first {len(kept)} of {len(blocks)} parts; the rest is too long for a page.")
             break
         kept.append(block)
-    create_markdown_artifact(redacted("\n\n".join([*kept, f"Files: `{store.path()}`"])), key=key)
+    return redacted("\n\n".join([*kept, f"Files: `{store.path()}`"]))
 
 
 def picture(name: str, png: bytes) -> str:

@@ -15,11 +15,12 @@ from kernel_core.runs.resolve import locate_checkpoint, weights_to_train
 from kernel_core.runs.run_folder import Run
 from kernel_core.runs.stage_record import sealed_digest
 from kernel_core.store import Store
+from tasks.artifacts import LivePage
 from tasks.events import STAGE_CHANGED, tell
 from tasks.faults import RETRIES
 from tasks.gpu import gpu_slot, on_this_host, require_gpu
 from tasks.progress import StageProgress, may_be_missed
-from tasks.report import show_curriculum, show_stage
+from tasks.report import key_of, show_curriculum, show_stage
 from tasks.tools import judging, opened
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CURRICULUM_EVERY_S = 60.0
-"""Each showing is a row in Prefect's database."""
+"""Seconds between two drawings of the curves."""
 
 
 @task(name="teach", tags=["cold-start"], **RETRIES)
@@ -78,15 +79,18 @@ def train_policy(config: TrainConfig, run: Run) -> str:
         trainer = Trainer(
             config, run.store, tools.policy, tools.gym, tools.retriever, progress, memory=tools.memory
         )
+        live = LivePage(key_of(run, "learning-curves"), run.store)
         with contextlib.closing(trainer):
             while not trainer.done:
                 stage = config.curriculum.stages[trainer.curriculum.stage_index].name
-                train_stage(stage, trainer.step_number + 1, trainer, run, progress)
+                train_stage(stage, trainer.step_number + 1, trainer, run, progress, live)
     return sealed_digest(Store(locate_checkpoint(run.root, run.name)))
 
 
 @task(name="curriculum stage", task_run_name="{stage}, from step {from_step}", tags=["train"])
-def train_stage(stage: str, from_step: int, trainer: Trainer, run: Run, progress: StageProgress) -> State:
+def train_stage(
+    stage: str, from_step: int, trainer: Trainer, run: Run, progress: StageProgress, live: LivePage
+) -> State:
     """Steps until the curriculum moves or the training ends; the state says which, and why."""
     shown_at, report = time.monotonic(), None
     while not trainer.done and (report is None or report.event is None):
@@ -95,7 +99,7 @@ def train_stage(stage: str, from_step: int, trainer: Trainer, run: Run, progress
         if time.monotonic() - shown_at > CURRICULUM_EVERY_S:
             shown_at = time.monotonic()
             with may_be_missed("curriculum"):
-                show_curriculum(run)
+                show_curriculum(run, live)
         log.info(
             "step %d of %d, stage %s: reward %.3f, correct %.0f %%, beats the reference %s (%s)",
             report.step,
@@ -113,6 +117,7 @@ def train_stage(stage: str, from_step: int, trainer: Trainer, run: Run, progress
                 report.compared.num_differing,
             )
     with may_be_missed("curriculum"):
+        show_curriculum(run, live)
         show_stage(run, stage, from_step)
     if report is None or report.event is None:
         return Completed(message=f"The training ended in this stage, after step {trainer.step_number}.")

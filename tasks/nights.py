@@ -6,9 +6,9 @@ from prefect import task
 
 from kernel_core.evaluation.nightly import TREND_SCHEMA, finished_nights, last_change, regressions, trend_rows
 from kernel_core.evaluation.tables import parquet
+from kernel_core.report.conditions import conditions_of
 from kernel_core.runs.run_folder import Run
 from tasks.artifacts import artifact_key, page, picture, table
-from tasks.conditions import conditions_of
 from tasks.faults import RETRIES
 
 

@@ -14,6 +14,7 @@ from tasks.artifacts import page, picture
 from tasks.assets import published
 from tasks.events import PROMOTED, tell
 from tasks.faults import RETRIES
+from tasks.report import key_of
 
 log = logging.getLogger(__name__)
 
@@ -35,5 +36,11 @@ def pass_gate(name: Run, checkpoint: str, policy: PolicyConfig, before: Store, a
     log.info("%s: %s", checkpoint, verdict)
     lead = [f"**{verdict}**", f"Candidate: `{checkpoint}`. The one to beat: `{before.root}`."]
     lead.append(picture("fast_p", after.read("fast_p.png")))
-    page("gate", f"Gate of {name.name}", name.store, {"Before and after": change.rows()}, lead=lead)
+    page(
+        key_of(name, "gate"),
+        f"Gate of {name.name}",
+        name.store,
+        {"Before and after": change.rows()},
+        lead=lead,
+    )
     return Completed(message=verdict)

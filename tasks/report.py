@@ -9,51 +9,63 @@ from typing import Any
 
 from prefect import task
 
+from kernel_core.report.conditions import conditions_of, diagnosis_of, lineage_of
 from kernel_core.runs.run_folder import Run
 from kernel_core.runs.stage_record import flat
-from kernel_core.store import Store
-from tasks.artifacts import MAX_ROWS, artifact_key, code_block, link_to, page, picture, publish, table
-from tasks.conditions import conditions_of, diagnosis_of, lineage_of
+from tasks.artifacts import (
+    MAX_ROWS,
+    LivePage,
+    artifact_key,
+    code_block,
+    link_to,
+    page,
+    picture,
+    publish,
+    table,
+    tables,
+)
 from tasks.faults import RETRIES
 
 log = logging.getLogger(__name__)
 
 
 @task(name="report corpus", tags=["report"], **RETRIES)
-def report_corpus(store: Store) -> None:
+def report_corpus(run: Run) -> None:
     """Counts of what was kept and dropped, and why."""
+    store = run.store.child("snapshot")
     report = store.read_json("report.json")
     counts = {name: value for name, value in report.items() if not isinstance(value, list)}
     sections = {name: rows for name, rows in report.items() if isinstance(rows, list)}
-    page("corpus-report", "Snapshot", store, {"counts": what_and_value(counts), **sections})
+    page(key_of(run, "corpus"), "Snapshot", store, {"counts": what_and_value(counts), **sections})
 
 
 @task(name="report index", tags=["report"], **RETRIES)
-def report_index(store: Store) -> None:
+def report_index(run: Run) -> None:
     """The index's embedder and size."""
+    store = run.store.child("index")
     meta = store.open_sealed("index", verify=False).meta
     rows = what_and_value(meta)
-    table("index-report", rows, f"The index in {store.path()}.")
+    table(key_of(run, "index"), rows, f"The index in {store.path()}.")
 
 
 @task(name="report scorecard", tags=["report"], **RETRIES)
 def report_scorecard(run: Run, name: str) -> None:
     """The headline figures with their plot, one row a problem, and each problem's best answer."""
-    from kernel_core.evaluation.evidence import best_answers
+    from kernel_core.evaluation.evidence import best_answers, extremes
     from kernel_core.evaluation.scorecard import headline_rows, load_scorecard
     from kernel_core.evaluation.tables import problem_rows
 
     store = run.store.child(name)
     card, conditions = load_scorecard(store), conditions_of(run, name)
-    key, title = artifact_key(name), f"Scorecard of {card.conditions.policy_version}"
-    answers = best_answers(store)
+    key, title = key_of(run, name), f"Scorecard of {card.conditions.policy_version}"
+    best, worst = extremes(store)
+    shown = {"Best": best, "Worst": worst, "Best answer to every problem": best_answers(store)}
     code = link_to(f"{key}-code", "code and evidence")
-    blocks = [f"# Best answers of {card.conditions.policy_version}"]
-    for answer in answers:
-        speedup = f", speed-up {answer.speedup:.2f} ({answer.speed_kind})" if answer.speed_kind else ""
-        blocks.append(f"## {answer.problem_id}: {answer.verdict}{speedup}")
-        blocks.append(code_block("\n".join([*answer.findings, answer.feedback])))
-        blocks.append(code_block(answer.code))
+    blocks = [f"# Answers of {card.conditions.policy_version}"]
+    for which, answers in shown.items():
+        blocks.append(f"## {which} ({len(answers)})")
+        for answer in answers:
+            blocks += [f"### {answer.in_words()}", code_block(answer.told), code_block(answer.code)]
     publish(f"{key}-code", blocks, store)
     rows = [{"problem_id": row["problem_id"], "answer": code} | row for row in problem_rows(card)]
     told = f"One row a problem; {conditions}; all turns: {store.path('evaluations.parquet')}"
@@ -78,7 +90,7 @@ def report_winners(run: Run, name: str) -> None:
     store = run.store.child(name)
     selection, conditions = load_selection(store), conditions_of(run, name)
     told = f"Verified winners; {conditions}; kernels and evidence: {store.path('winners')}"
-    table("winners", selection.rows(), told)
+    table(key_of(run, name), selection.rows(), told)
     blocks = [
         f"# Winners for {len(selection.winners)} of {len(selection.problems)} problems",
         f"Conditions: {conditions}.",
@@ -93,30 +105,32 @@ def report_winners(run: Run, name: str) -> None:
         blocks.append(f"## {selected.problem_id}{speedup}")
         blocks.append(f"Passed {trials} trials on draws it had not seen.")
         blocks.append(code_block(winner.ranked.candidate.source))
-    publish("winners-code", blocks, store)
+    publish(f"{key_of(run, name)}-code", blocks, store)
 
 
 @task(name="report training", tags=["report"], **RETRIES)
 def report_training(run: Run, *, has_more: bool) -> None:
     """The page of curves, drawn again if the training has more to show than when it was drawn last, and one
     row a step: the newest ones, if there are more than a table may hold."""
-    from kernel_core.learn.run_report import REPORT, write_report
+    from kernel_core.report.run_page import REPORT, write_report
 
     if has_more or not run.store.exists(REPORT):
         write_report(run.store)
     log.info("curves and answers: %s", run.store.path(REPORT))
     rows = list(run.store.lines("metrics.jsonl"))[-MAX_ROWS:]
-    table("training-metrics", rows, f"All steps: {run.store.path('metrics.jsonl')}")
+    table(key_of(run, "metrics"), rows, f"All steps: {run.store.path('metrics.jsonl')}")
 
 
-def show_curriculum(run: Run) -> None:
-    """While it runs: the stages so far, and the newest step's figures."""
+def show_curriculum(run: Run, live: LivePage) -> None:
+    """While it runs: learning curves, the stages so far, and the newest step's figures."""
+    from kernel_core.report.training import curves_png
     from kernel_core.reward.curriculum import stage_spans
 
     lines = list(run.store.lines("metrics.jsonl"))
     spans = [span.model_dump() for span in stage_spans(lines)]
     newest = what_and_value(_with_kinds(lines[-1])) if lines else []
-    page("curriculum", f"Training of {run.name}", run.store, {"stages": spans, "newest step": newest})
+    curves = [picture("learning curves", curves_png(lines))] if lines else []
+    live.show([f"# Training of {run.name}", *curves, *tables({"stages": spans, "newest step": newest})])
 
 
 def show_stage(run: Run, stage: str, from_step: int) -> None:
@@ -128,7 +142,7 @@ def show_stage(run: Run, stage: str, from_step: int) -> None:
         if line.get("step", 0) >= from_step
     ]
     told = f"Steps of stage {stage} of run {run.name}; all steps: {run.store.path('metrics.jsonl')}"
-    table(artifact_key(f"stage-{stage}"), rows, told)
+    table(key_of(run, f"stage-{stage}"), rows, told)
 
 
 def _with_kinds(metrics: Mapping[str, Any]) -> dict[str, Any]:
@@ -159,7 +173,12 @@ def report_pipeline(run: Run, before: str, after: str, winners: str) -> None:
     lead = [f"Before and after: {conditions_of(run, after)}. Winners: {conditions_of(run, winners)}."]
     lead += [f"**Next step:** {found.next_step}"] if found.next_step else []
     lead.append(picture("fast_p", run.store.child(after).read("fast_p.png")))
-    page("pipeline-summary", f"Run {run.name}", run.store, sections, lead=lead)
+    page(key_of(run, "summary"), f"Run {run.name}", run.store, sections, lead=lead)
+
+
+def key_of(run: Run, words: str) -> str:
+    """The key of an artifact, which no other run's artifact has."""
+    return artifact_key(f"{run.name}-{words}")
 
 
 def what_and_value(values: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -11,19 +11,17 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
 from flows.terminal import say
 from kernel_core.errors import ConfigError, Corrupt, NotFound
-from kernel_core.runs.run_folder import Run, RunState, find_run, list_runs, process_identity
+from kernel_core.report.overview import coloured, newest_metrics, overview, state_of
+from kernel_core.runs.run_folder import find_run, list_runs, process_identity
 
 STOP_TIMEOUT_S = 60.0
-SHOWN_METRICS = ("step", "stage", "reward/mean", "kernel/", "probe/", "seconds/")
-"""Beginnings of the metrics worth a line in an overview; all of them are in `metrics.jsonl`."""
 
 
 def show_list(arguments: argparse.Namespace) -> int:
@@ -31,15 +29,15 @@ def show_list(arguments: argparse.Namespace) -> int:
     table = Table("run", "flow", "condition", "at", "step", "last seen", "message")
     for run in list_runs(arguments.root):
         try:
-            state = _state(run)
+            state = state_of(run)
         except Corrupt as error:
             table.add_row(run.name, "", "[red]unreadable[/]", "", "", "", str(error)[:80])
             continue
-        newest = _newest_metrics(run)
+        newest = newest_metrics(run)
         table.add_row(
             run.name,
             state.flow,
-            _coloured(state.condition),
+            coloured(state.condition),
             run.stage_at_work() if state.condition != "finished" else "",
             str(newest.get("step", "")),
             state.seen_at[:19].replace("T", " "),
@@ -50,10 +48,15 @@ def show_list(arguments: argparse.Namespace) -> int:
 
 
 def show(arguments: argparse.Namespace) -> int:
-    """One run: state, stages, newest figures, scorecards, winners, files."""
-    from flows.results import made_by
-
+    """One run: state, stages, newest figures, scorecards, winners, files; with `--html` as a page."""
     run = find_run(arguments.root, arguments.name)
+    if arguments.html:
+        from kernel_core.report.run_page import write_report
+
+        say(run.store.path(write_report(run.store)))
+        return 0
+    from kernel_core.report.terminal import made_by
+
     console = Console()
     console.print(overview(run))
     for part in made_by(run):
@@ -77,7 +80,7 @@ def answers(arguments: argparse.Namespace) -> int:
             cut = ", cut off by the token limit" if row["finish_reason"] == "length" else ""
             say(f"=== {folder}: {row['problem_id']}, sample {row['sample']}, turn {row['turn']} ===")
             say(f"{row['verdict']}, {row['num_tokens'] or 'unknown'} tokens{cut}\n{row['feedback']}\n")
-            say(f"{row['code'] or '(no kernel could be read)'}\n")
+            say(f"{row['code'] or row.get('answer') or '(no kernel could be read)'}\n")
     if left == arguments.n:
         raise NotFound(
             f"run {run.name!r} has no such answers; evaluations of it: {', '.join(folders) or 'none'}"
@@ -89,7 +92,7 @@ def watch(arguments: argparse.Namespace) -> int:
     """The overview of a run again and again, until it ends or Ctrl-C."""
     run = find_run(arguments.root, arguments.name)
     with Live(overview(run), console=Console(), auto_refresh=False) as live:
-        while _state(run).condition == "running":
+        while state_of(run).condition == "running":
             time.sleep(arguments.every)
             live.update(overview(run), refresh=True)
     return 0
@@ -105,7 +108,7 @@ def logs(arguments: argparse.Namespace) -> int:
         raise NotFound(f"run {run.name!r} has no log yet ({file})")
     with file.open() as stream:
         say("".join(stream.readlines()[-arguments.n :]), end="")
-        while arguments.follow and _state(run).condition == "running":
+        while arguments.follow and state_of(run).condition == "running":
             say(stream.read(), end="")
             time.sleep(0.5)
         say(stream.read(), end="")
@@ -115,7 +118,7 @@ def logs(arguments: argparse.Namespace) -> int:
 def stop(arguments: argparse.Namespace) -> int:
     """Ask a run's process to stop, and wait until it has."""
     run = find_run(arguments.root, arguments.name)
-    state = _state(run)
+    state = state_of(run)
     if state.condition != "running":
         raise ConfigError(f"run {run.name!r} is not running: it is {state.condition}")
     if state.host != socket.gethostname():
@@ -131,7 +134,7 @@ def stop(arguments: argparse.Namespace) -> int:
                 f"`kill -9 {state.pid}` is safe: the same command goes on from what is done"
             )
         time.sleep(0.2)
-    say(f"run {run.name} is {_state(run).condition}; `dojo runs resume {run.name}` goes on")
+    say(f"run {run.name} is {state_of(run).condition}; `dojo runs resume {run.name}` goes on")
     return 0
 
 
@@ -175,73 +178,12 @@ def tensorboard(arguments: argparse.Namespace) -> int:
 
 def compare(arguments: argparse.Namespace) -> int:
     """Two runs: where their settings differ, their newest figures, and their scorecards."""
-    from flows.results import comparison_of
+    from kernel_core.report.terminal import comparison_of
 
     first, second = (find_run(arguments.root, name) for name in arguments.names)
-    console = Console()
-    settings = Table("setting", first.name, second.name, title="settings that differ")
-    one, other = _settings(first), _settings(second)
-    for key in sorted(one.keys() | other.keys()):
-        if one.get(key) != other.get(key):
-            settings.add_row(key, str(one.get(key, "")), str(other.get(key, "")))
-    console.print(settings)
-    metrics = Table("metric", first.name, second.name, title="newest figures")
-    one, other = _newest_metrics(first), _newest_metrics(second)
-    for key in sorted(one.keys() | other.keys()):
-        metrics.add_row(key, figure(one.get(key)), figure(other.get(key)))
-    console.print(metrics)
-    for renderable in comparison_of(first, second):
-        console.print(renderable)
+    for part in comparison_of(first, second):
+        Console().print(part)
     return 0
-
-
-def overview(run: Run) -> RenderableType:
-    """State, stages and newest figures of a run."""
-    state = _state(run)
-    head = f"run {run.name}: {state.flow}, {_coloured(state.condition)}"
-    if state.condition == "running":
-        head += f" (process {state.pid} on {state.host}, since {state.started_at[:19]})"
-    elif state.message:
-        head += f": {state.message}"
-    stages = Table("stage", "status", "seconds", "output")
-    for record in run.stages():
-        seconds = f"{record.seconds:.1f}" if record.seconds is not None else ""
-        stages.add_row(record.stage, record.status, seconds, record.output[:12])
-    metrics = Table("metric", "newest", title="training")
-    for key, value in _newest_metrics(run).items():
-        if key.startswith(SHOWN_METRICS):
-            metrics.add_row(key, figure(value))
-    return Group(head, stages, *([metrics] if metrics.row_count else []))
-
-
-def figure(value: Any) -> str:
-    """A number to four digits; anything else as it is."""
-    return f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value)
-
-
-def _state(run: Run) -> RunState:
-    state = run.state()
-    if state is None:
-        raise NotFound(f"run {run.name!r} has no state.json; its command never began")
-    return state
-
-
-def _coloured(condition: str) -> str:
-    colour = {"running": "cyan", "finished": "green", "failed": "red", "dead": "red", "stopped": "yellow"}
-    return f"[{colour[condition]}]{condition}[/]"
-
-
-def _newest_metrics(run: Run) -> dict[str, Any]:
-    newest: dict[str, Any] = {}
-    for line in run.store.lines("metrics.jsonl"):
-        newest = line
-    return newest
-
-
-def _settings(run: Run) -> dict[str, Any]:
-    from kernel_core.runs.stage_record import flat
-
-    return flat(run.command()["parameters"])
 
 
 ACTIONS: Mapping[str, Callable[[argparse.Namespace], int]] = {

@@ -14,6 +14,7 @@ from rich.logging import RichHandler
 
 from flows.server import prepare_environment, require_access, standing_server, starting_server
 from flows.terminal import say
+from kernel_core.config.base import laid_over
 
 DRAIN_S = 10
 
@@ -24,9 +25,12 @@ def run_stage(
     """Run a stage with its settings, then show what came of it; with `dry_run` only print the settings."""
 
     def parameters() -> dict[str, Any]:
-        from flows.presets import build_parameters, settings_for
+        from flows.presets import build_parameters, chosen_settings, load_flow, preset
+        from flows.run_names import in_own_run, names_a_run
 
-        return build_parameters(stage, settings_for(stage, preset_name, file, assignments, os.environ))
+        chosen = chosen_settings(stage, file, assignments, os.environ)
+        built = build_parameters(stage, laid_over(preset(stage, preset_name), chosen))
+        return built if names_a_run(stage, chosen) else in_own_run(load_flow(stage), built)
 
     if dry_run:
         return _show_settings(stage, parameters)

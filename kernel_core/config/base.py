@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
@@ -17,6 +17,48 @@ def laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, A
     return merged
 
 
+ADVANCED = "advanced"
+"""The box of a form for the settings that it does not show."""
+
+
+def unfolded(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What a form sent, with the settings of each box `advanced` in their places."""
+    shown = {
+        name: unfolded(value) if isinstance(value, Mapping) else value
+        for name, value in values.items()
+        if name != ADVANCED
+    }
+    return laid_over(shown, unfolded(values[ADVANCED])) if values.get(ADVANCED) else shown
+
+
+def one_of_or_text(*known: str, other: str) -> Callable[[dict[str, Any]], None]:
+    """For `json_schema_extra`: a form offers the known values, or a text, which `other` describes."""
+
+    def offer(schema: dict[str, Any]) -> None:
+        kinds = ({"title": "known", "enum": list(known)}, {"title": other})
+        schema["anyOf"] = [{"type": schema["type"], **kind} for kind in kinds]
+        del schema["type"]
+
+    return offer
+
+
+def _as_form(schema: dict[str, Any], config_class: type[Config]) -> None:
+    """The schema of a class as a form has it. An object without properties is edited as JSON there."""
+    if not config_class.FORM:
+        return
+    fields = schema["properties"]
+    folded = ", ".join(f"`{name}`" for name in fields if name not in config_class.FORM)
+    advanced = {
+        "title": "Advanced",
+        "description": f'Other settings as JSON, such as {{"NAME": VALUE}}: {folded} (docs/settings.md).',
+        "type": "object",
+        "default": {},
+    }
+    shown = {name: fields[name] for name in config_class.FORM} | {ADVANCED: advanced}
+    schema["properties"] = {name: one | {"position": n} for n, (name, one) in enumerate(shown.items())}
+    schema.pop("additionalProperties", None)  # a preset may have settings that the form does not show
+
+
 class Config(BaseModel):
     """Base of all configs: frozen, unknown keys refused, every field described.
 
@@ -24,7 +66,9 @@ class Config(BaseModel):
     evaluation still has the split and the seed of `EvaluateConfig.problems`.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=_as_form)
+    FORM: ClassVar[tuple[str, ...]] = ()
+    """The settings that a form shows, in this order; its box `advanced` has the rest. Empty: it shows all."""
 
     @model_validator(mode="before")
     @classmethod

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from kernel_core.config.base import Config
+from kernel_core.config.base import Config, one_of_or_text
 from kernel_core.config.gym import GymConfig
+
+SUITES = ("generated", "modules", "dojo", "kernelbench")
 
 
 class WeightedSuite(Config):
@@ -20,10 +22,12 @@ class WeightedSuite(Config):
 class ProblemsConfig(Config):
     """Which problems."""
 
+    FORM: ClassVar[tuple[str, ...]] = ("suite", "split", "limit", "levels", "families")
     suite: str = Field(
         "generated",
         description="`dojo` (our own files), `generated`, `modules`, `kernelbench`, a folder, or "
         "`snapshot:FOLDER`.",
+        json_schema_extra=one_of_or_text(*SUITES, other="folder or snapshot:FOLDER"),
     )
     mix: tuple[WeightedSuite, ...] = Field(
         (), description="Several suites by weight, such as [{suite: modules, weight: 3}]; replaces `suite`."

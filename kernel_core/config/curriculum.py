@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -56,6 +56,7 @@ def _stages_of(values: dict[str, Any]) -> tuple[StageConfig, ...]:
 class CurriculumConfig(Config):
     """The stages in order, and how often they are measured."""
 
+    FORM: ClassVar[tuple[str, ...]] = ("rewards", "only")
     rewards: Literal["dojo", "seed", "kevin", "dr_kernel"] = Field(
         "dojo", description="The name of the stages and rewards; `stages`, where given, replace them."
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self, TypeVar
+from typing import ClassVar, Literal, Self, TypeVar
 
 from pydantic import Field, model_validator
 
@@ -14,6 +14,7 @@ from kernel_core.config.rollout import RolloutConfig, RolloutStageConfig, suited
 class EvaluateConfig(RolloutStageConfig):
     """A policy on held-out problems."""
 
+    FORM: ClassVar[tuple[str, ...]] = ("checkpoint", "policy", "problems", "samples_per_problem")
     problems: ProblemsConfig = ProblemsConfig(split="held_out", limit=24, seed=1000)
     samples_per_problem: int = Field(2, ge=1, description="Conversations a problem.")
     k: tuple[int, ...] = Field(
@@ -40,6 +41,7 @@ class EvaluateConfig(RolloutStageConfig):
 class BestOfNConfig(RolloutStageConfig):
     """The best kernel a policy can write for each problem."""
 
+    FORM: ClassVar[tuple[str, ...]] = ("checkpoint", "policy", "problems", "n")
     problems: ProblemsConfig = ProblemsConfig(split="held_out", limit=6, seed=2000)
     mode: Literal["parallel", "sequential"] = Field("parallel", description="N samples at once, or T turns.")
     n: int = Field(8, ge=1, description="Samples, or turns.")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from pydantic import Field
 
 from kernel_core.config.base import Config
@@ -13,6 +15,7 @@ from kernel_core.config.train import TrainConfig
 class PipelineConfig(Config):
     """All five stages, in order."""
 
+    FORM: ClassVar[tuple[str, ...]] = ("run", "root", "train", "evaluate", "best_of_n")
     run: str = Field(
         "quickstart", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="Folder under the root."
     )

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from kernel_core.config.base import Config
+from kernel_core.config.base import Config, one_of_or_text
 
 
 class PolicyConfig(Config):
     """The model that writes kernels."""
 
+    FORM: ClassVar[tuple[str, ...]] = ("model", "kind", "endpoint", "device")
     kind: Literal["torch", "tinker", "openai", "scripted"] = Field(
         "torch",
         description="A model in this process, LoRA on a Tinker server, an endpoint, or prepared answers.",
@@ -19,6 +20,7 @@ class PolicyConfig(Config):
     model: str = Field(
         "shipped",
         description="`shipped` (our tiny policy), `new` (from nothing), or a Hugging Face name or path.",
+        json_schema_extra=one_of_or_text("shipped", "new", other="name or path"),
     )
     revision: str | None = Field(
         None, description="The commit of a Hugging Face model, which pins its weights."

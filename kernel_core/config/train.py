@@ -63,6 +63,7 @@ class TrainConfig(RolloutStageConfig):
     """RL on verified rewards, and the methods that it is compared with."""
 
     learns: ClassVar[bool] = True
+    FORM: ClassVar[tuple[str, ...]] = ("policy", "steps", "minutes", "problems", "curriculum")
     method: Literal["rl", "expert_iteration", "frozen", "rl_shuffled"] = Field(
         "rl", description="What a step's verdicts teach; see `learn/methods.py`."
     )

@@ -17,7 +17,10 @@ from kernel_core.store import Store
 MOST_LINES = 3
 MUCH_CUT_OFF = 0.2
 """Share of answers at the token limit from which on raising it is the next step."""
-_COLUMNS = ("problem_id", "sample", "turn", "verdict", "finish_reason", "num_tokens", "feedback", "code")
+_COLUMNS = [
+    *("problem_id", "sample", "turn", "verdict", "finish_reason", "num_tokens", "feedback", "code"),
+    *("answer", "speedup", "predicted_speedup", "predicted_gpu"),
+]
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 
 
@@ -47,7 +50,7 @@ class Diagnosis(Record):
 
 def answer_rows(store: Store) -> list[Row]:
     """One row an answer, in order of problem, sample and turn."""
-    table = pq.ParquetFile(io.BytesIO(store.read("evaluations.parquet"))).read(columns=list(_COLUMNS))
+    table = pq.ParquetFile(io.BytesIO(store.read("evaluations.parquet"))).read(columns=_COLUMNS)
     rows: list[Row] = table.to_pylist()
     return rows
 

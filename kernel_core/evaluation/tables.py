@@ -47,6 +47,7 @@ TURN_SCHEMA = pa.schema(
         ("exemplar_ids", pa.list_(pa.string())),
         ("candidate_sha256", pa.string()),
         ("code", pa.string()),
+        ("answer", pa.string()),
         ("findings", pa.list_(pa.string())),
         ("feedback", pa.string()),
         ("policy_version", pa.string()),
@@ -55,7 +56,10 @@ TURN_SCHEMA = pa.schema(
         ("seconds", pa.float64()),
     ]
 )
-"""Columns of `evaluations.parquet`. `seconds` is the judge's wall clock; other CPU columns repeat exactly."""
+"""Columns of `evaluations.parquet`. `answer` is the text of an answer without `code`.
+
+`seconds` is the judge's wall clock; other CPU columns repeat exactly.
+"""
 
 PROBLEM_SCHEMA = pa.schema(
     [
@@ -249,6 +253,7 @@ def _turn_row(turn: Turn) -> Row:
         "repeats_earlier": turn.repeats_earlier,
         "exemplar_ids": list(turn.exemplar_ids),
         "code": turn.candidate.source if isinstance(turn.candidate, Candidate) else None,
+        "answer": None if isinstance(turn.candidate, Candidate) else turn.completion.text,
         "policy_version": turn.completion.policy_version,
     }
 

@@ -60,7 +60,7 @@ def working_on(
         earlier = run.stage(stage) if output.exists() else None
         if earlier is not None:
             expected = earlier.inputs if follows_inputs else inputs
-            _refuse_differences(earlier, wanted, expected, output, may_change)
+            _refuse_differences(run, earlier, wanted, expected, output, may_change)
             if earlier.code != code_version():
                 log.warning("%s of %s was begun by other code; going on with it", stage, run.name)
             if earlier.status == "done" and earlier.config == wanted and earlier.inputs == dict(inputs):
@@ -132,7 +132,13 @@ def _locked(run: Run, stage: str) -> Iterator[None]:
         yield
 
 
+def resuming(run: Run) -> str:
+    """The command that goes on with a run."""
+    return f"dojo runs resume {run.name}{'' if run.root == 'runs' else f' --root {run.root}'}"
+
+
 def _refuse_differences(
+    run: Run,
     earlier: StageRecord,
     wanted: Mapping[str, Any],
     inputs: Mapping[str, str],
@@ -153,8 +159,8 @@ def _refuse_differences(
     if changed:
         shown = "; ".join(changed[:3]) + (f"; and {len(changed) - 3} more" if len(changed) > 3 else "")
         raise ConfigError(
-            f"{earlier.stage} in {output.root} was begun with {shown}: choose another name with run=NAME, "
-            f"or delete {output.root} to make it again"
+            f"{earlier.stage} in {output.root} was begun with {shown}: `{resuming(run)}` goes on with that; "
+            f"choose another name with run=NAME for a run of its own, or delete {output.root}"
         )
 
 

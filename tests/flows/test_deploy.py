@@ -19,13 +19,9 @@ from kernel_core.errors import ConfigError
 def small_file(tmp_path_factory):
     """Our own file with a few deployments, so that deploying takes seconds, and one with all that differs."""
     content = yaml.safe_load(PREFECT_YAML.read_text())
-    kept = ("smoke", "default")
-    content["deployments"] = [
-        entry
-        for entry in content["deployments"]
-        if entry["name"] in kept or (entry["name"] == "cpu" and "promote" in entry["tags"])
-    ]
-    (nightly,) = (entry for entry in content["deployments"] if entry["name"] == "default")
+    kept = ("smoke", "learn-two-steps", "every-night", "gate")
+    content["deployments"] = [entry for entry in content["deployments"] if entry["name"] in kept]
+    (nightly,) = (entry for entry in content["deployments"] if entry["name"] == "every-night")
     often = nightly | {"name": "often", "concurrency_limit": 1, "version": "2"}
     often["schedules"] = [
         {"interval": 3600, "slug": "hourly", "active": False},
@@ -68,7 +64,7 @@ def test_pools_limit_automations_and_schedule_are_there(deployed):
         assert {pool.name for pool in client.read_work_pools()} >= {"cpu"}
         assert client.read_global_concurrency_limit_by_name("cuda").limit == 1
         names = {automation.name for automation in client.read_automations()}
-        nightly = client.read_deployment_by_name("nightly/default")
+        nightly = client.read_deployment_by_name("nightly/every-night")
         (promotes,) = client.read_automations_by_name("dojo-promote-cpu")
     assert names == {"dojo-lost-runs", "dojo-nightly-alert", "dojo-promote-cpu"}
     assert promotes.trigger.expect == {"kernel-dojo.training.finished"}
@@ -79,21 +75,21 @@ def test_pools_limit_automations_and_schedule_are_there(deployed):
 
 def test_the_documented_command_starts_the_nightly(deployed, prefect_api):
     page = (PREFECT_YAML.parent / "docs" / "operations.md").read_text()
-    assert "prefect deployment schedule resume nightly/default ID" in page
+    assert "prefect deployment schedule resume nightly/every-night ID" in page
     with get_client(sync_client=True) as client:
-        (schedule,) = client.read_deployment_by_name("nightly/default").schedules
+        (schedule,) = client.read_deployment_by_name("nightly/every-night").schedules
         assert not schedule.active
-        command = ["deployment", "schedule", "resume", "nightly/default", str(schedule.id)]
+        command = ["deployment", "schedule", "resume", "nightly/every-night", str(schedule.id)]
         environment = os.environ | {"PREFECT_API_URL": prefect_api}
         subprocess.run([sys.executable, "-m", "prefect", *command], env=environment, check=True)
-        nightly = client.read_deployment_by_name("nightly/default")
+        nightly = client.read_deployment_by_name("nightly/every-night")
         assert nightly.schedules[0].active and not nightly.paused
         client.update_deployment_schedule(nightly.id, schedule.id, active=False)
 
 
 def test_what_an_operator_switched_stays_so_when_deployed_again(deployed):
     with get_client(sync_client=True) as client:
-        nightly = client.read_deployment_by_name("nightly/default")
+        nightly = client.read_deployment_by_name("nightly/every-night")
         client.pause_deployment(nightly.id)
         client.update_deployment_schedule(nightly.id, nightly.schedules[0].id, active=True)
         alert = client.read_automations_by_name("dojo-nightly-alert")[0]
@@ -104,7 +100,7 @@ def test_what_an_operator_switched_stays_so_when_deployed_again(deployed):
         by_cron = next(one for one in often.schedules if getattr(one.schedule, "cron", None))
         client.update_deployment_schedule(often.id, by_cron.id, active=True)
         assert dojo(["deploy", "--file", str(deployed)]) == 0
-        after = client.read_deployment_by_name("nightly/default")
+        after = client.read_deployment_by_name("nightly/every-night")
         assert after.paused and after.schedules[0].active
         often = client.read_deployment_by_name("nightly/often")
         assert [hasattr(one.schedule, "cron") for one in often.schedules if one.active] == [True]
@@ -136,7 +132,9 @@ def test_a_mistake_is_told_with_its_line_and_nothing_is_deployed(small_file, pre
     for options in (["--dry-run"], []):
         assert dojo(["deploy", *options, "--file", str(broken)]) == 2
         error = capsys.readouterr().err
-        assert f"broken.yaml, line {line}: default: unknown key concurrency_limit.colision_strategy" in error
+        assert (
+            f"broken.yaml, line {line}: every-night: unknown key concurrency_limit.colision_strategy" in error
+        )
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from prefect.cli.deploy._schedules import _schedule_config_to_deployment_schedul
 from flows.deployments import load_deployments
 from flows.prefect_yaml import Entry, Schedule
 from flows.presets import PREFECT_YAML, STAGES
+from flows.route import child_of
 from kernel_core.errors import ConfigError
 
 ENVIRONMENT = {"PWD": "/somewhere"}
@@ -27,12 +28,18 @@ def test_the_file_is_valid_and_has_every_flow():
     assert {deployment.stage for deployment in deployments} == set(STAGES)
 
 
-def test_every_stage_that_a_pipeline_starts_has_its_deployments():
-    names = {deployment.name for deployment in load_deployments(PREFECT_YAML, ENVIRONMENT)}
-    assert {
-        f"{stage}/cpu" for stage in ("ingest", "index", "cold-start", "train", "evaluate", "best-of-n")
-    } <= names
-    assert {f"{stage}/cuda" for stage in ("index", "cold-start", "train", "evaluate", "best-of-n")} <= names
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_every_stage_that_a_pipeline_starts_has_one_deployment_on_each_pool(kind):
+    deployments = {deployment.name: deployment for deployment in load_deployments(PREFECT_YAML, ENVIRONMENT)}
+    tag = f"stage-{kind}"
+    for stage in ("index", "cold-start", "train", "evaluate", "best-of-n"):
+        child = child_of(stage, tag)
+        assert deployments[child].pool == kind
+        tagged = [one.name for one in deployments.values() if one.stage == stage and tag in one.entry.tags]
+        assert tagged == [child]
+    assert deployments[child_of("ingest", "stage-cpu")].pool == "cpu"
+    with pytest.raises(ConfigError, match="no deployment of ingest"):
+        child_of("ingest", "stage-cuda")
 
 
 def test_a_gpu_deployment_runs_one_at_a_time_on_the_cuda_pool():

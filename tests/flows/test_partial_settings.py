@@ -71,7 +71,10 @@ def test_the_command_line_asks_held_out_problems_whatever_else_it_sets():
 
 
 def test_best_of_n_on_a_gpu_asks_once_a_sample():
-    assert build_parameters("best-of-n", preset("best-of-n", "cuda"))["config"].rollout.turns == 1
+    assert (
+        build_parameters("best-of-n", preset("best-of-n", "sixteen-samples-on-gpu"))["config"].rollout.turns
+        == 1
+    )
 
 
 @pytest.mark.parametrize(("stage", "name"), EVERY_PRESET)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -165,7 +166,7 @@ def test_each_stage_of_the_curriculum_is_a_task_run_that_says_how_it_ended(finis
             artifact.key for artifact in client.read_artifacts() if artifact.task_run_id == tasks[-1].id
         }
     assert tasks[-1].state.message == "The training ended in this stage, after step 2."
-    assert "stage-format" in tables
+    assert "smoke-stage-format" in tables
 
 
 def test_problems_are_task_runs_that_say_what_came_of_them(finished):
@@ -178,7 +179,7 @@ def test_problems_are_task_runs_that_say_what_came_of_them(finished):
 
 def test_the_summary_has_verdicts_the_next_step_and_what_each_stage_made(finished):
     with get_client(sync_client=True) as client:
-        (page, *_) = [one.data for one in client.read_artifacts() if one.key == "pipeline-summary"]
+        (page, *_) = [one.data for one in client.read_artifacts() if one.key == "smoke-summary"]
     assert "| answers malformed | " in page and "cut off by the token limit" in page
     assert "**Next step:**" in page
     records = {record.stage: record for record in Run(finished.root, finished.run).stages()}
@@ -215,17 +216,54 @@ def test_what_stages_make_are_assets_with_the_assets_that_they_are_made_of(finis
     assert made["evaluate-after"] == made["best-of-n"] == {"index", "checkpoints/step-000002"}
 
 
+def test_a_code_page_has_the_best_and_the_worst_answers_first(finished):
+    with get_client(sync_client=True) as client:
+        (page, *_) = [one.data for one in client.read_artifacts() if one.key == "smoke-evaluate-after-code"]
+    headings = [line for line in page.splitlines() if line.startswith("## ")]
+    assert headings == ["## Best (2)", "## Worst (2)", "## Best answer to every problem (2)"]
+
+
+def test_the_page_of_a_run_has_all_that_it_made(finished, capsys):
+    assert dojo(["runs", "show", finished.run, "--root", finished.root, "--html"]) == 0
+    file = Path(capsys.readouterr().out.strip())
+    page = file.read_text()
+    sections = re.findall(r"<h2 id=s\d+>([^<]*)</h2>", page)
+    assert sections == [
+        "before and after",
+        "evaluate-after",
+        "evaluate-before",
+        "best-of-n",
+        "training",
+        *(["what happened"] if "what happened" in sections else []),
+        "curves",
+        "what it writes",
+        "what each stage made, of what",
+        "settings",
+    ]
+    for words in (
+        "Next step: ",
+        "suite generated, split held_out",
+        "by family",
+        "train.group_size",
+        "why none",
+    ):
+        assert words in page
+    assert page.count("<table class=full>") == 3 * 2 + 1 + 1
+    assert not re.search(r"(src|href)='?\"?https?:", page), "the page needs no network"
+
+
 def test_each_stage_leaves_artifacts(finished):
     with get_client(sync_client=True) as client:
         keys = {artifact.key for artifact in client.read_artifacts()}
     assert {
-        "corpus-report",
-        "index-report",
-        "training-metrics",
-        "evaluate-before-summary",
-        "evaluate-after-problems",
-        "winners",
-        "pipeline-summary",
+        "smoke-corpus",
+        "smoke-index",
+        "smoke-metrics",
+        "smoke-learning-curves",
+        "smoke-evaluate-before-summary",
+        "smoke-evaluate-after-problems",
+        "smoke-best-of-n",
+        "smoke-summary",
         "train-progress",
     } <= keys
 

@@ -1,12 +1,17 @@
-"""The job templates under deploy/pools: every setting has its variable, and GPUs arrive where asked for."""
+"""What deploy/README.md says of hosts, containers and GPUs holds as it stands there."""
 
 import json
+import os
 import re
+import shutil
+import subprocess
+import sys
 
 import pytest
 import yaml
 from prefect.utilities.templating import apply_values
 
+from flows.deployments import load_deployments
 from flows.presets import PREFECT_YAML
 
 POOLS = PREFECT_YAML.parent / "deploy" / "pools"
@@ -64,3 +69,71 @@ def test_compose_has_one_port_for_both_api_servers():
 def test_what_the_cuda_deployments_ask_for_is_a_variable_of_the_template(name):
     variables = json.loads((POOLS / name).read_text())["variables"]["properties"]
     assert {"env", "gpu_count"} <= set(variables)
+
+
+def blocks_of_the_page():
+    """The YAML blocks of deploy/README.md: the pull step, and a pool with a queue."""
+    page = (POOLS.parent / "README.md").read_text()
+    return [yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)]
+
+
+def test_the_documented_pull_step_and_gpu_class_are_valid_in_our_file(tmp_path):
+    pull, pool = blocks_of_the_page()
+    content = yaml.safe_load(PREFECT_YAML.read_text()) | pull
+    (chosen,) = [one for one in content["deployments"] if one["name"] == "learn-coder-7b"]
+    chosen["work_pool"] = chosen["work_pool"] | pool["work_pool"]
+    file = tmp_path / "prefect.yaml"
+    file.write_text(yaml.safe_dump(content))
+    deployments = {one.name: one for one in load_deployments(file, {"PWD": "/"})}
+    trained = deployments["train/learn-coder-7b"]
+    assert (trained.pool, trained.entry.work_pool.work_queue_name) == ("cuda", "h200")
+    assert trained.entry.work_pool.job_variables["gpu_count"] == 1, "the rest of the pool is as before"
+    assert all(one.pull == pull["pull"] for one in deployments.values())
+
+
+CLONE_AND_LOAD = """
+import os, sys
+from prefect.deployments.steps import git_clone
+os.chdir(git_clone(**eval(sys.argv[1]))["directory"])
+from prefect.flows import load_flow_from_entrypoint
+flow = load_flow_from_entrypoint("flows/index.py:index")
+import kernel_core
+print(flow.name, os.path.relpath(kernel_core.__file__))
+"""
+
+
+def test_a_worker_without_the_repository_loads_the_flows_of_a_clone(tmp_path):
+    """The step of the page, run by Prefect, on a repository with our packages."""
+    origin, worker = tmp_path / "kernel-dojo", tmp_path / "worker"
+    worker.mkdir()
+    for package in ("flows", "tasks", "kernel_core"):
+        shutil.copytree(
+            PREFECT_YAML.parent / package, origin / package, ignore=shutil.ignore_patterns("*.pyc")
+        )
+    git = ["git", "-C", str(origin), "-c", "user.name=a", "-c", "user.email=a@b"]
+    for words in (["init", "-q", "-b", "main"], ["add", "."], ["commit", "-q", "-m", "all"]):
+        subprocess.run([*git, *words], check=True)
+    pull, _ = blocks_of_the_page()
+    (step,) = pull["pull"][0].values()
+    asked = {"repository": origin.as_uri(), "branch": step["branch"]}
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    done = subprocess.run(
+        [sys.executable, "-c", CLONE_AND_LOAD, repr(asked)],
+        cwd=worker,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[-2:] == ["index", "kernel_core/__init__.py"], done.stdout
+
+
+def test_a_class_and_a_number_of_gpus_are_chosen_for_a_single_run():
+    page = (POOLS.parent / "README.md").read_text()
+    selector, count = re.findall(r"--job-variable (?:'([^']*)'|(\S+))", page)
+    values = dict(one.split("=", 1) for one in (selector[0], count[1]))
+    job = filled("kubernetes-cuda.json", **{key: json.loads(value) for key, value in values.items()})
+    pod = job["job_manifest"]["spec"]["template"]["spec"]
+    assert pod["nodeSelector"] == {"nvidia.com/gpu.product": "NVIDIA-H200"}
+    assert pod["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == 2

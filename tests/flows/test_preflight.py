@@ -40,9 +40,9 @@ def test_a_mistake_leaves_no_run_behind(prefect_api, tmp_path, monkeypatch, caps
 def test_a_dry_run_prints_the_resolved_settings_and_starts_nothing(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("flows.commands.stages.starting_server", None)
-    assert run(["evaluate", "dojo", "problems.limit=2", "samples_per_problem=4", "--dry-run"]) == 0
+    assert run(["evaluate", "hand-written", "problems.limit=2", "samples_per_problem=4", "--dry-run"]) == 0
     shown = yaml.safe_load(capsys.readouterr().out)
-    assert shown["run"] == "evaluate-dojo"
+    assert shown["run"] == "hand-written"
     assert shown["config"]["problems"]["suite"] == "dojo" and shown["config"]["problems"]["limit"] == 2
     assert shown["config"]["k"] == [1, 4]
     assert build(EvaluateConfig, shown["config"]).samples_per_problem == 4

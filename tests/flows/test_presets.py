@@ -22,6 +22,12 @@ def test_the_first_deployment_of_a_flow_is_the_default_preset():
     assert preset("pipeline", None) == presets("pipeline")["quickstart"]
 
 
+def test_a_presets_name_says_what_it_does_and_is_there_once():
+    names = [name for stage in STAGES for name in presets(stage)]
+    assert len(names) == len(set(names))
+    assert not {"cpu", "cuda", "default"} & set(names)
+
+
 def chosen(stage, name):
     """The config of a preset."""
     return build_parameters(stage, preset(stage, name))["config"]
@@ -94,10 +100,10 @@ def test_by_a_published_rule_a_turn_is_paid_for_its_whole_kernel(name, correct):
     assert paid_rewards(conversation, config.curriculum.stages[0].weights, config) == [correct, 0, correct, 0]
 
 
-@pytest.mark.parametrize("stage", ["cold-start", "train"])
-def test_a_model_of_seven_billion_weights_is_trained_by_adapters(stage):
+@pytest.mark.parametrize(("stage", "name"), [("cold-start", "teach-coder-7b"), ("train", "learn-coder-7b")])
+def test_a_model_of_seven_billion_weights_is_trained_by_adapters(stage, name):
     """All of its weights, with gradients and moments, do not fit on a GPU."""
-    for config in (chosen(stage, "cuda"), chosen("pipeline", "cuda").train):
+    for config in (chosen(stage, name), chosen("pipeline", "coder-7b").train):
         assert config.policy.model.endswith("7B-Instruct")
         assert config.policy.lora_rank and config.policy.gradient_checkpointing
         assert config.lr <= 1e-5 and config.cold_start.lr <= 2e-4
@@ -107,7 +113,7 @@ def test_a_model_of_seven_billion_weights_is_trained_by_adapters(stage):
 
 
 def test_whoever_writes_kernels_on_a_gpu_has_room_for_them():
-    pipeline = chosen("pipeline", "cuda")
+    pipeline = chosen("pipeline", "coder-7b")
     for config in (pipeline.train, pipeline.evaluate, pipeline.best_of_n, chosen("evaluate", "kernelbench")):
         assert config.rollout.sampling.max_new_tokens == 4096
     assert pipeline.best_of_n.rollout.turns == 1
@@ -135,7 +141,7 @@ def test_the_environment_of_a_stage_reaches_it_inside_a_pipeline():
 
 
 def test_settings_beside_the_config_are_the_flows_own_parameters():
-    settings = settings_for("train", "smoke", None, ["ingest.generator_rows=11", "steps=1"], {})
+    settings = settings_for("train", "learn-two-steps", None, ["ingest.generator_rows=11", "steps=1"], {})
     parameters = build_parameters("train", settings)
     assert parameters["ingest"].generator_rows == 11
     assert parameters["config"].steps == 1

@@ -48,14 +48,16 @@ def test_a_better_checkpoint_takes_the_name_and_the_same_one_again_does_not(pref
     assert weights[0] == weights[1]
     assert locate_index(name, "promoted").sealed(), "it is asked with the exemplars of its training"
     with get_client(sync_client=True) as client:
-        (page,) = (one for one in client.read_artifacts() if one.key == "gate" and "**Promoted" in one.data)
+        (page,) = (
+            one for one in client.read_artifacts() if one.key == "promoted-gate" and "**Promoted" in one.data
+        )
     assert "The one to beat" in page.data and "95 % interval" in page.data
 
 
 def test_a_finished_training_starts_the_gate_of_its_device():
     deployments = {one.name: one for one in load_deployments(PREFECT_YAML, {"PWD": "/"})}
-    for device in ("cpu", "cuda"):
-        (trigger,) = deployments[f"promote/{device}"].entry.triggers
+    for device, name in (("cpu", "gate"), ("cuda", "gate-on-gpu")):
+        (trigger,) = deployments[f"promote/{name}"].entry.triggers
         assert trigger["match"]["kernel-dojo.device"] == device
         assert trigger["expect"] == ["kernel-dojo.training.finished"]
         some = "3e19c039-fdd0-499a-8adc-a5f00a0f9328"

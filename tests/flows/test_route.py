@@ -3,6 +3,7 @@
 import _thread
 import contextlib
 import contextvars
+import json
 import threading
 import time
 
@@ -13,6 +14,7 @@ from prefect.client.orchestration import get_client
 from prefect.deployments import run_deployment
 from prefect.states import Cancelled, Completed, Failed
 
+import flows.route
 from flows.route import ChildFailed, route, stage_digest
 from flows.running import as_json
 from kernel_core.config import IndexConfig
@@ -46,16 +48,20 @@ def test_an_inline_stage_is_called_and_raises_its_own_error(prefect_api):
 
 
 @pytest.fixture
-def deployment(prefect_api):
-    """A deployment `pretend/cpu` without a worker: the tests play the worker."""
+def deployment(prefect_api, tmp_path, monkeypatch):
+    """A deployment `pretend/small` without a worker: the tests play the worker."""
+    entry = {"entrypoint": "flows/pretend.py:pretend", "name": "other", "tags": ["cpu"]}
+    file = tmp_path / "prefect.yaml"
+    file.write_text(json.dumps({"deployments": [entry, entry | {"name": "small", "tags": ["stage-cpu"]}]}))
+    monkeypatch.setattr(flows.route, "PREFECT_YAML", file)
     with get_client(sync_client=True) as client:
         flow_id = client.create_flow(pretend)
-        client.create_deployment(flow_id=flow_id, name="cpu")
+        client.create_deployment(flow_id=flow_id, name="small")
         yield client
 
 
 class Worker:
-    """Ends the next children of `pretend/cpu` as it is told, in a thread."""
+    """Ends the next children of `pretend/small` as it is told, in a thread."""
 
     def __init__(self, client, *endings):
         self.endings = list(endings)

@@ -89,12 +89,14 @@ def test_a_pipeline_is_started_from_its_form_and_its_evaluation_is_looked_at(run
     page.get_by_text("Completed").first.wait_for()
     page.screenshot(path=pictures / "run.png")
 
-    open_newest(page, "evaluate-after-problems").get_by_text("generated/").first.wait_for()
+    open_newest(page, "from-the-ui-evaluate-after-problems").get_by_text("generated/").first.wait_for()
     page.screenshot(path=pictures / "evaluation.png")
-    open_newest(page, "evaluate-after-summary").get_by_text("headline").first.wait_for()
+    open_newest(page, "from-the-ui-evaluate-after-summary").get_by_text("headline").first.wait_for()
     assert page.locator("img[alt=fast_p]").evaluate("picture => picture.naturalWidth") > 0
     page.screenshot(path=pictures / "summary.png", full_page=True)
-    open_newest(page, "evaluate-after-code").get_by_text("Best answers").first.wait_for()
+    open_newest(page, "from-the-ui-evaluate-after-code").get_by_text(
+        "Best answer to every problem"
+    ).first.wait_for()
     page.screenshot(path=pictures / "code.png")
 
 
@@ -125,9 +127,9 @@ def test_a_pipeline_from_its_form_ends_with_a_promoted_checkpoint(running, page,
     page.get_by_text("format, from step 1").first.wait_for()
     page.screenshot(path=pictures / "curriculum.png")
 
-    promoting = wait_for_run(running, running.deployment("promote/cpu")["id"], candidate="quickstart")
+    promoting = wait_for_run(running, running.deployment("promote/gate")["id"], candidate="quickstart")
     assert running.wait(promoting["id"], timeout_s=1200)["state_type"] == "COMPLETED"
-    open_newest(page, "gate").get_by_text("Promoted: clearly better").first.wait_for()
+    open_newest(page, "promoted-gate").get_by_text("Promoted: clearly better").first.wait_for()
     page.screenshot(path=pictures / "gate.png")
     assert (root / "promoted" / "checkpoints" / "step-000001" / "manifest.json").exists()
     again = dojo(running, "pipeline", f"root={root}")
@@ -138,7 +140,9 @@ def test_a_training_whose_process_died_is_retried_from_its_page(running, page, t
     """Retry goes on from the newest checkpoint; what the first try left at work is crashed."""
     pictures = Path(os.environ.get("DOJO_SCREENSHOTS", tmp_path))
     pictures.mkdir(parents=True, exist_ok=True)
-    run = running.start("train/smoke", {"config": {"steps": 6}, "run": "again", "root": str(tmp_path)})
+    run = running.start(
+        "train/learn-two-steps", {"config": {"steps": 6}, "run": "again", "root": str(tmp_path)}
+    )
     steps = tmp_path / "again" / "checkpoints.jsonl"
     wait_until(lambda: steps.exists() and steps.read_text().count("\n") >= 2, "two checkpoints")
     os.kill(running.process_of(run), signal.SIGKILL)

@@ -3,7 +3,7 @@
 import pytest
 
 from kernel_core.learn.alarms import alarms_after, is_junk
-from kernel_core.learn.run_report import write_report
+from kernel_core.report.run_page import write_report
 from kernel_core.store import Store
 
 KERNEL = """
@@ -96,7 +96,7 @@ def test_a_report_of_a_run_without_a_step_and_of_one_with_hostile_text_can_be_re
         store.append_line("metrics.jsonl", row)
     write_report(store)
     page = store.read("report.html").decode()
-    assert "<svg" in page and "<script>" not in page and "promoted to &lt;b&gt;" in page
+    assert "<svg" in page and "drift: &lt;script&gt;" in page and "promoted to &lt;b&gt;" in page
 
 
 def test_a_report_says_which_speeds_are_predicted_and_for_which_gpu(tmp_path):

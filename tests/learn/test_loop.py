@@ -18,10 +18,10 @@ from kernel_core.errors import ConfigError, GymUnavailable
 from kernel_core.learn import checkpoint
 from kernel_core.learn.loop import Trainer
 from kernel_core.learn.problem_sampler import Practice
-from kernel_core.learn.run_report import write_report
 from kernel_core.policy.sampler import CopySampler
 from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.progress import silent
+from kernel_core.report.run_page import write_report
 from kernel_core.store import Store
 
 POLICY_FILES = ("turns", "evaluations")

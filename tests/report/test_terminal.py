@@ -1,8 +1,8 @@
 """What a finished flow leaves on the terminal."""
 
-from flows.results import headline
 from kernel_core.evaluation.metrics import Conditions, Outcome, ProblemOutcomes, make_scorecard
 from kernel_core.records import Verdict
+from kernel_core.report.terminal import headline
 
 
 def test_judges_that_were_taken_out_stand_below_the_scorecard():

@@ -1,14 +1,9 @@
-"""A training run as one page that a person would rather look at than read: `report.html`, self-contained.
-
-python -m kernel_core.learn.run_report runs/NAME
-"""
+"""What a person looks at of a training: first and last figures, curves, and answers."""
 
 from __future__ import annotations
 
 import html
 import io
-import sys
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,13 +11,8 @@ import pyarrow.parquet as pq
 
 from kernel_core.evaluation.metrics import is_of_speed
 from kernel_core.records import Verdict
+from kernel_core.report.html_page import Rows, code_block
 from kernel_core.store import Store
-
-REPORT = "report.html"
-SHOWN_CHARS = 4000
-"""Characters shown of each answer; the tables hold all of it."""
-
-Rows = Sequence[Mapping[str, Any]]
 
 _PANELS: tuple[tuple[str, dict[str, str]], ...] = (
     (
@@ -78,32 +68,16 @@ _PANELS: tuple[tuple[str, dict[str, str]], ...] = (
 )
 _COLOURS = ("#1f5fa8", "#c2711b", "#3f8f4f", "#9a4f96", "#7a7a7a", "#b03a3a", "#4fa3a5", "#8a7b2f")
 _STAGE_SHADES = ("#eef3f9", "#fdf3e7")
-_STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 1080px; margin: 2em auto; padding: 0 1em;
-color: #222 }
-h1 { font-weight: 600 } h2 { margin-top: 2em; font-weight: 600 } svg { width: 100%; height: auto }
-.cards { display: flex; flex-wrap: wrap; gap: 1em } .card { flex: 1; background: #f5f7fa; padding: .8em 1.2em;
-border-radius: 8px } .card b { display: block; font-size: 1.6em } .alarm { background: #fbeaea }
-pre { background: #f7f7f7; padding: 1em; overflow: auto; max-height: 24em } .quiet { color: #777 }
-"""
 
 
-def write_report(store: Store) -> str:
-    """Write `report.html` of the run in this folder and give its name."""
+def training_sections(store: Store) -> dict[str, list[str]]:
+    """The training of the run in this folder: a headline, what happened, curves and answers."""
     rows = list(store.lines("metrics.jsonl")) if store.exists("metrics.jsonl") else []
-    parts = [
-        "<!doctype html><meta charset=utf-8>",
-        f"<title>{html.escape(store.root)}</title><style>{_STYLE}</style>",
-        f"<h1>{html.escape(store.root.rstrip('/').rsplit('/', 1)[-1])}</h1>",
-        _headline(rows),
-        _events(rows),
-        "<h2>Curves</h2>",
-        _curves(rows) if rows else "<p class=quiet>No step is done yet.</p>",
-        "<h2>What it writes</h2>",
-        _samples(store),
-    ]
-    store.write(REPORT, "\n".join(parts).encode())
-    return REPORT
+    sections = {"training": [_headline(rows)]}
+    if happened := _events(rows):
+        sections["what happened"] = [happened]
+    curves = [_curves(rows)] if rows else ["<p class=quiet>No step is done yet.</p>"]
+    return sections | {"curves": curves, "what it writes": [_samples(store)]}
 
 
 def _headline(rows: Rows) -> str:
@@ -143,17 +117,37 @@ def _events(rows: Rows) -> str:
         for kind in ("event", "alarm")
         if row.get(kind)
     ]
-    return f"<h2>What happened</h2><ul>{''.join(items)}</ul>" if items else ""
+    return f"<ul>{''.join(items)}</ul>" if items else ""
 
 
 def _curves(rows: Rows) -> str:
-    # Here and not above: the name of the page is wanted without matplotlib.
     from matplotlib.backends.backend_svg import FigureCanvasSVG
+
+    svg = io.StringIO()
+    FigureCanvasSVG(_figure(rows, len(_PANELS))).print_svg(svg)
+    text = svg.getvalue()
+    return text[text.index("<svg") :]
+
+
+def curves_png(rows: Rows) -> bytes:
+    """The learning curves that matter most, in one row, as a PNG."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    png = io.BytesIO()
+    FigureCanvasAgg(_figure(rows, 2)).print_png(png)
+    return png.getvalue()
+
+
+def _figure(rows: Rows, most_panels: int) -> Any:
+    """The first panels that have values, and the verdicts."""
+    # Here and not above: the name of the page is wanted without matplotlib.
     from matplotlib.figure import Figure
 
     panels = [(title, keys) for title, keys in _PANELS if any(key in row for row in rows for key in keys)]
-    figure = Figure(figsize=(11, 2.7 * -(-(len(panels) + 1) // 3)), layout="constrained")
-    grid = figure.subplots(-(-(len(panels) + 1) // 3), 3, squeeze=False).flatten()
+    panels = panels[:most_panels]
+    lines = -(-(len(panels) + 1) // 3)
+    figure = Figure(figsize=(11, 2.7 * lines), layout="constrained")
+    grid = figure.subplots(lines, 3, squeeze=False).flatten()
     for axes, (title, keys) in zip(grid, panels, strict=False):
         _shade(axes, rows)
         drawn = [key for key in keys if any(key in row for row in rows)]
@@ -174,10 +168,7 @@ def _curves(rows: Rows) -> str:
     for axes in grid:
         axes.tick_params(labelsize=7)
         axes.spines[["top", "right"]].set_visible(False)
-    svg = io.StringIO()
-    FigureCanvasSVG(figure).print_svg(svg)
-    text = svg.getvalue()
-    return text[text.index("<svg") :]
+    return figure
 
 
 def _shade(axes: Any, rows: Rows) -> None:
@@ -215,11 +206,6 @@ def _samples(store: Store) -> str:
     return "\n".join(
         f"<h3>{words}: {html.escape(row['verdict'])}, worth {row['worth']:.2f}, "
         f"{html.escape(row['problem_id'])}, turn {row['turn'] + 1}, step {row['step']}</h3>"
-        f"<pre>{html.escape(row['completion'][:SHOWN_CHARS])}</pre>"
+        f"{code_block(row['completion'])}"
         for words, row in shown.items()
     )
-
-
-if __name__ == "__main__":
-    folder = Store(sys.argv[1])
-    sys.stdout.write(folder.path(write_report(folder)) + "\n")

@@ -3,8 +3,8 @@
 import pytest
 
 from kernel_core.config import BestOfNConfig, EvaluateConfig
+from kernel_core.report.conditions import conditions_in_words, conditions_of
 from kernel_core.runs.run_folder import Run, StageRecord
-from tasks.conditions import conditions_in_words, conditions_of
 
 
 @pytest.mark.parametrize(

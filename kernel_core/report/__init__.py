@@ -1,0 +1,1 @@
+"""Pages that a person reads about a run."""

@@ -1,0 +1,68 @@
+"""The state of a run and its newest figures on a terminal, by what its folder says and no more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+
+from kernel_core.errors import NotFound
+from kernel_core.runs.run_folder import Run, RunState
+
+SHOWN_METRICS = ("step", "stage", "reward/mean", "kernel/", "probe/", "seconds/")
+"""Beginnings of the metrics worth a line in an overview; all of them are in `metrics.jsonl`."""
+_COLOURS = {"running": "cyan", "finished": "green", "failed": "red", "dead": "red", "stopped": "yellow"}
+
+
+def overview(run: Run) -> RenderableType:
+    """State, stages and newest figures of a run."""
+    state = state_of(run)
+    head = f"run {run.name}: {state.flow}, {coloured(state.condition)}"
+    if state.condition == "running":
+        head += f" (process {state.pid} on {state.host}, since {state.started_at[:19]})"
+    elif state.message:
+        head += f": {state.message}"
+    stages = [
+        {"stage": one.stage, "status": one.status, "seconds": one.seconds, "output": one.output[:12]}
+        for one in run.stages()
+    ]
+    newest = {key: value for key, value in newest_metrics(run).items() if key.startswith(SHOWN_METRICS)}
+    metrics = [{"metric": key, "newest": value} for key, value in newest.items()]
+    return Group(head, rows_table("", stages), *([rows_table("training", metrics)] if metrics else []))
+
+
+def rows_table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Rows of names and values as a table."""
+    names = list(rows[0]) if rows else []
+    table = Table(*map(escape, names), title=title or None)
+    for row in rows:
+        table.add_row(*(escape(_text(row.get(name))) for name in names))
+    return table
+
+
+def state_of(run: Run) -> RunState:
+    """What a run's owner last wrote. Raises `NotFound` before any did."""
+    state = run.state()
+    if state is None:
+        raise NotFound(f"run {run.name!r} has no state.json; its command never began")
+    return state
+
+
+def coloured(condition: str) -> str:
+    """A condition as rich's markup."""
+    return f"[{_COLOURS[condition]}]{condition}[/]"
+
+
+def newest_metrics(run: Run) -> dict[str, Any]:
+    """The last line of `metrics.jsonl`; empty without one."""
+    newest: dict[str, Any] = {}
+    for line in run.store.lines("metrics.jsonl"):
+        newest = line
+    return newest
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,126 @@
+"""A run as one page that a person would rather look at than read: `report.html`, self-contained.
+
+It has what the run has: before and after, every scorecard with all answers, winners, the training, settings.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from typing import Any
+
+from kernel_core.errors import redacted
+from kernel_core.evaluation.best_of_n import load_selection
+from kernel_core.evaluation.diagnosis import answer_rows
+from kernel_core.evaluation.evidence import Shown, extremes
+from kernel_core.evaluation.scorecard import compare, headline_rows, load_scorecard
+from kernel_core.evaluation.tables import family_rows, problem_rows
+from kernel_core.report.conditions import conditions_of, diagnosis_of, lineage_of
+from kernel_core.report.html_page import Code, code_block, document, paragraph, table
+from kernel_core.report.training import training_sections
+from kernel_core.runs.run_folder import Run
+from kernel_core.runs.stage_record import flat
+from kernel_core.store import Store
+
+REPORT = "report.html"
+MOST_ANSWERS = 5000
+"""Answers of one evaluation that the page has; `evaluations.parquet` has all."""
+
+
+def write_report(store: Store) -> str:
+    """Write `report.html` of the run in this folder and give its name."""
+    root, _, name = store.root.rstrip("/").rpartition("/")
+    run = Run(root, name)
+    sections: dict[str, list[str]] = {"": _head(run)}
+    names = [folder for folder in store.names() if store.exists(f"{folder}/manifest.json")]
+    scored = [folder for folder in names if store.exists(f"{folder}/scorecard.json")]
+    if {"evaluate-before", "evaluate-after"} <= set(scored):
+        sections["before and after"] = _change(run, "evaluate-before", "evaluate-after")
+    for folder in scored:
+        sections[folder] = _scorecard(run, folder)
+    for folder in names:
+        if store.exists(f"{folder}/winners/report.json"):
+            sections[folder] = _winners(run, folder)
+    if store.exists("metrics.jsonl") or not scored:
+        sections |= training_sections(store)
+    if stages := lineage_of(run):
+        sections["what each stage made, of what"] = [table(stages)]
+    if store.exists("config.json"):
+        settings = flat(run.command()["parameters"])
+        rows = [{"setting": key, "value": str(value)} for key, value in settings.items()]
+        sections["settings"] = [table(rows, full=True)]
+    store.write(REPORT, redacted(document(name, sections)).encode())
+    return REPORT
+
+
+def _head(run: Run) -> list[str]:
+    state = run.state()
+    if state is None:
+        return []
+    message = f": {state.message}" if state.message else ""
+    return [paragraph(f"{state.flow}, {state.condition}{message}; begun {state.started_at[:19]}")]
+
+
+def _change(run: Run, before: str, after: str) -> list[str]:
+    change = compare(load_scorecard(run.store.child(before)), load_scorecard(run.store.child(after)))
+    told = f"{len(change.gained)} problems gained, {len(change.lost)} lost. {conditions_of(run, after)}"
+    return [paragraph(told), table(change.rows())]
+
+
+def _scorecard(run: Run, folder: str) -> list[str]:
+    store = run.store.child(folder)
+    card, found = load_scorecard(store), diagnosis_of(run, folder)
+    picture = base64.b64encode(store.read("fast_p.png")).decode()
+    best, worst = extremes(store)
+    kind = card.headline
+    return [
+        paragraph(f"Scorecard of {card.conditions.policy_version}. {conditions_of(run, folder)}"),
+        *([paragraph(f"Next step: {found.next_step}")] if found.next_step else []),
+        table(headline_rows(card)),
+        f"<img alt='fast_p and families' src='data:image/png;base64,{picture}'>",
+        "<h3>what became of the answers</h3>",
+        table(found.rows()),
+        "<h3>by family</h3>",
+        table(family_rows(card), full=True),
+        f"<h3>by problem ({kind})</h3>",
+        table(problem_rows(card), full=True),
+        "<h3>all answers</h3>",
+        table(_answers(store), full=True),
+        *_shown("best", best),
+        *_shown("worst", worst),
+    ]
+
+
+def _answers(store: Store) -> list[dict[str, Any]]:
+    return [
+        {
+            "problem": row["problem_id"],
+            "sample": row["sample"],
+            "turn": row["turn"],
+            "verdict": row["verdict"],
+            "speed-up": row["speedup"] if row["speedup"] is not None else row["predicted_speedup"],
+            "of": row["predicted_gpu"] if row["speedup"] is None else "measured",
+            "tokens": row["num_tokens"],
+            "ended": row["finish_reason"],
+            "the judge": Code(row["feedback"] or ""),
+            "answer": Code(row["code"] or row.get("answer") or ""),
+        }
+        for row in answer_rows(store)[:MOST_ANSWERS]
+    ]
+
+
+def _shown(which: str, answers: Sequence[Shown]) -> list[str]:
+    blocks = [f"<h3>the {len(answers)} {which}</h3>"]
+    for one in answers:
+        blocks += [paragraph(one.in_words()), code_block(one.told), code_block(one.code)]
+    return blocks
+
+
+def _winners(run: Run, folder: str) -> list[str]:
+    selection = load_selection(run.store.child(folder))
+    rows = [
+        row | {"kernel": Code(one.winner.ranked.candidate.source if one.winner is not None else "")}
+        for row, one in zip(selection.rows(), selection.problems, strict=True)
+    ]
+    count = f"Winners for {len(selection.winners)} of {len(selection.problems)} problems."
+    return [paragraph(f"{count} {conditions_of(run, folder)}"), table(rows, full=True)]

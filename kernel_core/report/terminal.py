@@ -1,0 +1,102 @@
+"""What a run made, as tables of a terminal: figures with their conditions, winners, settings that differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.console import RenderableType
+from rich.markup import escape
+from rich.table import Table
+
+from kernel_core.evaluation.best_of_n import load_selection
+from kernel_core.evaluation.scorecard import Scorecard, compare, headline_rows, load_scorecard
+from kernel_core.report.conditions import conditions_of, diagnosis_of
+from kernel_core.report.overview import newest_metrics, rows_table
+from kernel_core.reward.curriculum import stage_spans
+from kernel_core.runs.run_folder import Run
+from kernel_core.runs.stage_record import flat
+
+
+def made_by(run: Run) -> Iterator[RenderableType]:
+    """The scorecards and winners that a run has."""
+    for name in run.store.names():
+        store = run.store.child(name)
+        if store.sealed() and store.exists("scorecard.json"):
+            yield from scorecard(run, name)
+        elif store.sealed() and store.exists("winners/report.json"):
+            yield winners(run, name)
+
+
+def scorecard(run: Run, folder: str) -> Iterator[RenderableType]:
+    """Headline figures with their conditions, and what became of the answers."""
+    yield from headline(load_scorecard(run.store.child(folder)), conditions_of(run, folder))
+    yield rows_table(f"{folder}: what became of the answers", diagnosis_of(run, folder).rows())
+
+
+def headline(card: Scorecard, conditions: str) -> Iterator[RenderableType]:
+    """Headline figures, the judges that were taken out meanwhile, and the problems that were left out."""
+    yield rows_table(f"scorecard of {card.conditions.policy_version}: {conditions}", headline_rows(card))
+    yield from (f"taken out: {escape(one)}" for one in card.conditions.taken_out)
+    if left_out := card.conditions.left_out:
+        yield f"{len(left_out)} problems pay for nothing and are left out: {escape(', '.join(left_out))}"
+
+
+def before_and_after(
+    first: Run, second: Run, before: str, after: str, columns: tuple[str, str] = ("before", "after")
+) -> Table:
+    """Two scorecards side by side: figures of last turns, and the 95 % interval of each change."""
+    change = compare(load_scorecard(first.store.child(before)), load_scorecard(second.store.child(after)))
+    title = f"{after}: {len(change.gained)} problems gained, {len(change.lost)} lost"
+    title += f"\n{conditions_of(second, after)}"
+    rows = [one for one in change.rows(*columns) if one["turn"] == "last" and one[columns[0]] is not None]
+    return rows_table(title, rows)
+
+
+def curriculum(run: Run) -> Table:
+    """The stages that training went through, in order, and the steps each took."""
+    spans = stage_spans(run.store.lines("metrics.jsonl"))
+    return rows_table("training, by stage of the curriculum", [span.model_dump() for span in spans])
+
+
+def winners(run: Run, folder: str) -> Table:
+    """Each problem's verified winner, or why it has none."""
+    selection = load_selection(run.store.child(folder))
+    count = f"winners for {len(selection.winners)} of {len(selection.problems)} problems"
+    rows = [
+        {
+            "problem": selected.problem_id.rpartition("/")[2],
+            f"speed-up\n({selection.speed_kind})": selected.winner and selected.winner.speedup,
+            "correct": selected.num_distinct_correct,
+            "tried": selected.num_candidates,
+            "note": selected.why_none,
+        }
+        for selected in selection.problems
+    ]
+    table = rows_table(f"best of {selection.n}: {count}\n{conditions_of(run, folder)}", rows)
+    if rows:
+        table.columns[0].no_wrap = True
+    return table
+
+
+def comparison_of(first: Run, second: Run) -> Iterator[RenderableType]:
+    """Two runs: where their settings differ, their newest figures, and the scorecards that both have."""
+    names, settings = (
+        (first.name, second.name),
+        [flat(run.command()["parameters"]) for run in (first, second)],
+    )
+    differing = [row for row in _side_by_side("setting", names, settings) if row[names[0]] != row[names[1]]]
+    yield rows_table("settings that differ", differing)
+    metrics = [newest_metrics(run) for run in (first, second)]
+    yield rows_table("newest figures", list(_side_by_side("metric", names, metrics)))
+    for name in sorted(set(first.store.names()) & set(second.store.names())):
+        if name.startswith("evaluate") and all(run.store.child(name).sealed() for run in (first, second)):
+            yield before_and_after(first, second, name, name, columns=names)
+
+
+def _side_by_side(
+    what: str, names: tuple[str, str], values: Sequence[Mapping[str, Any]]
+) -> Iterator[dict[str, Any]]:
+    one, other = values
+    for key in sorted(one.keys() | other.keys()):
+        yield {what: key, names[0]: one.get(key), names[1]: other.get(key)}

@@ -1,0 +1,24 @@
+"""Names of runs: one base, and a number from the second run on."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from kernel_core.runs.run_folder import Run
+
+
+def names_after(base: str) -> Iterator[str]:
+    """`learn`, `learn-0002`, `learn-0003`, …"""
+    yield base
+    yield from (f"{base}-{number:04}" for number in itertools.count(2))
+
+
+def own_or_free(root: str, base: str, is_own: Callable[[Mapping[str, Any]], bool]) -> str:
+    """The first name after `base` that is free, or that has a run made by the command that asks."""
+    for name in names_after(base):
+        run = Run(root, name)
+        if not run.store.exists("config.json") or is_own(run.command()):
+            return name
+    raise AssertionError("names do not end")
