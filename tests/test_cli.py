@@ -174,12 +174,10 @@ def test_a_byte_order_mark_is_no_mistake(batch):
     assert rows["marked"]["verdict"] == "correct"
 
 
+@pytest.mark.exploits
 @pytest.mark.parametrize(
     ("size", "words"),
-    [
-        ("0", ["empty", "larger"]),
-        pytest.param("99999999999999999999999", ["get_inputs", "verflow"], marks=pytest.mark.exploits),
-    ],
+    [("0", ["empty", "larger"]), ("99999999999999999999999", ["get_inputs", "verflow"])],
 )
 def test_sizes_that_nothing_can_run_at_are_one_line(files, size, words, monkeypatch, capsys):
     monkeypatch.chdir(files)
