@@ -100,6 +100,25 @@ def test_a_pipeline_is_started_from_its_form_and_its_evaluation_is_looked_at(run
     page.screenshot(path=pictures / "code.png")
 
 
+def test_a_form_begins_with_what_people_change_and_keeps_what_it_does_not_show(running, page, tmp_path):
+    pictures = Path(os.environ.get("DOJO_SCREENSHOTS", tmp_path))
+    pictures.mkdir(parents=True, exist_ok=True)
+    training = running.deployment("train/learn")
+    fill_form(page, training["id"], {"root (Optional)": str(tmp_path / "runs")})
+    labels = page.locator(".p-label__label, h3").all_inner_texts()
+    first = ["run (Optional)", "config", "Policy (Optional)", "Model (Optional)"]
+    assert [label for label in labels if label in first] == first
+    page.get_by_role("button", name="known", exact=True).first.wait_for()
+    page.screenshot(path=pictures / "form.png")
+    page.get_by_role("button", name="Submit").click()
+    run = wait_for_run(running, training["id"], root=str(tmp_path / "runs"))
+    cancelled = {"type": "CANCELLED"}
+    running.ask("POST", f"/flow_runs/{run['id']}/set_state", state=cancelled, force=True)
+    assert run["parameters"]["config"]["steps"] == 60
+    hidden = run["parameters"]["config"]["curriculum"]
+    assert hidden["probe_problems"] == 24 and hidden["advanced"] == {}
+
+
 def test_a_pipeline_from_its_form_ends_with_a_promoted_checkpoint(running, page, tmp_path):
     """Its training sends an event, which starts the gate; both are as a person finds them in the UI."""
     pictures = Path(os.environ.get("DOJO_SCREENSHOTS", tmp_path))
@@ -180,7 +199,7 @@ def fill_form(page, deployment_id, values):
     page.goto(f"/deployments/deployment/{deployment_id}")
     page.get_by_role("button", name="Run", exact=True).click()
     page.get_by_text("Custom run").click()
-    page.get_by_text("Folder under the root.").wait_for()
+    page.get_by_text("Folder under the root").first.wait_for()
     for label, value in values.items():
         field(page, label).locator("textarea").fill(value)
 
