@@ -116,7 +116,7 @@ def _config(arguments: argparse.Namespace, address: str) -> TrainConfig:
             "steps": arguments.steps,
             "problems_per_step": PROBLEMS,
             "group_size": GROUP,
-            "lr": 1e-3,
+            "lr": 1e-4 if arguments.full else 1e-3,
             "learners": 2,
             "problems": {"limit": 8, "seed": 5},
             "policy": {"lora_rank": None if arguments.full else 8},
@@ -169,16 +169,22 @@ def _kill_judge() -> None:
 def _faults(store: Store, config: TrainConfig) -> list[str]:
     """What is not as in an undisturbed run."""
     faults = []
+    metrics = {row["step"]: row for row in store.lines("metrics.jsonl")}
     steps = [row["step"] for row in store.lines("metrics.jsonl")]
     if steps != list(range(config.steps + 1)):
         faults.append(f"metrics have the steps {steps}")
+    newest = 0
     for step in range(1, config.steps + 1):
         table = pq.read_table(store.path(f"turns/step-{step:06d}.parquet"))
         if table.num_rows != PROBLEMS * GROUP:
             faults.append(f"step {step} has {table.num_rows} answers, wanted {PROBLEMS * GROUP}")
         versions = {str(one).rpartition("@")[2] for one in table["policy_version"].to_pylist()}
-        if step > 1 and versions != {str(step - 1)}:
-            faults.append(f"the answers of step {step} come from the weights of {sorted(versions)}")
+        if newest and versions != {str(newest)}:
+            faults.append(
+                f"the answers of step {step} come from the weights of {sorted(versions)}, wanted {newest}"
+            )
+        if metrics.get(step, {}).get("update/num_optimiser_steps"):  # none where all rewards are equal
+            newest = step
     return faults
 
 
