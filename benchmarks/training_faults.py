@@ -1,10 +1,11 @@
 """Claim: a learner, the sampler, a judge and a node are killed in turn, and every step is there exactly once.
 
-    python benchmarks/training_faults.py [--python PYTHON] [--steps 8] [--write]
+    python benchmarks/training_faults.py [--python PYTHON] [--steps 8] [--full] [--write]
 
-The shipped policy with adapters on CPUs: two learners (gloo), a vLLM server, and judges on two Ray nodes.
-From the second step on, each step loses one of them: the learner during the update, the others while answers
-are written and judged. A step that raises is begun anew, as the task of a run does. It is counted then.
+The shipped policy on CPUs, with adapters or (`--full`) with full weights: two learners (gloo), a vLLM server,
+and judges on two Ray nodes. From the second step on, each step loses one of them: the learner during the
+update, the others while answers are written and judged. With full weights the sampler is killed once more,
+while it takes them. A step that raises is begun anew, as the task of a run does. It is counted then.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from kernel_core.store import Store
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 PROBLEMS, GROUP = 2, 4
+IN_PUSH = "sampler in a push"
 
 
 @dataclass
@@ -50,10 +52,11 @@ class Killer:
         victim = self.victims.get(self.step)
         if victim is None or self.step in self.killed or label != victim[1]:
             return
-        if label == "judge" and done < total and victim[0] == "learner":
+        if label == "judge" and done < total:
             return
         self.killed[self.step] = victim[0]
-        threading.Timer(1.0, victim[2]).start()
+        is_at_once = victim[0] == IN_PUSH  # the push follows soon
+        threading.Timer(0.0 if is_at_once else 1.0, victim[2]).start()
 
 
 def main() -> int:
@@ -78,6 +81,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         stack.callback(cluster.shutdown)
         store = Store(folder)
+        if arguments.full:
+            killer.victims[6] = IN_PUSH, "judge", lambda: _kill_in_push(store)
         gym = stack.enter_context(open_gym(config.gym))
         policy = TorchPolicy.load(str(SHIPPED), config.policy)
         trainer = stack.enter_context(
@@ -100,7 +105,7 @@ def main() -> int:
     missed = [victim for step, (victim, *_) in killer.victims.items() if step not in killer.killed]
     faults += [f"the {victim} was never killed" for victim in missed]
     seconds = time.monotonic() - begun
-    page = _page(rows, faults, taken_out, seconds)
+    page = _page("full weights" if arguments.full else "adapters of rank 8", rows, faults, taken_out, seconds)
     print(page)
     if arguments.write:
         (RESULTS / "training_faults.md").write_text(page)
@@ -113,10 +118,10 @@ def _config(arguments: argparse.Namespace, address: str) -> TrainConfig:
             "steps": arguments.steps,
             "problems_per_step": PROBLEMS,
             "group_size": GROUP,
-            "lr": 1e-3,
+            "lr": 1e-4 if arguments.full else 1e-3,
             "learners": 2,
             "problems": {"limit": 8, "seed": 5},
-            "policy": {"lora_rank": 8},
+            "policy": {"lora_rank": None if arguments.full else 8},
             "sampler": {"kind": "vllm", "python": arguments.python},
             "rollout": {"turns": 1},
             "curriculum": {"only": "correct", "probe_every": 100, "probe_problems": 2},
@@ -145,6 +150,18 @@ def _kill(words: str) -> None:
     _processes(words)[-1].kill()
 
 
+def _kill_in_push(store: Store) -> None:
+    """Stop the process of vLLM's engine, and kill it once the next weights are written."""
+    engine = _processes("VLLM::EngineCore")[-1]
+    engine.suspend()
+    weights = Path(store.path("served/model.safetensors").removeprefix("file://"))
+    before = weights.stat().st_mtime_ns
+    while weights.stat().st_mtime_ns == before:
+        time.sleep(0.1)
+    time.sleep(1.0)
+    engine.kill()
+
+
 def _kill_judge() -> None:
     roots = _processes("gym.processes.fork_root")
     top = next(root for root in roots if root.parent() not in roots)
@@ -154,26 +171,32 @@ def _kill_judge() -> None:
 def _faults(store: Store, config: TrainConfig) -> list[str]:
     """What is not as in an undisturbed run."""
     faults = []
+    metrics = {row["step"]: row for row in store.lines("metrics.jsonl")}
     steps = [row["step"] for row in store.lines("metrics.jsonl")]
     if steps != list(range(config.steps + 1)):
         faults.append(f"metrics have the steps {steps}")
+    newest = 0
     for step in range(1, config.steps + 1):
         table = pq.read_table(store.path(f"turns/step-{step:06d}.parquet"))
         if table.num_rows != PROBLEMS * GROUP:
             faults.append(f"step {step} has {table.num_rows} answers, wanted {PROBLEMS * GROUP}")
         versions = {str(one).rpartition("@")[2] for one in table["policy_version"].to_pylist()}
-        if step > 1 and versions != {str(step - 1)}:
-            faults.append(f"the answers of step {step} come from the weights of {sorted(versions)}")
+        if newest and versions != {str(newest)}:
+            faults.append(
+                f"the answers of step {step} come from the weights of {sorted(versions)}, wanted {newest}"
+            )
+        if metrics.get(step, {}).get("update/num_optimiser_steps"):  # none where all rewards are equal
+            newest = step
     return faults
 
 
-def _page(rows: list[str], faults: list[str], taken_out: str, seconds: float) -> str:
+def _page(weights: str, rows: list[str], faults: list[str], taken_out: str, seconds: float) -> str:
     lines = [
         "# Training while its parts are killed",
         "",
         f"    python {' '.join(sys.argv)}",
         "",
-        f"Machine: {describe_machine()}. The shipped policy with adapters of rank 8, two learners, a vLLM",
+        f"Machine: {describe_machine()}. The shipped policy with {weights}, two learners, a vLLM",
         f"server, judges on two Ray nodes; {PROBLEMS * GROUP} answers a step. {seconds:.0f} s in all.",
         "",
         "| step | killed in it | the step | seconds |",
@@ -191,6 +214,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--python", help="the Python of an environment with vLLM")
     parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--full", action="store_true", help="train full weights")
     parser.add_argument("--write", action="store_true", help="write docs/results/training_faults.md")
     return parser.parse_args()
 

@@ -311,7 +311,7 @@ def _random_model(folder: Path) -> str:
         model = Qwen2ForCausalLM(
             Qwen2Config(
                 vocab_size=size,
-                hidden_size=64 if small else shape.hidden,
+                hidden_size=128 if small else shape.hidden,
                 intermediate_size=128 if small else shape.intermediate,
                 num_hidden_layers=2 if small else shape.layers,
                 num_attention_heads=4 if small else shape.heads,

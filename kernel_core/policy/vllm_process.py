@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import socket
 import subprocess
@@ -145,7 +146,8 @@ class VllmProcess:
 
     def close(self) -> None:
         """End the server and everything that it started."""
-        with self._lock:
+        with self._lock:  # requests that wait for it start no other
+            self._is_up, self._not_before, self._fault = False, math.inf, "the vLLM server is closed"
             self._end()
             self._client.close()
 

@@ -154,7 +154,7 @@ def changed(policy, version):
     policy.set_version(version)
 
 
-def test_full_weights_reach_a_server_that_dies_while_it_writes_and_while_it_takes_them(
+def test_full_weights_reach_a_server_that_dies_while_it_writes_and_takes_and_none_starts_after_the_end(
     base, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("PYTHONPATH", f"{STAND_IN}{os.pathsep}{REPOSITORY}")
@@ -185,6 +185,16 @@ def test_full_weights_reach_a_server_that_dies_while_it_writes_and_while_it_take
         assert publication.gap < 1e-4 < publication.moved
         assert server_of(sampler) != second
         check_written(sampler.sample(PROMPTS, **SETTINGS), policy)
+
+        third = server_of(sampler)
+        writing = pool.submit(sampler.sample, [PROMPTS[i % 3] for i in range(60)], **SETTINGS)
+        time.sleep(0.2)
+        assert not writing.done()
+        sampler.close()
+        with pytest.raises(SourceUnavailable, match="closed"):
+            writing.result()
+        assert not third.is_running() and sampler._server._process.poll() is not None
+        assert not slowly.parent.exists(), "checkpoints have the weights"
 
 
 def check_written(samples, policy):
