@@ -70,11 +70,14 @@ def main() -> None:
     """Each way in turn, the servers first; an error in one is a line, and the others go on."""
     arguments = _arguments()
     told = Told(arguments.out)
-    watchdog = threading.Timer(arguments.budget, lambda: (told(ended="out of time"), os._exit(1)))
-    watchdog.daemon = True
-    watchdog.start()
-    told(machine=describe_machine(), model=arguments.model or "random weights of Qwen2.5-Coder-0.5B's shape")
     with tempfile.TemporaryDirectory() as scratch:
+        watchdog = threading.Timer(arguments.budget, _end, (told, Path(scratch)))
+        watchdog.daemon = True
+        watchdog.start()
+        told(
+            machine=describe_machine(),
+            model=arguments.model or "random weights of Qwen2.5-Coder-0.5B's shape",
+        )
         folder = arguments.model or _random_model(Path(scratch) / "base")
         told(done="model")
         for name in arguments.ways.split(","):
@@ -89,6 +92,14 @@ def main() -> None:
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
     told(ended="all done")
+
+
+def _end(told: Told, scratch: Path) -> None:
+    """Out of time: the end of each server's log says how far it was."""
+    for log in sorted(scratch.rglob("vllm.log")):
+        told(way=log.parent.name, log=log.read_text(errors="replace")[-3000:])
+    told(ended="out of time")
+    os._exit(1)
 
 
 def _adapters(arguments: argparse.Namespace, folder: str, scratch: Path, told: Told) -> None:

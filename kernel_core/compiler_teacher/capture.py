@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import linecache
 import re
 import sys
 from collections.abc import Callable
@@ -19,6 +20,7 @@ import torch
 from kernel_core.problems.source import resize
 from kernel_core.records import Problem, Record
 
+_FILE = "problem.py"
 _ARCHITECTURE = 90
 """Compute capability times ten of the GPU that the code is meant for."""
 _INDUCTOR = {
@@ -183,7 +185,9 @@ def _pretend_a_gpu() -> None:
 
 
 def _run(source: str, namespace: dict[str, Any]) -> None:
-    exec(compile(source, "problem.py", "exec"), namespace)
+    # Without a source file, torch 2.11 wraps `forward` and no longer names its arguments.
+    linecache.cache[_FILE] = (len(source), None, source.splitlines(keepends=True), _FILE)
+    exec(compile(source, _FILE, "exec"), namespace)
 
 
 def _is_size(value: object) -> bool:

@@ -33,6 +33,8 @@ def taught_exemplars(
             waiting.append((problem, written(problem, one)))
         except CannotTeach as reason:
             yield problem, str(reason)
+        except Exception as error:  # a form that no release before had: it costs its problem alone
+            yield problem, f"not read: {type(error).__name__}"
         if len(waiting) == _JUDGED_AT_ONCE:
             yield from _judged(waiting, gym)
             waiting = []

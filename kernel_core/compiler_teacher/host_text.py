@@ -40,7 +40,7 @@ class Host:
     def _statement(self, node: ast.stmt) -> None:
         text = ast.unparse(node)
         if isinstance(node, ast.Delete) or re.match(
-            r"args\.clear|raw_stream|assert_|arg\d+_1, |\(?arg\d+_1,\)? =", text
+            r"args\.clear|(raw_)?stream|assert_|arg\d+_1, |\(?arg\d+_1,\)? =|arg\d+_1_size =", text
         ):
             return
         if isinstance(node, ast.Return):
@@ -61,6 +61,8 @@ class Host:
         text = ast.unparse(value)
         if text in self.inputs.sizes:
             self.sizes[name] = self.inputs.sizes[text]
+        elif read := re.fullmatch(r"(arg\d+_1)_size\[(\d+)\]", text):  # the form of torch 2.11
+            self.sizes[name] = self.inputs.tensors[read[1]].shape[int(read[2])]
         elif not isinstance(value, ast.Call):
             if text in self.tensors or text in self.inputs.tensors:
                 self.tensors[name] = self.tensor(value)

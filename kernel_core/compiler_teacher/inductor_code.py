@@ -62,7 +62,8 @@ def read_code(code: str) -> InductorCode:
 def _kernel(name: str, source: str) -> CompiledKernel:
     function = next(node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef))
     decorator = function.decorator_list[0]
-    assert isinstance(decorator, ast.Call)
+    if not isinstance(decorator, ast.Call):
+        raise CannotTeach("a kernel with a helper function")
     heuristic = ast.unparse(decorator.func).rpartition(".")[2]
     if heuristic not in _HEURISTICS:
         raise CannotTeach(f"a kernel of the kind {heuristic}")

@@ -49,6 +49,7 @@ _SETTINGS = {
     "VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1",
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_SERVER_DEV_MODE": "1",  # it has /sleep, /wake_up and /collective_rpc
+    "VLLM_USE_FLASHINFER_SAMPLER": "0",  # needed for top-k and top-p alone; the package may be missing
 }
 
 
