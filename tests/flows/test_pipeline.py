@@ -244,7 +244,7 @@ def test_the_page_of_a_run_has_all_that_it_made(finished, capsys):
         "Next step: ",
         "suite generated, split held_out",
         "by family",
-        "train.group_size",
+        "group_size",
         "why none",
     ):
         assert words in page
