@@ -253,12 +253,11 @@ def _cold_start(arguments: argparse.Namespace) -> ColdStartConfig:
 
 def _teach(arguments: argparse.Namespace) -> None:
     began = time.monotonic()
-    lines = [
-        line
+    conversations = [
+        Conversation.model_validate(row)
         for name in arguments.conversations_file
-        for line in gzip.decompress(Path(name).read_bytes()).splitlines()
+        for row in packed_rows(Path(name))
     ]
-    conversations = [Conversation.model_validate_json(line) for line in lines]
     print(f"{len(conversations)} conversations, {time.monotonic() - began:.0f} s", flush=True)
     config = _cold_start(arguments)
     policy = starting_policy(_policy(arguments), conversations, config.seed)
@@ -308,7 +307,7 @@ def _judge(arguments: argparse.Namespace) -> None:
     began = time.monotonic()
     asked = problems_of(arguments.suite, arguments.levels, arguments.limit, arguments.sizes)
     problems = {problem.id: problem for problem in asked}
-    answers = [json.loads(line) for line in gzip.decompress(arguments.answers.read_bytes()).splitlines()]
+    answers = packed_rows(arguments.answers)
     judged = Path(arguments.judged[0])
     known = {(row["problem"], row["sample"]) for row in read_rows(judged)}
     todo = [row for row in answers if (row["problem"], row["sample"]) not in known]
@@ -404,6 +403,11 @@ def _tables(arms: dict[str, list[Judged]], against: str) -> list[pd.DataFrame]:
 def read_rows(path: Path) -> list[dict[str, Any]]:
     """Lines of JSON; none where there is no file yet."""
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def packed_rows(path: Path) -> list[dict[str, Any]]:
+    """Lines of JSON in a packed file."""
+    return [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
 
 
 if __name__ == "__main__":

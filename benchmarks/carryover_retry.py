@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from carryover import problems_of, read_rows
+from carryover import packed_rows, problems_of, read_rows
 from machine import describe_machine
 
 from kernel_core.config import PolicyConfig, RolloutConfig, SamplingConfig
@@ -113,7 +113,7 @@ def _failed(arguments: argparse.Namespace) -> list[tuple[Problem, Turn]]:
     verdicts = {(row["problem"], row["sample"]): row for row in read_rows(arguments.judged)}
     found = [
         (problems[answer["problem"]], _turn(answer, verdicts[answer["problem"], answer["sample"]]))
-        for answer in _unpacked(arguments.answers)
+        for answer in packed_rows(arguments.answers)
         if verdicts.get((answer["problem"], answer["sample"]), {}).get("feedback")
         and verdicts[answer["problem"], answer["sample"]]["verdict"] != "correct"
     ]
@@ -142,14 +142,10 @@ def _turn(answer: dict[str, Any], judged: dict[str, Any]) -> Turn:
     )
 
 
-def _unpacked(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
-
-
 def _report(arguments: argparse.Namespace) -> None:
     """A row a level and way, and the difference of both by problem."""
     print(describe_machine())
-    frame = pd.DataFrame(_unpacked(arguments.second))
+    frame = pd.DataFrame(packed_rows(arguments.second))
     verdicts = pd.DataFrame(read_rows(arguments.judged))[["problem", "sample", "verdict"]]
     frame = frame.merge(verdicts, on=["problem", "sample"])
     frame = frame[frame.groupby(["problem", "first"])["way"].transform("nunique") == len(WAYS)]

@@ -26,6 +26,7 @@ from kernel_core.corpus.kernelbench_leaks import leak_rule
 from kernel_core.gym.pool.open_gym import open_gym
 from kernel_core.problems.load import load_folder
 from kernel_core.records import Problem
+from kernel_core.store import Store
 
 
 def main() -> None:
@@ -38,7 +39,8 @@ def main() -> None:
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     outcomes = arguments.out / "outcomes.jsonl"
-    known = {row["problem"] for row in _rows(outcomes)}
+    store = Store(str(arguments.out))
+    known = {row["problem"] for row in store.lines("outcomes.jsonl")}
     leak = leak_rule()
     problems = [one for one in load_folder(arguments.folder) if one.id not in known and leak(one) is None]
     with (
@@ -54,17 +56,13 @@ def main() -> None:
             said.write(json.dumps({"problem": problem.id, "family": problem.family, "reason": reason}) + "\n")
             said.flush()
     print(describe_machine())
-    frame = pd.DataFrame(_rows(outcomes))
+    frame = pd.DataFrame(store.lines("outcomes.jsonl"))
     print(pd.crosstab(frame["reason"], frame["family"], margins=True).to_string())
 
 
 def _found(problems: Sequence[Problem], processes: int) -> Iterator[tuple[Problem, Captured | str]]:
     for position, one in captured(problems, processes):
         yield problems[position], one
-
-
-def _rows(path: Path) -> list[dict[str, str]]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 if __name__ == "__main__":
