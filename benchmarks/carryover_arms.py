@@ -68,6 +68,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--group", type=int, default=8, help="answers a problem")
     parser.add_argument("--sizes", choices=("own", "half", "quarter"), default="quarter")
     parser.add_argument("--lr", type=float, default=3e-5)
+    parser.add_argument("--updates", type=int, default=1, help="passes over the answers of a step")
     parser.add_argument("--rank", type=int, default=32, help="of the LoRA adapters")
     parser.add_argument("--max-new-tokens", type=int, default=1600)
     parser.add_argument("--minibatch-tokens", type=int, default=16384, help="fewer where arms share a GPU")
@@ -92,6 +93,7 @@ def _config(arguments: argparse.Namespace) -> TrainConfig:
         "problems_per_step": arguments.problems,
         "group_size": arguments.group,
         "lr": arguments.lr,
+        "updates_per_step": arguments.updates,
         "minibatch_tokens": arguments.minibatch_tokens,
         "checkpoint_minutes": 3.0,
         "keep_checkpoints": 1,
