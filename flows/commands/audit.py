@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from flows.arguments import Count, Sizes
 from flows.commands.judge import read_sizes
 from flows.commands.outputs import require_writable
 from flows.terminal import say
@@ -25,9 +25,17 @@ if TYPE_CHECKING:
 Audits = dict[str, "ProblemAudit | NotAProblem"]
 
 
-def audit(suite: str, limit: int | None, assignments: Sequence[str], out: Path | None) -> int:
-    """Audit every problem of a suite, a folder or a file; print a row for each that accepts a cheat."""
-    sizes = read_sizes(assignments)
+def audit(
+    suite: str = "dojo", /, *, limit: Count | None = None, set_: Sizes = (), out: Path | None = None
+) -> int:
+    """Audit every problem of a suite, a folder or a file; print a row for each that accepts a cheat.
+
+    Args:
+        suite: dojo, generated, kernelbench, a folder or a file
+        limit: at most so many problems
+        out: the Parquet file where the whole table goes
+    """
+    sizes = read_sizes(set_)
     problems = load_problems(build(ProblemsConfig, {"suite": suite, "split": "all", "limit": limit}))
     for problem in problems if sizes else ():
         resize(problem, sizes)  # an unknown name is the caller's mistake, told before anything starts
