@@ -367,7 +367,7 @@ def test_ctrl_c_promises_to_go_on_only_where_the_command_does(monkeypatch, capsy
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("flows.commands.audit.read_sizes", interrupted)
+    monkeypatch.setattr("flows.commands.audit.sizes_of", interrupted)
     monkeypatch.setattr("flows.commands.stages.run_stage", interrupted)
     assert run(["audit"]) == 130
     assert capsys.readouterr().err == "dojo: stopped\n"

@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 
 from flows.arguments import NotNegative
 from flows.terminal import say
 from kernel_core.corpus.kernelbench_leaks import leak_rule
 from kernel_core.errors import CallerError
-from kernel_core.harvest.harvest import DEFAULT_PACKAGES, Manifest
+from kernel_core.harvest.harvest import DEFAULT_PACKAGES
 from kernel_core.harvest.harvest import harvest as harvest_problems
 from kernel_core.harvest.packages import find_package
+from kernel_core.report.harvested import harvest_parts
 
 MANIFEST = "harvest.json"
 REPORT = "report.txt"
@@ -42,23 +42,8 @@ def harvest(
         lambda stage, done, total: say(f"{stage}: {done} definitions tried"),
     )
     (out / MANIFEST).write_text(manifest.model_dump_json(indent=1) + "\n")
-    _show(manifest, Console())
     with (out / REPORT).open("w") as report:
-        _show(manifest, Console(file=report, width=120))
+        for part in harvest_parts(manifest):
+            Console().print(part)
+            Console(file=report, width=120).print(part)
     return 0
-
-
-def _show(manifest: Manifest, console: Console) -> None:
-    kept = Table("package", "licence", "kind", "definitions", "train", "held out", title="harvested problems")
-    for *words, definitions, train, held_out in manifest.kept():
-        kept.add_row(*words, str(definitions), str(train), str(held_out))
-    console.print(kept)
-    left = Table("package and form", "reason", "definitions", title="left out")
-    for name, reason, count in manifest.left_out():
-        left.add_row(name, reason, str(count))
-    console.print(left)
-    held_out = sum(row.split == "held_out" for row in manifest.problems)
-    console.print(
-        f"{len(manifest.problems)} problems of {len({row.qualified_names for row in manifest.problems})} "
-        f"definitions and chains: {len(manifest.problems) - held_out} for training, {held_out} held out"
-    )

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
@@ -15,12 +16,11 @@ from cyclopts import App, Parameter
 from cyclopts.validators import Number
 from rich.console import Console
 from rich.live import Live
-from rich.table import Table
 
 from flows.arguments import Count, Port, Root
 from flows.terminal import say
-from kernel_core.errors import ConfigError, Corrupt, NotFound
-from kernel_core.report.overview import coloured, newest_metrics, overview, state_of
+from kernel_core.errors import ConfigError, NotFound
+from kernel_core.report.overview import overview, runs_table, state_of
 from kernel_core.runs.run_folder import find_run, list_runs, process_identity
 
 STOP_TIMEOUT_S = 60.0
@@ -32,23 +32,7 @@ Seconds = Annotated[float, Parameter(validator=Number(gte=0.1, lte=86400))]
 @runs.command(name="list")
 def show_list(*, root: Root = "runs") -> int:
     """Every run of the root, newest first."""
-    table = Table("run", "flow", "condition", "at", "step", "last seen", "message")
-    for run in list_runs(root):
-        try:
-            state = state_of(run)
-        except Corrupt as error:
-            table.add_row(run.name, "", "[red]unreadable[/]", "", "", "", str(error)[:80])
-            continue
-        newest = newest_metrics(run)
-        table.add_row(
-            run.name,
-            state.flow,
-            coloured(state.condition),
-            run.stage_at_work() if state.condition != "finished" else "",
-            str(newest.get("step", "")),
-            state.seen_at[:19].replace("T", " "),
-            state.message[:80],
-        )
+    table = runs_table(list_runs(root))
     Console().print(table if table.row_count else f"no runs under {root}")
     return 0
 
@@ -93,24 +77,15 @@ def answers(
         problem: only ids with this word
         n: at most so many
     """
-    from kernel_core.evaluation.diagnosis import answer_rows
+    from kernel_core.evaluation.diagnosis import answers_of, evaluations_of
 
-    run, left = find_run(root, name), n
-    folders = [name for name in run.store.names() if run.store.exists(f"{name}/evaluations.parquet")]
-    for folder in folders:
-        for row in answer_rows(run.store.child(folder)):
-            is_wanted = verdict in (None, row["verdict"]) and problem in row["problem_id"]
-            if not is_wanted or left == 0:
-                continue
-            left -= 1
-            cut = ", cut off by the token limit" if row["finish_reason"] == "length" else ""
-            say(f"=== {folder}: {row['problem_id']}, sample {row['sample']}, turn {row['turn']} ===")
-            say(f"{row['verdict']}, {row['num_tokens'] or 'unknown'} tokens{cut}\n{row['feedback']}\n")
-            say(f"{row['code'] or row.get('answer') or '(no kernel could be read)'}\n")
-    if left == n:
-        raise NotFound(
-            f"run {run.name!r} has no such answers; evaluations of it: {', '.join(folders) or 'none'}"
-        )
+    run = find_run(root, name)
+    texts = list(islice(answers_of(run.store, verdict, problem), n))
+    for text in texts:
+        say(text)
+    if not texts:
+        folders = ", ".join(evaluations_of(run.store)) or "none"
+        raise NotFound(f"run {run.name!r} has no such answers; evaluations of it: {folders}")
     return 0
 
 

@@ -7,12 +7,9 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 from rich.console import Console
-from rich.syntax import Syntax
-from rich.table import Column, Table
 
 from flows.arguments import Count, NotNegative, Root
 from kernel_core.config import RetrievalConfig
-from kernel_core.records import Exemplar
 from kernel_core.runs.configure import build
 from kernel_core.runs.run_folder import find_run
 
@@ -45,25 +42,12 @@ def search(
     index, snapshot = store.child("index"), store.child("snapshot")
     index.open_sealed("index", verify=False)
     from kernel_core.problems.load import load_file
+    from kernel_core.report.found import found_parts
     from kernel_core.retrieval.search import open_retriever
 
     wanted = load_file(Path(query)) if query.endswith(".py") else query
     retriever = open_retriever(index, snapshot if snapshot.sealed() else None, config=config)
     found = retriever.search(wanted, k, [load_file(path) for path in exclude])
-    table = Table("score", Column("exemplar", no_wrap=True), "grade", "licence", Column("why", max_width=60))
-    for one in found:
-        exemplar = one.exemplar
-        table.add_row(f"{one.score:.3f}", exemplar.id, exemplar.grade, exemplar.licence, one.why)
-    console = Console()
-    console.print(table)
-    for one in found[:code]:
-        _print_code(one.exemplar, console)
+    for part in found_parts(found, code):
+        Console().print(part)
     return 0
-
-
-def _print_code(exemplar: Exemplar, console: Console) -> None:
-    console.rule(f"{exemplar.id} ({exemplar.licence}; {exemplar.attribution})")
-    kernel = "cpp" if exemplar.language == "cuda_cpp" else "python"
-    for text, lexer in ((exemplar.reference_code, "python"), (exemplar.kernel_code, kernel)):
-        console.print(Syntax(text.strip(), lexer, background_color="default", word_wrap=True))
-        console.print()
