@@ -11,10 +11,9 @@ from flows.running import running
 from flows.stage_flow import stage_flow
 from flows.train import train
 from kernel_core.config import PipelineConfig, asked
+from kernel_core.runs.naming import AFTER, BEFORE, WINNERS
 from kernel_core.runs.resolve import folders_read, foundations, needs_cold_start
 from tasks.report import report_pipeline
-
-BEFORE, AFTER, WINNERS = "evaluate-before", "evaluate-after", "best-of-n"
 
 
 @stage_flow("pipeline", run_name="{config.run}: {config.train.model_name}")

@@ -91,6 +91,16 @@ class Entry(BaseModel):
     work_pool: Pool | None = None
     triggers: list[dict[str, Any]] | None = None
 
+    @field_validator("parameters", "work_pool", mode="before")
+    @classmethod
+    def _names_no_block(cls, value: Any) -> Any:
+        if "prefect.blocks." in json.dumps(value, default=str):
+            raise ValueError(
+                "Prefect would store the value of a block here, readable for all; name the block in the "
+                "template of the work pool (deploy/README.md, Storage and keys from the server)"
+            )
+        return value
+
     @field_validator("triggers")
     @classmethod
     def _are_triggers(cls, triggers: list[dict[str, Any]] | None) -> list[dict[str, Any]] | None:

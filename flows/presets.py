@@ -12,7 +12,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +103,16 @@ def preset(stage: str, name: str | None) -> dict[str, Any]:
         hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
         raise NotFound(f"no preset {name!r} of {stage}; {hint}")
     return known[name]
+
+
+def preset_and_settings(words: Sequence[str]) -> tuple[str | None, list[str]]:
+    """Words of a command line as at most one preset, and the assignments."""
+    names = [word for word in words if "=" not in word]
+    if len(names) > 1:
+        raise ConfigError(
+            f"one preset was wanted, but {len(names)} came: {' '.join(names)}; settings are key=value"
+        )
+    return next(iter(names), None), [word for word in words if "=" in word]
 
 
 def settings_for(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import io
 import re
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,6 +29,16 @@ UNSET_SETTINGS = frozenset(
     }
 )
 """Settings that no preset sets and no document names, and that wait to become constants; likewise."""
+MOST_CODE_LINES_OF_FLOWS = 2426
+"""The bar of 1,500 is missed (docs/prefect.md); the number only shrinks."""
+_NO_CODE = {
+    tokenize.COMMENT,
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.ENDMARKER,
+}
 _CODE = re.compile(r"```.*?```|`[^`]+`|^    [^\n]+$", re.DOTALL | re.MULTILINE)
 
 
@@ -50,6 +62,28 @@ def test_no_function_is_over_its_budget() -> None:
         and node.end_lineno - node.lineno + 1 > MOST_LINES_A_FUNCTION
     }
     assert long == set()
+
+
+def code_lines(folder: str) -> int:
+    """Lines of a folder's modules that are no blank lines, comments or docstrings."""
+    count = 0
+    for name, text in _sources().items():
+        if not name.startswith(f"{folder}/"):
+            continue
+        lines: set[int] = set()
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type not in _NO_CODE:
+                lines.update(range(token.start[0], token.end[0] + 1))
+        for node in ast.walk(ast.parse(text)):
+            is_text = isinstance(node, ast.Expr) and isinstance(getattr(node.value, "value", None), str)
+            if is_text:
+                lines.difference_update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+        count += len(lines)
+    return count
+
+
+def test_flows_grow_no_longer() -> None:
+    assert code_lines("flows") <= MOST_CODE_LINES_OF_FLOWS
 
 
 def _set_in(value: object) -> Iterator[str]:

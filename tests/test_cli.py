@@ -325,12 +325,12 @@ def test_the_deployments_of_this_repository_are_valid(capsys):
         (("judge", "--batch", "rows.jsonl", "--out", "rows.jsonl"), 2, ["overwrite", "rows.jsonl"]),
         (("judge", "--batch", "rows.jsonl", "--out", "/proc/x.parquet"), 3, ["/proc/x.parquet"]),
         (("audit", "problem.py", "--out", "folder"), 2, ["--out", "folder"]),
-        (("audit", "problem.py", "--limit", "0"), 2, ["--limit", "1 or more"]),
+        (("audit", "problem.py", "--limit", "0"), 2, ["--limit", ">= 1"]),
         (("runs", "watch", "mine", "--every", "-1"), 2, ["--every"]),
-        (("runs", "logs", "mine", "-n", "-1"), 2, ["-n", "1 or more"]),
-        (("search", "words", "--run", "mine", "-k", "0"), 2, ["-k", "1 or more"]),
+        (("runs", "logs", "mine", "-n", "-1"), 2, ["-n", ">= 1"]),
+        (("search", "words", "--run", "mine", "-k", "0"), 2, ["-k", ">= 1"]),
         (("ui", "--port", "99999"), 2, ["--port", "65535"]),
-        (("deploy", "--local", "--port", "0"), 2, ["--port", "65535"]),
+        (("deploy", "--local", "--port", "0"), 2, ["--port", ">= 1"]),
     ],
 )
 def test_what_cannot_be_done_is_said_before_the_work(files, arguments, exit_code, words, monkeypatch, capsys):
@@ -338,10 +338,7 @@ def test_what_cannot_be_done_is_said_before_the_work(files, arguments, exit_code
     row = json.dumps({"problem": "problem.py", "kernel": "kernel.py", "set": {"N": 1000}})
     (files / "rows.jsonl").write_text(row)
     (files / "folder").mkdir()
-    try:
-        code = run(arguments)
-    except SystemExit as end:  # of the parser
-        code = end.code
+    code = run(arguments)
     shown = capsys.readouterr()
     refused(code, shown.err, exit_code, words)
     assert (files / "rows.jsonl").read_text() == row
@@ -370,7 +367,7 @@ def test_ctrl_c_promises_to_go_on_only_where_the_command_does(monkeypatch, capsy
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("flows.commands.audit.audit", interrupted)
+    monkeypatch.setattr("flows.commands.audit.sizes_of", interrupted)
     monkeypatch.setattr("flows.commands.stages.run_stage", interrupted)
     assert run(["audit"]) == 130
     assert capsys.readouterr().err == "dojo: stopped\n"

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from flows.arguments import Port
 from flows.server import NoServer, prepare_environment, require_access, standing_server
 from flows.terminal import say
 from kernel_core.errors import NotFound
@@ -25,7 +26,23 @@ if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
 
 
-def deploy(file: Path | None, *, dry_run: bool, api_url: str | None = None) -> int:
+def deploy(*, dry_run: bool = False, local: bool = False, port: Port = 4200, file: Path | None = None) -> int:
+    """Check prefect.yaml, then create or update its deployments.
+
+    Args:
+        dry_run: only check, and show what would change
+        local: start a server and a worker for each pool too
+        port: of the server that --local starts
+        file: another prefect.yaml
+    """
+    if local and not dry_run:
+        from flows.commands.local import serve_local
+
+        return serve_local(port, file)
+    return deploy_file(file, dry_run=dry_run)
+
+
+def deploy_file(file: Path | None, *, dry_run: bool, api_url: str | None = None) -> int:
     """Create or update everything in the files; with `dry_run` only check them and show the plan."""
     prepare_environment()
     from flows.deployments import load_deployments

@@ -5,36 +5,96 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Annotated, Any, Literal, NoReturn
 
-import yaml
+from cyclopts import Parameter
 from rich.console import Console
 from rich.table import Table
 
+from flows.arguments import Sizes
 from flows.commands.outputs import require_writable
 from flows.terminal import say
 from kernel_core.config import GymConfig
-from kernel_core.errors import CallerError, ConfigError, DojoError
-from kernel_core.gym.contract.requests import JudgeRequest, TakenOut
+from kernel_core.errors import ConfigError, DojoError
+from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.judge.not_python import not_python
 from kernel_core.gym.oracle.memory import require_memory
-from kernel_core.interop.batch import batch_table, read_batch
-from kernel_core.interop.judged import Judged, judge_all
-from kernel_core.records import Constant, Evaluation
-from kernel_core.runs.configure import build
+from kernel_core.interop.batch import batch_table, read_batch, read_kernel, request_of
+from kernel_core.interop.judged import Judged, judge_all, judge_here
+from kernel_core.problems.load import load_file
+from kernel_core.problems.source import at_precision
+from kernel_core.runs.configure import build, sizes_of
 
 LOOK_EVERY_S = 0.3
-_MAX_GPUS = 64
-"""More than any node has."""
+
+
+def judge(
+    *,
+    problem: Path | None = None,
+    kernel: Path | None = None,
+    device: Literal["cpu", "cuda"] = "cpu",
+    rules: Literal["dojo", "kernelbench"] = "dojo",
+    cluster: Annotated[list[str] | None, Parameter(consume_multiple=(0, 1))] = None,
+    set_: Sizes = (),
+    precision: Literal["own", "float16", "bfloat16"] | None = None,
+    seed: int | None = None,
+    watch: bool = False,
+    json_: Annotated[bool, Parameter(name="--json")] = False,
+    batch: Path | None = None,
+    out: Path | None = None,
+) -> int:
+    """Judge a kernel, or a file of many.
+
+    Args:
+        problem: a file in KernelBench's format
+        kernel: a file that defines ModelNew
+        rules: KernelBench's are for comparison
+        cluster: on the Ray cluster at this address, by default that of RAY_ADDRESS or of this host
+        precision: what inputs and weights are cast to; own, by default, leaves them
+        seed: of the input draws; a fresh one by default
+        watch: judge again whenever the kernel is saved
+        json_: the last line of stdout is one JSON object
+        batch: a file of JSON lines with problem, kernel and sizes
+        out: the Parquet file where a batch's results go
+    """
+    gym = {"device": device, "rules": rules, "cluster": "local"}
+    if cluster is not None:
+        gym |= {"cluster": "ray", "ray_address": next(iter(cluster), "auto")}
+    if batch is not None:
+        given = {"problem": problem, "kernel": kernel, "set": set_ or None, "seed": seed}
+        _refuse_beside_batch(given | {"precision": precision, "watch": watch or None})
+        if out is None:
+            raise ConfigError("--batch FILE.jsonl needs --out FILE.parquet")
+        return judge_batch(batch, out, gym, json_)
+    if out is not None:
+        raise ConfigError("--out is where the table of --batch FILE.jsonl goes; --json prints one verdict")
+    if problem is None or kernel is None:
+        raise ConfigError(
+            "give --problem P.py and --kernel K.py, or --batch FILE.jsonl and --out FILE.parquet"
+        )
+    read = at_precision(load_file(problem), precision or "own")
+    sizes = sizes_of(set_)
+
+    def request() -> JudgeRequest:
+        return request_of(read, read_kernel(kernel), sizes, seed, device)
+
+    if watch:
+        judge_on_save(request, kernel, gym, json_)
+    return judge_one(request(), gym, json_)
+
+
+def _refuse_beside_batch(options: dict[str, Any]) -> None:
+    if given := [f"--{name}" for name, value in options.items() if value is not None]:
+        raise ConfigError(f"--batch takes no {', '.join(given)}: each of its rows has a key for that")
 
 
 def judge_one(request: JudgeRequest, gym: dict[str, str], as_json: bool) -> int:
     """Judge one kernel and print the result; `gym` are settings of `GymConfig`."""
     if not_python(request, gym["device"]) is None:
         _tell_memory(request, gym["device"])
-    (judged,), _ = _judge([request], gym)
+    (judged,), _ = judge_here([request], gym)
     _tell(judged, gym, as_json)
     return 0
 
@@ -78,7 +138,7 @@ def judge_batch(rows_file: Path, out: Path, gym: dict[str, str], as_json: bool) 
     """
     ids, requests = read_batch(rows_file, gym["device"])
     require_writable("--out", out, rows_file)
-    judged, taken_out = _judge(requests, gym)
+    judged, taken_out = judge_here(requests, gym)
     failed = [
         (name, one.outcome)
         for name, one in zip(ids, judged, strict=True)
@@ -100,50 +160,6 @@ def judge_batch(rows_file: Path, out: Path, gym: dict[str, str], as_json: bool) 
         summary = {"judged": sum(counts.values()), "verdicts": counts, "not_judged": not_judged}
         say(json.dumps(summary | {"out": str(out)}))
     return max((error.exit_code for _, error in failed), default=0)
-
-
-def _judge(
-    requests: Sequence[JudgeRequest | CallerError], gym: dict[str, str]
-) -> tuple[list[Judged], tuple[TakenOut, ...]]:
-    """What comes of requests, in order, and the judges that were taken out meanwhile."""
-    taken_out: tuple[TakenOut, ...] = ()
-
-    def ask(asked: list[JudgeRequest]) -> list[Evaluation | DojoError]:
-        nonlocal taken_out
-        from kernel_core.gym.pool.open_gym import open_gym
-
-        with open_gym(build(GymConfig, gym | {"workers": _num_workers(len(asked), gym)})) as opened:
-            answers = opened.judge_each(asked)
-            taken_out = opened.taken_out
-        return answers
-
-    return judge_all(requests, gym["device"], ask), taken_out
-
-
-def _num_workers(num_requests: int, gym: dict[str, str]) -> int:
-    """One for one kernel; for many, two, or all GPUs of this host or of each node."""
-    if num_requests == 1 or gym["device"] == "cpu":
-        return min(2, num_requests)
-    if gym["cluster"] == "ray":
-        return _MAX_GPUS
-    import torch
-
-    return max(1, torch.cuda.device_count())
-
-
-def read_sizes(assignments: Sequence[str]) -> dict[str, Constant]:
-    """Values of size constants from `NAME=VALUE` words."""
-    sizes: dict[str, Constant] = {}
-    for assignment in assignments:
-        name, separator, text = assignment.partition("=")
-        try:
-            value = yaml.safe_load(text) if separator else None
-        except yaml.YAMLError:
-            value = None
-        if not name or not isinstance(value, int | float | bool | str):
-            raise ConfigError(f"--set {assignment!r} is not of the form NAME=VALUE with a number or a word")
-        sizes[name] = value
-    return sizes
 
 
 def _show(report: dict[str, Any], console: Console) -> None:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from flows.commands.deploy import deploy
+from flows.commands.deploy import deploy_file
 from flows.presets import PREFECT_YAML
 from flows.server import (
     NoServer,
@@ -97,7 +97,7 @@ def serve_local(port: int, file: Path | None) -> int:
         server = start("ui", command)
         if not wait_until_healthy(server.process, url):
             raise NoServer(f"the Prefect server did not start on port {port}; see {server.log}")
-        deploy(file, dry_run=False, api_url=url)
+        deploy_file(file, dry_run=False, api_url=url)
         worker = [sys.executable, "-m", "prefect", "worker", "start", "--pool"]
         workers = [start(f"worker-{pool}", [*worker, pool, *options]) for pool, options in pools().items()]
         announce_ui(url)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from flows.presets import build_parameters, settings_for
+from flows.arguments import Settings, Words
+from flows.presets import build_parameters, preset_and_settings, settings_for
+from flows.server import prepare_environment
 from flows.terminal import say
 from kernel_core.config import EvaluateConfig
 from kernel_core.dialogue.prompt import build_prompt
@@ -19,11 +22,19 @@ from kernel_core.runs.run_folder import Run
 from tasks.tools import suited_to
 
 
-def show_prompt(
-    preset: str | None, file: Path | None, assignments: list[str], problem_file: Path | None
-) -> int:
-    """Print the first prompt of an evaluation with these settings; no policy is opened."""
-    parameters = build_parameters("evaluate", settings_for("evaluate", preset, file, assignments, os.environ))
+def prompt(*words: Words, config: Settings = None, problem: Path | None = None) -> int:
+    """Print the first prompt of an evaluation with these settings; no policy is opened.
+
+    Args:
+        problem: a problem's file; the first of the suite by default
+    """
+    prepare_environment()
+    preset, assignments = preset_and_settings(words)
+    settings = settings_for("evaluate", preset, config, assignments, os.environ)
+    return _show(build_parameters("evaluate", settings), problem)
+
+
+def _show(parameters: dict[str, Any], problem_file: Path | None) -> int:
     config: EvaluateConfig = parameters["config"]
     run = Run(parameters.get("root", "runs"), parameters.get("run", "evaluate"))
     config = suited_to(config, choose_weights(run, config.policy, config.checkpoint))

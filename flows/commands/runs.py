@@ -2,55 +2,50 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from itertools import islice
 from pathlib import Path
+from typing import Annotated
 
+from cyclopts import App, Parameter
+from cyclopts.validators import Number
 from rich.console import Console
 from rich.live import Live
-from rich.table import Table
 
+from flows.arguments import Count, Port, Root
 from flows.terminal import say
-from kernel_core.errors import ConfigError, Corrupt, NotFound
-from kernel_core.report.overview import coloured, newest_metrics, overview, state_of
+from kernel_core.errors import ConfigError, NotFound
+from kernel_core.report.overview import overview, runs_table, state_of
 from kernel_core.runs.run_folder import find_run, list_runs, process_identity
 
 STOP_TIMEOUT_S = 60.0
 
+runs = App(name="runs")
+Seconds = Annotated[float, Parameter(validator=Number(gte=0.1, lte=86400))]
 
-def show_list(arguments: argparse.Namespace) -> int:
+
+@runs.command(name="list")
+def show_list(*, root: Root = "runs") -> int:
     """Every run of the root, newest first."""
-    table = Table("run", "flow", "condition", "at", "step", "last seen", "message")
-    for run in list_runs(arguments.root):
-        try:
-            state = state_of(run)
-        except Corrupt as error:
-            table.add_row(run.name, "", "[red]unreadable[/]", "", "", "", str(error)[:80])
-            continue
-        newest = newest_metrics(run)
-        table.add_row(
-            run.name,
-            state.flow,
-            coloured(state.condition),
-            run.stage_at_work() if state.condition != "finished" else "",
-            str(newest.get("step", "")),
-            state.seen_at[:19].replace("T", " "),
-            state.message[:80],
-        )
-    Console().print(table if table.row_count else f"no runs under {arguments.root}")
+    table = runs_table(list_runs(root))
+    Console().print(table if table.row_count else f"no runs under {root}")
     return 0
 
 
-def show(arguments: argparse.Namespace) -> int:
-    """One run: state, stages, newest figures, scorecards, winners, files; with `--html` as a page."""
-    run = find_run(arguments.root, arguments.name)
-    if arguments.html:
+@runs.command
+def show(name: str, /, *, html: bool = False, root: Root = "runs") -> int:
+    """One run: state, stages, newest figures, scorecards, winners, files; with `--html` as a page.
+
+    Args:
+        html: write report.html in its folder instead
+    """
+    run = find_run(root, name)
+    if html:
         from kernel_core.report.run_page import write_report
 
         say(run.store.path(write_report(run.store)))
@@ -65,59 +60,83 @@ def show(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def answers(arguments: argparse.Namespace) -> int:
-    """Answers as they were judged: verdict, feedback and code, of every evaluation of the run."""
-    from kernel_core.evaluation.diagnosis import answer_rows
+@runs.command
+def answers(
+    name: str,
+    /,
+    *,
+    verdict: str | None = None,
+    problem: str = "",
+    n: Annotated[Count, Parameter(name="-n")] = 5,
+    root: Root = "runs",
+) -> int:
+    """Answers as they were judged: verdict, feedback and code, of every evaluation of the run.
 
-    run, left = find_run(arguments.root, arguments.name), arguments.n
-    folders = [name for name in run.store.names() if run.store.exists(f"{name}/evaluations.parquet")]
-    for folder in folders:
-        for row in answer_rows(run.store.child(folder)):
-            is_wanted = arguments.verdict in (None, row["verdict"]) and arguments.problem in row["problem_id"]
-            if not is_wanted or left == 0:
-                continue
-            left -= 1
-            cut = ", cut off by the token limit" if row["finish_reason"] == "length" else ""
-            say(f"=== {folder}: {row['problem_id']}, sample {row['sample']}, turn {row['turn']} ===")
-            say(f"{row['verdict']}, {row['num_tokens'] or 'unknown'} tokens{cut}\n{row['feedback']}\n")
-            say(f"{row['code'] or row.get('answer') or '(no kernel could be read)'}\n")
-    if left == arguments.n:
-        raise NotFound(
-            f"run {run.name!r} has no such answers; evaluations of it: {', '.join(folders) or 'none'}"
-        )
+    Args:
+        verdict: only those with this verdict
+        problem: only ids with this word
+        n: at most so many
+    """
+    from kernel_core.evaluation.diagnosis import answers_of, evaluations_of
+
+    run = find_run(root, name)
+    texts = list(islice(answers_of(run.store, verdict, problem), n))
+    for text in texts:
+        say(text)
+    if not texts:
+        folders = ", ".join(evaluations_of(run.store)) or "none"
+        raise NotFound(f"run {run.name!r} has no such answers; evaluations of it: {folders}")
     return 0
 
 
-def watch(arguments: argparse.Namespace) -> int:
-    """The overview of a run again and again, until it ends or Ctrl-C."""
-    run = find_run(arguments.root, arguments.name)
+@runs.command
+def watch(name: str, /, *, every: Seconds = 5.0, root: Root = "runs") -> int:
+    """The overview of a run again and again, until it ends or Ctrl-C.
+
+    Args:
+        every: seconds between two looks
+    """
+    run = find_run(root, name)
     with Live(overview(run), console=Console(), auto_refresh=False) as live:
         while state_of(run).condition == "running":
-            time.sleep(arguments.every)
+            time.sleep(every)
             live.update(overview(run), refresh=True)
     return 0
 
 
-def logs(arguments: argparse.Namespace) -> int:
-    """The end of a run's log, and what is added to it with `--follow`."""
-    run = find_run(arguments.root, arguments.name)
+@runs.command
+def logs(
+    name: str,
+    /,
+    *,
+    n: Annotated[Count, Parameter(name="-n")] = 50,
+    follow: Annotated[bool, Parameter(name=["--follow", "-f"])] = False,
+    root: Root = "runs",
+) -> int:
+    """The end of a run's log, and what is added to it with `--follow`.
+
+    Args:
+        n: lines
+    """
+    run = find_run(root, name)
     if not run.store.is_local:
         raise ConfigError(f"{run.root} is not a local folder; the log of its runs is in the Prefect UI")
     file = Path(run.store.path("logs.log"))
     if not file.exists():
         raise NotFound(f"run {run.name!r} has no log yet ({file})")
     with file.open() as stream:
-        say("".join(stream.readlines()[-arguments.n :]), end="")
-        while arguments.follow and state_of(run).condition == "running":
+        say("".join(stream.readlines()[-n:]), end="")
+        while follow and state_of(run).condition == "running":
             say(stream.read(), end="")
             time.sleep(0.5)
         say(stream.read(), end="")
     return 0
 
 
-def stop(arguments: argparse.Namespace) -> int:
+@runs.command
+def stop(name: str, /, *, root: Root = "runs") -> int:
     """Ask a run's process to stop, and wait until it has."""
-    run = find_run(arguments.root, arguments.name)
+    run = find_run(root, name)
     state = state_of(run)
     if state.condition != "running":
         raise ConfigError(f"run {run.name!r} is not running: it is {state.condition}")
@@ -138,63 +157,53 @@ def stop(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def resume(arguments: argparse.Namespace) -> int:
+@runs.command
+def resume(name: str, /, *, root: Root = "runs") -> int:
     """Run the command of a run again."""
-    run = find_run(arguments.root, arguments.name)
+    run = find_run(root, name)
     command = run.command()
     from flows.commands.stages import resume as run_again
 
     return run_again(command["flow"], command["parameters"])
 
 
-def export(arguments: argparse.Namespace) -> int:
-    """Fetch the adapters of NAME or NAME@STEP from the server that trained them."""
+@runs.command
+def export(name: str, folder: Path, /, *, root: Root = "runs") -> int:
+    """Fetch the adapters of NAME or NAME@STEP from the server that trained them.
+
+    Args:
+        folder: where to write; not there yet
+    """
     from kernel_core.config import PolicyConfig
     from kernel_core.policy.tinker_export import export_adapters
     from kernel_core.policy.tinker_policy import read_saved
     from kernel_core.runs.resolve import locate_checkpoint
     from kernel_core.store import Store
 
-    run = find_run(arguments.root, arguments.name.partition("@")[0])
+    run = find_run(root, name.partition("@")[0])
     config = PolicyConfig.model_validate(run.command()["parameters"]["config"]["policy"])
-    version, saved = read_saved(Store(locate_checkpoint(arguments.root, arguments.name)), config)
-    export_adapters(config, saved.sampler, arguments.folder)
-    say(
-        f"adapters of {version} for {config.model} are in {arguments.folder}; "
-        f"policy.model={arguments.folder} opens them"
-    )
+    version, saved = read_saved(Store(locate_checkpoint(root, name)), config)
+    export_adapters(config, saved.sampler, folder)
+    say(f"adapters of {version} for {config.model} are in {folder}; policy.model={folder} opens them")
     return 0
 
 
-def tensorboard(arguments: argparse.Namespace) -> int:
+@runs.command
+def tensorboard(name: str | None = None, /, *, port: Port = 6006, root: Root = "runs") -> int:
     """TensorBoard on one run's curves, or on those of every run, until Ctrl-C."""
-    if arguments.name is not None and not find_run(arguments.root, arguments.name).store.is_local:
-        raise ConfigError(f"{arguments.root} is not a local folder; curves stay on the host that trains")
-    folder = Path(arguments.root, arguments.name or "")
-    say(f"curves of {folder}: http://127.0.0.1:{arguments.port}")
+    if name is not None and not find_run(root, name).store.is_local:
+        raise ConfigError(f"{root} is not a local folder; curves stay on the host that trains")
+    folder = Path(root, name or "")
+    say(f"curves of {folder}: http://127.0.0.1:{port}")
     command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(folder)]
-    return subprocess.call([*command, "--port", str(arguments.port)])
+    return subprocess.call([*command, "--port", str(port)])
 
 
-def compare(arguments: argparse.Namespace) -> int:
+@runs.command
+def compare(first: str, second: str, /, *, root: Root = "runs") -> int:
     """Two runs: where their settings differ, their newest figures, and their scorecards."""
     from kernel_core.report.terminal import comparison_of
 
-    first, second = (find_run(arguments.root, name) for name in arguments.names)
-    for part in comparison_of(first, second):
+    for part in comparison_of(find_run(root, first), find_run(root, second)):
         Console().print(part)
     return 0
-
-
-ACTIONS: Mapping[str, Callable[[argparse.Namespace], int]] = {
-    "list": show_list,
-    "show": show,
-    "answers": answers,
-    "watch": watch,
-    "logs": logs,
-    "stop": stop,
-    "resume": resume,
-    "compare": compare,
-    "export": export,
-    "tensorboard": tensorboard,
-}

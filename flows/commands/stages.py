@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,13 @@ from kernel_core.config.base import laid_over
 DRAIN_S = 10
 
 
-def run_stage(
-    stage: str, preset_name: str | None, file: Path | None, assignments: list[str], *, dry_run: bool = False
-) -> int:
+def run_stage(stage: str, words: Sequence[str], file: Path | None, *, dry_run: bool = False) -> int:
     """Run a stage with its settings, then show what came of it; with `dry_run` only print the settings."""
+    from flows.presets import preset_and_settings
+
+    preset_name, assignments = preset_and_settings(words)
+    if (stage, preset_name) == ("ingest", "verify"):  # a stage of its own, which reads what ingest made
+        stage, preset_name = "verify", None
 
     def parameters() -> dict[str, Any]:
         from flows.presets import build_parameters, chosen_settings, load_flow, preset
@@ -46,6 +49,21 @@ def _show_settings(stage: str, make_parameters: Callable[[], dict[str, Any]]) ->
     check_before_start(stage, parameters)
     say(yaml.safe_dump(as_json(parameters), sort_keys=False, default_flow_style=False), end="")
     return 0
+
+
+def stage_help(stage: str) -> str:
+    """The presets of a stage and its settings, as lines."""
+    from flows.presets import PREFECT_YAML, config_class_of, entrypoint_of, load_yaml
+    from kernel_core.config.reference import settings_of
+
+    entries = load_yaml(PREFECT_YAML)["deployments"]
+    presets = [entry for entry in entries if entry["entrypoint"] == entrypoint_of(stage)]
+    lines = ["presets (the first is used without a name):"]
+    lines += [f"  {entry['name']:<18} {entry['description']}" for entry in presets]
+    lines.append("settings (key=value; all pages: docs/settings.md):")
+    for one in settings_of(config_class_of(stage)):
+        lines.append(f"  {one.key} = {one.default}   {one.meaning}")
+    return "\n".join(lines) + "\n"
 
 
 def resume(stage: str, recorded: Mapping[str, Any]) -> int:

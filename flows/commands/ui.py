@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 
+from flows.arguments import Port
 from flows.server import announce_ui, prepare_environment, require_free, ui_server
 
 
-def serve_ui(port: int) -> int:
+def ui(*, port: Port = 4200) -> int:
     """Serve until interrupted; runs started meanwhile use this server."""
     require_free(port)
     prepare_environment()

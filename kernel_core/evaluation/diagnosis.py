@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -46,6 +46,26 @@ class Diagnosis(Record):
         rows.append({"what": "cut off by the token limit", "value": f"{100 * self.cut_off:.0f} %"})
         rows += [{"what": f"said {count} times", "value": line} for line, count in self.feedback]
         return rows + ([{"what": "next step", "value": self.next_step}] if self.next_step else [])
+
+
+def evaluations_of(run: Store) -> list[str]:
+    """The folders of a run that have judged answers."""
+    return [name for name in run.names() if run.exists(f"{name}/evaluations.parquet")]
+
+
+def answers_of(run: Store, verdict: str | None, word: str) -> Iterator[str]:
+    """Answers of all evaluations of a run as they were judged, with code; only those of a verdict and with a
+    word in the problem's id."""
+    for folder in evaluations_of(run):
+        for row in answer_rows(run.child(folder)):
+            if verdict not in (None, row["verdict"]) or word not in row["problem_id"]:
+                continue
+            cut = ", cut off by the token limit" if row["finish_reason"] == "length" else ""
+            yield (
+                f"=== {folder}: {row['problem_id']}, sample {row['sample']}, turn {row['turn']} ===\n"
+                f"{row['verdict']}, {row['num_tokens'] or 'unknown'} tokens{cut}\n{row['feedback']}\n\n"
+                f"{row['code'] or row.get('answer') or '(no kernel could be read)'}\n"
+            )
 
 
 def answer_rows(store: Store) -> list[Row]:

@@ -7,12 +7,15 @@ from typing import Any, NamedTuple
 
 from kernel_core.config import GymConfig
 from kernel_core.errors import CallerError, DojoError
-from kernel_core.gym.contract.requests import JudgeRequest
+from kernel_core.gym.contract.requests import JudgeRequest, TakenOut
 from kernel_core.gym.judge.json_report import judge_report
 from kernel_core.gym.judge.not_python import not_python
 from kernel_core.problems.gradients import forward_alone, wanted_gradients
 from kernel_core.records import Evaluation
+from kernel_core.runs.configure import build
 
+_MAX_GPUS = 64
+"""More than any node has."""
 _TIMES = ("runtime_ms", "reference_ms", "predicted_runtime_ms", "predicted_reference_ms")
 
 
@@ -64,6 +67,38 @@ def judge_all(
         Judged(request, outcome or next(answers), (outcome or next(answers)) if forward else None)
         for request, forward, outcome in zip(requests, without, known, strict=True)
     ]
+
+
+def judge_here(
+    requests: Sequence[JudgeRequest | CallerError], gym: dict[str, str]
+) -> tuple[list[Judged], tuple[TakenOut, ...]]:
+    """What comes of requests, in order, and the judges that were taken out meanwhile.
+
+    `gym` are settings of `GymConfig`. Judges start for the requests that need one, and end with the last.
+    """
+    taken_out: tuple[TakenOut, ...] = ()
+
+    def ask(asked: list[JudgeRequest]) -> list[Evaluation | DojoError]:
+        nonlocal taken_out
+        from kernel_core.gym.pool.open_gym import open_gym
+
+        with open_gym(build(GymConfig, gym | {"workers": _num_workers(len(asked), gym)})) as opened:
+            answers = opened.judge_each(asked)
+            taken_out = opened.taken_out
+        return answers
+
+    return judge_all(requests, gym["device"], ask), taken_out
+
+
+def _num_workers(num_requests: int, gym: dict[str, str]) -> int:
+    """One for one kernel; for many, two, or all GPUs of this host or of each node."""
+    if num_requests == 1 or gym["device"] == "cpu":
+        return min(2, num_requests)
+    if gym["cluster"] == "ray":
+        return _MAX_GPUS
+    import torch
+
+    return max(1, torch.cuda.device_count())
 
 
 def _without_gradients(request: JudgeRequest | CallerError) -> JudgeRequest | None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
-from kernel_core.errors import NotFound
+from kernel_core.errors import Corrupt, NotFound
 from kernel_core.runs.run_folder import Run, RunState
 
 SHOWN_METRICS = ("step", "stage", "reward/mean", "kernel/", "probe/", "seconds/")
@@ -32,6 +32,27 @@ def overview(run: Run) -> RenderableType:
     newest = {key: value for key, value in newest_metrics(run).items() if key.startswith(SHOWN_METRICS)}
     metrics = [{"metric": key, "newest": value} for key, value in newest.items()]
     return Group(head, rows_table("", stages), *([rows_table("training", metrics)] if metrics else []))
+
+
+def runs_table(runs: Iterable[Run]) -> Table:
+    """A row a run: flow, condition, stage at work, newest step and message."""
+    table = Table("run", "flow", "condition", "at", "step", "last seen", "message")
+    for run in runs:
+        try:
+            state = state_of(run)
+        except Corrupt as error:
+            table.add_row(run.name, "", "[red]unreadable[/]", "", "", "", str(error)[:80])
+            continue
+        table.add_row(
+            run.name,
+            state.flow,
+            coloured(state.condition),
+            run.stage_at_work() if state.condition != "finished" else "",
+            str(newest_metrics(run).get("step", "")),
+            state.seen_at[:19].replace("T", " "),
+            state.message[:80],
+        )
+    return table
 
 
 def rows_table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:

@@ -18,6 +18,7 @@ from kernel_core.evaluation.tables import family_rows, problem_rows
 from kernel_core.report.conditions import conditions_of, diagnosis_of, lineage_of
 from kernel_core.report.html_page import Code, code_block, document, paragraph, table
 from kernel_core.report.training import training_sections
+from kernel_core.runs.naming import AFTER, BEFORE
 from kernel_core.runs.run_folder import Run
 from kernel_core.runs.stage_record import flat
 from kernel_core.store import Store
@@ -34,8 +35,8 @@ def write_report(store: Store) -> str:
     sections: dict[str, list[str]] = {"": _head(run)}
     names = [folder for folder in store.names() if store.exists(f"{folder}/manifest.json")]
     scored = [folder for folder in names if store.exists(f"{folder}/scorecard.json")]
-    if {"evaluate-before", "evaluate-after"} <= set(scored):
-        sections["before and after"] = _change(run, "evaluate-before", "evaluate-after")
+    if {BEFORE, AFTER} <= set(scored):
+        sections["before and after"] = _change(run, BEFORE, AFTER)
     for folder in scored:
         sections[folder] = _scorecard(run, folder)
     for folder in names:

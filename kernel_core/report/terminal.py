@@ -14,6 +14,7 @@ from kernel_core.evaluation.scorecard import Scorecard, compare, headline_rows, 
 from kernel_core.report.conditions import conditions_of, diagnosis_of
 from kernel_core.report.overview import newest_metrics, rows_table
 from kernel_core.reward.curriculum import stage_spans
+from kernel_core.runs.naming import AFTER, BEFORE, WINNERS
 from kernel_core.runs.run_folder import Run
 from kernel_core.runs.stage_record import flat
 
@@ -26,6 +27,27 @@ def made_by(run: Run) -> Iterator[RenderableType]:
             yield from scorecard(run, name)
         elif store.sealed() and store.exists("winners/report.json"):
             yield winners(run, name)
+
+
+def made_by_stage(run: Run, stage: str, folder: str) -> Iterator[RenderableType]:
+    """What a finished stage made; `folder` is that of a scorecard or of winners."""
+    if stage == "pipeline":
+        yield before_and_after(run, run, BEFORE, AFTER)
+    if stage in ("pipeline", "train"):
+        yield curriculum(run)
+    if stage == "pipeline":
+        yield winners(run, WINNERS)
+    elif stage == "evaluate":
+        yield from scorecard(run, folder)
+    elif stage == "best-of-n":
+        yield winners(run, folder)
+    elif stage == "verify":
+        found = run.store.child("snapshot").open_sealed("snapshot").meta["verified"]
+        yield rows_table("verified", [{"what": key, "value": value} for key, value in found.items()])
+    elif stage == "ingest":
+        report = run.store.child("snapshot").read_json("report.json")
+        rows = [{"what": k, "value": v} for k, v in report.items() if not isinstance(v, list)]
+        yield rows_table("snapshot", rows)
 
 
 def scorecard(run: Run, folder: str) -> Iterator[RenderableType]:

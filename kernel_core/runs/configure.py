@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import difflib
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
 from kernel_core.config import Config
 from kernel_core.errors import ConfigError
+from kernel_core.records import Constant
 from kernel_core.runs.stage_record import canonical
 
 ConfigT = TypeVar("ConfigT", bound=Config)
@@ -25,6 +26,23 @@ def build(config_class: type[ConfigT], values: dict[str, Any]) -> ConfigT:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
         raise ConfigError(f"{key} = {first['input']!r}: {first['msg'].lower()}", key) from error
+
+
+def sizes_of(assignments: Sequence[str]) -> dict[str, Constant]:
+    """Values of size constants from `NAME=VALUE` words."""
+    import yaml
+
+    sizes: dict[str, Constant] = {}
+    for assignment in assignments:
+        name, separator, text = assignment.partition("=")
+        try:
+            value = yaml.safe_load(text) if separator else None
+        except yaml.YAMLError:
+            value = None
+        if not name or not isinstance(value, int | float | bool | str):
+            raise ConfigError(f"--set {assignment!r} is not of the form NAME=VALUE with a number or a word")
+        sizes[name] = value
+    return sizes
 
 
 def override(values: dict[str, Any], assignments: list[str]) -> dict[str, Any]:

@@ -8,6 +8,9 @@ from typing import Any
 
 from kernel_core.runs.run_folder import Run
 
+BEFORE, AFTER, WINNERS = "evaluate-before", "evaluate-after", "best-of-n"
+"""Folders that a pipeline makes in its run."""
+
 
 def names_after(base: str) -> Iterator[str]:
     """`learn`, `learn-0002`, `learn-0003`, …"""

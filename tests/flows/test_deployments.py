@@ -89,6 +89,20 @@ def test_a_variable_that_is_not_set_is_refused():
         load_deployments(PREFECT_YAML, {})
 
 
+@pytest.mark.parametrize("where", ["parameters", "job_variables"])
+def test_a_block_whose_value_prefect_would_store_readable_is_refused(tmp_path, where):
+    def with_it(content):
+        entry = content["deployments"][0]
+        reference = {"env": {"KEY": "{{ prefect.blocks.secret.key }}"}}
+        if where == "parameters":
+            entry["parameters"] = reference
+        else:
+            entry["work_pool"] = {"name": "cpu", "job_variables": reference}
+
+    with pytest.raises(ConfigError, match=r"line \d+: quickstart: .*template of the work pool"):
+        load_deployments(changed(tmp_path, with_it), ENVIRONMENT)
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -103,6 +117,7 @@ def test_a_variable_that_is_not_set_is_refused():
         {"version": "1.2", "tags": "one", "description": None},
         {"build": [], "push": None},
         {"pull": [{"prefect.deployments.steps.git_clone": {"repository": "https://host/repo"}}]},
+        {"pull": [{"my.step": {"credentials": "{{ prefect.blocks.secret.key }}"}}]},
         {"triggers": [{"type": "event", "expect": ["external.data.arrived"], "match": {}}]},
     ],
 )

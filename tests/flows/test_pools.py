@@ -6,10 +6,19 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
+from uuid import uuid4
 
 import pytest
 import yaml
+from prefect.blocks.system import Secret
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import FlowRun
+from prefect.utilities.asyncutils import run_coro_as_sync
 from prefect.utilities.templating import apply_values
+from prefect.variables import Variable
+from prefect.workers.base import BaseJobConfiguration
+from prefect.workers.process import ProcessWorker
 
 from flows.deployments import load_deployments
 from flows.presets import PREFECT_YAML
@@ -48,7 +57,38 @@ def test_a_pod_has_its_secrets_and_the_shared_runs():
     assert container["envFrom"] == [{"secretRef": {"name": "keys", "optional": True}}]
     assert {"name": "runs", "mountPath": "/runs"} in container["volumeMounts"]
     assert {"name": "runs", "persistentVolumeClaim": {"claimName": "shared"}} in pod["volumes"]
+    assert pod["parallelism"] == pod["completions"] == 1, "Prefect's worker refuses a job without them"
     assert "nvidia.com/gpu" not in container["resources"]["limits"]
+
+
+@pytest.mark.parametrize("name", ["kubernetes-cpu.json", "kubernetes-cuda.json"])
+def test_prefects_worker_and_kubernetes_own_schema_take_the_job(name, prefect_api):
+    """Needs packages that a host without Kubernetes lacks; deploy/README.md has the command."""
+    worker = pytest.importorskip("prefect_kubernetes.worker", reason="prefect-kubernetes is not installed")
+    schemas = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
+    template = json.loads((POOLS / name).read_text())
+    asked = {"env": {"DO_NOT_TRACK": "1"}, "node_selector": {"gpu": "h200"}}
+    made = worker.KubernetesWorkerJobConfiguration.from_template_and_values(template, asked)
+    job = run_coro_as_sync(made)
+    job.prepare_for_flow_run(FlowRun(id=uuid4(), flow_id=uuid4(), name="night"))
+    manifest = job.job_manifest
+    pod = manifest["spec"]["template"]["spec"]
+    assert {"name": "DO_NOT_TRACK", "value": "1"} in pod["containers"][0]["env"]
+    # Prefect asks for these two in the pod, where Kubernetes has no such fields and drops them.
+    assert pod.pop("parallelism") == pod.pop("completions") == 1
+    schemas.validate(manifest, schemas.latest_version(), strict=True)
+    pod["nodeSelektor"] = {}
+    with pytest.raises(schemas.ValidationError, match="nodeSelektor"):
+        schemas.validate(manifest, schemas.latest_version(), strict=True)
+
+
+@pytest.mark.parametrize("name", ["docker-cpu.json", "docker-cuda.json"])
+def test_prefects_docker_worker_takes_the_container(name, prefect_api):
+    worker = pytest.importorskip("prefect_docker.worker", reason="prefect-docker is not installed")
+    template = json.loads((POOLS / name).read_text())
+    job = run_coro_as_sync(worker.DockerWorkerJobConfiguration.from_template_and_values(template, {}))
+    job.prepare_for_flow_run(FlowRun(id=uuid4(), flow_id=uuid4(), name="night"))
+    assert job.image == template["variables"]["properties"]["image"]["default"]
 
 
 def test_the_image_and_its_context():
@@ -137,3 +177,68 @@ def test_a_class_and_a_number_of_gpus_are_chosen_for_a_single_run():
     pod = job["job_manifest"]["spec"]["template"]["spec"]
     assert pod["nodeSelector"] == {"nvidia.com/gpu.product": "NVIDIA-H200"}
     assert pod["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == 2
+
+
+def with_the_pages_env(template):
+    """A pool's template with the `env` of deploy/README.md as its default."""
+    page = (POOLS.parent / "README.md").read_text()
+    (env,) = (json.loads(text) for text in re.findall(r"```json\n(.*?)```", page, re.DOTALL))
+    template["variables"]["properties"]["env"]["default"] = env
+    return template
+
+
+@pytest.fixture(scope="module")
+def stored(prefect_api, tmp_path_factory):
+    """The variable and the block of the page, on the server; gives the root that they name."""
+    root = str(tmp_path_factory.mktemp("stored") / "runs")
+    Variable.set("dojo_root", root, overwrite=True)
+    Secret(value="sesame").save("endpoint-key", overwrite=True)
+    return root
+
+
+def templates():
+    """Templates of every kind of pool, by name."""
+    shipped = {file.name: json.loads(file.read_text()) for file in sorted(POOLS.glob("*.json"))}
+    return shipped | {"process": ProcessWorker.get_default_base_job_template()}
+
+
+@pytest.mark.parametrize("kind", templates())
+def test_a_run_gets_its_root_and_key_from_the_server(kind, stored):
+    template = with_the_pages_env(templates()[kind])
+    asked = {"env": {"DO_NOT_TRACK": "1"}}
+    job = run_coro_as_sync(BaseJobConfiguration.from_template_and_values(template, asked))
+    assert job.env == {"DOJO_ROOT": stored, "OPENAI_API_KEY": "sesame", "DO_NOT_TRACK": "1"}
+
+
+@pytest.mark.exploits
+def test_a_worker_writes_to_the_root_that_the_server_names_and_no_deployment_has_the_key(
+    stored, prefect_api, tmp_path
+):
+    """The commands of the page: deploy, change the pool, and let a worker run one stage."""
+    content = yaml.safe_load(PREFECT_YAML.read_text())
+    content["deployments"] = [one for one in content["deployments"] if one["name"] == "generated-corpus"]
+    pull = {"prefect.deployments.steps.set_working_directory": {"directory": str(PREFECT_YAML.parent)}}
+    content["pull"] = [pull]
+    content["deployments"][0]["work_pool"] = {"name": "stored"}
+    (tmp_path / "prefect.yaml").write_text(yaml.safe_dump(content))
+    (tmp_path / "flows").symlink_to(PREFECT_YAML.parent / "flows")
+    (tmp_path / "pool.json").write_text(json.dumps(with_the_pages_env(templates()["process"])))
+    environment = os.environ | {"PREFECT_API_URL": prefect_api, "PYTHONPATH": str(PREFECT_YAML.parent)}
+    environment.pop("DOJO_ROOT", None)
+    small = json.dumps({"generator_rows": 10})
+    for command in (
+        ["flows.cli", "deploy", "--file", str(tmp_path / "prefect.yaml")],
+        ["prefect", "work-pool", "update", "stored", "--base-job-template", str(tmp_path / "pool.json")],
+        ["prefect", "deployment", "run", "ingest/generated-corpus", "-p", f"config={small}"],
+        ["prefect", "worker", "start", "--pool", "stored", "--run-once"],
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", *command], env=environment, capture_output=True, text=True, timeout=240
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "sesame" not in done.stdout + done.stderr
+    assert (Path(stored) / "corpus" / "snapshot" / "manifest.json").exists()
+    with get_client(sync_client=True) as client:
+        deployment = client.read_deployment_by_name("ingest/generated-corpus")
+        pool = client.read_work_pool("stored")
+    assert "sesame" not in deployment.model_dump_json() + pool.model_dump_json()

@@ -3,6 +3,7 @@
 Screenshots are left in `DOJO_SCREENSHOTS` (else in the test's folder).
 """
 
+import contextlib
 import json
 import os
 import shutil
@@ -67,7 +68,7 @@ def test_a_pipeline_is_started_from_its_form_and_its_evaluation_is_looked_at(run
     page.screenshot(path=pictures / "form.png")
     page.get_by_role("button", name="inline").last.press("ArrowDown")
     page.locator(".p-select-option__text", has_text="deployed").click()
-    page.get_by_role("button", name="Submit").click()
+    submit(page)
 
     run = wait_for_run(running, pipeline["id"])
     assert run["parameters"]["mode"] == "deployed"
@@ -110,7 +111,7 @@ def test_a_form_begins_with_what_people_change_and_keeps_what_it_does_not_show(r
     assert [label for label in labels if label in first] == first
     page.get_by_role("button", name="known", exact=True).first.wait_for()
     page.screenshot(path=pictures / "form.png")
-    page.get_by_role("button", name="Submit").click()
+    submit(page)
     run = wait_for_run(running, training["id"], root=str(tmp_path / "runs"))
     cancelled = {"type": "CANCELLED"}
     running.ask("POST", f"/flow_runs/{run['id']}/set_state", state=cancelled, force=True)
@@ -126,7 +127,7 @@ def test_a_pipeline_from_its_form_ends_with_a_promoted_checkpoint(running, page,
     root = tmp_path / "runs"
     pipeline = running.deployment("pipeline/quickstart")
     fill_form(page, pipeline["id"], {"Root (Optional)": str(root)})
-    page.get_by_role("button", name="Submit").click()
+    submit(page)
     run = wait_for_run(running, pipeline["id"])
     ended = running.wait(run["id"], timeout_s=3600)
     assert ended["state_type"] == "COMPLETED", ended["state"]
@@ -151,6 +152,14 @@ def test_a_pipeline_from_its_form_ends_with_a_promoted_checkpoint(running, page,
     open_newest(page, "promoted-gate").get_by_text("Promoted: clearly better").first.wait_for()
     page.screenshot(path=pictures / "gate.png")
     assert (root / "promoted" / "checkpoints" / "step-000001" / "manifest.json").exists()
+    open_newest(page, "quickstart-evaluate-after-summary").get_by_text("headline").first.wait_for()
+    page.screenshot(path=pictures / "scorecard.png")
+    asset = (root / "promoted" / "checkpoints" / "step-000001").as_uri()
+    made = {"event": {"name": ["prefect.asset.materialization.succeeded"]}, "resource": {"id": [asset]}}
+    (event, *_) = wait_until(lambda: running.ask("POST", "/events/filter", filter=made)["events"], "an asset")
+    page.goto(f"/events/event/{event['occurred'][:10]}/{event['id']}")
+    page.get_by_text("quickstart/checkpoints/step-").first.wait_for()
+    page.screenshot(path=pictures / "asset.png")
     again = dojo(running, "pipeline", f"root={root}")
     assert again.returncode == 0, "the command line goes on with what the form began"
 
@@ -202,6 +211,18 @@ def fill_form(page, deployment_id, values):
     page.get_by_text("Folder under the root").first.wait_for()
     for label, value in values.items():
         field(page, label).locator("textarea").fill(value)
+
+
+def submit(page):
+    """Send the form. It takes no click while it still checks what was typed, so the click is tried again."""
+    from playwright.sync_api import TimeoutError as NotYet
+
+    for _ in range(5):
+        page.get_by_role("button", name="Submit").click()
+        with contextlib.suppress(NotYet):
+            page.wait_for_url("**?tab=Runs*", timeout=15_000)
+            return
+    raise AssertionError("the form was not sent")
 
 
 def open_newest(page, key):

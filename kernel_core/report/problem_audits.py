@@ -1,0 +1,66 @@
+"""Audits of problems as a table of a terminal and as rows of a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from rich.console import RenderableType
+from rich.table import Table
+
+from kernel_core.errors import NotAProblem
+from kernel_core.gym.judge.problem_audit import ProblemAudit, audit_problem
+from kernel_core.gym.oracle.input_families import DRAWS
+from kernel_core.records import Constant, Problem
+
+Audits = Mapping[str, ProblemAudit | NotAProblem]
+
+
+def audit_each(problems: Iterable[Problem], sizes: dict[str, Constant]) -> Audits:
+    """The audit of each problem, by its id; the error of one that does not run."""
+    return {problem.id: _audit(problem, sizes) for problem in problems}
+
+
+def audit_parts(audits: Audits) -> Iterator[RenderableType]:
+    """A table of the problems that accept a cheat or do not run, and a line with the counts."""
+    table = Table("problem", *DRAWS, "never refused", title="accepted without work, by family of inputs")
+    weak = lost = failed = 0
+    for problem_id, one in audits.items():
+        if isinstance(one, NotAProblem):
+            failed += 1
+            table.add_row(problem_id, str(one))
+            continue
+        weak += bool(one.draws[0].accepted)
+        lost += bool(one.never_refused)
+        if any(draw.accepted for draw in one.draws):
+            cells = (", ".join(draw.accepted) if draw.usable else "-" for draw in one.draws)
+            table.add_row(problem_id, *cells, ", ".join(one.never_refused))
+    if table.row_count:
+        yield table
+    yield (
+        f"{len(audits)} problems: {weak} accept something without work under their own inputs, "
+        f"{lost} under every family of inputs; {failed} do not run"
+    )
+
+
+def audit_rows(audits: Audits) -> list[dict[str, Any]]:
+    """One row a problem and family of inputs; one for a problem that does not run, with its error."""
+    rows = [
+        {"problem_id": problem_id, **draw.model_dump(), "error": ""}
+        for problem_id, one in audits.items()
+        if not isinstance(one, NotAProblem)
+        for draw in one.draws
+    ]
+    rows += [
+        {"problem_id": problem_id, "draw": "own", "usable": False, "accepted": (), "error": str(one)}
+        for problem_id, one in audits.items()
+        if isinstance(one, NotAProblem)
+    ]
+    return rows
+
+
+def _audit(problem: Problem, sizes: dict[str, Constant]) -> ProblemAudit | NotAProblem:
+    try:
+        return audit_problem(problem, {**problem.cpu_constants, **sizes} if sizes else None)
+    except NotAProblem as error:
+        return error
