@@ -1,5 +1,5 @@
-"""What all tests share: a judge, because starting one costs more than most tests, compiled modules, and how
-they are spread over processes."""
+"""What all tests share, because starting it costs more than most tests (a judge, a Prefect server, compiled
+modules), and how they are spread over processes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,17 @@ from typing import Any
 
 import pytest
 
+from flows.server import own_server, prepare_environment
 from kernel_core.config import GymConfig
 from kernel_core.gym.contract.requests import Gym
+from kernel_core.gym.pool.judge_host import SHARED
 from kernel_core.gym.pool.open_gym import open_gym
 from kernel_core.store import Store
 
+_LONGEST_FIRST = (
+    *("flows", "gym", "learn", "test_cli.py", "policy", "harvest", "compiler_teacher", "test_judge_batch.py"),
+    *("problems", "problems/modules", "retrieval", "interop", "serve", "corpus", "dialogue", "evaluation"),
+)
 QUICK = GymConfig(workers=1, trials=1, compile_gate=False)
 
 
@@ -45,17 +51,30 @@ class _ToldAtOnce:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """`--dist loadfile` gives a process whole folders: the server or the judges that the files of a folder
-    share are started once. Large folders come first, files outside of them level the end."""
+    share are started once. Long folders come first, and files outside of folders level the end."""
     if config.getoption("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling
 
     class ByFolder(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            folder, _, _ = nodeid.partition("::")[0].removeprefix("tests/").rpartition("/")
-            return folder or super()._split_scope(nodeid)
+            return _scope(nodeid)
 
+    config.option.loadscopereorder = False  # by the number of tests; a folder of few tests may take long
     return ByFolder(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Processes take scopes in this order."""
+    rank = {scope: number for number, scope in enumerate(_LONGEST_FIRST)}
+    items.sort(key=lambda item: rank.get(_scope(item.nodeid), len(rank)))
+
+
+def _scope(nodeid: str) -> str:
+    """The folder of a test, or its file outside of folders. Flows and tasks share a Prefect server."""
+    file = nodeid.partition("::")[0].removeprefix("tests/")
+    folder = file.rpartition("/")[0] or file
+    return "flows" if folder == "tasks" else folder
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -66,8 +85,32 @@ def one_thread() -> None:
     torch.set_num_threads(1)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def one_fork_root() -> Iterator[None]:
+    """All judges of a process are forked by one root, whose start costs more than most tests."""
+    folder = SHARED.enter()
+    yield
+    SHARED.leave(folder)
+
+
 @pytest.fixture(scope="session")
 def quick_gym(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gym]:
     """One judge that tries a candidate once, compiles nothing for a GPU and remembers its verdicts."""
     with open_gym(QUICK, Store(tmp_path_factory.mktemp("verdicts"))) as opened:
         yield opened
+
+
+@pytest.fixture(scope="session")
+def prefect_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a Prefect API that flows of this process use: the server that `dojo` starts, with a database
+    of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PREFECT_HOME", str(tmp_path_factory.mktemp("prefect")))
+        prepare_environment()
+        from prefect.settings import PREFECT_API_URL, PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
+
+        # As `dojo` does: heartbeats round every flow up to whole seconds.
+        with own_server() as url:
+            updates = {PREFECT_API_URL: url, PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}
+            with temporary_settings(updates=updates):
+                yield url

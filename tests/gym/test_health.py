@@ -18,6 +18,7 @@ from kernel_core.config import GymConfig
 from kernel_core.errors import GymUnavailable
 from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.judge.death_verdict import idle_request
+from kernel_core.gym.pool import judge_host
 from kernel_core.gym.pool.health_probe import known_request
 from kernel_core.gym.pool.judge_host import JudgeLost, LocalHost
 from kernel_core.gym.pool.open_gym import open_gym
@@ -50,6 +51,12 @@ def _children(pid: int) -> list[int]:
 
 def _read(name: str) -> str:
     return Path(name).read_text()
+
+
+@pytest.fixture
+def own_fork_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gym that is opened now shares its fork root with no other."""
+    monkeypatch.setattr(judge_host, "SHARED", judge_host.ForkRoots("cpu"))
 
 
 def _fork_root() -> int:
@@ -95,6 +102,7 @@ def test_a_cluster_that_is_not_there_is_refused_at_once() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("own_fork_root")
 def test_a_candidate_that_kills_its_judges_answers_for_it(
     problems: dict[str, Problem], softmax_request: MakeRequest
 ) -> None:
@@ -128,6 +136,7 @@ def _comm(pid: int) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("own_fork_root")
 def test_a_place_whose_judges_keep_dying_is_taken_out_and_work_goes_to_the_other(
     softmax_request: MakeRequest, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -153,6 +162,7 @@ def test_a_place_whose_judges_keep_dying_is_taken_out_and_work_goes_to_the_other
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("own_fork_root")
 def test_when_no_place_is_left_the_error_names_the_reasons(softmax_request: MakeRequest) -> None:
     with open_gym(GymConfig(workers=1)) as gym:
         fork_root = _fork_root()

@@ -18,6 +18,7 @@ from kernel_core.config import GymConfig
 from kernel_core.errors import Corrupt, GymUnavailable
 from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.contract.version import GYM_VERSION
+from kernel_core.gym.pool import judge_host
 from kernel_core.gym.pool.judge_host import LocalHost
 from kernel_core.gym.pool.open_gym import open_gym
 from kernel_core.gym.pool.pool import PooledGym
@@ -133,7 +134,9 @@ def _judges(gym: PooledGym) -> list[int]:
     host = gym._owned
     assert isinstance(host, LocalHost)
     [fork_root] = [
-        pid for pid in _children(os.getpid()) if host.base in Path(f"/proc/{pid}/cmdline").read_text()
+        pid
+        for pid in _children(os.getpid())
+        if str(Path(host.base).parent) in Path(f"/proc/{pid}/cmdline").read_text()
     ]
     return sorted(_children(fork_root))[1:]
 
@@ -186,16 +189,23 @@ def test_judging_many_leaves_memory_as_it_was(gym: PooledGym, softmax_request: M
 def test_close_ends_every_process_and_removes_every_file(
     softmax_request: MakeRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(judge_host, "SHARED", judge_host.ForkRoots("cpu"))
     before = set(_descendants(os.getpid()))
     folder = Path(tempfile.mkdtemp())
     folder.chmod(0o711)  # runners are other users
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    gym = open_gym(GymConfig(workers=1))
-    gym.judge([softmax_request(300)])
-    mine = set(_descendants(os.getpid())) - before
-    assert len(mine) == 5  # fork root, compilers and their fork server, judge and its fork server
-    gym.close()
-    assert _wait_until_gone(sorted(mine)) == []
+    first, second = (open_gym(GymConfig(workers=1)) for _ in range(2))
+    first.judge([softmax_request(300)])
+    shared = set(_descendants(os.getpid())) - before
+    second.judge([softmax_request(301)])
+    of_second = set(_descendants(os.getpid())) - before - shared
+    assert len(shared) == 5  # fork root, compilers and their fork server, judge and its fork server
+    assert len(of_second) == 3  # a judge, and two fork servers
+    second.close()
+    assert _wait_until_gone(sorted(of_second)) == []
+    assert first.judge([softmax_request(302)])[0].correct
+    first.close()
+    assert _wait_until_gone(sorted(shared)) == []
     folder.rmdir()  # which it refuses unless it is empty
     with pytest.raises(GymUnavailable, match="closed"):
-        gym.judge([softmax_request(301)])
+        first.judge([softmax_request(303)])

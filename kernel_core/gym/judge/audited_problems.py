@@ -2,8 +2,8 @@
 
 A problem pays for nothing where zeros, one constant or the outputs for other inputs pass under each family of
 inputs that a judge tries. Each problem of files is audited at its CPU sizes, or at sizes by a rule. Problems
-of generators are not, because their families are: see `benchmarks/audit_suites.py`. References run in another
-process, which a reference may end.
+of generators are not, because their families are: see `benchmarks/audit_suites.py`. References run in other
+processes, which a reference may end.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from kernel_core.config import ProblemsConfig
@@ -32,6 +33,8 @@ _WITHOUT_LOOKING = frozenset({"zeros", "constant", "stale"})
 _TRIED = ("own", ONE_SIGNED, *moderate(HOSTILE)[:2])
 _MOST_BYTES = 1 << 26
 """Larger problems are not audited, as these are judged on a GPU and have no small sizes."""
+_FEWEST_BY_PROCESS = 16
+"""A process takes as long to start as this many audits."""
 
 
 class Audited(NamedTuple):
@@ -85,9 +88,19 @@ def _name(problem: Problem) -> str:
 
 
 def _audit_elsewhere(problems: Sequence[Problem]) -> dict[str, list[str]]:
-    """What another process finds; nothing of a problem that is too large, or that ends the process."""
-    found: dict[str, list[str]] = {one.id: [] for one in problems}
+    """The findings of other processes, side by side; none about a problem that is too large."""
     pending = [one for one in map(with_small_sizes, problems) if one.cpu_constants or _is_small(one)]
+    count = max(1, min(len(os.sched_getaffinity(0)), len(pending) // _FEWEST_BY_PROCESS))
+    found: dict[str, list[str]] = {one.id: [] for one in problems}
+    with ThreadPoolExecutor(count) as threads:
+        for part in threads.map(_audit_in_a_process, (pending[number::count] for number in range(count))):
+            found |= part
+    return found
+
+
+def _audit_in_a_process(pending: list[Problem]) -> dict[str, list[str]]:
+    """The findings of one process after another; none about a problem that ends its process."""
+    found: dict[str, list[str]] = {}
     while pending:
         asked = "\n".join(one.model_dump_json() for one in pending)
         command = [sys.executable, "-m", __name__]

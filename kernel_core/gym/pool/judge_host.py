@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import shutil
 import socket
@@ -89,22 +90,26 @@ class SocketLine:
 
 
 class LocalHost:
-    """The judges of this machine, which are forked by a fork root; a fork root that dies is replaced.
+    """The judges of this machine, which are forked by a fork root; a fork root that dies is replaced. On a
+    CPU the gyms of this process share one.
 
     `store` is where they may keep what outlives them."""
 
     def __init__(self, config: GymConfig, store: str | None = None) -> None:
         self._config = config
         self._store = store
-        self.base = tempfile.mkdtemp(prefix="dojo-gym-")
-        """The folder under which judges keep their temporary files."""
-        Path(self.base).chmod(0o711)
+        self._is_shared = config.device == "cpu"  # a GPU has one judge, by its own number
+        self._roots = SHARED if self._is_shared else ForkRoots(config.device)
+        self._numbers: dict[int, int] = {}
+        """The numbers of its places at the fork root."""
         self._lock = threading.Lock()
         self._closed = False
+        self.base = self._roots.enter()
+        """The folder under which judges keep their temporary files."""
         try:
-            self._fork_root = _ForkRoot(self.base, config.device)
+            self._roots.living()
         except GymUnavailable:
-            shutil.rmtree(self.base, ignore_errors=True)
+            self.close()
             raise
 
     def connect(self, place: int) -> Line:
@@ -112,10 +117,8 @@ class LocalHost:
         with self._lock:
             if self._closed:
                 raise HostLost("the gym was closed")
-            if not self._fork_root.alive:
-                self._fork_root.close()
-                self._fork_root = _ForkRoot(self.base, self._config.device)
-            channel = self._fork_root.new_channel(place)
+            fork_root = self._roots.living()
+            channel = fork_root.new_channel(self._number(place))
         hello = {
             "config": self._config.model_dump(mode="json"),
             "base": self.base,
@@ -125,19 +128,85 @@ class LocalHost:
             framing.ChannelClosed
         ):  # a judge that is already dead fails at the first request
             framing.send(channel, hello)
-        return SocketLine(channel, self._fork_root.log)
+        return SocketLine(channel, fork_root.log)
 
     def end_judge(self, place: int) -> None:
         """See `Host`."""
         with self._lock:
-            self._fork_root.end_judge(place)
+            self._roots.end_judge(self._number(place))
 
     def close(self) -> None:
         """See `Host`; removes every temporary file too."""
         with self._lock:
+            if self._closed:
+                return
             self._closed = True
-            self._fork_root.close()
-        shutil.rmtree(self.base, ignore_errors=True)
+            for number in self._numbers.values():
+                self._roots.end_judge(number)
+            self._roots.leave(self.base)
+
+    def _number(self, place: int) -> int:
+        return self._numbers.setdefault(place, next(_NUMBERS) if self._is_shared else place)
+
+
+class ForkRoots:
+    """The fork root of several gyms: it starts when one needs it, and ends when the last one has left."""
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew, as in a fork of this process: what was started is the parent's."""
+        self._lock = threading.Lock()
+        self._num_users = 0
+        self._base = ""
+        self._fork_root: _ForkRoot | None = None
+
+    def enter(self) -> str:
+        """Begin to use it; gives a folder for temporary files."""
+        with self._lock:
+            if not self._num_users:
+                self._base = _new_folder(None)
+            self._num_users += 1
+            return _new_folder(self._base)
+
+    def leave(self, folder: str) -> None:
+        """Use it no more, nor the folder."""
+        with self._lock:
+            self._num_users -= 1
+            if not self._num_users and self._fork_root is not None:
+                self._fork_root.close()
+                self._fork_root = None
+            shutil.rmtree(folder if self._num_users else self._base, ignore_errors=True)
+
+    def living(self) -> _ForkRoot:
+        """It, or another if it has died. Raises `GymUnavailable`."""
+        with self._lock:
+            if self._fork_root is not None and not self._fork_root.alive:
+                self._fork_root.close()
+                self._fork_root = None
+            if self._fork_root is None:
+                self._fork_root = _ForkRoot(self._base, self._device)
+            return self._fork_root
+
+    def end_judge(self, number: int) -> None:
+        """Have the judge of this number killed."""
+        with self._lock:
+            if self._fork_root is not None:
+                self._fork_root.end_judge(number)
+
+
+def _new_folder(parent: str | None) -> str:
+    folder = tempfile.mkdtemp(prefix="dojo-gym-", dir=parent)
+    Path(folder).chmod(0o711)
+    return folder
+
+
+SHARED = ForkRoots("cpu")
+_NUMBERS = itertools.count()
+"""The numbers of judges on a CPU, over all gyms."""
+os.register_at_fork(after_in_child=SHARED.forget)
 
 
 class _ForkRoot:
@@ -145,6 +214,7 @@ class _ForkRoot:
 
     def __init__(self, base: str, device: str) -> None:
         self._channel, theirs = socket.socketpair()
+        self._lock = threading.Lock()
         self.log = Path(base) / "fork_root.log"
         """The log with causes of death of the fork root and its judges."""
         root = str(Path(__file__).parents[3])
@@ -215,5 +285,6 @@ class _ForkRoot:
             self._process.wait()
 
     def _tell(self, header: dict[str, Any], descriptors: tuple[int, ...] = ()) -> None:
-        framing.send(self._channel, header, descriptors=descriptors)
-        framing.receive(self._channel, deadline=time.monotonic() + _START_TIMEOUT_S)
+        with self._lock:
+            framing.send(self._channel, header, descriptors=descriptors)
+            framing.receive(self._channel, deadline=time.monotonic() + _START_TIMEOUT_S)
