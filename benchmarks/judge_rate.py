@@ -84,8 +84,9 @@ def _judged(gym: Gym, request: JudgeRequest) -> dict[str, Any]:
         [found] = gym.judge([request])
     except DojoError as error:
         return row | {"feedback": str(error)}
-    rules = [finding.rule for finding in found.findings]
-    row |= {"verdict": found.verdict, "speedup": found.speedup, "feedback": found.feedback, "findings": rules}
+    findings = [f"{finding.rule}: {finding.detail}" for finding in found.findings]
+    row |= {"verdict": found.verdict, "speedup": found.speedup}
+    row |= {"feedback": found.feedback, "findings": findings}
     return row | {"phases_s": found.phases_s}
 
 

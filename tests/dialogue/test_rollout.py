@@ -23,6 +23,7 @@ from kernel_core.gym.pool.verdict_cache import Cache
 from kernel_core.policy.scripted import ScriptedPolicy
 from kernel_core.policy.tiny_model import new_policy
 from kernel_core.problems.generate import generate
+from kernel_core.problems.source import parse_problem
 from kernel_core.progress import silent
 from kernel_core.records import Candidate, Exemplar, NoCandidate, Verdict
 from kernel_core.retrieval.protocol import Neighbour
@@ -332,6 +333,22 @@ def test_a_problem_that_cannot_be_judged_takes_out_its_own_group_only(gym, batch
     assert [len(group.trajectories) for group in left.groups] == [0, 6]
     assert left.num_left_out == 6
     assert failing.num_asked == 1 + 3  # together with others, and three candidates alone
+
+
+def test_a_problem_that_the_judge_cannot_hand_over_takes_out_its_own_group_only(gym):
+    handed = parse_problem(
+        "import torch\nimport torch.nn as nn\n"
+        "class Model(nn.Module):\n    def __init__(self, f):\n        super().__init__()\n"
+        "    def forward(self, x):\n        return torch.relu(x)\n"
+        "def get_inputs():\n    return [torch.rand(5, 33)]\n"
+        "def get_init_inputs():\n    return [len]\n",
+        id="t/takes_a_function",
+        suite="t",
+    )
+    policy = ScriptedPolicy(lambda messages, seed: answer(MADE[0], "fused"))
+    settings = {"group_size": 2, "seed": 1, "leave_out_faults": True}
+    left = roll_out(policy, gym, [handed, PROBLEMS[0]], None, config(turns=1), **settings)
+    assert [len(group.trajectories) for group in left.groups] == [0, 2]
 
 
 def test_a_candidate_that_writes_alone_and_cannot_be_judged_is_left_out_alone(gym):

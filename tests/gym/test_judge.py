@@ -318,6 +318,39 @@ class ModelNew(nn.Module):
     assert evaluation.feedback.endswith("weights not matched by name and shape: weight")
 
 
+def test_a_layers_class_may_be_an_argument(judge_text: JudgeText) -> None:
+    problem = """
+N = 300
+class Model(nn.Module):
+    def __init__(self, act):
+        super().__init__()
+        self.act = act(0.5)
+    def forward(self, x):
+        return self.act(x) + 1
+def get_inputs():
+    return [torch.randn(N)]
+def get_init_inputs():
+    return [nn.LeakyReLU]
+"""
+    kernel = """
+@triton.jit
+def leaky(x_ptr, out_ptr, slope, count, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, mask=at < count)
+    tl.store(out_ptr + at, tl.where(x > 0, x, slope * x) + 1, mask=at < count)
+class ModelNew(nn.Module):
+    def __init__(self, act):
+        super().__init__()
+        self.slope = act(0.5).negative_slope
+    def forward(self, x):
+        out = torch.empty_like(x)
+        leaky[(triton.cdiv(x.numel(), 128),)](x, out, self.slope, x.numel(), BLOCK=128)
+        return out
+"""
+    evaluation = judge_text(problem, kernel)
+    assert evaluation.verdict is Verdict.CORRECT, evaluation.feedback
+
+
 def test_a_broken_problem_is_the_callers_mistake(judge_text: JudgeText) -> None:
     problem = "class Model(nn.Module):\n    def forward(self, x):\n        return x @ x\n\n"
     problem += "def get_inputs():\n    return [torch.rand(4, 5)]\n\ndef get_init_inputs():\n    return []\n"

@@ -22,9 +22,15 @@ _Line = Annotated[StrictInt, Field(ge=0, le=10_000_000)]
 _Count = Annotated[StrictInt, Field(ge=0, le=1 << 62)]
 _Source = Annotated[StrictStr, Field(max_length=1 << 20)]
 _Flag = Annotated[StrictStr, Field(max_length=1000)]
-_OUT_OF_MEMORY, _ASKED_FOR_USAGE = "OutOfMemoryError", "nvmlInit_v2_() INTERNAL ASSERT FAILED"
-"""Torch raises the first when a GPU is full. It raises the second where it queries NVML for the memory's
-users, because no sandbox has NVML."""
+_OUT_OF_MEMORY = "OutOfMemoryError"
+"""Torch raises it when a GPU is full."""
+_SAY_FULL = (
+    "nvmlInit_v2_() INTERNAL ASSERT FAILED",  # torch queries NVML for the memory's users; no sandbox has it
+    "CUDA error: out of memory",
+    "[CUDA]: out of memory",  # of a launch by Triton
+    "CUBLAS_STATUS_ALLOC_FAILED",
+)
+"""What other errors say of a full GPU."""
 
 
 class Claim(BaseModel):
@@ -46,13 +52,13 @@ class Failure(Claim):
     @property
     def ran_out_of_memory(self) -> bool:
         """Whether a GPU's memory was full."""
-        return self.error == _OUT_OF_MEMORY or _ASKED_FOR_USAGE in self.message
+        return self.error == _OUT_OF_MEMORY or any(words in self.message for words in _SAY_FULL)
 
     @property
     def told(self) -> str:
         """The line that helps. A compiler says last what is wrong; other errors say it first, and then what
         may help."""
-        if _ASKED_FOR_USAGE in self.message:
+        if self.ran_out_of_memory and self.error != _OUT_OF_MEMORY:
             return f"{_OUT_OF_MEMORY}: the GPU lacks the memory that was asked for; check the shapes"
         lines = [line.strip() for line in self.message.splitlines() if line.strip()]
         return f"{self.error}: {lines[-1 if self.by_compiler else 0]}" if lines else self.error

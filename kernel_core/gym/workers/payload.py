@@ -141,6 +141,8 @@ def pack(values: Sequence[Any], tensors: list[torch.Tensor]) -> list[Any]:
             packed.append(pack(value, tensors))
         elif isinstance(value, torch.dtype):
             packed.append({"dtype": dtype_name(value)})
+        elif isinstance(value, type) and getattr(torch.nn, value.__name__, None) == value:
+            packed.append({"layer": value.__name__})
         elif isinstance(value, float):
             packed.append({"float": repr(value)})
         elif value is None or isinstance(value, bool | int | str):
@@ -148,7 +150,7 @@ def pack(values: Sequence[Any], tensors: list[torch.Tensor]) -> list[Any]:
         else:
             raise NotAProblem(
                 f"an argument of type {type(value).__name__} cannot be handed to a candidate; "
-                "problems may use tensors, numbers, strings, dtypes, lists and tuples"
+                "problems may use tensors, numbers, strings, dtypes, classes of torch.nn, lists and tuples"
             )
     return packed
 

@@ -38,6 +38,8 @@ def unpack(values: list[Any], arena: Any) -> list[Any]:
             unpacked.append(tuple(unpack(value["tuple"], arena)))
         elif isinstance(value, dict) and "dtype" in value:
             unpacked.append(getattr(torch, value["dtype"]))
+        elif isinstance(value, dict) and "layer" in value:
+            unpacked.append(getattr(torch.nn, value["layer"]))
         elif isinstance(value, list):
             unpacked.append(unpack(value, arena))
         else:
