@@ -5,6 +5,8 @@ Commands that reach a flow are in `tests/flows/test_stage_commands.py`: they nee
 
 import json
 import os
+import re
+import shlex
 import socket
 import subprocess
 import sys
@@ -13,7 +15,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from flows.cli import run
+from flows.cli import app, run
 from flows.deployments import load_deployments
 from flows.presets import PREFECT_YAML
 from kernel_core.runs.run_folder import Run
@@ -277,6 +279,39 @@ def test_mistakes_that_need_no_flow_are_one_line(tmp_path, arguments, exit_code,
 def test_a_mistake_seen_from_outside(tmp_path):
     result = dojo("train", "lern", cwd=tmp_path)
     refused(result.returncode, result.stderr, 2, ["did you mean learn"])
+
+
+MENTIONED = {
+    "dojo search",
+    "dojo harvest",
+    "dojo runs resume",
+    "dojo judge --batch",
+    "dojo judge --precision",
+}
+"""Parts of a command that pages name."""
+
+
+def commands_of_the_pages():
+    """Every whole `dojo` command of the pages, by its text."""
+    root = PREFECT_YAML.parent
+    pages = [root / "README.md", root / "deploy" / "README.md", *sorted((root / "docs").rglob("*.md"))]
+    found = set()
+    for page in pages:
+        for inline, block in re.findall(
+            r"`(dojo [^`\n]+)`|^ +(dojo [^\n]+)$", page.read_text(), re.MULTILINE
+        ):
+            text = re.split(r" {3}| #| \\", inline or block)[0].strip()
+            if not re.search(r"…|\[|STAGE|COMMAND", text):
+                found.add(text)
+    return found - MENTIONED
+
+
+def test_the_commands_of_the_pages_are_taken():
+    commands = commands_of_the_pages()
+    assert len(commands) > 50
+    for command in commands:
+        words = shlex.split(command)[1:]
+        app().parse_args(words, exit_on_error=False, print_error=False)
 
 
 def test_an_empty_root_has_no_runs(tmp_path, monkeypatch, capsys):

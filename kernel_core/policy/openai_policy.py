@@ -6,12 +6,15 @@ carry text alone.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import threading
 import time
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Literal
+from collections import deque
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from typing import Any, Literal, TypeVar
 
 import httpx
 
@@ -20,6 +23,8 @@ from kernel_core.errors import ConfigError, SourceUnavailable, keep_secret, reda
 from kernel_core.policy.protocol import Message, Messages, Sample, estimated_tokens
 from kernel_core.store import digest_of
 
+T = TypeVar("T")
+R = TypeVar("R")
 log = logging.getLogger(__name__)
 
 ATTEMPTS = 4
@@ -99,9 +104,8 @@ class OpenAIPolicy:
             return found[: len(rows)]
 
         chosen: dict[int, dict[str, Any]] = {}
-        with ThreadPoolExecutor(self._concurrency) as pool:
-            for rows, choices in zip(jobs, pool.map(ask, jobs), strict=True):
-                chosen |= dict(zip(rows, choices, strict=True))
+        for rows, choices in zip(jobs, _side_by_side(ask, jobs, self._concurrency), strict=True):
+            chosen |= dict(zip(rows, choices, strict=True))
         _warn_of_empty(list(chosen.values()), max_new_tokens)
         return [self._as_sample(chosen[row]) for row in range(len(prompts))]
 
@@ -171,6 +175,35 @@ class OpenAIPolicy:
         reason: Literal["stop", "length"] = "length" if choice.get("finish_reason") == "length" else "stop"
         text = choice["message"]["content"] or ""
         return Sample(text=text, finish_reason=reason, policy_version=self.version)
+
+
+def _side_by_side(ask: Callable[[T], R], jobs: Sequence[T], at_once: int) -> list[R]:
+    """What `ask` gives for each job, in order. The first error is raised at once, and so is an interrupt:
+    nothing waits for requests that are under way then, which may take minutes, and no further one begins."""
+    left = deque(enumerate(jobs))
+    done: SimpleQueue[tuple[int, R | BaseException]] = SimpleQueue()
+
+    def work() -> None:
+        with contextlib.suppress(IndexError):
+            while True:
+                number, job = left.popleft()
+                try:
+                    done.put((number, ask(job)))
+                except BaseException as error:
+                    done.put((number, error))
+
+    for _ in range(min(at_once, len(jobs))):
+        threading.Thread(target=work, daemon=True).start()
+    found: dict[int, R] = {}
+    try:
+        for _ in jobs:
+            number, answer = done.get()
+            if isinstance(answer, BaseException):
+                raise answer
+            found[number] = answer
+    finally:
+        left.clear()
+    return [found[number] for number in range(len(jobs))]
 
 
 def _retry_after(answer: httpx.Response) -> float:

@@ -79,7 +79,6 @@ def test_a_pipeline_is_started_from_its_form_and_its_evaluation_is_looked_at(run
     page.get_by_role("tab", name="Subflow Runs").or_(page.get_by_text("Subflow Runs")).first.click()
     page.get_by_text("ingest").first.wait_for()
     page.get_by_text("cold-start").first.wait_for(timeout=3 * WAIT_MS)
-    page.screenshot(path=pictures / "children.png")
 
     ended = running.wait(run["id"], timeout_s=1800)
     assert ended["state_type"] == "COMPLETED", ended["state"]
@@ -87,11 +86,12 @@ def test_a_pipeline_is_started_from_its_form_and_its_evaluation_is_looked_at(run
     assert [child["work_pool_name"] for child in children] == ["cpu"] * 7
     assert all(child["state_type"] == "COMPLETED" for child in children)
     page.goto(f"/runs/flow-run/{run['id']}")
-    page.get_by_text("Completed").first.wait_for()
-    page.screenshot(path=pictures / "run.png")
+    page.get_by_text("Subflow Runs").first.click()
+    page.get_by_text("from-the-ui best-of-n").first.wait_for()
+    page.screenshot(path=pictures / "children.png")
 
     open_newest(page, "from-the-ui-evaluate-after-problems").get_by_text("generated/").first.wait_for()
-    page.screenshot(path=pictures / "evaluation.png")
+    page.screenshot(path=pictures / "problems.png")
     open_newest(page, "from-the-ui-evaluate-after-summary").get_by_text("headline").first.wait_for()
     assert page.locator("img[alt=fast_p]").evaluate("picture => picture.naturalWidth") > 0
     page.screenshot(path=pictures / "summary.png", full_page=True)
@@ -99,6 +99,9 @@ def test_a_pipeline_is_started_from_its_form_and_its_evaluation_is_looked_at(run
         "Best answer to every problem"
     ).first.wait_for()
     page.screenshot(path=pictures / "code.png")
+    open_asset(page, running, tmp_path / "runs" / "from-the-ui" / "evaluate-after")
+    page.get_by_text("from-the-ui/checkpoints/step-").first.wait_for()
+    page.screenshot(path=pictures / "asset.png")
 
 
 def test_a_form_begins_with_what_people_change_and_keeps_what_it_does_not_show(running, page, tmp_path):
@@ -154,10 +157,7 @@ def test_a_pipeline_from_its_form_ends_with_a_promoted_checkpoint(running, page,
     assert (root / "promoted" / "checkpoints" / "step-000001" / "manifest.json").exists()
     open_newest(page, "quickstart-evaluate-after-summary").get_by_text("headline").first.wait_for()
     page.screenshot(path=pictures / "scorecard.png")
-    asset = (root / "promoted" / "checkpoints" / "step-000001").as_uri()
-    made = {"event": {"name": ["prefect.asset.materialization.succeeded"]}, "resource": {"id": [asset]}}
-    (event, *_) = wait_until(lambda: running.ask("POST", "/events/filter", filter=made)["events"], "an asset")
-    page.goto(f"/events/event/{event['occurred'][:10]}/{event['id']}")
+    open_asset(page, running, root / "promoted" / "checkpoints" / "step-000001")
     page.get_by_text("quickstart/checkpoints/step-").first.wait_for()
     page.screenshot(path=pictures / "asset.png")
     again = dojo(running, "pipeline", f"root={root}")
@@ -230,6 +230,18 @@ def open_newest(page, key):
     page.goto(f"/artifacts/key/{key}")
     page.locator("a[href*='/artifacts/artifact/']").first.click()
     return page
+
+
+def open_asset(page, running, folder):
+    """The page of the event that a stage made a folder."""
+    made = {
+        "event": {"name": ["prefect.asset.materialization.succeeded"]},
+        "resource": {"id": [folder.as_uri()]},
+    }
+    event = wait_until(lambda: running.ask("POST", "/events/filter", filter=made)["events"], "an asset")[0]
+    page.goto(f"/events/event/{event['occurred'][:10]}/{event['id']}")
+    page.get_by_text("Related Resources").first.wait_for()
+    page.wait_for_timeout(2_000)  # the page fades in
 
 
 def wait_for_run(running, deployment_id, **parameters):

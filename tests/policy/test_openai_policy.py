@@ -1,7 +1,10 @@
 """The endpoint policy against a real HTTP server that speaks the subset it needs."""
 
 import json
+import os
+import signal
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -159,6 +162,20 @@ def test_a_server_that_hangs_is_asked_twice_and_no_longer_than_was_set(endpoint)
         policy.sample([ask("a")], temperature=1.0, max_new_tokens=9, seed=0)
     endpoint.hangs.set()
     policy.close()
+
+
+def test_an_interrupt_waits_for_no_request_and_begins_none(endpoint, policy):
+    endpoint.hangs.clear()
+    interrupt = threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT))
+    interrupt.start()
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        prompts = [ask(str(number)) for number in range(40)]
+        policy.sample(prompts, temperature=1.0, max_new_tokens=9, seed=list(range(40)))
+    assert time.monotonic() - began < 5, "the server hangs for ten seconds"
+    endpoint.hangs.set()
+    time.sleep(0.3)
+    assert len(endpoint.requests) <= 16, "no more than policy.concurrency"
 
 
 def test_a_server_is_given_the_time_that_it_asks_for(endpoint, policy, monkeypatch):

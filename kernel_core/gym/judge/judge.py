@@ -96,7 +96,7 @@ class Judge:
         arena.close()
         match answer:
             case Died():
-                _fail_dead(case, answer)
+                self._fail_dead(case, answer)
                 return False
             case Answer(claim=NotLoaded() as failure):
                 self._check_cage(failure.features, case)
@@ -110,6 +110,14 @@ class Judge:
                 case.unmatched = loaded.unmatched
                 return True
         raise AssertionError(answer)
+
+    def _fail_dead(self, case: Case, died: Died) -> None:
+        sizes = {**case.request.problem.constants, **case.request.run_sizes(self._workers.device)}
+        words = ", ".join(f"{name} = {value}" for name, value in list(sizes.items())[:6])
+        if died.timed_out:
+            case.fail(Verdict.TIMED_OUT, f"{died.reason} at {words}" if words else died.reason)
+        else:
+            case.fail(Verdict.CRASHED, died.reason)
 
     def _try(self, talk: ChildSession, reference: Reference, trial: Trial, case: Case) -> bool:
         with self._workers.share() if trial.inputs else self._workers.draw():
@@ -126,7 +134,7 @@ class Judge:
                 return self._hear(answer, delivery, reference, trial, case)
         finally:
             delivery.close()
-        _fail_dead(case, answer)
+        self._fail_dead(case, answer)
         return False
 
     def _hear(
@@ -137,7 +145,7 @@ class Judge:
             launch.launch >= len(claim.kernels) for launch in claim.launches
         ):
             framing.close_all(answer.descriptors)
-            _fail_dead(case, Died(timed_out=False, reason=NO_ANSWER))
+            self._fail_dead(case, Died(timed_out=False, reason=NO_ANSWER))
             return False
         case.kernels, case.launches = claim.kernels, claim.launches
         if case.trials_passed == 0:
@@ -289,7 +297,3 @@ def _parse(case: Case) -> ast.Module | None:
         case.fail(Verdict.MALFORMED, "no class ModelNew")
         return None
     return tree
-
-
-def _fail_dead(case: Case, died: Died) -> None:
-    case.fail(Verdict.TIMED_OUT if died.timed_out else Verdict.CRASHED, died.reason)
