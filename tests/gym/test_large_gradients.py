@@ -25,7 +25,7 @@ class Model(nn.Module):
         return ACTIVATION(x @ w + b)
 
 def get_inputs():
-    return [torch.randn(256, 512), torch.randn(512, 384) / 24, torch.randn(384)]
+    return [torch.randn(64, 512), torch.randn(512, 192) / 24, torch.randn(192)]
 
 def get_init_inputs():
     return []

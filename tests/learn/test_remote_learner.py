@@ -117,9 +117,11 @@ def test_a_run_goes_on_from_what_the_server_keeps(remote, config, gym, tmp_path)
     assert not folder.exists("adapters.safetensors")
 
 
-def test_a_server_that_is_away_in_any_call_ends_the_step_and_nothing_is_learned_twice(
-    remote, config, gym, tmp_path
+@pytest.mark.parametrize("share", [0.6, pytest.param(0.1, marks=pytest.mark.exploits)])
+def test_a_server_that_is_away_in_a_call_ends_the_step_and_nothing_is_learned_twice(
+    remote, config, gym, tmp_path, share
 ):
+    """The call that fails comes after this share of all calls."""
     config = config.model_copy(update={"rollout": config.rollout.model_copy(update={"turns": 1})})
     undisturbed = Store(tmp_path / "undisturbed")
     trainer = Trainer(config, undisturbed, remote, gym)
@@ -128,20 +130,19 @@ def test_a_server_that_is_away_in_any_call_ends_the_step_and_nothing_is_learned_
         trainer.step()
     rewards = [row["reward/mean"] for row in undisturbed.lines("metrics.jsonl") if row["step"]]
     num_calls = remote.model.calls - start
-    for at in range(5, num_calls, num_calls // 2):
-        model = RemoteInTorch(config.policy.model, config.policy.model_copy(update={"kind": "torch"}))
-        policy = TinkerPolicy(remote.tokenizer, remote.config, model, version="base")
-        store = Store(tmp_path / f"away-{at}")
-        trainer, faults = Trainer(config, store, policy, gym), 0
-        model.fail_at = at
-        while not trainer.done:
-            try:
-                trainer.step()
-            except SourceUnavailable:
-                faults += 1
-        assert faults == 1
-        found = [row["reward/mean"] for row in store.lines("metrics.jsonl") if row["step"]]
-        assert found == pytest.approx(rewards)
+    model = RemoteInTorch(config.policy.model, config.policy.model_copy(update={"kind": "torch"}))
+    policy = TinkerPolicy(remote.tokenizer, remote.config, model, version="base")
+    store = Store(tmp_path / "away")
+    trainer, faults = Trainer(config, store, policy, gym), 0
+    model.fail_at = int(share * num_calls)
+    while not trainer.done:
+        try:
+            trainer.step()
+        except SourceUnavailable:
+            faults += 1
+    assert faults == 1
+    found = [row["reward/mean"] for row in store.lines("metrics.jsonl") if row["step"]]
+    assert found == pytest.approx(rewards)
 
 
 def test_a_server_that_keeps_sampling_old_weights_is_found_out(remote):
