@@ -334,6 +334,16 @@ def test_a_broken_state_hides_no_other_run(tmp_path, text, monkeypatch, capsys):
     assert lines.index(good) < lines.index(broken)
 
 
+def test_the_name_of_a_run_is_whole_on_a_narrow_terminal(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    name = "held-out-without-retrieval-0002"
+    with Run("runs", name).owned("evaluate", {}):
+        pass
+    assert run(["runs", "list"]) == 0
+    assert name in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("command", [("ui",), ("deploy", "--local")])
 def test_a_port_that_is_taken_is_said_at_once(tmp_path, command):
     with socket.socket() as taken:

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from kernel_core.errors import Corrupt, NotFound
 from kernel_core.runs.run_folder import Run, RunState
@@ -36,7 +36,8 @@ def overview(run: Run) -> RenderableType:
 
 def runs_table(runs: Iterable[Run]) -> Table:
     """A row a run: flow, condition, stage at work, newest step and message."""
-    table = Table("run", "flow", "condition", "at", "step", "last seen", "message")
+    name = Column("run", no_wrap=True)  # it is what the next command is given
+    table = Table(name, "flow", "condition", "at", "step", "last seen", "message")
     for run in runs:
         try:
             state = state_of(run)
