@@ -1,4 +1,4 @@
-"""Values of a trace as JSON: tensors as views of numbered storages, dtypes and special floats by name."""
+"""Values of a trace, or of a trial, as JSON: tensors by numbers, dtypes and special floats by name."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def views_in(value: Any) -> Iterator[list[Any]]:
 
 
 def encode(value: Any, tensor: Encode) -> Any:
-    """A JSON value for an argument of an operator or a launch. Raises `NotEncodable`."""
+    """A JSON value for an argument of an operator, a launch or a module. Raises `NotEncodable`."""
     if isinstance(value, torch.Tensor):
         return {"t": tensor(value)}
     if value is None or isinstance(value, bool | str):
@@ -57,8 +57,9 @@ def encode(value: Any, tensor: Encode) -> Any:
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else {"float": repr(float(value))}
     if isinstance(value, list | tuple):
-        return {"l": [encode(item, tensor) for item in value]}
-    if isinstance(value, torch.dtype):
+        kind = "l" if isinstance(value, list) else "tuple"
+        return {kind: [encode(item, tensor) for item in value]}
+    if isinstance(value, torch.dtype) and dtype_name(value) in DTYPES:
         return {"dtype": dtype_name(value)}
     if isinstance(value, torch.device):
         return {"device": value.type}
@@ -66,6 +67,8 @@ def encode(value: Any, tensor: Encode) -> Any:
         return {"layout": str(value).removeprefix("torch.")}
     if isinstance(value, torch.memory_format):
         return {"memory_format": str(value).removeprefix("torch.")}
+    if isinstance(value, type) and vars(torch.nn).get(name := getattr(value, "__name__", "")) is value:
+        return {"layer": name}
     raise NotEncodable(f"a value of type {type(value).__name__}")
 
 
@@ -79,10 +82,14 @@ def decode(value: Any, tensor: Decode) -> Any:
         return tensor(value["t"])
     if "l" in value:
         return [decode(item, tensor) for item in value["l"]]
+    if "tuple" in value:
+        return tuple(decode(item, tensor) for item in value["tuple"])
     if "float" in value:
         return float(value["float"])
     if "dtype" in value:
         return DTYPES[value["dtype"]]
+    if "layer" in value and isinstance(layer := getattr(torch.nn, value["layer"], None), type):
+        return layer
     if "device" in value:
         return torch.device({"cpu": "cpu", "cuda": "cuda"}[value["device"]])
     if "layout" in value:

@@ -27,7 +27,7 @@ from kernel_core.gym.prediction.roofline import (
 )
 from kernel_core.gym.verdict.case import Case
 from kernel_core.gym.workers.child import Answer, describe
-from kernel_core.gym.workers.payload import fill, pack
+from kernel_core.gym.workers.payload import pack
 from kernel_core.gym.workers.workers import Workers
 from kernel_core.records import Verdict
 
@@ -205,7 +205,7 @@ def _describe_size(reference: Reference, source: str) -> dict[str, Any]:
             tensors: list[torch.Tensor] = []
             packed = pack(values, tensors)
             slots, _ = lay_out([(tuple(tensor.shape), tensor.dtype) for tensor in tensors])
-            described[part] = fill(packed, like_these(slots, tensors))
+            described[part] = packed, [slot.to_json() for slot in like_these(slots, tensors)]
     return described
 
 

@@ -31,7 +31,7 @@ from kernel_core.gym.timing.timing_stats import Clocked, Clocks
 from kernel_core.gym.verdict.case import Case
 from kernel_core.gym.workers.child import NO_ANSWER, Answer, ChildSession, Died
 from kernel_core.gym.workers.gpu_locks import Drawn
-from kernel_core.gym.workers.payload import fill, pack, settle_device
+from kernel_core.gym.workers.payload import pack, settle_device
 from kernel_core.gym.workers.workers import Workers
 
 _WARM_UP_CALLS = 2
@@ -273,7 +273,7 @@ class _Bed:
         rows = zip(self._described[:count], self._inputs, self._outputs, strict=False)
         return {
             "calls": [
-                [fill(described, slots), [slot.to_json() for slot in outputs]]
+                [described, *([slot.to_json() for slot in some] for some in (slots, outputs))]
                 for described, slots, outputs in rows
             ]
         }

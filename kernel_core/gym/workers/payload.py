@@ -11,7 +11,8 @@ import torch
 
 from kernel_core.errors import NotAProblem
 from kernel_core.gym.channel.pytree import Fingerprint, fingerprint, is_same
-from kernel_core.gym.channel.shared_arena import DTYPES, Slot, arena_kind, dtype_name, lay_out, like_these
+from kernel_core.gym.channel.shared_arena import DTYPES, Slot, arena_kind, lay_out, like_these
+from kernel_core.gym.channel.trace_codec import NotEncodable, encode
 from kernel_core.gym.oracle.problem_module import own_seeds
 from kernel_core.gym.oracle.reference import Reference
 from kernel_core.gym.oracle.trial import Trial
@@ -58,7 +59,7 @@ def deliver(reference: Reference, trial: Trial, arena: Any = None) -> TrialPaylo
         settle_device(reference.device)
     header: dict[str, Any] = {
         "arena_bytes": arena.num_bytes,
-        "inputs": fill(described, inputs),
+        "inputs": described,
         "tensors": [slot.to_json() for slot in inputs],
         "outputs": [slot.to_json() for slot in outs],
     }
@@ -118,7 +119,8 @@ def load_header(
         "source": source,
         "poison": poison,
         "configuration": configuration,
-        "arguments": fill(described, slots),
+        "arguments": described,
+        "tensors": [slot.to_json() for slot in slots],
         "state": names,
         "constants": reference.constants,
         "arena_bytes": num_bytes,
@@ -129,43 +131,16 @@ def load_header(
 
 
 def pack(values: Sequence[Any], tensors: list[torch.Tensor]) -> list[Any]:
-    """Arguments as JSON; tensors are moved to a list and stand as `{"tensor": position}`."""
-    packed: list[Any] = []
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            packed.append({"tensor": len(tensors)})
-            tensors.append(value.detach())
-        elif isinstance(value, tuple):
-            packed.append({"tuple": pack(value, tensors)})
-        elif isinstance(value, list):
-            packed.append(pack(value, tensors))
-        elif isinstance(value, torch.dtype):
-            packed.append({"dtype": dtype_name(value)})
-        elif isinstance(value, type) and getattr(torch.nn, value.__name__, None) == value:
-            packed.append({"layer": value.__name__})
-        elif isinstance(value, float):
-            packed.append({"float": repr(value)})
-        elif value is None or isinstance(value, bool | int | str):
-            packed.append(value)
-        else:
-            raise NotAProblem(
-                f"an argument of type {type(value).__name__} cannot be handed to a candidate; "
-                "problems may use tensors, numbers, strings, dtypes, classes of torch.nn, lists and tuples"
-            )
-    return packed
+    """Arguments as JSON; tensors are moved to a list and stand as their positions there."""
 
+    def position(tensor: torch.Tensor) -> list[Any]:
+        tensors.append(tensor.detach())
+        return [len(tensors) - 1]
 
-def fill(described: list[Any], slots: Sequence[Slot]) -> list[Any]:
-    """`pack`'s JSON with each tensor's slot in its place."""
-    filled: list[Any] = []
-    for value in described:
-        match value:
-            case {"tensor": position}:
-                filled.append({"slot": slots[position].to_json()})
-            case {"tuple": inner}:
-                filled.append({"tuple": fill(inner, slots)})
-            case list():
-                filled.append(fill(value, slots))
-            case _:
-                filled.append(value)
-    return filled
+    try:
+        return [encode(value, position) for value in values]
+    except NotEncodable as error:
+        raise NotAProblem(
+            f"an argument{str(error).removeprefix('a value')} cannot be handed to a candidate; "
+            "problems may use tensors, numbers, strings, dtypes, classes of torch.nn, lists and tuples"
+        ) from error

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from kernel_core.gym.channel.shared_arena import Slot
+from kernel_core.gym.channel.trace_codec import decode
 
 
 def import_candidate(source: str, path: Path) -> Any:
@@ -26,25 +27,10 @@ def import_candidate(source: str, path: Path) -> Any:
     return module
 
 
-def unpack(values: list[Any], arena: Any) -> list[Any]:
-    """Arguments from a header: `{"slot": …}` lies in the arena, a list is a list, the rest is itself."""
-    unpacked: list[Any] = []
-    for value in values:
-        if isinstance(value, dict) and "slot" in value:
-            unpacked.append(arena.tensor(Slot.from_json(value["slot"])))
-        elif isinstance(value, dict) and "float" in value:
-            unpacked.append(float(value["float"]))
-        elif isinstance(value, dict) and "tuple" in value:
-            unpacked.append(tuple(unpack(value["tuple"], arena)))
-        elif isinstance(value, dict) and "dtype" in value:
-            unpacked.append(getattr(torch, value["dtype"]))
-        elif isinstance(value, dict) and "layer" in value:
-            unpacked.append(getattr(torch.nn, value["layer"]))
-        elif isinstance(value, list):
-            unpacked.append(unpack(value, arena))
-        else:
-            unpacked.append(value)
-    return unpacked
+def unpack(values: list[Any], slots: list[Any], arena: Any) -> list[Any]:
+    """Arguments from a header. The tensors lie at these slots of the arena."""
+    tensors = [arena.tensor(Slot.from_json(slot)) for slot in slots]
+    return [decode(value, lambda position: tensors[position[0]]) for value in values]
 
 
 def place(model: torch.nn.Module, device: str, precision: str) -> torch.nn.Module:

@@ -63,7 +63,8 @@ def rehearse(channel: socket.socket, cage: dict[str, Any]) -> None:
             module = import_candidate(header["source"], path)
         for size in header["sizes"]:
             launches.begin()
-            arguments, inputs = (unpack(size[part], _Nothing()) for part in ("arguments", "inputs"))
+            parts = (size["arguments"], size["inputs"])
+            arguments, inputs = (unpack(values, slots, _Nothing()) for values, slots in parts)
             with torch.device(_DEVICE), torch.no_grad(), told:
                 model = module.ModelNew(*arguments)
                 if isinstance(model, torch.nn.Module):

@@ -91,7 +91,7 @@ class _Candidate:
         """Import and construct the candidate; whether that came to an end."""
         header = message.header
         self._weights = self._memory.open(message.descriptors[0], header["arena_bytes"])
-        values = unpack(header["arguments"], self._weights)
+        values = unpack(header["arguments"], header["tensors"], self._weights)
         state = {name: values.pop() for name in reversed(header["state"])}
         constants, varied = header["constants"], VariedConstants()
         stage = "import"
@@ -186,7 +186,7 @@ def _run_trial(
     told: contextlib.AbstractContextManager[Any],
 ) -> tuple[dict[str, Any], bytes, DeviceArena | None]:
     header = trial.header
-    inputs = unpack(header["inputs"], arena)
+    inputs = unpack(header["inputs"], header["tensors"], arena)
     slots = [Slot.from_json(value) for value in header["outputs"]]
     recorder.begin(tensors_in(inputs))
     answer: dict[str, Any] = {"kernels": recorder.kernels.described, "launches": launches, "watched": watched}
@@ -209,7 +209,8 @@ def _run_trial(
 def _time(model: Any, described: list[Any], arena: Any, path: Path) -> dict[str, Any]:
     """Call after call, each on contents of its own at addresses of its own; see `call_timer.py`."""
     calls = [
-        (unpack(inputs, arena), [Slot.from_json(slot) for slot in outputs]) for inputs, outputs in described
+        (unpack(inputs, tensors, arena), [Slot.from_json(slot) for slot in outputs])
+        for inputs, tensors, outputs in described
     ]
     try:
         times = time_calls(model, calls, lambda leaves, slots: _write_outputs(leaves, slots, arena))
