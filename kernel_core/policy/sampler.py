@@ -4,6 +4,7 @@
 |----------------|-------------------------------------------------|-----------------------------------------|
 | `inline`       | the trained model itself                        | the same tensors: nothing to publish    |
 | `copy`         | a copy in `policy.dtype`, on `placement.sample` | copied over in place                    |
+|                | or on a node of `placement.cluster: ray`        | a folder, read in place                 |
 | `vllm`         | a vLLM server that training starts              | a versioned adapter, or all from a file |
 | `server`       | a vLLM server behind its OpenAI endpoint        | a versioned LoRA adapter                |
 
@@ -59,6 +60,10 @@ def open_sampler(config: TrainConfig, policy: Trainable, store: Store) -> Sample
     match config.sampler.kind:
         case "inline":
             return InlineSampler(policy)
+        case "copy" if config.placement.cluster == "ray":
+            from kernel_core.policy.remote_sampler import RemoteSampler
+
+            return RemoteSampler(config, policy, store)
         case "copy":
             gpus = config.placement.sample
             return CopySampler(policy, torch.device("cuda", gpus[0]) if gpus else None)

@@ -57,7 +57,7 @@ def placed(config: StageConfig, num_gpus: int) -> StageConfig:
 def plan_for(config: RolloutStageConfig, num_gpus: int) -> PlacementConfig:
     """The GPUs of each role that is on this host's GPUs; other roles have none."""
     needs = _needs(config)
-    plan = {role: gpus for role, gpus in config.placement if gpus}
+    plan = {role: gpus for role, gpus in config.placement.gpus.items() if gpus}
     _check_visible(plan, needs, num_gpus)
     named = {gpu for gpus in plan.values() for gpu in gpus}
     every = tuple(range(num_gpus))

@@ -59,7 +59,7 @@ def on_gpu(kind, settings):
 )
 def test_training_is_placed(num_gpus, settings, learn, sample, judge):
     settled = placed(on_gpu(TrainConfig, settings), num_gpus)
-    assert {role: list(gpus) for role, gpus in settled.placement} == {
+    assert {role: list(gpus) for role, gpus in settled.placement.gpus.items()} == {
         "learn": learn,
         "sample": sample,
         "judge": judge,
