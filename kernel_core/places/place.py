@@ -59,6 +59,8 @@ class LocalPlace:
     """A place on this host, with some of its GPUs; without `gpus` a command sees what this process sees."""
 
     host = "127.0.0.1"
+    through: Sequence[str] = ()
+    """A command that runs the rest of its line, and is this process's child in its place."""
 
     def __init__(self, gpus: tuple[int, ...] = ()) -> None:
         self._gpus = gpus
@@ -77,7 +79,7 @@ class LocalPlace:
         with contextlib.ExitStack() as stack:
             output = stack.enter_context(log.open("ab")) if log is not None else None
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "kernel_core.places.while_open", *command],
+                [*self.through, sys.executable, "-m", "kernel_core.places.while_open", *command],
                 env={**shown, **environment},
                 stdin=subprocess.PIPE,
                 stdout=output,
