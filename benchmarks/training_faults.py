@@ -4,11 +4,11 @@
 
 The shipped policy on CPUs, with adapters or (`--full`) with full weights: two learners (gloo), a sampler, and
 judges on two Ray nodes. `--python` has vLLM, which samples then; without it a copy does. From the second step
-on, each step loses one of them: the learner during the update, the others while answers are written and judged.
-With full weights a vLLM server is killed once more, while it takes them. With `--cluster` learners and sampler
-are on the Ray nodes too: three learners, so that they need both nodes. The node that is killed has some of
-them, and another one joins ten seconds later. A step that raises is begun anew, as the task of a run does. It is
-counted then.
+on, each step loses one of them: the learner during the update, the others while answers are written and
+judged. With full weights a vLLM server is killed once more, while it takes them. With `--cluster` learners
+and sampler are on the Ray nodes too: three learners, so that they need both nodes. The node that is killed
+has some of them, and another one joins ten seconds later. A step that raises is begun anew, as the task of a
+run does. It is counted then.
 """
 
 from __future__ import annotations
@@ -215,8 +215,8 @@ def _page(config: TrainConfig, rows: list[str], faults: list[str], taken_out: st
         "",
         f"    python {' '.join(sys.argv)}",
         "",
-        f"Machine: {describe_machine()}. The shipped policy with {weights}, {config.learners} learners, {sampler};",
-        f"{on_nodes} on two Ray nodes; {PROBLEMS * GROUP} answers a step. {seconds:.0f} s in all.",
+        f"Machine: {describe_machine()}. The shipped policy with {weights}, {config.learners} learners,",
+        f"{sampler}; {on_nodes} on two Ray nodes; {PROBLEMS * GROUP} answers a step. {seconds:.0f} s in all.",
         "",
         "| step | killed in it | the step | seconds |",
         "|---|---|---|---|",

@@ -14,8 +14,10 @@ from tasks.events import TRAINED, tell
 from tasks.learn import train_policy
 from tasks.report import report_training
 
-MAY_CHANGE = ("steps", "minutes", "candidates", "lr", "alarms_stop")
-"""Settings that may change when a run goes on: how far it goes, and what a person does about an alarm."""
+_PLACES = ("learners", "gym.cluster", "gym.ray_address")
+MAY_CHANGE = ("steps", "minutes", "candidates", "lr", "alarms_stop", *_PLACES)
+"""Settings that may change when a run goes on: how far it goes, what a person does about an alarm, and where
+it works."""
 
 
 @stage_flow("train", run_name="{run} train: {config.model_name}")

@@ -31,7 +31,7 @@ class PlacementConfig(Config):
     @model_validator(mode="after")
     def _names_each_once(self) -> Self:
         for role, gpus in self.gpus.items():
-            if self.cluster == "ray" and gpus:
+            if self.cluster == "ray" and gpus and role != "judge":
                 raise ValueError(f"placement.cluster=ray finds GPUs by itself; leave placement.{role} out")
             if len(set(gpus)) < len(gpus) or any(gpu < 0 for gpu in gpus):
                 raise ValueError(f"placement.{role} names each GPU once, from 0 on; it is {list(gpus)}")

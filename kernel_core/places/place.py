@@ -128,17 +128,21 @@ def place_of_sampler(config: TrainConfig) -> Places:
 
 def log_in(store: Store, name: str) -> Path | None:
     """A file of a run's folder for the output of its processes; None where the folder is no local one."""
-    return shared_folder(store) / name if store.is_local else None
+    if not store.is_local:
+        return None
+    folder = Path(store.root.removeprefix("file://"))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / name
 
 
 def shared_folder(store: Store) -> Path:
-    """The run's folder, for processes of other hosts. Raises `ConfigError` where it is no folder."""
-    if not store.is_local:
+    """The run's folder, for processes of other hosts. Raises `ConfigError` where it is no absolute path."""
+    folder = Path(store.root.removeprefix("file://"))
+    if not store.is_local or not folder.is_absolute():
         raise ConfigError(
             f"learners and samplers on other hosts read and write files of the run, and {store.root} is no "
-            "folder; set root to a folder that all hosts have at the same path"
+            "absolute path; set root to a folder that all hosts have at the same path"
         )
-    folder = Path(store.root.removeprefix("file://"))
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 

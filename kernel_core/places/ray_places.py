@@ -29,8 +29,8 @@ _CALL_S = 60.0
 class _NodePlace(LocalPlace):
     """A place as its actor has it: Ray has made its GPU visible.
 
-    An actor that ends has its child killed by Ray. The child is a shell, so that `while_open` lives on and ends
-    the command with everything that it started.
+    An actor that ends has its child killed by Ray. The child is a shell, so that `while_open` lives on and
+    ends the command with everything that it started.
     """
 
     through = ("sh", "-c", '"$@"; exit', "sh")

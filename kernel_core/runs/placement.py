@@ -75,7 +75,7 @@ def plan_for(config: RolloutStageConfig, num_gpus: int) -> PlacementConfig:
         plan |= _shared_out(pool, left, follows)
     if follows:
         plan["sample"] = plan["learn"][: needs["sample"].most]
-    return PlacementConfig.model_validate(plan)
+    return PlacementConfig.model_validate({"cluster": config.placement.cluster, **plan})
 
 
 def _needs(config: RolloutStageConfig) -> dict[Role, _Need]:

@@ -139,9 +139,10 @@ def test_two_nodes_learn_and_sample_and_lose_a_learner_a_sampler_and_a_node(clus
     assert not list(tmp_path.glob("learners-*")) and not (tmp_path / "sampler").exists()
 
 
-def test_a_store_that_is_no_folder_is_refused(tmp_path):
+@pytest.mark.parametrize("root", ["memory://run", "runs/relative"])
+def test_a_store_that_other_hosts_cannot_find_is_refused(root):
     config = TrainConfig.model_validate(
         {"policy": CONFIG.model_dump(), "placement": {"cluster": "ray"}, "sampler": {"kind": "copy"}}
     )
     with pytest.raises(ConfigError, match="set root to a folder that all hosts have"):
-        open_sampler(config, new_policy(CONFIG, TEXTS, seed=0), Store("memory://run"))
+        open_sampler(config, new_policy(CONFIG, TEXTS, seed=0), Store(root))
