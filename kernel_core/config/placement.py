@@ -8,6 +8,9 @@ from pydantic import Field, model_validator
 
 from kernel_core.config.base import Config
 
+PLACES = ("learners", "gym.cluster", "gym.ray_address")
+"""Settings of a training beside `placement` that say where it works: they may change when a run goes on."""
+
 
 class PlacementConfig(Config):
     """GPUs by role, numbered as CUDA shows them; see `runs/placement.py` for roles that are left out."""
