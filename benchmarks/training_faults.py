@@ -83,8 +83,7 @@ def main() -> int:
             cluster.remove_node(nodes.pop(0), allow_graceful=False)
             if arguments.cluster:
                 time.sleep(10.0)
-                joined = subprocess.Popen([*_JOIN, "--address", cluster.address, f"--num-cpus={num_cpus}"])
-                stack.callback(joined.terminate)
+                stack.callback(_joined(cluster.address, num_cpus).terminate)
 
         killer = Killer(
             {
@@ -124,6 +123,16 @@ def main() -> int:
     if arguments.write:
         (RESULTS / "training_faults.md").write_text(page)
     return 1 if faults else 0
+
+
+def _joined(address: str, num_cpus: int) -> subprocess.Popen[bytes]:
+    """A node that has joined the cluster; on a busy host Ray gives a join up after half a minute."""
+    while True:
+        node = subprocess.Popen([*_JOIN, "--address", address, f"--num-cpus={num_cpus}"])
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            node.wait(timeout=60)
+            continue
+        return node
 
 
 def _config(arguments: argparse.Namespace, address: str) -> TrainConfig:

@@ -180,5 +180,10 @@ def follow(make: Callable[[Connection], Any]) -> None:
 def _notice_lost_hosts(channel: socket.socket) -> None:
     """A host that loses its power says nothing: have the kernel ask for it, and end the connection."""
     channel.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, seconds in ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3)):
-        channel.setsockopt(socket.IPPROTO_TCP, option, seconds)
+    for option, value in (
+        (socket.TCP_KEEPIDLE, 30),
+        (socket.TCP_KEEPINTVL, 10),
+        (socket.TCP_KEEPCNT, 3),
+        (socket.TCP_USER_TIMEOUT, 60_000),  # milliseconds, where something was sent and not yet acknowledged
+    ):
+        channel.setsockopt(socket.IPPROTO_TCP, option, value)

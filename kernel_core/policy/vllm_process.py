@@ -20,7 +20,7 @@ from pathlib import Path
 import httpx
 
 from kernel_core.config import TrainConfig
-from kernel_core.errors import SourceUnavailable
+from kernel_core.errors import SourceUnavailable, WorkersLost
 from kernel_core.places.place import place_of_sampler
 from kernel_core.policy.base import Base
 
@@ -171,7 +171,7 @@ class VllmProcess:
 
     def _restart(self) -> None:
         self._place.end()
-        self._started()
+        self._is_up = False
         self._wait()
 
     def _wake(self) -> None:
@@ -190,21 +190,27 @@ class VllmProcess:
         if time.monotonic() < self._not_before:
             raise SourceUnavailable(self._fault)
         if self._place.has_ended():
-            self._started()
+            try:
+                self._started()
+            except WorkersLost as error:
+                raise self._failed(str(error)) from error
         give_up = time.monotonic() + START_S
         while not self._is_healthy():
             ended = self._place.has_ended()
             if ended or time.monotonic() > give_up:
                 what = "ended" if ended else f"was not up after {START_S:.0f} s"
                 self._place.end()
-                self._not_before = time.monotonic() + _NOT_AGAIN_S
-                self._fault = (
+                raise self._failed(
                     f"the vLLM server {what}: {self._last_words()}; its log is {self._log}. Set "
                     "sampler.python to the Python of an environment with vLLM"
                 )
-                raise SourceUnavailable(self._fault)
             time.sleep(_LOOK_EVERY_S)
         self._is_up = True
+
+    def _failed(self, fault: str) -> SourceUnavailable:
+        """The error for all that wait for a server which could not be started."""
+        self._not_before, self._fault = time.monotonic() + _NOT_AGAIN_S, fault
+        return SourceUnavailable(fault)
 
     def _is_healthy(self) -> bool:
         with contextlib.suppress(httpx.HTTPError):
