@@ -1,11 +1,14 @@
 """Claim: a learner, the sampler, a judge and a node are killed in turn, and every step is there exactly once.
 
-    python benchmarks/training_faults.py [--python PYTHON] [--steps 8] [--full] [--write]
+    python benchmarks/training_faults.py [--python PYTHON] [--steps 8] [--full] [--cluster] [--write]
 
-The shipped policy on CPUs, with adapters or (`--full`) with full weights: two learners (gloo), a vLLM server,
-and judges on two Ray nodes. From the second step on, each step loses one of them: the learner during the
-update, the others while answers are written and judged. With full weights the sampler is killed once more,
-while it takes them. A step that raises is begun anew, as the task of a run does. It is counted then.
+The shipped policy on CPUs, with adapters or (`--full`) with full weights: two learners (gloo), a sampler, and
+judges on two Ray nodes. `--python` has vLLM, which samples then; without it a copy does. From the second step
+on, each step loses one of them: the learner during the update, the others while answers are written and
+judged. With full weights a vLLM server is killed once more, while it takes them. With `--cluster` learners
+and sampler are on the Ray nodes too: three learners, so that they need both nodes. The node that is killed
+has some of them, and another one joins ten seconds later. A step that raises is begun anew, as the task of a
+run does. It is counted then.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import subprocess
 import sys
 import tempfile
 import threading
@@ -36,6 +40,7 @@ from kernel_core.store import Store
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 PROBLEMS, GROUP = 2, 4
 IN_PUSH = "sampler in a push"
+_JOIN = (str(Path(sys.executable).with_name("ray")), "start", "--block")
 
 
 @dataclass
@@ -67,24 +72,32 @@ def main() -> int:
 
     begun = time.monotonic()
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
-    nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
+    num_cpus = 3 if arguments.cluster else 1
+    nodes = [cluster.add_node(num_cpus=num_cpus) for _ in range(2)]
     config = _config(arguments, cluster.address)
-    killer = Killer(
-        {
-            2: ("learner", "judge", lambda: _kill("distributed.member")),
-            3: ("sampler", "sample", lambda: _kill("vllm.entrypoints")),
-            4: ("judge", "sample", _kill_judge),
-            5: ("Ray node", "sample", lambda: cluster.remove_node(nodes.pop(0), allow_graceful=False)),
-        }
-    )
     rows, raised = [], dict[int, str]()
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         stack.callback(cluster.shutdown)
+
+        def lose_node() -> None:
+            cluster.remove_node(nodes.pop(0), allow_graceful=False)
+            if arguments.cluster:
+                time.sleep(10.0)
+                stack.callback(_joined(cluster.address, num_cpus).terminate)
+
+        killer = Killer(
+            {
+                2: ("learner", "judge", lambda: _kill("distributed.member")),
+                3: ("sampler", "sample", lambda: _kill("vllm.entrypoints", "remote_sampler")),
+                4: ("judge", "sample", _kill_judge),
+                5: ("Ray node", "sample", lose_node),
+            }
+        )
         store = Store(folder)
-        if arguments.full:
+        if arguments.full and arguments.python:
             killer.victims[6] = IN_PUSH, "judge", lambda: _kill_in_push(store)
         gym = stack.enter_context(open_gym(config.gym))
-        policy = TorchPolicy.load(str(SHIPPED), config.policy)
+        policy = TorchPolicy.load(str(SHIPPED), config.policy_here)
         trainer = stack.enter_context(
             contextlib.closing(Trainer(config, store, policy, gym, progress=killer))
         )
@@ -105,11 +118,21 @@ def main() -> int:
     missed = [victim for step, (victim, *_) in killer.victims.items() if step not in killer.killed]
     faults += [f"the {victim} was never killed" for victim in missed]
     seconds = time.monotonic() - begun
-    page = _page("full weights" if arguments.full else "adapters of rank 8", rows, faults, taken_out, seconds)
+    page = _page(config, rows, faults, taken_out, seconds)
     print(page)
     if arguments.write:
         (RESULTS / "training_faults.md").write_text(page)
     return 1 if faults else 0
+
+
+def _joined(address: str, num_cpus: int) -> subprocess.Popen[bytes]:
+    """A node that has joined the cluster; on a busy host Ray gives a join up after half a minute."""
+    while True:
+        node = subprocess.Popen([*_JOIN, "--address", address, f"--num-cpus={num_cpus}"])
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            node.wait(timeout=60)
+            continue
+        return node
 
 
 def _config(arguments: argparse.Namespace, address: str) -> TrainConfig:
@@ -119,10 +142,11 @@ def _config(arguments: argparse.Namespace, address: str) -> TrainConfig:
             "problems_per_step": PROBLEMS,
             "group_size": GROUP,
             "lr": 1e-4 if arguments.full else 1e-3,
-            "learners": 2,
+            "learners": 3 if arguments.cluster else 2,
+            "placement": {"cluster": "ray" if arguments.cluster else "local"},
             "problems": {"limit": 8, "seed": 5},
             "policy": {"lora_rank": None if arguments.full else 8},
-            "sampler": {"kind": "vllm", "python": arguments.python},
+            "sampler": {"kind": "vllm" if arguments.python else "copy", "python": arguments.python},
             "rollout": {"turns": 1},
             "curriculum": {"only": "correct", "probe_every": 100, "probe_problems": 2},
             "gym": {
@@ -145,9 +169,10 @@ def _processes(words: str) -> list[psutil.Process]:
     return found
 
 
-def _kill(words: str) -> None:
-    """Kill the last process with these words in its command: below a process that watches it."""
-    _processes(words)[-1].kill()
+def _kill(*words: str) -> None:
+    """Kill the last process with one of these in its command, but no process that watches it."""
+    watching = _processes("while_open")
+    [one for word in words for one in _processes(word) if one not in watching][-1].kill()
 
 
 def _kill_in_push(store: Store) -> None:
@@ -190,14 +215,17 @@ def _faults(store: Store, config: TrainConfig) -> list[str]:
     return faults
 
 
-def _page(weights: str, rows: list[str], faults: list[str], taken_out: str, seconds: float) -> str:
+def _page(config: TrainConfig, rows: list[str], faults: list[str], taken_out: str, seconds: float) -> str:
+    weights = f"adapters of rank {config.policy.lora_rank}" if config.policy.lora_rank else "full weights"
+    sampler = "a vLLM server" if config.sampler.kind == "vllm" else "a copy that samples"
+    on_nodes = "all" if config.placement.cluster == "ray" else "judges"
     lines = [
         "# Training while its parts are killed",
         "",
         f"    python {' '.join(sys.argv)}",
         "",
-        f"Machine: {describe_machine()}. The shipped policy with {weights}, two learners, a vLLM",
-        f"server, judges on two Ray nodes; {PROBLEMS * GROUP} answers a step. {seconds:.0f} s in all.",
+        f"Machine: {describe_machine()}. The shipped policy with {weights}, {config.learners} learners,",
+        f"{sampler}; {on_nodes} on two Ray nodes; {PROBLEMS * GROUP} answers a step. {seconds:.0f} s in all.",
         "",
         "| step | killed in it | the step | seconds |",
         "|---|---|---|---|",
@@ -212,7 +240,8 @@ def _page(weights: str, rows: list[str], faults: list[str], taken_out: str, seco
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--python", help="the Python of an environment with vLLM")
+    parser.add_argument("--python", help="the Python of an environment with vLLM; without it a copy samples")
+    parser.add_argument("--cluster", action="store_true", help="learners and sampler on the Ray nodes too")
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--full", action="store_true", help="train full weights")
     parser.add_argument("--write", action="store_true", help="write docs/results/training_faults.md")

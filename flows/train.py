@@ -7,15 +7,16 @@ from flows.foundations import INDEX, INGEST, lay_corpus
 from flows.route import Mode, route
 from flows.running import running, started_by_another_flow
 from flows.stage_flow import stage_flow
-from kernel_core.config import IndexConfig, IngestConfig, TrainConfig
+from kernel_core.config import PLACES, IndexConfig, IngestConfig, TrainConfig
 from kernel_core.runs.resolve import foundations, needs_cold_start
 from tasks.assets import making
 from tasks.events import TRAINED, tell
 from tasks.learn import train_policy
 from tasks.report import report_training
 
-MAY_CHANGE = ("steps", "minutes", "candidates", "lr", "alarms_stop")
-"""Settings that may change when a run goes on: how far it goes, and what a person does about an alarm."""
+MAY_CHANGE = ("steps", "minutes", "candidates", "lr", "alarms_stop", *PLACES)
+"""Settings that may change when a run goes on: how far it goes, what a person does about an alarm, and where
+it works."""
 
 
 @stage_flow("train", run_name="{run} train: {config.model_name}")

@@ -11,7 +11,7 @@ DojoError                     one clear line: what came, what was wanted, what t
     ├── SourceUnavailable     a corpus source or an endpoint that cannot be reached
     ├── Corrupt               a snapshot, index or checkpoint with a wrong checksum
     ├── StaleWeights          a sampler that does not have the weights which were published to it
-    ├── LearnersLost          learners that ended, where new ones cannot go on in their place
+    ├── WorkersLost           learners or a sampler that ended, where new ones cannot go on in their place
     └── StoreFault            a disk that is full, a folder that cannot be written
 """
 
@@ -103,8 +103,9 @@ class StaleWeights(OurFault):
     """What was published to a sampler did not arrive: rollouts would come from another policy."""
 
 
-class LearnersLost(OurFault):
-    """Learners ended, and new ones could not take up the update: the run goes back to its checkpoint."""
+class WorkersLost(OurFault):
+    """Processes of training ended, and new ones could not take up their work: the run goes back to its
+    checkpoint."""
 
 
 class StoreFault(OurFault):

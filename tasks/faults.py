@@ -6,19 +6,19 @@ from typing import Any
 
 import httpx
 
-from kernel_core.errors import GymUnavailable, LearnersLost, SourceUnavailable, StaleWeights
+from kernel_core.errors import GymUnavailable, SourceUnavailable, StaleWeights, WorkersLost
 
 RETRY_DELAYS_S = [5.0, 30.0, 60.0]
 
 
 def may_pass(task: Any, task_run: Any, state: Any) -> bool:
-    """Whether the gym, a source or the Prefect API was away, learners were lost, or weights did not reach a
-    sampler, which are published and verified anew. A caller's mistake, a full disk or a bug does not pass.
+    """Whether the gym, a source or the Prefect API was away, learners or a sampler were lost, or weights did
+    not arrive, which are published and verified anew. A caller's mistake, a full disk or a bug does not pass.
 
     Prefect asks this between a task's tries (`retry_condition_fn`).
     """
     error = state.result(raise_on_failure=False)
-    passing = GymUnavailable | SourceUnavailable | StaleWeights | LearnersLost | httpx.TransportError
+    passing = GymUnavailable | SourceUnavailable | StaleWeights | WorkersLost | httpx.TransportError
     return isinstance(error, passing)
 
 

@@ -39,7 +39,9 @@ def on_this_host(config: StageConfig) -> StageConfig:
     settled = placed(config, torch.cuda.device_count())
     place = settled.placement
     log.info(
-        "%s, overlap=%s", ", ".join(f"{role} on {list(g)}" for role, g in place), settled.rollout.overlap
+        "%s, overlap=%s",
+        ", ".join(f"{role} on {list(g)}" for role, g in place.gpus.items()),
+        settled.rollout.overlap,
     )
     if policys := place.learn or place.sample:
         torch.cuda.set_device(policys[0])

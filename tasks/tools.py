@@ -92,7 +92,7 @@ def opened(
     from kernel_core.policy import open_policy
     from kernel_core.retrieval.search import open_retriever
 
-    policy, judge = config.policy, config.gym
+    policy, judge = config.policy_here, config.gym
     require_gpu(policy, judge)
     index = locate_index(run, corpus)
     retriever = open_retriever(index, config=config.rollout.retrieval) if index is not None else None

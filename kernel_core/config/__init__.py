@@ -12,12 +12,13 @@ from kernel_core.config.environment import EnvironmentConfig, ServeConfig
 from kernel_core.config.evaluate import BestOfNConfig, EvaluateConfig, asked
 from kernel_core.config.gym import GymConfig
 from kernel_core.config.pipeline import PipelineConfig
-from kernel_core.config.placement import PlacementConfig
+from kernel_core.config.placement import PLACES, PlacementConfig
 from kernel_core.config.policy import PolicyConfig, SamplingConfig
 from kernel_core.config.rollout import RetrievalConfig, RolloutConfig, RolloutStageConfig, suited
 from kernel_core.config.train import MismatchConfig, SamplerConfig, TrainConfig
 
 __all__ = [
+    "PLACES",
     "BestOfNConfig",
     "ColdStartConfig",
     "Config",

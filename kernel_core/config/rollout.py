@@ -91,9 +91,21 @@ class RolloutStageConfig(Config):
     placement: PlacementConfig = PlacementConfig()
 
     @property
+    def policy_on_gpu(self) -> bool:
+        """Whether the policy is on GPUs, of this host or of a cluster."""
+        return self.policy.kind == "torch" and self.policy.device == "cuda"
+
+    @property
     def samples_on_gpu(self) -> bool:
         """Whether the policy is on GPUs of this host."""
-        return self.policy.kind == "torch" and self.policy.device == "cuda"
+        return self.policy_on_gpu and self.placement.cluster == "local"
+
+    @property
+    def policy_here(self) -> PolicyConfig:
+        """The policy as this process has it: on its CPU where a cluster learns and samples."""
+        if self.placement.cluster == "local":
+            return self.policy
+        return self.policy.model_copy(update={"device": "cpu"})
 
     @property
     def judges_on_gpu(self) -> bool:
@@ -113,11 +125,15 @@ class RolloutStageConfig(Config):
             rollout = completed(rollout, {"gpu": self.gym.predict_gpu})
         object.__setattr__(self, "policy", policy)
         object.__setattr__(self, "rollout", rollout)
+        if self.placement.cluster == "ray":
+            object.__setattr__(self, "gym", completed(self.gym, {"cluster": "ray"}))
         return self
 
     @model_validator(mode="after")
     def _places_what_is_on_gpus(self) -> Self:
         place = self.placement
+        if place.cluster == "ray" and not self.learns:
+            raise ValueError("placement.cluster=ray places learners; this stage needs gym.cluster=ray alone")
         if place.learn and not self.learns:
             raise ValueError("placement.learn names GPUs, but this stage learns nothing")
         if (place.learn or place.sample) and not self.samples_on_gpu:

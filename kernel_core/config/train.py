@@ -168,6 +168,10 @@ class TrainConfig(RolloutStageConfig):
             raise ValueError(
                 f"learners={self.learners}, but placement.learn names {len(learn)} GPUs; leave one out"
             )
+        if self.placement.cluster == "ray" and (self.policy.kind != "torch" or self.sampler.kind == "inline"):
+            raise ValueError(
+                "placement.cluster=ray samples on a node: set policy.kind=torch sampler.kind=vllm (or copy)"
+            )
         if self.sampler.kind == "server" and sample:
             raise ValueError("placement.sample names GPUs, but sampler.kind=server samples elsewhere")
         if len(sample) > 1 and self.sampler.kind != "vllm":

@@ -86,7 +86,7 @@ class Trainer:
         self._conversations = Conversations(config, self._sampler, gym, retriever, self._kind)
         self._experiences = Experiences(config, self._practice, self._conversations)
         self._publisher = Publisher(self._sampler, policy, config.sampler.max_gap)
-        self._saver = Saver(store, background=policy.device.type == "cuda")
+        self._saver = Saver(store, background=config.policy_on_gpu)
         self._saved_at_s = 0.0
         self._step = -1
         self._curriculum = CurriculumState()

@@ -4,6 +4,7 @@
 |----------------|-------------------------------------------------|-----------------------------------------|
 | `inline`       | the trained model itself                        | the same tensors: nothing to publish    |
 | `copy`         | a copy in `policy.dtype`, on `placement.sample` | copied over in place                    |
+|                | or on a node of `placement.cluster: ray`        | a folder, read in place                 |
 | `vllm`         | a vLLM server that training starts              | a versioned adapter, or all from a file |
 | `server`       | a vLLM server behind its OpenAI endpoint        | a versioned LoRA adapter                |
 
@@ -17,7 +18,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -26,6 +26,7 @@ import torch
 
 from kernel_core.config import TrainConfig
 from kernel_core.errors import ConfigError
+from kernel_core.places.place import log_in, shared_folder
 from kernel_core.policy.base import Base
 from kernel_core.policy.chat_tokens import Ids
 from kernel_core.policy.protocol import Messages, Policy, Sample
@@ -59,6 +60,10 @@ def open_sampler(config: TrainConfig, policy: Trainable, store: Store) -> Sample
     match config.sampler.kind:
         case "inline":
             return InlineSampler(policy)
+        case "copy" if config.placement.cluster == "ray":
+            from kernel_core.policy.remote_sampler import RemoteSampler
+
+            return RemoteSampler(config, policy, store)
         case "copy":
             gpus = config.placement.sample
             return CopySampler(policy, torch.device("cuda", gpus[0]) if gpus else None)
@@ -77,6 +82,8 @@ def _server_sampler(config: TrainConfig, policy: TorchPolicy, store: Store) -> S
             "sampler.kind = server publishes LoRA adapters; set policy.lora_rank, "
             "or sampler.kind=vllm or copy for full weights"
         )
+    if config.placement.cluster == "ray":
+        shared_folder(store)
     if not store.is_local:
         raise ConfigError(
             f"sampler.kind = {kind} reads weights from a folder, and {store.root} is none; "
@@ -84,9 +91,8 @@ def _server_sampler(config: TrainConfig, policy: TorchPolicy, store: Store) -> S
         )
     server = weights = None
     if kind == "vllm":
-        log_file = Path(store.path("vllm.log").removeprefix("file://"))
-        log_file.parent.mkdir(parents=True, exist_ok=True)
-        base = policy.base
+        log_file, base = log_in(store, "vllm.log"), policy.base
+        assert log_file is not None
         if base is None:
             weights = ServedWeights(store.child("served"), policy)
             base = Base(name=weights.folder)

@@ -1,8 +1,8 @@
 """The vLLM server of `sampler.kind: vllm`: started on its GPUs, watched, started again, asleep between turns.
 
-It serves one model to this host alone: the base of LoRA adapters, or the folder of `served_weights.py`. Where
-learners or judges have its GPU too, it sleeps while they work: its weights go to the host's memory, and its
-keys and values are dropped.
+It serves one model: the base of LoRA adapters, or the folder of `served_weights.py`. On this host it listens
+to this host alone, on a node of a cluster to the node's network. Where learners or judges have its GPU too,
+it sleeps while they work: its weights go to the host's memory, and its keys and values are dropped.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ import contextlib
 import logging
 import math
 import os
-import socket
-import subprocess
 import sys
 import threading
 import time
@@ -22,9 +20,9 @@ from pathlib import Path
 import httpx
 
 from kernel_core.config import TrainConfig
-from kernel_core.errors import SourceUnavailable
+from kernel_core.errors import SourceUnavailable, WorkersLost
+from kernel_core.places.place import place_of_sampler
 from kernel_core.policy.base import Base
-from kernel_core.runs.placement import environment_with
 
 log = logging.getLogger(__name__)
 
@@ -61,13 +59,13 @@ def shares_gpu(config: TrainConfig) -> bool:
     return bool({*place.sample} & {*place.learn, *place.judge})
 
 
-def command_for(config: TrainConfig, base: Base, port: int) -> list[str]:
+def command_for(config: TrainConfig, base: Base, host: str, port: int) -> list[str]:
     """The server's command line."""
     rank = config.policy.lora_rank
     command = [config.sampler.python or sys.executable, "-m", "vllm.entrypoints.openai.api_server"]
     settings = {
         "model": base.name,
-        "host": "127.0.0.1",
+        "host": host,
         "port": port,
         "max-model-len": config.policy.max_context,
         "max-num-seqs": MOST_SEQUENCES,
@@ -85,7 +83,7 @@ def command_for(config: TrainConfig, base: Base, port: int) -> list[str]:
     else:
         switches.append("--enable-lora")
         settings |= {"max-lora-rank": next((most for most in _RANKS if most >= rank), rank), "max-loras": 2}
-    if config.samples_on_gpu:
+    if config.policy_on_gpu:
         settings["gpu-memory-utilization"] = _SHARED if shares_gpu(config) else _ALONE
         switches += ["--cudagraph-capture-sizes", *map(str, _GRAPHS)]
         if len(config.placement.sample) > 1:
@@ -108,7 +106,9 @@ class VllmProcess:
         self._client = httpx.Client(timeout=_CALL_S)
         self._endpoint, self._is_up, self._is_asleep = "", False, False
         self._fault, self._not_before = "", 0.0
-        self._process = self._started()
+        self._places = place_of_sampler(config)
+        [self._place] = self._places.each
+        self._started()
 
     def endpoint(self) -> str:
         """The address of the server, once it is up and awake. Raises `SourceUnavailable`."""
@@ -137,7 +137,7 @@ class VllmProcess:
     def mend(self) -> None:
         """After a request that failed: start the server again, unless it is well."""
         with self._lock:
-            if not self._is_up or (self._process.poll() is None and self._is_healthy()):
+            if not self._is_up or (not self._place.has_ended() and self._is_healthy()):
                 return
             log.warning("the vLLM server has died; it is started again (its log: %s)", self._log)
             self._restart()
@@ -152,7 +152,8 @@ class VllmProcess:
         """End the server and everything that it started."""
         with self._lock:  # requests that wait for it start no other
             self._is_up, self._not_before, self._fault = False, math.inf, "the vLLM server is closed"
-            self._end()
+            self._place.end()
+            self._places.close()
             self._client.close()
 
     def _has_taken(self) -> bool:
@@ -165,58 +166,51 @@ class VllmProcess:
             call = thread.submit(self._call, "/collective_rpc", {"method": "take_weights"}, _LOAD_S)
             while wait([call], _LOOK_EVERY_S).not_done:
                 if not self._is_healthy():
-                    self._end()
+                    self._place.end()
             return call.result()
 
     def _restart(self) -> None:
-        self._end()
-        self._process = self._started()
+        self._place.end()
+        self._is_up = False
         self._wait()
 
     def _wake(self) -> None:
         if self._is_asleep:
             self._is_asleep = not self._call("/wake_up")
 
-    def _started(self) -> subprocess.Popen[bytes]:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        self._endpoint, self._is_up, self._is_asleep = f"http://127.0.0.1:{port}", False, False
-        gpus = self._config.placement.sample
-        environment = (environment_with(gpus) if gpus else dict(os.environ)) | _SETTINGS
-        paths = [str(_IN_VLLM), environment.get("PYTHONPATH", "")]
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-        command = [sys.executable, "-m", "kernel_core.policy.while_open"]
-        with self._log.open("ab") as output:
-            return subprocess.Popen(
-                command + command_for(self._config, self._base, port),
-                env=environment,
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
+    def _started(self) -> None:
+        host, port = self._place.free_address()
+        self._endpoint, self._is_up, self._is_asleep = f"http://{host}:{port}", False, False
+        paths = [str(_IN_VLLM), os.environ.get("PYTHONPATH", "")]
+        environment = _SETTINGS | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+        self._place.start(command_for(self._config, self._base, host, port), environment, self._log)
 
     def _wait(self) -> None:
         """Until it is up; one that has ended is started again first."""
         if time.monotonic() < self._not_before:
             raise SourceUnavailable(self._fault)
-        if self._process.poll() is not None:
-            self._process = self._started()
+        if self._place.has_ended():
+            try:
+                self._started()
+            except WorkersLost as error:
+                raise self._failed(str(error)) from error
         give_up = time.monotonic() + START_S
         while not self._is_healthy():
-            ended = self._process.poll() is not None
+            ended = self._place.has_ended()
             if ended or time.monotonic() > give_up:
                 what = "ended" if ended else f"was not up after {START_S:.0f} s"
-                self._end()
-                self._not_before = time.monotonic() + _NOT_AGAIN_S
-                self._fault = (
+                self._place.end()
+                raise self._failed(
                     f"the vLLM server {what}: {self._last_words()}; its log is {self._log}. Set "
                     "sampler.python to the Python of an environment with vLLM"
                 )
-                raise SourceUnavailable(self._fault)
             time.sleep(_LOOK_EVERY_S)
         self._is_up = True
+
+    def _failed(self, fault: str) -> SourceUnavailable:
+        """The error for all that wait for a server which could not be started."""
+        self._not_before, self._fault = time.monotonic() + _NOT_AGAIN_S, fault
+        return SourceUnavailable(fault)
 
     def _is_healthy(self) -> bool:
         with contextlib.suppress(httpx.HTTPError):
@@ -235,11 +229,6 @@ class VllmProcess:
                 "the vLLM server answered %s with %d: %s", path, answer.status_code, answer.text[:200]
             )
         return answer.is_success
-
-    def _end(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
 
     def _last_words(self) -> str:
         lines = [line.strip() for line in self._log.read_text(errors="replace").splitlines() if line.strip()]

@@ -57,7 +57,7 @@ def placed(config: StageConfig, num_gpus: int) -> StageConfig:
 def plan_for(config: RolloutStageConfig, num_gpus: int) -> PlacementConfig:
     """The GPUs of each role that is on this host's GPUs; other roles have none."""
     needs = _needs(config)
-    plan = {role: gpus for role, gpus in config.placement if gpus}
+    plan = {role: gpus for role, gpus in config.placement.gpus.items() if gpus}
     _check_visible(plan, needs, num_gpus)
     named = {gpu for gpus in plan.values() for gpu in gpus}
     every = tuple(range(num_gpus))
@@ -75,7 +75,7 @@ def plan_for(config: RolloutStageConfig, num_gpus: int) -> PlacementConfig:
         plan |= _shared_out(pool, left, follows)
     if follows:
         plan["sample"] = plan["learn"][: needs["sample"].most]
-    return PlacementConfig.model_validate(plan)
+    return PlacementConfig.model_validate({"cluster": config.placement.cluster, **plan})
 
 
 def _needs(config: RolloutStageConfig) -> dict[Role, _Need]:

@@ -110,9 +110,9 @@ def test_a_node_that_falls_sick_is_taken_out_and_the_last_one_says_why(
     evaluations = cluster_gym.judge([softmax_request(number) for number in range(104, 112)])
     assert all(one.correct for one in evaluations)
     assert len(cluster_gym.places) == 1
-    assert ["4 fresh judges" in one.reason for one in cluster_gym.taken_out] == [True]
+    assert ["6 fresh judges" in one.reason for one in cluster_gym.taken_out] == [True]
     _forbid_files(first)
-    with pytest.raises(GymUnavailable, match=r"no judge is left.*4 fresh judges.*4 fresh judges"):
+    with pytest.raises(GymUnavailable, match=r"no judge is left.*6 fresh judges.*6 fresh judges"):
         cluster_gym.judge([softmax_request(112)])
 
 

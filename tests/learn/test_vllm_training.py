@@ -50,7 +50,7 @@ def test_steps_sample_from_the_server_and_its_death_loses_nothing(tmp_path, monk
         trainer = stack.enter_context(contextlib.closing(Trainer(config, store, trained, gym)))
         while trainer.step_number < KILLED_AT - 1:
             trainer.step()
-        [server] = psutil.Process(trainer._sampler._server._process.pid).children()
+        [server] = psutil.Process(trainer._sampler._server._place._process.pid).children()
         killer = threading.Timer(1.0, server.kill)
         killer.start()
         trainer.step()

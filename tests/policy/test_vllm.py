@@ -65,7 +65,7 @@ def test_a_vllm_server_writes_with_each_published_adapter_and_dies_without_a_los
             samples = sampler.sample(PROMPTS, temperature=1.0, max_new_tokens=40, seed=3)
             assert gap_of(lora, samples) < 0.005
         asked = [PROMPTS[i % 3] for i in range(200)]
-        [server] = psutil.Process(sampler._server._process.pid).children()
+        [server] = psutil.Process(sampler._server._place._process.pid).children()
         with ThreadPoolExecutor(1) as pool:
             again = pool.submit(sampler.sample, asked, temperature=1.0, max_new_tokens=400, seed=3)
             time.sleep(1.0)
@@ -112,5 +112,5 @@ def test_a_vllm_server_takes_all_weights_and_one_that_dies_meanwhile_comes_back_
 
 def engine_of(sampler):
     """The process that holds the weights, below the one that answers requests."""
-    below = psutil.Process(sampler._server._process.pid).children(recursive=True)
+    below = psutil.Process(sampler._server._place._process.pid).children(recursive=True)
     return next(process for process in below if "EngineCore" in "".join(process.cmdline()))

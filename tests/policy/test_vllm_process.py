@@ -62,7 +62,7 @@ def opened(lora, folder, **settings):
 
 def server_of(sampler):
     """The process of the server itself, below the one that watches."""
-    [server] = psutil.Process(sampler._server._process.pid).children()
+    [server] = psutil.Process(sampler._server._place._process.pid).children()
     return server
 
 
@@ -76,7 +76,7 @@ def flags(num_gpus, **settings):
     config = TrainConfig.model_validate(
         {"policy": policy, "gym": {"device": "cuda", "workers": 2}, "sampler": {"kind": "vllm"}} | settings
     )
-    command = command_for(placed(config, num_gpus), Base(name="m", revision="abc"), 1234)
+    command = command_for(placed(config, num_gpus), Base(name="m", revision="abc"), "127.0.0.1", 1234)
     return " ".join(command)
 
 
@@ -194,7 +194,7 @@ def test_full_weights_reach_a_server_that_dies_while_it_writes_and_takes_and_non
         sampler.close()
         with pytest.raises(SourceUnavailable, match="closed"):
             writing.result()
-        assert not third.is_running() and sampler._server._process.poll() is not None
+        assert not third.is_running() and sampler._server._place.has_ended()
         assert not slowly.parent.exists(), "checkpoints have the weights"
 
 
@@ -208,7 +208,7 @@ def check_written(samples, policy):
 
 @pytest.mark.parametrize("ends", ["input", "command"])
 def test_a_watched_command_and_all_that_it_started_end_together(ends):
-    command = [sys.executable, "-m", "kernel_core.policy.while_open", "sh", "-c", "sleep 100 & sleep 100"]
+    command = [sys.executable, "-m", "kernel_core.places.while_open", "sh", "-c", "sleep 100 & sleep 100"]
     watching = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True, cwd=REPOSITORY)
     process = psutil.Process(watching.pid)
     while len(started := process.children(recursive=True)) < 3:

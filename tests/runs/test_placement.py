@@ -59,7 +59,7 @@ def on_gpu(kind, settings):
 )
 def test_training_is_placed(num_gpus, settings, learn, sample, judge):
     settled = placed(on_gpu(TrainConfig, settings), num_gpus)
-    assert {role: list(gpus) for role, gpus in settled.placement} == {
+    assert {role: list(gpus) for role, gpus in settled.placement.gpus.items()} == {
         "learn": learn,
         "sample": sample,
         "judge": judge,
@@ -117,6 +117,8 @@ def test_gpus_that_are_missing_are_named(settings, words):
         ({"placement": {"sample": [1]}}, "set sampler.kind=copy"),
         ({"placement": {"sample": [0, 1]}} | COPY, "uses one GPU"),
         ({"placement": {"sample": [1]}, "sampler": {"kind": "server"}}, "samples elsewhere"),
+        ({"placement": {"cluster": "ray"}}, "set policy.kind=torch sampler.kind=vllm"),
+        ({"placement": {"cluster": "ray", "learn": [0]}} | COPY, "leave placement.learn out"),
     ],
 )
 def test_places_that_cannot_be_are_refused_when_settings_are_read(settings, words):
@@ -127,6 +129,18 @@ def test_places_that_cannot_be_are_refused_when_settings_are_read(settings, word
 def test_an_evaluation_has_no_learners():
     with pytest.raises(ValidationError, match="learns nothing"):
         on_gpu(EvaluateConfig, {"placement": {"learn": [0]}})
+    with pytest.raises(ValidationError, match=r"needs gym\.cluster=ray alone"):
+        on_gpu(EvaluateConfig, {"placement": {"cluster": "ray"}})
+
+
+def test_a_cluster_takes_all_roles_from_this_host():
+    config = on_gpu(TrainConfig, {"placement": {"cluster": "ray"}, "learners": 2} | COPY)
+    assert placed(config, 4) is config and config.num_learners == 2
+    assert config.gym.cluster == "ray" and config.policy_here.device == "cpu"
+    assert config.policy_on_gpu and not config.samples_on_gpu and not config.judges_on_gpu
+    judged_here = {"placement": {"cluster": "ray"}, "gym": {"device": "cuda", "cluster": "local"}} | COPY
+    settled = placed(on_gpu(TrainConfig, judged_here), 2).placement
+    assert settled == PlacementConfig(cluster="ray", judge=(0, 1))
 
 
 @pytest.mark.parametrize(

@@ -7,16 +7,16 @@ from kernel_core.errors import (
     ConfigError,
     Corrupt,
     GymUnavailable,
-    LearnersLost,
     NotFound,
     SourceUnavailable,
     StaleWeights,
     StoreFault,
+    WorkersLost,
 )
 from tasks.faults import may_pass
 
 
-@pytest.mark.parametrize("kind", [GymUnavailable, SourceUnavailable, StaleWeights, LearnersLost])
+@pytest.mark.parametrize("kind", [GymUnavailable, SourceUnavailable, StaleWeights, WorkersLost])
 def test_the_gyms_a_sources_and_a_samplers_faults_are_tried_again(kind):
     assert may_pass(None, None, Failed(data=kind("x")))
 

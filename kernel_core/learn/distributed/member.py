@@ -1,15 +1,13 @@
 """One of several learners: a process with its shard of the model, which does what the trainer asks for.
 
-torchrun starts it with the trainer's folder, which holds settings, the policy and a socket. It waits on the
-socket without a limit; the end of the connection, after the trainer's, ends it. An error ends it as well, and
-torchrun then starts all learners again.
+The trainer starts it (`places/workers.py`) with a folder, which holds settings and the policy, and the
+address of the meeting where the learners of a start form their group. It ends with its connection to the
+trainer.
 """
 
 from __future__ import annotations
 
-import datetime
 import os
-import socket
 import sys
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -20,7 +18,6 @@ from typing import Any
 import safetensors.torch
 import torch
 import torch.distributed as dist
-from torch.distributed.rendezvous import rendezvous
 from torch.distributed.tensor import distribute_tensor
 
 from kernel_core.config import TrainConfig
@@ -28,8 +25,10 @@ from kernel_core.learn.batch import Row
 from kernel_core.learn.checkpoint import OPTIMISER, STATE, nested
 from kernel_core.learn.distributed import sharded_state
 from kernel_core.learn.distributed.data_parallel import Share, shard
+from kernel_core.learn.distributed.process_group import form_group
 from kernel_core.learn.reference import HeldModel
 from kernel_core.learn.update import new_optimiser, set_rate, update
+from kernel_core.places.workers import RANK, WORLD_SIZE, follow
 from kernel_core.policy.device_memory import give_back
 from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.store import Store
@@ -38,24 +37,19 @@ from kernel_core.store import Store
 class Member:
     """Its shard of weights, gradients and moments. All members are asked the same, in the same order."""
 
-    def __init__(self, folder: Path, trainer: Connection, share: Share) -> None:
+    def __init__(self, folder: Path, meeting: str, trainer: Connection) -> None:
         self._config = TrainConfig.model_validate_json((folder / "config.json").read_text())
-        self._trainer, self._share = trainer, share
+        self._trainer = trainer
+        self._share = Share(int(os.environ[RANK]), int(os.environ[WORLD_SIZE]))
         self._dtype = getattr(torch, self._config.policy.dtype)
-        self._files = self._join()
+        is_cuda, limit_s = self._config.policy.device == "cuda", self._config.learner_timeout_s
+        self._files = form_group(
+            meeting, self._share.rank, self._share.size, is_cuda=is_cuda, limit_s=limit_s
+        )
         self._policy = self._sharded(str(folder / "policy"))
         self._optimiser = new_optimiser(self._policy.model, self._config.lr)
         self._reference: HeldModel | None = None
         self._saving: Future[Any] | None = None
-
-    def follow(self) -> None:
-        """Answer the trainer until it is gone."""
-        while True:
-            try:
-                name, arguments = self._trainer.recv()
-            except (EOFError, ConnectionError):
-                return
-            getattr(self, name)(*arguments)
 
     def hold(self, folder: str) -> None:
         """Take the policy in a folder for the KL term."""
@@ -104,21 +98,6 @@ class Member:
                 state.update({key: _like(parameter, v) for key, v in state.items() if v.ndim})
         self._trainer.send(None)
 
-    def _join(self) -> Any:
-        """Meet the other learners; gives a group of its own for writing files."""
-        backend, is_cuda = "gloo", self._config.policy.device == "cuda"
-        if is_cuda:
-            torch.cuda.set_device(self._share.rank)
-            backend = "cpu:gloo,cuda:nccl"
-        store, rank, size = next(rendezvous("env://"))
-        # torchrun keeps its store over some starts, with addresses of processes that are gone.
-        start = dist.PrefixStore(  # type: ignore[attr-defined]
-            os.environ["TORCHELASTIC_RESTART_COUNT"], store
-        )
-        limit = datetime.timedelta(seconds=self._config.learner_timeout_s)
-        dist.init_process_group(backend, store=start, rank=rank, world_size=size, timeout=limit)
-        return dist.new_group(backend="gloo", timeout=limit)
-
     def _sharded(self, folder: str) -> TorchPolicy:
         """The policy of a folder; it is read into the host's memory, and shards alone get to the GPU."""
         config = self._config.policy.model_copy(update={"device": "cpu", "decoding": "growing"})
@@ -140,19 +119,6 @@ def _like(parameter: Any, whole: torch.Tensor) -> torch.Tensor:
     )
 
 
-def main(folder: str) -> None:
-    """Join the trainer of a folder, if it is still there."""
-    share = Share(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
-    try:
-        with socket.socket(socket.AF_UNIX) as connecting:
-            connecting.connect(f"{folder}/socket")
-            trainer = Connection(connecting.detach())
-        trainer.send((int(os.environ["TORCHELASTIC_RESTART_COUNT"]), share.rank))
-    except OSError:
-        return
-    Member(Path(folder), trainer, share).follow()
-    dist.destroy_process_group()
-
-
 if __name__ == "__main__":
-    main(sys.argv[1])
+    follow(lambda trainer: Member(Path(sys.argv[1]), sys.argv[2], trainer))
+    dist.destroy_process_group()

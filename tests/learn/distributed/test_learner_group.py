@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernel_core.config import MismatchConfig, PolicyConfig, RolloutConfig, SamplingConfig, TrainConfig
-from kernel_core.errors import LearnersLost
+from kernel_core.errors import WorkersLost
 from kernel_core.learn import checkpoint
 from kernel_core.learn.batch import Row
 from kernel_core.learn.distributed.data_parallel import Share
@@ -50,8 +50,8 @@ def weights_of(policy):
 
 def members_of(group):
     """The processes of the learners, in the order of their ranks."""
-    found = psutil.Process(group._agent.pid).children()
-    return sorted(found, key=lambda process: int(process.environ()["RANK"]))
+    watching = [psutil.Process(place._process.pid) for place in group._learners._places.each]
+    return [process.children()[0] for process in watching]
 
 
 @given(st.lists(st.integers(1, 60), max_size=40), st.integers(1, 8))
@@ -173,7 +173,7 @@ def test_a_learner_killed_within_a_step_is_replaced_and_the_step_counts_once(tmp
         near(policy, third)
         assert first.num_optimiser_steps == 1
         members_of(group)[1].kill()
-        with pytest.raises(LearnersLost, match=r"after 1 updates, .* from after 0"):
+        with pytest.raises(WorkersLost, match=r"after 1 updates, .* from after 0"):
             group.update(steps[0], 4, silent)
         policy.take(start)
         group.went_back(start)

@@ -1,4 +1,4 @@
-"""Runs a command for as long as standard input is open: `python -m kernel_core.policy.while_open COMMAND …`.
+"""Runs a command for as long as standard input is open: `python -m kernel_core.places.while_open COMMAND …`.
 
 The process that started it holds the other end, so that nothing outlives that process, however it ends. It
 leads a process group of its own; when the input or the command ends, the whole group does.
