@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 
 from kernel_core.config import GymConfig
 from kernel_core.errors import NotAProblem
+from kernel_core.gym.channel.launch_limits import is_excess
 from kernel_core.gym.channel.messages import Kernel, Launch, Replayed
 from kernel_core.gym.channel.seeds import derive_seed
 from kernel_core.gym.channel.work import Work
@@ -41,6 +43,9 @@ _AT_OWN_SIZES = "at the problem's own sizes: "
 _PROCESSORS = "processor_count"
 """The number of multiprocessors, by torch's name and by Triton's."""
 _TUNED = "autotune"
+_OTHER_CONFIGURATIONS = (-1, -2)
+"""The last configurations of an autotuner, which are the smallest of most."""
+_NO_NUMBER = re.compile(r"is (nan|-?inf), expected -?\d")
 _FEW_PASSES, _MANY_PASSES, _MOST_LATER_S = 3, 9, 0.5
 """Passes after the trials, and the seconds after which those beyond the first few are left out."""
 _MOST_GROWN_S = 2.0
@@ -57,6 +62,17 @@ class CpuJudge(Judge):
         self._grown: OrderedDict[str, tuple[Sizes, ...]] = OrderedDict()
 
     def _decide(self, request: JudgeRequest, seed: int, case: Case) -> None:
+        """With the first configuration of its autotuners, or with others where that one exceeds the GPU: an
+        autotuner leaves it out."""
+        known = tuple(case.findings)
+        self._decide_configured(request, seed, case)
+        for place in _OTHER_CONFIGURATIONS if _TUNED in case.source else ():
+            if case.verdict is not Verdict.NOT_COMPILED or not is_excess(case.detail):
+                break
+            case.begin_again(place, known)
+            self._decide_configured(request, seed, case)
+
+    def _decide_configured(self, request: JudgeRequest, seed: int, case: Case) -> None:
         reference = self._prepared.reference(request)
         with self._runner(case) as talk:
             if self._try_all(talk, reference, seed, case) and not self._strict:
@@ -124,6 +140,9 @@ class CpuJudge(Judge):
                 said = ", ".join([*where, *way.where])
                 fault = _fault(again) if way.tells(again, case) else None
                 if fault is not None:
+                    if self._only_overflows(larger, seed, case, again, way):
+                        case.note("narrow_domain", f"{again.detail} ({said})")
+                        break
                     if (ordered := in_order(reference, sizes)) is not None:
                         case.note("narrow_domain", f"{again.detail} ({said})")
                         runs.append(ordered)
@@ -132,9 +151,18 @@ class CpuJudge(Judge):
                 if again.verdict is Verdict.TIMED_OUT:
                     case.note("not_grown", f"it took more than {_MOST_GROWN_S:g} s {said}")
                 # A slow configuration does not stop the search.
-                is_slow = again.verdict is Verdict.TIMED_OUT and not way.configuration
+                is_slow = again.verdict is Verdict.TIMED_OUT and way.configuration is None
                 if case.verdict is not None or is_slow:
                     return
+
+    def _only_overflows(self, larger: Reference, seed: int, case: Case, again: Case, way: _Way) -> bool:
+        """Whether an output is no number, and right for the problem's own draws: sums of more terms are
+        larger, so that hostile numbers overflow there that do not at the run sizes."""
+        if not _NO_NUMBER.search(again.detail):
+            return False
+        own = loose(self._prepared.trial(larger, seed, "own", "own"))
+        usual = self._try_again(larger, case, own, way.job, _MOST_GROWN_S, way.configuration)
+        return usual.verdict is None
 
     def _grown_sizes(self, reference: Reference) -> tuple[Sizes, ...]:
         if reference.key not in self._grown:
@@ -186,14 +214,14 @@ class _Way:
     """A way to run a candidate at grown sizes."""
 
     job: str = "runner"
-    configuration: int = 0
-    """The number of the autotuner's configuration, counted from the last."""
+    configuration: int | None = None
+    """The place of another configuration of its autotuners."""
     where: tuple[str, ...] = ()
 
     def tells(self, again: Case, case: Case) -> bool:
         """Whether what comes of it is the candidate's fault: an autotuner leaves out configurations that
         fail, and a GPU of one multiprocessor, which there is not, changes how programs share work only."""
-        if self.configuration:
+        if self.configuration is not None:
             return again.verdict is Verdict.WRONG
         is_alike = len(again.launches) == len(case.launches) and all(all(one.grid) for one in again.launches)
         return is_alike or self.job == "runner"
