@@ -121,8 +121,8 @@ class CpuJudge(Judge):
     def _try_grown(self, reference: Reference, seed: int, case: Case) -> None:
         """Run once more at each of the sizes that `scaled_sizes.py` names. Only wrong outputs count there,
         whatever rounding comes to in longer rows. A run that takes too long counts for nothing, and a finding
-        says so. A fault at sizes in an order that real sizes never have is a finding, and counts if it is
-        there in their order, too."""
+        says so. So is an overflow, and a fault at sizes in an order that real sizes never have, which counts
+        if it is there in their order, too."""
         label, draw = self._prepared.draws(reference, seed)[-1]
         asks = any(word in case.source for word in (_TUNED, _PROCESSORS))
         runs = [*(self._grown_sizes(reference) or (reference.sizes,) * asks)]
@@ -140,12 +140,11 @@ class CpuJudge(Judge):
                 said = ", ".join([*where, *way.where])
                 fault = _fault(again) if way.tells(again, case) else None
                 if fault is not None:
-                    if self._only_overflows(larger, seed, case, again, way):
+                    overflows = trial.draw != "own" and self._only_overflows(larger, seed, case, again, way)
+                    ordered = None if overflows else in_order(reference, sizes)
+                    if overflows or ordered is not None:
                         case.note("narrow_domain", f"{again.detail} ({said})")
-                        break
-                    if (ordered := in_order(reference, sizes)) is not None:
-                        case.note("narrow_domain", f"{again.detail} ({said})")
-                        runs.append(ordered)
+                        runs += [ordered] if ordered is not None else []
                         break
                     case.fail(fault, f"{again.detail} ({said})", again.line)
                 if again.verdict is Verdict.TIMED_OUT:
