@@ -159,51 +159,6 @@ def test_a_slope_that_is_wrong_of_what_normal_numbers_come_to_is_refused(
     assert "gradient of input 0" in found.feedback
 
 
-_CAPPED = """
-M = 512
-K = 2048
-
-class Model(nn.Module):
-    def forward(self, x, w):
-        return torch.tanh((x * w).sum(-1) / 8)
-
-def get_inputs():
-    return [torch.randn(M, K), torch.randn(K) / 16]
-
-def get_init_inputs():
-    return []
-"""
-_CAPPING = """
-@triton.jit
-def cap(x_ptr, w_ptr, out_ptr, K, BLOCK: tl.constexpr):
-    column = tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + tl.program_id(0) * K + column, mask=column < K, other=0.0)
-    total = tl.sum(x * tl.load(w_ptr + column, mask=column < K, other=0.0)) / 8
-    power = tl.exp(2 * total)
-    tl.store(out_ptr + tl.program_id(0), (power - 1) / (power + 1) FURTHER)
-
-
-class ModelNew(nn.Module):
-    def forward(self, x, w):
-        out = torch.empty_like(x[:, 0])
-        cap[(x.shape[0],)](x, w, out, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
-        return out
-"""
-
-
-@pytest.mark.parametrize(
-    ("further", "verdict"),
-    [("", Verdict.CORRECT), (" + tl.where(K > 40, float('nan'), 0.0)", Verdict.WRONG)],
-)
-def test_a_sum_of_more_terms_may_overflow_where_own_draws_do_not(
-    judge_text: Callable[..., Evaluation], further: str, verdict: Verdict
-) -> None:
-    evaluation = judge_text(_CAPPED, _CAPPING.replace(" FURTHER", further), M=9, K=37)
-    assert evaluation.verdict is verdict, evaluation.feedback
-    if not further:
-        assert any("is nan" in one.detail and "K=" in one.detail for one in evaluation.findings)
-
-
 _QUANTISED = """
 M = 12
 N = 100

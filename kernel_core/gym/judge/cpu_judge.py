@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -45,7 +44,6 @@ _PROCESSORS = "processor_count"
 _TUNED = "autotune"
 _OTHER_CONFIGURATIONS = (-1, -2)
 """The last configurations of an autotuner, which are the smallest of most."""
-_NO_NUMBER = re.compile(r"is (nan|-?inf), expected -?\d")
 _FEW_PASSES, _MANY_PASSES, _MOST_LATER_S = 3, 9, 0.5
 """Passes after the trials, and the seconds after which those beyond the first few are left out."""
 _MOST_GROWN_S = 2.0
@@ -121,8 +119,8 @@ class CpuJudge(Judge):
     def _try_grown(self, reference: Reference, seed: int, case: Case) -> None:
         """Run once more at each of the sizes that `scaled_sizes.py` names. Only wrong outputs count there,
         whatever rounding comes to in longer rows. A run that takes too long counts for nothing, and a finding
-        says so. So is an overflow, and a fault at sizes in an order that real sizes never have, which counts
-        if it is there in their order, too."""
+        says so. A fault at sizes in an order that real sizes never have is a finding, and counts if it is
+        there in their order, too."""
         label, draw = self._prepared.draws(reference, seed)[-1]
         asks = any(word in case.source for word in (_TUNED, _PROCESSORS))
         runs = [*(self._grown_sizes(reference) or (reference.sizes,) * asks)]
@@ -140,11 +138,9 @@ class CpuJudge(Judge):
                 said = ", ".join([*where, *way.where])
                 fault = _fault(again) if way.tells(again, case) else None
                 if fault is not None:
-                    overflows = trial.draw != "own" and self._only_overflows(larger, seed, case, again, way)
-                    ordered = None if overflows else in_order(reference, sizes)
-                    if overflows or ordered is not None:
+                    if (ordered := in_order(reference, sizes)) is not None:
                         case.note("narrow_domain", f"{again.detail} ({said})")
-                        runs += [ordered] if ordered is not None else []
+                        runs.append(ordered)
                         break
                     case.fail(fault, f"{again.detail} ({said})", again.line)
                 if again.verdict is Verdict.TIMED_OUT:
@@ -153,15 +149,6 @@ class CpuJudge(Judge):
                 is_slow = again.verdict is Verdict.TIMED_OUT and way.configuration is None
                 if case.verdict is not None or is_slow:
                     return
-
-    def _only_overflows(self, larger: Reference, seed: int, case: Case, again: Case, way: _Way) -> bool:
-        """Whether an output is no number, and right for the problem's own draws: sums of more terms are
-        larger, so that hostile numbers overflow there that do not at the run sizes."""
-        if not _NO_NUMBER.search(again.detail):
-            return False
-        own = loose(self._prepared.trial(larger, seed, "own", "own"))
-        usual = self._try_again(larger, case, own, way.job, _MOST_GROWN_S, way.configuration)
-        return usual.verdict is None
 
     def _grown_sizes(self, reference: Reference) -> tuple[Sizes, ...]:
         if reference.key not in self._grown:
