@@ -129,7 +129,7 @@ def _reference(value: Any, describe: Callable[[Any], int]) -> Any:
     if isinstance(home, str) and isinstance(member, str) and home.startswith("triton."):
         place = ["triton.language" if hasattr(tl, member) else home, member]
         return {"evaluated" if isinstance(value, ConstexprFunction) else "member": place}
-    if function in _under_way or not isinstance(value, _FUNCTIONS):
+    if not isinstance(value, _FUNCTIONS) or function in _under_way:
         return _UNKNOWN
     if isinstance(value, _Evaluated):
         return {"constexpr": {"function": describe(value)}}
