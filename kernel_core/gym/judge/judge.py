@@ -254,9 +254,8 @@ class Judge:
         configuration: int | None = None,
         keep: bool = False,
     ) -> Case:
-        """The findings about the candidate in another process, on one trial, maybe with a shorter deadline
-        or another configuration of its autotuners.
-        The caller may `keep` what the pass recorded, and forgets it then."""
+        """The findings about the candidate in another process, on one trial, maybe with a shorter deadline or
+        another configuration. The caller may `keep` what the pass recorded, and forgets it then."""
         place = case.configuration if configuration is None else configuration
         again = Case(case.request, seed=case.seed, arena=case.arena, configuration=place)
         with self._runner(again, job) as talk:
