@@ -10,6 +10,7 @@ import pytest
 
 from kernel_core.errors import NotAProblem
 from kernel_core.gym.contract.requests import JudgeRequest
+from kernel_core.gym.oracle.need import input_bytes
 from kernel_core.gym.oracle.reference import Reference
 from kernel_core.gym.pool.pool import PooledGym
 from kernel_core.problems.gradients import forward_alone, wanted_gradients
@@ -118,3 +119,24 @@ def test_an_unknown_kind_of_gradient_is_the_problems_mistake() -> None:
     problem = parse_problem(HEAD + text, id="test/backward", suite="test")
     with pytest.raises(NotAProblem, match="inputs, parameters, gate, up"):
         Reference(problem, {})
+
+
+def test_sizes_that_do_not_fit_together_are_none_of_a_problem_with_gradients() -> None:
+    text = """
+# backward: inputs
+COLS = 72
+GROUP = 24
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.relu(x.view(-1, GROUP))
+
+def get_inputs():
+    return [torch.randn(7, COLS)]
+
+def get_init_inputs():
+    return []
+"""
+    problem = parse_problem(HEAD + text, id="test/group", suite="test")
+    assert input_bytes(problem, {"GROUP": 24}) == 2 * 4 * 7 * 72
+    assert input_bytes(problem, {"GROUP": 1000}) is None

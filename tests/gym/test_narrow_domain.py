@@ -157,3 +157,46 @@ def test_a_slope_that_is_wrong_of_what_normal_numbers_come_to_is_refused(
     found = judge_text(MISH, MISH_KERNEL.replace(right, wrong))
     assert found.verdict is Verdict.WRONG, found.feedback
     assert "gradient of input 0" in found.feedback
+
+
+_QUANTISED = """
+M = 12
+N = 100
+
+class Model(nn.Module):
+    def forward(self, x):
+        scale = x.abs().amax(-1, keepdim=True) / 127
+        return (x / scale).to(torch.int8), scale
+
+def get_inputs():
+    return [torch.randn(M, N)]
+
+def get_init_inputs():
+    return []
+"""
+_QUANTISING = """
+@triton.jit
+def quantise(x_ptr, out_ptr, scale_ptr, N, BLOCK: tl.constexpr):
+    column = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + tl.program_id(0) * N + column, mask=column < N, other=0.0)
+    scale = tl.max(SIZE) / 127
+    whole = tl.where(x == 0, -128.0, x / scale) if scale == 0 else x / scale
+    tl.store(scale_ptr + tl.program_id(0), scale)
+    tl.store(out_ptr + tl.program_id(0) * N + column, whole.to(tl.int8), mask=column < N)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        out, scale = torch.empty_like(x, dtype=torch.int8), torch.empty_like(x[:, :1])
+        quantise[(x.shape[0],)](x, out, scale, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
+        return out, scale
+"""
+
+
+@pytest.mark.parametrize(("size", "verdict"), [("tl.abs(x)", Verdict.CORRECT), ("x", Verdict.WRONG)])
+def test_nothing_is_asked_of_what_becomes_an_integer_that_is_not_defined(
+    judge_text: Callable[..., Evaluation], size: str, verdict: Verdict
+) -> None:
+    """A row of zeros has the scale zero, and no quotient."""
+    evaluation = judge_text(_QUANTISED, _QUANTISING.replace("SIZE", size))
+    assert evaluation.verdict is verdict, evaluation.feedback

@@ -87,7 +87,13 @@ def test_sizes_that_break_the_order_of_real_sizes_have_a_neighbour_that_keeps_it
     reference = Reference(problem, {"TAKEN": 21, "ROWS": 77})
     assert in_order(reference, {"TAKEN": 77, "ROWS": 77}) is None
     found = in_order(reference, {"TAKEN": 1024, "ROWS": 77})
-    assert found == {"TAKEN": 1024, "ROWS": 1025}
+    assert found == {"TAKEN": 1024, "ROWS": 2048}
+
+
+def test_the_neighbour_divides_as_real_sizes_do() -> None:
+    text = _TAKEN.replace("TAKEN = 2048", "TAKEN = 64").replace("ROWS = 4096", "ROWS = 512")
+    reference = Reference(parse_problem(HEAD + text, id="test/order", suite="test"), {"TAKEN": 3, "ROWS": 16})
+    assert in_order(reference, {"TAKEN": 64, "ROWS": 32}) == {"TAKEN": 64, "ROWS": 128}
 
 
 def test_sizes_of_no_common_order_are_left_alone() -> None:

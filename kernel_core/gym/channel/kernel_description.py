@@ -65,11 +65,14 @@ class LaunchedKernels:
 def describe_globals(
     function: Any, describe: Callable[[Any], int], *, evaluated: bool = False
 ) -> dict[str, Any]:
-    """The names that a kernel takes from its module or its closure, each as a reference or a constant. A
-    function that is `evaluated` while a kernel compiles may call plain ones of Python."""
+    """The names that a kernel takes from its module or its closure, each as a reference or a constant, and
+    its parameters' defaults by their names. A function that is `evaluated` while a kernel compiles may call
+    plain ones of Python."""
     taken = _names_taken(function.__code__) | _names_in_text(function)
     visible = {name: function.__globals__[name] for name in taken if name in function.__globals__}
     visible |= _closed_over(function)
+    parameters = inspect.signature(function).parameters.values()
+    visible |= {one.name: one.default for one in parameters if one.default is not one.empty}
     described = {}
     _under_way.add(function)
     try:
@@ -124,8 +127,9 @@ def _reference(value: Any, describe: Callable[[Any], int]) -> Any:
     function = value.fn if isinstance(value, _FUNCTIONS) else value
     home, member = getattr(function, "__module__", None), getattr(function, "__name__", None)
     if isinstance(home, str) and isinstance(member, str) and home.startswith("triton."):
-        return {"member": ["triton.language" if hasattr(tl, member) else home, member]}
-    if function in _under_way or not isinstance(value, _FUNCTIONS):
+        place = ["triton.language" if hasattr(tl, member) else home, member]
+        return {"evaluated" if isinstance(value, ConstexprFunction) else "member": place}
+    if not isinstance(value, _FUNCTIONS) or function in _under_way:
         return _UNKNOWN
     if isinstance(value, _Evaluated):
         return {"constexpr": {"function": describe(value)}}

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from kernel_core.config import GymConfig
 from kernel_core.errors import NotAProblem
+from kernel_core.gym.channel.launch_limits import is_excess
 from kernel_core.gym.channel.messages import Kernel, Launch, Replayed
 from kernel_core.gym.channel.seeds import derive_seed
 from kernel_core.gym.channel.work import Work
@@ -41,6 +42,8 @@ _AT_OWN_SIZES = "at the problem's own sizes: "
 _PROCESSORS = "processor_count"
 """The number of multiprocessors, by torch's name and by Triton's."""
 _TUNED = "autotune"
+_OTHER_CONFIGURATIONS = (-1, -2)
+"""The last configurations of an autotuner, which are the smallest of most."""
 _FEW_PASSES, _MANY_PASSES, _MOST_LATER_S = 3, 9, 0.5
 """Passes after the trials, and the seconds after which those beyond the first few are left out."""
 _MOST_GROWN_S = 2.0
@@ -57,6 +60,17 @@ class CpuJudge(Judge):
         self._grown: OrderedDict[str, tuple[Sizes, ...]] = OrderedDict()
 
     def _decide(self, request: JudgeRequest, seed: int, case: Case) -> None:
+        """With the first configuration of its autotuners, or with others where that one exceeds the GPU: an
+        autotuner leaves it out."""
+        known = tuple(case.findings)
+        self._decide_configured(request, seed, case)
+        for place in _OTHER_CONFIGURATIONS if _TUNED in case.source else ():
+            if case.verdict is not Verdict.NOT_COMPILED or not is_excess(case.detail):
+                break
+            case.begin_again(place, known)
+            self._decide_configured(request, seed, case)
+
+    def _decide_configured(self, request: JudgeRequest, seed: int, case: Case) -> None:
         reference = self._prepared.reference(request)
         with self._runner(case) as talk:
             if self._try_all(talk, reference, seed, case) and not self._strict:
@@ -132,7 +146,7 @@ class CpuJudge(Judge):
                 if again.verdict is Verdict.TIMED_OUT:
                     case.note("not_grown", f"it took more than {_MOST_GROWN_S:g} s {said}")
                 # A slow configuration does not stop the search.
-                is_slow = again.verdict is Verdict.TIMED_OUT and not way.configuration
+                is_slow = again.verdict is Verdict.TIMED_OUT and way.configuration is None
                 if case.verdict is not None or is_slow:
                     return
 
@@ -186,14 +200,14 @@ class _Way:
     """A way to run a candidate at grown sizes."""
 
     job: str = "runner"
-    configuration: int = 0
-    """The number of the autotuner's configuration, counted from the last."""
+    configuration: int | None = None
+    """The place of another configuration of its autotuners."""
     where: tuple[str, ...] = ()
 
     def tells(self, again: Case, case: Case) -> bool:
         """Whether what comes of it is the candidate's fault: an autotuner leaves out configurations that
         fail, and a GPU of one multiprocessor, which there is not, changes how programs share work only."""
-        if self.configuration:
+        if self.configuration is not None:
             return again.verdict is Verdict.WRONG
         is_alike = len(again.launches) == len(case.launches) and all(all(one.grid) for one in again.launches)
         return is_alike or self.job == "runner"

@@ -85,11 +85,11 @@ class Judge:
             case.trials_passed += 1
         return loaded
 
-    def _load(self, talk: ChildSession, reference: Reference, case: Case, configuration: int = 0) -> bool:
+    def _load(self, talk: ChildSession, reference: Reference, case: Case) -> bool:
         poison = derive_seed(case.seed, "poison")
         with self._workers.share():
             header, arena = load_header(
-                reference, case.source, poison, configuration, copy_state=not self._strict
+                reference, case.source, poison, case.configuration, copy_state=not self._strict
             )
         descriptors = (arena.descriptor,)
         answer = talk.ask(header, (Loaded, NotLoaded), descriptors=descriptors, turn=self._workers.share)
@@ -251,16 +251,17 @@ class Judge:
         trial: Trial,
         job: str = "runner",
         most_s: float | None = None,
-        configuration: int = 0,
+        configuration: int | None = None,
         keep: bool = False,
     ) -> Case:
-        """The findings about the candidate in another process, on one trial, maybe with a shorter deadline.
-        The caller may `keep` what the pass recorded, and forgets it then."""
-        again = Case(case.request, seed=case.seed, arena=case.arena)
+        """The findings about the candidate in another process, on one trial, maybe with a shorter deadline or
+        another configuration. The caller may `keep` what the pass recorded, and forgets it then."""
+        place = case.configuration if configuration is None else configuration
+        again = Case(case.request, seed=case.seed, arena=case.arena, configuration=place)
         with self._runner(again, job) as talk:
             if most_s is not None:
                 talk.allow(min(0.0, most_s - self._config.deadline_s))
-            if self._load(talk, reference, again, configuration):
+            if self._load(talk, reference, again):
                 self._try(talk, reference, trial, again)
         if not keep:
             again.forget_recorded()

@@ -74,7 +74,12 @@ def in_order(reference: Reference, sizes: Sizes) -> Sizes | None:
         return None
     found, limits = dict(sizes), _SizeLimits(reference)
     for less, more in broken:
-        tried: list[Sizes] = [{**found, less: n, more: n + 1} for n in _halved(now[less], run[less])]
+        wider = sorted(_halved(own[more], run[more]))
+        tried: list[Sizes] = [
+            {**found, less: n, more: m}
+            for n in _halved(now[less], run[less])
+            for m in itertools.islice((m for m in wider if m > n), 1)
+        ]
         kept = {**found, less: run[less]}
         found = next((one for one in tried if limits.allow(one, _MOST_BYTES_OF_LAST)), kept)
     return found

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from kernel_core.gym.channel.dispatch_mode import LightDispatchMode
 from kernel_core.gym.channel.torch_ops import tensors_in
 from kernel_core.gym.numerics.ambiguous_indices import Call, Calls, Naming, is_discrete
 from kernel_core.gym.numerics.expected import Choice
@@ -25,6 +26,26 @@ _PAIRS = 12
 chance."""
 _HALF_ROUNDINGS = 4.0
 """Rounding errors of half precision that a value may have before it is sorted."""
+
+
+class ConversionsSeen(LightDispatchMode):
+    """While active, looks for floating-point numbers that become integers of a type that does not hold them,
+    such as NaN: what they become is not defined."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.are_defined = True
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        if function._opname == "_to_copy" and args[0].is_floating_point() and is_discrete(result):
+            self.are_defined &= result.dtype == torch.bool or _holds(result.dtype, args[0])
+        return result
+
+
+def _holds(dtype: torch.dtype, values: torch.Tensor) -> bool:
+    ends = torch.iinfo(dtype)
+    return bool(((values > ends.min - 1.0) & (values < ends.max + 1.0)).all())
 
 
 @dataclass(frozen=True, slots=True)

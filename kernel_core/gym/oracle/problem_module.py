@@ -58,13 +58,8 @@ class ProblemModule:
         self._names: dict[str, Any] = {"__name__": "problem"}
         self._wanted = wanted_gradients(source)
         self._forms: list[tuple[torch.Size, torch.dtype]] | None = None
-        try:
-            with self._there():
-                exec(compile(source, f"<{problem_id}>", "exec", dont_inherit=True), self._names)
-        except Exception as error:
-            raise NotAProblem(
-                f"{problem_id} does not execute: {type(error).__name__}: {first_line(error)}"
-            ) from error
+        with self._blaming("{} does not execute"), self._there():
+            exec(compile(source, f"<{problem_id}>", "exec", dont_inherit=True), self._names)
 
     @property
     def gradients(self) -> Wanted:
@@ -90,7 +85,8 @@ class ProblemModule:
         if self._forms is None:
             with own_seeds(self._device), torch.no_grad(), torch.device(self._device):
                 module = self._construct(self.arguments(), None)
-                leaves = flatten(module(*copy.deepcopy(inputs)))[1]
+                with self._blaming("the Model of {} fails on its own inputs"):
+                    leaves = flatten(module(*copy.deepcopy(inputs)))[1]
             self._forms = [(one.shape, one.dtype) for one in leaves if is_differentiable(one)]
         return self._forms
 
@@ -100,17 +96,11 @@ class ProblemModule:
 
     def _construct(self, arguments: list[Any], varied: VariedConstants | None) -> Any:
         seed_torch(CONSTRUCTION_SEED, self._device)
-        try:
+        with self._blaming("the Model of {} cannot be constructed"):
             with self._there(), varied or contextlib.nullcontext():
                 module = self._names["Model"](*arguments)
             module = module if self._device == "cpu" else module.to(self._device)
             return module if self._dtype is None else module.to(self._dtype)
-        except torch.cuda.OutOfMemoryError:
-            raise
-        except Exception as error:
-            raise NotAProblem(
-                f"the Model of {self._id} cannot be constructed: {first_line(error)}"
-            ) from error
 
     @contextlib.contextmanager
     def _there(self) -> Iterator[None]:
@@ -118,14 +108,21 @@ class ProblemModule:
             yield
 
     def _call(self, name: str) -> list[Any]:
-        try:
+        with self._blaming(f"{name}() of {{}} fails"):
             with self._there():
                 values = list(self._names[name]())
             return [self._place(value) for value in values]
+
+    @contextlib.contextmanager
+    def _blaming(self, fault: str) -> Iterator[None]:
+        """What fails is the problem's fault, unless a GPU's memory is full."""
+        try:
+            yield
         except torch.cuda.OutOfMemoryError:
             raise
         except Exception as error:
-            raise NotAProblem(f"{name}() of {self._id} fails: {first_line(error)}") from error
+            told = f"{type(error).__name__}: {first_line(error)}"
+            raise NotAProblem(f"{fault.format(self._id)}: {told}") from error
 
     def _place(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):

@@ -17,7 +17,7 @@ from kernel_core.gym.channel.pytree import flatten
 from kernel_core.gym.channel.seeds import seed_torch
 from kernel_core.gym.channel.torch_ops import map_tensors
 from kernel_core.gym.numerics.ambiguous_indices import is_discrete
-from kernel_core.gym.numerics.ambiguous_integers import look_for_undecided
+from kernel_core.gym.numerics.ambiguous_integers import ConversionsSeen, look_for_undecided
 from kernel_core.gym.numerics.compare import each_passes
 from kernel_core.gym.numerics.error_model import (
     ProductsSeen,
@@ -63,14 +63,17 @@ class ReferenceOutputs:
         self._can_widen = True
         self.has_products = tf32
         """Whether the module may have TF32 products."""
+        self.is_defined = True
+        """Whether the answers of `plain` follow from the last inputs: see `ConversionsSeen`."""
 
     def plain(self, inputs: list[Any], seed: int) -> tuple[Any, list[Any]]:
         """Nesting and leaves, by the module's own arithmetic."""
-        products = ProductsSeen()
+        products, conversions = ProductsSeen(), ConversionsSeen()
         looking = products if self.has_products else contextlib.nullcontext()
-        with tf32_products(False), self._weighing(), looking:
+        with tf32_products(False), self._weighing(), looking, conversions:
             found = flatten(self._forward(self._module, inputs, seed))
         self.has_products &= products.are_there
+        self.is_defined = conversions.are_defined
         return found
 
     def now(self, inputs: list[Any], seed: int) -> list[Any]:
@@ -106,17 +109,17 @@ class ReferenceOutputs:
     def expected(
         self, wide: Any, inputs: list[Any], seed: int, plain: list[Any], exact: list[Any], strictly: bool
     ) -> tuple[tuple[Expected, ...], bool]:
-        """The expected outputs, and whether the module suits inputs of the kind. It does not if TF32 products
-        would be refused and there is no memory to check value by value. `strictly`: products that are rounded
-        in another way must pass without such a check."""
+        """The expected outputs, and whether the module suits inputs of the kind. It does not if what `plain`
+        gave is not defined, or if TF32 products would be refused and there is no memory to check value by
+        value. `strictly`: products that are rounded in another way must pass without such a check."""
         tf32 = self._tf32(inputs, seed, plain)
         expected = self._all_expected(plain, exact, tf32)
         expected = self._with_undecided(expected, wide, inputs, seed, plain)
         if tf32 is not None and strictly:
             tf32 = self._tf32(inputs, seed, plain, nearest)
         elif tf32 is None or self._can_stray([*inputs, *plain]):
-            return expected, True
-        return expected, tf32 is None or each_passes(tf32, expected)
+            return expected, self.is_defined
+        return expected, self.is_defined and (tf32 is None or each_passes(tf32, expected))
 
     def expected_by_a_part(
         self, wide: Any, inputs: list[Any], seed: int, plain: list[Any]

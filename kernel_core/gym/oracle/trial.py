@@ -31,7 +31,7 @@ class Trial:
     """The expected values and tolerances are by float64's answer to these inputs, where there is one."""
     is_usual: bool
     """Outputs, in the reference's own arithmetic and in float64, are finite but where those of own draws are
-    not; of own draws it is not asked."""
+    not, and integers come of numbers that they hold; of own draws it is not asked."""
 
     @property
     def changes_inputs(self) -> bool:

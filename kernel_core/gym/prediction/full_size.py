@@ -85,6 +85,7 @@ def run_without_data(
     unknown."""
     header = {
         "source": case.source,
+        "configuration": case.configuration,
         "precision": reference.problem.precision,
         "gradients": reference.gradients,
         "sizes": [_describe_size(reference, source) for source in sources],

@@ -71,6 +71,8 @@ class Case(Ruling):
     request: JudgeRequest
     seed: int = 0
     """The seed of all draws for the candidate."""
+    configuration: int = 0
+    """The place of the configuration that each autotuner takes where Triton interprets."""
     trials_passed: int = 0
     trials: int = 0
     sandbox: tuple[str, ...] = ()
@@ -122,6 +124,13 @@ class Case(Ruling):
         for recorded in self.recorded:
             recorded.close()
         self.recorded = []
+
+    def begin_again(self, configuration: int, findings: tuple[Finding, ...]) -> None:
+        """Forget all but these findings, for a run with another configuration of its autotuners."""
+        self.forget_recorded()
+        self.verdict, self.detail, self.line, self.findings = None, "", 0, [*findings]
+        self.trials_passed, self.kernels, self.launches = 0, (), ()
+        self.configuration = configuration
 
     def to_replay(self) -> list[Recorded]:
         """The recorded passes. The last one is of the last trial with the problem's own draws, and it

@@ -7,7 +7,7 @@ All of it happens in the candidate's own process and decides nothing (`fake_cuda
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from typing import Any, cast
 
 import torch
 import triton.testing
@@ -82,6 +82,8 @@ def answer_for_cuda(known: Properties) -> None:
     )
     for name, kind in stands_for.items():
         setattr(torch.cuda, name, kind)
+    module_of, known_to_torch = torch.get_device_module, cast(Any, torch)
+    known_to_torch.get_device_module = lambda device=None: module_of("cuda" if device is None else device)
     for name in _MARKS:
         setattr(torch.cuda.nvtx, name, _always(None))
     torch.Tensor.record_stream = _always(None)  # type: ignore[method-assign]
@@ -90,12 +92,14 @@ def answer_for_cuda(known: Properties) -> None:
 
 
 def leave_uncompiled() -> None:
-    """`torch.compile` gives back what it is given: it would compile for a host, half a minute each."""
+    """`torch.compile` gives back what it is given: it would compile for a host, half a minute each. So does
+    `wrap_triton`, which takes no interpreted kernels before torch 2.15."""
 
     def compile_later(model: Any = None, **_: Any) -> Any:
         return (lambda function: function) if model is None else model
 
     torch.compile = compile_later
+    torch.library.wrap_triton = compile_later
     torch.nn.Module.compile = _always(None)  # type: ignore[method-assign]
 
 

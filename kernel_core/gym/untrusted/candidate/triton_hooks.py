@@ -149,18 +149,26 @@ def _unrecorded(timed: Any, recorder: Recorder) -> Any:
     return call
 
 
-def _try_one_configuration(number: int) -> None:
-    """One configuration is tried once and then taken, because all take as long in the interpreter. The trial
-    uses the real tensors. So a kernel that adds to its output must declare tensors to clear or restore, as on
-    a GPU. The trial is recorded. It counts as preparation, like all other work of a first pass only."""
+def begin_with(number: int) -> None:
+    """Let autotuners begin with the configuration at this place."""
     kind: Any = Autotuner
-    bench, prune = kind._bench, kind.prune_configs
-    tuned: dict[Any, Any] = {}
+    prune = kind.prune_configs
 
     def begin_with_it(self: Any, kwargs: Any) -> list[Any]:
         found = prune(self, kwargs)
         place = number % len(found)
         return [*found[place:], *found[:place]]
+
+    kind.prune_configs = begin_with_it
+
+
+def _try_one_configuration(number: int) -> None:
+    """One configuration is tried once and then taken, because all take as long in the interpreter. The trial
+    uses the real tensors. So a kernel that adds to its output must declare tensors to clear or restore, as on
+    a GPU. The trial is recorded. It counts as preparation, like all other work of a first pass only."""
+    kind: Any = Autotuner
+    bench, tuned = kind._bench, dict[Any, Any]()
+    begin_with(number)
 
     def bench_once(self: Any, *args: Any, **kwargs: Any) -> Any:
         if tuned.get(self) is self.nargs:
@@ -172,7 +180,7 @@ def _try_one_configuration(number: int) -> None:
         call()
         return [0.0, 0.0, 0.0]
 
-    kind.prune_configs, kind._bench = begin_with_it, bench_once
+    kind._bench = bench_once
     kind.do_bench = property(lambda self: call_once)
 
 

@@ -4,13 +4,15 @@ compiler runs some of it too."""
 from __future__ import annotations
 
 import ast
+import builtins
 import functools
 import io
 import math
 import re
 import symtable
 import tokenize
-from typing import Any
+from collections.abc import Set
+from typing import Any, TypeGuard
 
 import triton
 import triton.language as tl
@@ -84,15 +86,27 @@ def forget_foreign_annotations(node: ast.FunctionDef, names: dict[str, Any]) -> 
             argument.annotation = None
 
 
-def check_function(node: ast.FunctionDef, names: dict[str, Any], text: str) -> None:
-    """Refuse whatever could reach outside a kernel; Triton's own compiler refuses the rest."""
+def defined_names(tree: ast.Module) -> frozenset[str]:
+    """All words of a file but the names that it only reads, and what Python itself defines."""
+    nodes = (node for node in ast.walk(tree) if not _reads_a_name(node))
+    words = {word for node in nodes for word in vars(node).values() if isinstance(word, str)}
+    return frozenset({*dir(builtins), *(word.partition(".")[0] for word in words)})
+
+
+def _reads_a_name(node: ast.AST) -> TypeGuard[ast.Name]:
+    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+
+
+def check_function(node: ast.FunctionDef, names: dict[str, Any], text: str, defined: Set[str]) -> None:
+    """Refuse whatever could reach outside a kernel; Triton's own compiler refuses the rest. A name that is
+    `defined` nowhere may stand in a branch that a constant switches off, and fails in any other."""
     for inner in ast.walk(node.args):
         _check_node(inner, set(), names, node.lineno)
     for part in node.body:
         for inner in ast.walk(part):
             if not isinstance(inner, _COMPILABLE):
                 _check_node(inner, set(), names, node.lineno)
-    local = _local_names(node, text)
+    local = _local_names(node, text) | {one.id for one in filter(_reads_a_name, ast.walk(node))} - defined
     for part in node.body:
         for inner in ast.walk(part):
             _check_node(inner, local, names, node.lineno)
@@ -127,7 +141,7 @@ def _check_node(node: ast.AST, local: set[str], names: dict[str, Any], first_lin
         if hidden or isinstance(node.ctx, ast.Store | ast.Del):
             raise KernelRefused(line, f"unsupported in a kernel: attribute {node.attr}")
         _check_chain(node, local, names, line)
-    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+    if _reads_a_name(node):
         known = node.id in local or node.id in names or node.id in BUILTINS
         if not known or node.id.startswith("__"):
             raise KernelRefused(line, f"name '{node.id}' is not defined in the kernel")

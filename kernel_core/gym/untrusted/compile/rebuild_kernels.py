@@ -22,6 +22,7 @@ from typing import Any
 import triton
 import triton.language as tl
 from triton.runtime import interpreter
+from triton.runtime.jit import ConstexprFunction
 
 from kernel_core.gym.channel.candidate_file import first_line
 from kernel_core.gym.channel.kernel_description import DTYPES
@@ -31,6 +32,7 @@ from kernel_core.gym.untrusted.compile.kernel_whitelist import (
     KernelRefused,
     check_encoding,
     check_function,
+    defined_names,
     forget_foreign_annotations,
     member_of_triton,
 )
@@ -55,6 +57,7 @@ def build_kernels(source: str, filename: str, described: Sequence[dict[str, Any]
     """
     check_encoding(source)
     tree = ast.parse(source)
+    defined = defined_names(tree)
     built: list[_Rebuilt | None] = []
     for description in described:
         if description.get("extension"):
@@ -70,7 +73,7 @@ def build_kernels(source: str, filename: str, described: Sequence[dict[str, Any]
         }
         forget_foreign_annotations(node, names)
         text = _text_of(node, source)
-        check_function(node, names, text)
+        check_function(node, names, text, defined)
         built.append(_Rebuilt(node, text, names, filename, _unspecialised(definition)))
     return [one and one.jit for one in built]
 
@@ -86,10 +89,15 @@ class _PlainErrors(ast.NodeTransformer):
 
 
 def _bare(node: ast.FunctionDef) -> ast.FunctionDef:
-    """The function without its decorators and what it says that it returns, at its own lines."""
+    """The function without its decorators and what it says that it returns, at its own lines. Defaults have
+    the names of their parameters, under which their values are described."""
+    parameters = copy.deepcopy(node.args)
+    positional = [*parameters.posonlyargs, *parameters.args][-len(parameters.defaults) :]
+    parameters.defaults = [*map(_default, parameters.defaults, positional)]
+    parameters.kw_defaults = [*map(_default, parameters.kw_defaults, parameters.kwonlyargs)]
     function = ast.FunctionDef(
         name=node.name,
-        args=node.args,
+        args=parameters,
         body=[_PlainErrors().visit(part) for part in copy.deepcopy(node.body)],
         decorator_list=[],
         returns=None,
@@ -102,6 +110,12 @@ def _bare(node: ast.FunctionDef) -> ast.FunctionDef:
     if "type_params" in ast.FunctionDef._fields:
         function.type_params = []  # type: ignore[attr-defined, unused-ignore]
     return function
+
+
+def _default(value: Any, parameter: ast.arg) -> Any:
+    if value is None or isinstance(value, ast.Constant):
+        return value
+    return ast.copy_location(ast.Name(id=parameter.arg, ctx=ast.Load()), value)
 
 
 def _unspecialised(definition: ast.FunctionDef) -> dict[str, Any]:
@@ -244,8 +258,10 @@ def _resolve(value: Any, built: Sequence[_Rebuilt | None], line: int) -> Any:
         return tuple(_resolve(item, built, line) for item in value["tuple"])
     if "module" in value and value["module"] in MODULES:
         return MODULES[value["module"]]
-    if "member" in value:
-        module, name = value["member"]
+    if place := value.get("member") or value.get("evaluated"):
+        module, name = place
         if str(module).startswith("triton.language"):
-            return member_of_triton(importlib.import_module(module), name, line)
+            found = member_of_triton(importlib.import_module(module), name, line)
+            is_plain = "evaluated" in value and not isinstance(found, ConstexprFunction)
+            return triton.constexpr_function(found) if is_plain else found
     raise KernelRefused(line, f"a kernel cannot use a global of this kind: {value}")

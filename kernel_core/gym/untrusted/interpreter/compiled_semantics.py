@@ -115,10 +115,14 @@ class _CompiledSemantics(interpreter.ASTTransformer):  # type: ignore[misc, unus
         return self._with_condition(node)
 
     def visit_For(self, node: ast.For) -> ast.AST:
-        """The compiler makes no stages of a loop around another."""
+        """The compiler makes no stages of a loop around another, and leaves keywords of Python's own `range`
+        out: `range(a, b, step=c)` has steps of one."""
         inside = [one for statement in node.body for one in ast.walk(statement)]
-        if isinstance(node.iter, ast.Call) and any(isinstance(one, ast.For | ast.While) for one in inside):
-            node.iter.keywords = [one for one in node.iter.keywords if one.arg != "num_stages"]
+        has_loops = any(isinstance(one, ast.For | ast.While) for one in inside)
+        if isinstance(node.iter, ast.Call):
+            is_pythons = isinstance(node.iter.func, ast.Name) and node.iter.func.id == "range"
+            kept = [one for one in node.iter.keywords if not (has_loops and one.arg == "num_stages")]
+            node.iter.keywords = [] if is_pythons and "range" not in self._known else kept
         return self.generic_visit(node)
 
     def visit_comprehension(self, node: ast.comprehension) -> ast.AST:
