@@ -18,6 +18,7 @@ from kernel_core.learn.batch import Batch, Row, collate
 from kernel_core.learn.chunked_logits import by_token
 from kernel_core.learn.decoder_layers import computed_again
 from kernel_core.learn.distributed.data_parallel import ALONE, Share
+from kernel_core.learn.gradient_agreement import agreement, gradient_of, halves_of
 from kernel_core.learn.loss import (
     Aggregation,
     LossSettings,
@@ -154,7 +155,7 @@ def update(
     corrected = _corrected(policy, rows, config, share)
     learnable, num_skipped = learnable_rows(corrected.rows, config)
     totals = Totals(corrected, num_skipped, has_reference=config.kl_coefficient > 0)
-    plan = share.of([len(row) for row, _ in learnable], config.minibatch_tokens)
+    plan, num_first = _planned([row for row, _ in learnable], config.minibatch_tokens, share)
     old_logprobs: dict[int, torch.Tensor] = {}
     policy.model.eval()  # no dropout: log-probabilities are those of the policy that sampled
     for turn in range(config.updates_per_step if learnable else 0):
@@ -178,10 +179,28 @@ def update(
             torch.autograd.backward(loss)
             if counts:
                 totals.add(batch, loss / share.size, objective, entropy, old, kl)
+            if turn == 0 and index + 1 == num_first:
+                first_half = gradient_of(policy.model)
             progress("update", done=turn * len(plan) + index + 1, total=config.updates_per_step * len(plan))
+        if turn == 0 and num_first:
+            totals.agreement = agreement(first_half, policy.model)
         totals.stepped(*clip_and_step(policy.model, optimiser, config.max_grad_norm))
     totals.gather(share)
     return totals.report(len(rows), config.updates_per_step)
+
+
+def _planned(
+    rows: Sequence[Row], token_budget: int, share: Share
+) -> tuple[list[tuple[list[int], bool]], int]:
+    """The batches of the first half of the conversations, then the others', and how many the first has."""
+    plans = [
+        [
+            ([places[i] for i in members], counts)
+            for members, counts in share.of([len(rows[place]) for place in places], token_budget)
+        ]
+        for places in halves_of(rows)
+    ]
+    return [*plans[0], *plans[1]], len(plans[0])
 
 
 def _settings(config: TrainConfig) -> LossSettings:

@@ -32,6 +32,8 @@ class UpdateReport(Record):
     loss: float | None = None
     grad_norm: float | None = None
     """Before clipping, of the last optimiser step."""
+    agreement: float | None = None
+    """Cosine between the gradients of two halves of the step's problems; see `gradient_agreement.py`."""
     entropy: float | None = None
     ratio_mean: float | None = None
     ratio_max: float | None = None
@@ -66,6 +68,7 @@ class Totals:
         self.sums: dict[str, Any] = dict.fromkeys(_SUMMED, 0.0)
         self.peaks: dict[str, Any] = {"ratio": 0.0, "gap": 0.0}
         self.grad_norm: float | None = None
+        self.agreement: float | None = None
         self.tokens = self.answers = self.taken = self.refused = 0
 
     def add(
@@ -136,6 +139,7 @@ class Totals:
             **seen,
             loss=float(self.sums["loss"]) / num_passes,
             grad_norm=self.grad_norm,
+            agreement=self.agreement,
             entropy=mean["entropy"],
             ratio_mean=mean["ratio"],
             ratio_max=float(self.peaks["ratio"]),

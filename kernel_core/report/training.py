@@ -48,6 +48,7 @@ _PANELS: tuple[tuple[str, dict[str, str]], ...] = (
         "sampler against trainer",
         {"update/sampler_kl": "KL", "publish/gap": "gap after publishing", "publish/moved": "step"},
     ),
+    ("agreement of a step's halves", {"update/agreement": "cosine of gradients"}),
     ("ratios and clipping", {"update/clip_share": "share clipped", "update/grad_norm": "gradient norm"}),
     ("groups", {"batch/num_constant_groups": "all alike", "batch/num_resampled_groups": "drawn again"}),
     ("advantage", {"advantage/std": "standard deviation", "advantage/max": "largest"}),

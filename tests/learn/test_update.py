@@ -299,3 +299,27 @@ def test_any_causal_model_on_disk_trains_with_lora(architecture, tmp_path):
     policy.save(str(tmp_path / "trained"))
     loaded = TorchPolicy.load(str(tmp_path / "trained"), settings)
     assert logprob_of(loaded, rows[0]) == pytest.approx(after[0], abs=1e-4)
+
+
+@pytest.mark.parametrize(("advantages", "expected"), [([1.0, 1.0], 1.0), ([1.0, -1.0], -1.0)])
+def test_halves_that_say_the_same_agree_and_opposite_ones_do_not(policy, advantages, expected):
+    [row] = sampled_rows(policy, [1.0])
+    rows = [replace(row, advantage=one, conversation=i) for i, one in enumerate(advantages)]
+    report = update(policy, new_optimiser(policy.model, lr=1e-3), rows, config_of())
+    assert report.agreement == pytest.approx(expected, abs=1e-3)
+
+
+def test_comparing_halves_changes_no_update(policy):
+    rows = sampled_rows(policy, [1.0, -1.0, 0.5, -0.5])
+    other = new_policy(POLICY, TEXTS, seed=1)
+    compared = update(
+        policy,
+        new_optimiser(policy.model, lr=1e-3),
+        [replace(row, conversation=i) for i, row in enumerate(rows)],
+        config_of(),
+    )
+    plain = update(other, new_optimiser(other.model, lr=1e-3), rows, config_of())
+    assert plain.agreement is None
+    assert compared.agreement is not None and abs(compared.agreement) < 1.0
+    for one, two in zip(policy.model.parameters(), other.model.parameters(), strict=True):
+        torch.testing.assert_close(one, two)

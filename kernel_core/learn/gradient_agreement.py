@@ -1,0 +1,56 @@
+"""How much of an update is signal: the cosine between the gradients of a step's two halves.
+
+The halves have different problems. With signal μ and noise of variance σ² in each, the cosine is about
+|μ|² / (|μ|² + σ²): near 0 where an update is chance, as that of `method: rl_shuffled` is. More answers a step
+raise it in proportion, and a learning rate that suits 0.5 is too high for 0.01.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.distributed.tensor import DTensor
+
+from kernel_core.learn.batch import Row
+
+_MOST_WEIGHTS = 200_000_000
+"""Above it nothing is compared: a copy of the gradient would not be cheap."""
+
+
+def halves_of(rows: Sequence[Row]) -> tuple[list[int], list[int]]:
+    """The places of the rows of the first half of the conversations, and of the others. Conversations of a
+    problem follow one another, so at most one problem is in both. Without two conversations all are in the
+    second."""
+    numbers = sorted({row.conversation for row in rows})
+    middle = numbers[len(numbers) // 2] if numbers else 0
+    first = [place for place, row in enumerate(rows) if row.conversation < middle]
+    return first, [place for place, row in enumerate(rows) if row.conversation >= middle]
+
+
+def gradient_of(model: Any) -> list[torch.Tensor] | None:
+    """A copy of the gradient so far, parameter by parameter; None where none is, or it is too large."""
+    parts = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    if not parts or sum(part.numel() for part in parts) > _MOST_WEIGHTS:
+        return None
+    return [part.detach().clone() for part in parts]
+
+
+def agreement(first: Sequence[torch.Tensor] | None, model: Any) -> float | None:
+    """The cosine, in [-1, 1], between the first half's gradient and what came to it since; None where the
+    first is None or one of the two is 0."""
+    if first is None:
+        return None
+    whole = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    products = torch.zeros(3, dtype=torch.float64)
+    for a, both in zip(first, whole, strict=True):
+        b = both.detach() - a
+        products += torch.tensor([_number((x * y).sum()) for x, y in ((a, b), (a, a), (b, b))])
+    dot, one, other = products.tolist()
+    lengths: float = (one * other) ** 0.5
+    return float(dot / lengths) if lengths > 0.0 else None
+
+
+def _number(value: torch.Tensor) -> float:
+    return float(value.full_tensor() if isinstance(value, DTensor) else value)
