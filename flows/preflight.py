@@ -37,7 +37,7 @@ def check_before_start(stage: str, parameters: Mapping[str, Any]) -> None:
         choose_weights(Run(*place_of(stage, parameters)), config.policy, config.checkpoint)
     if here:
         for one in stages:
-            require_gpu(one.policy, one.gym)
+            require_gpu(one.policy_here, one.gym)
         if isinstance(config, IndexConfig):
             require_gpu(PolicyConfig(device=config.device))
         # In a pipeline the policy that is trained is also the one that is asked.
