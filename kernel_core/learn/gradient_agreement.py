@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch.distributed.tensor import DTensor
 
 from kernel_core.learn.batch import Row
+from kernel_core.learn.distributed.data_parallel import number_of
 
 _MOST_WEIGHTS = 200_000_000
 """Above it nothing is compared: a copy of the gradient would not be cheap."""
@@ -43,14 +43,11 @@ def agreement(first: Sequence[torch.Tensor] | None, model: Any) -> float | None:
     if first is None:
         return None
     whole = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-    products = torch.zeros(3, dtype=torch.float64)
+    sums: list[Any] = [0.0, 0.0, 0.0]  # on the device until the end: reading each would stop a GPU
     for a, both in zip(first, whole, strict=True):
         b = both.detach() - a
-        products += torch.tensor([_number((x * y).sum()) for x, y in ((a, b), (a, a), (b, b))])
-    dot, one, other = products.tolist()
+        products = ((x * y).sum(dtype=torch.float64) for x, y in ((a, b), (a, a), (b, b)))
+        sums = [so_far + product for so_far, product in zip(sums, products, strict=True)]
+    dot, one, other = map(number_of, sums)
     lengths: float = (one * other) ** 0.5
     return float(dot / lengths) if lengths > 0.0 else None
-
-
-def _number(value: torch.Tensor) -> float:
-    return float(value.full_tensor() if isinstance(value, DTensor) else value)

@@ -17,7 +17,7 @@ from kernel_core.config import MismatchConfig, TrainConfig
 from kernel_core.learn.batch import Batch, Row, collate
 from kernel_core.learn.chunked_logits import by_token
 from kernel_core.learn.decoder_layers import computed_again
-from kernel_core.learn.distributed.data_parallel import ALONE, Share
+from kernel_core.learn.distributed.data_parallel import ALONE, Share, number_of
 from kernel_core.learn.gradient_agreement import agreement, gradient_of, halves_of
 from kernel_core.learn.loss import (
     Aggregation,
@@ -104,7 +104,7 @@ def clip_and_step(
     """
     parameters = [parameter for parameter in model.parameters() if parameter.grad is not None]
     limit = SPIKE * usual_norm(optimiser) if max_grad_norm is None else max_grad_norm
-    norm = _number(torch.nn.utils.clip_grad_norm_(parameters, limit))
+    norm = number_of(torch.nn.utils.clip_grad_norm_(parameters, limit))
     finite = bool(np.isfinite(norm))
     if finite:
         optimiser.step()
@@ -122,13 +122,9 @@ def usual_norm(optimiser: torch.optim.Optimizer) -> float:
     for group in optimiser.param_groups:
         states = [state for p in group["params"] if "exp_avg_sq" in (state := optimiser.state.get(p, {}))]
         if states:
-            squares = _number(sum(state["exp_avg_sq"].sum(dtype=torch.float64) for state in states))
+            squares = number_of(sum(state["exp_avg_sq"].sum(dtype=torch.float64) for state in states))
             total += squares / (1.0 - group["betas"][1] ** float(states[0]["step"]))
     return total**0.5 if total > 0.0 else float("inf")
-
-
-def _number(value: Any) -> float:
-    return float(value.full_tensor() if isinstance(value, DTensor) else value)
 
 
 def update(
@@ -157,6 +153,7 @@ def update(
     totals = Totals(corrected, num_skipped, has_reference=config.kl_coefficient > 0)
     plan, num_first = _planned([row for row, _ in learnable], config.minibatch_tokens, share)
     old_logprobs: dict[int, torch.Tensor] = {}
+    first_half: list[torch.Tensor] | None = None
     policy.model.eval()  # no dropout: log-probabilities are those of the policy that sampled
     for turn in range(config.updates_per_step if learnable else 0):
         for index, (members, counts) in enumerate(plan):
@@ -182,7 +179,7 @@ def update(
             if turn == 0 and index + 1 == num_first:
                 first_half = gradient_of(policy.model)
             progress("update", done=turn * len(plan) + index + 1, total=config.updates_per_step * len(plan))
-        if turn == 0 and num_first:
+        if turn == 0:
             totals.agreement = agreement(first_half, policy.model)
         totals.stepped(*clip_and_step(policy.model, optimiser, config.max_grad_norm))
     totals.gather(share)

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
 
 from kernel_core.learn.batch import plan_batches
 from kernel_core.learn.decoder_layers import decoder_layers
@@ -93,6 +94,11 @@ def shard(model: Any, compute_dtype: torch.dtype) -> None:
             if parameter.requires_grad and parameter.dtype != torch.float32:
                 parameter.data = parameter.data.float()
         fully_shard(module, mp_policy=precision)
+
+
+def number_of(value: Any) -> float:
+    """A sum of tensors as a number; of shards, over all processes."""
+    return float(value.full_tensor() if isinstance(value, DTensor) else value)
 
 
 def let_go(model: Any) -> None:
