@@ -17,7 +17,7 @@ from kernel_core.gym.pool.open_gym import open_gym
 from kernel_core.store import Store
 
 _LONGEST_FIRST = (
-    *("flows", "gym", "learn", "test_cli.py", "policy", "harvest", "compiler_teacher", "test_judge_batch.py"),
+    *("flows", "gym", "learn", "test_cli.py", "policy", "harvest", "test_judge_batch.py"),
     *("problems", "problems/modules", "retrieval", "interop", "serve", "corpus", "dialogue", "evaluation"),
 )
 QUICK = GymConfig(workers=1, trials=1, compile_gate=False)
