@@ -101,13 +101,13 @@ cold-start-kernelbench MODEL WORK="carryover" LIMIT="200" SAMPLES="8" MINUTES="8
     .venv/bin/python benchmarks/carryover.py judge --limit {{ LIMIT }} --samples {{ SAMPLES }} --answers {{ WORK }}/answers.jsonl.gz --judged {{ WORK }}/judged.jsonl --minutes 600
 
 # Train four methods on the same judged answers and measure each on all groups of problems: just arms FOLDER
-arms COLD_START HARVEST="" HELD_OUT="" WORK="arms" SEEDS="0 1 2" CANDIDATES="2048" LIMIT="100" SAMPLES="4":
+arms COLD_START SUITES="modules" HELD_OUT="" WORK="arms" SEEDS="0 1 2" CANDIDATES="2048" LIMIT="100" SAMPLES="4":
     #!/usr/bin/env bash
     set -euo pipefail
     judged=()
     for seed in {{ SEEDS }}; do
       for arm in frozen expert_iteration rl_shuffled rl; do
-        .venv/bin/python benchmarks/carryover_arms.py --arm $arm --seed $seed --model {{ COLD_START }} --harvest "{{ HARVEST }}" --work {{ WORK }} --candidates {{ CANDIDATES }} --minutes 600
+        .venv/bin/python benchmarks/carryover_arms.py --arm $arm --seed $seed --model {{ COLD_START }} --suite {{ SUITES }} --work {{ WORK }} --candidates {{ CANDIDATES }} --minutes 600
         for group in kernelbench modules unseen {{ HELD_OUT }}; do
           file={{ WORK }}/$arm-$seed-$(basename $group)
           .venv/bin/python benchmarks/carryover.py answer --suite $group --model {{ COLD_START }} --taught {{ WORK }}/$arm-$seed/policy --limit {{ LIMIT }} --samples {{ SAMPLES }} --seed $seed --answers $file.jsonl.gz

@@ -109,6 +109,7 @@ def main() -> None:
         help="share of second turns in `draw`: a faulty kernel with feedback, answered by a right one",
     )
     parser.add_argument("--repairs-judged", type=int, default=600, help="different faulty kernels in them")
+    parser.add_argument("--repair-lines", choices=("all", "changed"), default="all", help="of second turns")
     parser.add_argument("--conversations-file", nargs="+", default=[], help="of `draw`, for `teach`")
     parser.add_argument("--minibatch-tokens", type=int, default=32768)
     parser.add_argument("--steps", type=int, default=100000)
@@ -233,6 +234,7 @@ def _cold_start(arguments: argparse.Namespace) -> ColdStartConfig:
         checkpoint_minutes=60.0,
         lr=arguments.lr,
         repair_share=arguments.repairs,
+        repair_lines=arguments.repair_lines,
         judged=arguments.repairs_judged,
         mistake_share=0.0,
         naive_share=0.0,

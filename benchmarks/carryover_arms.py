@@ -1,10 +1,10 @@
 """Claim: on the same judged answers, RL teaches a cold-started model more than the controls do.
 
-    python benchmarks/carryover_arms.py --arm rl --seed 0 --model COLD_START --harvest FOLDER --work W \\
-        --candidates 768 --minutes 9
+    python benchmarks/carryover_arms.py --arm rl --seed 0 --model COLD_START --work W \\
+        --suite modules FOLDER --candidates 768 --minutes 9
 
-Trains one arm (`rl`, `expert_iteration`, `frozen`, `rl_shuffled`) from one cold start with LoRA adapters on
-problems of the suite `modules` and harvested ones, and leaves them in `W/ARM-SEED/policy`. A run that was cut
+Trains one arm (`rl`, `expert_iteration`, `frozen`, `rl_shuffled`) from one cold start with LoRA adapters, and
+leaves them in `W/ARM-SEED/policy`. Each suite gives an equal part of a step's problems. A run that was cut
 goes on from its newest checkpoint with the same command. `carryover.py answer --taught W/ARM-SEED/policy`
 asks the result; its stages `judge` and `report` measure it.
 
@@ -58,14 +58,13 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--arm", choices=ARMS, required=True)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--model", required=True, help="folder of the cold start")
-    parser.add_argument(
-        "--harvest", default="", help="folder of harvested problems; half of a step's problems"
-    )
+    parser.add_argument("--suite", nargs="+", default=["modules"], help="or folders of problems")
     parser.add_argument("--work", default="arms")
     parser.add_argument("--candidates", type=int, default=768, help="judged answers in all")
     parser.add_argument("--minutes", type=float, default=9.0)
     parser.add_argument("--problems", type=int, default=12, help="a step")
     parser.add_argument("--group", type=int, default=8, help="answers a problem")
+    parser.add_argument("--batch", type=int, default=128, help="answers written at a time")
     parser.add_argument("--sizes", choices=("own", "half", "quarter"), default="quarter")
     parser.add_argument("--lr", type=float, default=3e-5)
     parser.add_argument("--updates", type=int, default=1, help="passes over the answers of a step")
@@ -83,7 +82,6 @@ def _arguments() -> argparse.Namespace:
 
 def _config(arguments: argparse.Namespace) -> TrainConfig:
     on_gpu = arguments.device == "cuda"
-    suites = ["modules", *([arguments.harvest] if arguments.harvest else [])]
     settings: dict[str, Any] = {
         "method": arguments.arm,
         "seed": arguments.seed,
@@ -98,7 +96,7 @@ def _config(arguments: argparse.Namespace) -> TrainConfig:
         "checkpoint_minutes": 3.0,
         "keep_checkpoints": 1,
         "problems": {
-            "mix": [{"suite": suite, "weight": 1.0} for suite in suites],
+            "mix": [{"suite": suite, "weight": 1.0} for suite in arguments.suite],
             "sizes": arguments.sizes,
         },
         "curriculum": {"only": arguments.stage, "probe_every": PROBE_NEVER, "probe_problems": 1},
@@ -124,7 +122,7 @@ def _config(arguments: argparse.Namespace) -> TrainConfig:
             "overlap": False,
             "sampling": {
                 "max_new_tokens": arguments.max_new_tokens,
-                "batch_size": arguments.problems * arguments.group,
+                "batch_size": arguments.batch,
             },
         },
     }

@@ -38,6 +38,11 @@ class Row:
     def __len__(self) -> int:
         return len(self.prompt_ids) + len(self.answer_ids)
 
+    @property
+    def weights(self) -> npt.NDArray[np.float32]:
+        """`importance`, also where it is 1 everywhere."""
+        return np.ones(len(self.answer_ids), np.float32) if self.importance is None else self.importance
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:

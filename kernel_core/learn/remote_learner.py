@@ -70,15 +70,14 @@ class RemoteLearner:
     def _weights(self, row: Row, weight: float) -> Floats:
         """What each answer token counts in the sum over the step."""
         advantage = 1.0 if self._config.method == "expert_iteration" else row.advantage
-        importance = np.ones(len(row.answer_ids), np.float32) if row.importance is None else row.importance
-        return (importance * np.float32(advantage * weight)).astype(np.float32)
+        return (row.weights * np.float32(advantage * weight)).astype(np.float32)
 
 
 def _report(
     num_rows: int, num_skipped: int, corrected: Corrected, rows: Sequence[Row], batch: Sequence[Weighted]
 ) -> UpdateReport:
     """What is known before the update."""
-    weights = [np.ones(len(r.answer_ids)) if r.importance is None else r.importance for r in rows]
+    weights = [row.weights for row in rows]
     drawn = [
         one.old_logprobs for one, row in zip(batch, rows, strict=True) if row.sampler_logprobs is not None
     ]
