@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -32,11 +31,6 @@ def excess_of(shared_bytes: int, threads: int, capability: int) -> str | None:
     if threads > limits.threads:
         return f"a program has {threads} threads; {limits.threads} are allowed"
     return None
-
-
-def is_excess(fault: str) -> bool:
-    """Whether a fault is one of `excess_of`."""
-    return re.search(r"a program (takes|has) \d+ .*; \d+ are allowed$", fault) is not None
 
 
 def grid_fault(grid: Sequence[int]) -> str | None:

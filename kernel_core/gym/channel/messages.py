@@ -168,11 +168,13 @@ class Compiled(Claim):
 
 
 class NotCompiled(Claim):
-    """The first fault of the compiler's that is the kernel's, and how many launches come before it."""
+    """The first fault of the compiler's that is the kernel's, and how many launches come before it.
+    `exceeds_gpu`: a program takes more than the GPU has (`launch_limits.excess_of`)."""
 
     failed: _Text
     line: _Line
     place: _Count
+    exceeds_gpu: StrictBool
 
 
 class CompilerFault(Claim):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -91,6 +91,11 @@ def lay_out(tensors: Sequence[tuple[tuple[int, ...], torch.dtype]]) -> tuple[lis
         slots.append(slot)
         end += -(-max(slot.num_bytes, 1) // _ALIGNMENT) * _ALIGNMENT
     return slots, max(end, mmap.PAGESIZE)
+
+
+def slots_to_json(slots: Iterable[Slot]) -> list[list[Any]]:
+    """The slots as part of a header."""
+    return [slot.to_json() for slot in slots]
 
 
 def like_these(slots: Sequence[Slot], tensors: Sequence[torch.Tensor]) -> list[Slot]:

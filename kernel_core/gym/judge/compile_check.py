@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kernel_core.errors import GymUnavailable
@@ -44,6 +44,15 @@ class CompileUnit:
     """The sizes at which a fault occurs, for the message."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Fault:
+    """The reason why a launch does not compile, and its line in the candidate's text."""
+
+    text: str
+    line: int = 0
+    exceeds_gpu: bool = False
+
+
 class CompileGate:
     """Compiles for one GPU and caches the answers."""
 
@@ -51,15 +60,15 @@ class CompileGate:
         self._compilers = compilers
         self._base = base
         self._gpu = gpu
-        self._known: OrderedDict[str, tuple[str, int] | None] = OrderedDict()
+        self._known: OrderedDict[str, _Fault | None] = OrderedDict()
 
     def check(self, case: Case, parts: Sequence[CompileUnit]) -> None:
         """A launch that does not compile overrides every failure of the run."""
         fault = self._fault_of(case.source, parts)
         if fault is not None:
-            case.fail(Verdict.NOT_COMPILED, *fault)
+            case.fail(Verdict.NOT_COMPILED, fault.text, fault.line, exceeds_gpu=fault.exceeds_gpu)
 
-    def _fault_of(self, source: str, parts: Sequence[CompileUnit]) -> tuple[str, int] | None:
+    def _fault_of(self, source: str, parts: Sequence[CompileUnit]) -> _Fault | None:
         keys: list[tuple[str, CompileUnit]] = []
         missing: list[dict[str, Any]] = []
         asked: dict[str, None] = {}
@@ -83,13 +92,13 @@ class CompileGate:
             self._known |= dict.fromkeys(in_order[:place])
             if fault is not None:
                 self._known[in_order[min(place, len(asked) - 1)]] = fault
-        faults = ((part, known) for key, part in keys if (known := self._known.get(key)) is not None)
-        found = next(faults, None)
+        faults = ((known, part.where) for key, part in keys if (known := self._known.get(key)) is not None)
+        found = next((replace(known, text=where + known.text) for known, where in faults), None)
         while len(self._known) > _KEPT_ANSWERS:
             self._known.popitem(last=False)
-        return None if found is None else (found[0].where + found[1][0], found[1][1])
+        return found
 
-    def _compile(self, source: str, parts: list[dict[str, Any]]) -> tuple[int, tuple[str, int] | None]:
+    def _compile(self, source: str, parts: list[dict[str, Any]]) -> tuple[int, _Fault | None]:
         """The number of launches that compile, one after the other, and the fault of the next."""
         with open_caged_child(
             self._compilers,
@@ -109,11 +118,11 @@ class CompileGate:
             answer = talk.ask(request, (Compiled, NotCompiled, CompilerFault))
         match answer:
             case Died():
-                return 0, (f"the compiler gave up: {answer.reason}", 0)
+                return 0, _Fault(f"the compiler gave up: {answer.reason}")
             case Answer(claim=CompilerFault() as fault):
                 raise compiler_unavailable(fault)
             case Answer(claim=NotCompiled() as refused):
-                return refused.place, (refused.failed, refused.line)
+                return refused.place, _Fault(refused.failed, refused.line, refused.exceeds_gpu)
         return sum(len(part["launches"]) for part in parts), None
 
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from kernel_core.config import GymConfig
 from kernel_core.errors import NotAProblem
-from kernel_core.gym.channel.launch_limits import is_excess
 from kernel_core.gym.channel.messages import Kernel, Launch, Replayed
 from kernel_core.gym.channel.seeds import derive_seed
 from kernel_core.gym.channel.work import Work
@@ -65,7 +64,7 @@ class CpuJudge(Judge):
         known = tuple(case.findings)
         self._decide_configured(request, seed, case)
         for place in _OTHER_CONFIGURATIONS if _TUNED in case.source else ():
-            if case.verdict is not Verdict.NOT_COMPILED or not is_excess(case.detail):
+            if not case.exceeds_gpu:
                 break
             case.begin_again(place, known)
             self._decide_configured(request, seed, case)

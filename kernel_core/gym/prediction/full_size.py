@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from kernel_core.gym.channel.messages import Failure, Kernel, Launch, Rehearsed, RehearsedPass
-from kernel_core.gym.channel.shared_arena import lay_out, like_these
+from kernel_core.gym.channel.shared_arena import lay_out, like_these, slots_to_json
 from kernel_core.gym.channel.torch_ops import only_moves
 from kernel_core.gym.channel.work import Work
 from kernel_core.gym.oracle.problem_module import ProblemModule, own_seeds
@@ -206,7 +206,7 @@ def _describe_size(reference: Reference, source: str) -> dict[str, Any]:
             tensors: list[torch.Tensor] = []
             packed = pack(values, tensors)
             slots, _ = lay_out([(tuple(tensor.shape), tensor.dtype) for tensor in tensors])
-            described[part] = packed, [slot.to_json() for slot in like_these(slots, tensors)]
+            described[part] = packed, slots_to_json(like_these(slots, tensors))
     return described
 
 

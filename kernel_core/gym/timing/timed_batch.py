@@ -20,7 +20,7 @@ import torch
 from kernel_core.gym.channel.cuda_arena import DeviceArena
 from kernel_core.gym.channel.messages import CallTimes, Failure, Mapped
 from kernel_core.gym.channel.pytree import Fingerprint, fingerprint
-from kernel_core.gym.channel.shared_arena import DTYPES, lay_out, like_these
+from kernel_core.gym.channel.shared_arena import DTYPES, lay_out, like_these, slots_to_json
 from kernel_core.gym.numerics.compare import compare_values, each_passes
 from kernel_core.gym.numerics.expected import Expected
 from kernel_core.gym.oracle.problem_module import own_seeds
@@ -273,8 +273,8 @@ class _Bed:
         rows = zip(self._described[:count], self._inputs, self._outputs, strict=False)
         return {
             "calls": [
-                [described, *([slot.to_json() for slot in some] for some in (slots, outputs))]
-                for described, slots, outputs in rows
+                [described, slots_to_json(inputs), slots_to_json(outputs)]
+                for described, inputs, outputs in rows
             ]
         }
 

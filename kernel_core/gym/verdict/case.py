@@ -45,12 +45,14 @@ class Ruling:
     findings: list[Finding] = field(default_factory=list)
     ran_out_of_memory: bool = False
     """Whether the GPU's memory was full, maybe with other processes' data."""
+    exceeds_gpu: bool = False
+    """Whether the verdict is that a program takes more than the GPU has."""
 
-    def fail(self, verdict: Verdict, detail: str, line: int = 0) -> None:
+    def fail(self, verdict: Verdict, detail: str, line: int = 0, *, exceeds_gpu: bool = False) -> None:
         """The first failure names the verdict. Only a compiler's refusal comes before what happened while a
         kernel was interpreted."""
         if self.verdict is None or (verdict is Verdict.NOT_COMPILED and self.verdict is not verdict):
-            self.verdict, self.detail, self.line = verdict, detail, line
+            self.verdict, self.detail, self.line, self.exceeds_gpu = verdict, detail, line, exceeds_gpu
 
     def note(self, rule: str, detail: str) -> None:
         """Keep a finding."""
@@ -61,7 +63,7 @@ class Ruling:
         self.findings += other.findings
         self.ran_out_of_memory |= other.ran_out_of_memory
         if other.verdict is not None:
-            self.fail(other.verdict, other.detail, other.line)
+            self.fail(other.verdict, other.detail, other.line, exceeds_gpu=other.exceeds_gpu)
 
 
 @dataclass(slots=True)
@@ -128,7 +130,8 @@ class Case(Ruling):
     def begin_again(self, configuration: int, findings: tuple[Finding, ...]) -> None:
         """Forget all but these findings, for a run with another configuration of its autotuners."""
         self.forget_recorded()
-        self.verdict, self.detail, self.line, self.findings = None, "", 0, [*findings]
+        self.verdict, self.detail, self.line, self.exceeds_gpu = None, "", 0, False
+        self.findings = [*findings]
         self.trials_passed, self.kernels, self.launches = 0, (), ()
         self.configuration = configuration
 

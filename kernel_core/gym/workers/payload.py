@@ -11,7 +11,7 @@ import torch
 
 from kernel_core.errors import NotAProblem
 from kernel_core.gym.channel.pytree import Fingerprint, fingerprint, is_same
-from kernel_core.gym.channel.shared_arena import DTYPES, Slot, arena_kind, lay_out, like_these
+from kernel_core.gym.channel.shared_arena import DTYPES, Slot, arena_kind, lay_out, like_these, slots_to_json
 from kernel_core.gym.channel.trace_codec import NotEncodable, encode
 from kernel_core.gym.oracle.problem_module import own_seeds
 from kernel_core.gym.oracle.reference import Reference
@@ -60,8 +60,8 @@ def deliver(reference: Reference, trial: Trial, arena: Any = None) -> TrialPaylo
     header: dict[str, Any] = {
         "arena_bytes": arena.num_bytes,
         "inputs": described,
-        "tensors": [slot.to_json() for slot in inputs],
-        "outputs": [slot.to_json() for slot in outs],
+        "tensors": slots_to_json(inputs),
+        "outputs": slots_to_json(outs),
     }
     return TrialPayload(arena, header, inputs, outs, fingerprints, is_lent)
 
@@ -120,7 +120,7 @@ def load_header(
         "poison": poison,
         "configuration": configuration,
         "arguments": described,
-        "tensors": [slot.to_json() for slot in slots],
+        "tensors": slots_to_json(slots),
         "state": names,
         "constants": reference.constants,
         "arena_bytes": num_bytes,

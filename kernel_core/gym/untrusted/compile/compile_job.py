@@ -31,6 +31,10 @@ _ADDRESS = 1 << 20
 """An address for a tensor: allocators align memory better than Triton requires."""
 
 
+class _ExceedsGpu(KernelRefused):
+    """A kernel of which a program takes more than the GPU has."""
+
+
 def compile_launches(channel: socket.socket, cage: dict[str, Any]) -> None:
     """One request has the text and parts. A part has kernels, their distinct launches, and whether to compile
     them `whole`. The answer names the first failure."""
@@ -45,12 +49,13 @@ def compile_launches(channel: socket.socket, cage: dict[str, Any]) -> None:
                 _compile(kernels, launch, target, whole=part["whole"])
                 count += 1
     except KernelRefused as refusal:
-        framing.send(channel, {"failed": refusal.reason, "line": refusal.line, "place": count})
+        refused = {"failed": refusal.reason, "line": refusal.line, "place": count}
+        framing.send(channel, {**refused, "exceeds_gpu": isinstance(refusal, _ExceedsGpu)})
     except OSError as error:
         # A full disk is a fault of the gym, not of a kernel.
         framing.send(channel, {"fault": str(error)})
     except Exception as error:
-        framing.send(channel, {**_describe(error, kernels), "place": count})
+        framing.send(channel, {**_describe(error, kernels), "place": count, "exceeds_gpu": False})
     else:
         framing.send(channel, {"compiled": count})
 
@@ -103,7 +108,7 @@ def _compile(kernels: list[Any], launch: dict[str, Any], target: GPUTarget, *, w
         shared_bytes, num_warps = 0, parsed.num_warps
     excess = excess_of(shared_bytes, num_warps * target.warp_size, int(target.arch))
     if excess is not None:
-        raise KernelRefused(kernel.fn.__code__.co_firstlineno, excess)
+        raise _ExceedsGpu(kernel.fn.__code__.co_firstlineno, excess)
 
 
 class _Dtype(str):
