@@ -92,14 +92,12 @@ def answer_for_cuda(known: Properties) -> None:
 
 
 def leave_uncompiled() -> None:
-    """`torch.compile` gives back what it is given: it would compile for a host, half a minute each. So does
-    `wrap_triton`, which takes no interpreted kernels before torch 2.15."""
+    """`torch.compile` gives back what it is given: it would compile for a host, half a minute each."""
 
     def compile_later(model: Any = None, **_: Any) -> Any:
         return (lambda function: function) if model is None else model
 
     torch.compile = compile_later
-    torch.library.wrap_triton = compile_later
     torch.nn.Module.compile = _always(None)  # type: ignore[method-assign]
 
 

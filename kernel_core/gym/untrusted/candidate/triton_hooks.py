@@ -36,9 +36,16 @@ _UNCOMPILED = types.SimpleNamespace(
 )
 
 
+def leave_unwrapped() -> None:
+    """`wrap_triton` gives back the kernel: wrapped, it would be a higher-order operator of torch, which has
+    no rule for a recorder."""
+    torch.library.wrap_triton = lambda kernel: kernel
+
+
 def install(recorder: Recorder, configuration: int = 0) -> None:
     """Route every launch through the recorder; where Triton interprets, check that memory is in bounds, and
     take the configuration of this place of those that an autotuner has."""
+    leave_unwrapped()
     if "TRITON_INTERPRET" in os.environ:
         meter = Meter(counting=False)
         install_meter(meter)
