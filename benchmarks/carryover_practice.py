@@ -6,7 +6,7 @@
     python benchmarks/carryover_practice.py keep --pool POOL --judged J --folder PRACTICE
     python benchmarks/carryover_arms.py --arm rl --suite PRACTICE --model COLD_START --work W
 
-`pool` draws chains of at least `--operators` operators, with another seed than the cold start's. `keep`
+`pool` draws chains of at least `--operators` different operators, with another seed than the cold start's. `keep`
 copies the problems of which some judged answers are right and some are not: only those teach a group
 anything at first.
 """
@@ -29,7 +29,7 @@ def main() -> None:
     parser.add_argument("stage", choices=("pool", "keep"))
     parser.add_argument("--folder", type=Path, required=True, help="what the problems are written into")
     parser.add_argument("--problems", type=int, default=440)
-    parser.add_argument("--operators", type=int, default=5, help="the fewest of a chain")
+    parser.add_argument("--operators", type=int, default=5, help="the fewest different ones of a chain")
     parser.add_argument("--seed", type=int, default=777)
     parser.add_argument("--pool", type=Path, help="folder of `pool`, for `keep`")
     parser.add_argument("--judged", type=Path, help="verdicts on answers to it, for `keep`")
@@ -40,7 +40,7 @@ def main() -> None:
 
 def _pool(arguments: argparse.Namespace) -> None:
     """Long chains, in the order drawn."""
-    count, found = 2 * arguments.problems, []
+    count, found = 3 * arguments.problems, []
     while len(found) < arguments.problems:
         made = [one.problem for one in generate_modules("train", count, arguments.seed, CHAINS)]
         # A tag is the split, the others are operators.

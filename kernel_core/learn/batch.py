@@ -109,8 +109,7 @@ def collate(
         mask_T[start:end] = 1.0
         if row.sampler_logprobs is not None:
             logprobs_T[start:end] = row.sampler_logprobs
-        if row.importance is not None:
-            importance_T[start:end] = row.importance
+        importance_T[start:end] = row.weights
     advantages_B = np.array([row.advantage for row in rows], np.float32)
     ids = torch.from_numpy(ids_B_T).to(device)
     return Batch(

@@ -96,7 +96,8 @@ def plan_packs(lengths: Sequence[int], token_budget: int) -> list[list[int]]:
 
 
 def pack(rows: Sequence[Row], device: torch.device | str) -> Pack:
-    """The rows one after another; copies to a GPU are made without waiting for it."""
+    """The rows one after another; copies to a GPU are made without waiting for it. Weights of tokens are 0
+    or 1 here."""
     lengths = [len(row) for row in rows]
     starts = np.cumsum([0, *lengths])
     learned = [row.weights > 0 for row in rows]

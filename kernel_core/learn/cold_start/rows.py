@@ -46,9 +46,10 @@ def encode(
     ]
     if not only_changed_lines:
         return rows
+    earlier = map(_earlier, conversations)
     return [
-        replace(row, importance=_weights(policy, _earlier(one), answer)) if _earlier(one) else row
-        for row, one, answer in zip(rows, conversations, answers, strict=True)
+        replace(row, importance=_weights(policy, first, answer)) if first else row
+        for row, first, answer in zip(rows, earlier, answers, strict=True)
     ]
 
 
