@@ -6,9 +6,9 @@
     python benchmarks/carryover_practice.py keep --pool POOL --judged J --folder PRACTICE
     python benchmarks/carryover_arms.py --arm rl --suite PRACTICE --model COLD_START --work W
 
-`pool` draws chains of at least `--operators` different operators, with another seed than the cold start's. `keep`
-copies the problems of which some judged answers are right and some are not: only those teach a group
-anything at first.
+`pool` draws chains of at least `--operators` different operators, with another seed than the cold start's.
+`keep` copies the problems of which some judged answers are right and some are not: only those teach a
+group anything at first.
 """
 
 from __future__ import annotations

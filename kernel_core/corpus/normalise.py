@@ -21,6 +21,7 @@ from kernel_core.corpus.canonical import canonical_tree
 from kernel_core.corpus.dataflow import dataflow_of
 from kernel_core.corpus.operators import axes_of, inputs_of, operators_of
 from kernel_core.corpus.shingles import code_tokens, shingles_of
+from kernel_core.problems.syntax import syntax_tree
 
 NORMALISER_VERSION = "1"
 """Changes whenever a hash does: snapshots and indexes of another version are not comparable."""
@@ -58,7 +59,7 @@ class Fingerprint:
 def fingerprint(source: str) -> Fingerprint:
     """The fingerprint of a reference module. Raises `NotPython`."""
     try:
-        tree = canonical_tree(ast.parse(source))
+        tree = canonical_tree(syntax_tree(source))
         tokens = list(_tokens(tree))
         dataflow = dataflow_of(tree)
         operators, axes, inputs = operators_of(tree), axes_of(tree), inputs_of(tree)

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import ast
 import re
-import warnings
 
+from kernel_core.problems.syntax import syntax_tree
 from kernel_core.records import Candidate, NoCandidate
 
 MAX_SOURCE_CHARS = 60_000
@@ -95,9 +95,7 @@ def _fault(source: str) -> str | None:
     if len(source) > MAX_SOURCE_CHARS:
         return f"the kernel has {len(source)} characters; at most {MAX_SOURCE_CHARS} are read"
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(source)
+        tree = syntax_tree(source)
     except SyntaxError as error:
         return f"syntax error in line {error.lineno}: {error.msg}"
     except (ValueError, RecursionError, MemoryError) as error:

@@ -13,6 +13,7 @@ from typing import cast, get_args
 
 from kernel_core.errors import ConfigError, NotAProblem
 from kernel_core.problems.evaluation_sizes import has_evaluation_sizes
+from kernel_core.problems.syntax import syntax_tree
 from kernel_core.records import Constant, Precision, Problem, sha256_text
 
 _REQUIRED_FUNCTIONS = ("get_inputs", "get_init_inputs")
@@ -87,7 +88,7 @@ def resize(problem: Problem, constants: Mapping[str, Constant]) -> Problem:
     for name, value in constants.items():
         _check_size(problem, name, value)
     lines = problem.source.encode().split(b"\n")
-    tree = ast.parse(problem.source)
+    tree = syntax_tree(problem.source)
     changed = [found for found in (*_assignments(tree), *_members(tree)) if found.name in constants]
     for found in sorted(changed, key=lambda found: (found.first_line, found.first_byte), reverse=True):
         head = lines[found.first_line - 1][: found.first_byte]
@@ -107,7 +108,7 @@ def resize(problem: Problem, constants: Mapping[str, Constant]) -> Problem:
 def with_members(problem: Problem) -> Problem:
     """The problem with the whole numbers of module-level tuples among its constants: `shape = (8, 3)` gives
     `shape[0]` and `shape[1]`, which `resize` takes."""
-    members = {found.name: found.value for found in _members(ast.parse(problem.source))}
+    members = {found.name: found.value for found in _members(syntax_tree(problem.source))}
     return problem.model_copy(update={"constants": {**problem.constants, **members}})
 
 
@@ -162,7 +163,7 @@ def _check_size(problem: Problem, name: str, value: Constant) -> None:
 
 def _checked_tree(source: str, id: str) -> ast.Module:
     try:
-        tree = ast.parse(source)
+        tree = syntax_tree(source)
     except (SyntaxError, ValueError, RecursionError) as error:
         raise NotAProblem(
             f"{id} is not Python: {error}; a problem is a module in KernelBench's format"

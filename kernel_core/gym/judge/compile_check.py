@@ -16,6 +16,7 @@ from kernel_core.gym.channel.shared_arena import DTYPES
 from kernel_core.gym.sandbox.fork_server import ForkServer
 from kernel_core.gym.verdict.case import Case
 from kernel_core.gym.workers.child import Answer, Died, open_caged_child
+from kernel_core.problems.syntax import syntax_tree
 from kernel_core.records import Verdict
 from kernel_core.store import digest_of
 
@@ -145,7 +146,7 @@ def compiler_unavailable(fault: CompilerFault) -> GymUnavailable:
 def _free_parameters(source: str, kernels: Sequence[Kernel]) -> list[frozenset[str]]:
     """The parameters of each kernel without an annotation: no other parameter can become a `tl.constexpr`."""
     free: dict[tuple[str, int], frozenset[str]] = {}
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(syntax_tree(source)):
         if isinstance(node, ast.FunctionDef):
             arguments = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
             names = frozenset(one.arg for one in arguments if one.annotation is None)

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import ast
-import warnings
 
 from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.verdict.case import Case
+from kernel_core.problems.syntax import syntax_tree
 from kernel_core.records import Evaluation, NoCandidate, Verdict
 
 
 def parse_python(case: Case) -> ast.Module | None:
     """The candidate's syntax tree; None, and a failed case, for text that Python cannot parse."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.parse(case.source)
+        return syntax_tree(case.source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         case.fail(Verdict.MALFORMED, str(getattr(error, "msg", error)), getattr(error, "lineno", 0) or 0)
         return None
