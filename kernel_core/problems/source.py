@@ -59,11 +59,15 @@ def parse_problem(
     """A `Problem` from a module's text in KernelBench's format.
 
     Directive comments above the first statement (`# cpu: N=128, M=16`, `# family: softmax`,
-    `# tags: a, b`, `# precision: bfloat16`) become fields and leave the text. Raises `NotAProblem` when
-    the text is not Python or lacks `Model`, `get_inputs` or `get_init_inputs`.
+    `# tags: a, b`, `# precision: bfloat16`) become fields and leave the text. CPU sizes may name members of
+    tuples (`# cpu: shape[0]=8`), which are then among the constants, as `with_members` gives them. Raises
+    `NotAProblem` when the text is not Python or lacks `Model`, `get_inputs` or `get_init_inputs`.
     """
     directives, source = _split_directives(source)
-    constants = {found.name: found.value for found in _assignments(_checked_tree(source, id))}
+    tree = _checked_tree(source, id)
+    constants = {found.name: found.value for found in _assignments(tree)}
+    if "[" in directives.get("cpu", ""):
+        constants |= {found.name: found.value for found in _members(tree)}
     leaf = name or id.rpartition("/")[2]
     return Problem(
         id=id,

@@ -19,6 +19,7 @@ from kernel_core.interop.kernelbench import (
     write_results,
 )
 from kernel_core.problems.load import load_folder, load_kernelbench
+from kernel_core.problems.source import parse_problem, resize, with_members
 from kernel_core.records import Candidate, Evaluation, Verdict
 
 NAMES = ("first", "second")
@@ -49,6 +50,17 @@ def test_problems_come_back_from_a_checkout_of_ours(tmp_path: Path) -> None:
         [getattr(one, fact) for fact in facts] for one in PROBLEMS
     ]
     assert [number_of(one) for one in read] == list(range(1, len(PROBLEMS) + 1))
+
+
+def test_sizes_of_tuples_come_back(tmp_path: Path) -> None:
+    """KernelBench's problems often name their sizes `input_shape = (4096, 512)` alone."""
+    first = PROBLEMS[0]
+    with_tuple = with_members(parse_problem("shape = (4096, 512)\n" + first.source, id="a/b", suite="a"))
+    small = with_tuple.model_copy(update={"cpu_constants": {"shape[0]": 8, "shape[1]": 16}})
+    write_problems([small], tmp_path)
+    read = load_kernelbench([1], root=str(tmp_path))[0]
+    assert (read.constants, read.cpu_constants) == (small.constants, small.cpu_constants)
+    assert resize(read, read.cpu_constants).source.startswith("shape = (8, 16)\n")
 
 
 def test_a_checkout_is_written_again_the_same(tmp_path: Path) -> None:
