@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -30,8 +31,11 @@ MakeRequest = Callable[..., JudgeRequest]
 
 
 def _children(pid: int) -> list[int]:
-    tasks = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(child) for task in tasks for child in task.read_text().split()]
+    found: list[int] = []
+    with contextlib.suppress(OSError):  # a process that ends while it is looked at has none
+        for task in Path(f"/proc/{pid}/task").glob("*/children"):
+            found += map(int, task.read_text().split())
+    return found
 
 
 def _descendants(pid: int) -> list[int]:
@@ -42,7 +46,7 @@ def _alive(pids: list[int]) -> list[int]:
     def running(pid: int) -> bool:
         try:
             return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-        except FileNotFoundError:
+        except (FileNotFoundError, ProcessLookupError):
             return False
 
     return [pid for pid in pids if running(pid)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import resource
@@ -66,11 +67,11 @@ def _fork_roots() -> list[int]:
 
 
 def _descendants(pid: int) -> list[int]:
-    found = []
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in task.read_text().split():
-            found += [int(child), *_descendants(int(child))]
-    return found
+    children: list[int] = []
+    with contextlib.suppress(OSError):  # a process that ends while it is looked at has none
+        for task in Path(f"/proc/{pid}/task").glob("*/children"):
+            children += map(int, task.read_text().split())
+    return [one for child in children for one in (child, *_descendants(child))]
 
 
 def _command(pid: int) -> str:
