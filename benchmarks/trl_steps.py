@@ -4,6 +4,7 @@ Five steps on a CPU, twice: a tiny model with random weights and a reward functi
 `data/policy/`, which writes kernels, and a rollout of two turns. TRL is an extra: install `kernel-dojo[trl]`.
 
     python benchmarks/trl_steps.py --write
+    python benchmarks/trl_steps.py --model FOLDER --device cuda     # a model of yours, one turn
 """
 
 from __future__ import annotations
@@ -16,8 +17,6 @@ import time
 from pathlib import Path
 
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
-os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
-
 import torch
 import trl
 from datasets import Dataset
@@ -37,6 +36,7 @@ POLICY, RESULTS = ROOT / "data" / "policy", ROOT / "docs" / "results" / "trl.md"
 RUNS = (("random", 1), ("shipped", 2))
 TITLES = {"random": "Random weights", "shipped": "The policy of data/policy"}
 TOKENS = {"random": 64, "shipped": 250}
+PRETRAINED_TOKENS = 700
 """Of an answer."""
 LOGGED = ("step", "reward", "reward_std", "loss", "grad_norm")
 
@@ -46,8 +46,8 @@ def main() -> int:
     arguments = _arguments()
     lines: list[str] = []
     with _gym(arguments) as gym:
-        for model, turns in RUNS:
-            lines += _train(model, turns, gym, arguments.steps)
+        for model, turns in [(arguments.model, 1)] if arguments.model else RUNS:
+            lines += _train(model, turns, gym, arguments)
     print("\n".join(lines))
     if arguments.write:
         head = ["# TRL on our judge", "", "    python benchmarks/trl_steps.py --write", ""]
@@ -56,15 +56,16 @@ def main() -> int:
     return 0
 
 
-def _train(name: str, turns: int, gym: Gym, steps: int) -> list[str]:
+def _train(name: str, turns: int, gym: Gym, arguments: argparse.Namespace) -> list[str]:
+    steps = arguments.steps
     settings = {
         "problems": {"suite": "generated", "limit": 8, "families": ["elementwise_chain", "row_reduce"]},
-        "rollout": {"turns": turns, "template": "compact"},
+        "rollout": {"turns": turns, "template": "compact" if name in TITLES else "full"},
         "rewards": "dojo/correct",
     }
     source = open_source(build(EnvironmentConfig, settings))
     with tempfile.TemporaryDirectory() as folder:
-        trainer = _trainer(name, turns, steps, source, gym, folder)
+        trainer = _trainer(name, turns, arguments, source, gym, folder)
         before = {key: value.clone() for key, value in trainer.model.named_parameters()}
         begun = time.monotonic()
         trainer.train()
@@ -78,7 +79,7 @@ def _train(name: str, turns: int, gym: Gym, steps: int) -> list[str]:
     ]
     return [
         "",
-        f"## {TITLES[name]}, {turns} {'turn' if turns == 1 else 'turns'}",
+        f"## {TITLES.get(name, Path(name).name)}, {turns} {'turn' if turns == 1 else 'turns'}",
         "",
         f"{steps} steps of 8 answers in {seconds:.0f} s; the largest change of a weight is {moved:.2g}.",
         "",
@@ -89,11 +90,12 @@ def _train(name: str, turns: int, gym: Gym, steps: int) -> list[str]:
 
 
 def _trainer(
-    name: str, turns: int, steps: int, source: EpisodeSource, gym: Gym, folder: str
+    name: str, turns: int, arguments: argparse.Namespace, source: EpisodeSource, gym: Gym, folder: str
 ) -> trl.GRPOTrainer:
-    tokenizer = AutoTokenizer.from_pretrained(POLICY, padding_side="left")
-    if name == "shipped":
-        model = AutoModelForCausalLM.from_pretrained(POLICY, dtype=torch.float32)
+    model_folder = arguments.model or POLICY
+    tokenizer = AutoTokenizer.from_pretrained(model_folder, padding_side="left")
+    if name != "random":
+        model = AutoModelForCausalLM.from_pretrained(model_folder, dtype=torch.float32)
     else:
         torch.manual_seed(0)
         model = Qwen3ForCausalLM(
@@ -112,15 +114,15 @@ def _trainer(
         )
     config = trl.GRPOConfig(
         output_dir=folder,
-        max_steps=steps,
+        max_steps=arguments.steps,
         per_device_train_batch_size=8,
         num_generations=4,
-        max_completion_length=TOKENS[name],
+        max_completion_length=TOKENS.get(name, PRETRAINED_TOKENS),
         learning_rate=1e-5,
         logging_steps=1,
         save_strategy="no",
         report_to="none",
-        use_cpu=True,
+        use_cpu=arguments.device == "cpu",
         bf16=False,
     )
     in_turns = {"reward_funcs": [rollout_reward], "rollout_func": KernelRollout(source, gym)}
@@ -137,12 +139,14 @@ def _trainer(
 def _gym(arguments: argparse.Namespace):
     if arguments.url:
         return JudgeClient(arguments.url, os.environ["DOJO_SERVE_KEY"])
-    return open_gym(GymConfig(workers=2))
+    return open_gym(GymConfig(device=arguments.device, workers=1 if arguments.device == "cuda" else 2))
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--model", default="", help="folder of a model; else the two of this page")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="of the model and the judge")
     parser.add_argument("--write", action="store_true", help="write docs/results/trl.md")
     parser.add_argument("--url", help="of a judge service; its key is in DOJO_SERVE_KEY")
     return parser.parse_args()
