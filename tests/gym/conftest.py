@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ PATIENCE_S = 120.0
 HEAD = "import torch\nimport torch.nn as nn\nimport triton\nimport triton.language as tl\n\n"
 
 
+@cache
 def header_of(file: Path) -> dict[str, str]:
     """What a candidate's file says of itself in its first lines: `# problem:`, `# expect:` and others."""
     return dict(re.findall(r"^# (problem|expect|cuda|deadline|sizes): (.*)$", file.read_text(), re.MULTILINE))
