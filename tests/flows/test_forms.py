@@ -12,8 +12,7 @@ from flows.stage_flow import stage_flow
 from kernel_core.config import Config, ProblemsConfig, TrainConfig
 from kernel_core.config.base import ADVANCED, unfolded
 from kernel_core.config.corpus import SUITES
-from kernel_core.errors import DojoError
-from kernel_core.problems.load import load_problems
+from kernel_core.problems.load import load_dojo, load_problems
 from kernel_core.reward.presets import REWARD_PRESETS
 
 
@@ -70,12 +69,13 @@ def test_suites_and_presets_of_rewards_are_offered_by_name():
     )
 
 
-def test_the_suites_that_a_form_offers_are_those_that_are_known():
+def test_the_suites_that_a_form_offers_are_those_that_are_known(tmp_path, monkeypatch):
+    level = tmp_path / "KernelBench" / "level1"
+    level.mkdir(parents=True)
+    (level / "19_ReLU.py").write_text(load_dojo()[0].source)
+    monkeypatch.setenv("KERNELBENCH_ROOT", str(tmp_path))
     for suite in SUITES:
-        try:
-            load_problems(ProblemsConfig(suite=suite, split="held_out", limit=1))
-        except DojoError as error:  # KernelBench is fetched when it is asked for
-            assert suite == "kernelbench" and "no problems" not in str(error)
+        assert load_problems(ProblemsConfig(suite=suite, split="held_out", limit=1, levels=(1,)))
 
 
 def test_a_setting_in_the_box_is_laid_into_its_place():
