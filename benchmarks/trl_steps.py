@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+
 import torch
 import trl
 from datasets import Dataset
@@ -36,8 +37,9 @@ POLICY, RESULTS = ROOT / "data" / "policy", ROOT / "docs" / "results" / "trl.md"
 RUNS = (("random", 1), ("shipped", 2))
 TITLES = {"random": "Random weights", "shipped": "The policy of data/policy"}
 TOKENS = {"random": 64, "shipped": 250}
-PRETRAINED_TOKENS = 700
 """Of an answer."""
+PRETRAINED_TOKENS = 700
+"""Tokens of an answer by a given model."""
 LOGGED = ("step", "reward", "reward_std", "loss", "grad_norm")
 
 
