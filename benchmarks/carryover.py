@@ -126,7 +126,6 @@ def main() -> None:
         help="share of second turns in `draw`: a faulty kernel with feedback, answered by a right one",
     )
     parser.add_argument("--repairs-judged", type=int, default=600, help="different faulty kernels in them")
-    parser.add_argument("--repair-lines", choices=("all", "changed"), default="all", help="of second turns")
     parser.add_argument("--conversations-file", nargs="+", default=[], help="of `draw`, for `teach`")
     parser.add_argument("--exemplars", type=int, default=0, help="kernels of W/index in a prompt")
     parser.add_argument(
@@ -305,7 +304,6 @@ def _cold_start(arguments: argparse.Namespace) -> ColdStartConfig:
         lr=arguments.lr,
         repair_share=arguments.repairs,
         renamed_share=RENAMED_SHARE if arguments.retrieval == "dense" else 0.0,
-        repair_lines=arguments.repair_lines,
         judged=arguments.repairs_judged,
         mistake_share=0.0,
         naive_share=0.0,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import Field
 
 from kernel_core.config.base import Config
@@ -30,10 +28,6 @@ class ColdStartConfig(Config):
         ge=0,
         le=1,
         description="Share of conversations with a second turn, which looks back on the first.",
-    )
-    repair_lines: Literal["all", "changed"] = Field(
-        "all",
-        description="Lines of a second answer that are learned: all, or those that the first one lacks.",
     )
     mistake_share: float = Field(
         0.35, ge=0, le=1, description="Share of answers that are kernels with a typical fault."

@@ -58,7 +58,7 @@ class Pack:
     longest: int
     """Tokens of the longest row."""
     predicting_N: torch.Tensor
-    """Indices of the tokens after which an answer token comes; those of weight 0 are left out."""
+    """Indices of the tokens after which an answer token comes."""
     targets_N: torch.Tensor
     """These answer tokens."""
 
@@ -96,16 +96,13 @@ def plan_packs(lengths: Sequence[int], token_budget: int) -> list[list[int]]:
 
 
 def pack(rows: Sequence[Row], device: torch.device | str) -> Pack:
-    """The rows one after another; copies to a GPU are made without waiting for it. Weights of tokens are 0
-    or 1 here."""
+    """The rows one after another; copies to a GPU are made without waiting for it."""
     lengths = [len(row) for row in rows]
     starts = np.cumsum([0, *lengths])
-    learned = [row.weights > 0 for row in rows]
     predicting = [
-        (np.arange(start + len(row.prompt_ids), start + len(row)) - 1)[taken]
-        for start, row, taken in zip(starts[:-1], rows, learned, strict=True)
+        np.arange(start + len(row.prompt_ids), start + len(row)) - 1
+        for start, row in zip(starts[:-1], rows, strict=True)
     ]
-    targets = [row.answer_ids[taken] for row, taken in zip(rows, learned, strict=True)]
     ids = np.concatenate([part for row in rows for part in (row.prompt_ids, row.answer_ids)])
     return Pack(
         ids_1_T=_on(device, ids.astype(np.int64))[None],
@@ -113,7 +110,7 @@ def pack(rows: Sequence[Row], device: torch.device | str) -> Pack:
         starts=_on(device, starts.astype(np.int32)),
         longest=max(lengths),
         predicting_N=_on(device, np.concatenate(predicting)),
-        targets_N=_on(device, np.concatenate(targets).astype(np.int64)),
+        targets_N=_on(device, np.concatenate([row.answer_ids for row in rows]).astype(np.int64)),
     )
 
 

@@ -61,7 +61,7 @@ class Passes:
                 return packed_loss(policy.model, packed), packed.num_tokens
             batch = collate(rows, policy.tokenizer.pad_token_id or 0, policy.device)
             (losses_B_C,) = by_token(policy.model, batch, _cross_entropy)
-            return (losses_B_C * batch.mask_B_C * batch.importance_B_C).sum(), batch.ids_B_T.numel()
+            return (losses_B_C * batch.mask_B_C).sum(), batch.ids_B_T.numel()
 
 
 def shuffled_batches(lengths: Sequence[int], budget: int, seed: int, *, packed: bool) -> Iterator[list[int]]:

@@ -9,12 +9,9 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
-from difflib import SequenceMatcher
-from itertools import accumulate, takewhile
+from itertools import takewhile
 
 import numpy as np
-import numpy.typing as npt
 
 from kernel_core.learn.batch import Row
 from kernel_core.learn.cold_start.dataset import Conversation
@@ -27,53 +24,17 @@ measure the loss."""
 _OPENED = "<think>"
 
 
-def encode(
-    policy: Trainable, conversations: Sequence[Conversation], *, only_changed_lines: bool = False
-) -> list[Row]:
-    """Token ids of every conversation, as a rollout would have them; all texts in one call a side.
-
-    With `only_changed_lines` a token of a second answer has weight 0 where its line stands in the first one
-    too. Most of such an answer is a copy, which would be nearly all of its loss.
-    """
+def encode(policy: Trainable, conversations: Sequence[Conversation]) -> list[Row]:
+    """Token ids of every conversation, as a rollout would have them; all texts in one call a side."""
     if not conversations:
         return []
     prompts = policy.prompt_texts([c.messages for c in conversations])
     answers = [_continuing(prompt, c.answer) for prompt, c in zip(prompts, conversations, strict=True)]
     end = policy.end_ids[0]
-    rows = [
+    return [
         Row(np.asarray(prompt, np.int32), np.asarray([*answer, end], np.int32))
         for prompt, answer in zip(_token_ids(policy, prompts), _token_ids(policy, answers), strict=True)
     ]
-    if not only_changed_lines:
-        return rows
-    earlier = map(_earlier, conversations)
-    return [
-        replace(row, importance=_weights(policy, first, answer)) if first else row
-        for row, first, answer in zip(rows, earlier, answers, strict=True)
-    ]
-
-
-def _earlier(conversation: Conversation) -> str:
-    """The answer that a second turn looks back on; empty for a first one."""
-    said = [one["content"] for one in conversation.messages if one["role"] == "assistant"]
-    return said[-1] if said and conversation.kind in ("repair", "faster") else ""
-
-
-def _weights(policy: Trainable, earlier: str, answer: str) -> npt.NDArray[np.float32]:
-    """1 for tokens of lines that `earlier` lacks, of the first line of each copied part, and the end token.
-
-    That first line is where a copy begins again, so it tells which lines of the earlier answer are dropped.
-    """
-    lines = answer.splitlines(keepends=True)
-    matcher = SequenceMatcher(None, earlier.splitlines(keepends=True), lines, autojunk=False)
-    weights = np.ones(len(lines), np.float32)
-    for block in matcher.get_matching_blocks():
-        weights[block.b + 1 : block.b + block.size] = 0.0
-    ends = list(accumulate(map(len, lines)))
-    read = policy.tokenizer(answer, add_special_tokens=False, return_offsets_mapping=True)
-    # A token belongs to the line of its last character: a line break may open the next line's indentation.
-    last = [max(start, stop - 1) for start, stop in read["offset_mapping"]]
-    return np.append(weights[np.searchsorted(ends, last, side="right")], np.float32(1.0))
 
 
 def _continuing(prompt: str, answer: str) -> str:

@@ -103,7 +103,7 @@ def cold_start(
     if store.sealed():
         policy.take(store)
         return ColdStartReport.model_validate(store.read_json("report.json"))
-    rows = encode(policy, conversations, only_changed_lines=config.repair_lines == "changed")
+    rows = encode(policy, conversations)
     fitting = [index for index, row in enumerate(rows) if len(row) <= policy.config.max_context]
     if not fitting:
         raise ConfigError(

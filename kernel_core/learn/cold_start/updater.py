@@ -18,7 +18,7 @@ from kernel_core.learn.update import (
     new_optimiser,
     set_rate,
 )
-from kernel_core.policy.remote_model import Answered, Floats, Weighted
+from kernel_core.policy.remote_model import Answered, Weighted
 from kernel_core.policy.tinker_policy import TinkerPolicy
 from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.policy.trainable import Trainable
@@ -93,10 +93,10 @@ class TorchUpdater:
     def update(self, rows: Sequence[Row], lr: float) -> Updated:
         """See `Updater`; on a GPU no number is waited for."""
         set_rate(self.optimiser, lr)
-        num_learned = _num_learned(rows)
+        num_answer_tokens = sum(len(row.answer_ids) for row in rows)
         total, num_read = torch.zeros((), device=self._policy.device), 0
         for summed, read in self._passes.losses(rows):
-            loss = summed / num_learned
+            loss = summed / num_answer_tokens
             torch.autograd.backward(loss)
             total += loss.detach()
             num_read += read
@@ -114,7 +114,7 @@ class TorchUpdater:
         with torch.no_grad(), self._policy.evaluating(), self._passes.prepared():
             for loss, _ in self._passes.losses(rows):
                 total += float(loss)
-        return total / _num_learned(rows)
+        return total / sum(len(row.answer_ids) for row in rows)
 
 
 class RemoteUpdater:
@@ -141,26 +141,16 @@ class RemoteUpdater:
     def update(self, rows: Sequence[Row], lr: float) -> Updated:
         """See `Updater`."""
         old = self._model.logprobs([Answered(row.prompt_ids, row.answer_ids) for row in rows])
-        count = _num_learned(rows)
+        count = sum(len(row.answer_ids) for row in rows)
         weighted = [
-            Weighted(row.prompt_ids, row.answer_ids, read, row.weights / np.float32(count))
+            Weighted(row.prompt_ids, row.answer_ids, read, np.full(len(read), 1.0 / count, np.float32))
             for row, read in zip(rows, old, strict=True)
         ]
         learned = self._model.learn(weighted, lr, MAX_GRAD_NORM, self._weight_decay)
-        return Updated(_loss(rows, old), learned.grad_norm, sum(map(len, rows)))
+        loss = -float(np.concatenate(old).sum()) / count
+        return Updated(loss, learned.grad_norm, sum(map(len, rows)))
 
     def loss(self, rows: Sequence[Row]) -> float:
         """See `Updater`."""
         read = self._model.logprobs([Answered(row.prompt_ids, row.answer_ids) for row in rows])
-        return _loss(rows, read)
-
-
-def _loss(rows: Sequence[Row], logprobs: Sequence[Floats]) -> float:
-    """Nats a learned token."""
-    summed = sum(float(row.weights @ read) for row, read in zip(rows, logprobs, strict=True))
-    return -summed / _num_learned(rows)
-
-
-def _num_learned(rows: Sequence[Row]) -> float:
-    """Answer tokens, by their weights."""
-    return float(sum(row.weights.sum() for row in rows))
+        return -float(np.concatenate(read).mean())

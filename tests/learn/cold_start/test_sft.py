@@ -1,6 +1,5 @@
 """The cold start: it teaches, it can be killed anywhere, and it leaves a policy that opens."""
 
-import numpy as np
 import pytest
 import torch
 
@@ -323,44 +322,3 @@ def test_other_texts_are_another_version(conversations, tmp_path):
         cold_start(policy, others, config, Store(tmp_path / name))
         versions.append(policy.version)
     assert versions[0] == versions[2] != versions[1]
-
-
-def second_turn():
-    """A faulty answer, and one that differs in its second line and lacks the fifth."""
-    first = format_completion("add", "x = 1\ny = x + 2\nz = y\nu = z\nv = u\nw = v\n")
-    second = format_completion("add", "x = 1\ny = x + 3\nz = y\nu = z\nw = v\n")
-    messages = (
-        {"role": "user", "content": "# problem"},
-        {"role": "assistant", "content": first},
-        {"role": "user", "content": "wrong"},
-    )
-    return Conversation(
-        problem_id="made-up/second", kind="repair", grade="fused", messages=messages, answer=second
-    )
-
-
-def test_only_changed_lines_of_a_second_turn_are_learned(conversations):
-    """The changed line, the lines where a copy begins again, and the end."""
-    policy = fresh(conversations)
-    first_turn, row = encode(policy, [conversations[0], second_turn()], only_changed_lines=True)
-    assert first_turn.importance is None and (first_turn.weights == 1).all()
-    learned = policy.tokenizer.decode(row.answer_ids[row.weights > 0])
-    copied = policy.tokenizer.decode(row.answer_ids[row.weights == 0])
-    assert "y = x + 3" in learned and "w = v" in learned and row.weights[-1] == 1
-    assert "u = z" in copied and "x = 1" in copied and "+ 3" not in copied
-
-
-@pytest.mark.parametrize("packed", [True, False])
-def test_copied_lines_have_no_loss(conversations, packed):
-    """The loss of a second turn is the sum over its learned tokens, packed and padded."""
-    policy = fresh(conversations)
-    (row,) = encode(policy, [second_turn()], only_changed_lines=True)
-    ids = torch.from_numpy(np.concatenate([row.prompt_ids, row.answer_ids]).astype(np.int64))[None]
-    with torch.no_grad():
-        logprobs = policy.model(ids).logits[0, len(row.prompt_ids) - 1 : -1].log_softmax(-1)
-        chosen = logprobs.gather(1, torch.from_numpy(row.answer_ids.astype(np.int64))[:, None])[:, 0]
-        wanted = -(chosen * torch.from_numpy(row.weights)).sum()
-        passes = Passes(policy, minibatch_tokens=512, packed=packed)
-        with passes.prepared():
-            ((found, _),) = passes.losses([row])
-    assert float(found) == pytest.approx(float(wanted), rel=1e-5)
