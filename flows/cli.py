@@ -12,12 +12,12 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from importlib.metadata import version
 from types import FrameType
 
 from cyclopts import App, CycloptsError, Parameter
 
 from flows.arguments import Settings, Words
+from kernel_core import __version__
 
 STAGES = {
     "pipeline": "all stages in order: corpora in, a trained policy, scorecards and winners out",
@@ -83,7 +83,7 @@ def app() -> App:
     made = App(
         name="dojo",
         help="Train policies to write fast Triton kernels.",
-        version=f"dojo {version('kernel-dojo')}",
+        version=f"dojo {__version__}",
         default_parameter=Parameter(negative=()),
         suppress_keyboard_interrupt=False,
     )

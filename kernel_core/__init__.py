@@ -4,3 +4,5 @@ The stages, in order: `corpus` (ingest), `retrieval` (index), `learn` (cold star
 curriculum), `scorecard` (evaluate) and `selection` (best of N). Everything that crosses a stage is a
 record of `records`; everything a stage can be told is a config of `config`.
 """
+
+__version__ = "0.1.0"

@@ -95,6 +95,21 @@ def refused(exit_code, errors, wanted_code, words):
         assert word in lines[0]
 
 
+NOT_INSTALLED = """
+from importlib import metadata
+
+find = metadata.Distribution.from_name
+
+def hidden(name):
+    if name == "kernel-dojo":
+        raise metadata.PackageNotFoundError(name)
+    return find(name)
+
+metadata.Distribution.from_name = hidden
+"""
+"""A `sitecustomize` by which a process and its children find the modules and no installed distribution."""
+
+
 @pytest.fixture
 def files(tmp_path):
     """A folder with a problem and a good kernel."""
@@ -117,9 +132,11 @@ def test_help_is_immediate(tmp_path):
 
 
 def test_an_honest_kernel_is_correct_and_the_last_line_is_json(files):
-    result = dojo(
-        "judge", "--problem", "problem.py", "--kernel", "kernel.py", "--set", "N=1000", "--json", cwd=files
-    )
+    """Also from a checkout that is not installed."""
+    (files / "sitecustomize.py").write_text(NOT_INSTALLED)
+    plain = {"PYTHONPATH": f"{files}{os.pathsep}{PREFECT_YAML.parent}"}
+    arguments = ("--problem", "problem.py", "--kernel", "kernel.py", "--set", "N=1000", "--json")
+    result = dojo("judge", *arguments, cwd=files, **plain)
     assert result.returncode == 0, result.stderr
     verdict = json.loads(result.stdout.splitlines()[-1])
     assert verdict.keys() >= PROMISED
