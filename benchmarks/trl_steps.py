@@ -147,9 +147,10 @@ def _gym(arguments: argparse.Namespace):
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--steps", type=int, default=5)
-    parser.add_argument("--model", default="", help="folder of a model; else the two of this page")
+    of_page = parser.add_mutually_exclusive_group()
+    of_page.add_argument("--model", default="", help="folder of a model; else the two of the page")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="of the model and the judge")
-    parser.add_argument("--write", action="store_true", help="write docs/results/trl.md")
+    of_page.add_argument("--write", action="store_true", help="write docs/results/trl.md")
     parser.add_argument("--url", help="of a judge service; its key is in DOJO_SERVE_KEY")
     return parser.parse_args()
 
