@@ -470,7 +470,7 @@ def _report(arguments: argparse.Namespace) -> None:
         counts.update((group_of(row["problem"]), row["verdict"]) for row in rows)
     verdicts = pd.Series(counts).unstack(fill_value=0)
     for table in (verdicts, *_tables(arms, arguments.against)):
-        print(f"\n{table.to_string()}")
+        print(f"\n{table.to_string(na_rep='–')}")
 
 
 def _tables(arms: dict[str, list[Judged]], against: str) -> list[pd.DataFrame]:

@@ -1,7 +1,7 @@
 """Judged answers of one or several arms, by group of problems, with paired differences between arms.
 
 A group says how far a problem is from what the suites teach: its operators are seen, its family is held out
-whole, it is KernelBench's, or it is by others. The unit of every interval is the problem (`statistics.py`).
+whole, it is KernelBench's, or it is of a folder. The unit of every interval is the problem (`statistics.py`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kernel_core.problems.modules.generate import RESERVED
 
 Row = dict[str, Any]
 
-SEEN, UNSEEN, OTHERS = "seen operators", "unseen operators", "by others"
+SEEN, UNSEEN = "seen operators", "unseen operators"
 THRESHOLDS = (1.0, 1.2)
 K = (4, 8, 16)
 ENOUGH = 0.5
@@ -39,8 +39,8 @@ Metric = Callable[[Sequence[Judged]], float | None]
 def group_of(problem_id: str) -> str:
     """The group of a problem by its id, such as `modules/softmax_row-0123456789ab`.
 
-    Problems of our suites are seen or unseen by family. KernelBench's levels are groups of their own, and so
-    is our hand-written suite. All else is by others, such as a folder's.
+    Problems of our suites are seen or unseen by family. KernelBench's levels are groups of their own. All
+    else has the name of its suite, such as a folder's.
     """
     suite, _, name = problem_id.partition("/")
     if suite in ENDLESS_SUITES:
@@ -48,7 +48,7 @@ def group_of(problem_id: str) -> str:
         return UNSEEN if held_out else SEEN
     if suite == "kernelbench":
         return f"KernelBench {name.partition('/')[0].replace('level', 'level ')}"
-    return suite if suite == "dojo" else OTHERS
+    return suite
 
 
 def read_answers(rows: Iterable[Mapping[str, Any]]) -> list[Judged]:
@@ -60,11 +60,14 @@ def read_answers(rows: Iterable[Mapping[str, Any]]) -> list[Judged]:
     ]
 
 
-def metrics(k: Sequence[int] = K) -> dict[str, Metric]:
-    """The figures of a problem by name: pass@1, fast_p at each threshold, and pass@k."""
+def metrics(k: Sequence[int] = K, *, timed: bool) -> dict[str, Metric]:
+    """The figures of a problem by name: pass@1, fast_p at each threshold, and pass@k.
+
+    Without an answer that was `timed`, fast_p is not known.
+    """
     found: dict[str, Metric] = {"pass@1": lambda answers: _mean(one.correct for one in answers)}
     for threshold in THRESHOLDS:
-        found[f"fast_{threshold:g}"] = _faster(threshold)
+        found[f"fast_{threshold:g}"] = _faster(threshold) if timed else lambda answers: None
     for number in k:
         found[f"pass@{number}"] = _pass_at(number)
     return found
@@ -96,7 +99,7 @@ def figure_rows(arms: Mapping[str, Sequence[Judged]], k: Sequence[int] = K) -> l
                 continue
             row: Row = {"group": group, "arm": arm, "problems": len(problems)}
             row["answers"] = sum(map(len, problems.values()))
-            for name, metric in metrics(k).items():
+            for name, metric in metrics(k, timed=_is_timed(problems)).items():
                 values = [value for one in problems.values() if (value := metric(one)) is not None]
                 enough = values and len(values) >= ENOUGH * len(problems)
                 row[name] = _in_words(share(values), signed=False) if enough else ""
@@ -119,7 +122,8 @@ def difference_rows(
             if not common:
                 continue
             row: Row = {"group": group, "arm": f"{arm} less {other}", "problems": len(common)}
-            for name, metric in metrics(k).items():
+            timed = _is_timed(before) and _is_timed(after)
+            for name, metric in metrics(k, timed=timed).items():
                 pairs = [(metric(before[one]), metric(after[one])) for one in common]
                 known = [(old, new) for old, new in pairs if old is not None and new is not None]
                 enough = known and len(known) >= ENOUGH * len(common)
@@ -152,10 +156,14 @@ def _name(arm: str) -> str:
 
 
 def _groups(arms: Mapping[str, Sequence[Judged]]) -> list[str]:
-    """Groups that any arm has: ours, by others, then the suites of evaluation."""
+    """Groups that any arm has: ours, then the suites of evaluation and folders."""
     present = {group_of(one.problem) for answers in arms.values() for one in answers}
-    ordered = [group for group in (SEEN, UNSEEN, OTHERS) if group in present]
+    ordered = [group for group in (SEEN, UNSEEN) if group in present]
     return [*ordered, *sorted(present - set(ordered))]
+
+
+def _is_timed(problems: Mapping[str, Sequence[Judged]]) -> bool:
+    return any(one.speedup is not None for answers in problems.values() for one in answers)
 
 
 def _by_problem(answers: Sequence[Judged], group: str) -> dict[str, list[Judged]]:

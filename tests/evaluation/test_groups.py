@@ -10,7 +10,6 @@ import pytest
 from kernel_core.dialogue.parse import parse_completion
 from kernel_core.dialogue.prompt import format_completion
 from kernel_core.evaluation.groups import (
-    OTHERS,
     SEEN,
     UNSEEN,
     Judged,
@@ -33,14 +32,14 @@ def answers(problem: str, verdicts: str, speedup: float = 1.1) -> list[Judged]:
     return [Judged(problem, letter == "r", speedup if letter == "r" else None) for letter in verdicts]
 
 
-def test_a_problem_is_seen_unseen_or_by_others_by_its_family_and_suite() -> None:
+def test_a_problem_is_seen_unseen_or_of_a_folder_by_its_family_and_suite() -> None:
     unseen = generate_modules("held_out", len(RESERVED), 1, sorted(RESERVED))
     assert {group_of(one.problem.id) for one in unseen} == {UNSEEN}
     seen = generate_modules("held_out", 3, 1, ("linear_elementwise", "conv_pool"))
     assert {group_of(one.problem.id) for one in seen} == {SEEN}
     assert {group_of(one.problem.id) for one in generate("held_out", 20, 1)} == {SEEN}
     assert {group_of(one.id) for one in load_dojo()} == {"dojo"}
-    assert {group_of(one.id) for one in load_folder(ROOT / "data" / "backward")} == {OTHERS}
+    assert {group_of(one.id) for one in load_folder(ROOT / "data" / "backward")} == {"backward"}
     assert group_of("kernelbench/level2/7_Anything") == "KernelBench level 2"
 
 
@@ -49,11 +48,20 @@ def test_figures_are_means_over_problems_and_stand_only_where_answers_suffice() 
         *answers("mine/one", "rrww"), *answers("mine/two", "wwww"), *answers("mine/three", "rrrrrrrr", 1.3)
     ]  # fmt: skip
     (row,) = figure_rows({"rl": arm})
-    assert (row["group"], row["problems"], row["answers"]) == (OTHERS, 3, 16)
+    assert (row["group"], row["problems"], row["answers"]) == ("mine", 3, 16)
     assert row["pass@1"].startswith("50.0 % (") and row["fast_1"].startswith("50.0 % (")
     assert row["fast_1.2"].startswith("33.3 % (")
     assert row["pass@4"].startswith("66.7 % (")
     assert row["pass@8"] == row["pass@16"] == ""  # one problem of three has eight answers
+
+
+def test_what_was_not_timed_is_neither_fast_nor_slow() -> None:
+    timed, untimed = answers("mine/one", "rrww"), [Judged("mine/one", True, None)]
+    fast, unknown = figure_rows({"gpu": timed, "cpu": untimed}, ())
+    assert fast["fast_1"].startswith("50.0 % (") and unknown["fast_1"] == unknown["fast_1.2"] == ""
+    assert list(fast) == list(unknown)
+    (row,) = difference_rows({"gpu": timed, "cpu": untimed}, {"gpu": "cpu"}, ())
+    assert row["fast_1"] == "" and row["pass@1"].startswith("-50.0 %")
 
 
 def test_differences_are_paired_by_problem_and_leave_the_others_out() -> None:
@@ -122,7 +130,7 @@ def test_one_table_has_the_three_groups_of_both_arms_and_their_differences(judge
         [sys.executable, *command], capture_output=True, text=True, timeout=300, cwd=ROOT, check=True
     )
     _, verdicts, figures, differences = done.stdout.split("\n\n")
-    assert all(group in verdicts for group in (SEEN, UNSEEN, OTHERS))
-    assert figures.index(f"\n{SEEN}") < figures.index(f"\n{UNSEEN}") < figures.index(f"\n{OTHERS}")
+    assert all(group in verdicts for group in (SEEN, UNSEEN, "theirs"))
+    assert figures.index(f"\n{SEEN}") < figures.index(f"\n{UNSEEN}") < figures.index("\ntheirs")
     assert figures.count("100.0 % (") == 3 and figures.count(" 50.0 % (") == 3
     assert differences.count("rl-0 less frozen-0") == 3 and differences.count("+50.0 % (") == 3
