@@ -24,6 +24,7 @@ from kernel_core.gym.pool.judge_host import JudgeLost, LocalHost
 from kernel_core.gym.pool.open_gym import open_gym
 from kernel_core.gym.pool.pool import PooledGym
 from kernel_core.records import Candidate, Problem, Verdict
+from tests.fixtures.processes import children
 
 MakeRequest = Callable[..., JudgeRequest]
 _MARKED = "judgekiller"
@@ -42,17 +43,6 @@ class ModelNew(nn.Module):
 """Names its process, so that the test can end the judge of whoever runs it."""
 
 
-def _children(pid: int) -> list[int]:
-    try:
-        return sorted(int(child) for child in _read(f"/proc/{pid}/task/{pid}/children").split())
-    except FileNotFoundError:
-        return []
-
-
-def _read(name: str) -> str:
-    return Path(name).read_text()
-
-
 @pytest.fixture
 def own_fork_root(monkeypatch: pytest.MonkeyPatch) -> None:
     """A gym that is opened now shares its fork root with no other."""
@@ -61,11 +51,7 @@ def own_fork_root(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _fork_root() -> int:
     """The newest child of this process."""
-    return max(int(pid) for task in Path("/proc/self/task").iterdir() for pid in _own(task))
-
-
-def _own(task: Path) -> list[str]:
-    return (task / "children").read_text().split()
+    return children(os.getpid())[-1]
 
 
 @contextmanager
@@ -109,8 +95,8 @@ def test_a_candidate_that_kills_its_judges_answers_for_it(
     killed: list[int] = []
 
     def kill_judge_of_marked() -> None:
-        for judge in _children(fork_root)[1:]:
-            for runner in [pid for fork_server in _children(judge) for pid in _children(fork_server)]:
+        for judge in children(fork_root)[1:]:
+            for runner in [pid for fork_server in children(judge) for pid in children(fork_server)]:
                 if _MARKED in _comm(runner) and judge not in killed:
                     os.kill(judge, signal.SIGKILL)
                     killed.append(judge)
@@ -130,7 +116,7 @@ def test_a_candidate_that_kills_its_judges_answers_for_it(
 
 def _comm(pid: int) -> str:
     try:
-        return _read(f"/proc/{pid}/comm")
+        return Path(f"/proc/{pid}/comm").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return ""
 
@@ -143,10 +129,10 @@ def test_a_place_whose_judges_keep_dying_is_taken_out_and_work_goes_to_the_other
     with open_gym(GymConfig(workers=2)) as gym:
         fork_root = _fork_root()
         gym.judge([softmax_request(number) for number in range(500, 504)])
-        healthy = _children(fork_root)[1]
+        healthy = children(fork_root)[1]
 
         def kill_all_others() -> None:
-            for judge in _children(fork_root)[1:]:
+            for judge in children(fork_root)[1:]:
                 if judge != healthy:
                     os.kill(judge, signal.SIGKILL)
 
@@ -167,7 +153,7 @@ def test_when_no_place_is_left_the_error_names_the_reasons(softmax_request: Make
     with open_gym(GymConfig(workers=1)) as gym:
         fork_root = _fork_root()
         gym.judge([softmax_request(600)])
-        for pid in (fork_root, *_children(fork_root)):
+        for pid in (fork_root, *children(fork_root)):
             # No memory can be laid out for candidates any more, by present judges or future ones.
             resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, 0))
         with pytest.raises(GymUnavailable, match=r"no judge is left \(judge 0: 6 fresh judges.*too large"):

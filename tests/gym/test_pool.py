@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -26,20 +25,9 @@ from kernel_core.gym.pool.pool import PooledGym
 from kernel_core.gym.pool.verdict_cache import request_key
 from kernel_core.records import Candidate, Problem, Verdict
 from kernel_core.store import Store
+from tests.fixtures.processes import children, command, descendants
 
 MakeRequest = Callable[..., JudgeRequest]
-
-
-def _children(pid: int) -> list[int]:
-    found: list[int] = []
-    with contextlib.suppress(OSError):  # a process that ends while it is looked at has none
-        for task in Path(f"/proc/{pid}/task").glob("*/children"):
-            found += map(int, task.read_text().split())
-    return found
-
-
-def _descendants(pid: int) -> list[int]:
-    return [one for child in _children(pid) for one in (child, *_descendants(child))]
 
 
 def _alive(pids: list[int]) -> list[int]:
@@ -137,12 +125,8 @@ def _judges(gym: PooledGym) -> list[int]:
     """The children of a gym's fork root, but for its first, which serves compilers."""
     host = gym._owned
     assert isinstance(host, LocalHost)
-    [fork_root] = [
-        pid
-        for pid in _children(os.getpid())
-        if str(Path(host.base).parent) in Path(f"/proc/{pid}/cmdline").read_text()
-    ]
-    return sorted(_children(fork_root))[1:]
+    [fork_root] = [pid for pid in children(os.getpid()) if str(Path(host.base).parent) in command(pid)]
+    return children(fork_root)[1:]
 
 
 def test_nothing_survives_a_parent_that_is_killed(tmp_path: Path) -> None:
@@ -165,7 +149,7 @@ def test_nothing_survives_a_parent_that_is_killed(tmp_path: Path) -> None:
     assert parent.stdout is not None
     assert parent.stdout.readline() == "open\n"
     give_up = time.monotonic() + 30
-    while len(everyone := _descendants(parent.pid)) < 6 and time.monotonic() < give_up:
+    while len(everyone := descendants(parent.pid)) < 6 and time.monotonic() < give_up:
         time.sleep(0.1)
     assert len(everyone) == 6  # fork root, compilers, judge, a fork server of each, the runner
     parent.kill()
@@ -179,7 +163,7 @@ def test_judging_many_leaves_memory_as_it_was(gym: PooledGym, softmax_request: M
     def resident_mb() -> float:
         pages = sum(
             int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-            for pid in _descendants(os.getpid())
+            for pid in descendants(os.getpid())
             if Path(f"/proc/{pid}/statm").exists()
         )
         return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
@@ -194,15 +178,15 @@ def test_close_ends_every_process_and_removes_every_file(
     softmax_request: MakeRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(judge_host, "SHARED", judge_host.ForkRoots("cpu"))
-    before = set(_descendants(os.getpid()))
+    before = set(descendants(os.getpid()))
     folder = Path(tempfile.mkdtemp())
     folder.chmod(0o711)  # runners are other users
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     first, second = (open_gym(GymConfig(workers=1)) for _ in range(2))
     first.judge([softmax_request(300)])
-    shared = set(_descendants(os.getpid())) - before
+    shared = set(descendants(os.getpid())) - before
     second.judge([softmax_request(301)])
-    of_second = set(_descendants(os.getpid())) - before - shared
+    of_second = set(descendants(os.getpid())) - before - shared
     assert len(shared) == 5  # fork root, compilers and their fork server, judge and its fork server
     assert len(of_second) == 3  # a judge, and two fork servers
     second.close()

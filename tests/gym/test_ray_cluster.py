@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import resource
@@ -26,6 +25,7 @@ from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.pool.open_gym import open_gym
 from kernel_core.gym.pool.pool import PooledGym
 from kernel_core.store import Store
+from tests.fixtures.processes import children, command, descendants
 
 from .conftest import PATIENCE_S
 
@@ -59,24 +59,9 @@ def _wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
 
 def _fork_roots() -> list[int]:
     """Process ids of the cluster's fork roots, oldest first."""
-    named = {
-        pid for pid in _descendants(os.getpid()) if "kernel_core.gym.processes.fork_root" in _command(pid)
-    }
-    forked = {child for pid in named for child in _descendants(pid)}
+    named = {pid for pid in descendants(os.getpid()) if "kernel_core.gym.processes.fork_root" in command(pid)}
+    forked = {child for pid in named for child in descendants(pid)}
     return sorted(named - forked)
-
-
-def _descendants(pid: int) -> list[int]:
-    children: list[int] = []
-    with contextlib.suppress(OSError):  # a process that ends while it is looked at has none
-        for task in Path(f"/proc/{pid}/task").glob("*/children"):
-            children += map(int, task.read_text().split())
-    return [one for child in children for one in (child, *_descendants(child))]
-
-
-def _command(pid: int) -> str:
-    file = Path(f"/proc/{pid}/cmdline")
-    return file.read_text() if file.exists() else ""
 
 
 def test_a_node_that_joins_gets_work_and_one_that_is_killed_loses_none(
@@ -119,8 +104,7 @@ def test_a_node_that_falls_sick_is_taken_out_and_the_last_one_says_why(
 
 def _forbid_files(fork_root: int) -> None:
     """Its judges, present and future, can lay out no memory for candidates."""
-    listed = Path(f"/proc/{fork_root}/task/{fork_root}/children").read_text()
-    for pid in (fork_root, *map(int, listed.split())):
+    for pid in (fork_root, *children(fork_root)):
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, 0))
 
 
