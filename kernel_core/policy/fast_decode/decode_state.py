@@ -1,4 +1,4 @@
-"""What a step of `static_decode` works on: keys and values in fixed slots, rows and how far they are, and its
+"""What a step of `graph_decoder` works on: keys and values in fixed slots, rows and how far they are, and its
 attention.
 
 Axes: B rows, N new tokens, D a head's width.
@@ -6,16 +6,20 @@ Axes: B rows, N new tokens, D a head's width.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from transformers import AttentionInterface
 from transformers.cache_utils import DynamicLayer
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+
+from kernel_core.policy.decode import Ids, Row
 
 ATTENTION = "one_token_a_row"
 """Under this name transformers knows the attention of a step."""
@@ -57,6 +61,63 @@ class DecodeState:
     uniforms_B_N: torch.Tensor
     tokens_B_N: torch.Tensor
     logprobs_B_N: torch.Tensor
+
+    @classmethod
+    def empty(cls, num_rows: int, num_new: int, device: torch.device) -> DecodeState:
+        """Room for rows of new tokens; none writes."""
+        integers = [torch.zeros(num_rows, dtype=torch.long, device=device) for _ in range(4)]
+        flags = [torch.zeros(num_rows, dtype=torch.bool, device=device) for _ in range(2)]
+        kinds = torch.float64, torch.long, torch.float32
+        return cls(
+            *integers, *flags, *(torch.zeros(num_rows, num_new, dtype=kind, device=device) for kind in kinds)
+        )
+
+    def begin(
+        self, prompts: Sequence[Ids], max_new: Sequence[int], uniforms_B_T: npt.NDArray[np.float64]
+    ) -> None:
+        """The first rows continue these prompts, each from its last token on; the others write nothing."""
+        for tensor in self.tensors:
+            tensor.zero_()
+        device, count = self.token_B.device, len(prompts)
+        limits = torch.tensor(list(max_new), device=device)
+        self.token_B[:count] = torch.tensor([int(prompt[-1]) for prompt in prompts], device=device)
+        self.position_B[:count] = torch.tensor([len(prompt) - 1 for prompt in prompts], device=device)
+        self.limit_B[:count] = limits
+        self.writing_B[:count] = limits > 0
+        self.uniforms_B_N[:count, : uniforms_B_T.shape[1]] = torch.from_numpy(uniforms_B_T).to(device)
+
+    @property
+    def uniform_B(self) -> torch.Tensor:
+        """The random number of each row's next token."""
+        return self.uniforms_B_N.gather(1, self._index_B_1)[:, 0]
+
+    @property
+    def _index_B_1(self) -> torch.Tensor:
+        return self.count_B.clamp(max=self.uniforms_B_N.shape[1] - 1)[:, None]
+
+    def write(self, token_B: torch.Tensor, logprob_B: torch.Tensor, ends: torch.Tensor) -> None:
+        """Add the tokens drawn to the rows that still write; an end token or the limit ends a row."""
+        index_B_1, writing_B = self._index_B_1, self.writing_B
+        for written_B_N, drawn_B in ((self.tokens_B_N, token_B), (self.logprobs_B_N, logprob_B)):
+            before_B_1 = written_B_N.gather(1, index_B_1)
+            written_B_N.scatter_(1, index_B_1, torch.where(writing_B[:, None], drawn_B[:, None], before_B_1))
+        ended_B = writing_B & (token_B[:, None] == ends).any(dim=1)
+        self.count_B.add_(writing_B)
+        self.position_B.add_(writing_B)
+        self.token_B.copy_(torch.where(writing_B, token_B, self.token_B))
+        self.stopped_B.logical_or_(ended_B)
+        writing_B.logical_and_(~ended_B & (self.count_B < self.limit_B))
+
+    def read(self, rows: npt.NDArray[np.int64]) -> list[Row]:
+        """What these rows wrote."""
+        picked = torch.from_numpy(rows).to(self.token_B.device)
+        counts = self.count_B[picked].tolist()
+        tokens = self.tokens_B_N[picked].cpu().numpy().astype(np.int32)
+        logprobs = self.logprobs_B_N[picked].cpu().numpy()
+        return [
+            Row(tokens[i, :count].copy(), logprobs[i, :count].copy(), stopped)
+            for i, (count, stopped) in enumerate(zip(counts, self.stopped_B[picked].tolist(), strict=True))
+        ]
 
     def first(self, rows: int) -> DecodeState:
         """Views of the first rows."""

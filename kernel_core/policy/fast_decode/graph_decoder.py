@@ -93,7 +93,9 @@ class StaticDecoder:
         self._follow_types()
         self._make_room(len(prompts), longest + max(max_new), uniforms_B_T.shape[1])
         self._linears.refresh()
-        state = self._begin(prompts, max_new, uniforms_B_T)
+        state = self._state
+        assert state is not None
+        state.begin(prompts, max_new, uniforms_B_T)
         self._prefill(prompts, pad_id)
         ends = self._ends.setdefault(tuple(end_ids), torch.tensor(list(end_ids), device=state.token_B.device))
         finished: dict[int, Row] = {}
@@ -156,16 +158,7 @@ class StaticDecoder:
             (torch.zeros(shape, dtype=dtype, device=device), torch.zeros(shape, dtype=dtype, device=device))
             for _ in range(config.num_hidden_layers)
         ]
-        integers = [torch.zeros(num_rows, dtype=torch.long, device=device) for _ in range(4)]
-        flags = [torch.zeros(num_rows, dtype=torch.bool, device=device) for _ in range(2)]
-        self._state = DecodeState(
-            *integers,
-            *flags,
-            *(
-                torch.zeros(num_rows, num_new, dtype=kind, device=device)
-                for kind in (torch.float64, torch.long, torch.float32)
-            ),
-        )
+        self._state = DecodeState.empty(num_rows, num_new, device)
 
     def _dtype(self) -> torch.dtype:
         """What keys and values come in: autocast's type where that is on."""
@@ -174,22 +167,6 @@ class StaticDecoder:
             return torch.get_autocast_dtype(parameter.device.type)
         dtype: torch.dtype = parameter.dtype
         return dtype
-
-    def _begin(
-        self, prompts: Sequence[Ids], max_new: Sequence[int], uniforms_B_T: npt.NDArray[np.float64]
-    ) -> DecodeState:
-        state = self._state
-        assert state is not None
-        for tensor in state.tensors:
-            tensor.zero_()
-        device, count = state.token_B.device, len(prompts)
-        limits = torch.tensor(list(max_new), device=device)
-        state.token_B[:count] = torch.tensor([int(prompt[-1]) for prompt in prompts], device=device)
-        state.position_B[:count] = torch.tensor([len(prompt) - 1 for prompt in prompts], device=device)
-        state.limit_B[:count] = limits
-        state.writing_B[:count] = limits > 0
-        state.uniforms_B_N[:count, : uniforms_B_T.shape[1]] = torch.from_numpy(uniforms_B_T).to(device)
-        return state
 
     def _prefill(self, prompts: Sequence[Ids], pad_id: int) -> None:
         """Read each distinct prompt but its last token, and put its keys and values into all its rows."""
@@ -270,35 +247,15 @@ class StaticDecoder:
                 use_cache=True,
                 logits_to_keep=1,
             )
-        index_B_1 = state.count_B.clamp(max=state.uniforms_B_N.shape[1] - 1)[:, None]
-        uniform_B = state.uniforms_B_N.gather(1, index_B_1)[:, 0]
-        token_B, logprob_B = draw(output.logits[:, -1], temperature, uniform_B)
-        writing_B = state.writing_B
-        for written_B_N, drawn_B in ((state.tokens_B_N, token_B), (state.logprobs_B_N, logprob_B)):
-            before_B_1 = written_B_N.gather(1, index_B_1)
-            written_B_N.scatter_(1, index_B_1, torch.where(writing_B[:, None], drawn_B[:, None], before_B_1))
-        ended_B = writing_B & (token_B[:, None] == ends).any(dim=1)
-        state.count_B.add_(writing_B)
-        state.position_B.add_(writing_B)
-        state.token_B.copy_(torch.where(writing_B, token_B, state.token_B))
-        state.stopped_B.logical_or_(ended_B)
-        writing_B.logical_and_(~ended_B & (state.count_B < state.limit_B))
+        token_B, logprob_B = draw(output.logits[:, -1], temperature, state.uniform_B)
+        state.write(token_B, logprob_B, ends)
 
     def _read(self, row_of_slot: npt.NDArray[np.int64], wanted: npt.NDArray[np.bool_]) -> dict[int, Row]:
         """What some of the rows in use wrote, by the row's number."""
         assert self._state is not None
-        state = self._state
         slots = np.flatnonzero(wanted)
-        picked = torch.from_numpy(slots).to(state.token_B.device)
-        counts = state.count_B[picked].tolist()
-        tokens = state.tokens_B_N[picked].cpu().numpy().astype(np.int32)
-        logprobs = state.logprobs_B_N[picked].cpu().numpy()
-        return {
-            int(row_of_slot[slot]): Row(tokens[i, :count].copy(), logprobs[i, :count].copy(), stopped)
-            for i, (slot, count, stopped) in enumerate(
-                zip(slots, counts, state.stopped_B[picked].tolist(), strict=True)
-            )
-        }
+        rows = self._state.read(slots)
+        return {int(row): read for row, read in zip(row_of_slot[slots], rows, strict=True)}
 
     def _compact(self, keep: torch.Tensor) -> None:
         """Move the rows that still write to the front."""
