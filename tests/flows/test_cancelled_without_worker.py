@@ -20,7 +20,9 @@ SETTINGS = {
 @pytest.mark.slow
 def test_a_run_that_is_cancelled_after_its_worker_was_killed_ends_as_cancelled(tmp_path):
     with stack(tmp_path) as here:
-        run = here.start("evaluate/held-out", {"config": SETTINGS, "root": str(tmp_path / "runs")})
+        run = here.start(
+            "evaluate/held-out", {"config": SETTINGS, "run": "evaluate", "root": str(tmp_path / "runs")}
+        )
         deadline = time.monotonic() + 240
         while not (tmp_path / "runs" / "evaluate" / "evaluate" / "conversations").exists():
             assert time.monotonic() < deadline, here.last_words(run)
