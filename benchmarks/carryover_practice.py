@@ -9,7 +9,8 @@
 
 `left_out` draws problems of families that a cold start with exemplars was not taught, of operators that its
 index lacks: the nearest kernel is of the family, and has to be changed.
-`pool` draws chains of at least `--operators` different operators, with another seed than the cold start's.
+`pool` draws problems of at least `--operators` different operators, with another seed than the cold start's:
+chains, or with `--families` others.
 `keep` copies the problems of which some judged answers are right and some are not: only those teach a
 group anything at first.
 """
@@ -34,7 +35,10 @@ def main() -> None:
     parser.add_argument("stage", choices=("pool", "keep", "left_out"))
     parser.add_argument("--folder", type=Path, required=True, help="what the problems are written into")
     parser.add_argument("--problems", type=int, default=440)
-    parser.add_argument("--operators", type=int, default=5, help="the fewest different ones of a chain")
+    parser.add_argument(
+        "--families", nargs="+", default=list(CHAINS), help="of the suite `modules`, for `pool`"
+    )
+    parser.add_argument("--operators", type=int, default=5, help="the fewest different ones of a problem")
     parser.add_argument("--seed", type=int, default=777)
     parser.add_argument("--pool", type=Path, help="folder of `pool`, for `keep`")
     parser.add_argument("--judged", type=Path, help="verdicts on answers to it, for `keep`")
@@ -44,15 +48,15 @@ def main() -> None:
 
 
 def _pool(arguments: argparse.Namespace) -> None:
-    """Long chains, in the order drawn."""
+    """Problems of many operators, in the order drawn."""
     count, found = 3 * arguments.problems, []
     while len(found) < arguments.problems:
-        made = [one.problem for one in generate_modules("train", count, arguments.seed, CHAINS)]
+        made = [one.problem for one in generate_modules("train", count, arguments.seed, arguments.families)]
         # A tag is the split, the others are operators.
         found = [problem for problem in made if len(problem.tags) > arguments.operators]
         count *= 2
     _write(found[: arguments.problems], arguments.folder)
-    print(f"{min(len(found), arguments.problems)} of {len(made)} chains have so many operators")
+    print(f"{min(len(found), arguments.problems)} of {len(made)} problems have so many operators")
 
 
 def _left_out(arguments: argparse.Namespace) -> None:

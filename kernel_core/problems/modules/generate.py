@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from kernel_core.errors import ConfigError
 from kernel_core.problems.evaluation_sizes import has_evaluation_sizes
 from kernel_core.problems.graded import Generated
-from kernel_core.problems.modules import convolution, matmul, reduction
+from kernel_core.problems.modules import convolution, indexing, matmul, reduction
 from kernel_core.problems.modules.draft import Draft
 from kernel_core.problems.source import parse_problem
 from kernel_core.problems.splits import Split, hashed_split
@@ -20,7 +20,12 @@ from kernel_core.records import Problem, sha256_text
 
 Draw = Callable[[random.Random], Draft]
 
-FAMILIES: dict[str, Draw] = {**matmul.FAMILIES, **convolution.FAMILIES, **reduction.FAMILIES}
+FAMILIES: dict[str, Draw] = {
+    **matmul.FAMILIES,
+    **convolution.FAMILIES,
+    **reduction.FAMILIES,
+    **indexing.FAMILIES,
+}
 RESERVED = frozenset({"embedding_bag", "gated", "masked_softmax", "rotary", "row_gather"})
 """Families that are held out as a whole: operators that training never shows."""
 SHORT = frozenset(

@@ -1,0 +1,226 @@
+"""Problems over views of an axis: drawn parts, the reference, and the kernels of each grade."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from kernel_core.problems.graded import Grade
+from kernel_core.problems.modules.draft import Draft, Module
+from kernel_core.problems.modules.indexing import views
+from kernel_core.problems.modules.indexing.formulas import Formula, draw_formula
+from kernel_core.problems.modules.indexing.kernels import Reading
+from kernel_core.problems.modules.indexing.views import Axis
+from kernel_core.problems.modules.reduction.answer import Answer, draft
+from kernel_core.problems.program import Size
+
+_LEAST, _MOST = 2_000_000, 60_000_000
+_ROWS = (1000, 2048, 4096, 8192, 10000, 16384)
+_BATCH = (8, 16, 32, 64, 100, 128)
+_MIDDLE = (16, 32, 48, 64, 100, 128, 200, 256, 512, 1024)
+_NAMES: dict[int, tuple[tuple[str, ...], ...]] = {
+    2: (("batch_size", "features"), ("rows", "cols"), ("num_rows", "width")),
+    3: (
+        ("batch_size", "seq_len", "features"),
+        ("batch_size", "channels", "length"),
+        ("batch", "tokens", "hidden"),
+    ),
+    4: (("batch_size", "channels", "height", "width"), ("batch_size", "num_heads", "seq_len", "head_dim")),
+}
+_GEOMETRIES = (views.halves, views.halves, views.thirds, views.windows, views.moved, views.moved)
+
+
+@dataclass(frozen=True)
+class Program:
+    """The drawn parts of a problem without its ending."""
+
+    reading: Reading
+    sizes: tuple[Size, ...]
+    gated: bool
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the values."""
+        return [view.name for view in self.reading.views]
+
+    @property
+    def operators(self) -> tuple[str, ...]:
+        """Torch's names of the ways of reading."""
+        return tuple(view.operator for view in self.reading.views if view.operator)
+
+
+def draw_program(rng: random.Random) -> Program:
+    """An axis of a tensor, and views of it."""
+    if rng.random() < 0.15:
+        axis, geometry = Axis(3, -1), views.square(rng)
+        n = rng.choice((256, 500, 512, 768, 1000, 1024))
+        sizes = (Size("batch_size", rng.choice((8, 16, 32)), 2), Size("n", n, rng.randint(5, 11)))
+        return Program(Reading(axis, geometry, geometry.views), sizes, gated=False)
+    rank = rng.choice((2, 2, 3, 3, 4))
+    place = rank - 1 if rng.random() < 0.6 or rank == 2 else rng.choice(range(1, rank - 1))
+    axis = Axis(rank, place - rank if rng.random() < 0.6 else place)
+    geometry = rng.choice(_GEOMETRIES)(axis, rng)
+    operand = views.beside(axis, geometry, rng)
+    if operand is None and len(geometry.views) == 1:
+        operand = views.whole("x", "x", axis)
+    found = (*geometry.views, *((operand,) if operand else ()))
+    gated = geometry.unit == 2
+    return Program(Reading(axis, geometry, found), _sizes(axis, geometry.unit, rng), gated)
+
+
+def _sizes(axis: Axis, unit: int, rng: random.Random) -> tuple[Size, ...]:
+    names = rng.choice(_NAMES[axis.rank])
+    while True:
+        found = []
+        for place, name in enumerate(names):
+            if place == axis.place:
+                found.append(views.axis_size(name, unit, rng, axis.rank, last=axis.last))
+            else:
+                choices = _BATCH if place == 0 and axis.rank > 2 else _MIDDLE if axis.rank > 2 else _ROWS
+                found.append(Size(name, rng.choice(choices), rng.randint(2, 5)))
+        numel = 1
+        for size in found:
+            numel *= size.gpu
+        if _LEAST <= numel <= _MOST:
+            return tuple(found)
+
+
+Launch = tuple[Grade, str, tuple[str, ...], str]
+"""Grade, Triton function, lines that launch it, and a sentence on the split of the work."""
+
+
+@dataclass(frozen=True)
+class Ending:
+    """What becomes of the formulas' values."""
+
+    operators: tuple[str, ...]
+    result: str
+    """The expression of the reference over its formulas' expressions."""
+    shape: str
+    """The output's shape in the host, over `x`."""
+    doc: str
+    answers: Sequence[Launch]
+    lines: tuple[str, ...] = ()
+    """Lines of the reference in front of the result."""
+
+
+def problem(
+    rng: random.Random, family: str, program: Program, formulas: Sequence[Formula], ending: Ending
+) -> Draft:
+    """The draft of a program with its formulas and ending."""
+    reading = program.reading
+    lines = [line for view in reading.views for line in view.lines]
+    for formula in formulas:
+        lines += formula.torch
+    lines += ending.lines
+    ones = ", 1" * (reading.axis.rank - 1 - reading.axis.place)
+    weight = any(view.source == "weight" for view in reading.views)
+    forward = [_with_parameter(line) if weight else line for line in (*lines, f"return {ending.result}")]
+    shape = ", ".join(size.name for size in program.sizes)
+    axis_name = program.sizes[-1 if len(program.sizes) < reading.axis.rank else reading.axis.place].name
+    length = reading.geometry.gpu.format(n=axis_name)
+    inputs = {"x": f"torch.randn({shape if len(program.sizes) == reading.axis.rank else 'batch_size, n, n'})"}
+    for source in reading.sources[1:]:
+        inputs |= _input(source, program, length)
+    module = Module(
+        doc=ending.doc,
+        init_args=("size: int",) if weight else (),
+        init_lines=(f"self.weight = nn.Parameter(torch.randn(size{ones}))",) if weight else (),
+        forward_args=tuple(inputs),
+        forward_lines=tuple(forward),
+        sizes=program.sizes,
+        inputs=tuple(inputs.values()),
+        init_inputs=(length,) if weight else (),
+    )
+    operators = (*program.operators, *(name for one in formulas for name in one.operators), *ending.operators)
+    host = _host(program, ending.shape)
+    answers = [
+        Answer(grade, (function,), (*host, *launch, "return out"), _why(program, formulas, said))
+        for grade, function, launch, said in ending.answers
+    ]
+    return draft(rng, family, operators, module, [*answers, _mistake(program, formulas, answers)])
+
+
+def _with_parameter(line: str) -> str:
+    return re.sub(r"(?<![\w.])weight\b", "self.weight", line)
+
+
+def _input(source: str, program: Program, length: str) -> dict[str, str]:
+    """The draw of a further argument of `forward`; a parameter is none."""
+    axis = program.reading.axis
+    names = [size.name for size in program.sizes]
+    full = ", ".join(names)
+    alike = ", ".join(length if place == axis.place else name for place, name in enumerate(names))
+    return {
+        "y": {"y": f"torch.randn({alike})"},
+        "s": {"s": f"torch.randn({', '.join((*names[:-1], '1'))})"},
+        "table": {"table": f"torch.randn({', '.join(names[-2:])})"},
+        "index": {"index": f"torch.randint(0, {names[axis.place % len(names)]}, ({full}))"},
+        "order": {"order": f"torch.randperm({names[axis.place % len(names)]})"},
+        "v": {"v": "torch.randn(batch_size, n)"},
+        "weight": {},
+    }[source]
+
+
+def _host(program: Program, shape: str) -> list[str]:
+    reading = program.reading
+    geometry, axis = reading.geometry, reading.axis
+    contiguous = [f"{source} = {source}.contiguous()" for source in reading.sources if source != "weight"]
+    extra = [line for view in reading.views for line in view.host]
+    return [
+        *contiguous,
+        f"n = x.shape[{axis.dim}]",
+        *([geometry.host] if geometry.host else []),
+        *([] if axis.last else [f"inner = x.stride({axis.place})"]),
+        *extra,
+        f"out = torch.empty({shape}, device=x.device, dtype=x.dtype)",
+    ]
+
+
+def _why(program: Program, formulas: Sequence[Formula], said: str) -> str:
+    places = ". ".join(view.why for view in program.reading.views)
+    steps = "; ".join(one.said for one in formulas)
+    where = "the last dimension" if program.reading.axis.last else f"dimension {program.reading.axis.place}"
+    return f"j runs along {where}. {places}. Then in registers: {steps}. {said}"
+
+
+def _mistake(program: Program, formulas: Sequence[Formula], answers: Sequence[Answer]) -> Answer:
+    """The first answer with one value read from another place, or with another operator."""
+    right = answers[0]
+    function = right.functions[0]
+    wrong = ""
+    for view in program.reading.views:
+        if view.wrong:
+            wrong, fault = function.replace(f"_ptr + {view.offset},", f"_ptr + {view.wrong},"), "wrong_place"
+            break
+    if not wrong or wrong == function:
+        old, new = formulas[0].triton, formulas[0].wrong
+        fault = "wrong_op"
+        for line, other in zip(old, new, strict=False):
+            if line != other:
+                wrong = function.replace(line, other)
+                break
+    return replace(right, grade="mistake", functions=(wrong,), fault=fault)
+
+
+def output_shape(program: Program, length: str) -> str:
+    """The shape of `x` with that length along the axis."""
+    axis = program.reading.axis
+    if axis.last:
+        return "x.shape" if length == "n" else f"(*x.shape[:-1], {length})"
+    if length == "n":
+        return "x.shape"
+    return f"(*x.shape[:{axis.place}], {length}, *x.shape[{axis.place + 1}:])"
+
+
+def formulas_of(program: Program, count: int, rng: random.Random) -> list[Formula]:
+    """A formula over all values, or two over some of them that leave none out."""
+    order = rng.sample(program.names, len(program.names))
+    found = []
+    for number in range(count):
+        names = order if count == 1 else (order[:2], order[-2:])[number]
+        ending = "" if count == 1 else f"_{number + 1}"
+        found.append(draw_formula(names, rng, gated=program.gated, ending=ending))
+    return found

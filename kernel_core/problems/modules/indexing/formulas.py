@@ -1,0 +1,176 @@
+"""Formulas over the values of views: in torch as people write them, in a kernel one operator a line."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kernel_core.problems.modules.matmul.probe import points, value_of, worth_computing
+from kernel_core.problems.modules.pointwise import pointwise
+
+_UNARY = (
+    "relu", "sigmoid", "tanh", "silu", "gelu", "softplus", "softsign", "elu", "hardsigmoid", "hardswish",
+    "leaky_relu", "mish", "abs", "sin", "cos", "square", "neg", "clamp", "mul", "add",
+)  # fmt: skip
+_BINARY: dict[str, tuple[str, str]] = {
+    "add": ("{a} + {b}", "{a} + {b}"),
+    "sub": ("{a} - {b}", "{a} - {b}"),
+    "mul": ("{a} * {b}", "{a} * {b}"),
+    "maximum": ("torch.maximum({a}, {b})", "tl.maximum({a}, {b})"),
+    "minimum": ("torch.minimum({a}, {b})", "tl.minimum({a}, {b})"),
+    "distance": ("torch.abs({a} - {b})", "tl.abs({a} - {b})"),
+    "squared_distance": ("({a} - {b}) ** 2", "({a} - {b}) * ({a} - {b})"),
+    "average": ("0.5 * ({a} + {b})", "0.5 * ({a} + {b})"),
+    "damped": ("{a} / (1.0 + torch.abs({b}))", "{a} / (1.0 + tl.abs({b}))"),
+    "length": ("torch.sqrt({a} * {a} + {b} * {b} + 1e-6)", "tl.sqrt({a} * {a} + {b} * {b} + 1e-6)"),
+    "larger": ("torch.where({a} > {b}, {a}, 0.1 * {b})", "tl.where({a} > {b}, {a}, 0.1 * {b})"),
+}
+_RESULTS = ("z", "result", "mixed", "h", "r", "g")
+_TRIES = 200
+
+
+@dataclass(frozen=True)
+class Formula:
+    """Lines that compute one value of several."""
+
+    torch: tuple[str, ...]
+    """Lines of the reference but the last."""
+    result: str
+    """The last expression of the reference."""
+    triton: tuple[str, ...]
+    """Lines of a kernel; the last assigns `value`."""
+    operators: tuple[str, ...]
+    wrong: tuple[str, ...]
+    """Lines of a kernel with another operator between two values, or none."""
+
+    @property
+    def said(self) -> str:
+        """The operators in words."""
+        return ", ".join(one.replace("_", " ") for one in self.operators)
+
+
+def draw_formula(
+    names: Sequence[str], rng: random.Random, *, gated: bool = False, ending: str = ""
+) -> Formula:
+    """A formula over all the names that neither overflows nor collapses.
+
+    `gated` keeps out a product with a function of one value: that is a gated unit, a family held out whole.
+    Names that the lines assign have the ending, so that two formulas of one problem leave each other alone.
+    """
+    for _ in range(_TRIES):
+        found = _Drawing(names, rng, ending).formula(gated)
+        lines = [*found.triton, f"x = value{ending}"]
+        if worth_computing(value_of(lines, dict.fromkeys(names), points())):
+            return found
+    raise AssertionError(f"no formula over {', '.join(names)} varies")
+
+
+class _Drawing:
+    """One formula while it is drawn, of any value."""
+
+    def __init__(self, names: Sequence[str], rng: random.Random, ending: str) -> None:
+        self._names = names
+        self._rng = rng
+        self._ending = ending
+        self._value = f"value{ending}"
+        self._torch: list[str] = []
+        self._triton: list[str] = []
+        self._operators: list[str] = []
+        self._texts = {name: name for name in names}
+        self._in_kernel = {name: name for name in names}
+
+    def formula(self, gated: bool) -> Formula:
+        """A function of some values, operators between all, and perhaps a function of the result."""
+        rng = self._rng
+        after = rng.random() < 0.4
+        changed = [name for name in self._names if rng.random() < 0.35][: 1 if after else 2]
+        for name in changed:
+            self._change(name)
+        kinds = [kind for kind in _BINARY if not (gated and changed and kind == "mul")]
+        text, wrong = self._combined(kinds)
+        wrongs = [*self._triton[:-1], wrong] if wrong else []
+        if after or not self._operators:
+            one = pointwise(rng.choice(_UNARY), rng)
+            text = _filled(one.torch, v=self._once(text, one.torch, "{v}"))
+            last = f"{self._value} = {one.triton.format(v=self._value)}"
+            self._triton.append(last)
+            wrongs += [last] if wrongs else []
+            self._operators.append(one.operator)
+        return Formula(
+            tuple(self._torch), _plain(text), tuple(self._triton), tuple(self._operators), tuple(wrongs)
+        )
+
+    def _change(self, name: str) -> None:
+        """A function of one value."""
+        rng = self._rng
+        one = pointwise(rng.choice(_UNARY), rng)
+        own = f"{name}{self._ending or '_new'}"
+        named = bool(self._ending) or rng.random() < 0.3
+        self._in_kernel[name] = own if named else name
+        self._triton.append(f"{self._in_kernel[name]} = {one.triton.format(v=name)}")
+        self._operators.append(one.operator)
+        if one.torch.count("{v}") > 1 or rng.random() < 0.3:
+            self._texts[name] = own if self._ending or name == "weight" else name
+            self._torch.append(f"{self._texts[name]} = {one.torch.format(v=name)}")
+        else:
+            self._texts[name] = _filled(one.torch, v=name)
+
+    def _combined(self, kinds: Sequence[str]) -> tuple[str, str]:
+        """The values combined from the first to the last, and a wrong last line."""
+        first = self._names[0]
+        text, kernel, wrong = self._texts[first], self._in_kernel[first], ""
+        for name in self._names[1:]:
+            kind, other = self._rng.sample(kinds, 2)
+            in_torch, in_triton = _BINARY[kind]
+            operand = self._in_kernel[name]
+            wrong = f"{self._value} = {_BINARY[other][1].format(a=kernel, b=operand)}"
+            left = self._once(text, in_torch, "{a}")
+            right = self._once(self._texts[name], in_torch, "{b}")
+            text = _filled(in_torch, a=left, b=right)
+            self._triton.append(f"{self._value} = {in_triton.format(a=kernel, b=operand)}")
+            kernel = self._value
+            self._operators.append(kind)
+        if len(self._names) == 1:
+            self._triton.append(f"{self._value} = {kernel}")
+        return text, wrong
+
+    def _once(self, text: str, template: str, place: str) -> str:
+        """The text, under a name of its own where the template has it more than once."""
+        if template.count(place) == 1 or text.isidentifier():
+            return text
+        taken = [line.split(" = ")[0] for line in self._torch]
+        name = next(
+            one for one in self._rng.sample(_RESULTS, len(_RESULTS)) if one + self._ending not in taken
+        )
+        self._torch.append(f"{name}{self._ending} = {_plain(text)}")
+        return f"{name}{self._ending}"
+
+
+def _filled(template: str, **texts: str) -> str:
+    """The template as an operand, with each text in it; a call's whole argument needs no brackets."""
+    for name, text in texts.items():
+        whole = re.search(rf"[(] *{{{name}}}[,)]|, {{{name}}}[)]", template) and "**" not in template
+        template = template.replace(f"{{{name}}}", _plain(text) if whole else text)
+    return _bracketed(template)
+
+
+def _bracketed(text: str) -> str:
+    """The text as an operand of a further operator."""
+    is_call = text.endswith(")") and text.split("(")[0].replace(".", "").isidentifier() and _closes_last(text)
+    return text if text.isidentifier() or is_call else f"({text})"
+
+
+def _plain(text: str) -> str:
+    return text[1:-1] if text.startswith("(") and _closes_last(text) else text
+
+
+def _closes_last(text: str) -> bool:
+    """Whether the first bracket closes at the very end."""
+    depth = 0
+    for place, sign in enumerate(text):
+        depth += (sign == "(") - (sign == ")")
+        if sign == ")" and depth == 0:
+            return place == len(text) - 1
+    return False

@@ -1,0 +1,73 @@
+"""Formulas over pieces, neighbours, moved copies and indices of an axis."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import pytest
+
+from kernel_core.gym.contract.requests import Gym, JudgeRequest
+from kernel_core.problems.modules.indexing import FAMILIES
+from kernel_core.problems.modules.indexing.draws import draw_program
+from kernel_core.problems.modules.indexing.formulas import draw_formula
+from kernel_core.problems.source import parse_problem, resize
+from kernel_core.records import Candidate
+
+from .conftest import draw
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_draw_parses_repeats_itself_and_has_good_kernels_and_a_mistake(family: str) -> None:
+    for seed in range(30):
+        draft = draw(family, seed)
+        problem = parse_problem(draft.reference, id="modules/drawn", suite="modules")
+        assert {size.name for size in draft.sizes} <= set(problem.constants)
+        good = {kernel.source for kernel in draft.kernels if kernel.grade != "mistake"}
+        wrong = [kernel for kernel in draft.kernels if kernel.grade == "mistake"]
+        assert 2 <= len(good) <= 3
+        assert len(wrong) == 1 and wrong[0].source not in good, (seed, wrong[0].fault)
+        assert all(
+            len(kernel.source) < 3400 and "j runs along" in kernel.thinking for kernel in draft.kernels
+        )
+        assert draft == draw(family, seed)
+
+
+def test_nearly_every_draw_is_another_operator() -> None:
+    drawn = {draw(family, seed).operators for family in FAMILIES for seed in range(60)}
+    assert len(drawn) > 0.95 * 60 * len(FAMILIES)
+
+
+def test_no_gated_unit_is_drawn() -> None:
+    # The family `gated` is held out whole: one half times a function of the other.
+    products = 0
+    for seed in range(400):
+        formula = draw_formula(("a", "b"), random.Random(seed), gated=True)
+        before, product, _ = " ".join(formula.triton).partition("value = a * b")
+        products += bool(product)
+        assert not re.search(r"value = (a|b)\w* \* (a|b)\w*", " ".join(formula.triton)) or not before, seed
+    assert products > 10
+    programs = [draw_program(random.Random(seed)) for seed in range(200)]
+    assert all(program.gated for program in programs if program.reading.geometry.length == "half")
+
+
+def test_a_formula_over_many_values_uses_each_of_them() -> None:
+    for seed in range(200):
+        formula = draw_formula(("a", "b", "c"), random.Random(seed))
+        for lines in ((*formula.torch, formula.result), formula.triton):
+            assert all(re.search(rf"\b{name}\b", " ".join(lines)) for name in "abc"), (seed, lines)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_kernels_are_correct_and_mistakes_are_not(family: str, quick_gym: Gym) -> None:
+    for seed in range(3):
+        draft = draw(family, seed)
+        problem = parse_problem(draft.reference, id=f"modules/{family}-{seed}", suite="modules")
+        problem = resize(problem, {size.name: size.cpu for size in draft.sizes})
+        kernels = (draft.kernels[-2], draft.kernels[-1])
+        requests = [
+            JudgeRequest(problem=problem, candidate=Candidate.from_source(one.source)) for one in kernels
+        ]
+        good, wrong = quick_gym.judge(requests)
+        assert good.verdict == "correct", (seed, good.feedback)
+        assert wrong.verdict != "correct", (seed, wrong.feedback)
