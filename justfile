@@ -20,7 +20,7 @@ lint:
 
 # The fast tests, or those that ARGS choose
 test *ARGS:
-    .venv/bin/pytest -q -n 3 --dist loadfile --durations=10 -m "not slow and not gpu and not exploits" {{ ARGS }}
+    .venv/bin/pytest -q -n 3 --dist loadfile --durations=10 -m "not slow and not gpu and not exhaustive" {{ ARGS }}
 
 # Train a preset of prefect.yaml: just train learn run=mine steps=20
 train PRESET="learn" *SETTINGS:

@@ -197,7 +197,7 @@ def test_a_byte_order_mark_is_no_mistake(batch):
     assert rows["marked"]["verdict"] == "correct"
 
 
-@pytest.mark.exploits
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("size", "words"),
     [("0", ["empty", "larger"]), ("99999999999999999999999", ["get_inputs", "verflow"])],
@@ -226,7 +226,7 @@ def test_a_row_that_cannot_be_judged_leaves_the_others_in_their_places(files):
     assert broken["id"] == "broken" and broken["verdict"] is None and "missing" in broken["error"]
 
 
-@pytest.mark.exploits
+@pytest.mark.exhaustive
 def test_a_batch_by_kernelbenchs_rules_has_its_result_in_each_row(files):
     row = {"problem": "problem.py", "kernel": "kernel.py", "set": {"N": 1000}}
     (files / "rows.jsonl").write_text(json.dumps(row))

@@ -11,7 +11,7 @@ import pytest
 EXPLOITS = Path(__file__).parent / "exploits"
 
 
-@pytest.mark.exploits
+@pytest.mark.exhaustive
 def test_a_kernel_is_judged_again_when_it_is_saved(tmp_path):
     kernel = tmp_path / "kernel.py"
     honest = (EXPLOITS / "honest_softmax.py").read_text()

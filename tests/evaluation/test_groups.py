@@ -122,7 +122,7 @@ def judged(quick_gym, tmp_path_factory) -> dict[str, Path]:
     return paths
 
 
-@pytest.mark.exploits
+@pytest.mark.exhaustive
 def test_one_table_has_the_three_groups_of_both_arms_and_their_differences(judged) -> None:
     given = [f"{arm}={path}" for arm, path in judged.items()]
     command = ["benchmarks/carryover.py", "report", "--against", "frozen", "--judged", *given]

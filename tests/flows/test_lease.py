@@ -59,7 +59,7 @@ with Run(sys.argv[1], "leased").owned("pipeline", {}):
 
 def rarely(*case):
     """A case outside the fast suite: each takes a process with Prefect."""
-    return pytest.param(*case, marks=pytest.mark.exploits)
+    return pytest.param(*case, marks=pytest.mark.exhaustive)
 
 
 def start(code, *arguments, **environment):

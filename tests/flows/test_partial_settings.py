@@ -13,7 +13,7 @@ from kernel_core.runs.configure import build, without_defaults
 from kernel_core.runs.stage_record import canonical, flat
 
 EVERY_PRESET = [
-    pytest.param(stage, name, marks=pytest.mark.exploits if number else ())
+    pytest.param(stage, name, marks=pytest.mark.exhaustive if number else ())
     for stage in STAGES
     for number, name in enumerate(presets(stage))
 ]

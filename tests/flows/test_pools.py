@@ -210,7 +210,7 @@ def test_a_run_gets_its_root_and_key_from_the_server(kind, stored):
     assert job.env == {"DOJO_ROOT": stored, "OPENAI_API_KEY": "sesame", "DO_NOT_TRACK": "1"}
 
 
-@pytest.mark.exploits
+@pytest.mark.exhaustive
 def test_a_worker_writes_to_the_root_that_the_server_names_and_no_deployment_has_the_key(
     stored, prefect_api, tmp_path
 ):

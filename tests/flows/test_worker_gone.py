@@ -24,7 +24,7 @@ open(sys.argv[2], "w").write("done")
 
 
 @pytest.mark.parametrize(
-    ("kind", "is_done"), [("outlives", True), pytest.param("does not", False, marks=pytest.mark.exploits)]
+    ("kind", "is_done"), [("outlives", True), pytest.param("does not", False, marks=pytest.mark.exhaustive)]
 )
 def test_output_that_has_nowhere_to_go_ends_nothing(kind, is_done, tmp_path):
     done = tmp_path / "done"

@@ -79,7 +79,7 @@ def test_a_sample_of_honest_kernels_is_accepted_and_of_wrong_ones_none_is(gym: P
     _assert_told_apart(gym, _HONEST_SAMPLED, _SAMPLED)
 
 
-@pytest.mark.exploits
+@pytest.mark.exhaustive
 def test_every_other_honest_kernel_is_accepted_and_each_fault_of_the_wrong_ones_named(gym: PooledGym) -> None:
     honest = sorted(_KERNELS.keys() - set(_HONEST_SAMPLED))
     _assert_told_apart(gym, honest, [case for case in _WRONG if case not in _SAMPLED])

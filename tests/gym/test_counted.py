@@ -21,14 +21,14 @@ _FILES = sorted((Path(__file__).parent / "counted").glob("*.py"))
 _SAMPLED = (
     "free_transpose", "library_product_complex", "one_program", "tf32x3", "tiny_fp64_dot", "unlisted_addbmm",
 )  # fmt: skip
-"""The fast suite judges a third of them; `-m exploits` judges the others."""
+"""The fast suite judges a third of them; `-m exhaustive` judges the others."""
 _PROBLEMS = Path(__file__).parents[1] / "exploits" / "problems"
 
 
 @pytest.mark.parametrize(
     "file",
     [
-        pytest.param(file, id=file.stem, marks=[] if file.stem in _SAMPLED else pytest.mark.exploits)
+        pytest.param(file, id=file.stem, marks=[] if file.stem in _SAMPLED else pytest.mark.exhaustive)
         for file in _FILES
     ],
 )

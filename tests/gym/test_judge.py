@@ -397,7 +397,7 @@ def test_a_correct_evaluation_says_how_it_was_isolated_and_what_moved(
         ("parameters", "float16"),
         ("dot", "bfloat16"),
         *(
-            pytest.param(name, precision, marks=pytest.mark.exploits)
+            pytest.param(name, precision, marks=pytest.mark.exhaustive)
             for name, precision in (
                 ("softmax", "float16"),
                 ("softmax", "bfloat16"),

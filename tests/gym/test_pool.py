@@ -158,7 +158,7 @@ def test_nothing_survives_a_parent_that_is_killed(tmp_path: Path) -> None:
     assert _wait_until_gone(everyone) == []
 
 
-@pytest.mark.exploits
+@pytest.mark.exhaustive
 def test_judging_many_leaves_memory_as_it_was(gym: PooledGym, softmax_request: MakeRequest) -> None:
     def resident_mb() -> float:
         pages = sum(

@@ -165,13 +165,13 @@ def test_problems_that_pay_for_nothing_are_left_out_and_a_suite_of_them_is_an_er
     assert len(load_audited(config.model_copy(update={"audited": False})).problems) == 3
 
 
-@pytest.mark.exploits
+@pytest.mark.exhaustive
 def test_a_problem_that_prints_or_ends_its_process_takes_no_other_along(tmp_path):
     config = folder_of(tmp_path, a="print(x) or x - x", b="__import__('os')._exit(3) or x", c="x - x", d="x")
     assert [problem.name for problem in load_audited(config).problems] == ["b", "d"]
 
 
-@pytest.mark.exploits
+@pytest.mark.exhaustive
 def test_what_has_no_small_sizes_or_does_not_run_stays(tmp_path):
     text = TEMPLATE.replace("N = 33", "N = 10_000_000").format(expression="(x - x)[torch.nonzero(x)]")
     (tmp_path / "large.py").write_text(text)

@@ -74,7 +74,7 @@ with tempfile.TemporaryDirectory() as base:
 """
 
 
-@pytest.mark.exploits
+@pytest.mark.exhaustive
 def test_a_process_that_replayed_others_replays_as_a_fresh_one() -> None:
     names = ["honest_softmax", "honest_workspace", "honest_softmax", "decoy_overwritten", "honest_softmax"]
     done = subprocess.run(

@@ -143,7 +143,7 @@ def test_winners_are_replayed_best_first_and_the_steps_own_before_earlier_ones(t
     assert all(row.advantage == 1.0 and row.sampler_logprobs is None for row in rows)
 
 
-@pytest.mark.exploits
+@pytest.mark.exhaustive
 def test_expert_iteration_that_is_killed_goes_on_as_if_nothing_had_happened(
     expert_run, train_config, taught, gym, tmp_path
 ):

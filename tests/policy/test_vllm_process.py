@@ -154,7 +154,7 @@ def changed(policy, version):
     policy.set_version(version)
 
 
-@pytest.mark.exploits
+@pytest.mark.exhaustive
 def test_full_weights_reach_a_server_that_dies_while_it_writes_and_takes_and_none_starts_after_the_end(
     base, tmp_path, monkeypatch
 ):

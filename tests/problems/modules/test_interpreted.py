@@ -32,7 +32,7 @@ SAMPLED = (
 )  # fmt: skip
 """Families that the interpreter runs in a second; `-m slow` draws of all."""
 IN_FAST_SUITE = SAMPLED[::5]
-"""`-m exploits` interprets the others."""
+"""`-m exhaustive` interprets the others."""
 LOOPING = ("reduce_dim", "scan", "group_norm", "row_loss")
 
 
@@ -99,7 +99,7 @@ def test_loops_of_several_turns_are_right_too() -> None:
             assert answer["outcome"] == "correct", (draft.family, source)
 
 
-@pytest.mark.exploits
+@pytest.mark.exhaustive
 def test_all_other_families_that_take_a_second_hold_too() -> None:
     drafts = [draw(family, 6) for family in SAMPLED if family not in IN_FAST_SUITE]
     for draft, answers in zip(drafts, outcomes(drafts, all_sources(drafts)), strict=True):
