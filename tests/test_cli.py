@@ -176,6 +176,7 @@ def batch(tmp_path_factory):
     return result, {row["id"]: row for row in table}
 
 
+@pytest.mark.exhaustive
 def test_bad_kernels_are_verdicts_and_not_errors(batch):
     result, rows = batch
     assert json.loads(result.stdout.splitlines()[-1]) == {
@@ -192,6 +193,7 @@ def test_bad_kernels_are_verdicts_and_not_errors(batch):
     assert json.loads(rows["wrong"]["sizes"]) == {"N": 1000}
 
 
+@pytest.mark.exhaustive
 def test_a_byte_order_mark_is_no_mistake(batch):
     _, rows = batch
     assert rows["marked"]["verdict"] == "correct"

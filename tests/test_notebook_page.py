@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 REPOSITORY = Path(__file__).parents[1]
 PAGE = REPOSITORY / "docs" / "recipes" / "judge_from_a_notebook.md"
 _BLOCK = re.compile(r"```(python|text)\n(.*?)```", re.DOTALL)
@@ -41,6 +43,7 @@ def with_output(page, outputs):
     return _BLOCK.sub(filled, page)
 
 
+@pytest.mark.exhaustive
 def test_the_cells_print_what_the_page_shows():
     page = PAGE.read_text()
     assert page.count("```text\n") == 2

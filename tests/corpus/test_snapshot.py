@@ -91,6 +91,7 @@ def test_a_finished_snapshot_is_returned_and_another_config_rebuilds_it(tmp_path
     assert smaller.meta["num_references"] == 3
 
 
+@pytest.mark.exhaustive
 def test_an_ingest_killed_at_any_moment_ends_with_the_same_bytes(
     tmp_path: Path, kernelbook_row: Any, write_jsonl: Any
 ) -> None:

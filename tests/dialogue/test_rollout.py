@@ -29,7 +29,8 @@ from kernel_core.records import Candidate, Exemplar, NoCandidate, Verdict
 from kernel_core.retrieval.protocol import Neighbour
 from kernel_core.runs.placement import placed
 
-MADE = generate("train", 2, seed=4)
+MADE = generate("train", 2, seed=4, families=("binary_chain", "pool1d"))
+"""Families whose kernels are judged fast."""
 PROBLEMS = [made.problem for made in MADE]
 BAD = "I would rather not."
 

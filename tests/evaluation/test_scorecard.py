@@ -131,6 +131,7 @@ def test_a_folder_of_another_policy_is_refused(finished, gym):
         run(folder, gym, policy=policy_that_knows_some(version="another"))
 
 
+@pytest.mark.exhaustive
 def test_killed_after_the_first_part_it_goes_on_and_ends_with_the_same_tables(finished, gym, tmp_path):
     undisturbed, card = finished
     killed = subprocess.run([sys.executable, __file__, str(tmp_path)], check=False, capture_output=True)

@@ -85,7 +85,7 @@ def owner(tmp_path):
     process.wait()
 
 
-@pytest.mark.parametrize(("options", "ending"), [([], signal.SIGTERM), (["deaf"], signal.SIGKILL)])
+@pytest.mark.parametrize(("options", "ending"), [rarely([], signal.SIGTERM), (["deaf"], signal.SIGKILL)])
 def test_a_child_of_a_killed_parent_ends_itself_even_if_it_does_not_listen(tmp_path, owner, options, ending):
     owner.kill()
     owner.wait()

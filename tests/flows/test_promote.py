@@ -1,5 +1,6 @@
 """A checkpoint takes a name only if it is clearly better; a finished training has it tried."""
 
+import pytest
 from prefect.client.orchestration import get_client
 from prefect.server.events.actions import RunDeployment
 from watched_run import LITTLE, MUCH, SETTINGS, WATCHED, publish, run_with_index
@@ -26,6 +27,7 @@ def gates():
     return [run.state.message for run in sorted(runs, key=lambda run: run.start_time)]
 
 
+@pytest.mark.exhaustive
 def test_a_better_checkpoint_takes_the_name_and_the_same_one_again_does_not(prefect_api, tmp_path):
     run_with_index(tmp_path, WATCHED, IngestConfig(generator_rows=60, decontaminate_against=()))
     publish(tmp_path, 1, MUCH)

@@ -100,6 +100,7 @@ def test_training_with_chats_teaches_first_and_begins_there(asked, model, root):
     assert_rl_began_with_what_was_taught(root, "once", model)
 
 
+@pytest.mark.exhaustive
 def test_training_goes_on_from_a_cold_start_that_the_run_has(asked, model, root):
     cold_start(asked, run="two", root=root, ingest=INGEST)
     train(without_chats(asked), run="two", root=root, ingest=INGEST)

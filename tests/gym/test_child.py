@@ -136,6 +136,7 @@ def test_time_runs_only_while_the_process_is_asked(answers: list[tuple[str, floa
         assert seconds > 0.95
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(
     not Path("/proc/self/schedstat").exists(), reason="this kernel does not count who waits for a processor"
 )

@@ -163,7 +163,15 @@ def test_what_does_not_compile_is_told_with_its_line(builder: Builder) -> None:
 
 
 @pytest.mark.parametrize(
-    "option", ["-wrapper", "-Xcompiler", "-Wa,-I/x", "-fplugin=x.so", "-include", "@file", "x.o"]
+    "option",
+    [
+        "-wrapper",
+        "x.o",
+        *(
+            pytest.param(option, marks=pytest.mark.exhaustive)
+            for option in ("-Xcompiler", "-Wa,-I/x", "-fplugin=x.so", "-include", "@file")
+        ),
+    ],
 )
 def test_options_that_start_programs_or_name_files_are_refused(builder: Builder, option: str) -> None:
     for place in ("cflags", "cuda_cflags"):

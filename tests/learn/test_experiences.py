@@ -78,6 +78,7 @@ def test_answers_are_one_update_old_and_weighed_by_the_ratio(config, taught, gym
     assert rows[0]["reward/mean"] == ahead[0]["reward/mean"]
 
 
+@pytest.mark.exhaustive
 def test_a_run_that_goes_on_writes_its_first_step_with_the_newest_weights(config, taught, gym, tmp_path):
     trainer, _ = trainer_on(config, tmp_path, taught, gym)
     trainer.step()

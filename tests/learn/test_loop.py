@@ -189,6 +189,7 @@ def test_a_kill_between_the_tables_and_the_checkpoint_leaves_no_trace(
     assert everything(store, trainer.policy) == everything(expected_store, expected.policy)
 
 
+@pytest.mark.exhaustive
 def test_an_error_in_a_step_is_forgotten_by_the_next_call(undisturbed, train_config, taught, gym, tmp_path):
     """A task retries on the same trainer: the half-done step must not count twice."""
     failing = True

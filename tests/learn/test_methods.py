@@ -78,6 +78,7 @@ def test_a_frozen_policy_keeps_every_bit_and_is_judged_all_the_same(brief, taugh
     assert not any(report.update.num_rows for report in reports)
 
 
+@pytest.mark.exhaustive
 def test_shuffled_rewards_train_as_many_rows_with_the_same_rewards(of_method, taught, gym, tmp_path):
     rl, mixed = (
         run(of_method(method, steps=1), Store(tmp_path / method), taught, gym)[1][0]

@@ -117,7 +117,8 @@ def test_a_run_goes_on_from_what_the_server_keeps(remote, config, gym, tmp_path)
     assert not folder.exists("adapters.safetensors")
 
 
-@pytest.mark.parametrize("share", [0.6, pytest.param(0.1, marks=pytest.mark.exhaustive)])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("share", [0.6, 0.1])
 def test_a_server_that_is_away_in_a_call_ends_the_step_and_nothing_is_learned_twice(
     remote, config, gym, tmp_path, share
 ):

@@ -124,9 +124,9 @@ def test_calls_beyond_the_room_are_refused_and_the_client_asks_again(gym: Pooled
         problem = load_file(PROBLEM)
         requests = [
             JudgeRequest(problem=problem, candidate=Candidate.from_source(f"{HONEST}\n# {n}"), seed=n)
-            for n in range(6)
+            for n in range(4)
         ]
-        with JudgeClient(url, KEY, at_once=6) as client:
+        with JudgeClient(url, KEY, at_once=4) as client:
             assert all(one.correct for one in client.judge(requests))
         metrics = httpx.get(f"{url}/metrics", headers={"Authorization": f"Bearer {KEY}"}).text
         assert 'dojo_refused_total{error="Busy"}' in metrics
@@ -143,6 +143,7 @@ def test_a_service_that_is_gone_is_said_so() -> None:
             client.health()
 
 
+@pytest.mark.exhaustive
 def test_under_load_no_call_is_lost_or_judged_twice(gym: PooledGym, serve: Serve) -> None:
     """Judges are killed, connections are cut, and one client never reads."""
     with serve(gym, capacity=32, share=32) as url:

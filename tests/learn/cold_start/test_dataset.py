@@ -87,7 +87,7 @@ def test_a_slip_is_mended_in_the_kernel_that_it_was_made_in(exemplars, gym):
 
 
 def test_no_second_turn_repairs_a_kernel_that_is_right(exemplars, gym):
-    good = [one for one in exemplars if one.grade == "fused"]
+    good = [one for one in exemplars if one.grade == "fused"][:3]
     faulty = [one for one in exemplars if one.grade.startswith("mistake")][:2]
     unharmed = [
         one.model_copy(update={"id": f"{one.id}/harmless", "grade": "mistake:harmless"}) for one in good

@@ -31,9 +31,12 @@ SAMPLED = (
     "group_norm", "global_pool", "pair_loss", "row_loss", "row_gather", "gated",
 )  # fmt: skip
 """Families that the interpreter runs in a second; `-m slow` draws of all."""
-IN_FAST_SUITE = SAMPLED[::5]
-"""`-m exhaustive` interprets the others."""
-LOOPING = ("reduce_dim", "scan", "group_norm", "row_loss")
+LOOPING = ("scan", "reduce_dim", "group_norm", "row_loss")
+PARTS = {
+    "sampled": (SAMPLED[::10], LOOPING[:1]),
+    "others": ([family for number, family in enumerate(SAMPLED) if number % 10], LOOPING[1:]),
+}
+"""Families, and families whose kernels have small tiles; the fast suite interprets the first part."""
 
 
 def outcomes(drafts: Sequence[Draft], sources: Sequence[Sequence[str]]) -> list[list[dict]]:
@@ -77,33 +80,32 @@ def all_sources(drafts: Sequence[Draft]) -> list[list[str]]:
 
 
 @cache
-def sample() -> tuple[list[Draft], list[list[str]], list[list[dict]]]:
-    """Draws of the sampled families, then of families with loops, whose good kernels have small tiles."""
-    sampled, looping = [draw(family, 6) for family in IN_FAST_SUITE], [draw(family, 4) for family in LOOPING]
+def interpreted(part: str) -> tuple[list[Draft], list[Draft], list[list[str]], list[list[dict]]]:
+    """Draws of families, then of families with loops, whose good kernels have small tiles."""
+    families, with_loops = PARTS[part]
+    drafts, looping = [draw(family, 6) for family in families], [draw(family, 4) for family in with_loops]
     good = [[kernel.source for kernel in draft.kernels if kernel.grade != "mistake"] for draft in looping]
     small = [[in_small_tiles(source) for source in sources] for sources in good]
     assert all(one != other for one, other in zip(good, small, strict=True))
-    drafts, sources = [*sampled, *looping], [*all_sources(sampled), *small]
-    return drafts, sources, outcomes(drafts, sources)
+    return drafts, looping, small, outcomes([*drafts, *looping], [*all_sources(drafts), *small])
 
 
-def test_good_kernels_are_right_and_mistakes_are_not() -> None:
-    drafts, _, answers = sample()
-    for draft, found in zip(drafts[: len(IN_FAST_SUITE)], answers, strict=False):
+EACH_PART = pytest.mark.parametrize("part", ["sampled", pytest.param("others", marks=pytest.mark.exhaustive)])
+
+
+@EACH_PART
+def test_good_kernels_are_right_and_mistakes_are_not(part: str) -> None:
+    drafts, _, _, answers = interpreted(part)
+    for draft, found in zip(drafts, answers, strict=False):
         check(draft, found)
 
 
-def test_loops_of_several_turns_are_right_too() -> None:
-    for draft, sources, answers in list(zip(*sample(), strict=True))[len(IN_FAST_SUITE) :]:
-        for source, answer in zip(sources, answers, strict=True):
+@EACH_PART
+def test_loops_of_several_turns_are_right_too(part: str) -> None:
+    drafts, looping, small, answers = interpreted(part)
+    for draft, sources, found in zip(looping, small, answers[len(drafts) :], strict=True):
+        for source, answer in zip(sources, found, strict=True):
             assert answer["outcome"] == "correct", (draft.family, source)
-
-
-@pytest.mark.exhaustive
-def test_all_other_families_that_take_a_second_hold_too() -> None:
-    drafts = [draw(family, 6) for family in SAMPLED if family not in IN_FAST_SUITE]
-    for draft, answers in zip(drafts, outcomes(drafts, all_sources(drafts)), strict=True):
-        check(draft, answers)
 
 
 @pytest.mark.slow
