@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 
@@ -22,7 +23,13 @@ import torch
 import trl
 from datasets import Dataset
 from machine import describe_machine
-from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+    TrainerCallback,
+)
 
 from kernel_core.config import EnvironmentConfig, GymConfig
 from kernel_core.dialogue.environment import EpisodeSource, open_source
@@ -38,8 +45,6 @@ RUNS = (("random", 1), ("shipped", 2))
 TITLES = {"random": "Random weights", "shipped": "The policy of data/policy"}
 TOKENS = {"random": 64, "shipped": 250}
 """Of an answer."""
-PRETRAINED_TOKENS = 700
-"""Tokens of an answer by a given model."""
 LOGGED = ("step", "reward", "reward_std", "loss", "grad_norm")
 
 
@@ -74,11 +79,7 @@ def _train(name: str, turns: int, gym: Gym, arguments: argparse.Namespace) -> li
         seconds = time.monotonic() - begun
     assert trainer.state.global_step == steps
     moved = max((value - before[key]).abs().max().item() for key, value in trainer.model.named_parameters())
-    rows = [
-        " | ".join(f"{float(entry[key]):.4g}" for key in LOGGED)
-        for entry in trainer.state.log_history
-        if "reward" in entry
-    ]
+    rows = [_row(entry) for entry in trainer.state.log_history if "reward" in entry]
     return [
         "",
         f"## {TITLES.get(name, Path(name).name)}, {turns} {'turn' if turns == 1 else 'turns'}",
@@ -87,8 +88,21 @@ def _train(name: str, turns: int, gym: Gym, arguments: argparse.Namespace) -> li
         "",
         f"| {' | '.join(LOGGED)} |",
         f"|{'---|' * len(LOGGED)}",
-        *(f"| {row} |" for row in rows),
+        *rows,
     ]
+
+
+def _row(entry: dict[str, Any]) -> str:
+    return f"| {' | '.join(f'{float(entry[key]):.4g}' for key in LOGGED)} |"
+
+
+class _Shown(TrainerCallback):
+    """Each step's row as soon as the step is over."""
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **rest: Any) -> None:
+        """What the trainer logged last; its number of the step is in the state."""
+        if logs and "reward" in logs:
+            print(_row({"step": state.global_step, **logs}), flush=True)
 
 
 def _trainer(
@@ -119,7 +133,7 @@ def _trainer(
         max_steps=arguments.steps,
         per_device_train_batch_size=8,
         num_generations=4,
-        max_completion_length=TOKENS.get(name, PRETRAINED_TOKENS),
+        max_completion_length=TOKENS.get(name, arguments.tokens),
         learning_rate=1e-5,
         logging_steps=1,
         save_strategy="no",
@@ -134,6 +148,7 @@ def _trainer(
         args=config,
         processing_class=tokenizer,
         train_dataset=Dataset.from_list(training_rows(source)),
+        callbacks=[_Shown()],
         **(in_turns if turns > 1 else at_once),
     )
 
@@ -149,6 +164,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=5)
     of_page = parser.add_mutually_exclusive_group()
     of_page.add_argument("--model", default="", help="folder of a model; else the two of the page")
+    parser.add_argument("--tokens", type=int, default=600, help="of an answer of --model")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="of the model and the judge")
     of_page.add_argument("--write", action="store_true", help="write docs/results/trl.md")
     parser.add_argument("--url", help="of a judge service; its key is in DOJO_SERVE_KEY")

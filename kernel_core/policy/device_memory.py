@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import threading
+
 import torch
 
+RECORDING = threading.Lock()
+"""Held while a graph is recorded, when no memory may be given back: torch refuses it, from any thread."""
 _KEPT_SHARE = 0.05
 
 
 def give_back(device: torch.device) -> None:
     """Return what torch keeps of freed memory to the device, where other processes find it."""
     if device.type == "cuda":
-        torch.cuda.empty_cache()
+        with RECORDING:
+            torch.cuda.empty_cache()
 
 
 def bytes_kept_between(device: torch.device) -> int:

@@ -26,6 +26,7 @@ from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
 from kernel_core.policy.decode import Ids, Row, draw
+from kernel_core.policy.device_memory import RECORDING
 from kernel_core.policy.fast_decode.decode_state import DecodeState, SlotLayer, attending
 from kernel_core.policy.fast_decode.fused_linears import JoinedLinears
 from kernel_core.policy.fast_decode.fused_norms import FusedNorms
@@ -59,6 +60,7 @@ class StaticDecoder:
         self._ends: dict[tuple[int, ...], torch.Tensor] = {}
         self._graphs: dict[tuple[Any, ...], torch.cuda.CUDAGraph] = {}
         self._pool: Any = None
+        self._stream: Any = None
 
     @torch.no_grad()
     def decode(
@@ -212,14 +214,19 @@ class StaticDecoder:
         """The step as a graph. Warming up must leave no trace: what it changes is put back."""
         assert self._state is not None
         kept = [tensor.clone() for tensor in self._state.tensors]
-        stream = torch.cuda.Stream()
+        # One stream, on the model's GPU: graphs that share a pool find its memory by their stream.
+        stream = self._stream = self._stream or torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(WARM_UPS):
                 self._advance(rows, width, temperature, ends)
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool):
+        # Another thread may be learning meanwhile: its work is no part of this graph, and no error.
+        with (
+            RECORDING,
+            torch.cuda.graph(graph, pool=self._pool, stream=stream, capture_error_mode="thread_local"),
+        ):
             self._advance(rows, width, temperature, ends)
         self._pool = self._pool or graph.pool()
         for tensor, value in zip(self._state.tensors, kept, strict=True):

@@ -1,5 +1,8 @@
 """Decoding in fixed shapes: the same tokens as the growing cache, and exact log-probabilities."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import torch
@@ -16,6 +19,7 @@ from transformers import (
 from kernel_core.config import PolicyConfig
 from kernel_core.learn.update import keep_master_weights
 from kernel_core.policy import decode
+from kernel_core.policy.device_memory import give_back
 from kernel_core.policy.fast_decode.fused_linears import JoinedLinears, joinable_linears
 from kernel_core.policy.fast_decode.fused_norms import fusible_norms
 from kernel_core.policy.fast_decode.fused_rotary import FusedRotary, rotary_modules
@@ -245,6 +249,33 @@ def test_recorded_graphs_write_what_the_growing_cache_writes():
         for sample in fixed.sample(PROMPTS, **settings):
             again = policy.logprobs(sample.prompt_ids, sample.token_ids, 1.0)
             np.testing.assert_allclose(sample.logprobs, again, atol=1e-3)
+
+
+@pytest.mark.gpu
+def test_graphs_are_recorded_while_another_thread_works_on_the_gpu():
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    policy = lively(new_policy(CONFIG.model_copy(update={"device": "cuda"}), TEXTS, seed=0))
+    over = threading.Event()
+
+    def learn():
+        while not over.is_set():
+            grown = [
+                torch.ones(size, device="cuda", requires_grad=True) for size in range(1, 1 << 20, 65_537)
+            ]
+            sum(one.square().sum() for one in grown).backward()
+            give_back(grown[0].device)
+
+    with ThreadPoolExecutor(1) as pool:
+        learning = pool.submit(learn)
+        try:
+            samples = static(policy).sample(PROMPTS, temperature=1.0, max_new_tokens=200, seed=1)
+        finally:
+            over.set()
+        learning.result()
+    for sample in samples:
+        again = policy.logprobs(sample.prompt_ids, sample.token_ids, 1.0)
+        np.testing.assert_allclose(sample.logprobs, again, atol=1e-3)
 
 
 def test_released_keys_and_values_are_made_anew_and_change_nothing(policy):
