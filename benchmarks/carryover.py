@@ -29,7 +29,7 @@ import os
 import random
 import time
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -343,28 +343,40 @@ def _answer(arguments: argparse.Namespace) -> None:
     """Ask every problem and keep the answers before any is judged, since they outlive the machine."""
     began = time.monotonic()
     problems = problems_of(arguments.suite, arguments.levels, arguments.limit)
-    config, rollout, retriever = _policy(arguments), _rollout(arguments), _retriever(arguments)
+    retriever = _retriever(arguments)
     nearest = retriever.search_many(problems, arguments.exemplars) if retriever else [[] for _ in problems]
     shown = {
         problem.id: [neighbour.exemplar for neighbour in found]
         for problem, found in zip(problems, nearest, strict=True)
     }
-    if arguments.copy:
-        rows = [
-            {
-                "problem": name,
-                "sample": 0,
-                "text": format_completion(one.thinking, one.kernel_code),
-                "end": "stop",
-            }
-            for name, [one] in shown.items()
-        ]
-        lines = [json.dumps(row) + "\n" for row in rows]
+    answers = _copied(shown) if arguments.copy else _written(arguments, problems, shown)
+    lines: list[str] = []
+    for rows in answers:
+        lines += [json.dumps(row) + "\n" for row in rows]
+        print(f"{len(lines)} answers, {time.monotonic() - began:.0f} s", flush=True)
         arguments.answers.write_bytes(gzip.compress("".join(lines).encode()))
-        return
-    policy = TorchPolicy.load(arguments.taught or arguments.model, config)
+
+
+def _copied(shown: dict[str, list[Exemplar]]) -> Iterator[list[dict[str, Any]]]:
+    """The nearest kernel of each problem as its answer, all at once."""
+    yield [
+        {
+            "problem": name,
+            "sample": 0,
+            "text": format_completion(one.thinking, one.kernel_code),
+            "end": "stop",
+        }
+        for name, [one] in shown.items()
+    ]
+
+
+def _written(
+    arguments: argparse.Namespace, problems: Sequence[Problem], shown: dict[str, list[Exemplar]]
+) -> Iterator[list[dict[str, Any]]]:
+    """The policy's answers, batch by batch."""
+    rollout = _rollout(arguments)
+    policy = TorchPolicy.load(arguments.taught or arguments.model, _policy(arguments))
     asked = [(problem, sample) for problem in problems for sample in range(arguments.samples)]
-    lines = []
     for start in range(0, len(asked), arguments.batch):
         part = asked[start : start + arguments.batch]
         samples = policy.sample(
@@ -376,11 +388,10 @@ def _answer(arguments: argparse.Namespace) -> None:
             max_new_tokens=arguments.max_new_tokens,
             seed=[seed_of(arguments.seed, problem.id, number) for problem, number in part],
         )
-        for (problem, number), sample in zip(part, samples, strict=True):
-            row = {"problem": problem.id, "sample": number, "text": sample.text, "end": sample.finish_reason}
-            lines.append(json.dumps(row) + "\n")
-        print(f"{len(lines)} of {len(asked)} answers, {time.monotonic() - began:.0f} s", flush=True)
-        arguments.answers.write_bytes(gzip.compress("".join(lines).encode()))
+        yield [
+            {"problem": problem.id, "sample": number, "text": sample.text, "end": sample.finish_reason}
+            for (problem, number), sample in zip(part, samples, strict=True)
+        ]
 
 
 def _judge(arguments: argparse.Namespace) -> None:
