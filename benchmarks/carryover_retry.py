@@ -28,9 +28,10 @@ from kernel_core.config import PolicyConfig, RolloutConfig, SamplingConfig
 from kernel_core.dialogue.parse import parse_completion
 from kernel_core.dialogue.prompt import build_prompt
 from kernel_core.dialogue.rollout import seed_of
+from kernel_core.dialogue.turns import Completion, Turn
 from kernel_core.evaluation.statistics import mean_difference
 from kernel_core.policy.torch_policy import TorchPolicy
-from kernel_core.records import Candidate, Completion, Evaluation, Problem, Turn
+from kernel_core.records import Candidate, Evaluation, Problem
 
 WAYS = ("retry", "fresh")
 

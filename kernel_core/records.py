@@ -112,17 +112,6 @@ class Exemplar(Record):
         return self.verified_speedup if self.verified_speedup is not None else self.predicted_speedup
 
 
-class Completion(Record):
-    """What the policy wrote. Text travels; token arrays stay in the store under these references."""
-
-    text: str
-    token_ids_ref: str | None = None
-    logprobs_ref: str | None = None
-    num_tokens: int = 0
-    finish_reason: Literal["stop", "length", "error"]
-    policy_version: str
-
-
 class Candidate(Record):
     """The kernel source parsed out of a completion; it must define `ModelNew`."""
 
@@ -284,35 +273,3 @@ class RewardTerms(Record):
     length: float = 0.0
     penalty: float = 0.0
     total: float
-
-
-class Turn(Record):
-    """Prompt, completion, candidate, evaluation and reward of one exchange."""
-
-    problem_id: str
-    trajectory: int
-    """Index of the trajectory in its group."""
-    index: int
-    """0 for the first turn of a conversation."""
-    messages: tuple[dict[str, str], ...]
-    """The prompt as chat messages: `role` and `content`."""
-    exemplar_ids: tuple[str, ...] = ()
-    completion: Completion
-    candidate: Candidate | NoCandidate = Field(discriminator="kind")
-    evaluation: Evaluation
-    repeats_earlier: bool = False
-    """The same candidate was handed in earlier in this trajectory: it earns nothing again."""
-
-
-class Trajectory(Record):
-    """The turns of one conversation."""
-
-    problem_id: str
-    turns: tuple[Turn, ...]
-
-
-class Group(Record):
-    """The trajectories of one problem in one step."""
-
-    problem_id: str
-    trajectories: tuple[Trajectory, ...]

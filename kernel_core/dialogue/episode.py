@@ -14,9 +14,10 @@ from kernel_core.config import RewardWeights, RolloutConfig
 from kernel_core.corpus.normalise import kernel_hash
 from kernel_core.dialogue.parse import parse_completion
 from kernel_core.dialogue.prompt import build_prompt
+from kernel_core.dialogue.turns import Completion, Turn
 from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.policy.protocol import Message, estimated_tokens
-from kernel_core.records import Candidate, Completion, Evaluation, NoCandidate, Problem, RewardTerms, Turn
+from kernel_core.records import Candidate, Evaluation, NoCandidate, Problem, RewardTerms
 from kernel_core.reward.returns import progress
 from kernel_core.reward.terms import worth
 

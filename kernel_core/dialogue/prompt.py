@@ -23,8 +23,9 @@ from typing import Literal
 
 from kernel_core.config import RolloutConfig
 from kernel_core.dialogue.gpu_name import gpu_here
+from kernel_core.dialogue.turns import Turn
 from kernel_core.policy.protocol import Message
-from kernel_core.records import Candidate, Exemplar, Problem, Turn, Verdict
+from kernel_core.records import Candidate, Exemplar, Problem, Verdict
 from kernel_core.retrieval.reasons import reasons_for
 
 _FOLDER = Path(__file__).resolve().parents[2] / "data" / "prompts"

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from kernel_core.batches import Batch, EachBatch, in_order
 from kernel_core.config import BestOfNConfig, EvaluateConfig, RolloutConfig
 from kernel_core.dialogue.rollout import roll_out
+from kernel_core.dialogue.turns import Group
 from kernel_core.errors import ConfigError, Corrupt
 from kernel_core.gym.contract.requests import Gym
 from kernel_core.policy.protocol import Policy
 from kernel_core.progress import Progress, silent
-from kernel_core.records import Group, Problem
+from kernel_core.records import Problem
 from kernel_core.retrieval.protocol import Retriever
 from kernel_core.store import Store, digest_of
 

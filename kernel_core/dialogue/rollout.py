@@ -16,21 +16,12 @@ from kernel_core.dialogue.episode import is_over, next_turn
 from kernel_core.dialogue.overlap import Judgement, seconds_judging, side_by_side
 from kernel_core.dialogue.parse import parse_completion
 from kernel_core.dialogue.prompt import build_prompt
+from kernel_core.dialogue.turns import Completion, Group, Trajectory, Turn
 from kernel_core.errors import ConfigError, GymUnavailable
 from kernel_core.gym.contract.requests import Compared, Gym, JudgeRequest
 from kernel_core.policy.protocol import Message, Policy, Sample
 from kernel_core.progress import Progress, silent
-from kernel_core.records import (
-    Candidate,
-    Completion,
-    Evaluation,
-    Exemplar,
-    Group,
-    NoCandidate,
-    Problem,
-    Trajectory,
-    Turn,
-)
+from kernel_core.records import Candidate, Evaluation, Exemplar, NoCandidate, Problem
 from kernel_core.retrieval.protocol import Retriever
 
 TurnKey = tuple[str, int, int]

@@ -11,8 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Literal
 
+from kernel_core.dialogue.turns import Group
 from kernel_core.evaluation.statistics import Estimate, geometric_mean, pass_at_k, share
-from kernel_core.records import Evaluation, Group, Problem, Record, Verdict
+from kernel_core.records import Evaluation, Problem, Record, Verdict
 
 SpeedKind = Literal["measured", "predicted"]
 View = Literal["last", "best"]

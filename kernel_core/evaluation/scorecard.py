@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from kernel_core.batches import EachBatch, in_order
 from kernel_core.config import EvaluateConfig
 from kernel_core.dialogue.resumable import converse, digest_of_stage, finished
+from kernel_core.dialogue.turns import Group
 from kernel_core.errors import Corrupt
 from kernel_core.evaluation.comparison import Comparison, compare
 from kernel_core.evaluation.metrics import Conditions, Scorecard, make_scorecard, outcomes_of
@@ -30,7 +31,7 @@ from kernel_core.gym.contract.requests import Gym
 from kernel_core.gym.judge.audited_problems import load_audited
 from kernel_core.policy.protocol import Policy
 from kernel_core.progress import Progress, silent
-from kernel_core.records import Group, Problem
+from kernel_core.records import Problem
 from kernel_core.retrieval.protocol import Retriever
 from kernel_core.store import Store
 

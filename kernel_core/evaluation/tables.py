@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kernel_core.dialogue.turns import Group, Turn
 from kernel_core.evaluation.metrics import (
     Scorecard,
     SpeedKind,
@@ -17,7 +18,7 @@ from kernel_core.evaluation.metrics import (
     speedups_of,
 )
 from kernel_core.evaluation.statistics import Estimate, geometric_mean
-from kernel_core.records import Candidate, Evaluation, Group, Problem, Turn
+from kernel_core.records import Candidate, Evaluation, Problem
 
 Row = dict[str, Any]
 

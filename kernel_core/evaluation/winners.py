@@ -11,9 +11,10 @@ import statistics
 from collections.abc import Sequence
 
 from kernel_core.dialogue.rollout import seed_of
+from kernel_core.dialogue.turns import Group, Turn
 from kernel_core.evaluation.metrics import SpeedKind, outcome_of
 from kernel_core.gym.contract.requests import Gym, JudgeRequest
-from kernel_core.records import Candidate, Evaluation, Group, Problem, Record, Turn, Verdict
+from kernel_core.records import Candidate, Evaluation, Problem, Record, Verdict
 
 FRESH_DRAWS = 3
 """Second judgements of a candidate, each of the gym's number of trials on a seed of its own."""

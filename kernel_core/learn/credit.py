@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 from kernel_core.config import RewardWeights, TrainConfig
 from kernel_core.dialogue.rollout import Rollouts, seed_of
+from kernel_core.dialogue.turns import Group, Trajectory, Turn
 from kernel_core.learn.batch import Row
-from kernel_core.records import Group, RewardTerms, Trajectory, Turn
+from kernel_core.records import RewardTerms
 from kernel_core.reward.advantages import ESTIMATORS
 from kernel_core.reward.rejection import ProfileRejection, keep_probability
 from kernel_core.reward.returns import given, progress, returns_of

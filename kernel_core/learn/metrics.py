@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from kernel_core.dialogue.turns import Group, Turn
 from kernel_core.evaluation.metrics import Outcome, SpeedKind, outcome_of
 from kernel_core.learn.alarms import is_junk
 from kernel_core.learn.credit import GradedTurn, varies
-from kernel_core.records import Group, Turn, Verdict
+from kernel_core.records import Verdict
 from kernel_core.reward.curriculum import Probe
 from kernel_core.reward.terms import known_own_share
 

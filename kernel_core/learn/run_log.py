@@ -18,12 +18,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from kernel_core.dialogue.turns import Group
 from kernel_core.evaluation.metrics import SpeedKind
 from kernel_core.evaluation.tables import TURN_SCHEMA, parquet, turn_rows
 from kernel_core.learn.alarms import Alarm, alarms_after
 from kernel_core.learn.credit import GradedTurn
 from kernel_core.learn.winners import WINNERS
-from kernel_core.records import Candidate, Group, Problem
+from kernel_core.records import Candidate, Problem
 from kernel_core.runs.resolve import CHECKPOINTS
 from kernel_core.store import Store
 

@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 
 from kernel_core.config import RewardWeights, TrainConfig
 from kernel_core.dialogue.rollout import Rollouts
+from kernel_core.dialogue.turns import Group
 from kernel_core.errors import GymUnavailable
 from kernel_core.learn.credit import GradedTurn, grade, varies
-from kernel_core.records import Group, Problem
+from kernel_core.records import Problem
 
 log = logging.getLogger(__name__)
 

@@ -28,7 +28,8 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from kernel_core.config import RewardWeights
-from kernel_core.records import Candidate, Evaluation, RewardTerms, Turn, Verdict
+from kernel_core.dialogue.turns import Turn
+from kernel_core.records import Candidate, Evaluation, RewardTerms, Verdict
 
 SPEEDUP_CAP = 15.0
 """More is always paid more up to here; beyond it a slip of a clock would outweigh a whole group."""

@@ -6,17 +6,8 @@ from hypothesis import strategies as st
 
 from kernel_core.config import RolloutConfig
 from kernel_core.dialogue.prompt import build_prompt, format_completion
-from kernel_core.records import (
-    Candidate,
-    Completion,
-    Evaluation,
-    Exemplar,
-    NoCandidate,
-    Problem,
-    Turn,
-    Verdict,
-    sha256_text,
-)
+from kernel_core.dialogue.turns import Completion, Turn
+from kernel_core.records import Candidate, Evaluation, Exemplar, NoCandidate, Problem, Verdict, sha256_text
 
 SOURCE = (
     "import torch\n\n\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        return x + 1\n\n"

@@ -7,6 +7,7 @@ import pytest
 
 from kernel_core.config import BestOfNConfig, GymConfig, ProblemsConfig, RolloutConfig
 from kernel_core.dialogue.prompt import format_completion
+from kernel_core.dialogue.turns import Completion, Group, Trajectory, Turn
 from kernel_core.errors import ConfigError
 from kernel_core.evaluation.best_of_n import best_of_n, load_selection
 from kernel_core.evaluation.winners import FRESH_DRAWS, rank, select
@@ -14,16 +15,7 @@ from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.policy.scripted import ScriptedPolicy
 from kernel_core.problems.generate import generate
 from kernel_core.progress import silent
-from kernel_core.records import (
-    Candidate,
-    Completion,
-    Evaluation,
-    Group,
-    Timing,
-    Trajectory,
-    Turn,
-    Verdict,
-)
+from kernel_core.records import Candidate, Evaluation, Timing, Verdict
 from kernel_core.store import Store
 
 PROBLEMS = ProblemsConfig(split="held_out", limit=2, seed=1000)

@@ -4,9 +4,10 @@ import pytest
 
 from flows.presets import STAGES, build_parameters, preset, presets, settings_for
 from kernel_core.config import MismatchConfig
+from kernel_core.dialogue.turns import Completion, Trajectory, Turn
 from kernel_core.errors import ConfigError, NotFound
 from kernel_core.learn.credit import paid_rewards
-from kernel_core.records import Candidate, Completion, Evaluation, Trajectory, Turn, Verdict
+from kernel_core.records import Candidate, Evaluation, Verdict
 from kernel_core.reward.presets import REWARD_PRESETS
 
 

@@ -5,18 +5,10 @@ import pytest
 
 from kernel_core.config import RewardWeights, TrainConfig
 from kernel_core.dialogue.rollout import Rollouts
+from kernel_core.dialogue.turns import Completion, Group, Trajectory, Turn
 from kernel_core.learn.credit import grade, paid_rewards, rows_of, varies
 from kernel_core.policy.protocol import Sample
-from kernel_core.records import (
-    Candidate,
-    Completion,
-    Evaluation,
-    Group,
-    Provenance,
-    Trajectory,
-    Turn,
-    Verdict,
-)
+from kernel_core.records import Candidate, Evaluation, Provenance, Verdict
 
 WEIGHTS = RewardWeights(format=0.1, compile=0.2, correct=1.0, hack_penalty=-0.5)
 CORRECT, WRONG, HACKED = Verdict.CORRECT, Verdict.WRONG, Verdict.HACKED

@@ -5,16 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernel_core.config import CurriculumConfig, RewardWeights
-from kernel_core.records import (
-    Candidate,
-    Completion,
-    Evaluation,
-    NoCandidate,
-    Provenance,
-    Timing,
-    Turn,
-    Verdict,
-)
+from kernel_core.dialogue.turns import Completion, Turn
+from kernel_core.records import Candidate, Evaluation, NoCandidate, Provenance, Timing, Verdict
 from kernel_core.reward.presets import REWARD_PRESETS
 from kernel_core.reward.terms import SPEEDUP_CAP, reward, speed_term, usual_own_share, worth
 from kernel_core.runs.configure import build

@@ -27,6 +27,7 @@ from kernel_core.config import ColdStartConfig, RolloutConfig
 from kernel_core.dialogue.parse import parse_completion
 from kernel_core.dialogue.prompt import build_prompt, format_completion
 from kernel_core.dialogue.rollout import seed_of
+from kernel_core.dialogue.turns import Completion, Turn
 from kernel_core.errors import ConfigError
 from kernel_core.gym.contract.requests import Gym, JudgeRequest
 from kernel_core.learn.cold_start.shown_kernels import most_alike, shown_kernels, with_drawn_names
@@ -34,13 +35,11 @@ from kernel_core.problems.source import parse_problem
 from kernel_core.progress import Progress, silent
 from kernel_core.records import (
     Candidate,
-    Completion,
     Evaluation,
     Exemplar,
     NoCandidate,
     Problem,
     Record,
-    Turn,
     Verdict,
     sha256_text,
 )
