@@ -254,14 +254,14 @@ class Judge:
         configuration: int | None = None,
         keep: bool = False,
     ) -> Case:
-        """The findings about the candidate in another process, on one trial, maybe with a shorter deadline or
-        another configuration. The caller may `keep` what the pass recorded, and forgets it then."""
+        """The findings about the candidate in another process, maybe with a shorter deadline or another
+        configuration. The caller may `keep` the records of two passes, the first with tuning, to forget."""
         place = case.configuration if configuration is None else configuration
         again = Case(case.request, seed=case.seed, arena=case.arena, configuration=place)
         with self._runner(again, job) as talk:
             if most_s is not None:
                 talk.allow(min(0.0, most_s - self._config.deadline_s))
-            if self._load(talk, reference, again):
+            if self._load(talk, reference, again) and self._try(talk, reference, trial, again) and keep:
                 self._try(talk, reference, trial, again)
         if not keep:
             again.forget_recorded()

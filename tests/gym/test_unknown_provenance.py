@@ -1,0 +1,40 @@
+"""Numbers that host code reads from small inputs, as a count of labels: correct, of unknown provenance."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from kernel_core.gym.contract.requests import JudgeRequest
+from kernel_core.gym.oracle.held_inputs import HoldingReference
+from kernel_core.gym.oracle.reference import Reference
+from kernel_core.gym.pool.pool import PooledGym
+from kernel_core.records import Candidate, Problem, Verdict
+
+from .conftest import EXPLOITS
+
+
+@pytest.mark.parametrize(
+    ("file", "problem"),
+    [("honest_mean_over_labels", "masked_loss"), ("honest_mean_over_weights", "weighted_loss")],
+)
+def test_a_mean_over_labels_is_correct_and_has_no_speed(
+    file: str, problem: str, gym: PooledGym, problems: dict[str, Problem]
+) -> None:
+    candidate = Candidate.from_source((EXPLOITS / f"{file}.py").read_text())
+    [found] = gym.judge([JudgeRequest(problem=problems[problem], candidate=candidate, seed=1)])
+    assert found.verdict is Verdict.CORRECT, found.feedback
+    assert "provenance_unknown" in {one.rule for one in found.findings}
+    assert found.predicted_speedup is None
+
+
+def test_small_inputs_are_held_and_the_larger_ones_drawn_again(problems: dict[str, Problem]) -> None:
+    problem = problems["weighted_loss"]
+    reference = Reference(problem, {**problem.cpu_constants})
+    trial = reference.trial(1, "normal")
+    holding = HoldingReference(reference, trial)
+    assert holding.is_redrawn == [True, False, False]
+    other = holding.trial(2, "normal")
+    logits, *small = (torch.equal(*pair) for pair in zip(trial.inputs, other.inputs, strict=True))
+    assert not logits and all(small)
+    assert not torch.equal(trial.expected[0].value, other.expected[0].value)
