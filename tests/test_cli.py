@@ -299,6 +299,7 @@ def test_mistakes_that_need_no_flow_are_one_line(tmp_path, arguments, exit_code,
     refused(run(arguments), capsys.readouterr().err, exit_code, words)
 
 
+@pytest.mark.exhaustive
 def test_a_mistake_seen_from_outside(tmp_path):
     result = dojo("train", "lern", cwd=tmp_path)
     refused(result.returncode, result.stderr, 2, ["did you mean learn"])

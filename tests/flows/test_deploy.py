@@ -87,6 +87,7 @@ def test_the_documented_command_starts_the_nightly(deployed, prefect_api):
         client.update_deployment_schedule(nightly.id, schedule.id, active=False)
 
 
+@pytest.mark.exhaustive
 def test_what_an_operator_switched_stays_so_when_deployed_again(deployed):
     with get_client(sync_client=True) as client:
         nightly = client.read_deployment_by_name("nightly/every-night")

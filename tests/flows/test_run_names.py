@@ -78,6 +78,7 @@ def test_a_name_that_was_typed_is_known_even_if_it_is_the_presets(stage, chosen,
     assert names_a_run(stage, chosen) is named
 
 
+@pytest.mark.exhaustive
 def test_on_the_command_line_a_new_setting_needs_no_new_name(prefect_api, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     shown = []

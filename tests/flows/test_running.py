@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import httpx
+import pytest
 from prefect import flow, task
 from prefect.client.orchestration import get_client
 from prefect.states import Completed, Running
@@ -101,6 +102,7 @@ print(flow_run.id)
 """
 
 
+@pytest.mark.exhaustive
 def test_the_heartbeats_of_a_short_run_on_a_worker_arrive_before_its_end(prefect_api, tmp_path):
     """One that arrived later would have `dojo-lost-runs` wait for another, and fire on a finished run."""
     environment = os.environ | {"PREFECT_API_URL": prefect_api, "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30"}

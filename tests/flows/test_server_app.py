@@ -44,6 +44,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
     return os.environ | {"PYTHONPATH": str(Path(__file__).parents[2]), "PREFECT_HOME": str(tmp_path)}
 
 
+@pytest.mark.exhaustive
 def test_a_locked_database_is_waited_for_by_seconds_not_a_minute(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:

@@ -33,6 +33,7 @@ def test_a_mistake_inside_a_flow_is_one_line(prefect_api, tmp_path, monkeypatch,
     assert all(word in lines[0] for word in words)
 
 
+@pytest.mark.exhaustive
 def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(prefect_api, tmp_path, monkeypatch):
     words = ["ingest", "generator_rows=100", "run=cut", "decontaminate_against=[dojo]"]
     command = [sys.executable, "-m", "flows.cli", *words]

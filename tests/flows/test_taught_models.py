@@ -94,6 +94,7 @@ def assert_rl_began_with_what_was_taught(root, name, model):
     assert not torch.equal(taught, weights_of(model))
 
 
+@pytest.mark.exhaustive
 def test_training_with_chats_teaches_first_and_begins_there(asked, model, root):
     train(asked, run="once", root=root, ingest=INGEST)
     assert [record.stage for record in Run(root, "once").stages()][-2:] == ["cold-start", "train"]

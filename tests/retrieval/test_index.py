@@ -107,6 +107,7 @@ def test_a_corpus_of_mistakes_alone_is_refused(tmp_path: Path) -> None:
         build_index(IndexConfig(), snapshot, Store(tmp_path / "index"))
 
 
+@pytest.mark.exhaustive
 def test_a_build_killed_while_embedding_goes_on_where_it_was(
     snapshot: Store, index_folder: Path, tmp_path: Path
 ) -> None:

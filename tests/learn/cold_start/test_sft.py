@@ -148,7 +148,7 @@ def test_thoughts_that_the_template_opens_are_not_opened_again(conversations, op
     assert row.answer_ids.tolist() == policy.encode_completion(conversations[0].answer).tolist()
 
 
-@pytest.mark.parametrize("killed_at", [1, 7])
+@pytest.mark.parametrize("killed_at", [pytest.param(1, marks=pytest.mark.exhaustive), 7])
 def test_a_killed_cold_start_goes_on_bit_for_bit(undisturbed, conversations, tmp_path, killed_at):
     def killer(label, done, total):
         if done == killed_at:
