@@ -31,3 +31,9 @@ def test_an_error_is_told(judge_text: Callable[..., Evaluation], before: str, ra
     evaluation = judge_text(_PROBLEM, f"{before}{_CANDIDATE}        {raised}\n")
     assert evaluation.verdict is Verdict.CRASHED
     assert evaluation.feedback.startswith("crashed: line ") and evaluation.feedback.endswith(f": {told}")
+
+
+def test_the_user_of_a_candidate_has_a_name(judge_text: Callable[..., Evaluation]) -> None:
+    """Torch's compiler asks for it, though the user of the process is in no table of users."""
+    raised = "import getpass; raise ValueError(getpass.getuser())"
+    assert judge_text(_PROBLEM, f"{_CANDIDATE}        {raised}\n").feedback.endswith("ValueError: candidate")

@@ -85,6 +85,7 @@ def _live_once(
     try:
         for name in ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TMPDIR", "HOME"):
             os.environ[name] = cage.folder
+        os.environ["LOGNAME"] = "candidate"  # torch's compiler asks for a name, and this user has none
         tempfile.tempdir = cage.folder
         os.chdir(cage.folder)
         features = sandbox.confine(cage, inherited, keep=(descriptor,), prepare=prepare)
