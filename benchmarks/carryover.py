@@ -99,7 +99,10 @@ CHAINS = (
     *("linear_softmax", "linear_layernorm", "linear_groupnorm", "linear_batchnorm"),
 )
 """The forms of level 2."""
-INDEXED = ("axis_mapped", "axis_joined", "axis_reduced")
+INDEXED = (
+    *("axis_mapped", "axis_joined", "axis_reduced"),
+    *("table_mapped", "table_joined", "table_reduced"),
+)
 """Families of many operators: nearly each of their problems is another formula over other views."""
 _UNCHAINED = sorted({*FAMILIES} - {*RESERVED, *CHAINS, *CONVOLUTIONS}, key=sha256_text)
 """Families with one operator that is no convolution, in an order without meaning."""
@@ -275,7 +278,7 @@ def _draw(arguments: argparse.Namespace) -> None:
         *generate_modules("train", arguments.modules, arguments.seed, families),
         *generate_modules("train", arguments.modules // 4, arguments.seed + 1, CONVOLUTIONS),
         *generate_modules("train", arguments.modules // 3, arguments.seed + 2, CHAINS),
-        *generate_modules("train", arguments.modules // 2, arguments.seed + 3, INDEXED),
+        *generate_modules("train", arguments.modules, arguments.seed + 3, INDEXED),
         *generate("train", arguments.generated, arguments.seed),
     ]
     exemplars = _taught_kernels(made, source)

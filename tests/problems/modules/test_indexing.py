@@ -11,6 +11,7 @@ from kernel_core.gym.contract.requests import Gym, JudgeRequest
 from kernel_core.problems.modules.indexing import FAMILIES
 from kernel_core.problems.modules.indexing.draws import draw_program
 from kernel_core.problems.modules.indexing.formulas import draw_formula
+from kernel_core.problems.modules.indexing.tables import draw_table_program
 from kernel_core.problems.source import parse_problem, resize
 from kernel_core.records import Candidate
 
@@ -49,6 +50,25 @@ def test_no_gated_unit_is_drawn() -> None:
     assert products > 10
     programs = [draw_program(random.Random(seed)) for seed in range(200)]
     assert all(program.gated for program in programs if program.reading.geometry.length == "half")
+
+
+def test_tables_are_never_read_as_the_families_held_out_whole_read_them() -> None:
+    # `row_gather` and `embedding_bag` have rows alone, `rotary` a difference of two products under tables,
+    # `masked_softmax` a softmax under a table.
+    for seed in range(300):
+        program = draw_table_program(random.Random(seed))
+        assert len(program.names) > 1, seed
+        drafts = [draw(f"table_{ending}", seed) for ending in ("mapped", "joined", "reduced")]
+        for draft in drafts:
+            tables = re.search(r"row (// H )?% S", draft.kernels[0].source)
+            assert not (tables and "softmax" in draft.reference), seed
+        if program.paired:
+            formula = draw_formula(program.names, random.Random(seed), gated=True, paired=True)
+            found = re.search(
+                r"one = \w+ \* \w+\n(.*\n)*two = \w+ \* \w+\n(.*\n)*value = one - two",
+                "\n".join(formula.triton),
+            )
+            assert not found, seed
 
 
 def test_a_formula_over_many_values_uses_each_of_them() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from kernel_core.problems.graded import Grade
 from kernel_core.problems.modules.draft import Draft, Module
@@ -38,7 +38,13 @@ class Program:
 
     reading: Reading
     sizes: tuple[Size, ...]
-    gated: bool
+    shape: tuple[str, ...]
+    """Names of the sizes of a tensor with a value for each position, the axis as long as the input's."""
+    gated: bool = False
+    paired: bool = False
+    """Whether the four values are combined in two pairs."""
+    drawn: Mapping[str, str] = field(default_factory=dict)
+    """How inputs are drawn that have another shape."""
 
     @property
     def names(self) -> list[str]:
@@ -46,9 +52,17 @@ class Program:
         return [view.name for view in self.reading.views]
 
     @property
+    def length(self) -> str:
+        """The length of the result's axis, over the problem's sizes."""
+        return self.reading.geometry.gpu.format(n=self.shape[self.reading.axis.place])
+
+    @property
     def operators(self) -> tuple[str, ...]:
         """Torch's names of the ways of reading."""
         return tuple(view.operator for view in self.reading.views if view.operator)
+
+
+DrawProgram = Callable[[random.Random], Program]
 
 
 def draw_program(rng: random.Random) -> Program:
@@ -56,8 +70,9 @@ def draw_program(rng: random.Random) -> Program:
     if rng.random() < 0.15:
         axis, geometry = Axis(3, -1), views.square(rng)
         n = rng.choice((256, 500, 512, 768, 1000, 1024))
-        sizes = (Size("batch_size", rng.choice((8, 16, 32)), 2), Size("n", n, rng.randint(5, 11)))
-        return Program(Reading(axis, geometry, geometry.views), sizes, gated=False)
+        square = (Size("batch_size", rng.choice((8, 16, 32)), 2), Size("n", n, rng.randint(5, 11)))
+        drawn = {"v": "torch.randn(batch_size, n)"}
+        return Program(Reading(axis, geometry, geometry.views), square, ("batch_size", "n", "n"), drawn=drawn)
     rank = rng.choice((2, 2, 3, 3, 4))
     place = rank - 1 if rng.random() < 0.6 or rank == 2 else rng.choice(range(1, rank - 1))
     axis = Axis(rank, place - rank if rng.random() < 0.6 else place)
@@ -66,11 +81,13 @@ def draw_program(rng: random.Random) -> Program:
     if operand is None and len(geometry.views) == 1:
         operand = views.whole("x", "x", axis)
     found = (*geometry.views, *((operand,) if operand else ()))
+    sizes = draw_sizes(axis, geometry.unit, rng)
     gated = geometry.unit == 2
-    return Program(Reading(axis, geometry, found), _sizes(axis, geometry.unit, rng), gated)
+    return Program(Reading(axis, geometry, found), sizes, tuple(size.name for size in sizes), gated)
 
 
-def _sizes(axis: Axis, unit: int, rng: random.Random) -> tuple[Size, ...]:
+def draw_sizes(axis: Axis, unit: int, rng: random.Random) -> tuple[Size, ...]:
+    """The sizes of a tensor of that rank, of some millions of elements on a GPU."""
     names = rng.choice(_NAMES[axis.rank])
     while True:
         found = []
@@ -118,12 +135,7 @@ def problem(
     ones = ", 1" * (reading.axis.rank - 1 - reading.axis.place)
     weight = any(view.source == "weight" for view in reading.views)
     forward = [_with_parameter(line) if weight else line for line in (*lines, f"return {ending.result}")]
-    shape = ", ".join(size.name for size in program.sizes)
-    axis_name = program.sizes[-1 if len(program.sizes) < reading.axis.rank else reading.axis.place].name
-    length = reading.geometry.gpu.format(n=axis_name)
-    inputs = {"x": f"torch.randn({shape if len(program.sizes) == reading.axis.rank else 'batch_size, n, n'})"}
-    for source in reading.sources[1:]:
-        inputs |= _input(source, program, length)
+    inputs = {source: _input(source, program) for source in reading.sources if source != "weight"}
     module = Module(
         doc=ending.doc,
         init_args=("size: int",) if weight else (),
@@ -132,7 +144,7 @@ def problem(
         forward_lines=tuple(forward),
         sizes=program.sizes,
         inputs=tuple(inputs.values()),
-        init_inputs=(length,) if weight else (),
+        init_inputs=(program.length,) if weight else (),
     )
     operators = (*program.operators, *(name for one in formulas for name in one.operators), *ending.operators)
     host = _host(program, ending.shape)
@@ -147,33 +159,32 @@ def _with_parameter(line: str) -> str:
     return re.sub(r"(?<![\w.])weight\b", "self.weight", line)
 
 
-def _input(source: str, program: Program, length: str) -> dict[str, str]:
-    """The draw of a further argument of `forward`; a parameter is none."""
-    axis = program.reading.axis
-    names = [size.name for size in program.sizes]
-    full = ", ".join(names)
-    alike = ", ".join(length if place == axis.place else name for place, name in enumerate(names))
-    return {
-        "y": {"y": f"torch.randn({alike})"},
-        "s": {"s": f"torch.randn({', '.join((*names[:-1], '1'))})"},
-        "table": {"table": f"torch.randn({', '.join(names[-2:])})"},
-        "index": {"index": f"torch.randint(0, {names[axis.place % len(names)]}, ({full}))"},
-        "order": {"order": f"torch.randperm({names[axis.place % len(names)]})"},
-        "v": {"v": "torch.randn(batch_size, n)"},
-        "weight": {},
-    }[source]
+def _input(source: str, program: Program) -> str:
+    """The draw of an argument of `forward`."""
+    place, names = program.reading.axis.place, program.shape
+    full, length = ", ".join(names), names[place]
+    alike = ", ".join(program.length if at == place else name for at, name in enumerate(names))
+    usual = {
+        "x": f"torch.randn({full})",
+        "y": f"torch.randn({alike})",
+        "s": f"torch.randn({', '.join((*names[:-1], '1'))})",
+        "table": f"torch.randn({', '.join(names[-2:])})",
+        "index": f"torch.randint(0, {length}, ({full}))",
+        "order": f"torch.randperm({length})",
+    }
+    return {**usual, **program.drawn}[source]
 
 
 def _host(program: Program, shape: str) -> list[str]:
     reading = program.reading
     geometry, axis = reading.geometry, reading.axis
     contiguous = [f"{source} = {source}.contiguous()" for source in reading.sources if source != "weight"]
-    extra = [line for view in reading.views for line in view.host]
+    usual = [f"n = x.shape[{axis.dim}]", *([] if axis.last else [f"inner = x.stride({axis.place})"])]
+    extra = dict.fromkeys(line for view in reading.views for line in view.host)
     return [
         *contiguous,
-        f"n = x.shape[{axis.dim}]",
+        *(geometry.measures or usual),
         *([geometry.host] if geometry.host else []),
-        *([] if axis.last else [f"inner = x.stride({axis.place})"]),
         *extra,
         f"out = torch.empty({shape}, device=x.device, dtype=x.dtype)",
     ]
@@ -206,13 +217,16 @@ def _mistake(program: Program, formulas: Sequence[Formula], answers: Sequence[An
 
 
 def output_shape(program: Program, length: str) -> str:
-    """The shape of `x` with that length along the axis."""
-    axis = program.reading.axis
-    if axis.last:
-        return "x.shape" if length == "n" else f"(*x.shape[:-1], {length})"
+    """The shape of the result with that length of the axis; empty for a result without the axis."""
+    axis, around = program.reading.axis, program.reading.geometry.around
+    if around != ("", ""):
+        parts = [part for part in (around[0], length, around[1]) if part]
+        return f"({', '.join(parts)})" if len(parts) > 1 else f"({parts[0]},)"
     if length == "n":
         return "x.shape"
-    return f"(*x.shape[:{axis.place}], {length}, *x.shape[{axis.place + 1}:])"
+    if axis.last:
+        return f"(*x.shape[:-1], {length})" if length else "x.shape[:-1]"
+    return f"(*x.shape[:{axis.place}], {length + ', ' * bool(length)}*x.shape[{axis.place + 1}:])"
 
 
 def formulas_of(program: Program, count: int, rng: random.Random) -> list[Formula]:
@@ -221,6 +235,8 @@ def formulas_of(program: Program, count: int, rng: random.Random) -> list[Formul
     found = []
     for number in range(count):
         names = order if count == 1 else (order[:2], order[-2:])[number]
+        if program.paired:
+            names = [*rng.sample(program.names[:2], 2), *rng.sample(program.names[2:], 2)]
         ending = "" if count == 1 else f"_{number + 1}"
-        found.append(draw_formula(names, rng, gated=program.gated, ending=ending))
+        found.append(draw_formula(names, rng, gated=program.gated, paired=program.paired, ending=ending))
     return found

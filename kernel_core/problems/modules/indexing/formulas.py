@@ -52,15 +52,17 @@ class Formula:
 
 
 def draw_formula(
-    names: Sequence[str], rng: random.Random, *, gated: bool = False, ending: str = ""
+    names: Sequence[str], rng: random.Random, *, gated: bool = False, paired: bool = False, ending: str = ""
 ) -> Formula:
     """A formula over all the names that neither overflows nor collapses.
 
     `gated` keeps out a product with a function of one value: that is a gated unit, a family held out whole.
-    Names that the lines assign have the ending, so that two formulas of one problem leave each other alone.
+    `paired` combines the first with the third and the second with the fourth; a difference of two products
+    is kept out, since a rotary embedding has it. Names that the lines assign have the ending, so that two
+    formulas of one problem leave each other alone.
     """
     for _ in range(_TRIES):
-        found = _Drawing(names, rng, ending).formula(gated)
+        found = _Drawing(names, rng, ending).formula(gated, paired)
         lines = [*found.triton, f"x = value{ending}"]
         if worth_computing(value_of(lines, dict.fromkeys(names), points())):
             return found
@@ -81,7 +83,7 @@ class _Drawing:
         self._texts = {name: name for name in names}
         self._in_kernel = {name: name for name in names}
 
-    def formula(self, gated: bool) -> Formula:
+    def formula(self, gated: bool, paired: bool) -> Formula:
         """A function of some values, operators between all, and perhaps a function of the result."""
         rng = self._rng
         after = rng.random() < 0.4
@@ -89,7 +91,7 @@ class _Drawing:
         for name in changed:
             self._change(name)
         kinds = [kind for kind in _BINARY if not (gated and changed and kind == "mul")]
-        text, wrong = self._combined(kinds)
+        text, wrong = self._paired() if paired else self._combined(kinds)
         wrongs = [*self._triton[:-1], wrong] if wrong else []
         if after or not self._operators:
             one = pointwise(rng.choice(_UNARY), rng)
@@ -123,18 +125,34 @@ class _Drawing:
         text, kernel, wrong = self._texts[first], self._in_kernel[first], ""
         for name in self._names[1:]:
             kind, other = self._rng.sample(kinds, 2)
-            in_torch, in_triton = _BINARY[kind]
             operand = self._in_kernel[name]
             wrong = f"{self._value} = {_BINARY[other][1].format(a=kernel, b=operand)}"
-            left = self._once(text, in_torch, "{a}")
-            right = self._once(self._texts[name], in_torch, "{b}")
-            text = _filled(in_torch, a=left, b=right)
-            self._triton.append(f"{self._value} = {in_triton.format(a=kernel, b=operand)}")
+            text = self._joined(kind, (text, self._texts[name]), (kernel, operand), self._value)
             kernel = self._value
-            self._operators.append(kind)
         if len(self._names) == 1:
             self._triton.append(f"{self._value} = {kernel}")
         return text, wrong
+
+    def _paired(self) -> tuple[str, str]:
+        """The same for four values: two pairs, and then their results."""
+        texts, sides = [], ("one" + self._ending, "two" + self._ending)
+        kinds = [self._rng.choice(("mul", "mul", *_BINARY)) for _ in sides]
+        for side, kind, pair in zip(sides, kinds, (self._names[0::2], self._names[1::2]), strict=True):
+            first, second = (self._texts[name] for name in pair)
+            operands = (self._in_kernel[pair[0]], self._in_kernel[pair[1]])
+            texts.append(self._joined(kind, (first, second), operands, side))
+        between = [kind for kind in _BINARY if kind != "sub" or kinds != ["mul", "mul"]]
+        kind, other = self._rng.sample(between, 2)
+        wrong = f"{self._value} = {_BINARY[other][1].format(a=sides[0], b=sides[1])}"
+        return self._joined(kind, (texts[0], texts[1]), sides, self._value), wrong
+
+    def _joined(self, kind: str, texts: tuple[str, str], operands: tuple[str, str], target: str) -> str:
+        """Two values under an operator: a line of the kernel, and the text of the reference."""
+        in_torch, in_triton = _BINARY[kind]
+        left, right = self._once(texts[0], in_torch, "{a}"), self._once(texts[1], in_torch, "{b}")
+        self._triton.append(f"{target} = {in_triton.format(a=operands[0], b=operands[1])}")
+        self._operators.append(kind)
+        return _filled(in_torch, a=left, b=right)
 
     def _once(self, text: str, template: str, place: str) -> str:
         """The text, under a name of its own where the template has it more than once."""

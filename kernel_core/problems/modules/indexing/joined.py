@@ -7,6 +7,7 @@ import random
 from kernel_core.problems.modules.draft import Draft
 from kernel_core.problems.modules.indexing import kernels
 from kernel_core.problems.modules.indexing.draws import (
+    DrawProgram,
     Ending,
     Launch,
     Program,
@@ -23,11 +24,11 @@ _FLAT = (
 _ROW = "A program takes one row in blocks and writes both results of a position."
 
 
-def axis_joined(rng: random.Random) -> Draft:
+def axis_joined(rng: random.Random, draw: DrawProgram = draw_program, family: str = "axis_joined") -> Draft:
     """Two formulas over the same views, joined by `cat` or `stack`."""
-    program = draw_program(rng)
+    program = draw(rng)
     while len(program.names) < 2:
-        program = draw_program(rng)
+        program = draw(rng)
     reading = program.reading
     axis, length = reading.axis, reading.geometry.length
     one, two = formulas_of(program, 2, rng)
@@ -58,7 +59,7 @@ def axis_joined(rng: random.Random) -> Draft:
     word = "stack" if stacked else "cat"
     doc = f"Two formulas over views of the input, {'stacked' if stacked else 'joined'}."
     ending = Ending((word,), result, shape, doc, answers)
-    return problem(rng, "axis_joined", program, [one, two], ending)
+    return problem(rng, family, program, [one, two], ending)
 
 
 def _stores(places: tuple[str, str]) -> list[str]:

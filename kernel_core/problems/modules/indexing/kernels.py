@@ -29,10 +29,11 @@ class Reading:
         `lanes` names the places that are different in each lane, such as `j`; a load without one is of a
         single number and has no mask.
         """
-        lines = []
+        lines, last = [], ""
         for view in self.views:
-            if view.index:
-                lines.append(f"at = {_load(view.index, view.index_offset, lanes, '', '0')}")
+            if view.index and (at := f"at = {_load(view.index, view.index_offset, lanes, '', '0')}") != last:
+                lines.append(at)
+                last = at
             known = f"{lanes}|at" if view.index else lanes
             lines.append(f"{view.name} = {_load(view.source, view.offset, known, view.valid, '0.0')}")
         return lines
@@ -135,7 +136,7 @@ def reduced_columns(
 ) -> str:
     """A kernel in which a program reduces a block of columns step by step; the axis is not the last one."""
     length = reading.geometry.length
-    head = [*reading.loads("q"), *body]
+    head = [*reading.loads("q|outer"), *body]
     lines = [
         "offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)",
         "mask = offs < columns", "q = offs % inner", "outer = offs // inner",

@@ -7,6 +7,7 @@ import random
 from kernel_core.problems.modules.draft import Draft
 from kernel_core.problems.modules.indexing import kernels
 from kernel_core.problems.modules.indexing.draws import (
+    DrawProgram,
     Ending,
     Launch,
     draw_program,
@@ -23,9 +24,9 @@ _DOCS = (
 )  # fmt: skip
 
 
-def axis_mapped(rng: random.Random) -> Draft:
+def axis_mapped(rng: random.Random, draw: DrawProgram = draw_program, family: str = "axis_mapped") -> Draft:
     """A formula over views, one result for each position."""
-    program = draw_program(rng)
+    program = draw(rng)
     reading, length = program.reading, program.reading.geometry.length
     formula = formulas_of(program, 1, rng)[0]
     flat = kernels.flat(
@@ -43,7 +44,7 @@ def axis_mapped(rng: random.Random) -> Draft:
         answers.append(("tuned", row, row_launch("mapped_kernel", fixed, length), _ROW))
     shape = output_shape(program, length)
     ending = Ending((), formula.result, shape, rng.choice(_DOCS), answers)
-    return problem(rng, "axis_mapped", program, [formula], ending)
+    return problem(rng, family, program, [formula], ending)
 
 
 def _flat_launch(fixed: str, block: int) -> tuple[str, ...]:

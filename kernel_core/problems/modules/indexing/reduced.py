@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from kernel_core.problems.modules.draft import Draft
 from kernel_core.problems.modules.indexing import kernels
 from kernel_core.problems.modules.indexing.draws import (
+    DrawProgram,
     Ending,
     Launch,
     Program,
@@ -54,12 +55,12 @@ _KINDS = (
 )  # fmt: skip
 
 
-def axis_reduced(rng: random.Random) -> Draft:
+def axis_reduced(rng: random.Random, draw: DrawProgram = draw_program, family: str = "axis_reduced") -> Draft:
     """A formula over views with a reduction or a normalisation along the axis."""
     kind = rng.choice(_KINDS)
-    program = draw_program(rng)
-    while kind.running == "online" and any(view.source == "table" for view in program.reading.views):
-        program = draw_program(rng)  # a softmax of scores under a table is a family held out whole
+    program = draw(rng)
+    while "softmax" in kind.name and "table" in program.operators:
+        program = draw(rng)  # a softmax of scores under a table is a family held out whole
     reading = program.reading
     axis, length = reading.axis, reading.geometry.length
     formula = formulas_of(program, 1, rng)[0]
@@ -71,12 +72,7 @@ def axis_reduced(rng: random.Random) -> Draft:
     keep = rng.random() < 0.5
     result = text.format(v=value, d=axis.dim, k=", keepdim=True" if keep else "")
     result = result.replace(f"({value}).", f"{value}.") if value.isidentifier() else result
-    if kind.ending:
-        shape = output_shape(program, length)
-    elif keep:
-        shape = output_shape(program, "1")
-    else:
-        shape = "x.shape[:-1]" if axis.last else f"(*x.shape[:{axis.place}], *x.shape[{axis.place + 1}:])"
+    shape = output_shape(program, length if kind.ending else "1" if keep else "")
     again = _AGAIN if kind.ending else ""
     if axis.last:
         answers = _row_answers(program, formula.triton, kind, again)
@@ -85,7 +81,7 @@ def axis_reduced(rng: random.Random) -> Draft:
     said = kind.name.replace("_", " ")
     doc = f"Takes the {said} of a formula along one dimension."
     ending = Ending((kind.name,), result, shape, doc, answers, lines)
-    return problem(rng, "axis_reduced", program, [formula], ending)
+    return problem(rng, family, program, [formula], ending)
 
 
 def _row_answers(program: Program, body: tuple[str, ...], kind: _Kind, again: str) -> list[Launch]:

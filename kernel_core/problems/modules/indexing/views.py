@@ -83,6 +83,10 @@ class Geometry:
     """The line of the host that assigns the length; empty where it is the input's."""
     gpu: str = "{n}"
     """The length of the result as an expression over the input's."""
+    measures: tuple[str, ...] = ()
+    """Lines of the host that assign `n` and `inner`, where these are no lengths of `x`."""
+    around: tuple[str, str] = ("", "")
+    """The result's shape before and after the axis, where it is not that of `x`."""
 
 
 _NAMES = (("a", "b", "c"), ("u", "v", "w"), ("first", "second", "third"), ("left", "right", "rest"))

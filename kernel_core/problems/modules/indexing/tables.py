@@ -1,0 +1,162 @@
+"""Ways to read tables: rows by index, bags of rows, pairs of halves under two tables, scores under one."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from kernel_core.problems.modules.indexing import views
+from kernel_core.problems.modules.indexing.draws import Program, draw_sizes
+from kernel_core.problems.modules.indexing.kernels import Reading
+from kernel_core.problems.modules.indexing.views import Axis, Geometry, View
+from kernel_core.problems.program import Size
+
+_NAMES = (("a", "b", "c"), ("u", "v", "w"), ("first", "second", "third"))
+_WIDTHS = (64, 100, 128, 200, 256, 300, 512, 768, 1000, 1024)
+_COUNTS = (10000, 20000, 30000, 32000, 50000)
+_TABLES = (("gain", "bias"), ("scale", "shift"), ("alpha", "beta"), ("p", "r"))
+
+
+def draw_table_program(rng: random.Random) -> Program:
+    """Values of which one at least comes from a table."""
+    return rng.choice((looked_up_rows, looked_up_bags, halves_under_tables, scores_under_a_table))(rng)
+
+
+def looked_up_rows(rng: random.Random) -> Program:
+    """Rows by an index of one or two dimensions, and something beside them: never rows alone."""
+    dims = rng.choice((1, 2))
+    index = ("num_indices",) if dims == 1 else rng.choice((("batch_size", "seq_len"), ("batch", "tokens")))
+    counts = ((16384, 30000, 32768),) if dims == 1 else ((16, 32, 48, 64), (256, 500, 512, 1000))
+    total = rng.choice(("num_rows", "vocab_size", "num_entries"))
+    sizes = (
+        Size(total, rng.choice(_COUNTS), rng.randint(11, 23)),
+        *(Size(name, rng.choice(few), rng.randint(3, 5)) for name, few in zip(index, counts, strict=True)),
+        Size("features", rng.choice(_WIDTHS), rng.randint(18, 45)),
+    )
+    axis = Axis(dims + 1, -1)
+    a, b, _ = rng.choice(_NAMES)
+    found = [_rows(a, "x", "index", rng, flat=dims == 1)]
+    kind = rng.choice(("other", "extra", "beside", "beside", "beside"))
+    if kind != "beside":
+        source, at = ("x", "other") if kind == "other" else ("extra", "index")
+        found.append(_rows(b, source, at, rng, flat=dims == 1))
+    geometry = Geometry(tuple(found), around=("*index.shape", ""))
+    if kind == "beside" or rng.random() < 0.4:
+        found.append(_beside_rows(axis, geometry, rng))
+    drawn = {
+        "x": f"torch.randn({total}, features)",
+        "extra": f"torch.randn({total}, features)",
+        "index": f"torch.randint(0, {total}, ({', '.join(index)},))".replace(
+            ",))", "))" if dims == 2 else ",))"
+        ),
+        "table": f"torch.randn({index[-1]}, features)",
+    }
+    drawn["other"] = drawn["index"]
+    reading = Reading(axis, replace(geometry, views=tuple(found)), tuple(found))
+    return Program(reading, sizes, (*index, "features"), drawn=drawn)
+
+
+def _rows(name: str, source: str, index: str, rng: random.Random, *, flat: bool) -> View:
+    texts = [f"{source}[{index}]", f"F.embedding({index}, {source})"]
+    if flat:
+        texts += [f"torch.index_select({source}, 0, {index})", f"{source}.index_select(0, {index})"]
+    why = f"{name} is a row of {source}: {index} at this row names it"
+    return View(name, source, (f"{name} = {rng.choice(texts)}",), "at * n + j", why, "rows",
+                index=index, index_offset="row", wrong="row * n + j")  # fmt: skip
+
+
+def _beside_rows(axis: Axis, geometry: Geometry, rng: random.Random) -> View:
+    """An operand of the looked-up rows' shape, or broadcast to it."""
+    if axis.rank > 2 and rng.random() < 0.3:
+        return _table("table", "n", "index.shape[-1]")
+    while (found := views.beside(axis, geometry, rng)) is None or found.source == "table":
+        pass
+    return found
+
+
+def looked_up_bags(rng: random.Random) -> Program:
+    """Bags of looked-up rows, and something beside them; the axis runs through a bag."""
+    names = rng.choice((("batch_size", "bag_size"), ("num_bags", "per_bag"), ("batch", "neighbors")))
+    total = rng.choice(("num_rows", "vocab_size", "num_nodes"))
+    sizes = (
+        Size(total, rng.choice(_COUNTS), rng.randint(11, 23)),
+        Size(names[0], rng.choice((1024, 2000, 2048, 4096)), rng.randint(3, 5)),
+        Size(names[1], rng.choice((8, 10, 16, 20, 32)), rng.randint(3, 7)),
+        Size("features", rng.choice((64, 100, 128, 200, 256)), rng.randint(9, 40)),
+    )
+    axis = Axis(3, rng.choice((1, 1, -2)))
+    a, b, _ = rng.choice(_NAMES)
+    found = [_bag(a, "x", "index")]
+    for kind in rng.sample(("other", "extra", "weights", "query", "y"), rng.choice((1, 1, 2))):
+        if kind == "weights":
+            why = "g has one value for each member of a bag"
+            found.append(View("g", "weights", ("g = weights.unsqueeze(-1)",), "outer * n + j", why,
+                              "member_value", wrong="j"))  # fmt: skip
+        elif kind == "query":
+            why = "k is one row for the whole bag"
+            found.append(View("k", "query", (f"k = query{rng.choice(('.unsqueeze(1)', '[:, None, :]'))}",),
+                              "outer * inner + q", why, "bag_row", wrong="q"))  # fmt: skip
+        elif kind == "y":
+            found.append(View("y", "y", (), axis.offset("j", "n"), "y has the result's shape", "tensor"))
+        elif not any(view.name == b for view in found):
+            found.append(_bag(b, *(("x", "other") if kind == "other" else ("extra", "index"))))
+    drawn = {
+        "x": f"torch.randn({total}, features)",
+        "extra": f"torch.randn({total}, features)",
+        "index": f"torch.randint(0, {total}, ({', '.join(names)}))",
+        "weights": f"torch.randn({', '.join(names)})",
+        "query": f"torch.randn({names[0]}, features)",
+    }
+    drawn["other"] = drawn["index"]
+    measures = ("n = index.shape[1]", "inner = x.shape[1]")
+    geometry = Geometry(tuple(found), measures=measures, around=("index.shape[0]", "inner"))
+    return Program(Reading(axis, geometry, tuple(found)), sizes, (*names, "features"), drawn=drawn)
+
+
+def _bag(name: str, source: str, index: str) -> View:
+    why = f"{name} is a row of {source}: {index} at position j of the bag names it"
+    return View(name, source, (f"{name} = {source}[{index}]",), "at * inner + q", why, "rows",
+                index=index, index_offset="outer * n + j", wrong="j * inner + q")  # fmt: skip
+
+
+def halves_under_tables(rng: random.Random) -> Program:
+    """Two halves of the last dimension under one or two tables that repeat over other dimensions."""
+    axis = Axis(rng.choice((3, 4, 4)), -1)
+    geometry = views.halves(axis, rng)
+    sizes = draw_sizes(axis, 2, rng)
+    shape = tuple(size.name for size in sizes)
+    between = axis.rank == 4 and rng.random() < 0.4
+    rows = shape[1] if between else shape[-2]
+    names = rng.choice(_TABLES)[: rng.choice((1, 2, 2, 2))]
+    tables = [_table_between(name, rng) if between else _table(name, "half", "x.shape[-2]") for name in names]
+    found = (*geometry.views, *tables)
+    drawn = dict.fromkeys(names, f"torch.randn({rows}, {shape[-1]} // 2)")
+    return Program(
+        Reading(axis, geometry, found), sizes, shape, gated=True, paired=len(names) == 2, drawn=drawn
+    )
+
+
+def scores_under_a_table(rng: random.Random) -> Program:
+    """A tensor under a table that repeats over its leading dimensions, and perhaps a value for each row."""
+    axis = Axis(rng.choice((3, 4)), -1)
+    sizes = draw_sizes(axis, 1, rng)
+    shape = tuple(size.name for size in sizes)
+    name = rng.choice(("table", "slopes", "offsets", "prior"))
+    found = [views.whole("x", "x", axis), _table(name, "n", "x.shape[-2]")]
+    if rng.random() < 0.4:
+        found.append(View("s", "s", (), "row", "s has one value a row", "row_value"))
+    reading = Reading(axis, Geometry(tuple(found)), tuple(found))
+    return Program(reading, sizes, shape, drawn={name: f"torch.randn({', '.join(shape[-2:])})"})
+
+
+def _table(name: str, length: str, rows: str) -> View:
+    why = f"{name} repeats over the leading dimensions: its row is row % S"
+    return View(name, name, (), f"(row % S) * {length} + j", why, "table",
+                host=(f"S = {rows}",), arguments=("S",), wrong="j")  # fmt: skip
+
+
+def _table_between(name: str, rng: random.Random) -> View:
+    why = f"{name} belongs to dimension 1 and repeats over dimension 2: its row is row // H % S"
+    line = f"{name} = {name}{rng.choice(('.unsqueeze(1)', '[:, None, :]'))}"
+    return View(name, name, (line,), "(row // H % S) * half + j", why, "table",
+                host=("S, H = x.shape[1], x.shape[2]",), arguments=("S", "H"), wrong="j")  # fmt: skip
