@@ -50,6 +50,7 @@ def test_what_is_written_reads_back_checked_and_listed(bucket):
     assert not store.exists()
 
 
+@pytest.mark.exhaustive
 def test_another_process_sees_what_was_written_after_it_looked(bucket):
     """No listing is remembered: a parent must see what its child has made."""
     store = Store(f"{bucket}/seen")

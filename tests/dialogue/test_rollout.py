@@ -401,6 +401,7 @@ def test_a_kernel_that_is_fast_enough_ends_its_conversation_and_a_correct_one_do
         assert [len(one.turns) for one in trajectories] == [turns, turns]
 
 
+@pytest.mark.exhaustive
 def test_a_kernel_with_another_comment_is_the_same_kernel_again(gym):
     def with_a_comment_more(messages, seed):
         kernel = next(kernel for kernel in MADE[0].kernels if kernel.grade == "fused")

@@ -160,6 +160,7 @@ def test_sequential_mode_is_one_conversation_of_n_turns(gym, tmp_path):
     assert [[len(t["turns"]) for t in group["trajectories"]] for group in groups] == [[2], [2]]
 
 
+@pytest.mark.exhaustive
 def test_stopped_after_the_first_problem_it_goes_on_and_ends_with_the_same_winners(finished, gym, tmp_path):
     def stop_after_the_first_winner(label, done, total):
         if label == "winners" and done == 1:

@@ -137,6 +137,7 @@ def test_fast_p_and_its_interval_never_rise_with_p(samples):
     assert card.last.correct_rate.value <= card.last.compile_rate.value + 1e-12
 
 
+@pytest.mark.exhaustive
 @given(samples_of_problems)
 def test_tables_hold_one_row_a_problem_and_no_number_that_is_not_finite(samples):
     card = scorecard(*(problem(str(index), *of_one) for index, of_one in enumerate(samples)))

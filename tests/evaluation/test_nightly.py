@@ -94,14 +94,8 @@ def test_slower_is_a_regression_even_if_as_many_are_correct():
     assert found.startswith("fast_1 (predicted)")
 
 
-@pytest.mark.parametrize(
-    ("a", "b"),
-    [
-        pytest.param(0.5, 0.5, marks=pytest.mark.exhaustive),
-        (2.0, 2.0),
-        pytest.param(5.0, 1.0, marks=pytest.mark.exhaustive),
-    ],
-)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("a", "b"), [(0.5, 0.5), (2.0, 2.0), (5.0, 1.0)])
 def test_chance_alone_is_called_a_regression_in_fewer_than_one_night_in_twenty(a, b):
     """Two nights of one policy whose problems have success rates drawn from Beta(a, b)."""
     random = np.random.default_rng(7)

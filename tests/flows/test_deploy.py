@@ -73,6 +73,7 @@ def test_pools_limit_automations_and_schedule_are_there(deployed):
     assert [schedule.slug for schedule in nightly.schedules] == ["every-night"]
 
 
+@pytest.mark.exhaustive
 def test_the_documented_command_starts_the_nightly(deployed, prefect_api):
     page = (PREFECT_YAML.parent / "docs" / "operations.md").read_text()
     assert "prefect deployment schedule resume nightly/every-night ID" in page

@@ -99,6 +99,7 @@ sys.exit(code)
 """
 
 
+@pytest.mark.exhaustive
 def test_a_command_with_nothing_to_do_imports_nothing_that_does_the_work(finished, prefect_api):
     words = ["pipeline", "smoke", f"root={finished.root}", "ingest.decontaminate_against=[dojo]"]
     again = subprocess.run(
@@ -121,6 +122,7 @@ def test_other_settings_under_the_same_name_are_refused(finished):
     assert Run(finished.root, finished.run).state().condition == "finished"
 
 
+@pytest.mark.exhaustive
 def test_a_longer_training_goes_on_from_the_shorter_one(finished, prefect_api):
     longer = finished.train.model_copy(update={"steps": 3})
     train(longer, run=finished.run, root=finished.root, ingest=finished.ingest, index=finished.index)
@@ -305,6 +307,7 @@ def test_what_was_damaged_is_refused_by_name(finished, tmp_path, capsys, damaged
     assert f"{name} does not match its checksum" in lines[0]
 
 
+@pytest.mark.exhaustive
 def test_a_prepared_policy_is_scored_by_the_real_judge(finished, tmp_path):
     made = generate("held_out", 1, seed=1000)[0]
     kernel = made.kernels[0]

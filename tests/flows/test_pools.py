@@ -142,6 +142,7 @@ print(flow.name, os.path.relpath(kernel_core.__file__))
 """
 
 
+@pytest.mark.exhaustive
 def test_a_worker_without_the_repository_loads_the_flows_of_a_clone(tmp_path):
     """The step of the page, run by Prefect, on a repository with our packages."""
     origin, worker = tmp_path / "kernel-dojo", tmp_path / "worker"

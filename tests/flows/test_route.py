@@ -129,6 +129,7 @@ def test_a_failed_child_is_followed_by_another_attempt(deployment):
     assert [key.rpartition(":")[2] for key in keys] == ["0", "1"]
 
 
+@pytest.mark.exhaustive
 def test_attempts_are_counted_and_a_restarted_parent_has_new_ones(deployment):
     with Worker(deployment, Failed(), Failed(), Failed()), pytest.raises(ChildFailed, match="failed 3 times"):
         parent(13)()

@@ -23,9 +23,8 @@ open(sys.argv[2], "w").write("done")
 """
 
 
-@pytest.mark.parametrize(
-    ("kind", "is_done"), [("outlives", True), pytest.param("does not", False, marks=pytest.mark.exhaustive)]
-)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("kind", "is_done"), [("outlives", True), ("does not", False)])
 def test_output_that_has_nowhere_to_go_ends_nothing(kind, is_done, tmp_path):
     done = tmp_path / "done"
     flow_run = subprocess.Popen(

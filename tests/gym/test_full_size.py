@@ -125,7 +125,7 @@ def test_who_chooses_a_kernel_by_size_is_told_that_one_was_not_judged(
     "choice",
     [
         "kernel = relu if x.untyped_storage().device.type == 'cpu' else relu_of_many",
-        "assert n < 10**6; kernel = relu",
+        pytest.param("assert n < 10**6; kernel = relu", marks=pytest.mark.exhaustive),
     ],
 )
 def test_host_code_that_cannot_be_rehearsed_is_predicted_on_the_grid_that_ran(
@@ -143,7 +143,9 @@ def test_host_code_that_cannot_be_rehearsed_is_predicted_on_the_grid_that_ran(
     "choice",
     [
         "kernel = relu if float(x[0, 0]) < 1000 else relu_of_many",
-        "kernel = relu_of_many if torch.isnan(x).any().item() else relu",
+        pytest.param(
+            "kernel = relu_of_many if torch.isnan(x).any().item() else relu", marks=pytest.mark.exhaustive
+        ),
     ],
 )
 def test_host_code_that_reads_a_number_is_rehearsed(
@@ -195,7 +197,10 @@ def test_copies_beside_a_kernel_at_own_sizes_count(judge_text: Callable[..., Eva
     assert beside.predicted_speedup < 0.6 * plain.predicted_speedup
 
 
-@pytest.mark.parametrize("at_run_sizes", ["", "\n        else: torch.relu(x[:1])"])
+@pytest.mark.parametrize(
+    "at_run_sizes",
+    ["", pytest.param("\n        else: torch.relu(x[:1])", marks=pytest.mark.exhaustive)],
+)
 def test_the_library_does_no_work_at_own_sizes_that_it_did_not_do_where_it_was_judged(
     at_run_sizes: str, judge_text: Callable[..., Evaluation]
 ) -> None:
@@ -290,7 +295,7 @@ class ModelNew(nn.Module):
 @pytest.mark.parametrize(
     ("too_large_at", "own_size", "where"),
     [
-        ("run", 2048, "did not compile: line 8: a program takes"),
+        pytest.param("run", 2048, "did not compile: line 8: a program takes", marks=pytest.mark.exhaustive),
         ("own", 1024, "at the problem's own sizes: a program takes"),
     ],
 )

@@ -166,10 +166,9 @@ def test_what_does_not_compile_is_told_with_its_line(builder: Builder) -> None:
     "option",
     [
         "-wrapper",
-        "x.o",
         *(
             pytest.param(option, marks=pytest.mark.exhaustive)
-            for option in ("-Xcompiler", "-Wa,-I/x", "-fplugin=x.so", "-include", "@file")
+            for option in ("x.o", "-Xcompiler", "-Wa,-I/x", "-fplugin=x.so", "-include", "@file")
         ),
     ],
 )

@@ -46,7 +46,7 @@ def get_init_inputs():
 """
 
 
-@pytest.mark.parametrize("seed", [19, 25])
+@pytest.mark.parametrize("seed", [19, pytest.param(25, marks=pytest.mark.exhaustive)])
 def test_what_is_wrong_on_the_last_inputs_only_is_wrong_and_no_hack(judge_text: JudgeText, seed: int) -> None:
     """These seeds show the fault to the replay first."""
     candidate = """
@@ -233,7 +233,12 @@ class ModelNew(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("second", "verdict"), [(1024, Verdict.CORRECT), (64, Verdict.WRONG), (3, Verdict.CORRECT)]
+    ("second", "verdict"),
+    [
+        pytest.param(1024, Verdict.CORRECT, marks=pytest.mark.exhaustive),
+        (64, Verdict.WRONG),
+        (3, Verdict.CORRECT),
+    ],
 )
 def test_a_configuration_that_an_autotuner_may_take_is_right_too(
     judge_text: JudgeText, second: int, verdict: Verdict
@@ -395,10 +400,10 @@ def test_a_correct_evaluation_says_how_it_was_isolated_and_what_moved(
     ("name", "precision"),
     [
         ("parameters", "float16"),
-        ("dot", "bfloat16"),
         *(
             pytest.param(name, precision, marks=pytest.mark.exhaustive)
             for name, precision in (
+                ("dot", "bfloat16"),
                 ("softmax", "float16"),
                 ("softmax", "bfloat16"),
                 ("parameters", "bfloat16"),

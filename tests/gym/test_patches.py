@@ -19,6 +19,7 @@ import triton
 from kernel_core.gym.untrusted.interpreter.compiled_semantics import Undecidable, as_compiled
 
 
+@pytest.mark.exhaustive
 def test_what_kernels_commonly_say_means_what_it_means_to_torch(tmp_path: Path) -> None:
     """In a process of its own: an interpreter is for good."""
     path = filter(None, (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")))

@@ -174,6 +174,7 @@ def test_judging_many_leaves_memory_as_it_was(gym: PooledGym, softmax_request: M
     assert resident_mb() - before < 30
 
 
+@pytest.mark.exhaustive
 def test_close_ends_every_process_and_removes_every_file(
     softmax_request: MakeRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -67,6 +67,7 @@ def test_where_speed_is_needed_all_is_judged_in_full(gym: PooledGym, requests: l
     assert found[0].predicted_speedup is not None
 
 
+@pytest.mark.exhaustive
 def test_the_share_is_chosen_by_the_candidate(gym: PooledGym, problems: dict[str, Problem]) -> None:
     text = (EXPLOITS / f"{HONEST}.py").read_text()
     requests = [

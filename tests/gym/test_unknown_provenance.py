@@ -16,7 +16,10 @@ from .conftest import EXPLOITS
 
 @pytest.mark.parametrize(
     ("file", "problem"),
-    [("honest_mean_over_labels", "masked_loss"), ("honest_mean_over_weights", "weighted_loss")],
+    [
+        ("honest_mean_over_labels", "masked_loss"),
+        pytest.param("honest_mean_over_weights", "weighted_loss", marks=pytest.mark.exhaustive),
+    ],
 )
 def test_a_mean_over_labels_is_correct_and_has_no_speed(
     file: str, problem: str, gym: PooledGym, problems: dict[str, Problem]

@@ -53,6 +53,7 @@ def age_of_steps(trainer, sampler, config):
     ]
 
 
+@pytest.mark.exhaustive
 def test_answers_are_one_update_old_and_weighed_by_the_ratio(config, taught, gym, tmp_path):
     trainer, sampler = trainer_on(config, tmp_path / "ahead", taught, gym)
     while not trainer.done:

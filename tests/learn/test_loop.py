@@ -155,7 +155,11 @@ def test_the_table_of_turns_holds_texts_rewards_and_advantages(undisturbed, trai
 
 
 @pytest.mark.parametrize(
-    ("label", "occurrence"), [("update", 2), pytest.param("probe sample", 1, marks=pytest.mark.slow)]
+    ("label", "occurrence"),
+    [
+        pytest.param("update", 2, marks=pytest.mark.exhaustive),
+        pytest.param("probe sample", 1, marks=pytest.mark.slow),
+    ],
 )
 def test_a_run_killed_in_any_phase_goes_on_as_if_nothing_had_happened(
     undisturbed, train_config, taught, gym, tmp_path, label, occurrence
@@ -237,6 +241,7 @@ def test_a_probe_leaves_out_what_cannot_be_judged_and_counts_it(brief_config, po
     assert (report.step, row["faults/num_left_out"]) == (1, config.group_size)
 
 
+@pytest.mark.exhaustive
 def test_answers_judged_fast_and_in_full_are_counted(train_config, taught, gym, tmp_path):
     first_stage, second_stage = train_config.curriculum.stages
     weights = first_stage.weights.model_copy(update={"speed": 0.0})
@@ -400,6 +405,7 @@ def test_an_alarm_that_is_told_to_ends_the_run(brief_config, taught, gym, tmp_pa
         assert (on.done, on.step_number) == (False, 1)
 
 
+@pytest.mark.exhaustive
 def test_a_copy_that_samples_trains_as_the_model_itself_does(
     undisturbed, train_config, taught, gym, tmp_path
 ):

@@ -36,6 +36,7 @@ def expert_run(train_config, taught, gym, tmp_path_factory):
     return store, *run(config, store, taught, gym)
 
 
+@pytest.mark.exhaustive
 def test_shuffled_answers_exchange_their_rewards_within_a_turn_and_lose_none(
     train_config, taught, gym, tmp_path
 ):
@@ -167,7 +168,7 @@ def test_expert_iteration_that_is_killed_goes_on_as_if_nothing_had_happened(
 
 
 def test_a_limit_of_candidates_ends_every_method_after_the_same_step(brief, taught, gym, tmp_path):
-    for method in ("rl", "frozen"):
+    for method in ("rl", "rl_shuffled", "frozen"):
         config = brief(method, steps=3, candidates=3)
         _, reports = run(config, Store(tmp_path / method), taught, gym)
         assert [report.step for report in reports] == [1]

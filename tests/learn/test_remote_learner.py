@@ -99,6 +99,7 @@ def test_the_loss_of_a_cold_start_is_that_of_the_engine_in_this_process(remote, 
     assert losses[0][-1] < losses[0][0]
 
 
+@pytest.mark.exhaustive
 def test_a_run_goes_on_from_what_the_server_keeps(remote, config, gym, tmp_path):
     trainer = Trainer(config, Store(tmp_path), remote, gym)
     reports = [trainer.step() for _ in range(2)]

@@ -6,6 +6,7 @@ import ast
 import time
 from collections import Counter
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -90,6 +91,7 @@ def test_texts_are_short_enough_for_a_small_model() -> None:
     assert fused[-1] < 1700
 
 
+@pytest.mark.exhaustive
 def test_a_thousand_problems_take_seconds() -> None:
     started = time.process_time()
     generate("train", 1000, 9)

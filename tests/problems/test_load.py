@@ -94,6 +94,7 @@ def test_a_level_that_is_not_there_is_not_found(checkout: Path) -> None:
         load_kernelbench((7,), root=str(checkout))
 
 
+@pytest.mark.exhaustive
 def test_a_hub_out_of_reach_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     code = (
         "from kernel_core.problems.load import load_kernelbench\n"

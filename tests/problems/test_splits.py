@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -20,6 +22,14 @@ from kernel_core.problems.splits import reserved_for, split_of
 
 SPLITS = ("train", "validation", "held_out")
 seeds = st.integers(min_value=0, max_value=2**32)
+
+
+def sampled(names: Iterable[str]) -> list[Any]:
+    """Every sixth is of the fast suite."""
+    return [
+        pytest.param(name, marks=() if number % 6 == 0 else pytest.mark.exhaustive)
+        for number, name in enumerate(names)
+    ]
 
 
 @settings(max_examples=6, deadline=None)
@@ -63,7 +73,7 @@ def test_a_tenth_or_so_of_the_pairs_is_kept_for_each_evaluation() -> None:
     assert 0.03 < pairs.count("validation") / len(pairs) < 0.12
 
 
-@pytest.mark.parametrize("family", TRAINED)
+@pytest.mark.parametrize("family", sampled(TRAINED))
 def test_every_trained_family_has_problems_in_every_split(family: str) -> None:
     for split in SPLITS:
         assert {made.problem.family for made in generate(split, 2, 5, (family,))} == {family}
@@ -85,7 +95,7 @@ def test_the_generator_never_draws_a_problem_of_our_own_suite() -> None:
         assert not own & {reference_hash(made.problem.source) for made in generate(split, 150, 21)}
 
 
-@pytest.mark.parametrize("name", sorted(set(modules.FAMILIES) - modules.RESERVED))
+@pytest.mark.parametrize("name", sampled(sorted(set(modules.FAMILIES) - modules.RESERVED)))
 def test_a_module_family_is_short_if_none_of_its_problems_can_be_held_out(name: str) -> None:
     drafts = (modules.FAMILIES[name](random.Random(f"{name} {number}")) for number in range(80))
     longest = max(len(draft.operators) for draft in drafts)

@@ -61,6 +61,7 @@ def faults(parse: Callable[[str], object]) -> list[SystemError]:
     return found
 
 
+@pytest.mark.exhaustive
 def test_threads_do_not_disturb_each_other(many_switches):
     assert not faults(syntax_tree)
 

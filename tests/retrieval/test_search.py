@@ -179,6 +179,7 @@ def test_each_neighbour_says_why_it_was_chosen(retriever: Retriever) -> None:
     assert near.why.startswith("applies ") and near.why.endswith("its maker found it correct")
 
 
+@pytest.mark.exhaustive
 def test_what_our_judge_found_fast_comes_before_its_equal(snapshot: Store, tmp_path: Path) -> None:
     rows = load_snapshot(snapshot)
     verified = Store(tmp_path / "snapshot")

@@ -86,6 +86,7 @@ def test_a_slip_is_mended_in_the_kernel_that_it_was_made_in(exemplars, gym):
         assert answer == origin[text.removeprefix("<KERNEL>\n").removesuffix("\n</KERNEL>")]
 
 
+@pytest.mark.exhaustive
 def test_no_second_turn_repairs_a_kernel_that_is_right(exemplars, gym):
     good = [one for one in exemplars if one.grade == "fused"][:3]
     faulty = [one for one in exemplars if one.grade.startswith("mistake")][:2]

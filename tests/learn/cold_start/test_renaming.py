@@ -59,7 +59,13 @@ def test_every_familys_kernels_keep_their_form(family: str) -> None:
         assert _form(renamed) == _form(kernel.source)
 
 
-@pytest.mark.parametrize("family", ["conv_pool", "attention", "linear_reduction"])
+@pytest.mark.parametrize(
+    "family",
+    [
+        "conv_pool",
+        *(pytest.param(name, marks=pytest.mark.exhaustive) for name in ("attention", "linear_reduction")),
+    ],
+)
 def test_a_renamed_kernel_is_judged_correct(family: str, quick_gym: Gym) -> None:
     [made] = generate_modules("train", 1, 5, [family])
     best = made.kernels[1].source

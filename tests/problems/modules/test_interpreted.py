@@ -33,8 +33,8 @@ SAMPLED = (
 """Families that the interpreter runs in a second; `-m slow` draws of all."""
 LOOPING = ("scan", "reduce_dim", "group_norm", "row_loss")
 PARTS = {
-    "sampled": (SAMPLED[::10], LOOPING[:1]),
-    "others": ([family for number, family in enumerate(SAMPLED) if number % 10], LOOPING[1:]),
+    "sampled": (SAMPLED[::15], LOOPING[:1]),
+    "others": ([family for number, family in enumerate(SAMPLED) if number % 15], LOOPING[1:]),
 }
 """Families, and families whose kernels have small tiles; the fast suite interprets the first part."""
 
