@@ -78,6 +78,14 @@ def test_a_formula_over_many_values_uses_each_of_them() -> None:
             assert all(re.search(rf"\b{name}\b", " ".join(lines)) for name in "abc"), (seed, lines)
 
 
+def test_a_name_of_a_value_is_given_to_no_other_value() -> None:
+    names = ("g", "h", "r")
+    for seed in range(200):
+        for line in draw_formula(names, random.Random(seed)).torch:
+            name, _, text = line.partition(" = ")
+            assert name not in names or {*re.findall(r"\b[ghr]\b", text)} == {name}, (seed, line)
+
+
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in (1, 2))])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_kernels_are_correct_and_mistakes_are_not(family: str, seed: int, quick_gym: Gym) -> None:

@@ -158,7 +158,7 @@ class _Drawing:
         """The text, under a name of its own where the template has it more than once."""
         if template.count(place) == 1 or text.isidentifier():
             return text
-        taken = [line.split(" = ")[0] for line in self._torch]
+        taken = [*self._names, *(line.split(" = ")[0] for line in self._torch)]
         name = next(
             one for one in self._rng.sample(_RESULTS, len(_RESULTS)) if one + self._ending not in taken
         )

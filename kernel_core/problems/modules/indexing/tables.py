@@ -141,7 +141,7 @@ def scores_under_a_table(rng: random.Random) -> Program:
     axis = Axis(rng.choice((3, 4)), -1)
     sizes = draw_sizes(axis, 1, rng)
     shape = tuple(size.name for size in sizes)
-    name = rng.choice(("table", "slopes", "offsets", "prior"))
+    name = rng.choice(("table", "slopes", "shifts", "prior"))
     found = [views.whole("x", "x", axis), _table(name, "n", "x.shape[-2]")]
     if rng.random() < 0.4:
         found.append(View("s", "s", (), "row", "s has one value a row", "row_value"))
