@@ -108,8 +108,6 @@ _UNCHAINED = sorted({*FAMILIES} - {*RESERVED, *CHAINS, *CONVOLUTIONS}, key=sha25
 """Families with one operator that is no convolution, in an order without meaning."""
 LEFT_OUT = {"practised": _UNCHAINED[:8], "shown": _UNCHAINED[8:20]}
 """Families that a cold start is not taught, for RL to practise; and those taught with an exemplar alone."""
-RENAMED_SHARE = 0.6
-"""Conversations with an exemplar that have drawn names; the others have those of the index."""
 SPLIT_SEED = 20261125
 """The fixed half of KernelBench that `--limit 100` asks."""
 
@@ -309,7 +307,6 @@ def _cold_start(arguments: argparse.Namespace) -> ColdStartConfig:
         checkpoint_minutes=60.0,
         lr=arguments.lr,
         repair_share=arguments.repairs,
-        renamed_share=RENAMED_SHARE if arguments.retrieval == "dense" else 0.0,
         judged=arguments.repairs_judged,
         mistake_share=0.0,
         naive_share=0.0,

@@ -38,12 +38,6 @@ class ColdStartConfig(Config):
     lazy_share: float = Field(
         0.0, ge=0, le=1, description="Share of first answers that leave all but the last operator to PyTorch."
     )
-    renamed_share: float = Field(
-        0.0,
-        ge=0,
-        le=1,
-        description="Share of first turns with an exemplar in which both kernels have drawn names.",
-    )
     conversations: int = Field(4000, ge=1, description="Examples to learn from.")
     judged: int = Field(
         400, ge=1, description="Kernels that the judge is asked about at most; second turns share them."

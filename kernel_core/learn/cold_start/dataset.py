@@ -7,9 +7,6 @@ kernel, or by `mistake_share` a faulty one again. A slip is mended in the kernel
 kernel's id begins the slip's. Only the last answer of a conversation is learned; the rest
 is prompt.
 
-With exemplars in its prompt, a good answer is the kernel that is most like the nearest of them. For
-`renamed_share` of these conversations the names in both are drawn anew, so that the exemplar has to be read.
-
 Shares are exact, and every reference is used about equally often.
 """
 
@@ -30,7 +27,6 @@ from kernel_core.dialogue.rollout import seed_of
 from kernel_core.dialogue.turns import Completion, Turn
 from kernel_core.errors import ConfigError
 from kernel_core.gym.contract.requests import Gym, JudgeRequest
-from kernel_core.learn.cold_start.shown_kernels import most_alike, shown_kernels, with_drawn_names
 from kernel_core.problems.source import parse_problem
 from kernel_core.progress import Progress, silent
 from kernel_core.records import (
@@ -116,29 +112,23 @@ def build_conversations(
     `GymUnavailable` as the gym does.
     """
     references = _references(exemplars)
-    shown = shown_kernels([reference.problem for reference in references], retriever, rollout.exemplars)
-    drafts = _drafts(references, config, shown)
+    drafts = _drafts(references, config)
     evaluations = _judged(drafts, gym, progress)
     drafts = _without_right_ones(drafts, evaluations)
-    rng = random.Random(f"names {config.seed}")
+    shown = _shown([reference.problem for reference in references], retriever, rollout.exemplars)
     counting = count_tokens or _estimated_tokens
     conversations = []
     for index, draft in enumerate(drafts):
         history = [_turn(draft.problem, draft.earlier, evaluations)] if draft.earlier is not None else []
-        nearest, code = shown.get(draft.problem.id, ()), draft.answer.kernel_code
+        nearest = shown.get(draft.problem.id, ())
         messages = build_prompt(draft.problem, nearest, history, rollout, counting)
-        if nearest and not history and rng.random() < config.renamed_share:
-            drawn, text = with_drawn_names(nearest, code, rng)
-            renamed = build_prompt(draft.problem, drawn, history, rollout, counting)
-            if drawn[0].kernel_code.strip() in renamed[-1]["content"]:  # else it is too long to be shown
-                messages, code = renamed, text
         conversations.append(
             Conversation(
                 problem_id=draft.problem.id,
                 kind=draft.kind,
                 grade=draft.answer.grade,
                 messages=messages,
-                answer=format_completion(draft.answer.thinking, code),
+                answer=format_completion(draft.answer.thinking, draft.answer.kernel_code),
             )
         )
         if index % 256 == 0 or index + 1 == len(drafts):
@@ -174,9 +164,7 @@ def _reference(members: Sequence[Exemplar]) -> _Reference:
     return _Reference(problem, mistakes, naive, lazy, good)
 
 
-def _drafts(
-    references: Sequence[_Reference], config: ColdStartConfig, shown: Mapping[str, tuple[Exemplar, ...]]
-) -> list[_Draft]:
+def _drafts(references: Sequence[_Reference], config: ColdStartConfig) -> list[_Draft]:
     """Which kernel answers which prompt, in exact shares, in a shuffled order."""
     rng = random.Random(f"conversations {config.seed}")
     num_second = round(config.conversations * config.repair_share)
@@ -209,10 +197,7 @@ def _drafts(
             log.warning("the snapshot has no %s kernels for %d %s turns: left out", answers, count, kind)
             continue
         for reference, earlier in _cycled(choices, count, rng):
-            nearest = shown.get(reference.problem.id, ())
             answer = rng.choice(reference.of(answers))
-            if nearest and answers == "good":
-                answer = most_alike(reference.good, nearest[0])
             if earlier is not None and answers == "good":
                 answer = next((one for one in reference.good if earlier.id.startswith(f"{one.id}/")), answer)
             drafts.append(_Draft(kind, reference.problem, answer, earlier))
@@ -264,6 +249,19 @@ def _without_right_ones(
     others = itertools.cycle([one for one in drafts if one.kind == "repair" and not is_right(one)])
     replaced = (next(others, None) if is_right(one) else one for one in drafts)
     return [one for one in replaced if one is not None]
+
+
+def _shown(
+    problems: Sequence[Problem], retriever: Retriever | None, count: int
+) -> Mapping[str, tuple[Exemplar, ...]]:
+    """The exemplars that a rollout of each problem would be shown, by its id."""
+    if retriever is None or count == 0:
+        return {}
+    found = retriever.search_many(problems, count)
+    return {
+        problem.id: tuple(neighbour.exemplar for neighbour in neighbours)
+        for problem, neighbours in zip(problems, found, strict=True)
+    }
 
 
 def _turn(problem: Problem, earlier: Exemplar, evaluations: Mapping[tuple[str, str], Evaluation]) -> Turn:
