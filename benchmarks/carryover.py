@@ -13,11 +13,9 @@
 is not judged yet, so that answers can be judged on another day and machine. `--suite` of both takes one or
 more of `kernelbench`, `modules` (held-out problems), `unseen` (of families held out whole) and folders, such
 as one of harvested problems. `--exemplars 1` of `draw` and `answer` shows the nearest kernel of an index that
-`index` builds: of all families, those held out whole too. `--without` of `draw` leaves out families: those
-that RL alone practises, and those that are taught with an exemplar alone. `answer --copy` answers with the
-nearest kernel as it is, the control of a policy that reads it. With `--judge-device cpu --judges 14`
-correctness is judged at small sizes, in a fraction of a GPU judge's time. `report` prints a table of all
-groups of problems, with each arm's figures and the paired differences between arms.
+`index` builds: of all families, those held out whole too. With `--judge-device cpu --judges 14` correctness
+is judged at small sizes, in a fraction of a GPU judge's time. `report` prints a table of all groups of
+problems, with each arm's figures and the paired differences between arms.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ import os
 import random
 import time
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -51,7 +49,7 @@ from kernel_core.corpus.generator_source import exemplars_of, slips_of
 from kernel_core.corpus.registry import Source, find_source, read_registry
 from kernel_core.corpus.table import to_parquet
 from kernel_core.dialogue.parse import parse_completion
-from kernel_core.dialogue.prompt import build_prompt, format_completion
+from kernel_core.dialogue.prompt import build_prompt
 from kernel_core.dialogue.rollout import seed_of
 from kernel_core.errors import GymUnavailable
 from kernel_core.evaluation.groups import (
@@ -71,7 +69,7 @@ from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.problems.generate import generate
 from kernel_core.problems.generators import ENDLESS_SUITES
 from kernel_core.problems.graded import Generated
-from kernel_core.problems.modules.generate import FAMILIES, RESERVED, generate_modules
+from kernel_core.problems.modules.generate import RESERVED, generate_modules
 from kernel_core.records import Evaluation, Exemplar, Problem, sha256_text
 from kernel_core.retrieval.index import build_index
 from kernel_core.retrieval.protocol import Retriever
@@ -104,10 +102,6 @@ INDEXED = (
     *("table_mapped", "table_joined", "table_reduced"),
 )
 """Families of many operators: nearly each of their problems is another formula over other views."""
-_UNCHAINED = sorted({*FAMILIES} - {*RESERVED, *CHAINS, *CONVOLUTIONS}, key=sha256_text)
-"""Families with one operator that is no convolution, in an order without meaning."""
-LEFT_OUT = {"practised": _UNCHAINED[:8], "shown": _UNCHAINED[8:20]}
-"""Families that a cold start is not taught, for RL to practise; and those taught with an exemplar alone."""
 SPLIT_SEED = 20261125
 """The fixed half of KernelBench that `--limit 100` asks."""
 
@@ -134,8 +128,6 @@ def main() -> None:
     parser.add_argument(
         "--retrieval", choices=("dense", "random"), default="dense", help="the nearest kernels, or any"
     )
-    parser.add_argument("--without", nargs="*", default=[], choices=tuple(LEFT_OUT), help="families")
-    parser.add_argument("--copy", action="store_true", help="the nearest kernel is the answer")
     parser.add_argument("--minibatch-tokens", type=int, default=32768)
     parser.add_argument("--steps", type=int, default=100000)
     parser.add_argument("--minutes", type=float, default=8.0)
@@ -233,26 +225,18 @@ def _index(arguments: argparse.Namespace) -> None:
     """An index of the best kernels for problems of all families, into `W/index`.
 
     Families that are held out whole are a tenth of it: no weights ever saw them, but a user's corpus may have
-    them. A search never finds the problem itself. Of the tuples of operators of a family half are left out,
-    so that the nearest kernel of their problems has to be changed, and not only copied.
+    them. A search never finds the problem itself.
     """
     source = find_source("generator", read_registry())
     made = [
         *generate_modules("train", arguments.modules, arguments.seed),
         *generate_modules("held_out", arguments.modules // 10, arguments.seed, sorted(RESERVED)),
     ]
-    made = [one for one in made if is_indexed(one.problem)]
     snapshot = Store(arguments.work).child("snapshot")
     rows = snapshot.write("exemplars.parquet", to_parquet(_taught_kernels(made, source)))
     snapshot.seal("snapshot", {"exemplars.parquet": rows}, {"seed": arguments.seed})
     found = build_index(IndexConfig(), snapshot, Store(arguments.work).child("index"))
     print(f"{len(made)} problems, {found.meta['num_references']} in the index", flush=True)
-
-
-def is_indexed(problem: Problem) -> bool:
-    """Whether kernels of the problem's operators are in the index: half of the tuples of each family are."""
-    _, *operators = problem.tags
-    return int(sha256_text(" ".join((problem.family, *operators))), 16) % 2 == 0
 
 
 def _taught_kernels(made: Sequence[Generated], source: Source) -> list[Exemplar]:
@@ -270,10 +254,8 @@ def _draw(arguments: argparse.Namespace) -> None:
     """Problems and kernels of both generators as conversations, into `W/conversations.jsonl.gz`."""
     began = time.monotonic()
     source = find_source("generator", read_registry())
-    left_out = {name for kind in arguments.without for name in LEFT_OUT[kind]}
-    families = [name for name in FAMILIES if name not in left_out]
     made = [
-        *generate_modules("train", arguments.modules, arguments.seed, families),
+        *generate_modules("train", arguments.modules, arguments.seed),
         *generate_modules("train", arguments.modules // 4, arguments.seed + 1, CONVOLUTIONS),
         *generate_modules("train", arguments.modules // 3, arguments.seed + 2, CHAINS),
         *generate_modules("train", arguments.modules, arguments.seed + 3, INDEXED),
@@ -349,34 +331,10 @@ def _answer(arguments: argparse.Namespace) -> None:
         problem.id: [neighbour.exemplar for neighbour in found]
         for problem, found in zip(problems, nearest, strict=True)
     }
-    answers = _copied(shown) if arguments.copy else _written(arguments, problems, shown)
-    lines: list[str] = []
-    for rows in answers:
-        lines += [json.dumps(row) + "\n" for row in rows]
-        print(f"{len(lines)} answers, {time.monotonic() - began:.0f} s", flush=True)
-        arguments.answers.write_bytes(gzip.compress("".join(lines).encode()))
-
-
-def _copied(shown: dict[str, list[Exemplar]]) -> Iterator[list[dict[str, Any]]]:
-    """The nearest kernel of each problem as its answer, all at once."""
-    yield [
-        {
-            "problem": name,
-            "sample": 0,
-            "text": format_completion(one.thinking, one.kernel_code),
-            "end": "stop",
-        }
-        for name, [one] in shown.items()
-    ]
-
-
-def _written(
-    arguments: argparse.Namespace, problems: Sequence[Problem], shown: dict[str, list[Exemplar]]
-) -> Iterator[list[dict[str, Any]]]:
-    """The policy's answers, batch by batch."""
     rollout = _rollout(arguments)
     policy = TorchPolicy.load(arguments.taught or arguments.model, _policy(arguments))
     asked = [(problem, sample) for problem in problems for sample in range(arguments.samples)]
+    lines: list[str] = []
     for start in range(0, len(asked), arguments.batch):
         part = asked[start : start + arguments.batch]
         samples = policy.sample(
@@ -388,10 +346,11 @@ def _written(
             max_new_tokens=arguments.max_new_tokens,
             seed=[seed_of(arguments.seed, problem.id, number) for problem, number in part],
         )
-        yield [
-            {"problem": problem.id, "sample": number, "text": sample.text, "end": sample.finish_reason}
-            for (problem, number), sample in zip(part, samples, strict=True)
-        ]
+        for (problem, number), sample in zip(part, samples, strict=True):
+            row = {"problem": problem.id, "sample": number, "text": sample.text, "end": sample.finish_reason}
+            lines.append(json.dumps(row) + "\n")
+        print(f"{len(lines)} answers, {time.monotonic() - began:.0f} s", flush=True)
+        arguments.answers.write_bytes(gzip.compress("".join(lines).encode()))
 
 
 def _judge(arguments: argparse.Namespace) -> None:

@@ -4,11 +4,8 @@
     python benchmarks/carryover.py answer --taught COLD_START --suite POOL --samples 4 --limit 999 --answers A
     python benchmarks/carryover.py judge --suite POOL --limit 999 --answers A --judge-device cpu --judged J
     python benchmarks/carryover_practice.py keep --pool POOL --judged J --folder PRACTICE
-    python benchmarks/carryover_practice.py left_out --problems 192 --folder LEFT_OUT
-    python benchmarks/carryover_arms.py --arm rl --suite PRACTICE LEFT_OUT --model COLD_START --work W
+    python benchmarks/carryover_arms.py --arm rl --suite PRACTICE --model COLD_START --work W
 
-`left_out` draws problems of families that a cold start with exemplars was not taught, of operators that its
-index lacks: the nearest kernel is of the family, and has to be changed.
 `pool` draws problems of at least `--operators` different operators, with another seed than the cold start's:
 chains, or with `--families` others.
 `keep` copies the problems of which some judged answers are right and some are not: only those teach a
@@ -18,21 +15,19 @@ group anything at first.
 from __future__ import annotations
 
 import argparse
-from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections import defaultdict
 from pathlib import Path
 
-from carryover import CHAINS, LEFT_OUT, is_indexed, read_rows
+from carryover import CHAINS, read_rows
 
 from kernel_core.interop.kernelbench import directives
 from kernel_core.problems.modules.generate import generate_modules
-from kernel_core.records import Problem
 
 
 def main() -> None:
     """One of the stages."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("stage", choices=("pool", "keep", "left_out"))
+    parser.add_argument("stage", choices=("pool", "keep"))
     parser.add_argument("--folder", type=Path, required=True, help="what the problems are written into")
     parser.add_argument("--problems", type=int, default=440)
     parser.add_argument(
@@ -44,7 +39,7 @@ def main() -> None:
     parser.add_argument("--judged", type=Path, help="verdicts on answers to it, for `keep`")
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    {"pool": _pool, "keep": _keep, "left_out": _left_out}[arguments.stage](arguments)
+    {"pool": _pool, "keep": _keep}[arguments.stage](arguments)
 
 
 def _pool(arguments: argparse.Namespace) -> None:
@@ -55,22 +50,10 @@ def _pool(arguments: argparse.Namespace) -> None:
         # A tag is the split, the others are operators.
         found = [problem for problem in made if len(problem.tags) > arguments.operators]
         count *= 2
-    _write(found[: arguments.problems], arguments.folder)
-    print(f"{min(len(found), arguments.problems)} of {len(made)} problems have so many operators")
-
-
-def _left_out(arguments: argparse.Namespace) -> None:
-    """Problems of families that no cold start with exemplars was taught, in the order drawn."""
-    made = generate_modules("train", 3 * arguments.problems, arguments.seed, LEFT_OUT["practised"])
-    found = [one.problem for one in made if not is_indexed(one.problem)][: arguments.problems]
-    _write(found, arguments.folder)
-    print(f"{len(found)} problems: {Counter(problem.family for problem in found)}")
-
-
-def _write(problems: Sequence[Problem], folder: Path) -> None:
-    for problem in problems:
+    for problem in found[: arguments.problems]:
         text = directives(problem) + problem.source
-        (folder / f"{problem.name}.py").write_text(text, encoding="utf-8")
+        (arguments.folder / f"{problem.name}.py").write_text(text, encoding="utf-8")
+    print(f"{min(len(found), arguments.problems)} of {len(made)} problems have so many operators")
 
 
 def _keep(arguments: argparse.Namespace) -> None:
