@@ -1,6 +1,5 @@
 """Claim: a pretrained code model that is taught the generators' kernels answers KernelBench problems.
 
-    python benchmarks/carryover.py index --work W     # for --exemplars alone
     python benchmarks/carryover.py draw --work W
     python benchmarks/carryover.py teach --work W --conversations-file W/conversations.jsonl.gz --model FOLDER
     python benchmarks/carryover.py answer --taught W/cold_start --limit 100 --samples 4 --answers A.jsonl.gz
@@ -12,10 +11,9 @@
 `W/cold_start`; `answer` asks a taught policy, or without `--taught` the model as it is; `judge` judges what
 is not judged yet, so that answers can be judged on another day and machine. `--suite` of both takes one or
 more of `kernelbench`, `modules` (held-out problems), `unseen` (of families held out whole) and folders, such
-as one of harvested problems. `--exemplars 1` of `draw` and `answer` shows the nearest kernel of an index that
-`index` builds: of all families, those held out whole too. With `--judge-device cpu --judges 14` correctness
-is judged at small sizes, in a fraction of a GPU judge's time. `report` prints a table of all groups of
-problems, with each arm's figures and the paired differences between arms.
+as one of harvested problems. With `--judge-device cpu --judges 14` correctness is judged at small sizes, in a
+fraction of a GPU judge's time. `report` prints a table of all groups of problems, with each arm's figures and
+the paired differences between arms.
 """
 
 from __future__ import annotations
@@ -38,16 +36,13 @@ from machine import describe_machine
 from kernel_core.config import (
     ColdStartConfig,
     GymConfig,
-    IndexConfig,
     PolicyConfig,
     ProblemsConfig,
-    RetrievalConfig,
     RolloutConfig,
     SamplingConfig,
 )
 from kernel_core.corpus.generator_source import exemplars_of, slips_of
 from kernel_core.corpus.registry import Source, find_source, read_registry
-from kernel_core.corpus.table import to_parquet
 from kernel_core.dialogue.parse import parse_completion
 from kernel_core.dialogue.prompt import build_prompt
 from kernel_core.dialogue.rollout import seed_of
@@ -71,9 +66,6 @@ from kernel_core.problems.generators import ENDLESS_SUITES
 from kernel_core.problems.graded import Generated
 from kernel_core.problems.modules.generate import RESERVED, generate_modules
 from kernel_core.records import Evaluation, Exemplar, Problem, sha256_text
-from kernel_core.retrieval.index import build_index
-from kernel_core.retrieval.protocol import Retriever
-from kernel_core.retrieval.search import open_retriever
 from kernel_core.runs.configure import build
 from kernel_core.store import Store
 
@@ -124,10 +116,6 @@ def main() -> None:
     )
     parser.add_argument("--repairs-judged", type=int, default=600, help="different faulty kernels in them")
     parser.add_argument("--conversations-file", nargs="+", default=[], help="of `draw`, for `teach`")
-    parser.add_argument("--exemplars", type=int, default=0, help="kernels of W/index in a prompt")
-    parser.add_argument(
-        "--retrieval", choices=("dense", "random"), default="dense", help="the nearest kernels, or any"
-    )
     parser.add_argument("--minibatch-tokens", type=int, default=32768)
     parser.add_argument("--steps", type=int, default=100000)
     parser.add_argument("--minutes", type=float, default=8.0)
@@ -204,39 +192,12 @@ def _rollout(arguments: argparse.Namespace) -> RolloutConfig:
     sampling = SamplingConfig(max_new_tokens=arguments.max_new_tokens, batch_size=arguments.batch)
     return RolloutConfig(
         turns=1,
-        exemplars=arguments.exemplars,
+        exemplars=0,
         template="full",
         gpu=arguments.gpu,
         prompt_budget=3000,
         sampling=sampling,
     )
-
-
-def _retriever(arguments: argparse.Namespace) -> Retriever | None:
-    """Over `W/index`, where prompts have exemplars."""
-    if not arguments.exemplars:
-        return None
-    return open_retriever(
-        Store(arguments.work).child("index"), config=build(RetrievalConfig, {"mode": arguments.retrieval})
-    )
-
-
-def _index(arguments: argparse.Namespace) -> None:
-    """An index of the best kernels for problems of all families, into `W/index`.
-
-    Families that are held out whole are a tenth of it: no weights ever saw them, but a user's corpus may have
-    them. A search never finds the problem itself.
-    """
-    source = find_source("generator", read_registry())
-    made = [
-        *generate_modules("train", arguments.modules, arguments.seed),
-        *generate_modules("held_out", arguments.modules // 10, arguments.seed, sorted(RESERVED)),
-    ]
-    snapshot = Store(arguments.work).child("snapshot")
-    rows = snapshot.write("exemplars.parquet", to_parquet(_taught_kernels(made, source)))
-    snapshot.seal("snapshot", {"exemplars.parquet": rows}, {"seed": arguments.seed})
-    found = build_index(IndexConfig(), snapshot, Store(arguments.work).child("index"))
-    print(f"{len(made)} problems, {found.meta['num_references']} in the index", flush=True)
 
 
 def _taught_kernels(made: Sequence[Generated], source: Source) -> list[Exemplar]:
@@ -270,9 +231,7 @@ def _draw(arguments: argparse.Namespace) -> None:
     print(f"{len(made)} problems, {len(exemplars)} kernels, {time.monotonic() - began:.0f} s", flush=True)
     judges = max(1, (os.cpu_count() or 2) // 2)
     with open_gym(GymConfig(workers=judges)) as gym:  # it judges what second turns look back on
-        conversations = build_conversations(
-            exemplars, gym, _cold_start(arguments), _rollout(arguments), _retriever(arguments)
-        )
+        conversations = build_conversations(exemplars, gym, _cold_start(arguments), _rollout(arguments))
     kinds = Counter(one.kind for one in conversations)
     print(f"second turns: {kinds['repair']} of {len(conversations)}", flush=True)
     lines = "".join(one.model_dump_json() + "\n" for one in conversations)
@@ -325,12 +284,6 @@ def _answer(arguments: argparse.Namespace) -> None:
     """Ask every problem and keep the answers before any is judged, since they outlive the machine."""
     began = time.monotonic()
     problems = problems_of(arguments.suite, arguments.levels, arguments.limit)
-    retriever = _retriever(arguments)
-    nearest = retriever.search_many(problems, arguments.exemplars) if retriever else [[] for _ in problems]
-    shown = {
-        problem.id: [neighbour.exemplar for neighbour in found]
-        for problem, found in zip(problems, nearest, strict=True)
-    }
     rollout = _rollout(arguments)
     policy = TorchPolicy.load(arguments.taught or arguments.model, _policy(arguments))
     asked = [(problem, sample) for problem in problems for sample in range(arguments.samples)]
@@ -338,10 +291,7 @@ def _answer(arguments: argparse.Namespace) -> None:
     for start in range(0, len(asked), arguments.batch):
         part = asked[start : start + arguments.batch]
         samples = policy.sample(
-            [
-                build_prompt(problem, shown[problem.id], (), rollout, policy.count_tokens)
-                for problem, _ in part
-            ],
+            [build_prompt(problem, (), (), rollout, policy.count_tokens) for problem, _ in part],
             temperature=1.0,
             max_new_tokens=arguments.max_new_tokens,
             seed=[seed_of(arguments.seed, problem.id, number) for problem, number in part],
@@ -466,7 +416,6 @@ def packed_rows(path: Path) -> list[dict[str, Any]]:
 
 
 STAGES = {
-    "index": _index,
     "draw": _draw,
     "teach": _teach,
     "answer": _answer,

@@ -11,8 +11,6 @@ asks the result; its stages `judge` and `report` measure it.
 `--stage correct --judge-device cpu --judges 14` rewards correctness at small sizes, on processors that the
 GPU does not need, so that several arms share a GPU; kernels are interpreted and not compiled. `--stage speed`
 needs the GPU judge.
-
-`--index W/index` shows the nearest kernel of an index of `carryover.py index` in each prompt.
 """
 
 from __future__ import annotations
@@ -27,7 +25,6 @@ from kernel_core.gym.pool.open_gym import open_gym
 from kernel_core.learn.loop import Trainer
 from kernel_core.policy import open_policy
 from kernel_core.policy.torch_policy import TorchPolicy
-from kernel_core.retrieval.search import open_retriever
 from kernel_core.runs.configure import build
 from kernel_core.store import Store
 
@@ -46,8 +43,7 @@ def main() -> None:
         policy = open_policy(config.policy)
         if not isinstance(policy, TorchPolicy):
             raise SystemExit(f"--model {arguments.model} is no folder of a model; give one")
-        retriever = open_retriever(Store(arguments.index)) if arguments.index else None
-        trainer = Trainer(config, store, policy, gym, retriever)
+        trainer = Trainer(config, store, policy, gym)
         try:
             while not trainer.done:
                 print(trainer.step().model_dump_json(), flush=True)
@@ -63,7 +59,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--model", required=True, help="folder of the cold start")
     parser.add_argument("--suite", nargs="+", default=["modules"], help="or folders of problems")
-    parser.add_argument("--index", default="", help="folder of an index; its nearest kernel is in a prompt")
     parser.add_argument("--work", default="arms")
     parser.add_argument("--candidates", type=int, default=768, help="judged answers in all")
     parser.add_argument("--minutes", type=float, default=9.0)
@@ -121,7 +116,7 @@ def _config(arguments: argparse.Namespace) -> TrainConfig:
         },
         "rollout": {
             "turns": 1,
-            "exemplars": int(bool(arguments.index)),
+            "exemplars": 0,
             "template": "full",
             "prompt_budget": 3200,
             "overlap": False,
