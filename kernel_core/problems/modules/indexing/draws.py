@@ -29,6 +29,8 @@ _NAMES: dict[int, tuple[tuple[str, ...], ...]] = {
     ),
     4: (("batch_size", "channels", "height", "width"), ("batch_size", "num_heads", "seq_len", "head_dim")),
 }
+HIDDEN = "dropped"
+"""The name of a condition; where it holds a value is a constant."""
 _GEOMETRIES = (views.halves, views.halves, views.thirds, views.windows, views.moved, views.moved)
 
 
@@ -45,11 +47,15 @@ class Program:
     """Whether the four values are combined in two pairs."""
     drawn: Mapping[str, str] = field(default_factory=dict)
     """How inputs are drawn that have another shape."""
+    layer: tuple[str, ...] = ()
+    """The two sizes of an `nn.Embedding` that holds `x`; `x` is then no input."""
+    number: tuple[str, str] = ("", "")
+    """The name and value of a number of the module."""
 
     @property
     def names(self) -> list[str]:
         """The names of the values."""
-        return [view.name for view in self.reading.views]
+        return [view.name for view in self.reading.views if view.name != HIDDEN]
 
     @property
     def length(self) -> str:
@@ -132,19 +138,20 @@ def problem(
     for formula in formulas:
         lines += formula.torch
     lines += ending.lines
-    ones = ", 1" * (reading.axis.rank - 1 - reading.axis.place)
     weight = any(view.source == "weight" for view in reading.views)
     forward = [_with_parameter(line) if weight else line for line in (*lines, f"return {ending.result}")]
-    inputs = {source: _input(source, program) for source in reading.sources if source != "weight"}
+    owned = {"weight", *(["x"] if program.layer else [])}
+    inputs = {source: _input(source, program) for source in reading.sources if source not in owned}
+    parameters = _parameters(program)
     module = Module(
         doc=ending.doc,
-        init_args=("size: int",) if weight else (),
-        init_lines=(f"self.weight = nn.Parameter(torch.randn(size{ones}))",) if weight else (),
+        init_args=tuple(argument for one in parameters for argument in one[0]),
+        init_lines=tuple(one[1] for one in parameters),
         forward_args=tuple(inputs),
         forward_lines=tuple(forward),
         sizes=program.sizes,
         inputs=tuple(inputs.values()),
-        init_inputs=(program.length,) if weight else (),
+        init_inputs=tuple(value for one in parameters for value in one[2]),
     )
     operators = (*program.operators, *(name for one in formulas for name in one.operators), *ending.operators)
     host = _host(program, ending.shape)
@@ -153,6 +160,25 @@ def problem(
         for grade, function, launch, said in ending.answers
     ]
     return draft(rng, family, operators, module, [*answers, _mistake(program, formulas, answers)])
+
+
+def _parameters(program: Program) -> list[tuple[tuple[str, ...], str, tuple[str, ...]]]:
+    """What the module owns: arguments of its constructor, the line that makes it, values of the arguments."""
+    axis = program.reading.axis
+    found: list[tuple[tuple[str, ...], str, tuple[str, ...]]] = []
+    if program.layer:
+        arguments = ("num_embeddings: int", "embedding_dim: int")
+        found.append(
+            (arguments, "self.embedding = nn.Embedding(num_embeddings, embedding_dim)", program.layer)
+        )
+    if any(view.source == "weight" for view in program.reading.views):
+        ones = ", 1" * (axis.rank - 1 - axis.place)
+        line = f"self.weight = nn.Parameter(torch.randn(size{ones}))"
+        found.append((("size: int",), line, (program.length,)))
+    name, value = program.number
+    if name:
+        found.append(((f"{name}: float",), f"self.{name} = {name}", (value,)))
+    return found
 
 
 def _with_parameter(line: str) -> str:
@@ -179,6 +205,8 @@ def _host(program: Program, shape: str) -> list[str]:
     reading = program.reading
     geometry, axis = reading.geometry, reading.axis
     contiguous = [f"{source} = {source}.contiguous()" for source in reading.sources if source != "weight"]
+    if program.layer:
+        contiguous[0] = "x = self.embedding.weight"
     usual = [f"n = x.shape[{axis.dim}]", *([] if axis.last else [f"inner = x.stride({axis.place})"])]
     extra = dict.fromkeys(line for view in reading.views for line in view.host)
     return [
@@ -238,5 +266,24 @@ def formulas_of(program: Program, count: int, rng: random.Random) -> list[Formul
         if program.paired:
             names = [*rng.sample(program.names[:2], 2), *rng.sample(program.names[2:], 2)]
         ending = "" if count == 1 else f"_{number + 1}"
-        found.append(draw_formula(names, rng, gated=program.gated, paired=program.paired, ending=ending))
+        formula = draw_formula(
+            names, rng, gated=program.gated, paired=program.paired, number=program.number[0], ending=ending
+        )
+        hides = any(view.name == HIDDEN for view in program.reading.views)
+        found.append(_hidden(formula, f"value{ending}", rng) if hides else formula)
     return found
+
+
+def _hidden(formula: Formula, value: str, rng: random.Random) -> Formula:
+    """The formula with a constant where the condition holds."""
+    fill = rng.choice(("0.0", "-1.0", "1.0"))
+    text = formula.result if formula.result.isidentifier() else f"({formula.result})"
+    where = f"torch.where({HIDDEN}, {fill}, {formula.result})"
+    line = f"{value} = tl.where({HIDDEN}, {fill}, {value})"
+    return replace(
+        formula,
+        result=rng.choice((f"{text}.masked_fill({HIDDEN}, {fill})", where)),
+        triton=(*formula.triton, line),
+        operators=(*formula.operators, "masked_fill"),
+        wrong=(*formula.wrong, line) if formula.wrong else (),
+    )

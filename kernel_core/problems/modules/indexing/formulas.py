@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernel_core.problems.modules.matmul.probe import points, value_of, worth_computing
-from kernel_core.problems.modules.pointwise import pointwise
+from kernel_core.problems.modules.pointwise import Pointwise, pointwise
 
 _UNARY = (
     "relu", "sigmoid", "tanh", "silu", "gelu", "softplus", "softsign", "elu", "hardsigmoid", "hardswish",
@@ -52,19 +52,27 @@ class Formula:
 
 
 def draw_formula(
-    names: Sequence[str], rng: random.Random, *, gated: bool = False, paired: bool = False, ending: str = ""
+    names: Sequence[str],
+    rng: random.Random,
+    *,
+    gated: bool = False,
+    paired: bool = False,
+    number: str = "",
+    ending: str = "",
 ) -> Formula:
     """A formula over all the names that neither overflows nor collapses.
 
     `gated` keeps out a product with a function of one value: that is a gated unit, a family held out whole.
     `paired` combines the first with the third and the second with the fourth; a difference of two products
-    is kept out, since a rotary embedding has it. Names that the lines assign have the ending, so that two
-    formulas of one problem leave each other alone.
+    is kept out, since a rotary embedding has it. With `number` one value is changed by this number. Names
+    that the lines assign have the ending, so that two formulas of one problem leave each other alone.
     """
     for _ in range(_TRIES):
-        found = _Drawing(names, rng, ending).formula(gated, paired)
+        found = _Drawing(names, rng, ending).formula(gated, paired, number)
         lines = [*found.triton, f"x = value{ending}"]
-        if worth_computing(value_of(lines, dict.fromkeys(names), points())):
+        if worth_computing(
+            value_of(lines, {**dict.fromkeys(names), **({number: 0.7} if number else {})}, points())
+        ):
             return found
     raise AssertionError(f"no formula over {', '.join(names)} varies")
 
@@ -83,13 +91,15 @@ class _Drawing:
         self._texts = {name: name for name in names}
         self._in_kernel = {name: name for name in names}
 
-    def formula(self, gated: bool, paired: bool) -> Formula:
+    def formula(self, gated: bool, paired: bool, number: str) -> Formula:
         """A function of some values, operators between all, and perhaps a function of the result."""
         rng = self._rng
         after = rng.random() < 0.4
         changed = [name for name in self._names if rng.random() < 0.35][: 1 if after else 2]
+        if number:
+            changed = changed[:1] or [rng.choice(self._names)]
         for name in changed:
-            self._change(name)
+            self._change(name, _by_number(number, rng) if number else pointwise(rng.choice(_UNARY), rng))
         kinds = [kind for kind in _BINARY if not (gated and changed and kind == "mul")]
         text, wrong = self._paired() if paired else self._combined(kinds)
         wrongs = [*self._triton[:-1], wrong] if wrong else []
@@ -104,10 +114,9 @@ class _Drawing:
             tuple(self._torch), _plain(text), tuple(self._triton), tuple(self._operators), tuple(wrongs)
         )
 
-    def _change(self, name: str) -> None:
+    def _change(self, name: str, one: Pointwise) -> None:
         """A function of one value."""
         rng = self._rng
-        one = pointwise(rng.choice(_UNARY), rng)
         own = f"{name}{self._ending or '_new'}"
         named = bool(self._ending) or rng.random() < 0.3
         self._in_kernel[name] = own if named else name
@@ -164,6 +173,13 @@ class _Drawing:
         )
         self._torch.append(f"{name}{self._ending} = {_plain(text)}")
         return f"{name}{self._ending}"
+
+
+def _by_number(name: str, rng: random.Random) -> Pointwise:
+    """A value and a number of the module."""
+    text = rng.choice(("{v} * NUMBER", "{v} * NUMBER", "{v} + NUMBER", "{v} / NUMBER"))
+    operator = {"*": "mul", "+": "add", "/": "div"}[text[4]]
+    return Pointwise(operator, text.replace("NUMBER", f"self.{name}"), text.replace("NUMBER", name))
 
 
 def _filled(template: str, **texts: str) -> str:

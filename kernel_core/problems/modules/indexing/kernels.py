@@ -16,6 +16,8 @@ class Reading:
     axis: Axis
     geometry: Geometry
     views: tuple[View, ...]
+    number: str = ""
+    """A number of the module that the formulas use."""
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -35,7 +37,7 @@ class Reading:
                 lines.append(at)
                 last = at
             known = f"{lanes}|at" if view.index else lanes
-            lines.append(f"{view.name} = {_load(view.source, view.offset, known, view.valid, '0.0')}")
+            lines.append(f"{view.name} = {_load(view.source, view.offset, known, view.valid, view.other)}")
         return lines
 
 
@@ -163,14 +165,15 @@ def reduced_columns(
 def call(reading: Reading, first: Sequence[str], text: str) -> str:
     """The arguments of a launch up to the block: tensors, `first`, and the lengths that the text uses."""
     tensors = ["self.weight" if source == "weight" else source for source in reading.sources]
-    return ", ".join((*tensors, "out", *first, *_lengths(reading, [text])))
+    lengths = [f"self.{name}" if name == reading.number else name for name in _lengths(reading, [text])]
+    return ", ".join((*tensors, "out", *first, *lengths))
 
 
 def _lengths(reading: Reading, texts: Sequence[str]) -> tuple[str, ...]:
     """The lengths that a kernel's text uses, in the order of its arguments."""
     extra = [argument for view in reading.views for argument in view.arguments]
-    names = dict.fromkeys(("n", reading.geometry.length, "inner", *extra))
-    return tuple(name for name in names if _uses(texts, name))
+    names = dict.fromkeys(("n", reading.geometry.length, "inner", *extra, reading.number))
+    return tuple(name for name in names if name and _uses(texts, name))
 
 
 def _after(kind: str, combined: str, length: str) -> str:

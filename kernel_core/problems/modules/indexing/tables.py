@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 
 from kernel_core.problems.modules.indexing import views
-from kernel_core.problems.modules.indexing.draws import Program, draw_sizes
+from kernel_core.problems.modules.indexing.draws import HIDDEN, Program, draw_sizes
 from kernel_core.problems.modules.indexing.kernels import Reading
 from kernel_core.problems.modules.indexing.views import Axis, Geometry, View
 from kernel_core.problems.program import Size
@@ -14,12 +14,19 @@ from kernel_core.problems.program import Size
 _NAMES = (("a", "b", "c"), ("u", "v", "w"), ("first", "second", "third"))
 _WIDTHS = (64, 100, 128, 200, 256, 300, 512, 768, 1000, 1024)
 _COUNTS = (10000, 20000, 30000, 32000, 50000)
+_NUMBERS = ("factor", "slope", "temperature", "strength", "multiplier")
 _TABLES = (("gain", "bias"), ("scale", "shift"), ("alpha", "beta"), ("p", "r"))
 
 
 def draw_table_program(rng: random.Random) -> Program:
-    """Values of which one at least comes from a table."""
-    return rng.choice((looked_up_rows, looked_up_bags, halves_under_tables, scores_under_a_table))(rng)
+    """Values of which one at least comes from a table; a number of the module may change one of them."""
+    kinds = (looked_up_rows, looked_up_bags, halves_under_tables, scores_under_a_table)
+    program = rng.choice(kinds)(rng)
+    if rng.random() < 0.6:
+        return program
+    number = rng.choice(_NUMBERS)
+    reading = replace(program.reading, number=number)
+    return replace(program, reading=reading, number=(number, str(round(rng.uniform(0.2, 2.5), 2))))
 
 
 def looked_up_rows(rng: random.Random) -> Program:
@@ -35,11 +42,13 @@ def looked_up_rows(rng: random.Random) -> Program:
     )
     axis = Axis(dims + 1, -1)
     a, b, _ = rng.choice(_NAMES)
-    found = [_rows(a, "x", "index", rng, flat=dims == 1)]
+    layer = (total, "features") if rng.random() < 0.4 else ()
+    found = [_rows(a, "x", "index", rng, flat=dims == 1, layer=bool(layer))]
     kind = rng.choice(("other", "extra", "beside", "beside", "beside"))
     if kind != "beside":
         source, at = ("x", "other") if kind == "other" else ("extra", "index")
-        found.append(_rows(b, source, at, rng, flat=dims == 1))
+        owned = bool(layer) and source == "x"
+        found.append(_rows(b, source, at, rng, flat=dims == 1, layer=owned))
     geometry = Geometry(tuple(found), around=("*index.shape", ""))
     if kind == "beside" or rng.random() < 0.4:
         found.append(_beside_rows(axis, geometry, rng))
@@ -53,13 +62,15 @@ def looked_up_rows(rng: random.Random) -> Program:
     }
     drawn["other"] = drawn["index"]
     reading = Reading(axis, replace(geometry, views=tuple(found)), tuple(found))
-    return Program(reading, sizes, (*index, "features"), drawn=drawn)
+    return Program(reading, sizes, (*index, "features"), drawn=drawn, layer=layer)
 
 
-def _rows(name: str, source: str, index: str, rng: random.Random, *, flat: bool) -> View:
+def _rows(name: str, source: str, index: str, rng: random.Random, *, flat: bool, layer: bool) -> View:
     texts = [f"{source}[{index}]", f"F.embedding({index}, {source})"]
     if flat:
         texts += [f"torch.index_select({source}, 0, {index})", f"{source}.index_select(0, {index})"]
+    if layer:
+        texts = [f"self.embedding({index})"]
     why = f"{name} is a row of {source}: {index} at this row names it"
     return View(name, source, (f"{name} = {rng.choice(texts)}",), "at * n + j", why, "rows",
                 index=index, index_offset="row", wrong="row * n + j")  # fmt: skip
@@ -86,7 +97,8 @@ def looked_up_bags(rng: random.Random) -> Program:
     )
     axis = Axis(3, rng.choice((1, 1, -2)))
     a, b, _ = rng.choice(_NAMES)
-    found = [_bag(a, "x", "index")]
+    layer = (total, "features") if rng.random() < 0.5 else ()
+    found = [_bag(a, "x", "index", layer=bool(layer))]
     for kind in rng.sample(("other", "extra", "weights", "query", "y"), rng.choice((1, 1, 2))):
         if kind == "weights":
             why = "g has one value for each member of a bag"
@@ -99,7 +111,8 @@ def looked_up_bags(rng: random.Random) -> Program:
         elif kind == "y":
             found.append(View("y", "y", (), axis.offset("j", "n"), "y has the result's shape", "tensor"))
         elif not any(view.name == b for view in found):
-            found.append(_bag(b, *(("x", "other") if kind == "other" else ("extra", "index"))))
+            source, at = ("x", "other") if kind == "other" else ("extra", "index")
+            found.append(_bag(b, source, at, layer=bool(layer) and source == "x"))
     drawn = {
         "x": f"torch.randn({total}, features)",
         "extra": f"torch.randn({total}, features)",
@@ -110,12 +123,14 @@ def looked_up_bags(rng: random.Random) -> Program:
     drawn["other"] = drawn["index"]
     measures = ("n = index.shape[1]", "inner = x.shape[1]")
     geometry = Geometry(tuple(found), measures=measures, around=("index.shape[0]", "inner"))
-    return Program(Reading(axis, geometry, tuple(found)), sizes, (*names, "features"), drawn=drawn)
+    reading = Reading(axis, geometry, tuple(found))
+    return Program(reading, sizes, (*names, "features"), drawn=drawn, layer=layer)
 
 
-def _bag(name: str, source: str, index: str) -> View:
+def _bag(name: str, source: str, index: str, *, layer: bool) -> View:
+    text = f"self.embedding({index})" if layer else f"{source}[{index}]"
     why = f"{name} is a row of {source}: {index} at position j of the bag names it"
-    return View(name, source, (f"{name} = {source}[{index}]",), "at * inner + q", why, "rows",
+    return View(name, source, (f"{name} = {text}",), "at * inner + q", why, "rows",
                 index=index, index_offset="outer * n + j", wrong="j * inner + q")  # fmt: skip
 
 
@@ -145,8 +160,15 @@ def scores_under_a_table(rng: random.Random) -> Program:
     found = [views.whole("x", "x", axis), _table(name, "n", "x.shape[-2]")]
     if rng.random() < 0.4:
         found.append(View("s", "s", (), "row", "s has one value a row", "row_value"))
+    if rng.random() < 0.4:
+        hidden = replace(_table(HIDDEN, "n", "x.shape[-2]"), other="0")
+        found = [found[0], *found[2:], hidden] if len(found) > 2 and rng.random() < 0.5 else [*found, hidden]
     reading = Reading(axis, Geometry(tuple(found)), tuple(found))
-    return Program(reading, sizes, shape, drawn={name: f"torch.randn({', '.join(shape[-2:])})"})
+    drawn = {
+        name: f"torch.randn({', '.join(shape[-2:])})",
+        HIDDEN: f"torch.rand({', '.join(shape[-2:])}) < 0.3",
+    }
+    return Program(reading, sizes, shape, drawn=drawn)
 
 
 def _table(name: str, length: str, rows: str) -> View:

@@ -58,6 +58,8 @@ class View:
     """Torch's name of the way of reading; empty for the tensor as it is."""
     valid: str = ""
     """A condition over `j`; where it fails the value is 0."""
+    other: str = "0.0"
+    """What a lane without a place has."""
     index: str = ""
     """An argument that holds positions; `offset` has the position as `at`."""
     index_offset: str = ""
