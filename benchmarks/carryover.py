@@ -61,10 +61,11 @@ from kernel_core.gym.pool.open_gym import open_gym
 from kernel_core.learn.cold_start.dataset import Conversation, build_conversations
 from kernel_core.learn.cold_start.sft import cold_start, starting_policy
 from kernel_core.policy.torch_policy import TorchPolicy
+from kernel_core.problems.families import TRAINED
 from kernel_core.problems.generate import generate
 from kernel_core.problems.generators import ENDLESS_SUITES
 from kernel_core.problems.graded import Generated
-from kernel_core.problems.modules.generate import RESERVED, generate_modules
+from kernel_core.problems.modules.generate import FAMILIES, RESERVED, generate_modules
 from kernel_core.records import Evaluation, Exemplar, Problem, sha256_text
 from kernel_core.runs.configure import build
 from kernel_core.store import Store
@@ -215,12 +216,15 @@ def _draw(arguments: argparse.Namespace) -> None:
     """Problems and kernels of both generators as conversations, into `W/conversations.jsonl.gz`."""
     began = time.monotonic()
     source = find_source("generator", read_registry())
+    families, generated = (
+        [name for name in one if name not in ("gated", "embedding")] for one in (FAMILIES, TRAINED)
+    )  # each does what a family that is held out whole does
     made = [
-        *generate_modules("train", arguments.modules, arguments.seed),
+        *generate_modules("train", arguments.modules, arguments.seed, families),
         *generate_modules("train", arguments.modules // 4, arguments.seed + 1, CONVOLUTIONS),
         *generate_modules("train", arguments.modules // 3, arguments.seed + 2, CHAINS),
         *generate_modules("train", arguments.modules, arguments.seed + 3, INDEXED),
-        *generate("train", arguments.generated, arguments.seed),
+        *generate("train", arguments.generated, arguments.seed, generated),
     ]
     exemplars = _taught_kernels(made, source)
     if arguments.repairs:  # faulty kernels are shown with the judge's words, and never learned
