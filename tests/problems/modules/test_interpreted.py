@@ -32,11 +32,6 @@ SAMPLED = (
 )  # fmt: skip
 """Families that the interpreter runs in a second; `-m slow` draws of all."""
 LOOPING = ("scan", "reduce_dim", "group_norm", "row_loss")
-PARTS = {
-    "sampled": (SAMPLED[::15], LOOPING[:1]),
-    "others": ([family for number, family in enumerate(SAMPLED) if number % 15], LOOPING[1:]),
-}
-"""Families, and families whose kernels have small tiles; the fast suite interprets the first part."""
 
 
 def outcomes(drafts: Sequence[Draft], sources: Sequence[Sequence[str]]) -> list[list[dict]]:
@@ -80,29 +75,25 @@ def all_sources(drafts: Sequence[Draft]) -> list[list[str]]:
 
 
 @cache
-def interpreted(part: str) -> tuple[list[Draft], list[Draft], list[list[str]], list[list[dict]]]:
+def interpreted() -> tuple[list[Draft], list[Draft], list[list[str]], list[list[dict]]]:
     """Draws of families, then of families with loops, whose good kernels have small tiles."""
-    families, with_loops = PARTS[part]
-    drafts, looping = [draw(family, 6) for family in families], [draw(family, 4) for family in with_loops]
+    drafts, looping = [draw(family, 6) for family in SAMPLED], [draw(family, 4) for family in LOOPING]
     good = [[kernel.source for kernel in draft.kernels if kernel.grade != "mistake"] for draft in looping]
     small = [[in_small_tiles(source) for source in sources] for sources in good]
     assert all(one != other for one, other in zip(good, small, strict=True))
     return drafts, looping, small, outcomes([*drafts, *looping], [*all_sources(drafts), *small])
 
 
-EACH_PART = pytest.mark.parametrize("part", ["sampled", pytest.param("others", marks=pytest.mark.exhaustive)])
-
-
-@EACH_PART
-def test_good_kernels_are_right_and_mistakes_are_not(part: str) -> None:
-    drafts, _, _, answers = interpreted(part)
+@pytest.mark.exhaustive
+def test_good_kernels_are_right_and_mistakes_are_not() -> None:
+    drafts, _, _, answers = interpreted()
     for draft, found in zip(drafts, answers, strict=False):
         check(draft, found)
 
 
-@EACH_PART
-def test_loops_of_several_turns_are_right_too(part: str) -> None:
-    drafts, looping, small, answers = interpreted(part)
+@pytest.mark.exhaustive
+def test_loops_of_several_turns_are_right_too() -> None:
+    drafts, looping, small, answers = interpreted()
     for draft, sources, found in zip(looping, small, answers[len(drafts) :], strict=True):
         for source, answer in zip(sources, found, strict=True):
             assert answer["outcome"] == "correct", (draft.family, source)
