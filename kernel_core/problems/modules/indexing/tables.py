@@ -55,9 +55,7 @@ def looked_up_rows(rng: random.Random) -> Program:
     drawn = {
         "x": f"torch.randn({total}, features)",
         "extra": f"torch.randn({total}, features)",
-        "index": f"torch.randint(0, {total}, ({', '.join(index)},))".replace(
-            ",))", "))" if dims == 2 else ",))"
-        ),
+        "index": f"torch.randint(0, {total}, ({', '.join(index)}{',' * (dims == 1)}))",
         "table": f"torch.randn({index[-1]}, features)",
     }
     drawn["other"] = drawn["index"]
