@@ -93,6 +93,14 @@ def test_kernels_outside_of_autograd_are_told_where_to_put_them(gym: PooledGym) 
     assert "torch.autograd.Function" in evaluation.feedback
 
 
+def test_a_backward_pass_may_name_the_gpu(gym: PooledGym) -> None:
+    memory = "dgate, dup = torch.empty_like(gate), torch.empty_like(up)"
+    named = "dgate, dup = (torch.empty(gate.shape, device='cuda') for _ in range(2)); assert above.is_cuda"
+    assert memory in _KERNELS["swiglu"]
+    [evaluation] = gym.judge([_request("swiglu", _KERNELS["swiglu"].replace(memory, named))])
+    assert evaluation.correct, evaluation.feedback
+
+
 def test_our_suite_asks_for_gradients_of_at_least_twelve_problems() -> None:
     assert len(_SUITE) >= 12
     assert all(wanted_gradients(problem.source) for problem in _SUITE.values())

@@ -12,13 +12,19 @@ from hypothesis import strategies as st
 from kernel_core.gym.channel.poison import Poison
 from kernel_core.gym.channel.pytree import fingerprint
 from kernel_core.gym.numerics import compare
-from kernel_core.gym.numerics.compare import Spots, all_pass, compare_outputs, compare_values
+from kernel_core.gym.numerics.compare import Spots, all_pass, compare_outputs, compare_values, each_passes
 from kernel_core.gym.numerics.error_model import allowed_error, allowed_table
 from kernel_core.gym.numerics.expected import Expected, Rounding, Undecided
 
 
 def _expected(value: torch.Tensor, dtype: str = "float32", allowance: torch.Tensor | float = 0.0) -> Expected:
     return Expected(dtype, tuple(value.shape), value, Rounding(allowance))
+
+
+def test_an_output_of_another_size_does_not_pass() -> None:
+    places = Expected("int64", (36,), torch.arange(36), Undecided(torch.zeros(36, dtype=torch.bool)))
+    assert each_passes([torch.arange(36)], [places])
+    assert not each_passes([torch.arange(38)], [places])
 
 
 @pytest.mark.parametrize(

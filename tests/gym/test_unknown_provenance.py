@@ -18,10 +18,12 @@ from .conftest import EXPLOITS
     ("file", "problem"),
     [
         ("honest_mean_over_labels", "masked_loss"),
+        ("honest_mean_with_a_constant", "masked_loss"),
+        ("honest_kept_by_a_mask", "selected"),
         pytest.param("honest_mean_over_weights", "weighted_loss", marks=pytest.mark.exhaustive),
     ],
 )
-def test_a_mean_over_labels_is_correct_and_has_no_speed(
+def test_work_that_follows_from_numbers_of_the_inputs_is_correct_and_has_no_speed(
     file: str, problem: str, gym: PooledGym, problems: dict[str, Problem]
 ) -> None:
     candidate = Candidate.from_source((EXPLOITS / f"{file}.py").read_text())

@@ -21,7 +21,7 @@ _NO_GRAPH = (
     "no output depends on an input or a parameter through autograd; launch kernels in forward and backward "
     "of a torch.autograd.Function, and call its apply"
 )
-
+_engine: Any = torch.autograd.Variable._execution_engine
 
 Wanted = tuple[str | int, ...]
 """`inputs`, `parameters`, and positions of inputs."""
@@ -116,7 +116,8 @@ def _gradients(
     found: Sequence[Any] = [None] * len(wanted)
     if pairs and wanted:
         given, above = ([pair[side] for pair in pairs] for side in (0, 1))
-        found = torch.autograd.grad(given, wanted, above, allow_unused=True)
+        # What `torch.autograd.grad` calls: that would leave the modes in which a candidate runs.
+        found = _engine.run_backward(tuple(given), tuple(above), False, False, tuple(wanted), True, False)
     return [
         torch.zeros_like(one) if gradient is None else gradient.detach()
         for one, gradient in zip(wanted, found, strict=True)

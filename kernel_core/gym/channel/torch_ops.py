@@ -148,6 +148,12 @@ def only_looks_anew(function: Any) -> bool:
     return torch.Tag.inplace_view in function.tags
 
 
+def sizes_by_values(function: Any, args: Any) -> bool:
+    """Whether values say how large an operator's result is: those of a mask do, places do not."""
+    has_mask = function._schema.name != "aten::index" or torch.bool in {one.dtype for one in tensors_in(args)}
+    return has_mask and torch.Tag.dynamic_output_shape in function.tags
+
+
 def is_torchs_own(function: Any) -> bool:
     """Whether torch came with an operator; a candidate may register others."""
     return function.name() in _TORCHS_OWN

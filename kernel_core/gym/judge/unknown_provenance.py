@@ -1,8 +1,8 @@
 """Work that follows from numbers that host code reads, such as how many elements a mask selects.
 
 The record of such a pass gives wrong outputs for other inputs, although the candidate is right there. So a
-second record is made on inputs that the candidate had not seen. Kernels, operators and constants must be the
-same in both. Numbers may differ in one of two ways:
+second record is made on inputs that the candidate had not seen. Kernels and operators must be the same in
+both, and the second is played with the first one's memory from outside. Numbers may differ in two ways:
 
 - They are whole, and too few to hold an answer. The second record is right on its own inputs.
 - They follow from small inputs, as a count of labels or a sum of weights does. The second record is right, by
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -41,6 +42,8 @@ _FEW = 1 / 4
 """The share of the outputs' elements that whole numbers may come to."""
 _MOST = 32
 """Numbers that may follow from small inputs."""
+_TAKES_FORM = re.compile(r"::new_|_like$")
+"""Operators that take the form of their first argument, and no value."""
 _LEAST_SHARE = 1 / 10
 """The share of own kernels where numbers follow from small inputs: of time on a GPU, of bytes on a CPU."""
 
@@ -55,18 +58,16 @@ def is_work_of_its_numbers(
     run_again: Callable[[Trial], Case],
 ) -> bool:
     """Whether numbers that host code reads excuse a record that did not reproduce; if so, it is noted."""
-    is_in_doubt = ruling.verdict is Verdict.HACKED and any(
-        one.rule == "not_reproduced" for one in ruling.findings
-    )
-    if not is_in_doubt or not recorded.knows_its_inputs or recorded.memory:
+    is_in_doubt = ruling.verdict is Verdict.HACKED and recorded.knows_its_inputs
+    if not is_in_doubt or "not_reproduced" not in {one.rule for one in ruling.findings}:
         return False
     trial = unseen.make_trial()
     again = run_again(trial)
     try:
         records = again.recorded if again.verdict is None else []
-        if not any(
-            _Second(one, trial, unseen, reference, case, workers).excuses(recorded) for one in records
-        ):
+        seconds = (replace(one, constants=recorded.constants, memory=recorded.memory) for one in records)
+        given = (trial, unseen, reference, case, workers)
+        if not any(_Second(one, *given).excuses(recorded) for one in seconds):
             return False
     finally:
         again.forget_recorded()
@@ -77,7 +78,7 @@ def is_work_of_its_numbers(
 
 @dataclass(frozen=True, slots=True)
 class _Second:
-    """A second record, and the trial on which it was made."""
+    """A second record with the memory of the first, and the trial on which it was made."""
 
     recorded: Recorded
     trial: Trial
@@ -88,8 +89,9 @@ class _Second:
 
     def excuses(self, first: Recorded) -> bool:
         """Whether it differs from the first record in numbers only, and in one of the two ways."""
-        numbers = numbers_that_differ(first, self.recorded)
-        return numbers is not None and (self._has_few(numbers) or self._reads_small_inputs(numbers))
+        found: Numbers = set()
+        one, other = ([record.kernels, record.trace] for record in (first, self.recorded))
+        return _compare(one, other, found) and (self._has_few(found) or self._reads_small_inputs(found))
 
     def _has_few(self, numbers: Numbers) -> bool:
         elements = sum(one.value.numel() for one in self.reference.with_values(self.trial).expected)
@@ -123,18 +125,16 @@ class _Second:
             return witness.is_convinced() and self._works_itself(witness)
 
     def _library_reads(self, which: list[bool]) -> bool:
-        """Whether operators of torch's are given inputs, of the input tensors for which it is asked."""
+        """Whether operators of torch's are given values of inputs, of those for which it is asked."""
         trace = self.recorded.trace or {"inputs": [], "operations": []}
         asked = set(itertools.compress(trace["inputs"], which))
-        given = ([one["args"], one["kwargs"]] for one in trace["operations"] if "op" in one)
-        return any(view[0] in asked for view in views_in([*given]))
+        work = [one for one in trace["operations"] if "op" in one]
+        given = [[one["args"][bool(_TAKES_FORM.search(one["op"])) :], one["kwargs"]] for one in work]
+        return any(view[0] in asked for view in views_in(given))
 
     def _works_itself(self, witness: ReplayCheck) -> bool:
-        measured: Replayed | ReplayedOnDevice | None
-        if self.workers.device == "cuda":
-            measured = witness.measure(ReplayedOnDevice, self.workers.draw)
-        else:
-            measured = witness.measure(Replayed, self.workers.draw)
+        kind: Any = ReplayedOnDevice if self.workers.device == "cuda" else Replayed
+        measured = witness.measure(kind, self.workers.draw)
         works = measured.works if measured is not None else ()
         own = sum(_cost(one) for one in works if one.own and not one.copies_only)
         return own > _LEAST_SHARE * sum(map(_cost, works))
@@ -152,15 +152,8 @@ def _cost(work: CountedWork | DeviceWork) -> float:
     return work.device_ms if isinstance(work, DeviceWork) else work.bytes_accessed
 
 
-def numbers_that_differ(one: Recorded, other: Recorded) -> Numbers | None:
-    """The pairs of numbers that differ between two records; None where anything else does."""
-    if one.kernels != other.kernels or one.constants != other.constants:
-        return None
-    found: Numbers = set()
-    return found if _compare(one.trace, other.trace, found) else None
-
-
 def _compare(one: Any, other: Any, found: Numbers) -> bool:
+    """Whether nothing but numbers differs, of which the pairs go into `found`."""
     if type(one) is not type(other):
         return False
     if isinstance(one, dict):

@@ -25,6 +25,7 @@ from kernel_core.gym.channel.torch_ops import (
     is_torchs_own,
     leaves_unwritten,
     only_looks_anew,
+    sizes_by_values,
     storages_in,
     tensors_in,
 )
@@ -90,10 +91,8 @@ class Recorder(LightDispatchMode):
             return function(*args, **kwargs)
         self._refuse_more()
         name = function._schema.name
-        if name in _NO_WORK:
-            return function(*args, **kwargs)
-        if name in _HOST_READS:
-            self.reads_data = True
+        self.reads_data |= name in _HOST_READS or sizes_by_values(function, args)
+        if name in (*_NO_WORK, *_HOST_READS):
             return function(*args, **kwargs)
         if not is_torchs_own(function):
             with self:
