@@ -90,6 +90,11 @@ CHAINS = (
     *("linear_softmax", "linear_layernorm", "linear_groupnorm", "linear_batchnorm"),
 )
 """The forms of level 2."""
+SCARCE = (
+    *("window_pool", "pair_loss", "row_loss", "vector_norm"),
+    *("softmax_row", "tensor_matmul", "heads_matmul"),
+)
+"""Families of many forms and few draws: the eleventh cold start had 17 of 48 pools and losses right."""
 INDEXED = (
     *("axis_mapped", "axis_joined", "axis_reduced"),
     *("table_mapped", "table_joined", "table_reduced"),
@@ -230,8 +235,9 @@ def _draw(arguments: argparse.Namespace) -> None:
     made = [
         *generate_modules("train", arguments.modules, arguments.seed, families),
         *generate_modules("train", arguments.modules // 4, arguments.seed + 1, CONVOLUTIONS),
-        *generate_modules("train", arguments.modules // 3, arguments.seed + 2, CHAINS),
-        *generate_modules("train", arguments.modules, arguments.seed + 3, indexed),
+        *generate_modules("train", arguments.modules // 2, arguments.seed + 2, CHAINS),
+        *generate_modules("train", arguments.modules * len(indexed) // 6, arguments.seed + 3, indexed),
+        *generate_modules("train", arguments.modules // 6, arguments.seed + 4, SCARCE),
         *generate("train", arguments.generated, arguments.seed, generated),
     ]
     exemplars = _taught_kernels(made, source)
