@@ -90,6 +90,11 @@ CHAINS = (
     *("linear_softmax", "linear_layernorm", "linear_groupnorm", "linear_batchnorm"),
 )
 """The forms of level 2."""
+SCARCE = (
+    *("window_pool", "pair_loss", "row_loss", "vector_norm"),
+    *("softmax_row", "tensor_matmul", "heads_matmul"),
+)
+"""Families of many forms and few draws: the eleventh cold start had 17 of 48 pools and losses right."""
 INDEXED = (
     *("axis_mapped", "axis_joined", "axis_reduced"),
     *("table_mapped", "table_joined", "table_reduced"),
@@ -117,6 +122,12 @@ def main() -> None:
     )
     parser.add_argument("--repairs-judged", type=int, default=600, help="different faulty kernels in them")
     parser.add_argument("--conversations-file", nargs="+", default=[], help="of `draw`, for `teach`")
+    parser.add_argument(
+        "--leave-out",
+        nargs="+",
+        default=[],
+        help="families that `draw` leaves for practice without a teacher",
+    )
     parser.add_argument("--minibatch-tokens", type=int, default=32768)
     parser.add_argument("--steps", type=int, default=100000)
     parser.add_argument("--minutes", type=float, default=8.0)
@@ -217,13 +228,16 @@ def _draw(arguments: argparse.Namespace) -> None:
     began = time.monotonic()
     source = find_source("generator", read_registry())
     families, generated = (
-        [name for name in one if name not in ("gated", "embedding")] for one in (FAMILIES, TRAINED)
-    )  # each does what a family that is held out whole does
+        [name for name in one if name not in ("gated", "embedding", *arguments.leave_out)]
+        for one in (FAMILIES, TRAINED)
+    )  # the first two do what a family that is held out whole does
+    indexed = [name for name in INDEXED if name in families]
     made = [
         *generate_modules("train", arguments.modules, arguments.seed, families),
         *generate_modules("train", arguments.modules // 4, arguments.seed + 1, CONVOLUTIONS),
-        *generate_modules("train", arguments.modules // 3, arguments.seed + 2, CHAINS),
-        *generate_modules("train", arguments.modules, arguments.seed + 3, INDEXED),
+        *generate_modules("train", arguments.modules // 2, arguments.seed + 2, CHAINS),
+        *generate_modules("train", arguments.modules * len(indexed) // 6, arguments.seed + 3, indexed),
+        *generate_modules("train", arguments.modules // 6, arguments.seed + 4, SCARCE),
         *generate("train", arguments.generated, arguments.seed, generated),
     ]
     exemplars = _taught_kernels(made, source)

@@ -4,6 +4,7 @@ Judges the answers of the shipped policy, and every file of `tests/exploits/` th
 worker. Prints the seconds of each phase by verdict, and each pair of verdicts that differ.
 
     python benchmarks/fast_judging.py --problems 24 --answers 8
+    python benchmarks/fast_judging.py --problems 24 --answers 4 --device cuda --candidates answers
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from kernel_core.records import Candidate, Evaluation
 from kernel_core.runs.configure import build
 
 EXPLOITS = Path(__file__).parents[1] / "tests" / "exploits"
-KINDS = ("honest", "wrong")
+KINDS, CHEATING = ("honest", "wrong"), "cheating"
+ANSWERS = "answers"
 SEED = 11
 
 
@@ -36,12 +38,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--problems", type=int, default=24, help="problems of the policy's answers")
     parser.add_argument("--answers", type=int, default=8, help="answers a problem")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="of the judge")
+    parser.add_argument(
+        "--candidates",
+        nargs="+",
+        choices=(ANSWERS, *KINDS, CHEATING),
+        default=(ANSWERS, *KINDS, CHEATING),
+        help="the policy's answers, or files",
+    )
     arguments = parser.parse_args()
     print(f"Machine: {describe_machine()}.\n")
-    with open_gym(GymConfig(workers=1, deadline_s=120.0)) as gym:
-        _compare("answers of the shipped policy", _answers(gym, arguments.problems, arguments.answers), gym)
+    with open_gym(GymConfig(device=arguments.device, workers=1, deadline_s=120.0)) as gym:
+        if ANSWERS in arguments.candidates:
+            _compare(
+                "answers of the shipped policy", _answers(gym, arguments.problems, arguments.answers), gym
+            )
         for kind, requests in _files().items():
-            _compare(f"{kind} files", requests, gym)
+            if kind in arguments.candidates:
+                _compare(f"{kind} files", requests, gym)
 
 
 def _answers(gym: Gym, num_problems: int, num_answers: int) -> dict[str, JudgeRequest]:
@@ -67,7 +81,7 @@ def _files() -> dict[str, dict[str, JudgeRequest]]:
         named = re.search(r"^# problem: (\S+)$", text, re.MULTILINE)
         if named is None or "# deadline:" in text:
             continue
-        kind = next((kind for kind in KINDS if file.stem.startswith(kind)), "cheating")
+        kind = next((kind for kind in KINDS if file.stem.startswith(kind)), CHEATING)
         problem = load_file(EXPLOITS / "problems" / f"{named[1]}.py")
         candidate = Candidate.from_source(text)
         found.setdefault(kind, {})[file.stem] = JudgeRequest(problem=problem, candidate=candidate, seed=SEED)

@@ -49,8 +49,8 @@ class Program:
     """How inputs are drawn that have another shape."""
     layer: tuple[str, ...] = ()
     """The two sizes of an `nn.Embedding` that holds `x`; `x` is then no input."""
-    number: tuple[str, str] = ("", "")
-    """The name and value of a number of the module."""
+    number: str = ""
+    """The value of the module's number that `reading` names."""
 
     @property
     def names(self) -> list[str]:
@@ -175,7 +175,7 @@ def _parameters(program: Program) -> list[tuple[tuple[str, ...], str, tuple[str,
         ones = ", 1" * (axis.rank - 1 - axis.place)
         line = f"self.weight = nn.Parameter(torch.randn(size{ones}))"
         found.append((("size: int",), line, (program.length,)))
-    name, value = program.number
+    name, value = program.reading.number, program.number
     if name:
         found.append(((f"{name}: float",), f"self.{name} = {name}", (value,)))
     return found
@@ -267,7 +267,12 @@ def formulas_of(program: Program, count: int, rng: random.Random) -> list[Formul
             names = [*rng.sample(program.names[:2], 2), *rng.sample(program.names[2:], 2)]
         ending = "" if count == 1 else f"_{number + 1}"
         formula = draw_formula(
-            names, rng, gated=program.gated, paired=program.paired, number=program.number[0], ending=ending
+            names,
+            rng,
+            gated=program.gated,
+            paired=program.paired,
+            number=program.reading.number,
+            ending=ending,
         )
         hides = any(view.name == HIDDEN for view in program.reading.views)
         found.append(_hidden(formula, f"value{ending}", rng) if hides else formula)

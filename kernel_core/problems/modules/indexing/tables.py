@@ -24,9 +24,8 @@ def draw_table_program(rng: random.Random) -> Program:
     program = rng.choice(kinds)(rng)
     if rng.random() < 0.6:
         return program
-    number = rng.choice(_NUMBERS)
-    reading = replace(program.reading, number=number)
-    return replace(program, reading=reading, number=(number, str(round(rng.uniform(0.2, 2.5), 2))))
+    reading = replace(program.reading, number=rng.choice(_NUMBERS))
+    return replace(program, reading=reading, number=str(round(rng.uniform(0.2, 2.5), 2)))
 
 
 def looked_up_rows(rng: random.Random) -> Program:
