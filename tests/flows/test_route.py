@@ -153,16 +153,23 @@ def child_of(batch_size, client):
 
 
 def test_a_parent_that_is_interrupted_cancels_its_child_and_a_new_one_makes_another(deployment):
+    ended = threading.Event()
+
     def interrupt():
         with get_client(sync_client=True) as client:
             while child_of(15, client) is None:
                 time.sleep(0.05)
         _thread.interrupt_main()
+        while not ended.wait(10.0):  # an interrupt is lost where it meets a callback of Python's own
+            _thread.interrupt_main()
 
     settings = contextvars.copy_context()
-    threading.Thread(target=settings.run, args=(interrupt,), daemon=True).start()
+    interrupting = threading.Thread(target=settings.run, args=(interrupt,), daemon=True)
+    interrupting.start()
     with pytest.raises(KeyboardInterrupt):
         parent(15)()
+    ended.set()
+    interrupting.join()
     assert child_of(15, deployment).state.is_cancelled()
     with Worker(deployment, Completed()) as worker:
         parent(15)()
