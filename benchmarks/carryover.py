@@ -100,6 +100,8 @@ INDEXED = (
     *("table_mapped", "table_joined", "table_reduced"),
 )
 """Families of many operators: nearly each of their problems is another formula over other views."""
+MORE = ((CONVOLUTIONS, 4), (CHAINS, 2), (INDEXED, 1), (SCARCE, 6))
+"""Groups of which a draw takes more, besides what all families give: one in so many of `--modules`."""
 SPLIT_SEED = 20261125
 """The fixed half of KernelBench that `--limit 100` asks."""
 
@@ -126,6 +128,8 @@ def main() -> None:
         "--leave-out",
         nargs="+",
         default=[],
+        choices=sorted({*FAMILIES, *TRAINED}),
+        metavar="FAMILY",
         help="families that `draw` leaves for practice without a teacher",
     )
     parser.add_argument("--minibatch-tokens", type=int, default=32768)
@@ -227,19 +231,15 @@ def _draw(arguments: argparse.Namespace) -> None:
     """Problems and kernels of both generators as conversations, into `W/conversations.jsonl.gz`."""
     began = time.monotonic()
     source = find_source("generator", read_registry())
-    families, generated = (
-        [name for name in one if name not in ("gated", "embedding", *arguments.leave_out)]
-        for one in (FAMILIES, TRAINED)
-    )  # the first two do what a family that is held out whole does
-    indexed = [name for name in INDEXED if name in families]
-    made = [
-        *generate_modules("train", arguments.modules, arguments.seed, families),
-        *generate_modules("train", arguments.modules // 4, arguments.seed + 1, CONVOLUTIONS),
-        *generate_modules("train", arguments.modules // 2, arguments.seed + 2, CHAINS),
-        *generate_modules("train", arguments.modules * len(indexed) // 6, arguments.seed + 3, indexed),
-        *generate_modules("train", arguments.modules // 6, arguments.seed + 4, SCARCE),
-        *generate("train", arguments.generated, arguments.seed, generated),
-    ]
+    # The first two do the work of families that are held out whole.
+    left_out = {"gated", "embedding", *arguments.leave_out}
+    families, generated = ([name for name in one if name not in left_out] for one in (FAMILIES, TRAINED))
+    made = list(generate_modules("train", arguments.modules, arguments.seed, families))
+    for number, (group, part) in enumerate(MORE, start=1):
+        kept = [name for name in group if name not in left_out]
+        count = arguments.modules // part * len(kept) // len(group)
+        made += generate_modules("train", count, arguments.seed + number, kept)
+    made += generate("train", arguments.generated, arguments.seed, generated)
     exemplars = _taught_kernels(made, source)
     if arguments.repairs:  # faulty kernels are shown with the judge's words, and never learned
         rng = random.Random(f"slips {arguments.seed}")

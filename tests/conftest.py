@@ -4,6 +4,7 @@ modules), and how they are spread over processes."""
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,7 +26,11 @@ QUICK = GymConfig(workers=1, trials=1, compile_gate=False)
 
 def pytest_configure(config: pytest.Config) -> None:
     """Where the environment forbids bytecode beside the sources, each of the many processes that tests start
-    would compile all that it imports: they keep it in pytest's own cache, for the next time too."""
+    would compile all that it imports: they keep it in pytest's own cache, for the next time too.
+
+    A shell's background command ignores SIGINT, and so do its children: tests of interrupts would hang.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
         os.environ["PYTHONPYCACHEPREFIX"] = str(config.cache.mkdir("bytecode"))
     if config.getoption("numprocesses", None):

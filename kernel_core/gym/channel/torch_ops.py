@@ -150,8 +150,9 @@ def only_looks_anew(function: Any) -> bool:
 
 def sizes_by_values(function: Any, args: Any) -> bool:
     """Whether values say how large an operator's result is: those of a mask do, places do not."""
-    has_mask = function._schema.name != "aten::index" or torch.bool in {one.dtype for one in tensors_in(args)}
-    return has_mask and torch.Tag.dynamic_output_shape in function.tags
+    if torch.Tag.dynamic_output_shape not in function.tags:
+        return False
+    return function._schema.name != "aten::index" or torch.bool in {one.dtype for one in tensors_in(args)}
 
 
 def is_torchs_own(function: Any) -> bool:
