@@ -75,6 +75,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--stage", choices=("correct", "speed"), default="speed")
     parser.add_argument("--judge-device", choices=("cpu", "cuda"), help="by itself as --device")
     parser.add_argument("--judges", type=int, default=1, help="processes on a CPU, GPUs otherwise")
+    parser.add_argument(
+        "--in-full", type=float, default=1.0, help="share of answers judged in full in stage `correct`"
+    )
     arguments = parser.parse_args()
     arguments.judge_device = arguments.judge_device or arguments.device
     return arguments
@@ -93,6 +96,7 @@ def _config(arguments: argparse.Namespace) -> TrainConfig:
         "lr": arguments.lr,
         "updates_per_step": arguments.updates,
         "minibatch_tokens": arguments.minibatch_tokens,
+        "judged_in_full": arguments.in_full,
         "checkpoint_minutes": 3.0,
         "keep_checkpoints": 1,
         "problems": {

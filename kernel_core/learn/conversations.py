@@ -19,9 +19,8 @@ from kernel_core.reward.curriculum import Probe
 
 
 def needs_speed(config: TrainConfig, weights: RewardWeights) -> bool:
-    """Whether anything in a step depends on how fast a kernel is: its reward, a threshold, or a ranking."""
-    has_threshold = config.rollout.stop_at_speedup is not None
-    return weights.speed != 0.0 or has_threshold or config.method == "expert_iteration"
+    """Whether anything in a step depends on how fast a kernel is: its reward or a threshold."""
+    return weights.speed != 0.0 or config.rollout.stop_at_speedup is not None
 
 
 @dataclass(frozen=True)

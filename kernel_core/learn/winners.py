@@ -1,9 +1,9 @@
 """The best correct kernels of each problem that a run has sampled: what expert iteration learns from.
 
 `winners.jsonl` in the run's store has a line for each, in order. Correct answers to a problem are ranked by
-speed-up, and the best `BEST` distinct kernels count, over all steps. Kernels that differ in comments and
-spacing alone are one. A line holds the token ids as they were sampled, so that the policy learns to write
-exactly what it wrote.
+speed-up where their stage pays for speed, and by age otherwise; the best `BEST` distinct kernels count, over
+all steps. Kernels that differ in comments and spacing alone are one. A line holds the token ids as they were
+sampled, so that the policy learns to write exactly what it wrote.
 """
 
 from __future__ import annotations

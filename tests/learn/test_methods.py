@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from kernel_core.config import RewardWeights
 from kernel_core.dialogue.rollout import roll_out
 from kernel_core.errors import ConfigError
+from kernel_core.learn.conversations import needs_speed
 from kernel_core.learn.credit import grade
 from kernel_core.learn.loop import Trainer
 from kernel_core.learn.methods import shuffled
@@ -104,6 +106,13 @@ def test_expert_iteration_keeps_the_fastest_distinct_kernels_and_learns_them(exp
     assert last.num_rows == len(Winners(store).rows(2, 100, seed=0)) and last.num_optimiser_steps == 1
     assert last.sampler_kl is None and last.loss > 0
     assert [row["batch/num_judged"] for row in list(store.lines("metrics.jsonl"))[1:]] == [16, 16]
+
+
+@pytest.mark.parametrize("method", ["rl", "expert_iteration", "frozen", "rl_shuffled"])
+def test_no_method_needs_a_speed_where_its_stage_pays_for_none(of_method, method):
+    config = of_method(method)
+    asked = [needs_speed(config, RewardWeights(correct=1.0, speed=speed)) for speed in (0.0, 1.0)]
+    assert asked == [False, True]
 
 
 def test_its_loss_on_the_winners_falls(expert_run, train_config, taught):
