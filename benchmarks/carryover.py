@@ -11,9 +11,10 @@
 `W/cold_start`; `answer` asks a taught policy, or without `--taught` the model as it is; `judge` judges what
 is not judged yet, so that answers can be judged on another day and machine. `--suite` of both takes one or
 more of `kernelbench`, `modules` (held-out problems), `unseen` (of families held out whole) and folders, such
-as one of harvested problems. With `--judge-device cpu --judges 14` correctness is judged at small sizes, in a
-fraction of a GPU judge's time. `report` prints a table of all groups of problems, with each arm's figures and
-the paired differences between arms.
+as one of harvested problems. With `--learners N`, N GPUs of this host share each update of `teach`. With
+`--judge-device cpu --judges 14` correctness is judged at small sizes, in a fraction of a GPU judge's time.
+`report` prints a table of all groups of problems, with each arm's figures and the paired differences between
+arms.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import torch
 from machine import describe_machine
 
 from kernel_core.config import (
@@ -40,6 +42,7 @@ from kernel_core.config import (
     ProblemsConfig,
     RolloutConfig,
     SamplingConfig,
+    TrainConfig,
 )
 from kernel_core.corpus.generator_source import exemplars_of, slips_of
 from kernel_core.corpus.registry import Source, find_source, read_registry
@@ -68,6 +71,7 @@ from kernel_core.problems.graded import Generated
 from kernel_core.problems.modules.generate import FAMILIES, RESERVED, generate_modules
 from kernel_core.records import Evaluation, Exemplar, Problem, sha256_text
 from kernel_core.runs.configure import build
+from kernel_core.runs.placement import placed
 from kernel_core.store import Store
 
 MEASURED = Path(__file__).parents[1] / "docs" / "results" / "modules_h100.jsonl"
@@ -137,6 +141,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=8.0)
     parser.add_argument("--batch-tokens", type=int, default=65536)
     parser.add_argument("--lr", type=float, default=4e-5)
+    parser.add_argument("--learners", type=int, default=1, help="processes that share `teach`, a GPU each")
     parser.add_argument(
         "--suite", nargs="+", default=["kernelbench"], help="or modules, unseen, folders of problems"
     )
@@ -283,16 +288,16 @@ def _teach(arguments: argparse.Namespace) -> None:
     ]
     print(f"{len(conversations)} conversations, {time.monotonic() - began:.0f} s", flush=True)
     config = _cold_start(arguments)
-    policy = starting_policy(_policy(arguments), conversations, config.seed)
+    asked = TrainConfig(policy=_policy(arguments), learners=arguments.learners)
+    training = placed(asked, torch.cuda.device_count())
+    policy = starting_policy(training.policy_to_teach, conversations, config.seed)
 
     def said(label: str, done: int, total: int) -> None:
         if done % 20 == 0:
             print(f"{label} {done} of {total}, {time.monotonic() - began:.0f} s", flush=True)
 
     store = Store(arguments.work).child("cold_start")
-    report = cold_start(
-        policy, conversations, config, store, said, minibatch_tokens=arguments.minibatch_tokens
-    )
+    report = cold_start(policy, conversations, config, store, said, arguments.minibatch_tokens, training)
     print(report.model_dump_json(), flush=True)
     for row in store.lines("metrics.jsonl"):
         print(json.dumps(row), flush=True)

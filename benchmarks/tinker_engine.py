@@ -82,7 +82,7 @@ def main() -> None:
             found = [learner.update(drawn, step, silent).loss for learner in learners]
             show(f"RL {step}", [float(loss or 0.0) for loss in found], here, there, rows)
         settings = ColdStartConfig(lr=LR, weight_decay=0.0)
-        pair = [open_updater(policy, settings, 4096) for policy in (here, there)]
+        pair = [open_updater(policy, settings, 4096, Store(scratch)) for policy in (here, there)]
         for step in range(1, arguments.steps + 1):
             losses = [float(updater.update(rows, LR).loss) for updater in pair]
             show(f"cold start {step}", losses, here, there, rows)

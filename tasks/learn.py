@@ -53,9 +53,9 @@ def teach(config: TrainConfig, run: Run, store: Store) -> None:
                 conversations = build_conversations(
                     exemplars, gym, config.cold_start, config.rollout, retriever, progress=progress
                 )
-        policy = starting_policy(config.policy, conversations, config.cold_start.seed)
+        policy = starting_policy(config.policy_to_teach, conversations, config.cold_start.seed)
         report = cold_start(
-            policy, conversations, config.cold_start, store, progress, config.minibatch_tokens
+            policy, conversations, config.cold_start, store, progress, config.minibatch_tokens, config
         )
     log.info("cold start: %d steps, held-back loss %.3f nats a token", report.steps, report.loss)
 

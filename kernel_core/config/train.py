@@ -11,6 +11,7 @@ from kernel_core.config.cold_start import ColdStartConfig
 from kernel_core.config.corpus import ProblemsConfig
 from kernel_core.config.curriculum import CurriculumConfig
 from kernel_core.config.model_kind import completed, is_pretrained, learning_settings
+from kernel_core.config.policy import PolicyConfig
 from kernel_core.config.remote import check_trained_there
 from kernel_core.config.rollout import RolloutStageConfig
 
@@ -160,6 +161,16 @@ class TrainConfig(RolloutStageConfig):
     def num_learners(self) -> int:
         """Processes that update together: those that were asked for or placed, else one."""
         return self.learners or len(self.placement.learn) or 1
+
+    @property
+    def has_group(self) -> bool:
+        """Whether learners are processes beside this one, of this host or of a cluster."""
+        return self.num_learners > 1 or self.placement.cluster == "ray"
+
+    @property
+    def policy_to_teach(self) -> PolicyConfig:
+        """The policy as a cold start's process has it: on its CPU where the GPUs are other learners'."""
+        return self.policy.model_copy(update={"device": "cpu"}) if self.has_group else self.policy
 
     @model_validator(mode="after")
     def _places_as_many(self) -> Self:

@@ -13,8 +13,9 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
-from kernel_core.learn.chunked_logits import head_left_out, is_whole_head
+from kernel_core.learn.chunked_logits import is_whole_head
 from kernel_core.learn.packing import Pack
+from kernel_core.policy.fast_decode.patched_modules import lent
 
 PART_BYTES = 1 << 30
 """Most bytes of float32 logits at a time."""
@@ -29,14 +30,20 @@ def has_plain_head(model: Any) -> bool:
 
 
 def packed_loss(model: Any, pack: Pack) -> torch.Tensor:
-    """Cross-entropy in nats, summed over the answer tokens of a pack."""
+    """Cross-entropy in nats, summed over the answer tokens of a pack.
+
+    It is computed in the head's place, where a sharded model has the head's weights together.
+    """
     head = model.get_output_embeddings()
-    with head_left_out(head):
-        hidden_1_T_H = pack.logits(model)
-    hidden_N_H = hidden_1_T_H[0].index_select(0, pack.predicting_N)
-    weight = head.weight if torch.is_grad_enabled() else head.weight.detach()
-    loss: torch.Tensor = _SummedLoss.apply(hidden_N_H, weight, pack.targets_N)
-    return loss
+
+    def summed(hidden_1_T_H: torch.Tensor) -> torch.Tensor:
+        hidden_N_H = hidden_1_T_H[0].index_select(0, pack.predicting_N)
+        weight = head.weight if torch.is_grad_enabled() else head.weight.detach()
+        loss: torch.Tensor = _SummedLoss.apply(hidden_N_H, weight, pack.targets_N)
+        return loss
+
+    with lent([(head, summed)]):
+        return pack.logits(model)
 
 
 class _SummedLoss(torch.autograd.Function):

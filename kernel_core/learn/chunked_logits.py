@@ -13,7 +13,6 @@ Logits are in float32, also those of a model that computes in bfloat16.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -74,11 +73,6 @@ def _in_parts(model: Any, head: Any, batch: Batch, look: Look) -> tuple[torch.Te
 
 def _spread(values_N: torch.Tensor, is_answer_B_C: torch.Tensor) -> torch.Tensor:
     return values_N.new_zeros(is_answer_B_C.shape).masked_scatter(is_answer_B_C, values_N)
-
-
-def head_left_out(head: Any) -> AbstractContextManager[None]:
-    """The model gives what it would give its head."""
-    return lent([(head, lambda hidden: hidden)])
 
 
 def is_whole_head(head: Any, model: Any, device: torch.device) -> bool:

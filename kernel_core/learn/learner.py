@@ -58,7 +58,7 @@ class Learning(Protocol):
 
 def open_learner(config: TrainConfig, policy: Trainable, store: Store) -> Learning:
     """The learner of this kind of policy; `store` is the run's."""
-    if isinstance(policy, TorchPolicy) and (config.num_learners > 1 or config.placement.cluster == "ray"):
+    if isinstance(policy, TorchPolicy) and config.has_group:
         from kernel_core.learn.distributed.learner_group import LearnerGroup
 
         return LearnerGroup(config, policy, store)

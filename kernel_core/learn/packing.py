@@ -68,7 +68,7 @@ class Pack:
         return self.ids_1_T.shape[1]
 
     def logits(self, model: Any) -> torch.Tensor:
-        """What the model gives at every token (1, T, V)."""
+        """What the model gives at every token (1, T, V), or what its head gives in place of it."""
         logits: torch.Tensor = model(
             input_ids=self.ids_1_T,
             position_ids=self.positions_1_T,

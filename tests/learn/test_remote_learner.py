@@ -89,10 +89,12 @@ def test_updates_and_reports_are_those_of_the_engine_in_this_process(
     assert not np.allclose(now, sampled(remote)[-1].sampler_logprobs)
 
 
-def test_the_loss_of_a_cold_start_is_that_of_the_engine_in_this_process(remote, taught, train_config):
+def test_the_loss_of_a_cold_start_is_that_of_the_engine_in_this_process(
+    remote, taught, train_config, tmp_path
+):
     here = TorchPolicy.load(str(taught), train_config.policy.model_copy(update={"lora_rank": 4}))
     settings = ColdStartConfig(lr=2e-3, weight_decay=0.0)
-    updaters = [open_updater(policy, settings, 4096) for policy in (here, remote)]
+    updaters = [open_updater(policy, settings, 4096, Store(tmp_path)) for policy in (here, remote)]
     with updaters[0].training():
         losses = [[float(updater.update(ROWS, 2e-3).loss) for _ in range(4)] for updater in updaters]
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-3)

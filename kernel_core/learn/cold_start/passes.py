@@ -15,6 +15,7 @@ from kernel_core.learn.answer_loss import has_plain_head, packed_loss
 from kernel_core.learn.batch import Row, collate, plan_batches
 from kernel_core.learn.chunked_logits import by_token
 from kernel_core.learn.decoder_layers import computed_again
+from kernel_core.learn.distributed.data_parallel import ALONE, Plan, Share
 from kernel_core.learn.packing import can_pack, pack, packed_attention, plan_packs
 from kernel_core.learn.update import computing_in
 from kernel_core.policy.torch_policy import TorchPolicy
@@ -45,10 +46,15 @@ class Passes:
         """Indices of the rows of each update, without end: every row once an epoch."""
         return shuffled_batches(lengths, budget, seed, packed=self.packed)
 
-    def losses(self, rows: Sequence[Row]) -> Iterator[tuple[torch.Tensor, int]]:
-        """For each pass over the rows: cross-entropy in nats, summed over answer tokens, and tokens read."""
-        for members in _plan([len(row) for row in rows], self.minibatch_tokens, self.packed):
-            yield self._loss([rows[index] for index in members])
+    def losses(self, rows: Sequence[Row], share: Share = ALONE) -> Iterator[tuple[torch.Tensor, int]]:
+        """For each pass over the rows: cross-entropy in nats, summed over answer tokens, and tokens read.
+
+        With a `share`, of this process's rows; what it reads only to keep up with others costs 0 nats.
+        """
+        lengths = [len(row) for row in rows]
+        for members, counts in share.of(lengths, self.minibatch_tokens, _planned(self.packed)):
+            loss, num_read = self._loss([rows[index] for index in members])
+            yield loss * counts, num_read
 
     def _loss(self, rows: Sequence[Row]) -> tuple[torch.Tensor, int]:
         policy = self.policy
@@ -73,13 +79,13 @@ def shuffled_batches(lengths: Sequence[int], budget: int, seed: int, *, packed: 
         order = rng.permutation(len(sizes))
         for start in range(0, len(order), window):
             part = order[start : start + window]
-            plan = _plan(sizes[part].tolist(), budget, packed)
+            plan = _planned(packed)(sizes[part].tolist(), budget)
             for index in rng.permutation(len(plan)):
                 yield part[plan[index]].tolist()
 
 
-def _plan(lengths: Sequence[int], budget: int, packed: bool) -> list[list[int]]:
-    return plan_packs(lengths, budget) if packed else plan_batches(lengths, budget)
+def _planned(packed: bool) -> Plan:
+    return plan_packs if packed else plan_batches
 
 
 def _cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor]:

@@ -1,8 +1,8 @@
 """Supervised training before RL, so that a policy begins with answers that can be judged at all.
 
-Kill it anywhere and call it again: it goes on from its last checkpoint, and on a CPU bit for bit, unless a
-limit of minutes makes the schedule follow the clock. What it leaves in its store is a policy's folder
-(sealed), `metrics.jsonl`, and `report.json` with the mixture that was learned.
+Kill it anywhere and call it again: it goes on from its last checkpoint. In one process on a CPU it does so
+bit for bit, unless a limit of minutes makes the schedule follow the clock. What it leaves in its store is a
+policy's folder (sealed), `metrics.jsonl`, and `report.json` with the mixture that was learned.
 """
 
 from __future__ import annotations
@@ -13,18 +13,19 @@ import math
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import closing
 from itertools import islice
 from typing import Any, cast
 
 import torch
 
-from kernel_core.config import ColdStartConfig, PolicyConfig
+from kernel_core.config import ColdStartConfig, PolicyConfig, TrainConfig
 from kernel_core.errors import ConfigError
 from kernel_core.learn import checkpoint
 from kernel_core.learn.batch import Row
 from kernel_core.learn.cold_start.dataset import Conversation, build_conversations
 from kernel_core.learn.cold_start.rows import digest_of_rows, encode, held_back, subject
-from kernel_core.learn.cold_start.updater import open_updater
+from kernel_core.learn.cold_start.updater import Updater, open_updater
 from kernel_core.learn.phase_timer import repeatable
 from kernel_core.learn.saver import Saver
 from kernel_core.learn.update import keep_master_weights
@@ -91,12 +92,15 @@ def cold_start(
     store: Store,
     progress: Progress = silent,
     minibatch_tokens: int | None = None,
+    training: TrainConfig | None = None,
 ) -> ColdStartReport:
     """Train `policy` in place on the answers of `conversations`, and leave it sealed in `store`.
 
     An update reads `config.batch_tokens` tokens, `minibatch_tokens` of them in one forward pass (all by
-    default). A store that is sealed already is taken as it is. Raises `ConfigError` when nothing fits the
-    context.
+    default). A store that is sealed already is taken as it is. Where `training` has several learners, they
+    share each update; `policy` is their copy then, on the CPU if `training.policy_to_teach` made it. Raises
+    `ConfigError` when nothing fits the context, and `WorkersLost` when learners were lost: called again, it
+    goes on from its last checkpoint.
     """
     if isinstance(policy, TorchPolicy):
         keep_master_weights(policy)
@@ -110,28 +114,27 @@ def cold_start(
             f"no conversation fits policy.max_context = {policy.config.max_context}; raise it, or lower "
             "rollout.prompt_budget"
         )
-    training = _Training(
-        policy,
-        [rows[index] for index in fitting],
-        [subject(conversations[index]) for index in fitting],
-        config,
-        store,
-        minibatch_tokens or config.batch_tokens,
-    )
-    training.run(progress)
+    subjects = [subject(conversations[index]) for index in fitting]
+    with closing(
+        open_updater(policy, config, minibatch_tokens or config.batch_tokens, store, training)
+    ) as updater:
+        taught = _Training(policy, updater, [rows[index] for index in fitting], subjects, config, store)
+        taught.run(progress)
+        loss = taught.held_back_loss()
+        updater.fill()
     report = ColdStartReport(
-        steps=training.step,
+        steps=taught.step,
         num_conversations=len(fitting),
         num_too_long=len(rows) - len(fitting),
         mixture=dict(sorted(Counter(f"{c.kind} {c.grade}".strip() for c in conversations).items())),
-        num_tokens=training.num_tokens,
-        num_padding=training.num_padding,
-        num_held_back=training.num_held_back,
-        loss=training.held_back_loss(),
-        seconds=round(training.seconds, 1),
+        num_tokens=taught.num_tokens,
+        num_padding=taught.num_padding,
+        num_held_back=taught.num_held_back,
+        loss=loss,
+        seconds=round(taught.seconds, 1),
     )
     store.write_json("report.json", report.model_dump())
-    policy.set_version(f"cold-start-{training.digest[:8]}")
+    policy.set_version(f"cold-start-{taught.digest[:8]}")
     policy.save(store)
     store.remove(checkpoint.FOLDER)
     store.remove(CHECKPOINTS)
@@ -144,14 +147,13 @@ class _Training:
     def __init__(
         self,
         policy: Trainable,
+        updater: Updater,
         rows: Sequence[Row],
         subjects: Sequence[str],
         config: ColdStartConfig,
         store: Store,
-        minibatch_tokens: int,
     ) -> None:
-        self._policy, self._config, self._store = policy, config, store
-        self._updater = open_updater(policy, config, minibatch_tokens)
+        self._policy, self._updater, self._config, self._store = policy, updater, config, store
         not_trained_on, measuring = held_back(subjects)
         self._rows = [row for index, row in enumerate(rows) if index not in not_trained_on]
         self._measured = [rows[index] for index in measuring] or list(rows[:8])
@@ -170,6 +172,7 @@ class _Training:
             self.num_padding = state["num_padding"]
             self.seconds, self._num_threads = state["seconds"], state["num_threads"]
             log.info("cold start: going on after step %d", self.step)
+            self._updater.went_back(store.child(folder))
         self._forget_after(self.step)
 
     @property
@@ -245,7 +248,9 @@ class _Training:
             "num_threads": self._num_threads,
         }
         self._saved_at = time.monotonic()
-        self._saver.save(self.step, self._policy, self._updater.optimiser, state, keep=1)
+        self._updater.fill()
+        shards = self._updater.save(self._store.child(checkpoint.folder_of(self.step)))
+        self._saver.save(self.step, self._policy, self._updater.optimiser, state, keep=1, shards=shards)
 
     def _save_due(self) -> bool:
         minutes = self._config.checkpoint_minutes

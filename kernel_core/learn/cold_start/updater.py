@@ -1,17 +1,19 @@
-"""What a cold start's updates are made by: this process, or the server that holds the weights."""
+"""What a cold start's updates are made by: this process, several learners, or a server with the weights."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
 
-from kernel_core.config import ColdStartConfig
+from kernel_core.config import ColdStartConfig, TrainConfig
 from kernel_core.learn.batch import Row
+from kernel_core.learn.checkpoint import Files
 from kernel_core.learn.cold_start.passes import Passes, shuffled_batches
+from kernel_core.learn.distributed.data_parallel import ALONE, Share
 from kernel_core.learn.update import (
     clip_and_step,
     clip_and_step_unseen,
@@ -22,6 +24,7 @@ from kernel_core.policy.remote_model import Answered, Weighted
 from kernel_core.policy.tinker_policy import TinkerPolicy
 from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.policy.trainable import Trainable
+from kernel_core.store import Store
 
 MAX_GRAD_NORM = 1.0
 
@@ -38,7 +41,7 @@ class Updated(NamedTuple):
 
 
 class Updater(Protocol):
-    """Makes the updates of a cold start, and measures its loss."""
+    """Makes the updates of a cold start, and measures its loss. See also `Learning`."""
 
     @property
     def optimiser(self) -> torch.optim.Optimizer | None:
@@ -61,22 +64,62 @@ class Updater(Protocol):
         """Nats a token of the answers."""
         ...
 
+    def went_back(self, folder: Store) -> None:
+        """Policy and optimiser are those of a checkpoint, in this folder, now."""
+        ...
 
-def open_updater(policy: Trainable, config: ColdStartConfig, minibatch_tokens: int) -> Updater:
-    """The updater of this kind of policy."""
+    def fill(self) -> None:
+        """Give the policy the weights as they are now, which other processes may have."""
+        ...
+
+    def save(self, folder: Store) -> Callable[[], Files] | None:
+        """See `Learning`."""
+        ...
+
+    def close(self) -> None:
+        """End what it started."""
+        ...
+
+
+def open_updater(
+    policy: Trainable,
+    config: ColdStartConfig,
+    minibatch_tokens: int,
+    store: Store,
+    training: TrainConfig | None = None,
+) -> Updater:
+    """The updater of this kind of policy; `store` is the cold start's, and `training` names its learners."""
     if isinstance(policy, TinkerPolicy):
         return RemoteUpdater(policy, config)
     assert isinstance(policy, TorchPolicy)
-    return TorchUpdater(policy, config, minibatch_tokens)
+    passes = Passes.of(policy, minibatch_tokens)
+    if training is not None and training.has_group:
+        return GroupUpdater(passes, config, store, training)
+    return TorchUpdater(passes, new_optimiser(policy.model, config.lr, config.weight_decay))
 
 
-class TorchUpdater:
-    """AdamW on the weights in this process."""
+class _Whole:
+    """The policy has all weights at any time, and nothing was started."""
 
-    def __init__(self, policy: TorchPolicy, config: ColdStartConfig, minibatch_tokens: int) -> None:
-        self._policy = policy
-        self._passes = Passes.of(policy, minibatch_tokens)
-        self.optimiser = new_optimiser(policy.model, config.lr, config.weight_decay)
+    def went_back(self, folder: Store) -> None:
+        """Nothing else has weights."""
+
+    def fill(self) -> None:
+        """It has them."""
+
+    def save(self, folder: Store) -> None:
+        """All is in the policy and `optimiser`."""
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+class TorchUpdater(_Whole):
+    """AdamW on the weights in this process, which has a share of them in a group of learners."""
+
+    def __init__(self, passes: Passes, optimiser: torch.optim.Optimizer, share: Share = ALONE) -> None:
+        self._passes, self._policy, self._share = passes, passes.policy, share
+        self.optimiser = optimiser
 
     @contextmanager
     def training(self) -> Iterator[None]:
@@ -91,16 +134,16 @@ class TorchUpdater:
         return self._passes.batches(lengths, budget, seed)
 
     def update(self, rows: Sequence[Row], lr: float) -> Updated:
-        """See `Updater`; on a GPU no number is waited for."""
+        """See `Updater`; loss and tokens are this share's. Alone on a GPU, no number is waited for."""
         set_rate(self.optimiser, lr)
         num_answer_tokens = sum(len(row.answer_ids) for row in rows)
         total, num_read = torch.zeros((), device=self._policy.device), 0
-        for summed, read in self._passes.losses(rows):
+        for summed, read in self._passes.losses(rows, self._share):
             loss = summed / num_answer_tokens
-            torch.autograd.backward(loss)
+            torch.autograd.backward(loss * self._share.size)  # gradients are averaged, wanted is their sum
             total += loss.detach()
             num_read += read
-        if self._policy.device.type == "cuda":
+        if self.optimiser.defaults["fused"]:
             norm: torch.Tensor | float = clip_and_step_unseen(
                 self._policy.model, self.optimiser, MAX_GRAD_NORM
             )
@@ -109,15 +152,47 @@ class TorchUpdater:
         return Updated(total, norm, num_read)
 
     def loss(self, rows: Sequence[Row]) -> float:
-        """See `Updater`; without dropout."""
+        """See `Updater`; without dropout, and this share's part of the mean."""
         total = 0.0
         with torch.no_grad(), self._policy.evaluating(), self._passes.prepared():
-            for loss, _ in self._passes.losses(rows):
+            for loss, _ in self._passes.losses(rows, self._share):
                 total += float(loss)
         return total / sum(len(row.answer_ids) for row in rows)
 
 
-class RemoteUpdater:
+class GroupUpdater:
+    """AdamW on the shards of several learners. The policy in this process is a copy of them."""
+
+    optimiser = None
+
+    def __init__(self, passes: Passes, config: ColdStartConfig, store: Store, training: TrainConfig) -> None:
+        from kernel_core.learn.distributed.learner_group import LearnerGroup
+
+        changes = {"minibatch_tokens": passes.minibatch_tokens, "kl_coefficient": 0.0}
+        settings = training.model_copy(update=changes)
+        self._passes = passes
+        self._group = LearnerGroup(settings, passes.policy, store, config.weight_decay)
+        self.went_back, self.fill = self._group.went_back, self._group.fill
+        self.save, self.close = self._group.save, self._group.close
+
+    def training(self) -> AbstractContextManager[None]:
+        """Learners prepare their models."""
+        return nullcontext()
+
+    def batches(self, lengths: Sequence[int], budget: int, seed: int) -> Iterator[list[int]]:
+        """See `Updater`; the same as one process makes."""
+        return self._passes.batches(lengths, budget, seed)
+
+    def update(self, rows: Sequence[Row], lr: float) -> Updated:
+        """See `Updater`; the policy does not have the new weights before `fill`."""
+        return Updated(*self._group.teach(rows, lr, self._passes.packed))
+
+    def loss(self, rows: Sequence[Row]) -> float:
+        """See `Updater`."""
+        return self._group.loss(rows, self._passes.packed)
+
+
+class RemoteUpdater(_Whole):
     """Adam on a server, at the gradient of the mean over all answer tokens of an update.
 
     The server reads the answers first, as in RL. With a ratio of 1 the policy-gradient loss has the gradient

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -15,6 +15,8 @@ from kernel_core.learn.batch import plan_batches
 from kernel_core.learn.decoder_layers import decoder_layers
 
 T = TypeVar("T")
+Plan = Callable[[Sequence[int], int], list[list[int]]]
+"""Batches of rows from their lengths and a budget of tokens, as indices."""
 _SLACKS = (1.005, 1.01, 1.02, 1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0)
 """How much larger than their mean batches have to be, tried from the best to the worst."""
 
@@ -26,30 +28,32 @@ class Share:
     rank: int = 0
     size: int = 1
 
-    def of(self, lengths: Sequence[int], token_budget: int) -> list[tuple[list[int], bool]]:
+    def of(
+        self, lengths: Sequence[int], token_budget: int, planned: Plan = plan_batches
+    ) -> list[tuple[list[int], bool]]:
         """This process's batches of rows, and whether each counts.
 
         All batches together are as many as everyone has an equal number of, and about equally large. Shards
-        are gathered by all processes together, so one that is short of a batch, because there are few rows,
-        reads the shortest row again, which then counts nothing.
+        are gathered by all processes together. Where rows are few, a process without a batch reads the last
+        row of the plan again, which then counts nothing.
         """
         if not lengths:
             return []
-        plan = self._plan(lengths, token_budget)
-        shortest = plan[-1][-1:]
+        plan = self._plan(lengths, token_budget, planned)
+        again = plan[-1][-1:]
         places = range(0, len(plan), self.size)
         # Longer rows cost more a token: the longest batch of a round meets the shortest of the next.
         turns = [self.rank if number % 2 == 0 else self.size - 1 - self.rank for number in range(len(places))]
         mine = [plan[place + turn : place + turn + 1] for place, turn in zip(places, turns, strict=True)]
-        return [(batch[0], True) if batch else (shortest, False) for batch in mine]
+        return [(batch[0], True) if batch else (again, False) for batch in mine]
 
-    def _plan(self, lengths: Sequence[int], token_budget: int) -> list[list[int]]:
+    def _plan(self, lengths: Sequence[int], token_budget: int, planned: Plan) -> list[list[int]]:
         """Everybody's batches: as few rounds as the budget needs, and as small as these rounds allow."""
-        plan = plan_batches(lengths, token_budget)
+        plan = planned(lengths, token_budget)
         wanted = -(-len(plan) // self.size) * self.size
         smallest = -(-sum(lengths) // wanted)
         for slack in _SLACKS if self.size > 1 else ():
-            smaller = plan_batches(lengths, min(token_budget, int(slack * smallest)))
+            smaller = planned(lengths, min(token_budget, int(slack * smallest)))
             if len(smaller) <= wanted:
                 return smaller
         return plan

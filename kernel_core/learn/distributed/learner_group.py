@@ -41,11 +41,13 @@ MEMBER = "kernel_core.learn.distributed.member"
 
 
 class LearnerGroup:
-    """See `Learning`. `policy` is the trainer's; `store` is the run's."""
+    """See `Learning`, and of a cold start `Updater`. `policy` is the trainer's; `store` is the run's."""
 
     optimiser = None
 
-    def __init__(self, config: TrainConfig, policy: TorchPolicy, store: Store) -> None:
+    def __init__(
+        self, config: TrainConfig, policy: TorchPolicy, store: Store, weight_decay: float = 0.0
+    ) -> None:
         self._config, self._policy, self._store = config, policy, store
         places = places_of_learners(config)
         shared = None if places.is_here else shared_folder(store)
@@ -60,7 +62,7 @@ class LearnerGroup:
         """What new learners are asked first, and after how many updates they are then."""
         self._is_holding = False
         self._meeting = Meeting(places.host)
-        arguments = [str(self._folder), self._meeting.address]
+        arguments = [str(self._folder), self._meeting.address, str(weight_decay)]
         self._learners = Workers(MEMBER, arguments, places, log_in(store, "learners.log"), self._brought_up)
 
     def begin(self) -> None:
@@ -86,21 +88,31 @@ class LearnerGroup:
         """One step's update; the trainer's policy has the new weights afterwards."""
         if self._config.method == "frozen":
             return UpdateReport.nothing()
-        trained = [p for p in self._policy.model.parameters() if p.requires_grad]
-        dtypes = [parameter.dtype for parameter in trained]
 
         def receive(report: UpdateReport) -> None:
-            for parameter in trained if report.num_optimiser_steps else ():
-                whole = torch.empty(parameter.shape, dtype=parameter.dtype)
-                self._learners.connections[0].recv_bytes_into(whole.flatten().view(torch.uint8).numpy())
-                parameter.data.copy_(whole)
+            if report.num_optimiser_steps:
+                self._receive()
 
         report: UpdateReport = self._learners.ask(
-            "update", rows, rate(self._config, step), dtypes, then=receive
+            "update", rows, rate(self._config, step), self._dtypes(), then=receive
         )
         self._num_updates += report.num_optimiser_steps > 0
         give_back(self._policy.device)  # a judge on the same GPU is next
         return report
+
+    def teach(self, rows: Sequence[Row], lr: float, packed: bool) -> tuple[float, float, int]:
+        """One update of a cold start, which stays with the learners: loss, gradient's norm, tokens read."""
+        taught: tuple[float, float, int] = self._learners.ask("teach", rows, lr, packed)
+        self._num_updates += 1
+        return taught
+
+    def loss(self, rows: Sequence[Row], packed: bool) -> float:
+        """Nats a token of the answers."""
+        return float(self._learners.ask("loss", rows, packed))
+
+    def fill(self) -> None:
+        """Give the trainer's policy the weights that the learners have."""
+        self._learners.ask("give", self._dtypes(), then=lambda _: self._receive())
 
     def save(self, folder: Store) -> Callable[[], Files]:
         """Have the learners begin to write; the call that comes back waits, and gives the files."""
@@ -132,12 +144,25 @@ class LearnerGroup:
         if after != self._num_updates:
             raise WorkersLost(
                 f"learners were lost after {self._num_updates} updates, and their newest checkpoint is from "
-                f"after {after}; the run goes back to it"
+                f"after {after}; the run goes back to it when it is called again"
             )
         if command is not None:
             self._learners.tell(*command)
         if self._is_holding:
             self._learners.tell("hold", self._store.child(REFERENCE).root)
+
+    def _trained(self) -> list[torch.nn.Parameter]:
+        return [p for p in self._policy.model.parameters() if p.requires_grad]
+
+    def _dtypes(self) -> list[torch.dtype]:
+        return [parameter.dtype for parameter in self._trained()]
+
+    def _receive(self) -> None:
+        """Take the weights that the first learner sends after its answer."""
+        for parameter in self._trained():
+            whole = torch.empty(parameter.shape, dtype=parameter.dtype)
+            self._learners.connections[0].recv_bytes_into(whole.flatten().view(torch.uint8).numpy())
+            parameter.data.copy_(whole)
 
     def _empty(self, name: str) -> Path:
         folder = self._folder / name

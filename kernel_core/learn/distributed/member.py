@@ -23,6 +23,8 @@ from torch.distributed.tensor import distribute_tensor
 from kernel_core.config import TrainConfig
 from kernel_core.learn.batch import Row
 from kernel_core.learn.checkpoint import OPTIMISER, STATE, nested
+from kernel_core.learn.cold_start.passes import Passes
+from kernel_core.learn.cold_start.updater import TorchUpdater
 from kernel_core.learn.distributed import sharded_state
 from kernel_core.learn.distributed.data_parallel import Share, shard
 from kernel_core.learn.distributed.process_group import form_group
@@ -37,7 +39,7 @@ from kernel_core.store import Store
 class Member:
     """Its shard of weights, gradients and moments. All members are asked the same, in the same order."""
 
-    def __init__(self, folder: Path, meeting: str, trainer: Connection) -> None:
+    def __init__(self, folder: Path, meeting: str, weight_decay: float, trainer: Connection) -> None:
         self._config = TrainConfig.model_validate_json((folder / "config.json").read_text())
         self._trainer = trainer
         self._share = Share(int(os.environ[RANK]), int(os.environ[WORLD_SIZE]))
@@ -47,7 +49,7 @@ class Member:
             meeting, self._share.rank, self._share.size, is_cuda=is_cuda, limit_s=limit_s
         )
         self._policy = self._sharded(str(folder / "policy"))
-        self._optimiser = new_optimiser(self._policy.model, self._config.lr)
+        self._optimiser = new_optimiser(self._policy.model, self._config.lr, weight_decay)
         self._reference: HeldModel | None = None
         self._saving: Future[Any] | None = None
 
@@ -66,6 +68,23 @@ class Member:
         if report.num_optimiser_steps:
             self._give(dtypes)
         give_back(self._policy.device)
+
+    def teach(self, rows: Sequence[Row], lr: float, packed: bool) -> None:
+        """See `TorchUpdater.update`; loss, gradient's norm and tokens read are those of all members."""
+        updater = self._updater(packed)
+        with updater.training():
+            mine = updater.update(rows, lr)
+        loss, num_read = self._share.total([float(mine.loss), mine.num_read])
+        self._trainer.send((loss, mine.grad_norm, int(num_read)))
+
+    def loss(self, rows: Sequence[Row], packed: bool) -> None:
+        """See `TorchUpdater.loss`; answers with that of all members."""
+        self._trainer.send(self._share.total([self._updater(packed).loss(rows)])[0])
+
+    def give(self, dtypes: Sequence[torch.dtype]) -> None:
+        """Answer, and send the weights as `update` does."""
+        self._trainer.send(None)
+        self._give(dtypes)
 
     def save(self, folder: str) -> None:
         """Begin to write this member's shards into a folder; `saved` waits for it."""
@@ -98,6 +117,10 @@ class Member:
                 state.update({key: _like(parameter, v) for key, v in state.items() if v.ndim})
         self._trainer.send(None)
 
+    def _updater(self, packed: bool) -> TorchUpdater:
+        passes = Passes(self._policy, self._config.minibatch_tokens, packed)
+        return TorchUpdater(passes, self._optimiser, self._share)
+
     def _sharded(self, folder: str) -> TorchPolicy:
         """The policy of a folder; it is read into the host's memory, and shards alone get to the GPU."""
         config = self._config.policy.model_copy(update={"device": "cpu", "decoding": "growing"})
@@ -120,5 +143,5 @@ def _like(parameter: Any, whole: torch.Tensor) -> torch.Tensor:
 
 
 if __name__ == "__main__":
-    follow(lambda trainer: Member(Path(sys.argv[1]), sys.argv[2], trainer))
+    follow(lambda trainer: Member(Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]), trainer))
     dist.destroy_process_group()
