@@ -269,6 +269,7 @@ def _cold_start(arguments: argparse.Namespace) -> ColdStartConfig:
         conversations=arguments.conversations,
         batch_tokens=arguments.batch_tokens,
         checkpoint_minutes=60.0,
+        shared=arguments.learners > 1,
         lr=arguments.lr,
         repair_share=arguments.repairs,
         judged=arguments.repairs_judged,
@@ -288,7 +289,7 @@ def _teach(arguments: argparse.Namespace) -> None:
     ]
     print(f"{len(conversations)} conversations, {time.monotonic() - began:.0f} s", flush=True)
     config = _cold_start(arguments)
-    asked = TrainConfig(policy=_policy(arguments), learners=arguments.learners)
+    asked = TrainConfig(policy=_policy(arguments), learners=arguments.learners, cold_start=config)
     training = placed(asked, torch.cuda.device_count())
     policy = starting_policy(training.policy_to_teach, conversations, config.seed)
 

@@ -46,4 +46,7 @@ class ColdStartConfig(Config):
         None, gt=0, description="Minutes between checkpoints; empty: eight over the whole cold start."
     )
     minutes: float | None = Field(None, gt=0, description="Stop after so long.")
+    shared: bool = Field(
+        False, description="Several `learners` share each update, as in RL; otherwise one process makes it."
+    )
     seed: int = Field(0, description="Seeds every draw of this stage.")

@@ -169,8 +169,9 @@ class TrainConfig(RolloutStageConfig):
 
     @property
     def policy_to_teach(self) -> PolicyConfig:
-        """The policy as a cold start's process has it: on its CPU where the GPUs are other learners'."""
-        return self.policy.model_copy(update={"device": "cpu"}) if self.has_group else self.policy
+        """The policy as a cold start's process has it: on its CPU where learners share the cold start."""
+        is_shared = self.has_group and self.cold_start.shared
+        return self.policy.model_copy(update={"device": "cpu"}) if is_shared else self.policy
 
     @model_validator(mode="after")
     def _places_as_many(self) -> Self:

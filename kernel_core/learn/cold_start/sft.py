@@ -97,10 +97,10 @@ def cold_start(
     """Train `policy` in place on the answers of `conversations`, and leave it sealed in `store`.
 
     An update reads `config.batch_tokens` tokens, `minibatch_tokens` of them in one forward pass (all by
-    default). A store that is sealed already is taken as it is. Where `training` has several learners, they
-    share each update; `policy` is their copy then, on the CPU if `training.policy_to_teach` made it. Raises
-    `ConfigError` when nothing fits the context, and `WorkersLost` when learners were lost: called again, it
-    goes on from its last checkpoint.
+    default). A store that is sealed already is taken as it is. With `config.shared` the learners of
+    `training` share each update; `policy` is their copy then, on the CPU if `training.policy_to_teach` made
+    it. Raises `ConfigError` when nothing fits the context, and `WorkersLost` when learners were lost: called
+    again, it goes on from its last checkpoint.
     """
     if isinstance(policy, TorchPolicy):
         keep_master_weights(policy)
@@ -162,7 +162,7 @@ class _Training:
         self._saved_at = time.monotonic()
         self._lr = 0.0
         self._num_threads = torch.get_num_threads()
-        settings = config.model_dump(exclude={"minutes", "data", "checkpoint_minutes"})
+        settings = config.model_dump(exclude={"minutes", "data", "checkpoint_minutes", "shared"})
         self.digest = digest_of([settings, policy.version, digest_of_rows(rows)])
         self.step, self.num_tokens, self.num_padding, self.seconds = 0, 0, 0, 0.0
         folder = checkpoint.newest(store)

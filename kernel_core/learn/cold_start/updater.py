@@ -93,7 +93,7 @@ def open_updater(
         return RemoteUpdater(policy, config)
     assert isinstance(policy, TorchPolicy)
     passes = Passes.of(policy, minibatch_tokens)
-    if training is not None and training.has_group:
+    if training is not None and training.has_group and config.shared:
         return GroupUpdater(passes, config, store, training)
     return TorchUpdater(passes, new_optimiser(policy.model, config.lr, config.weight_decay))
 

@@ -17,7 +17,7 @@ from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.store import Store
 
 POLICY = PolicyConfig(model="new", hidden_size=32, num_layers=2, num_heads=2, vocab_size=300, max_context=256)
-CONFIG = ColdStartConfig(steps=8, batch_tokens=512, lr=3e-3, warmup=2)
+CONFIG = ColdStartConfig(steps=8, batch_tokens=512, lr=3e-3, warmup=2, shared=True)
 TWO = TrainConfig(policy=POLICY, learners=2, kl_coefficient=0.5)
 PASS = 256
 """Tokens at a time: an update has several passes, of learners as well."""
