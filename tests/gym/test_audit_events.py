@@ -1,4 +1,4 @@
-"""Which audit events of a candidate's process are noted; in processes of their own, as hooks stay for good."""
+"""Which audit events of a process of a candidate are noted; each in a new process, since hooks stay."""
 
 import json
 import subprocess
