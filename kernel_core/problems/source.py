@@ -120,12 +120,12 @@ def halved(problem: Problem, times: int) -> Problem:
     """The problem with its largest even size halved, `times` in turn, so that it is judged sooner.
 
     No size gets below its CPU size, nor below `_SMALLEST_HALF` where it has none. Sizes that an evaluation
-    problem has are passed over by a further halving. An odd size stays, as its divisors matter. The id says
-    how often was asked for.
+    problem has are passed over by a further halving. Divisors matter: an odd size stays, none becomes odd,
+    and a size that divides another goes on dividing it. The id says how often was asked for.
     """
     sizes, turns = dict(problem.constants), 0
     while times and (turns < times or has_evaluation_sizes(sizes.values())):
-        halves = [half for name in sizes if (half := _half(problem, name, sizes[name])) is not None]
+        halves = [half for name in sizes if (half := _half(problem, name, sizes)) is not None]
         if not halves:
             break
         largest, name = max(halves)
@@ -137,11 +137,13 @@ def halved(problem: Problem, times: int) -> Problem:
     return resize(problem, changed).model_copy(update={"id": f"{problem.id}@halved-{times}"})
 
 
-def _half(problem: Problem, name: str, size: Constant) -> tuple[int, str] | None:
-    least = problem.cpu_constants.get(name, _SMALLEST_HALF)
-    if type(size) is not int or type(least) is not int or size % 2 or size // 2 < least:
+def _half(problem: Problem, name: str, sizes: Mapping[str, Constant]) -> tuple[int, str] | None:
+    size, least = sizes[name], problem.cpu_constants.get(name, _SMALLEST_HALF)
+    if type(size) is not int or type(least) is not int or size % 4 or size // 2 < least:
         return None
-    return size // 2, name
+    divisors = (other for other in sizes.values() if type(other) is int and other > 0)
+    divides = any(size % other == 0 and size // 2 % other for other in divisors if other != size)
+    return None if divides else (size // 2, name)
 
 
 def at_precision(problem: Problem, precision: Precision) -> Problem:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kernel_core.config import ProblemsConfig
@@ -174,6 +174,7 @@ def test_a_limit_takes_some_of_a_suite_by_seed_and_keeps_their_order() -> None:
 
 
 @given(times=st.integers(0, 16), seed=st.integers(0, 99))
+@example(times=2, seed=97)  # two halves of 1,500
 @settings(max_examples=30, deadline=None)
 def test_halved_sizes_stay_above_those_of_a_cpu_and_their_modules_run(times: int, seed: int) -> None:
     [own] = load_problems(ProblemsConfig(suite="modules", limit=1, seed=seed))
