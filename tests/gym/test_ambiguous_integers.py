@@ -111,6 +111,14 @@ def test_a_quotient_beside_a_half_becomes_one_of_two_numbers() -> None:
     assert not all_pass(torch.where(_undecided(wanted), other + 1, other), wanted)
 
 
+def test_what_a_module_makes_float32_by_name_strays_too() -> None:
+    exact, wanted = _expected("torch.round((x.float() + 0.1) / 0.05 - 1.5).int()")
+    assert _undecided(wanted).any()
+    assert all_pass(torch.round((exact + 0.1) / 0.05 - 1.5 + 1e-9).int(), wanted)
+    assert all_pass(torch.round((exact + 0.1) / 0.05 - 1.5 - 1e-9).int(), wanted)
+    assert not all_pass(((exact + 0.1) / 0.05 - 1.5).int(), wanted)
+
+
 def test_places_that_are_wrong_by_themselves_stay_so_beside_equals() -> None:
     x, wanted = _expected("torch.cat([x, torch.arange(30.0).expand(1, 30)]).topk(4)[1]")
     right = torch.cat([_last_first(x, 4), torch.tensor([[29, 28, 27, 26]])])

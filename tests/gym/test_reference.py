@@ -269,6 +269,20 @@ def test_no_more_passes_stray_than_the_outputs_need() -> None:
     assert not torch.equal(few.tolerance.spread, most.tolerance.spread)
 
 
+def test_a_matrix_that_has_no_factors_where_it_strays_tells_nothing_about_others() -> None:
+    squares = "(64 + 64 * x[:, :32, None]) @ (64 + 64 * x[:, :32, None]).mT"
+    both = f"torch.cat([{squares}, x.new_zeros(1, 32, 32)]) + torch.eye(32)"
+    reference = _reference(f"torch.linalg.cholesky({both})", tf32=True)
+    trial = reference.trial(1, "own")
+    [wanted] = trial.expected
+    astray = wanted.value.clone()
+    astray[:-1, -1, -1] *= 1.3
+    assert not all_pass(astray, wanted)
+    assert all_pass(astray, reference.exactly(trial).expected[0])
+    astray[-1] *= 1.3
+    assert not all_pass(astray, reference.exactly(trial).expected[0])
+
+
 def test_the_last_bits_decide_nothing_where_sums_are_plain() -> None:
     ours = _reference("torch.softmax(x, 1)")
     trial = ours.trial(3, "mixed")

@@ -19,6 +19,7 @@ from .conftest import EXPLOITS
     [
         ("honest_mean_over_labels", "masked_loss"),
         ("honest_mean_with_a_constant", "masked_loss"),
+        ("honest_mean_of_alikes", "mean_of_alikes"),
         ("honest_kept_by_a_mask", "selected"),
         pytest.param("honest_mean_over_weights", "weighted_loss", marks=pytest.mark.exhaustive),
     ],

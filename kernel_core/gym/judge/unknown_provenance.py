@@ -9,8 +9,7 @@ both, and the second is played with the first one's memory from outside. Numbers
   all rules of a replay, where only these inputs are the same. No library operator is given another input, and
   own kernels do a tenth of the work.
 
-Such a candidate is correct, but its work cannot be shown to be its own: a finding says so, and no speed is
-given.
+Such a candidate is correct, but its work cannot be shown to be its own: a finding says so, without a speed.
 """
 
 from __future__ import annotations
@@ -29,6 +28,7 @@ from kernel_core.gym.channel.trace_codec import views_in
 from kernel_core.gym.judge.replay_check import ReplayCheck, Unseen
 from kernel_core.gym.numerics.compare import each_passes
 from kernel_core.gym.oracle.held_inputs import HoldingReference
+from kernel_core.gym.oracle.input_families import HOSTILE, moderate
 from kernel_core.gym.oracle.reference import Reference
 from kernel_core.gym.oracle.trial import Trial
 from kernel_core.gym.verdict.case import UNKNOWN, Case, Ruling
@@ -102,27 +102,33 @@ class _Second:
             return witness.is_convinced(other_inputs=False)
 
     def _reads_small_inputs(self, numbers: Numbers) -> bool:
-        draw, holding = self.trial.draw, HoldingReference(self.reference, self.trial)
+        holding = HoldingReference(self.reference, self.trial)
         if len(numbers) > _MOST or self._library_reads(holding.is_redrawn):
             return False
-        try:
-            with self.workers.draw():
-                other = holding.trial(derive_seed(self.trial.seed, "larger inputs"), draw)
-        except NotAProblem:
-            return False
-        known = self.reference.with_values(self.trial).expected
-        is_of_a_form = [one.shape for one in known] == [one.shape for one in other.expected]
-        if not (other.is_usual and is_of_a_form) or each_passes([one.value for one in known], other.expected):
+        other = next(self._told_apart(holding), None)
+        if other is None:
             return False
         elsewhere = replace(
             self.unseen,
             make_trial=lambda: other,
             make_measured=lambda: other,
-            draw_others=lambda number: holding.draw(derive_seed(other.seed, f"others {number}"), draw),
+            draw_others=lambda number: holding.draw(derive_seed(other.seed, f"others {number}"), other.draw),
             exactly=holding.exactly,
         )
         with self._replay(holding, elsewhere) as witness:
             return witness.is_convinced() and self._works_itself(witness)
+
+    def _told_apart(self, holding: HoldingReference) -> Iterator[Trial]:
+        """Trials with other large inputs and other outputs. Means of many numbers of one family are alike."""
+        known = self.reference.with_values(self.trial).expected
+        seed, shapes = derive_seed(self.trial.seed, "larger inputs"), [one.shape for one in known]
+        for draw in filter(holding.is_safe_with, (self.trial.draw, *moderate(HOSTILE))):
+            with contextlib.suppress(NotAProblem):
+                with self.workers.draw():
+                    other = holding.trial(seed, draw)
+                is_fit = other.is_usual and shapes == [one.shape for one in other.expected]
+                if is_fit and not each_passes([one.value for one in known], other.expected):
+                    yield other
 
     def _library_reads(self, which: list[bool]) -> bool:
         """Whether operators of torch's are given values of inputs, of those for which it is asked."""

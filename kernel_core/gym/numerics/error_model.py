@@ -118,6 +118,17 @@ class ProductsSeen(LightDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
+class Widened(LightDispatchMode):
+    """While active, float32 that a module asks for is float64, and a matrix may lack factors: perturbed, one
+    of many may lack them."""
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if function._opname == "_to_copy" and kwargs.get("dtype") is torch.float32:
+            kwargs["dtype"] = torch.float64
+        return None if function._opname == "_linalg_check_errors" else function(*args, **kwargs)
+
+
 Shorten = Callable[[torch.Tensor], torch.Tensor]
 """Makes operands in float32 shorter."""
 

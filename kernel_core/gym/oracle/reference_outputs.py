@@ -1,5 +1,4 @@
-"""A reference's outputs in its own arithmetic, in float64 and with TF32 products, and the expected
-outputs."""
+"""A reference's outputs in its own arithmetic, float64 and TF32 products, and those expected."""
 
 from __future__ import annotations
 
@@ -23,6 +22,7 @@ from kernel_core.gym.numerics.error_model import (
     ProductsSeen,
     Shorten,
     ShortenedProducts,
+    Widened,
     allowed_table,
     most_by_size,
     nearest,
@@ -49,8 +49,7 @@ _SEPARATE = 1e-3
 
 
 class ReferenceOutputs:
-    """The outputs of one module for inputs. The caller holds the drawing turn. `plain` advances the module's
-    state."""
+    """The outputs of one module for inputs. The caller holds the drawing turn. `plain` advances its state."""
 
     def __init__(self, problem_id: str, device: str, module: Any, tf32: bool) -> None:
         self.work_bytes = 0
@@ -93,18 +92,18 @@ class ReferenceOutputs:
 
     def exact(self, wide: Any, inputs: list[Any], seed: int, plain: list[Any]) -> list[Any]:
         """The leaves in float64, by what `double` gave; `plain` where that cannot be."""
-        if wide is None:
-            return plain
-        try:
-            copies = [map_tensors(value, _to_double) for value in inputs]  # the inputs are never changed
-            _, exact = flatten(self._forward(wide, copies, seed))
-        except torch.cuda.OutOfMemoryError:
-            raise
-        except Exception:
-            # Some modules name a dtype inside; then their own precision is the best.
-            self._can_widen = False
-            return plain
-        return exact if _are_alike(exact, plain) else plain
+        for mode in () if wide is None else (Widened(), contextlib.nullcontext()):
+            try:
+                copies = [map_tensors(value, _to_double) for value in inputs]  # the inputs are never changed
+                with mode:
+                    _, exact = flatten(self._forward(wide, copies, seed))
+                return exact if _are_alike(exact, plain) else plain
+            except torch.cuda.OutOfMemoryError:
+                raise
+            except Exception:
+                continue  # some modules name a dtype inside
+        self._can_widen = False
+        return plain
 
     def expected(
         self, wide: Any, inputs: list[Any], seed: int, plain: list[Any], exact: list[Any], strictly: bool
