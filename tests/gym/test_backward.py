@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import torch
 
 from kernel_core.errors import NotAProblem
 from kernel_core.gym.contract.requests import JudgeRequest
+from kernel_core.gym.numerics.compare import compare_values, value_fault
 from kernel_core.gym.oracle.need import input_bytes
 from kernel_core.gym.oracle.reference import Reference
 from kernel_core.gym.pool.pool import PooledGym
@@ -46,6 +48,23 @@ _WRONG = {
     ("rms_norm", "total += above * v * scale", "total = above * v * scale"): "gradient of weight",
     ("rms_norm", "g = above * w", "g = above"): "gradient of input 0",
 }
+_ATTENTION = """
+# backward: q, k, v
+N = 43
+D = 16
+
+class Model(nn.Module):
+    def forward(self, q, k, v):
+        scores = q.float() @ k.float().mT * 0.25
+        causal = torch.ones(N, N, dtype=torch.bool, device=q.device).tril()
+        return (torch.softmax(scores.masked_fill(~causal, -float("inf")), -1) @ v.float()).to(q.dtype)
+
+def get_inputs():
+    return [torch.randn(2, N, D).to(torch.float32) for _ in range(3)]
+
+def get_init_inputs():
+    return []
+"""
 _SAMPLED = [case for number, case in enumerate(_WRONG) if number % 4 == 1]
 _HONEST_SAMPLED = ("softmax_scaled", "swiglu")
 
@@ -99,6 +118,59 @@ def test_a_backward_pass_may_name_the_gpu(gym: PooledGym) -> None:
     assert memory in _KERNELS["swiglu"]
     [evaluation] = gym.judge([_request("swiglu", _KERNELS["swiglu"].replace(memory, named))])
     assert evaluation.correct, evaluation.feedback
+
+
+def _as_attention_kernels_do(
+    given: Sequence[torch.Tensor], above: torch.Tensor, share: float
+) -> list[torch.Tensor]:
+    """The output and the gradients. What is kept is the output, in its own precision, and the logarithm of
+    each row's sum, in float32. `share` of a row's sum of gradients is subtracted."""
+    q, k, v, do = (one.float() for one in (*given, above))
+    causal = torch.ones(q.shape[1], q.shape[1], dtype=torch.bool).tril()
+    scores = (q @ k.mT * 0.25).masked_fill(~causal, -float("inf"))
+    p = torch.exp(scores - scores.logsumexp(-1, keepdim=True))
+    output = (p @ v).to(given[0].dtype)
+    delta = (output.float() * do).sum(-1, keepdim=True)
+    ds = (p * (do @ v.mT - share * delta) * 0.25).to(output.dtype).float()
+    return [output, *(one.to(output.dtype) for one in (ds @ k, ds.mT @ q, p.mT @ do))]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_attention_may_take_the_sum_of_a_row_from_its_stored_output(dtype: str) -> None:
+    """Where one key has all of a row, that sum is subtracted from its equal, and rounding is left."""
+    text = HEAD + _ATTENTION.replace("float32", dtype)
+    reference = Reference(parse_problem(text, id="test/attention", suite="test"), {})
+    for seed in range(2):
+        trial = reference.exactly(reference.trial(seed, "smooth"))
+        *given, (above,) = reference.inputs_of(trial)
+        honest, without, nearly = (
+            value_fault(_as_attention_kernels_do(given, above, share), trial.expected, compare_values)
+            for share in (1.0, 0.0, 0.99)
+        )
+        assert not honest, (seed, honest)
+        assert without and nearly, (seed, without, nearly)
+
+
+def test_gradients_of_complex_numbers_are_computed_in_double_precision() -> None:
+    text = """
+# backward: x
+class Model(nn.Module):
+    def forward(self, x, y):
+        return x * y
+
+def get_inputs():
+    return [torch.randn(5, 6, dtype=torch.complex64) for _ in range(2)]
+
+def get_init_inputs():
+    return []
+"""
+    reference = Reference(parse_problem(HEAD + text, id="test/complex", suite="test"), {})
+    trial = reference.trial(1, "own")
+    _, y, (above,) = reference.inputs_of(trial)
+    gradient = trial.expected[1]
+    assert above.imag.any()
+    assert (gradient.dtype, gradient.value.dtype) == ("complex64", torch.complex128)
+    assert gradient.value.equal(above.to(torch.complex128) * y.to(torch.complex128).conj())
 
 
 def test_our_suite_asks_for_gradients_of_at_least_twelve_problems() -> None:

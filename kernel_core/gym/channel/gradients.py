@@ -1,8 +1,8 @@
 """Problems that ask for gradients: `# backward: inputs, parameters`.
 
 A pass of such a problem goes forward and backward, in the judge and in the candidate's process alike. Its
-last input is a tuple with the gradient of each floating-point output. Its outputs are those of the forward
-pass, and the gradients. All else of the judge treats these as any inputs and outputs.
+last input is a tuple with the gradient of each floating-point or complex output. Its outputs are those of
+the forward pass, and the gradients. All else of the judge treats these as any inputs and outputs.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ def resolve(words: Sequence[str], kind: Any, problem_id: str) -> Wanted:
 
 
 def is_differentiable(value: Any) -> bool:
-    """Whether the value is a floating-point tensor of more than 8 bits."""
-    return isinstance(value, torch.Tensor) and value.is_floating_point() and value.element_size() > 1
+    """Whether the value is a tensor of complex numbers, or of floating-point numbers of more than 8 bits."""
+    is_tensor = isinstance(value, torch.Tensor) and value.element_size() > 1
+    return is_tensor and (value.is_floating_point() or value.is_complex())
 
 
 def differentiate(model: Any, wanted: Sequence[str | int]) -> Any:

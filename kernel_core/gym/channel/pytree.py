@@ -32,9 +32,14 @@ def describe_leaf(leaf: Any) -> list[Any]:
     return ["other", type(leaf).__name__[:60]]
 
 
+def bytes_in_order(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor's bytes; a tensor of one element may have the stride 0, with which torch gives no bytes."""
+    return tensor.contiguous().as_strided((tensor.numel(),), (1,)).view(torch.uint8)
+
+
 def same_bytes(left: torch.Tensor, right: torch.Tensor) -> bool:
     """Whether two tensors of one type hold the same bytes (NaN equals NaN, 0 differs from -0)."""
-    one, other = (tensor.contiguous().reshape(-1).view(torch.uint8) for tensor in (left, right))
+    one, other = bytes_in_order(left), bytes_in_order(right)
     if one.numel() % 8 == 0 and not (one.storage_offset() % 8 or other.storage_offset() % 8):
         one, other = one.view(torch.int64), other.view(torch.int64)
     return torch.equal(one, other)
@@ -46,7 +51,7 @@ Fingerprint = tuple[torch.Tensor, ...]
 def fingerprint(tensor: torch.Tensor) -> Fingerprint:
     """Sums of a tensor's bytes, taken as integers, by rows and by columns of a table, and the few that fill
     no row. It is read twice, and what is read needs no memory beside itself."""
-    raw = tensor.contiguous().reshape(-1).view(torch.uint8)
+    raw = bytes_in_order(tensor)
     num_rows = raw.numel() // (8 * _COLUMNS)
     body, rest = raw[: num_rows * 8 * _COLUMNS], raw[num_rows * 8 * _COLUMNS :]
     table = body.view(torch.int64).view(num_rows, _COLUMNS)

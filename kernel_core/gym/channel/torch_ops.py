@@ -168,6 +168,11 @@ def do_inside(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     return function.redispatch(keys, *args, **kwargs)
 
 
+def computable(value: torch.Tensor) -> torch.Tensor:
+    """8-bit floats as wider ones, because torch does not compute with them."""
+    return value.float() if value.is_floating_point() and value.element_size() == 1 else value
+
+
 def map_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     """The value with each tensor in it changed."""
     if isinstance(value, torch.Tensor):

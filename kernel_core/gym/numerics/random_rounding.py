@@ -15,7 +15,8 @@ import torch
 from kernel_core.gym.channel.dispatch_mode import LightDispatchMode
 from kernel_core.gym.channel.torch_ops import formula_of, gives_view, map_tensors, tensors_in
 
-HALF_PRECISION = (torch.float16, torch.bfloat16)
+HALF_PRECISION = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
+"""Half precisions, and the relative error of one rounding to each."""
 _TIMES = 8.0
 """The factor over the usual stray: among millions of values, some stray farther than in any of a few passes.
 """
@@ -44,10 +45,11 @@ def spread_of_strays(
     do. Operands of products are rounded too, to `tf32`.
     """
     true = forward(inputs)
+    stored = _TIMES * max((HALF_PRECISION.get(one.dtype, 0.0) for one in tensors_in(inputs)), default=0.0)
     spreads = [torch.zeros_like(one, dtype=torch.float64) for one in true]
     for number, (generator, sign) in enumerate(opposite_pairs(_PAIRS, seed, true[0].device), 1):
         again = _rounded_again(inputs, generator, sign)
-        with Straying(generator, sign=sign, tf32=tf32):
+        with Straying(generator, sign=sign, tf32=tf32, stored=stored):
             leaves = forward(again)
         for spread, leaf, known in zip(spreads, leaves, true, strict=True):
             if known.is_floating_point() and leaf.shape == known.shape:
@@ -75,16 +77,13 @@ def _by_rows(spread: torch.Tensor, true: torch.Tensor) -> torch.Tensor:
         return spread
     # Rows are compared separately: single large values would hide that all others belong to another row.
     is_chance = _of_most(spread) > _MUCH * _of_most(true.double().abs())
-    least = torch.where(is_chance, 2 * spread.amax(-1, keepdim=True), _typical_of_row(spread))
+    typical = spread.square().mean(-1, keepdim=True).sqrt()
+    least = torch.where(is_chance, 2 * spread.amax(-1, keepdim=True), typical)
     return torch.maximum(spread, least)
 
 
 def _of_most(values: torch.Tensor) -> torch.Tensor:
     return values.median(-1, keepdim=True).values
-
-
-def _typical_of_row(values: torch.Tensor) -> torch.Tensor:
-    return values.square().mean(-1, keepdim=True).sqrt()
 
 
 def _rounded_again(values: list[Any], generator: torch.Generator, sign: float) -> list[Any]:
@@ -95,8 +94,8 @@ def _rounded_again(values: list[Any], generator: torch.Generator, sign: float) -
             return value
         wide = value.double()
         if value.dtype in HALF_PRECISION:
-            stray = sign * _TIMES * torch.finfo(value.dtype).eps / 2
-            wide.addcmul_(wide, signed_noise(wide, generator), value=stray)
+            noise = signed_noise(wide, generator)
+            wide.addcmul_(wide, noise, value=sign * _TIMES * HALF_PRECISION[value.dtype])
         return wide
 
     return [map_tensors(value, change) for value in values]
@@ -108,8 +107,10 @@ class Straying(LightDispatchMode):
     Of equal values that are sorted, each stands before the other in one of the two.
     """
 
-    def __init__(self, generator: torch.Generator, *, sign: float, tf32: bool) -> None:
+    def __init__(self, generator: torch.Generator, *, sign: float, tf32: bool, stored: float = 0.0) -> None:
         super().__init__()
+        self._logarithms: dict[tuple[int, torch.Size], torch.Tensor] = {}
+        self._of_sums = max(stored, _TF32_STRAY if tf32 else _STRAY)
         self._generator = generator
         self._sign = sign
         self._tf32 = tf32
@@ -117,14 +118,33 @@ class Straying(LightDispatchMode):
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if _sorts_as_it_likes(function, args, kwargs):
-            args = map_tensors(tuple(args), self._beside)
+            args = _with_doubles(args, self._beside)
         elif self._tf32 and formula_of(function) is not None:
-            args = map_tensors(tuple(args), self._shortened)
+            args = _with_doubles(
+                args, lambda value: self._noise(value).mul_(value).mul_(_TF32_STRAY).add_(value)
+            )
         result = function(*args, **kwargs)
+        self._stray_rows(function._opname, result, args)
         if not gives_view(function):
             for tensor in tensors_in(result):
                 self._stray(tensor)
         return result
+
+    def _stray_rows(self, name: str, made: Any, args: Any) -> None:
+        """A kernel of attention keeps the logarithm L of a row's sum of exponentials, in float32, and makes
+        each share again: p = exp(s - L). So the sum of a row's p strays as far as L does.
+
+        Backward it takes the sum of p * dp as that of do * o. Each o is a sum of p * v, rounded to half
+        precision or made of TF32 products, while dp = do * v is rounded on its own. So the sum of p * dp
+        strays alone, by both of that of |p * dp|.
+        """
+        if name == "_softmax":
+            self._logarithms[made.data_ptr(), made.shape] = args[0].logsumexp(args[1], keepdim=True).abs_()
+        elif name == "_softmax_backward_data":
+            above, shares, dim = args[:3]
+            sums = (above * shares).abs_().sum(dim, keepdim=True)
+            strays = self._logarithms.get((shares.data_ptr(), shares.shape), 0.0) * _STRAY + self._of_sums
+            made.addcmul_(shares, self._noise(sums).mul_(sums).mul_(strays))
 
     def _stray(self, made: torch.Tensor) -> None:
         if made.dtype == torch.float64 and 0 not in made.stride():
@@ -132,19 +152,16 @@ class Straying(LightDispatchMode):
             made.addcmul_(made.nan_to_num(0.0, 0.0, 0.0), noise, value=_STRAY)
 
     def _beside(self, value: torch.Tensor) -> torch.Tensor:
-        if value.dtype != torch.float64:
-            return value
         sizes = value.abs()
         typical = float(sizes.mean().nan_to_num(1.0, 1.0))
         return self._noise(value).mul_(sizes.clamp_(min=typical)).mul_(_STRAY).add_(value)
 
-    def _shortened(self, value: torch.Tensor) -> torch.Tensor:
-        if value.dtype != torch.float64:
-            return value
-        return self._noise(value).mul_(value).mul_(_TF32_STRAY).add_(value)
-
     def _noise(self, like: torch.Tensor) -> torch.Tensor:
         return signed_noise(like, self._generator).mul_(self._sign)
+
+
+def _with_doubles(args: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    return map_tensors(tuple(args), lambda value: change(value) if value.dtype == torch.float64 else value)
 
 
 def _sorts_as_it_likes(function: Any, args: Any, kwargs: dict[str, Any]) -> bool:

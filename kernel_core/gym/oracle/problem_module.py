@@ -77,7 +77,7 @@ class ProblemModule:
         if self._wanted:
             forms = self._differentiable_outputs(inputs)
             with torch.device(self._device):
-                inputs.append(tuple(torch.randn(shape).to(dtype) for shape, dtype in forms))
+                inputs.append(tuple(torch.randn(shape, dtype=dtype) for shape, dtype in forms))
         return inputs
 
     def _differentiable_outputs(self, inputs: list[Any]) -> list[tuple[torch.Size, torch.dtype]]:

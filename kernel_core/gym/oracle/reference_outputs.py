@@ -14,7 +14,7 @@ import torch
 from kernel_core.errors import NotAProblem, first_line
 from kernel_core.gym.channel.pytree import flatten
 from kernel_core.gym.channel.seeds import seed_torch
-from kernel_core.gym.channel.torch_ops import map_tensors
+from kernel_core.gym.channel.torch_ops import computable, map_tensors
 from kernel_core.gym.numerics.ambiguous_indices import is_discrete
 from kernel_core.gym.numerics.ambiguous_integers import ConversionsSeen, look_for_undecided
 from kernel_core.gym.numerics.compare import each_passes
@@ -231,12 +231,10 @@ class ReferenceOutputs:
         rounding = Rounding()
         if plain.is_floating_point() and (exact.dtype != plain.dtype or tf32 is not None):
             rounding = Rounding(allowed_table(plain, tf32, exact))
-        value = exact.detach()
+        value = computable(exact.detach())
         if self._device == "cuda" and plain.is_floating_point() and plain.dtype != torch.float64:
             # Half the memory of float64, and far finer than any tolerance.
             value = value.float()
-        if value.is_floating_point() and value.element_size() == 1:
-            value = value.float()  # torch does not compute with 8-bit floats
         if value.data_ptr() == plain.data_ptr() and value.nbytes <= LARGE_BYTES:
             # A module may keep its outputs and write to them in its next pass; no module keeps large ones as
             # long.
@@ -273,7 +271,8 @@ class ReferenceOutputs:
 
 
 def _to_double(value: torch.Tensor) -> torch.Tensor:
-    return value.to(torch.float64 if value.is_floating_point() else value.dtype, copy=True)
+    wide = torch.float64 if value.is_floating_point() else value.dtype
+    return value.to(torch.complex128 if value.is_complex() else wide, copy=True)
 
 
 def _wider(one: Rounding, other: Rounding) -> Rounding:

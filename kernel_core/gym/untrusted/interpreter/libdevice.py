@@ -98,10 +98,9 @@ _THREE_ARGUMENTS: dict[str, Callable[[Array, Array, Array], Array]] = dict.fromk
     ("fma", "fma_rn"), lambda one, other, more: one * other + more
 )
 _OF_OTHER_TYPES: dict[str, tuple[tl.dtype, Callable[[Array], Array]]] = {
-    "isnan": (tl.int32, np.isnan),
-    "isinf": (tl.int32, np.isinf),
-    "isfinited": (tl.int32, np.isfinite),
-    "finitef": (tl.int32, np.isfinite),
+    "isnan": (tl.int1, np.isnan),
+    "isinf": (tl.int1, np.isinf),
+    **dict.fromkeys(("isfinited", "finitef"), (tl.int1, np.isfinite)),
     "signbit": (tl.int32, np.signbit),
     "float2int_rn": (tl.int32, np.rint),
     "float2int_rz": (tl.int32, np.trunc),
@@ -163,7 +162,10 @@ def _elementwise(function: Callable[..., Array], result: tl.dtype | None = None)
         def whole(data: Array) -> Array:
             return function(data, *blocks[1:]).astype(interpreter._get_np_dtype(dtype))
 
-        handle = builder.unary_op(interpreter.TensorHandle(blocks[0], dtype), whole)
+        # A handle refuses data of more bits than its type, and a condition has fewer than what it tells of.
+        wide = tl.int64 if result == tl.int1 else dtype
+        handle = builder.unary_op(interpreter.TensorHandle(blocks[0], wide), whole)
+        handle.dtype = dtype
         shape = list(handle.data.shape)
         return tl.tensor(handle, tl.block_type(dtype, shape) if widest.type.is_block() else dtype)
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from kernel_core.gym.channel.decoy_thresholds import NEGLIGIBLE_SHARE
+from kernel_core.gym.channel.torch_ops import computable
 from kernel_core.gym.numerics.compare import num_failing
 from kernel_core.gym.numerics.expected import Expected
 
@@ -46,7 +47,8 @@ def outputs_need_kernels(
     """
     written, for_others = _play_and_keep(play_on(others), moving)
     wanted = [
-        Expected(str(value.dtype).removeprefix("torch."), tuple(value.shape), value) for value in outputs
+        Expected(str(value.dtype).removeprefix("torch."), tuple(value.shape), computable(value))
+        for value in outputs
     ]
     telling: dict[int, int] = {}
     """The number of elements that must fail before an output counts as another."""

@@ -26,7 +26,7 @@ _SAMPLE = 1 << 20
 """Written elements that are followed."""
 _FEWEST_ROUNDS, _CERTAIN = 2, 40
 """Rounds for each kind of numbers. Among so many choices between two numbers, one differs in a round."""
-_BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+_BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _ODD = 6364136223846793005
 _SHARES, _POWERS = 1 << 24, 16
 
@@ -178,13 +178,9 @@ def _bits(values: torch.Tensor) -> torch.Tensor:
 
 def _range(values: torch.Tensor) -> tuple[float, float]:
     """The least and the largest finite value; zeros where there is none."""
-    lows, highs = [], []
-    for part in values.split(_CHUNK):
-        finite = torch.isfinite(part)
-        if bool(finite.any()):
-            lows.append(float(torch.where(finite, part, torch.inf).amin()))
-            highs.append(float(torch.where(finite, part, -torch.inf).amax()))
-    return (min(lows), max(highs)) if lows else (0.0, 0.0)
+    finite = (part[part.isfinite()] for part in map(torch.Tensor.double, values.split(_CHUNK)))
+    ends = [float(end) for part in finite if part.numel() for end in part.aminmax()]
+    return (min(ends), max(ends)) if ends else (0.0, 0.0)
 
 
 def _changed_places(now: torch.Tensor, was: torch.Tensor) -> torch.Tensor:
