@@ -119,8 +119,8 @@ class ProductsSeen(LightDispatchMode):
 
 
 class Widened(LightDispatchMode):
-    """While active, float32 that a module asks for is float64, and a matrix may lack factors: perturbed, one
-    of many may lack them."""
+    """While active, float32 that a module asks for is float64. A matrix without factors is no error: of many
+    perturbed ones, some may have none."""
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})

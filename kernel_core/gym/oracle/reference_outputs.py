@@ -1,4 +1,4 @@
-"""A reference's outputs in its own arithmetic, float64 and TF32 products, and those expected."""
+"""A reference's outputs in its own arithmetic, in float64 and with TF32 products; the expected outputs."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class ReferenceOutputs:
             except torch.cuda.OutOfMemoryError:
                 raise
             except Exception:
-                continue  # some modules name a dtype inside
+                continue  # some modules name a dtype inside; their own precision is the best then
         self._can_widen = False
         return plain
 
