@@ -142,8 +142,8 @@ def _half(problem: Problem, name: str, sizes: Mapping[str, Constant]) -> tuple[i
     if type(size) is not int or type(least) is not int or size % 4 or size // 2 < least:
         return None
     divisors = (other for other in sizes.values() if type(other) is int and other > 0)
-    divides = any(size % other == 0 and size // 2 % other for other in divisors if other != size)
-    return None if divides else (size // 2, name)
+    loses_one = any(size % other == 0 and size // 2 % other for other in divisors if other != size)
+    return None if loses_one else (size // 2, name)
 
 
 def at_precision(problem: Problem, precision: Precision) -> Problem:

@@ -16,10 +16,9 @@ from typing import Any
 import torch
 
 from kernel_core.gym.channel.dispatch_mode import LightDispatchMode
-from kernel_core.gym.channel.torch_ops import tensors_in
 from kernel_core.gym.numerics.ambiguous_indices import Call, Calls, Naming, is_discrete
 from kernel_core.gym.numerics.expected import Choice
-from kernel_core.gym.numerics.random_rounding import HALF_PRECISION, Forward, Straying, opposite_pairs
+from kernel_core.gym.numerics.random_rounding import Forward, Straying, half_rounding, opposite_pairs
 
 _PAIRS = 12
 """Pairs of passes turn every pair of equal values. The middle one of an odd number of equals is left to
@@ -95,8 +94,7 @@ def look_for_undecided(
         known = forward(inputs)
     if not calls.are_free and not tf32:
         return [None] * len(found)
-    halves = [tensor.dtype for tensor in tensors_in(inputs) if tensor.dtype in HALF_PRECISION]
-    rounding = max((torch.finfo(dtype).eps for dtype in halves), default=0.0)
+    rounding = 2 * half_rounding(inputs)
     seen = [
         _Seen(mask, other, leaf, calls.named) if is_discrete(other) and mask.shape == other.shape else None
         for mask, other, leaf in zip(found, known, plain, strict=True)

@@ -15,8 +15,7 @@ import torch
 from kernel_core.gym.channel.dispatch_mode import LightDispatchMode
 from kernel_core.gym.channel.torch_ops import formula_of, gives_view, map_tensors, tensors_in
 
-HALF_PRECISION = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
-"""Half precisions, and the relative error of one rounding to each."""
+_HALF_PRECISION = (torch.float16, torch.bfloat16)
 _TIMES = 8.0
 """The factor over the usual stray: among millions of values, some stray farther than in any of a few passes.
 """
@@ -45,7 +44,7 @@ def spread_of_strays(
     do. Operands of products are rounded too, to `tf32`.
     """
     true = forward(inputs)
-    stored = _TIMES * max((HALF_PRECISION.get(one.dtype, 0.0) for one in tensors_in(inputs)), default=0.0)
+    stored = _TIMES * half_rounding(inputs)
     spreads = [torch.zeros_like(one, dtype=torch.float64) for one in true]
     for number, (generator, sign) in enumerate(opposite_pairs(_PAIRS, seed, true[0].device), 1):
         again = _rounded_again(inputs, generator, sign)
@@ -68,6 +67,12 @@ def opposite_pairs(pairs: int, seed: int, device: torch.device) -> Iterator[tupl
     for number in range(pairs):
         for sign in (1.0, -1.0):
             yield torch.Generator(device).manual_seed(seed + number), sign
+
+
+def half_rounding(values: list[Any]) -> float:
+    """The largest relative error of one rounding to a half precision that these tensors have; 0 without."""
+    halves = (one.dtype for one in tensors_in(values) if one.dtype in _HALF_PRECISION)
+    return max((torch.finfo(dtype).eps / 2 for dtype in halves), default=0.0)
 
 
 def _by_rows(spread: torch.Tensor, true: torch.Tensor) -> torch.Tensor:
@@ -93,9 +98,8 @@ def _rounded_again(values: list[Any], generator: torch.Generator, sign: float) -
         if not value.is_floating_point():
             return value
         wide = value.double()
-        if value.dtype in HALF_PRECISION:
-            noise = signed_noise(wide, generator)
-            wide.addcmul_(wide, noise, value=sign * _TIMES * HALF_PRECISION[value.dtype])
+        if stray := _TIMES * half_rounding([value]):
+            wide.addcmul_(wide, signed_noise(wide, generator), value=sign * stray)
         return wide
 
     return [map_tensors(value, change) for value in values]

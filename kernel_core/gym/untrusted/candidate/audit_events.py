@@ -21,12 +21,15 @@ def watch(may_compile: bool) -> list[str]:
     denied = _DENIED_TO_COMPILERS if may_compile else _DENIED
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
-        # On a GPU the judge and Triton open the driver in every candidate's process.
-        is_usual = event == "ctypes.dlopen" and str(arguments[0]).endswith("libcuda.so.1")
-        if event in _TELLING and event not in seen and not is_usual:
+        if event in _TELLING and event not in seen and not _opens_the_driver(event, arguments):
             seen.append(event)
         if event.startswith(denied):
             raise PermissionError(f"{event} is not allowed to a candidate")
 
     sys.addaudithook(hook)
     return seen
+
+
+def _opens_the_driver(event: str, arguments: tuple[Any, ...]) -> bool:
+    """On a GPU the judge and Triton do so in every candidate's process."""
+    return event == "ctypes.dlopen" and str(arguments[0]).endswith("libcuda.so.1")
