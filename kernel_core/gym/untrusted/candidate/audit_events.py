@@ -21,8 +21,8 @@ def watch(may_compile: bool) -> list[str]:
     denied = _DENIED_TO_COMPILERS if may_compile else _DENIED
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
-        if event in _TELLING and event not in seen and not _opens_the_driver(event, arguments):
-            seen.append(event)
+        if event in _TELLING and (note := _in_words(event, arguments)) not in ("", *seen):
+            seen.append(note)
         if event.startswith(denied):
             raise PermissionError(f"{event} is not allowed to a candidate")
 
@@ -30,6 +30,9 @@ def watch(may_compile: bool) -> list[str]:
     return seen
 
 
-def _opens_the_driver(event: str, arguments: tuple[Any, ...]) -> bool:
-    """On a GPU the judge and Triton do so in every candidate's process."""
-    return event == "ctypes.dlopen" and str(arguments[0]).endswith("libcuda.so.1")
+def _in_words(event: str, arguments: tuple[Any, ...]) -> str:
+    """The event, and which library is opened; empty for the driver, which judge and Triton open on a GPU in
+    every candidate's process."""
+    if event != "ctypes.dlopen":
+        return event
+    return "" if str(arguments[0]).endswith("libcuda.so.1") else f"{event}: {arguments[0]}"
