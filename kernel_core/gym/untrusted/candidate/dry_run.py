@@ -34,7 +34,7 @@ from kernel_core.gym.channel.work import OperatorCounter
 from kernel_core.gym.untrusted.candidate.candidate_module import import_candidate, place, unpack
 from kernel_core.gym.untrusted.candidate.fake_cuda_mode import StandIn
 from kernel_core.gym.untrusted.candidate.trace_recorder import MAX_OPERATIONS
-from kernel_core.gym.untrusted.candidate.triton_hooks import WarmedUp, begin_with, leave_unwrapped
+from kernel_core.gym.untrusted.candidate.triton_hooks import WarmedUp, begin_with, leave_as_written
 
 _DEVICE = "meta"
 _READ = 0.5
@@ -57,7 +57,7 @@ def rehearse(channel: socket.socket, cage: dict[str, Any]) -> None:
     launches = _Launches()
     _write_launches_down(launches)
     begin_with(header["configuration"])
-    leave_unwrapped()
+    leave_as_written()
     passes = []
     told = StandIn(_DEVICE, cage["gpu"], path)
     try:

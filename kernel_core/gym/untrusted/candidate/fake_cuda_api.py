@@ -91,16 +91,6 @@ def answer_for_cuda(known: Properties) -> None:
         setattr(triton.testing, name, _do_once)
 
 
-def leave_uncompiled() -> None:
-    """`torch.compile` gives back what it is given: it would compile for a host, half a minute each."""
-
-    def compile_later(model: Any = None, **_: Any) -> Any:
-        return (lambda function: function) if model is None else model
-
-    torch.compile = compile_later
-    torch.nn.Module.compile = _always(None)  # type: ignore[method-assign]
-
-
 def _do_once(
     function: Any, *_: Any, quantiles: Any = None, return_mode: str = "mean", **__: Any
 ) -> float | list[float]:

@@ -21,11 +21,7 @@ from torch.utils._device import DeviceContext
 
 from kernel_core.gym.channel.target_gpu import properties_of
 from kernel_core.gym.channel.torch_ops import tensors_in
-from kernel_core.gym.untrusted.candidate.fake_cuda_api import (
-    answer_for_cuda,
-    leave_uncompiled,
-    take_operators_to,
-)
+from kernel_core.gym.untrusted.candidate.fake_cuda_api import answer_for_cuda, take_operators_to
 from kernel_core.gym.untrusted.candidate.host_tensors import HostMemory
 
 _CUDA = re.compile(r"cuda(:\d+)?")
@@ -48,7 +44,6 @@ class StandIn(TorchFunctionMode):
         self._host = HostMemory()
         answer_for_cuda(properties_of(gpu, num_processors))
         take_operators_to(device)
-        leave_uncompiled()
         _enter_devices_that_there_are(self._there)
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -36,16 +36,23 @@ _UNCOMPILED = types.SimpleNamespace(
 )
 
 
-def leave_unwrapped() -> None:
-    """`wrap_triton` gives back the kernel: wrapped, it would be a higher-order operator of torch, which has
-    no rule for a recorder."""
+def leave_as_written() -> None:
+    """`wrap_triton` and `torch.compile` give back what they are given. A wrapped kernel is an operator of a
+    higher order, for which a recorder has no rule. A compiler of host code takes half a minute on a CPU; on
+    a GPU it would compile the recorder with it, and launch kernels past it."""
+
+    def as_it_is(model: Any = None, **_: Any) -> Any:
+        return (lambda function: function) if model is None else model
+
     torch.library.wrap_triton = lambda kernel: kernel
+    torch.compile = as_it_is
+    torch.nn.Module.compile = lambda *_, **__: None  # type: ignore[method-assign]
 
 
 def install(recorder: Recorder, configuration: int = 0) -> None:
     """Route every launch through the recorder; where Triton interprets, check that memory is in bounds, and
     take the configuration of this place of those that an autotuner has."""
-    leave_unwrapped()
+    leave_as_written()
     if "TRITON_INTERPRET" in os.environ:
         meter = Meter(counting=False)
         install_meter(meter)
