@@ -216,6 +216,11 @@ def test_complex_numbers_and_8_bit_floats_have_a_tolerance() -> None:
     expected = Expected("float8_e4m3fn", (64,), small.float())
     assert compare_values((small.float() * 1.07).to(torch.float8_e4m3fn), expected) is None
     assert compare_values((small.float() * 1.5).to(torch.float8_e4m3fn), expected) is not None
+    powers = torch.exp2(torch.arange(-9.0, 9.0))
+    expected = Expected("float8_e8m0fnu", (18,), powers)
+    for factor, is_right in ((1, True), (0.5, False), (2, False)):
+        fault = compare_values((factor * powers).to(torch.float8_e8m0fnu), expected)
+        assert (fault is None) is is_right
 
 
 def test_a_fault_tells_where_it_is_and_by_what_factor() -> None:

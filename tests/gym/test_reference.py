@@ -58,6 +58,20 @@ def test_threads_that_draw_at_once_draw_what_each_would_alone() -> None:
     assert torch.equal(torch.random.get_rng_state(), state)
 
 
+def test_where_lengths_are_drawn_all_draws_have_those_of_the_first() -> None:
+    """A record of a pass has sizes, so other inputs must fit them."""
+    drawn = "lengths = torch.randint(1, 9, (5,))\n    return [torch.rand(int(lengths.sum()), 3) + 1, lengths]"
+    source = _SOURCE.replace("self, x", "self, x, lengths").replace("return [torch.rand(64, 300)]", drawn)
+    text = source.replace("FORWARD", "torch.stack([one.sum(0) for one in x.split(lengths.tolist())])")
+    problem = parse_problem(text, id="test/lengths", suite="test")
+    for draw in ("own", "normal"):
+        (x, lengths), (y, others) = (Reference(problem, {}).draw(seed, draw) for seed in (3, 4))
+        assert len(x) == len(y) == lengths.sum() == others.sum()
+        assert not torch.equal(x, y) and (draw != "own" or x.min() >= 1)
+        assert torch.equal(Reference(problem, {}).draw(3, draw)[0], x)
+    assert Reference(problem, {}).inputs_that_matter() == (0,)
+
+
 def test_a_problem_that_asks_for_a_gpu_means_the_judges_device() -> None:
     source = _SOURCE.replace("FORWARD", "x * self.scale").replace(
         "torch.rand(64, 300)", 'torch.rand(64, 300, device="cuda").to("cuda:0").cuda()'

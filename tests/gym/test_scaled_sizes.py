@@ -85,9 +85,16 @@ def get_init_inputs():
 def test_sizes_that_break_the_order_of_real_sizes_have_a_neighbour_that_keeps_it() -> None:
     problem = parse_problem(HEAD + _TAKEN, id="test/order", suite="test")
     reference = Reference(problem, {"TAKEN": 21, "ROWS": 77})
-    assert in_order(reference, {"TAKEN": 77, "ROWS": 77}) is None
+    assert in_order(reference, {"TAKEN": 21, "ROWS": 77}) is None
     found = in_order(reference, {"TAKEN": 1024, "ROWS": 77})
     assert found == {"TAKEN": 1024, "ROWS": 2048}
+
+
+def test_equal_sizes_break_an_order_too() -> None:
+    """A block of the rows that are not taken may be empty there."""
+    problem = parse_problem(HEAD + _TAKEN, id="test/order", suite="test")
+    reference = Reference(problem, {"TAKEN": 21, "ROWS": 77})
+    assert in_order(reference, {"TAKEN": 77, "ROWS": 77}) == {"TAKEN": 77, "ROWS": 128}
 
 
 def test_the_neighbour_divides_as_real_sizes_do() -> None:

@@ -46,8 +46,8 @@ class LaunchedKernels:
         if function not in self._numbers:
             evaluated = isinstance(function, ConstexprFunction | _Evaluated)
             names = describe_globals(function.fn, self.number, evaluated=evaluated)
-            line = function.fn.__code__.co_firstlineno
-            self._add(function, {"name": function.fn.__name__, "line": line, "globals": names})
+            code = function.fn.__code__  # a copy may have another name than the text
+            self._add(function, {"name": code.co_name, "line": code.co_firstlineno, "globals": names})
         return self._numbers[function]
 
     def number_of_native(self, kernel: dict[str, Any]) -> int:

@@ -17,7 +17,7 @@ import torch
 
 _ALIGNMENT = 256
 _DTYPES = """
-    float64 float32 float16 bfloat16 float8_e4m3fn float8_e5m2 complex64 complex128 bool
+    float64 float32 float16 bfloat16 float8_e4m3fn float8_e5m2 float8_e8m0fnu complex64 complex128 bool
     int64 int32 int16 int8 uint64 uint32 uint16 uint8
 """
 DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in _DTYPES.split()}

@@ -123,10 +123,17 @@ def operator_by_name(name: Any, overload: Any) -> torch._ops.OpOverload[Any, Any
     return function
 
 
+_ROWS = torch.Tensor.crow_indices, torch.Tensor.col_indices, torch.Tensor.values
+_COLUMNS = torch.Tensor.ccol_indices, torch.Tensor.row_indices, torch.Tensor.values
+_MEMBERS = dict.fromkeys((torch.sparse_csr, torch.sparse_bsr), _ROWS)
+_MEMBERS |= dict.fromkeys((torch.sparse_csc, torch.sparse_bsc), _COLUMNS)
+
+
 def tensors_in(value: Any) -> list[torch.Tensor]:
-    """The tensors among arguments or results of an operator."""
+    """The tensors among arguments or results of an operator; of a sparse one its members."""
     if isinstance(value, torch.Tensor):
-        return [value]
+        members = _MEMBERS.get(value.layout)
+        return [member(value) for member in members] if members else [value]
     if isinstance(value, list | tuple):
         return [tensor for item in value for tensor in tensors_in(item)]
     return []

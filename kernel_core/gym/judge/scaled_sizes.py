@@ -69,7 +69,7 @@ def in_order(reference: Reference, sizes: Sizes) -> Sizes | None:
         for less, more in itertools.permutations(run, 2)
         if run[less] < run[more] and _CLEARLY * own[less] <= own[more]
     ]
-    broken = [(less, more) for less, more in pairs if now[less] > now[more]]
+    broken = [(less, more) for less, more in pairs if now[less] >= now[more]]
     if not broken:
         return None
     found, limits = dict(sizes), _SizeLimits(reference)

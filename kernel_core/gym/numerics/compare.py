@@ -19,8 +19,8 @@ from kernel_core.gym.numerics.error_model import most_by_size, typical_size
 from kernel_core.gym.numerics.expected import Expected, Undecided
 
 RELATIVE_TOLERANCE = {"float64": 1e-4, "float32": 1e-4, "float16": 1e-2, "bfloat16": 1e-2}
-RELATIVE_TOLERANCE |= {"float8_e4m3fn": 2.0**-3, "float8_e5m2": 2.0**-2}
-"""The relative tolerance by the output's type, as in KernelBench; of 8-bit floats one step."""
+RELATIVE_TOLERANCE |= {"float8_e4m3fn": 2.0**-3, "float8_e5m2": 2.0**-2, "float8_e8m0fnu": 2.0**-2}
+"""The relative tolerance by an output type, as in KernelBench: of 8-bit floats one step, of powers none."""
 _SMALLEST_TOLERANCE = 1e-6
 _CHUNK, _EXACT_CHUNK = 1 << 26, 1 << 24
 """Elements compared at a time, plainly and in float64: huge outputs need little memory beside themselves."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import random
 import threading
 from collections.abc import Iterator
 from typing import Any
 
+import numpy
 import torch
 from torch.overrides import TorchFunctionMode
 
@@ -16,6 +18,7 @@ from kernel_core.gym.channel.constant_perturbation import VariedConstants
 from kernel_core.gym.channel.gradients import Wanted, differentiate, is_differentiable, resolve
 from kernel_core.gym.channel.pytree import flatten
 from kernel_core.gym.channel.seeds import CONSTRUCTION_SEED, seed_torch
+from kernel_core.gym.channel.torch_ops import map_tensors, tensors_in
 from kernel_core.problems.gradients import wanted_gradients
 from kernel_core.records import Precision
 
@@ -46,6 +49,17 @@ def _host_for(value: Any) -> Any:
     return "cpu" if asks else value
 
 
+def _shapes_in(inputs: list[Any]) -> list[torch.Size]:
+    return [one.shape for one in tensors_in(inputs)]
+
+
+def _filled(first: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """Other numbers in a tensor's shape, over and over if there are fewer."""
+    if not (first.is_floating_point() and values.numel()):
+        return first
+    return values.flatten().repeat(-(-first.numel() // values.numel()))[: first.numel()].view(first.shape)
+
+
 class ProblemModule:
     """An executed problem. Its text is trusted, unlike a candidate's. Raises `NotAProblem` where it fails."""
 
@@ -58,6 +72,7 @@ class ProblemModule:
         self._names: dict[str, Any] = {"__name__": "problem"}
         self._wanted = wanted_gradients(source)
         self._forms: list[tuple[torch.Size, torch.dtype]] | None = None
+        self._shapes: list[torch.Size] | None = None
         with self._blaming("{} does not execute"), self._there():
             exec(compile(source, f"<{problem_id}>", "exec", dont_inherit=True), self._names)
 
@@ -79,6 +94,23 @@ class ProblemModule:
             with torch.device(self._device):
                 inputs.append(tuple(torch.randn(shape, dtype=dtype) for shape, dtype in forms))
         return inputs
+
+    def drawn(self, seed: int) -> list[Any]:
+        """A draw of inputs under a seed. Where lengths are drawn too, all draws have those of the first, and
+        what selects by them: a record of a pass has sizes."""
+        if self._shapes is None:
+            self._shapes = _shapes_in(self._seeded(CONSTRUCTION_SEED))
+        inputs = self._seeded(seed)
+        if _shapes_in(inputs) == self._shapes:
+            return inputs
+        first, values = self._seeded(CONSTRUCTION_SEED), iter(tensors_in(self._seeded(seed)))
+        return map_tensors(first, lambda one: _filled(one, next(values, one)))
+
+    def _seeded(self, seed: int) -> list[Any]:
+        seed_torch(seed, self._device)
+        random.seed(seed)
+        numpy.random.seed(seed % 2**32)
+        return self.inputs()
 
     def _differentiable_outputs(self, inputs: list[Any]) -> list[tuple[torch.Size, torch.dtype]]:
         """Shapes and types, by one forward pass on these inputs, which leaves the seeds in force alone."""

@@ -6,12 +6,10 @@ import copy
 import functools
 import inspect
 import itertools
-import random
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy
 import torch
 
 from kernel_core.errors import NotAProblem
@@ -100,7 +98,7 @@ class Reference:
         """Inputs under a seed, on the reference's device."""
         with own_seeds(self.device):
             kept = () if draw == "own" else self._what_draws_keep()
-            inputs = self._own_inputs(seed)
+            inputs = self._program.drawn(seed)
             with torch.device(self.device):
                 return redraw(inputs, draw, kept)
 
@@ -126,22 +124,16 @@ class Reference:
     @functools.cached_property
     def _asserts(self) -> bool:
         with own_seeds(self.device):
-            inputs = self._own_inputs(CONSTRUCTION_SEED)
+            inputs = self._program.drawn(CONSTRUCTION_SEED)
             with OperatorCounter() as counter:
                 self._answers.now(inputs, CONSTRUCTION_SEED)
         return any(work.name.removesuffix("_") in _ASSERTING for work in counter.works)
-
-    def _own_inputs(self, seed: int) -> list[Any]:
-        seed_torch(seed, self.device)
-        random.seed(seed)
-        numpy.random.seed(seed % 2**32)
-        return self._program.inputs()
 
     def _what_draws_keep(self) -> tuple[Kept, ...]:
         """Found once, of a few own draws one after the other, because large ones have no room beside one
         another. The fewer numbers there are, the more draws it takes."""
         if self._kept is None:
-            inputs = self._own_inputs(CONSTRUCTION_SEED)
+            inputs = self._program.drawn(CONSTRUCTION_SEED)
             said, names = declared(self.source), inspect.signature(self.module.forward).parameters
             known = [
                 said.get(name) for name, value in zip(names, inputs, strict=False) for _ in floating_in(value)
@@ -149,7 +141,7 @@ class Reference:
             looks = [look_at_all(inputs)]
             del inputs
             count = _MANY_DRAWS if any(one.numel < ENOUGH for one in looks[0]) else _FEW_DRAWS
-            looks += [look_at_all(self._own_inputs(CONSTRUCTION_SEED + n)) for n in range(1, count)]
+            looks += [look_at_all(self._program.drawn(CONSTRUCTION_SEED + n)) for n in range(1, count)]
             found = map(in_common, zip(*looks, strict=True))
             self._kept = tuple(one or other for one, other in itertools.zip_longest(known, found) if other)
         return self._kept
@@ -268,8 +260,7 @@ class Reference:
     def inputs_that_matter(self) -> tuple[int, ...]:
         """Positions of the tensor inputs without which the output would be another."""
         with own_seeds(self.device):
-            seed_torch(CONSTRUCTION_SEED, self.device)
-            first, second = self._program.inputs(), self._program.inputs()
+            first, second = (self._program.drawn(CONSTRUCTION_SEED + number) for number in range(2))
             base = self._answers.now(copy.deepcopy(first), CONSTRUCTION_SEED)
             found = []
             for index, value in enumerate(first):

@@ -208,7 +208,7 @@ class ReferenceOutputs:
         if not any(map(is_discrete, plain)):
             return expected
         values = [one.value for one in expected]
-        found = [one != other for one, other in zip(plain, values, strict=True)]
+        found = [computable(one) != other for one, other in zip(plain, values, strict=True)]
         choices: list[Choice | None] = [None] * len(plain)
         if self._can_stray([*inputs, *plain]):
             forward = self._exactly(wide, seed, plain)

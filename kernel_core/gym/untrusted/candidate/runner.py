@@ -264,6 +264,5 @@ def _trace(
         "operations": recorder.operations,
         "outputs": outputs,
         "reads_data": recorder.reads_data,
-        "problem": recorder.problem,
     }
     return trace, blob.getvalue(), taken

@@ -77,7 +77,6 @@ class Recorder(LightDispatchMode):
         self._graph: list[Callable[[], Any]] | None = None
         self.constants: list[tuple[int, torch.Tensor]] = []
         self.reads_data = False
-        self.problem = ""
         self._storages: dict[int, int] = {}
         self._alive: list[Any] = []
         self._poison.begin()
@@ -116,12 +115,12 @@ class Recorder(LightDispatchMode):
     def _record_operator(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Callable[[Any], None]:
         """Record what goes in; the result is to be given to what this gives."""
         name = function._schema.name
-        record = {"op": name, "overload": function._overloadname}
+        record: dict[str, Any] = {"op": name, "overload": function._overloadname}
         try:
             record["args"] = encode(list(args), self._tensor)["l"]
             record["kwargs"] = {key: encode(value, self._tensor) for key, value in kwargs.items()}
         except NotEncodable as error:
-            self.problem = self.problem or f"{name}: {error}"
+            record |= {"op": f"{name} of {error}", "args": [], "kwargs": {}}  # none of torch's
 
         def finish(result: Any) -> None:
             made = any(t.untyped_storage().data_ptr() not in self._storages for t in tensors_in(result))
@@ -282,6 +281,8 @@ class Recorder(LightDispatchMode):
         return self._storages[address]
 
     def _tensor(self, tensor: torch.Tensor) -> list[Any]:
+        if tensor.layout is not torch.strided:
+            raise NotEncodable("a sparse tensor")
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in self._storages:
             paused, self._paused = self._paused, True

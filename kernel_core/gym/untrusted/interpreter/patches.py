@@ -171,16 +171,16 @@ def _mix_programs() -> None:
 
 
 def _repair_rewriter() -> None:
-    """Let rewritten kernels keep their annotations (`T.constexpr` too) and what they close over."""
+    """Let rewritten kernels keep their annotations (`T.constexpr` too) and what they close over,
+    and copies of kernels have other names."""
     original = interpreter.FunctionRewriter._compile_and_exec
 
     def compile_and_exec(self: Any, tree: Any) -> Any:
-        function = self.fn
+        function, names = self.fn, self.fn.__globals__
         if function.__closure__:
-            names = {**function.__globals__, **inspect.getclosurevars(function).nonlocals}
-            self.fn = FunctionType(
-                function.__code__, names, function.__name__, function.__defaults__, function.__closure__
-            )
+            names = {**names, **inspect.getclosurevars(function).nonlocals}
+        name = function.__code__.co_name  # in the text; a copy may have another
+        self.fn = FunctionType(function.__code__, names, name, function.__defaults__, function.__closure__)
         rewritten = original(self, tree)
         rewritten.__annotations__ = dict(function.__annotations__)
         return rewritten
