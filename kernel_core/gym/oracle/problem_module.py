@@ -103,7 +103,8 @@ class ProblemModule:
         inputs = self._seeded(seed)
         if _shapes_in(inputs) == self._shapes:
             return inputs
-        first, values = self._seeded(CONSTRUCTION_SEED), iter(tensors_in(self._seeded(seed)))
+        first = self._seeded(CONSTRUCTION_SEED)
+        values = iter(tensors_in(self._seeded(seed)))  # last, as hostile numbers go on from its state
         return map_tensors(first, lambda one: _filled(one, next(values, one)))
 
     def _seeded(self, seed: int) -> list[Any]:
