@@ -124,9 +124,9 @@ def operator_by_name(name: Any, overload: Any) -> torch._ops.OpOverload[Any, Any
 
 
 def tensors_in(value: Any) -> list[torch.Tensor]:
-    """The tensors among arguments or results of an operator."""
+    """The tensors among arguments or results of an operator; of a sparse one its indices and values."""
     if isinstance(value, torch.Tensor):
-        return [value]
+        return [value] if value.layout != torch.sparse_coo else [value._indices(), value._values()]
     if isinstance(value, list | tuple):
         return [tensor for item in value for tensor in tensors_in(item)]
     return []

@@ -48,6 +48,8 @@ def views_in(value: Any) -> Iterator[list[Any]]:
 
 def encode(value: Any, tensor: Encode) -> Any:
     """A JSON value for an argument of an operator, a launch or a module. Raises `NotEncodable`."""
+    if isinstance(value, torch.Tensor) and value.layout == torch.sparse_coo:
+        return {"coo": [encode(part, tensor) for part in (value._indices(), value._values(), value.shape)]}
     if isinstance(value, torch.Tensor):
         return {"t": tensor(value)}
     if value is None or isinstance(value, bool | str):
@@ -80,6 +82,9 @@ def decode(value: Any, tensor: Decode) -> Any:
         raise ValueError(f"not a value of a trace: {str(value)[:80]}")
     if "t" in value:
         return tensor(value["t"])
+    if "coo" in value:
+        parts = [decode(item, tensor) for item in value["coo"]]
+        return torch.sparse_coo_tensor(*parts, check_invariants=True)
     if "l" in value:
         return [decode(item, tensor) for item in value["l"]]
     if "tuple" in value:
