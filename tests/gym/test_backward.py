@@ -121,7 +121,7 @@ def test_a_backward_pass_may_name_the_gpu(gym: PooledGym) -> None:
 
 
 def _as_attention_kernels_do(
-    given: Sequence[torch.Tensor], above: torch.Tensor, share: float
+    given: Sequence[torch.Tensor], above: torch.Tensor, share: float, *, summed_as_stored: bool = False
 ) -> list[torch.Tensor]:
     """The output and the gradients. What is kept is the output, in its own precision, and the logarithm of
     each row's sum, in float32. `share` of a row's sum of gradients is subtracted."""
@@ -130,7 +130,12 @@ def _as_attention_kernels_do(
     scores = (q @ k.mT * 0.25).masked_fill(~causal, -float("inf"))
     p = torch.exp(scores - scores.logsumexp(-1, keepdim=True))
     output = (p @ v).to(given[0].dtype)
-    delta = (output.float() * do).sum(-1, keepdim=True)
+    terms = output.float() * do
+    if summed_as_stored:
+        terms = terms.to(output.dtype)
+    while terms.shape[-1] > 1:
+        terms = terms[..., ::2] + terms[..., 1::2]
+    delta = terms.float()
     ds = (p * (do @ v.mT - share * delta) * 0.25).to(output.dtype).float()
     return [output, *(one.to(output.dtype) for one in (ds @ k, ds.mT @ q, p.mT @ do))]
 
@@ -147,7 +152,9 @@ def test_attention_may_take_the_sum_of_a_row_from_its_stored_output(dtype: str) 
             value_fault(_as_attention_kernels_do(given, above, share), trial.expected, compare_values)
             for share in (1.0, 0.0, 0.99)
         )
+        gradients = _as_attention_kernels_do(given, above, 1.0, summed_as_stored=True)
         assert not honest, (seed, honest)
+        assert not value_fault(gradients, trial.expected, compare_values)
         assert without and nearly, (seed, without, nearly)
 
 

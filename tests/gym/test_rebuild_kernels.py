@@ -32,6 +32,8 @@ def _build(body: str, tmp_path: Path, **names: object) -> list[object]:
         "    tl.store(out_ptr, triton.cdiv(BLOCK, 2))\n",
         "    i = tl.max_contiguous(tl.multiple_of(tl.arange(0, BLOCK), BLOCK), BLOCK)\n    i.to(tl.int64)\n",
         "    tl.static_print(tl.maximum(1, 2, propagate_nan=tl.PropagateNan.ALL))\n",
+        "    i = tl.arange(0, BLOCK)\n    tl.store(out_ptr + i, i.__lshift__(4).to(tl.int8).__rshift__(4))\n",
+        "    __x = tl.load(x_ptr)\n    tl.store(out_ptr, __x)\n",
     ],
 )
 def test_kernels_are_rebuilt(body: str, tmp_path: Path) -> None:
@@ -51,6 +53,9 @@ def test_kernels_are_rebuilt(body: str, tmp_path: Path) -> None:
         ("    i = x_ptr.handle\n", 6),
         ("    open('file')\n", 6),
         ("    __import__('os')\n", 6),
+        ("    __builtins__['open']\n", 6),
+        ("    i = x_ptr.__lshift__.__self__\n", 6),
+        ("    i = tl.__getitem__\n", 6),
         ("    tl.core.builtins.exec('1')\n", 6),
         ("    tl.inspect.currentframe()\n", 6),
         ("    triton.runtime.interpreter.interpreter_builder\n", 6),

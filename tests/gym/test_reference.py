@@ -84,6 +84,18 @@ def test_a_problem_that_asks_for_a_gpu_means_the_judges_device() -> None:
     assert expected.value.device.type == "cpu"
 
 
+def test_a_precision_is_none_of_8_bit_floats() -> None:
+    text = _SOURCE.replace("FORWARD", "x.float()").replace("(64, 300)", "(64, 300).to(torch.float8_e4m3fn)")
+    for source, dtype in (
+        (text, torch.float8_e4m3fn),
+        (text.replace("float8_e4m3fn", "float32"), torch.bfloat16),
+    ):
+        problem = parse_problem("# precision: bfloat16\n" + source, id="test/inline", suite="test")
+        ours = Reference(problem, {})
+        [x] = ours.inputs_of(ours.trial(1, "own"))
+        assert x.dtype == dtype
+
+
 def test_shapes_that_follow_from_the_values_are_compared_where_they_agree() -> None:
     ours = _reference("x[x > 0.5].reshape(-1)")
     trial = ours.trial(1, "mixed")

@@ -151,6 +151,33 @@ def test_what_was_in_memory_that_grew_is_there_in_a_replay() -> None:
     assert torch.equal(_played(player), x * 2 + 1)
 
 
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta state")
+def test_a_sparse_tensor_is_its_indices_and_values() -> None:
+    x = torch.rand(3)
+    recorder = Recorder(lambda launch: None)
+    recorder.begin([x])
+    with recorder:
+        places = torch.stack([torch.arange(3) % 2, torch.arange(3)])
+        sparse = torch.sparse_coo_tensor(places, x * 2, (2, 3), check_invariants=True)
+        rows = torch.sparse_csr_tensor(torch.arange(3), torch.arange(2), x[:2], (2, 3), check_invariants=True)
+        out = (
+            (sparse.coalesce() * 2).to_dense()
+            + torch.sparse.mm(sparse, torch.eye(3))
+            + rows.clone().to_dense()
+        )
+    player = _player(recorder.operations, recorder.outputs([out]), torch.ones(3))
+    assert torch.equal(_played(player), torch.tensor([[7.0, 0, 6], [0, 7, 0]]))
+    assert not player._constants
+
+
+def test_the_places_of_a_sparse_tensor_are_inside_it() -> None:
+    places, values = [0, "int64", 0, [1, 2], [2, 1]], [1, "float32", 0, [2], [1]]
+    sparse = {"sparse": [{"layout": "sparse_coo"}, {"t": places}, {"t": values}, {"tuple": [3]}]}
+    operation = {"op": "aten::_to_dense", "overload": "", "args": [sparse], "kwargs": {}, "outputs": []}
+    with pytest.raises(RuntimeError, match="size is inconsistent"):
+        _played(_player([operation], [], torch.tensor([[1, 3]]), torch.ones(2)))
+
+
 def test_a_mute_pass_ends_where_an_operator_cannot_work_and_gives_places_that_there_are() -> None:
     table = torch.rand(8)
     alloc = {"alloc": 1, "bytes": 16, "device": "cpu"}

@@ -125,15 +125,23 @@ def operator_by_name(name: Any, overload: Any) -> torch._ops.OpOverload[Any, Any
 
 _ROWS = torch.Tensor.crow_indices, torch.Tensor.col_indices, torch.Tensor.values
 _COLUMNS = torch.Tensor.ccol_indices, torch.Tensor.row_indices, torch.Tensor.values
-_MEMBERS = dict.fromkeys((torch.sparse_csr, torch.sparse_bsr), _ROWS)
-_MEMBERS |= dict.fromkeys((torch.sparse_csc, torch.sparse_bsc), _COLUMNS)
+SPARSE = {
+    torch.sparse_coo: (torch.Tensor._indices, torch.Tensor._values),
+    **dict.fromkeys((torch.sparse_csr, torch.sparse_bsr), _ROWS),
+    **dict.fromkeys((torch.sparse_csc, torch.sparse_bsc), _COLUMNS),
+}
+"""What gives the members of a sparse tensor, in the order of its constructor, by its layout."""
+
+
+def members_of(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """Indices and values of a sparse tensor; none of another."""
+    return [member(tensor) for member in SPARSE.get(tensor.layout, ())]
 
 
 def tensors_in(value: Any) -> list[torch.Tensor]:
     """The tensors among arguments or results of an operator; of a sparse one its members."""
     if isinstance(value, torch.Tensor):
-        members = _MEMBERS.get(value.layout)
-        return [member(value) for member in members] if members else [value]
+        return members_of(value) or [value]
     if isinstance(value, list | tuple):
         return [tensor for item in value for tensor in tensors_in(item)]
     return []

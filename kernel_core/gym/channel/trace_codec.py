@@ -9,11 +9,12 @@ from typing import Any
 import torch
 
 from kernel_core.gym.channel.shared_arena import DTYPES, dtype_name
+from kernel_core.gym.channel.torch_ops import SPARSE, members_of
 
 Encode = Callable[[torch.Tensor], list[Any]]
 Decode = Callable[[list[Any]], torch.Tensor]
 
-_LAYOUTS = {"strided": torch.strided}
+_LAYOUTS = {str(layout).removeprefix("torch."): layout for layout in (torch.strided, *SPARSE)}
 _MEMORY_FORMATS = {
     str(memory_format).removeprefix("torch."): memory_format
     for memory_format in (
@@ -48,6 +49,8 @@ def views_in(value: Any) -> Iterator[list[Any]]:
 
 def encode(value: Any, tensor: Encode) -> Any:
     """A JSON value for an argument of an operator, a launch or a module. Raises `NotEncodable`."""
+    if isinstance(value, torch.Tensor) and (members := members_of(value)):
+        return {"sparse": [encode(part, tensor) for part in (value.layout, *members, value.shape)]}
     if isinstance(value, torch.Tensor):
         return {"t": tensor(value)}
     if value is None or isinstance(value, bool | str):
@@ -80,6 +83,11 @@ def decode(value: Any, tensor: Decode) -> Any:
         raise ValueError(f"not a value of a trace: {str(value)[:80]}")
     if "t" in value:
         return tensor(value["t"])
+    if "sparse" in value:
+        layout, *parts = (decode(item, tensor) for item in value["sparse"])
+        if layout is torch.sparse_coo:
+            return torch.sparse_coo_tensor(*parts, check_invariants=True)
+        return torch.sparse_compressed_tensor(*parts, layout=layout, check_invariants=True)
     if "l" in value:
         return [decode(item, tensor) for item in value["l"]]
     if "tuple" in value:

@@ -159,7 +159,8 @@ class ProblemModule:
 
     def _place(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
-            dtype = self._dtype if value.is_floating_point() else None
+            is_cast = value.is_floating_point() and value.element_size() > 1  # 8-bit floats are packed
+            dtype = self._dtype if is_cast else None
             return value.to(device=self._device, dtype=dtype)
         if isinstance(value, list | tuple):
             return type(value)(self._place(item) for item in value)

@@ -31,6 +31,8 @@ _TOLD[torch.Tensor.get_device] = 0
 _GIVE_THEMSELVES = {torch.Tensor.cuda, torch.Tensor.pin_memory}
 _FOLLOW = {torch.Tensor.to, torch.Tensor.type_as}
 """Give their first tensor where another one is."""
+_COUNT = {torch.histc, torch.Tensor.histc}
+"""Take whole numbers on a GPU, and on a CPU no others than floats."""
 
 
 class StandIn(TorchFunctionMode):
@@ -60,7 +62,10 @@ class StandIn(TorchFunctionMode):
             kwargs = {**kwargs, "device": self._device}
         there = {key: self._there(value) for key, value in kwargs.items()}
         values = [self._there(value) for value in args]
-        result = function(*values, **there)
+        if function in _COUNT and values and not values[0].is_floating_point():
+            result = function(values[0].double(), *values[1:], **there).to(values[0].dtype)
+        else:
+            result = function(*values, **there)
         if not there.get("pin_memory"):
             self._look_where(function, [*values, *there.values()], tensors_in(result), is_theirs)
         return result

@@ -282,7 +282,7 @@ class Recorder(LightDispatchMode):
 
     def _tensor(self, tensor: torch.Tensor) -> list[Any]:
         if tensor.layout is not torch.strided:
-            raise NotEncodable("a sparse tensor")
+            raise NotEncodable(f"a tensor of layout {tensor.layout}")
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in self._storages:
             paused, self._paused = self._paused, True

@@ -29,9 +29,11 @@ _TYPES = (tl.float32, tl.int32)
 _VALUE_ATTRIBUTES = (
     frozenset(name for kind in _VALUES for name in dir(kind) if not name.startswith("_"))
     | frozenset(name for one in _TYPES for name in vars(one) if not name.startswith("_"))
+    | frozenset(name for name, member in vars(tl.tensor).items() if tl.core.is_builtin(member))
     | {"shape", "strides", "block_shape", "dtype", "type", "value", "values", "element_ty", "numel"}
 )
-"""The attributes of a value in a kernel; instances have some that their types do not show."""
+"""The attributes of a value in a kernel, operators such as `x.__lshift__` too; instances have some that their
+types do not show."""
 _COMPILABLE = (
     ast.arguments, ast.arg, ast.keyword, ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop,
     ast.Expr, ast.Pass, ast.Return, ast.Assert, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.If, ast.For,
@@ -106,7 +108,8 @@ def check_function(node: ast.FunctionDef, names: dict[str, Any], text: str, defi
         for inner in ast.walk(part):
             if not isinstance(inner, _COMPILABLE):
                 _check_node(inner, set(), names, node.lineno)
-    local = _local_names(node, text) | {one.id for one in filter(_reads_a_name, ast.walk(node))} - defined
+    read = {one.id for one in filter(_reads_a_name, ast.walk(node)) if not one.id.startswith("__")}
+    local = _local_names(node, text) | read - defined
     for part in node.body:
         for inner in ast.walk(part):
             _check_node(inner, local, names, node.lineno)
@@ -137,14 +140,12 @@ def _check_node(node: ast.AST, local: set[str], names: dict[str, Any], first_lin
     if not isinstance(node, _COMPILABLE):
         raise KernelRefused(line, f"unsupported in a kernel: {type(node).__name__}")
     if isinstance(node, ast.Attribute):
-        hidden = node.attr.startswith("__") or node.attr == "handle"
-        if hidden or isinstance(node.ctx, ast.Store | ast.Del):
+        hidden = node.attr.startswith("__") and node.attr not in _VALUE_ATTRIBUTES
+        if hidden or node.attr == "handle" or isinstance(node.ctx, ast.Store | ast.Del):
             raise KernelRefused(line, f"unsupported in a kernel: attribute {node.attr}")
         _check_chain(node, local, names, line)
-    if _reads_a_name(node):
-        known = node.id in local or node.id in names or node.id in BUILTINS
-        if not known or node.id.startswith("__"):
-            raise KernelRefused(line, f"name '{node.id}' is not defined in the kernel")
+    if _reads_a_name(node) and not any(node.id in known for known in (local, names, BUILTINS)):
+        raise KernelRefused(line, f"name '{node.id}' is not defined in the kernel")
 
 
 def _check_chain(node: ast.Attribute, local: set[str], names: dict[str, Any], line: int) -> None:

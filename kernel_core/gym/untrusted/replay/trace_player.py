@@ -162,8 +162,7 @@ class TracePlayer:
         before = [fingerprint(bytes_of(tensor.untyped_storage())) for tensor in given]
         with torch.no_grad(), self._conduct.operator(operation["op"]):
             result = function(*args, **kwargs)
-        made = result if isinstance(result, list | tuple) else [result]
-        tensors = [tensor for tensor in made if isinstance(tensor, torch.Tensor)]
+        tensors = tensors_in(result)
         for tensor, view in zip(tensors, operation["outputs"], strict=True):
             self._storages.setdefault(view[0], tensor.untyped_storage())
         if not self.made:
