@@ -8,7 +8,7 @@ import re
 import pytest
 
 from kernel_core.gym.contract.requests import Gym, JudgeRequest
-from kernel_core.problems.modules.indexing import FAMILIES
+from kernel_core.problems.modules import indexing
 from kernel_core.problems.modules.indexing.draws import draw_program
 from kernel_core.problems.modules.indexing.formulas import draw_formula
 from kernel_core.problems.modules.indexing.tables import draw_table_program
@@ -16,6 +16,9 @@ from kernel_core.problems.source import parse_problem, resize
 from kernel_core.records import Candidate
 
 from .conftest import draw, draw_anew
+
+FAMILIES = [name for name in indexing.FAMILIES if name != "rearranged"]
+"""Those over views of an axis."""
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -97,3 +100,16 @@ def test_kernels_are_correct_and_mistakes_are_not(family: str, seed: int, quick_
     good, wrong = quick_gym.judge(requests)
     assert good.verdict == "correct", good.feedback
     assert wrong.verdict != "correct", wrong.feedback
+
+
+def test_every_arrangement_is_drawn_with_three_kernels_and_a_mistake() -> None:
+    drafts = [draw("rearranged", seed) for seed in range(60)]
+    forms = {draft.operators[0] for draft in drafts}
+    assert forms == {
+        *("permute", "depth_to_space", "space_to_depth", "channel_shuffle", "window_partition"),
+        *("merged_patches", "split_heads", "merged_heads", "patches"),
+    }
+    for draft in drafts:
+        assert [kernel.grade for kernel in draft.kernels] == ["naive", "fused", "tuned", "mistake"]
+        assert len({kernel.source for kernel in draft.kernels}) == 4
+        assert all("come in the order" in kernel.thinking for kernel in draft.kernels[:3])

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from kernel_core.problems.modules.draft import Draft
 from kernel_core.problems.modules.indexing.joined import axis_joined
 from kernel_core.problems.modules.indexing.mapped import axis_mapped
+from kernel_core.problems.modules.indexing.rearranged import rearranged
 from kernel_core.problems.modules.indexing.reduced import axis_reduced
 from kernel_core.problems.modules.indexing.tables import draw_table_program
 
@@ -21,4 +22,5 @@ FAMILIES: dict[str, Callable[[random.Random], Draft]] = {
         f"table_{name}": functools.partial(ending, draw=draw_table_program, family=f"table_{name}")
         for name, ending in _ENDINGS.items()
     },
+    "rearranged": rearranged,
 }
