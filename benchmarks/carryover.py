@@ -96,7 +96,7 @@ CHAINS = (
 """The forms of level 2."""
 SCARCE = (
     *("window_pool", "pair_loss", "row_loss", "vector_norm"),
-    *("softmax_row", "tensor_matmul", "heads_matmul"),
+    *("softmax_row", "tensor_matmul", "heads_matmul", "rearranged"),
 )
 """Families of many forms and few draws: the eleventh cold start had 17 of 48 pools and losses right."""
 INDEXED = (

@@ -17,11 +17,11 @@ from kernel_core.problems.graded import GradedKernel
 from kernel_core.problems.modules.draft import Draft
 
 SHARE = 0.3
-"""Of the problems that are taught."""
+"""The share of the problems that are taught."""
 _LAYER_SHARE = 0.4
-"""Of these, where a function would do as well."""
+"""The share of these that are layers where a function would do as well."""
 _SPLIT_SHARE = 0.4
-"""Of functions that have lines enough for two."""
+"""The share of functions that are divided, where there are lines enough."""
 _ATTRIBUTES = ("layer", "layer", "block", "module", "op", "inner", "body")
 _ENDINGS = ("Layer", "Block", "Module", "Op", "Head", "Unit")
 _PREFIXES = ("", "", "", "_", "apply_", "compute_", "fused_")

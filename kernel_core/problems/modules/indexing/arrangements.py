@@ -1,0 +1,297 @@
+"""Orders of elements, as a reference writes them and as a kernel reads them.
+
+An arrangement names the axes of the source from the slowest to the fastest, each with a length, and the order
+that they have in the result.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from kernel_core.problems.program import Size
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """An order of elements, as a reference writes it and as a kernel reads it."""
+
+    name: str
+    doc: str
+    axes: tuple[tuple[str, str], ...]
+    """Each axis of the source and its length in the kernel."""
+    order: tuple[str, ...]
+    """The axes in the result."""
+    lines: tuple[str, ...]
+    """Lines of `forward`; the last assigns `x`."""
+    host: tuple[str, ...]
+    """Lines that find the lengths."""
+    shape: str
+    """The shape of the result, on the host."""
+    sizes: tuple[Size, ...]
+    setting: tuple[str, int] | None = None
+    """A number of the constructor and its value."""
+
+    @property
+    def place(self) -> str:
+        """The offset of an element in the source."""
+        (place, _), *others = self.axes
+        for number, (name, length) in enumerate(others):
+            place = f"{f'({place})' if number else place} * {length} + {name}"
+        return place
+
+
+def _sizes(*sizes: tuple[str, Sequence[int], int], rng: random.Random) -> tuple[Size, ...]:
+    return tuple(Size(name, rng.choice(few), small) for name, few, small in sizes)
+
+
+def _images(rng: random.Random, by: int, *, groups: int = 1) -> tuple[Size, ...]:
+    """Images with sides that are multiples of `by`, and channels in multiples of `groups`."""
+    channels = [groups * one for one in (16, 24, 32, 48, 64, 96) if groups * one <= 512]
+    sides = [by * (one // by) for one in (48, 56, 60, 64, 96, 112, 120, 128)]
+    return _sizes(
+        (rng.choice(("batch_size", "batch", "n")), (8, 12, 16, 24, 32), 2),
+        (rng.choice(("channels", "in_channels", "features")), channels, groups * 3),
+        ("height", sides, by * 2),
+        ("width", sides, by * 3),
+        rng=rng,
+    )
+
+
+def permuted(rng: random.Random) -> Arrangement:
+    """Axes in another order, by `permute`, `transpose` or `movedim`."""
+    rank = rng.choice((3, 3, 4, 4, 5))
+    names = ("batch_size", "channels", "frames", "height", "width")[:rank]
+    counts = {3: ((16, 32), (500, 512), (768, 1000)), 4: ((16, 24), (32, 64), (48, 60), (64, 80))}
+    few = counts.get(rank, ((8, 12), (16, 24), (10, 12), (32, 40), (30, 36)))
+    sizes = _sizes(
+        *((name, one, 2 + i) for i, (name, one) in enumerate(zip(names, few, strict=True))), rng=rng
+    )
+    letters, lengths = "abcde"[:rank], "ABCDE"[:rank]
+    order = list(range(rank))
+    kind = rng.choice(("permute", "permute", "torch_permute", "transpose", "movedim"))
+    if kind in ("permute", "torch_permute"):
+        while order == sorted(order):
+            rng.shuffle(order)
+        dims = ", ".join(map(str, order))
+        text = f"x.permute({dims})" if kind == "permute" else f"torch.permute(x, ({dims}))"
+    else:
+        one, other = sorted(rng.sample(range(rank), 2))
+        if kind == "transpose":
+            order[one], order[other] = other, one
+            text = rng.choice((f"x.transpose({one}, {other})", f"torch.swapaxes(x, {one}, {other})"))
+        else:
+            order.insert(other, order.pop(one))
+            text = f"x.movedim({one}, {other})"
+    return Arrangement(
+        name="permute",
+        doc="Puts the dimensions of a tensor in another order.",
+        axes=tuple(zip(letters, lengths, strict=True)),
+        order=tuple(letters[one] for one in order),
+        lines=(f"x = {text}.contiguous()",),
+        host=(f"{', '.join(lengths)} = x.shape",),
+        shape=f"({', '.join(lengths[one] for one in order)})",
+        sizes=sizes,
+    )
+
+
+def depth_to_space(rng: random.Random) -> Arrangement:
+    """Channels become pixels, in either order of the split."""
+    r = rng.choice((2, 2, 3, 4))
+    sizes = _images(rng, 1, groups=r * r)
+    setting = rng.choice(("block_size", "factor", "scale", "upscale_factor"))
+    own = f"self.{setting}"
+    late = rng.random() < 0.5
+    split = f"{own}, {own}, C // {own} ** 2" if late else f"C // {own} ** 2, {own}, {own}"
+    dims = "0, 3, 4, 1, 5, 2" if late else "0, 1, 4, 2, 5, 3"
+    lines: tuple[str, ...] = (
+        "N, C, H, W = x.shape",
+        f"x = x.view(N, {split}, H, W)",
+        f"x = x.permute({dims}).contiguous()",
+        f"x = x.view(N, C // {own} ** 2, H * {own}, W * {own})",
+    )
+    if not late and rng.random() < 0.4:
+        lines = (f"x = F.pixel_shuffle(x, {own})",)
+    channels = ("p", "R"), ("q", "R"), ("c", "D")
+    return Arrangement(
+        name="depth_to_space",
+        doc="Rearranges channels into pixels.",
+        axes=(("n", "N"), *(channels if late else (channels[2], *channels[:2])), ("h", "H"), ("w", "W")),
+        order=("n", "c", "h", "p", "w", "q"),
+        lines=lines,
+        host=("N, C, H, W = x.shape", f"R = {own}", "D = C // (R * R)"),
+        shape="(N, D, H * R, W * R)",
+        sizes=sizes,
+        setting=(setting, r),
+    )
+
+
+def space_to_depth(rng: random.Random) -> Arrangement:
+    """Pixels become channels, before or behind those that there are."""
+    r = rng.choice((2, 2, 4))
+    sizes = _images(rng, r)
+    setting = rng.choice(("block_size", "factor", "bs", "downscale_factor"))
+    own = f"self.{setting}"
+    first = rng.random() < 0.5
+    dims = "0, 3, 5, 1, 2, 4" if first else "0, 1, 3, 5, 2, 4"
+    lines: tuple[str, ...] = (
+        "N, C, H, W = x.size()",
+        f"x = x.view(N, C, H // {own}, {own}, W // {own}, {own})",
+        f"x = x.permute({dims}).contiguous()",
+        f"x = x.view(N, C * {own} * {own}, H // {own}, W // {own})",
+    )
+    if not first and rng.random() < 0.4:
+        lines = (f"x = F.pixel_unshuffle(x, {own})",)
+    return Arrangement(
+        name="space_to_depth",
+        doc="Rearranges pixels into channels.",
+        axes=(("n", "N"), ("c", "C"), ("h", "P"), ("p", "R"), ("w", "Q"), ("q", "R")),
+        order=("n", "p", "q", "c", "h", "w") if first else ("n", "c", "p", "q", "h", "w"),
+        lines=lines,
+        host=("N, C, H, W = x.shape", f"R = {own}", "P, Q = H // R, W // R"),
+        shape="(N, C * R * R, P, Q)",
+        sizes=sizes,
+        setting=(setting, r),
+    )
+
+
+def channel_shuffle(rng: random.Random) -> Arrangement:
+    """Channels of several groups in turns."""
+    groups = rng.choice((2, 3, 4, 8))
+    sizes = _images(rng, 1, groups=groups)
+    lines = (
+        "N, C, H, W = x.shape",
+        "x = x.view(N, self.groups, C // self.groups, H, W)",
+        rng.choice(("x = x.transpose(1, 2).contiguous()", "x = x.permute(0, 2, 1, 3, 4).contiguous()")),
+        "x = x.view(N, C, H, W)",
+    )
+    return Arrangement(
+        name="channel_shuffle",
+        doc="Shuffles channels between groups.",
+        axes=(("n", "N"), ("g", "G"), ("c", "D"), ("s", "S")),
+        order=("n", "c", "g", "s"),
+        lines=lines,
+        host=("N, C, H, W = x.shape", "G = self.groups", "D, S = C // G, H * W"),
+        shape="(N, C, H, W)",
+        sizes=sizes,
+        setting=("groups", groups),
+    )
+
+
+def window_partition(rng: random.Random) -> Arrangement:
+    """Images with channels last, cut into windows."""
+    side = rng.choice((4, 7, 8))
+    sizes = _images(rng, side)
+    batch, channels, height, width = sizes
+    sizes = (batch, height, width, channels)
+    own = "self.window_size"
+    lines = (
+        "B, H, W, C = x.shape",
+        f"x = x.view(B, H // {own}, {own}, W // {own}, {own}, C)",
+        f"x = x.permute(0, 1, 3, 2, 4, 5).contiguous().view(-1, {own}, {own}, C)",
+    )
+    return Arrangement(
+        name="window_partition",
+        doc="Cuts images into windows.",
+        axes=(("b", "B"), ("h", "P"), ("p", "S"), ("w", "Q"), ("q", "S"), ("c", "C")),
+        order=("b", "h", "w", "p", "q", "c"),
+        lines=lines,
+        host=("B, H, W, C = x.shape", f"S = {own}", "P, Q = H // S, W // S"),
+        shape="(B * P * Q, S, S, C)",
+        sizes=sizes,
+        setting=("window_size", side),
+    )
+
+
+def merged_patches(rng: random.Random) -> Arrangement:
+    """Four pixels beside one another as channels of one, by slices."""
+    batch, channels, height, width = _images(rng, 2)
+    sizes = (batch, height, width, channels)
+    names = rng.choice((("x0", "x1", "x2", "x3"), ("a", "b", "c", "d")))
+    starts = ((0, 0), (1, 0), (0, 1), (1, 1))
+    slices = tuple(
+        f"{name} = x[:, {row}::2, {column}::2, :]" for name, (row, column) in zip(names, starts, strict=True)
+    )
+    return Arrangement(
+        name="merged_patches",
+        doc="Joins the channels of neighbouring pixels.",
+        axes=(("b", "B"), ("h", "P"), ("p", "2"), ("w", "Q"), ("q", "2"), ("c", "C")),
+        order=("b", "h", "w", "q", "p", "c"),
+        lines=(*slices, f"x = torch.cat([{', '.join(names)}], dim=-1)"),
+        host=("B, H, W, C = x.shape", "P, Q = H // 2, W // 2"),
+        shape="(B, P, Q, 4 * C)",
+        sizes=sizes,
+    )
+
+
+def split_heads(rng: random.Random) -> Arrangement:
+    """Features as heads, before the tokens."""
+    number = rng.choice((4, 6, 8, 12))
+    return Arrangement(
+        name="split_heads",
+        doc="Splits features into heads.",
+        axes=(("b", "B"), ("t", "T"), ("h", "H"), ("d", "D")),
+        order=("b", "h", "t", "d"),
+        lines=(
+            "B, T, C = x.shape",
+            "x = x.view(B, T, self.num_heads, C // self.num_heads)",
+            "x = x.transpose(1, 2).contiguous()",
+        ),
+        host=("B, T, C = x.shape", "H = self.num_heads", "D = C // H"),
+        shape="(B, H, T, D)",
+        sizes=_tokens(rng, ("dim", [number * one for one in (32, 48, 64)], number * 3)),
+        setting=("num_heads", number),
+    )
+
+
+def merged_heads(rng: random.Random) -> Arrangement:
+    """Heads as features again."""
+    heads = ("num_heads", (4, 6, 8, 12), 3)
+    batch, tokens, number, size = _tokens(rng, heads, ("head_dim", (32, 48, 64, 80), 7))
+    return Arrangement(
+        name="merged_heads",
+        doc="Joins the features of all heads.",
+        axes=(("b", "B"), ("h", "H"), ("t", "T"), ("d", "D")),
+        order=("b", "t", "h", "d"),
+        lines=("B, H, T, D = x.shape", "x = x.permute(0, 2, 1, 3).reshape(B, T, H * D)"),
+        host=("B, H, T, D = x.shape",),
+        shape="(B, T, H * D)",
+        sizes=(batch, number, tokens, size),
+    )
+
+
+def _tokens(rng: random.Random, *others: tuple[str, Sequence[int], int]) -> tuple[Size, ...]:
+    return _sizes(("batch_size", (8, 16, 24), 2), ("seq_len", (500, 512, 1000), 5), *others, rng=rng)
+
+
+def patches(rng: random.Random) -> Arrangement:
+    """Images as rows of flattened patches."""
+    side = rng.choice((4, 8, 16))
+    sizes = _images(rng, side)
+    last = rng.random() < 0.5
+    own = "self.patch_size"
+    dims = "0, 2, 4, 3, 5, 1" if last else "0, 2, 4, 1, 3, 5"
+    lines = (
+        "N, C, H, W = x.shape",
+        f"h, w = H // {own}, W // {own}",
+        f"x = x.reshape(N, C, h, {own}, w, {own}).permute({dims})",
+        f"x = x.reshape(N, h * w, C * {own} ** 2)",
+    )
+    return Arrangement(
+        name="patches",
+        doc="Flattens the patches of images.",
+        axes=(("n", "N"), ("c", "C"), ("h", "P"), ("p", "S"), ("w", "Q"), ("q", "S")),
+        order=("n", "h", "w", "p", "q", "c") if last else ("n", "h", "w", "c", "p", "q"),
+        lines=lines,
+        host=("N, C, H, W = x.shape", f"S = {own}", "P, Q = H // S, W // S"),
+        shape="(N, P * Q, C * S * S)",
+        sizes=sizes,
+        setting=("patch_size", side),
+    )
+
+
+FORMS: tuple[Callable[[random.Random], Arrangement], ...] = (
+    *(permuted, permuted, depth_to_space, space_to_depth, channel_shuffle, window_partition),
+    *(merged_patches, split_heads, merged_heads, patches),
+)
