@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from kernel_core.problems.graded import GradedKernel
 from kernel_core.problems.modules.draft import Draft
+from kernel_core.problems.syntax import syntax_tree
 
 SHARE = 0.3
 """The share of the problems that are taught."""
@@ -112,7 +113,7 @@ def _function(name: str, arguments: Sequence[str], body: str, rng: random.Random
 
 def _two_functions(name: str, arguments: Sequence[str], body: str, rng: random.Random) -> str | None:
     """The first lines in a function of their own, where one value alone goes from them to the others."""
-    statements = ast.parse(body).body
+    statements = syntax_tree(body).body
     lines = body.splitlines()
     for cut in rng.sample(range(1, len(statements)), len(statements) - 1):
         first, last = statements[:cut], statements[cut:]
@@ -138,7 +139,8 @@ def _names(node: ast.AST) -> list[ast.Name]:
 
 def _model_of(source: str, name: str = "Model") -> tuple[ast.ClassDef, ast.FunctionDef]:
     """The class of this name and its `forward`."""
-    model = next(one for one in ast.parse(source).body if isinstance(one, ast.ClassDef) and one.name == name)
+    classes = (one for one in syntax_tree(source).body if isinstance(one, ast.ClassDef))
+    model = next(one for one in classes if one.name == name)
     forward = next(one for one in model.body if _is_named(one, "forward"))
     assert isinstance(forward, ast.FunctionDef)
     return model, forward

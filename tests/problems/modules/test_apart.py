@@ -14,6 +14,7 @@ from kernel_core.problems.modules.generate import FAMILIES, generate_modules
 from kernel_core.problems.source import parse_problem, resize
 
 from .conftest import draw
+from .test_interpreted import all_sources, check, outcomes
 
 LARGE_ON_A_CPU = ("conv3d", "conv_transpose3d")
 
@@ -64,6 +65,17 @@ def test_kernels_name_weights_as_the_layer_of_the_problem_does() -> None:
             assert list(model.state_dict()) == list(wanted), kernel.source
 
 
+@pytest.mark.exhaustive
+def test_kernels_of_problems_written_apart_are_what_their_grades_say() -> None:
+    drafts = [
+        as_layer(draw(family, seed), random.Random(seed))
+        for family in ("linear_elementwise", "channel_parameter", "conv_norm", "table_joined")
+        for seed in range(2)
+    ]
+    for draft, answers in zip(drafts, outcomes(drafts, all_sources(drafts)), strict=True):
+        check(draft, answers)
+
+
 def test_two_functions_share_the_lines() -> None:
     lines = "a = x + 1", "b = a * self.scale", "return torch.relu(b)"
     body = "".join(f"        {line}\n" for line in lines)
@@ -79,7 +91,7 @@ def test_a_layer_that_is_called_stays_in_its_class() -> None:
 
 def test_a_share_of_the_taught_problems_is_written_apart_and_none_that_evaluate() -> None:
     def share(split: Any) -> float:
-        made = generate_modules(split, 200, 3, ("axis_mapped", "linear_elementwise", "conv_pool"))
+        made = generate_modules(split, 100, 3, ("axis_mapped", "linear_elementwise", "conv_pool"))
         parts = [sum(one.problem.source.count(f"\n{word} ") for word in ("class", "def")) for one in made]
         return sum(number > 3 for number in parts) / len(made)  # Model and two functions are always there
 
