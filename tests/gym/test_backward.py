@@ -3,7 +3,7 @@ wrong in one place is refused, with the name of what is wrong."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -121,23 +121,36 @@ def test_a_backward_pass_may_name_the_gpu(gym: PooledGym) -> None:
 
 
 def _as_attention_kernels_do(
-    given: Sequence[torch.Tensor], above: torch.Tensor, share: float, *, summed_as_stored: bool = False
+    given: Sequence[torch.Tensor],
+    above: torch.Tensor,
+    share: float,
+    *,
+    summed_as_stored: bool = False,
+    product: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = torch.matmul,
 ) -> list[torch.Tensor]:
     """The output and the gradients. What is kept is the output, in its own precision, and the logarithm of
     each row's sum, in float32. `share` of a row's sum of gradients is subtracted."""
     q, k, v, do = (one.float() for one in (*given, above))
     causal = torch.ones(q.shape[1], q.shape[1], dtype=torch.bool).tril()
-    scores = (q @ k.mT * 0.25).masked_fill(~causal, -float("inf"))
+    scores = (product(q, k.mT) * 0.25).masked_fill(~causal, -float("inf"))
     p = torch.exp(scores - scores.logsumexp(-1, keepdim=True))
-    output = (p @ v).to(given[0].dtype)
+    output = product(p, v).to(given[0].dtype)
     terms = output.float() * do
     if summed_as_stored:
         terms = terms.to(output.dtype)
     while terms.shape[-1] > 1:
         terms = terms[..., ::2] + terms[..., 1::2]
     delta = terms.float()
-    ds = (p * (do @ v.mT - share * delta) * 0.25).to(output.dtype).float()
-    return [output, *(one.to(output.dtype) for one in (ds @ k, ds.mT @ q, p.mT @ do))]
+    ds = (p * (product(do, v.mT) - share * delta) * 0.25).to(output.dtype).float()
+    gradients = (product(ds, k), product(ds.mT, q), product(p.mT, do))
+    return [output, *(one.to(output.dtype) for one in gradients)]
+
+
+def _in_tf32(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """A product as tensor cores make it: of each operand the last 13 bits are cut off."""
+    operands = (one.contiguous().view(torch.int32) for one in (left, right))
+    left, right = (one.bitwise_and(-(1 << 13)).view(torch.float32) for one in operands)
+    return left @ right
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
@@ -155,6 +168,22 @@ def test_attention_may_take_the_sum_of_a_row_from_its_stored_output(dtype: str) 
         gradients = _as_attention_kernels_do(given, above, 1.0, summed_as_stored=True)
         assert not honest, (seed, honest)
         assert not value_fault(gradients, trial.expected, compare_values)
+        assert without and nearly, (seed, without, nearly)
+
+
+def test_a_row_of_gradients_may_stray_as_tf32_products_do() -> None:
+    """Both parts of a difference are made of other products, so it strays although its terms cancel."""
+    reference = Reference(parse_problem(HEAD + _ATTENTION, id="test/attention", suite="test"), {}, tf32=True)
+    for seed in range(6):
+        trial = reference.exactly(reference.trial(seed, ("smooth", "normal")[seed % 2]))
+        *given, (above,) = reference.inputs_of(trial)
+        honest, without, nearly = (
+            value_fault(made, trial.expected, compare_values)
+            for made in (
+                _as_attention_kernels_do(given, above, share, product=_in_tf32) for share in (1.0, 0.0, 0.9)
+            )
+        )
+        assert not honest, (seed, honest)
         assert without and nearly, (seed, without, nearly)
 
 

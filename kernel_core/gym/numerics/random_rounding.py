@@ -141,14 +141,14 @@ class Straying(LightDispatchMode):
         Backward it takes the sum of p * dp as that of do * o. Each o is a sum of p * v, rounded to half
         precision or made of TF32 products, while dp = do * v is rounded on its own. So the sum of p * dp
         strays alone, by both of that of |p * dp|. As terms of do * o may cancel each other, it strays at
-        least by both of a typical |dp|.
+        least by both of the root mean square of dp.
         """
         if name == "_softmax":
             self._logarithms[made.data_ptr(), made.shape] = args[0].logsumexp(args[1], keepdim=True).abs_()
         elif name == "_softmax_backward_data":
             above, shares, dim = args[:3]
             sums = (above * shares).abs_().sum(dim, keepdim=True)
-            torch.maximum(sums, above.abs().mean(dim, keepdim=True), out=sums)
+            torch.maximum(sums, above.square().mean(dim, keepdim=True).sqrt_(), out=sums)
             strays = self._logarithms.get((shares.data_ptr(), shares.shape), 0.0) * _STRAY + self._of_sums
             made.addcmul_(shares, self._noise(sums).mul_(sums).mul_(strays))
 
