@@ -28,6 +28,8 @@ _ARITHMETIC: dict[type[ast.operator], Callable[[float, float], float]] = {
     ast.Mult: operator.mul,
     ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv,
+    ast.Pow: operator.pow,
+    ast.LShift: lambda value, bits: value * 2**bits,
 }
 
 
@@ -282,6 +284,9 @@ def _constant(node: ast.expr) -> Constant | None:
         left, right = _constant(node.left), _constant(node.right)
         if isinstance(left, str) or isinstance(right, str) or left is None or right is None or right == 0:
             return None
+        is_short = isinstance(left, int) and isinstance(right, int) and 0 < right < 64
+        if isinstance(node.op, ast.Pow | ast.LShift) and not is_short:
+            return None  # others need time and memory without a limit
         value = _ARITHMETIC[type(node.op)](left, right)
         return value if abs(value) < _LARGEST_CONSTANT else None
     return None

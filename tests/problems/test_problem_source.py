@@ -68,6 +68,16 @@ def test_nothing_in_the_file_is_executed() -> None:
     assert parse(bomb).constants["mode"] == "mean"
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("1 << 24", 1 << 24), ("2**20", 1 << 20), ("3 * 2**4 + 1", 49), ("1 << 99", None), ("9**9**9", None)],
+)
+def test_shifts_and_powers_are_constants_within_64_bits(text: str, value: int | None) -> None:
+    problem = parse(f"{REFERENCE}\nlength = {text}\n")
+    assert problem.constants.get("length") == value
+    assert value is None or "length = 7\n" in resize(problem, {"length": 7}).source
+
+
 def test_resize_rewrites_those_values_and_no_other_byte() -> None:
     small = resize(parse(), {"batch_size": 3, "mode": "sum", "second": 40})
     rewritten = REFERENCE.replace("1024 * 2", "3").replace('"mean"', "'sum'")
