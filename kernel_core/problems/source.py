@@ -29,7 +29,7 @@ _ARITHMETIC: dict[type[ast.operator], Callable[[float, float], float]] = {
     ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv,
     ast.Pow: operator.pow,
-    ast.LShift: lambda value, bits: value * 2**bits,
+    ast.LShift: operator.lshift,
 }
 
 
