@@ -101,7 +101,7 @@ SCARCE = (
 """Families of many forms and few draws: the eleventh cold start had 17 of 48 pools and losses right."""
 INDEXED = (
     *("axis_mapped", "axis_joined", "axis_reduced"),
-    *("table_mapped", "table_joined", "table_reduced"),
+    *("table_mapped", "table_joined", "table_reduced", "shared_values"),
 )
 """Families of many operators: nearly each of their problems is another formula over other views."""
 MORE = ((CONVOLUTIONS, 4), (CHAINS, 2), (INDEXED, 1), (SCARCE, 6))

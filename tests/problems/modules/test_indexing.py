@@ -11,13 +11,14 @@ from kernel_core.gym.contract.requests import Gym, JudgeRequest
 from kernel_core.problems.modules import indexing
 from kernel_core.problems.modules.indexing.draws import draw_program
 from kernel_core.problems.modules.indexing.formulas import draw_formula
+from kernel_core.problems.modules.indexing.named_lines import draw_lines, reads_of
 from kernel_core.problems.modules.indexing.tables import draw_table_program
 from kernel_core.problems.source import parse_problem, resize
 from kernel_core.records import Candidate
 
 from .conftest import draw, draw_anew
 
-FAMILIES = [name for name in indexing.FAMILIES if name != "rearranged"]
+FAMILIES = [name for name in indexing.FAMILIES if name not in ("rearranged", "shared_values")]
 """Those over views of an axis."""
 
 
@@ -113,3 +114,32 @@ def test_every_arrangement_is_drawn_with_three_kernels_and_a_mistake() -> None:
         assert [kernel.grade for kernel in draft.kernels] == ["naive", "fused", "tuned", "mistake"]
         assert len({kernel.source for kernel in draft.kernels}) == 4
         assert all("come in the order" in kernel.thinking for kernel in draft.kernels[:3])
+
+
+def test_a_kernel_of_shared_values_keeps_each_value_under_a_name_of_its_own() -> None:
+    drafts = [draw("shared_values", seed) for seed in range(60)]
+    openings = ("unbind(", "x[..., 0]", "chunk(", "torch.stack(", "torch.cat(")
+    assert all(any(one in draft.reference for draft in drafts) for one in openings)
+    for draft in drafts:
+        parse_problem(draft.reference, id="modules/drawn", suite="modules")
+        assert [kernel.grade for kernel in draft.kernels] == ["naive", "fused", "tuned", "mistake"]
+        assert len({kernel.source for kernel in draft.kernels}) == 4
+        for kernel in draft.kernels:
+            body = kernel.source.split("mask = offs < numel")[1].split("tl.store")[0]
+            assigned = re.findall(r"^    (\w+) = ", body, re.MULTILINE)
+            assert len(set(assigned)) == len(assigned)
+
+
+def test_no_formula_of_named_lines_is_a_gated_unit_or_a_rotation() -> None:
+    """Both families are held out whole, so that no training problem may be one of them."""
+    for seed in range(200):
+        lines, results = draw_lines(("a", "b", "c", "d"), random.Random(seed))
+        operator = {line.name: line.operator for line in lines}
+        assert any(count > 1 for count in reads_of(lines).values())
+        assert set(results) >= {line.name for line in lines} - set(reads_of(lines))
+        for line in lines:
+            read = [operator.get(name, "") for name in line.reads]
+            if line.operator == "mul" and len(read) == 2:
+                assert not {"sigmoid", "tanh", "clamp"}.intersection(read), line
+            if line.operator in ("add", "sub"):
+                assert not {"mul", "square"}.issuperset(read), line

@@ -29,6 +29,7 @@ SAMPLED = (
     "matmul_transposed", "matmul_triangular", "matrix_vector", "linear_elementwise", "linear_reduction",
     "linear_layernorm", "linear_pool", "reduce_dim", "logsumexp", "softmax_row", "scan", "vector_norm",
     "group_norm", "global_pool", "pair_loss", "row_loss", "row_gather", "gated", "rearranged",
+    "shared_values",
 )  # fmt: skip
 """Families that the interpreter runs in a second; `-m slow` draws of all."""
 LOOPING = ("scan", "reduce_dim", "group_norm", "row_loss")

@@ -11,6 +11,7 @@ from kernel_core.problems.modules.indexing.joined import axis_joined
 from kernel_core.problems.modules.indexing.mapped import axis_mapped
 from kernel_core.problems.modules.indexing.rearranged import rearranged
 from kernel_core.problems.modules.indexing.reduced import axis_reduced
+from kernel_core.problems.modules.indexing.shared_values import shared_values
 from kernel_core.problems.modules.indexing.tables import draw_table_program
 
 _ENDINGS = {"mapped": axis_mapped, "joined": axis_joined, "reduced": axis_reduced}
@@ -23,4 +24,5 @@ FAMILIES: dict[str, Callable[[random.Random], Draft]] = {
         for name, ending in _ENDINGS.items()
     },
     "rearranged": rearranged,
+    "shared_values": shared_values,
 }
