@@ -11,14 +11,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
-from kernel_core.problems.modules.matmul.probe import Array, points, value_of, worth_computing
+from kernel_core.problems.modules.matmul.probe import Array, differ, points, value_of, worth_computing
 
 _TRIES = 200
 _MOST_RESULTS = 4
-_SEEN = 0.05
-"""A difference that the comparison of a small run certainly sees."""
 _INNER_SHARE = 0.6
 """The share of values read once that the reference writes inside the line that reads them."""
 _NAMES = (
@@ -92,7 +88,7 @@ def another_value(given: Sequence[str], lines: Sequence[NamedLine], rng: random.
     expected = _value(given, lines, last.name)
     for text in (*texts, f"0.5 * ({last.triton})"):
         changed = replace(last, triton=text)
-        if np.abs(_value(given, [*lines[:-1], changed], last.name) - expected).max() > _SEEN:
+        if differ(expected, _value(given, [*lines[:-1], changed], last.name)):
             return changed
     raise AssertionError(f"{last.name} = {last.triton} has no other value")
 
