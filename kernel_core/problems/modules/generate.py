@@ -13,7 +13,6 @@ from kernel_core.errors import ConfigError
 from kernel_core.problems.evaluation_sizes import has_evaluation_sizes
 from kernel_core.problems.graded import Generated
 from kernel_core.problems.modules import convolution, indexing, matmul, reduction
-from kernel_core.problems.modules.apart import written_apart
 from kernel_core.problems.modules.draft import Draft
 from kernel_core.problems.source import parse_problem
 from kernel_core.problems.splits import Split, hashed_split
@@ -84,7 +83,7 @@ def _drawn(split: Split, count: int, seed: int, names: list[str]) -> Iterator[Ge
                 barren.add(name)
                 continue
             seen.add(draft.reference)
-            yield _generated(written_apart(draft) if split == "train" else draft, split)
+            yield _generated(draft, split)
         if len(barren) == len(names):
             raise ConfigError(
                 f"the families {', '.join(names)} gave {len(seen)} problems of split {split}, not {count}; "
