@@ -8,6 +8,8 @@ import torch
 
 _MAX_DEPTH = 16
 _COLUMNS = 4096
+_HOOKS = ("__torch_function__", "__torch_dispatch__")
+"""By these a class of tensors answers for torch's operators."""
 
 
 def flatten(value: Any, depth: int = 0) -> tuple[Any, list[Any]]:
@@ -22,7 +24,24 @@ def flatten(value: Any, depth: int = 0) -> tuple[Any, list[Any]]:
         return nesting, [leaf for _, leaves in parts for leaf in leaves]
     if isinstance(value, bool | int | float):
         value = torch.tensor(value)
-    return "*", [value]
+    return "*", [_without_its_mark(value)]
+
+
+def _without_its_mark(value: Any) -> Any:
+    """A tensor of a class that only marks it, as one of torch's. A class that answers for its operators may
+    work when it is read, and stays as it is."""
+    kind = type(value)
+    if not isinstance(value, torch.Tensor) or kind in (torch.Tensor, torch.nn.Parameter):
+        return value
+    if any(_function(kind, name) is not _function(torch.Tensor, name) for name in _HOOKS):
+        return value
+    with torch._C.DisableTorchFunctionSubclass():
+        return torch.Tensor.as_subclass(value, torch.Tensor)
+
+
+def _function(kind: Any, name: str) -> Any:
+    found = getattr(kind, name)
+    return getattr(found, "__func__", found)
 
 
 def describe_leaf(leaf: Any) -> list[Any]:

@@ -39,11 +39,20 @@ _UNCOMPILED = types.SimpleNamespace(
 def leave_as_written() -> None:
     """`wrap_triton` and `torch.compile` give back what they are given. A wrapped kernel is an operator of a
     higher order, for which a recorder has no rule. A compiler of host code takes half a minute on a CPU; on
-    a GPU it would compile the recorder with it, and launch kernels past it."""
+    a GPU it would compile the recorder with it, and launch kernels past it. A class of tensors takes one as
+    `as_subclass` does: torch's constructor refuses a tensor that comes out of a recorder."""
 
     def as_it_is(model: Any = None, **_: Any) -> Any:
         return (lambda function: function) if model is None else model
 
+    made = torch.Tensor.__new__
+
+    def as_subclass(kind: Any, *args: Any, **named: Any) -> Any:
+        if kind is not torch.Tensor and len(args) == 1 and isinstance(args[0], torch.Tensor):
+            return args[0].as_subclass(kind)
+        return made(kind, *args, **named)
+
+    torch.Tensor.__new__ = as_subclass  # type: ignore[assignment]
     torch.library.wrap_triton = lambda kernel: kernel
     torch.compile = as_it_is
     torch.nn.Module.compile = lambda *_, **__: None  # type: ignore[method-assign]

@@ -121,9 +121,11 @@ def _wrap_loops(meter: Meter) -> None:
     plain = tl.range
 
     @functools.wraps(plain)  # a kernel may call functions of Triton's
-    def with_stages(*args: Any, num_stages: Any = None, **named: Any) -> Any:
+    def with_stages(
+        arg1: Any, arg2: Any = None, step: Any = None, num_stages: Any = None, *_: Any, **named: Any
+    ) -> Any:
         stages = getattr(num_stages, "value", num_stages)
-        return meter.steps(plain(*args, **named), stages if isinstance(stages, int) else 0)
+        return meter.steps(plain(arg1, arg2, step, **named), stages if isinstance(stages, int) else 0)
 
     tl.range = tl.core.range = with_stages
 
