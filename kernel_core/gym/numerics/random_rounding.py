@@ -26,9 +26,9 @@ _STRAY = _TIMES * 2.0**-22
 """Relative: two units in the last place of float32."""
 _TF32_STRAY = _TIMES * 2.0**-10
 """Relative stray of the operands of a product, as truncation to TF32 loses as much."""
-_PAIRS, _FIRST_PAIRS, _AS_GIVEN = 12, 2, 3
+_PAIRS, _FIRST_PAIRS, _AS_GIVEN = 16, 2, 4
 """All pairs of passes, those after which most honest outputs are excused, and which have the inputs as given:
-every third. What lies at a limit by these numbers does not by others."""
+every fourth. What lies at a limit by these numbers does not by others."""
 _MUCH = 1 / 8
 """A spread of more than this share of the typical size of a row is chance."""
 _LAST_BIT = 2.0**-23
