@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from kernel_core.gym.numerics.compare import all_pass
+from kernel_core.gym.numerics.error_model import truncated
 from kernel_core.gym.numerics.expected import Expected, Undecided
 from kernel_core.gym.oracle.reference import Reference
 from kernel_core.problems.source import parse_problem
@@ -117,6 +118,41 @@ def test_what_a_module_makes_float32_by_name_strays_too() -> None:
     assert all_pass(torch.round((exact + 0.1) / 0.05 - 1.5 + 1e-9).int(), wanted)
     assert all_pass(torch.round((exact + 0.1) / 0.05 - 1.5 - 1e-9).int(), wanted)
     assert not all_pass(((exact + 0.1) / 0.05 - 1.5).int(), wanted)
+
+
+def test_a_whole_quotient_may_lie_below_unless_a_power_of_two_divides() -> None:
+    """A GPU multiplies by a reciprocal."""
+    for eighths in ("8 * x", "8 * x.float()"):
+        x, wanted = _expected(f"torch.floor({eighths} / 7).int()")
+        below = wanted.value - ((8 * x % 7 == 0) & (x > 0)).int()
+        assert (below != wanted.value).any()
+        assert all_pass(below, wanted)
+        assert not all_pass(wanted.value - 1, wanted)
+        assert not _undecided(_expected(f"torch.floor({eighths} / 4).int()")[1]).any()
+
+
+def test_numbers_whose_bits_are_read_stray_too() -> None:
+    """They stay float32, since their bits are not those of float64."""
+    bits = "torch.zeros(30, dtype=torch.int32) * (8 * x.float()).view(torch.int32)"
+    x, wanted = _expected(f"torch.floor(8 * x.float() / 7).int() + {bits}")
+    below = wanted.value - ((8 * x % 7 == 0) & (x > 0)).int()
+    assert all_pass(below, wanted)
+    assert not all_pass(wanted.value - 1, wanted)
+
+
+def test_the_nearest_may_be_found_by_products_in_tf32() -> None:
+    source = _SOURCE.replace("self, x", "self, x, y").replace("FORWARD", "torch.cdist(x, y).argmin(-1)")
+    drawn = "return [torch.randn(4000, 64), torch.randn(100, 64)]"
+    source = source.replace("return [torch.randint(0, 9, (40, 30)) / 8]", drawn)
+    problem = parse_problem(source, id="test/inline", suite="test")
+    trial = Reference(problem, {}, tf32=True).trial(3, "negative")
+    x, y = trial.inputs
+    [wanted] = trial.expected
+    distances = (x * x).sum(-1)[:, None] + (y * y).sum(-1) - 2 * truncated(x) @ truncated(y).T
+    assert (distances.argmin(-1) != wanted.value).any()
+    assert all_pass(distances.argmin(-1), wanted)
+    assert not all_pass(distances.topk(2, largest=False)[1][:, 1], wanted)
+    assert not all_pass((truncated(x) @ truncated(y).T).argmax(-1), wanted)
 
 
 def test_places_that_are_wrong_by_themselves_stay_so_beside_equals() -> None:

@@ -23,6 +23,8 @@ print(json.dumps(seen))
         ("'libc.so.6'", ["ctypes.dlopen: libc.so.6"]),
         ("'libcuda.so.1'", []),
         ("'/usr/lib/libcuda.so.1'", []),
+        ("'libnvidia-ml.so.1'", []),
+        ("'libnvidia-ml.so.1.so'", ["ctypes.dlopen: libnvidia-ml.so.1.so"]),
     ],
 )
 def test_a_library_is_noted_by_name_unless_it_is_the_driver(library, noted):

@@ -187,6 +187,66 @@ def test_a_row_of_gradients_may_stray_as_tf32_products_do() -> None:
         assert without and nearly, (seed, without, nearly)
 
 
+def test_of_equal_maxima_either_may_have_the_gradient() -> None:
+    """So may either side of a limit; torch halves the gradient."""
+    text = """
+# backward: x
+class Model(nn.Module):
+    def forward(self, x):
+        return x.unflatten(1, (-1, 4)).amax(-1)
+
+def get_inputs():
+    x = torch.randn(40, 64)
+    x[:, 1::8] = x[:, ::8]
+    return [x]
+
+def get_init_inputs():
+    return []
+"""
+    reference = Reference(parse_problem(HEAD + text, id="test/maxima", suite="test"), {})
+    trial = reference.exactly(reference.trial(3, "own"))
+    x, (above,) = reference.inputs_of(trial)
+    blocks = x.unflatten(1, (-1, 4))
+    first, last, second = blocks.argmax(-1), 3 - blocks.flip(-1).argmax(-1), blocks.topk(2)[1][..., 1]
+    for place, is_right in ((first, True), (last, True), (second, False), (torch.zeros_like(first), False)):
+        gradient = (torch.nn.functional.one_hot(place, 4) * above[..., None]).flatten(1)
+        assert not torch.allclose(gradient.double(), trial.expected[1].value)
+        fault = value_fault([blocks.amax(-1), gradient], trial.expected, compare_values)
+        assert (fault is None) == is_right, fault
+
+
+def test_steps_of_a_gradient_may_cancel_inside_an_operator() -> None:
+    """A slope of 1 - tanh² is all rounding where tanh is nearly one, and what follows makes it large."""
+    text = """
+# backward: x
+class Model(nn.Module):
+    def forward(self, x):
+        return nn.functional.gelu(x[0], approximate="tanh") * x[1]
+
+def get_inputs():
+    return [torch.randn(2, 40, 64) * torch.tensor([2.0, 20.0])[:, None, None] - 3]
+
+def get_init_inputs():
+    return []
+"""
+    reference = Reference(parse_problem(HEAD + text, id="test/gelu", suite="test"), {})
+    for seed in range(3):
+        trial = reference.trial(seed, "own")
+        (a, b), (above,) = reference.inputs_of(trial)
+
+        def made(factor: float, ulps: int, a=a, b=b, above=above) -> list[torch.Tensor]:
+            e = torch.exp(2 * 0.79788456 * a * (1 + 0.044715 * a * a))
+            tanh = 1 - 2 / (1 + e) * (1 - (1 + e != 1) * ulps * 2.0**-23)
+            slope = 0.5 * a * (1 - tanh * tanh) * (0.79788456 + factor * a * a) + 0.5 * (1 + tanh)
+            return [0.5 * a * (1 + tanh) * b, torch.stack([slope * b * above, 0.5 * a * (1 + tanh) * above])]
+
+        honest, wrong = made(0.1070322243, 2), made(0.109, 0)
+        assert value_fault(honest, trial.expected, compare_values)
+        exact = reference.exactly(trial).expected
+        assert not value_fault(honest, exact, compare_values)
+        assert value_fault(wrong, exact, compare_values)
+
+
 def test_gradients_of_complex_numbers_are_computed_in_double_precision() -> None:
     text = """
 # backward: x

@@ -317,6 +317,37 @@ def test_the_last_bits_decide_nothing_where_sums_are_plain() -> None:
     assert (kind.tolerance.spread <= 1e-4 * kind.value + 1e-6).all()
 
 
+def test_a_sum_of_exponentials_may_be_known_by_its_logarithm() -> None:
+    """Beside a largest score of millions, float32 rounds away what the logarithm adds."""
+    ours = _reference("torch.softmax(torch.cat([x, 4e6 * x[:1]]), 1)")
+    trial = ours.trial(3, "own")
+    exact = ours.exactly(trial).expected[0]
+    value = exact.value.clone()
+    value[-1] *= 1.2
+    assert not all_pass(value, trial.expected[0])
+    assert all_pass(value, exact)
+    value[0] *= 1.01
+    assert not all_pass(value, exact)
+
+
+def test_what_lies_at_a_limit_strays_as_it_was_given() -> None:
+    """One of many equal maxima always moves up, but all of them may be a last bit above a power of two."""
+    power = "torch.exp2(torch.ceil(torch.log2(x.amax(1, keepdim=True) / 448) + 1e-9))"
+    source = _SOURCE.replace("FORWARD", f"x / {power}").replace("[torch.rand(64, 300)]", "[_drawn()]")
+    source += "def _drawn():\n    return torch.rand(64, 300).mul(9).clamp(max=7.0)"
+    problem = parse_problem(source, id="test/inline", suite="test").model_copy(
+        update={"precision": "bfloat16"}
+    )
+    ours = Reference(problem, {})
+    trial = ours.trial(3, "own")
+    [x] = ours.inputs_of(trial)
+    other = x / 2.0**-6
+    assert torch.equal(other.double(), 2 * trial.expected[0].value), "float64 is a last bit above"
+    [exact] = ours.exactly(trial).expected
+    assert all_pass(other, exact)
+    assert not all_pass(2 * other, exact)
+
+
 def test_what_is_exact_decides() -> None:
     """Halves round to even, and nothing is above zero by a last bit."""
     for forward in ("torch.round(x)", "(x > 0.5).float()"):

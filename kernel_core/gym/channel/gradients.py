@@ -48,21 +48,21 @@ def differentiate(model: Any, wanted: Sequence[str | int]) -> Any:
     rather than the model wrapped, so that its parameters keep their names."""
     if wanted:
         kind = type(model)
-        model.__class__ = type(kind.__name__, (_Differentiated, kind), {"_dojo_gradients": tuple(wanted)})
+        model.__class__ = type(kind.__name__, (Differentiated, kind), {"_dojo_gradients": tuple(wanted)})
     return model
 
 
 def gradient_names(model: Any, nesting: Any) -> list[str]:
     """Names of the gradients, which are the last outputs of the reference; none where it has no gradients.
     Inputs are counted among those with gradients."""
-    if not isinstance(model, _Differentiated):
+    if not isinstance(model, Differentiated):
         return []
     of_parameters = [f"the gradient of {name}" for name, _ in model.parameters_with_gradients()]
     num_inputs = len(nesting[1]) - len(of_parameters)
     return [*(f"the gradient of input {number}" for number in range(num_inputs)), *of_parameters]
 
 
-class _Differentiated:
+class Differentiated:
     """A model that is given the gradients of its outputs as a last argument."""
 
     _dojo_gradients: Wanted = ()

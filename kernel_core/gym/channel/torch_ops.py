@@ -79,6 +79,7 @@ _LIGHT = {
 """Light operators that torch does not tag as pointwise: they do a few operations for each element of inputs
 and outputs."""
 _LIGHT_NAMES = frozenset(name for names in _LIGHT.values() for name in names.split())
+_DISTANCES = frozenset(("_cdist_forward", "_euclidean_dist"))
 _MOVING_NAMES = frozenset(f"aten::{name}" for name in _LIGHT[_MOVES].split()) | {*GATHERS}
 
 
@@ -240,3 +241,8 @@ def _is_light(name: str) -> bool:
     forms = [getattr(packet, form) for form in packet.overloads()] if packet is not None else []
     # Some forms of an operator lack its tag.
     return any({torch.Tag.pointwise, torch.Tag.view_copy} & set(form.tags) for form in forms)
+
+
+def has_products(function: Any) -> bool:
+    """Whether an operator may multiply matrices: distances between many rows are made of products, too."""
+    return function._opname in _DISTANCES or formula_of(function) is not None

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from kernel_core.gym.channel.dispatch_mode import LightDispatchMode
+from kernel_core.gym.channel.pytree import same_bytes
 from kernel_core.gym.numerics.ambiguous_indices import Call, Calls, Naming, is_discrete
 from kernel_core.gym.numerics.expected import Choice
 from kernel_core.gym.numerics.random_rounding import Forward, Straying, half_rounding, opposite_pairs
@@ -81,6 +82,7 @@ class AmbiguousRange:
 def look_for_undecided(
     found: Sequence[torch.Tensor],
     forward: Forward,
+    own: Forward,
     inputs: list[Any],
     plain: Sequence[Any],
     seed: int,
@@ -89,22 +91,25 @@ def look_for_undecided(
 ) -> list[Choice | None]:
     """Mark in `found`, for each output, what becomes another when results stray, and say what it may become;
     None says nothing. Of outputs of floating-point numbers the marks mean nothing. `plain` is the reference's
-    own answer. With `tf32` products may be of that precision."""
+    own answer. With `tf32` products may be of that precision. Passes of its `own` precision round to half
+    precision where it does, if it gives that answer yet."""
     with Calls() as calls:
         known = forward(inputs)
     if not calls.are_free and not tf32:
         return [None] * len(found)
     rounding = 2 * half_rounding(inputs)
+    is_own = rounding and all(map(same_bytes, own(inputs), plain))
     seen = [
         _Seen(mask, other, leaf, calls.named) if is_discrete(other) and mask.shape == other.shape else None
         for mask, other, leaf in zip(found, known, plain, strict=True)
     ]
     for generator, sign in opposite_pairs(_PAIRS, seed, found[0].device):
-        with Calls() as calls, Straying(generator, sign=sign, tf32=tf32):
-            leaves = forward(inputs)
-        for one, leaf in zip(seen, leaves, strict=True):
-            if one is not None:
-                one.look(leaf, calls.named)
+        for passing in (forward, own) if is_own else (forward,):
+            with Calls() as calls, Straying(generator, sign=sign, tf32=tf32):
+                leaves = passing(inputs)
+            for one, leaf in zip(seen, leaves, strict=True):
+                if one is not None:
+                    one.look(leaf, calls.named)
     return [None if one is None else one.choice(rounding) for one in seen]
 
 

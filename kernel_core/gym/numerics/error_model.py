@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from kernel_core.gym.channel.dispatch_mode import LightDispatchMode
-from kernel_core.gym.channel.torch_ops import formula_of, map_tensors
+from kernel_core.gym.channel.torch_ops import has_products, map_tensors
 
 _SAMPLE = 1 << 24
 _BINS = 258
@@ -114,7 +114,7 @@ class ProductsSeen(LightDispatchMode):
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         package, name = function.namespace, function._opname
         is_open = package not in ("aten", "prim") or any(cell in name for cell in _CELLS)
-        self.are_there |= is_open or formula_of(function) is not None
+        self.are_there |= is_open or has_products(function)
         return function(*args, **(kwargs or {}))
 
 
@@ -142,7 +142,7 @@ class ShortenedProducts(LightDispatchMode):
         self._shorten = shorten
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if formula_of(function) is not None:
+        if has_products(function):
             args = map_tensors(tuple(args), self._shortened)
         return function(*args, **(kwargs or {}))
 

@@ -2,7 +2,8 @@
 
 Monte Carlo arithmetic (D. S. Parker, 1997): a pass in float64 perturbs every result that float32 cannot hold.
 The perturbation is several times the error of approximate division and exponentials on a GPU. Exact results
-stay exact, so they decide as before to which side a half rounds, or whether a value is positive.
+stay exact, so they decide as before to which side a half rounds, or whether a value is positive. Quotients do
+not, because a GPU multiplies by a reciprocal: only by powers of two is its division exact.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch._decomp import decomposition_table
 
 from kernel_core.gym.channel.dispatch_mode import LightDispatchMode
-from kernel_core.gym.channel.torch_ops import formula_of, gives_view, map_tensors, tensors_in
+from kernel_core.gym.channel.torch_ops import gives_view, has_products, map_tensors, only_moves, tensors_in
 
 _HALF_PRECISION = (torch.float16, torch.bfloat16)
+_SHORT = (torch.float32, *_HALF_PRECISION)
 _TIMES = 8.0
 """The factor over the usual stray: among millions of values, some stray farther than in any of a few passes.
 """
@@ -23,10 +26,17 @@ _STRAY = _TIMES * 2.0**-22
 """Relative: two units in the last place of float32."""
 _TF32_STRAY = _TIMES * 2.0**-10
 """Relative stray of the operands of a product, as truncation to TF32 loses as much."""
-_PAIRS, _FIRST_PAIRS = 12, 2
-"""All pairs of passes, and those after which most honest outputs are excused."""
+_PAIRS, _FIRST_PAIRS, _AS_GIVEN = 16, 2, 4
+"""All pairs of passes, those after which most honest outputs are excused, and which have the inputs as given:
+every fourth. What lies at a limit by these numbers does not by others."""
 _MUCH = 1 / 8
 """A spread of more than this share of the typical size of a row is chance."""
+_LAST_BIT = 2.0**-23
+"""Relative: the most that two roundings to float32 do."""
+_DIVISIONS = {"div.Tensor": 1, "div_.Tensor": 1, "reciprocal": 0, "reciprocal_": 0}
+"""Operators that divide, and which argument they divide by. Others round the quotient to a whole number."""
+_IN_STEPS = frozenset(("gelu", "gelu_backward", "silu_backward", "mish_backward", "tanh_backward"))
+"""Operators of several steps, of which one may cancel most of another."""
 _SORTS = frozenset(f"aten::{name}" for name in ("topk", "sort", "kthvalue", "median", "nanmedian", "mode"))
 
 Forward = Callable[[list[Any]], list[Any]]
@@ -34,20 +44,23 @@ Forward = Callable[[list[Any]], list[Any]]
 
 
 def spread_of_strays(
-    forward: Forward, inputs: list[Any], seed: int, *, tf32: bool
+    forward: Forward, inputs: list[Any], seed: int, *, tf32: bool, at_bends: bool
 ) -> Iterator[list[torch.Tensor]]:
     """For each output and each value, the error that uncontrolled last bits may cause: the largest of a few
     differences that strays make, here or in the same row. What the first passes show comes first, and then
     what all show.
 
     Inputs of half precision are rounded again on their way, as kernels of attention that scale queries first
-    do. Operands of products are rounded too, to `tf32`.
+    do. Operands of products are rounded too, to `tf32`. Gradients `at_bends` may be those of either side, so
+    there the last bit of inputs in float32 moves: a maximum is then of one of two equal values.
     """
     true = forward(inputs)
     stored = _TIMES * half_rounding(inputs)
     spreads = [torch.zeros_like(one, dtype=torch.float64) for one in true]
     for number, (generator, sign) in enumerate(opposite_pairs(_PAIRS, seed, true[0].device), 1):
-        again = _rounded_again(inputs, generator, sign)
+        again = inputs
+        if (number + 1) // 2 % _AS_GIVEN:
+            again = _rounded_again(inputs, generator, sign, _LAST_BIT if at_bends else 0.0)
         with Straying(generator, sign=sign, tf32=tf32, stored=stored):
             leaves = forward(again)
         for spread, leaf, known in zip(spreads, leaves, true, strict=True):
@@ -91,15 +104,19 @@ def _of_most(values: torch.Tensor) -> torch.Tensor:
     return values.median(-1, keepdim=True).values
 
 
-def _rounded_again(values: list[Any], generator: torch.Generator, sign: float) -> list[Any]:
-    """Copies in float64 of which those of half precision differ by what one rounding to it may do."""
+def _rounded_again(
+    values: list[Any], generator: torch.Generator, sign: float, of_singles: float
+) -> list[Any]:
+    """Copies in float64 of which those of half precision differ by what one rounding to it may do, and those
+    of float32 by a share. Float32 holds them, so what is chosen among them stays one of them."""
 
     def change(value: torch.Tensor) -> torch.Tensor:
         if not value.is_floating_point():
             return value
         wide = value.double()
-        if stray := _TIMES * half_rounding([value]):
-            wide.addcmul_(wide, signed_noise(wide, generator), value=sign * stray)
+        stray = of_singles if value.dtype == torch.float32 else _TIMES * half_rounding([value])
+        if stray:
+            wide = wide.addcmul_(wide, signed_noise(wide, generator), value=sign * stray).float().double()
         return wide
 
     return [map_tensors(value, change) for value in values]
@@ -107,6 +124,7 @@ def _rounded_again(values: list[Any], generator: torch.Generator, sign: float) -
 
 class Straying(LightDispatchMode):
     """While active, results in float64 stray; with `sign` -1, and the same generator, to the other side.
+    Results of a shorter type are computed in float64, stray, and are rounded to it.
 
     Of equal values that are sorted, each stands before the other in one of the two.
     """
@@ -121,22 +139,45 @@ class Straying(LightDispatchMode):
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if function._opname in _IN_STEPS and function in decomposition_table:
+            with self:
+                return decomposition_table[function](*args, **kwargs)
+        if _is_short(function, args):
+            return self._rounded(function, types, args, kwargs)
         if _sorts_as_it_likes(function, args, kwargs):
             args = _with_doubles(args, self._beside)
-        elif self._tf32 and formula_of(function) is not None:
+        elif self._tf32 and has_products(function):
             args = _with_doubles(
                 args, lambda value: self._noise(value).mul_(value).mul_(_TF32_STRAY).add_(value)
             )
         result = function(*args, **kwargs)
         self._stray_rows(function._opname, result, args)
         if not gives_view(function):
+            place = _DIVISIONS.get(function.name().removeprefix("aten::"))
             for tensor in tensors_in(result):
-                self._stray(tensor)
+                self._stray(tensor, None if place is None else args[place])
+        return result
+
+    def _rounded(self, function: Any, types: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """The result of its own type, with the values of one in float64 that strayed."""
+        try:
+            wide = map_tensors(tuple(args), _widened)
+            strayed = tensors_in(self.__torch_dispatch__(function, types, wide, kwargs))
+        except torch.cuda.OutOfMemoryError:
+            raise
+        except RuntimeError:
+            strayed = []  # the operator takes no float64
+        with torch._C._DisableTorchDispatch():
+            result = function(*args, **kwargs)
+            for made, one in zip(tensors_in(result), strayed, strict=False):
+                if made.shape == one.shape:
+                    made.copy_(one)
         return result
 
     def _stray_rows(self, name: str, made: Any, args: Any) -> None:
         """A kernel of attention keeps the logarithm L of a row's sum of exponentials, in float32, and makes
-        each share again: p = exp(s - L). So the sum of a row's p strays as far as L does.
+        each share again: p = exp(s - L). So the sum of a row's p strays as far as L does. Forward it does
+        where sums of exponentials are divided by exp(L - m), m the largest: both are rounded.
 
         Backward it takes the sum of p * dp as that of do * o. Each o is a sum of p * v, rounded to half
         precision or made of TF32 products, while dp = do * v is rounded on its own. So the sum of p * dp
@@ -144,7 +185,9 @@ class Straying(LightDispatchMode):
         least by both of the root mean square of dp.
         """
         if name == "_softmax":
-            self._logarithms[made.data_ptr(), made.shape] = args[0].logsumexp(args[1], keepdim=True).abs_()
+            sizes = args[0].logsumexp(args[1], keepdim=True).abs_()
+            self._logarithms[made.data_ptr(), made.shape] = sizes
+            made.addcmul_(made, self._noise(sizes).mul_(sizes), value=_LAST_BIT)
         elif name == "_softmax_backward_data":
             above, shares, dim = args[:3]
             sums = (above * shares).abs_().sum(dim, keepdim=True)
@@ -152,9 +195,12 @@ class Straying(LightDispatchMode):
             strays = self._logarithms.get((shares.data_ptr(), shares.shape), 0.0) * _STRAY + self._of_sums
             made.addcmul_(shares, self._noise(sums).mul_(sums).mul_(strays))
 
-    def _stray(self, made: torch.Tensor) -> None:
+    def _stray(self, made: torch.Tensor, divisor: Any) -> None:
         if made.dtype == torch.float64 and 0 not in made.stride():
-            noise = self._noise(made).mul_(made != made.float())
+            may_stray = made != made.float()
+            if divisor is not None:
+                may_stray |= torch.as_tensor(divisor).double().frexp().mantissa.abs() != 1 / 2
+            noise = self._noise(made).mul_(may_stray)
             made.addcmul_(made.nan_to_num(0.0, 0.0, 0.0), noise, value=_STRAY)
 
     def _beside(self, value: torch.Tensor) -> torch.Tensor:
@@ -168,6 +214,18 @@ class Straying(LightDispatchMode):
 
 def _with_doubles(args: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     return map_tensors(tuple(args), lambda value: change(value) if value.dtype == torch.float64 else value)
+
+
+def _widened(value: torch.Tensor) -> torch.Tensor:
+    return value.to(torch.float64, copy=True) if value.dtype in (torch.float64, *_SHORT) else value
+
+
+def _is_short(function: Any, args: Any) -> bool:
+    """Whether an operator computes with numbers of a type shorter than float64."""
+    draws = torch.Tag.nondeterministic_seeded in function.tags
+    if draws or gives_view(function) or only_moves(function._schema.name):
+        return False
+    return any(one.dtype in _SHORT for one in tensors_in(list(args)))
 
 
 def _sorts_as_it_likes(function: Any, args: Any, kwargs: dict[str, Any]) -> bool:

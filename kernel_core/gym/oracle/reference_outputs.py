@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from kernel_core.errors import NotAProblem, first_line
+from kernel_core.gym.channel.gradients import Differentiated
 from kernel_core.gym.channel.pytree import flatten
 from kernel_core.gym.channel.seeds import seed_torch
 from kernel_core.gym.channel.torch_ops import computable, map_tensors
@@ -164,7 +165,8 @@ class ReferenceOutputs:
         forward = self._exactly(self.double(), seed, values)
         tf32 = self.has_products and any(one.dtype == "float32" for one in expected)
         allowed = tuple(expected)
-        for spreads in spread_of_strays(forward, inputs, seed, tf32=tf32):
+        bends = isinstance(self._module, Differentiated)
+        for spreads in spread_of_strays(forward, inputs, seed, tf32=tf32, at_bends=bends):
             if tf32:
                 spreads = [
                     torch.where(one > most_by_size(value, typical_size(value)), one, _SMALL_SHARE * one)
@@ -211,8 +213,8 @@ class ReferenceOutputs:
         found = [computable(one) != other for one, other in zip(plain, values, strict=True)]
         choices: list[Choice | None] = [None] * len(plain)
         if self._can_stray([*inputs, *plain]):
-            forward = self._exactly(wide, seed, plain)
-            choices = look_for_undecided(found, forward, inputs, plain, seed, tf32=self.has_products)
+            forwards = self._exactly(wide, seed, plain), lambda one: self.now(copy.deepcopy(one), seed)
+            choices = look_for_undecided(found, *forwards, inputs, plain, seed, tf32=self.has_products)
         return tuple(
             replace(one, tolerance=Undecided(mask, choice)) if is_discrete(leaf) else one
             for one, mask, choice, leaf in zip(expected, found, choices, plain, strict=True)

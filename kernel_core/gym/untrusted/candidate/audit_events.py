@@ -10,6 +10,7 @@ _TELLING = (
     *("ctypes.dlopen", "os.kill", "os.fork", "socket.connect"),
 )
 _DENIED_TO_COMPILERS = ("os.system", "os.fork", "os.exec", "socket.connect", "pty.")
+_DRIVERS = ("libcuda.so.1", "libnvidia-ml.so.1")
 _DENIED = ("subprocess.", "os.system", "os.exec", "os.posix_spawn", "os.fork", "socket.connect", "pty.")
 
 
@@ -31,8 +32,8 @@ def watch(may_compile: bool) -> list[str]:
 
 
 def _in_words(event: str, arguments: tuple[Any, ...]) -> str:
-    """The event, and which library is opened; empty for the driver, which judge and Triton open on a GPU in
-    every candidate's process."""
+    """The event, and which library is opened; empty for those of the driver, which judge, torch and Triton
+    open on a GPU in every candidate's process."""
     if event != "ctypes.dlopen":
         return event
-    return "" if str(arguments[0]).endswith("libcuda.so.1") else f"{event}: {arguments[0]}"
+    return "" if str(arguments[0]).endswith(_DRIVERS) else f"{event}: {arguments[0]}"
