@@ -194,3 +194,42 @@ def test_a_mute_pass_ends_where_an_operator_cannot_work_and_gives_places_that_th
     assert torch.equal(reached.outputs()[0], table[[0, 0]])
     too_large = {**gather, "args": [gather["args"][0], 5, gather["args"][2]]}
     assert not _player([alloc, too_large], [], table).play_mute(lambda operation: None)
+
+
+def test_addresses_in_memory_are_those_of_each_pass() -> None:
+    recorded, other = torch.arange(4.0), torch.arange(4.0)
+    recorder = Recorder(lambda launch: None)
+    recorder.begin([recorded])
+    with recorder:
+        moved = torch.tensor([recorded.data_ptr() + 4, 7]) + 0
+    trace = {
+        "inputs": recorder.inputs,
+        "constants": [[number, raw.numel(), "cpu"] for number, raw in recorder.constants],
+        "operations": recorder.operations,
+        "outputs": recorder.outputs([moved]),
+    }
+    constants = [raw for _, raw in recorder.constants]
+    assert [raw.view(torch.int64).tolist() for raw in constants] == [[0, 7]]
+    player = TracePlayer(trace, constants, [], [other], _Unmeasured(), Poison())  # type: ignore[arg-type]
+    assert _played(player).tolist() == [other.data_ptr() + 4, 7]
+
+
+def test_a_launch_reaches_what_its_tables_point_to() -> None:
+    x, out = torch.arange(4.0), torch.empty(4)
+    recorder = Recorder(lambda launch: None)
+    recorder.begin([x])
+    with recorder:
+        made = torch.exp(x)
+        table = torch.tensor([made.data_ptr(), x.data_ptr()]).clone()
+    memory = recorder._memory
+    plain = {"launch": 0, "grid": [1], "args": {"x": {"t": memory.view(x)}}, "options": {}}
+    assert memory.with_reach(plain) == plain
+    reaching = memory.with_reach(plain | {"args": {"table": {"t": memory.view(table)}}})
+    assert [one["t"][:2] for one in reaching["reaches"]] == [
+        [memory.number(made.untyped_storage()), "float32"],
+        [memory.number(x.untyped_storage()), "float32"],
+    ]
+    assert memory.address(made.data_ptr() + 8) == {
+        "a": [{"t": [memory.number(made.untyped_storage()), "float32", 2, [2], [1]]}]
+    }
+    assert memory.address(12) is None and memory.address(out.data_ptr()) is None

@@ -96,6 +96,8 @@ class Launch(Claim):
     grid: tuple[StrictInt, ...] = Field(min_length=1, max_length=3)
     args: dict[_Name, Any] = Field(max_length=1000)
     options: dict[_Name, StrictInt] = Field(max_length=8)
+    reaches: tuple[Any, ...] = Field(default=(), max_length=10_000)
+    """Views to which addresses in its arguments point."""
 
 
 class Ran(Claim):

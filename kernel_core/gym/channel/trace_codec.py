@@ -47,6 +47,11 @@ def views_in(value: Any) -> Iterator[list[Any]]:
             yield from views_in(item)
 
 
+def views_of_launch(launch: dict[str, Any]) -> Iterator[list[Any]]:
+    """All views of storages that a launch may reach: its arguments, and what addresses among them are of."""
+    return views_in([launch["args"], launch.get("reaches", [])])
+
+
 def encode(value: Any, tensor: Encode) -> Any:
     """A JSON value for an argument of an operator, a launch or a module. Raises `NotEncodable`."""
     if isinstance(value, torch.Tensor) and (members := members_of(value)):
@@ -83,6 +88,9 @@ def decode(value: Any, tensor: Decode) -> Any:
         raise ValueError(f"not a value of a trace: {str(value)[:80]}")
     if "t" in value:
         return tensor(value["t"])
+    if "a" in value:
+        (target,) = value["a"]
+        return tensor(target["t"]).data_ptr()
     if "sparse" in value:
         layout, *parts = (decode(item, tensor) for item in value["sparse"])
         if layout is torch.sparse_coo:

@@ -36,6 +36,7 @@ from kernel_core.gym.untrusted.candidate.fake_cuda_mode import StandIn
 from kernel_core.gym.untrusted.candidate.trace_recorder import MAX_OPERATIONS
 from kernel_core.gym.untrusted.candidate.triton_hooks import WarmedUp, begin_with, leave_as_written
 
+_ADDRESS = 1 << 40
 _DEVICE = "meta"
 _READ = 0.5
 """The number that host code reads where there is none. Its further steps are compared with those at the run
@@ -58,6 +59,7 @@ def rehearse(channel: socket.socket, cage: dict[str, Any]) -> None:
     _write_launches_down(launches)
     begin_with(header["configuration"])
     leave_as_written()
+    _give_addresses()
     passes = []
     told = StandIn(_DEVICE, cage["gpu"], path)
     try:
@@ -79,6 +81,13 @@ def rehearse(channel: socket.socket, cage: dict[str, Any]) -> None:
         framing.send(channel, {"failed": "rehearsal", **describe_error(error, path)})
         return
     framing.send(channel, {"kernels": launches.kernels.described, "passes": passes})
+
+
+def _give_addresses() -> None:
+    """A tensor without contents has an address of more than 32 bits, as others have: kernels may be given it
+    as a number, and Triton takes its type from its size."""
+    plain = torch.Tensor.data_ptr
+    torch.Tensor.data_ptr = lambda self: _ADDRESS if self.is_meta else plain(self)  # type: ignore[method-assign]
 
 
 def _pass(model: Any, inputs: list[Any], launches: _Launches) -> dict[str, Any]:

@@ -19,7 +19,6 @@ from kernel_core.gym.channel.dispatch_mode import LightDispatchMode
 from kernel_core.gym.channel.kernel_description import JitFunction, LaunchedKernels
 from kernel_core.gym.channel.launch_codec import encode_argument, options_in, sizes_of
 from kernel_core.gym.channel.poison import Poison
-from kernel_core.gym.channel.shared_arena import dtype_name
 from kernel_core.gym.channel.torch_ops import (
     do_inside,
     is_torchs_own,
@@ -30,6 +29,7 @@ from kernel_core.gym.channel.torch_ops import (
     tensors_in,
 )
 from kernel_core.gym.channel.trace_codec import NotEncodable, bytes_of, encode
+from kernel_core.gym.untrusted.candidate.known_memory import KnownMemory
 
 MAX_OPERATIONS = 20_000
 _HOST_READS = ("aten::_local_scalar_dense", "aten::is_nonzero", "aten::equal")
@@ -77,10 +77,9 @@ class Recorder(LightDispatchMode):
         self._graph: list[Callable[[], Any]] | None = None
         self.constants: list[tuple[int, torch.Tensor]] = []
         self.reads_data = False
-        self._storages: dict[int, int] = {}
-        self._alive: list[Any] = []
+        self._memory = KnownMemory()
         self._poison.begin()
-        self.inputs = [self._number(tensor.untyped_storage()) for tensor in inputs]
+        self.inputs = [self._memory.view(tensor)[0] for tensor in inputs]
 
     # Operators of torch ---------------------------------------------------------------------------
 
@@ -123,9 +122,10 @@ class Recorder(LightDispatchMode):
             record |= {"op": f"{name} of {error}", "args": [], "kwargs": {}}  # none of torch's
 
         def finish(result: Any) -> None:
-            made = any(t.untyped_storage().data_ptr() not in self._storages for t in tensors_in(result))
+            made = any(one.untyped_storage() not in self._memory for one in tensors_in(result))
             if made or function._schema.is_mutable:
-                record["outputs"] = [self._fresh(tensor) for tensor in tensors_in(result)]
+                record["outputs"] = [self._memory.view(tensor) for tensor in tensors_in(result)]
+                self._memory.follow(record)
                 self.operations.append(record)
 
         return finish
@@ -145,22 +145,22 @@ class Recorder(LightDispatchMode):
             self._now_or_in_graph(functools.partial(self._record_allocation, storage))
         for storage, address, size in grown:
             self._now_or_in_graph(functools.partial(self._record_growth, storage, address, size))
+        self._now_or_in_graph(lambda: self._memory.note_types(tensors_in(result)))
         return result
 
     def _record_allocation(self, storage: torch.UntypedStorage) -> None:
         self.operations.append(
-            {"alloc": self._number(storage), "bytes": storage.nbytes(), "device": storage.device.type}
+            {"alloc": self._memory.number(storage), "bytes": storage.nbytes(), "device": storage.device.type}
         )
 
     def _record_growth(self, storage: torch.UntypedStorage, address: int, size: int) -> None:
         """Memory that was made larger is other memory, which begins with what was in the first."""
-        if address not in self._storages:
-            return  # the storage came from outside
-        old = self._storages[address] if not size else self._storages.pop(address)
-        self._alive[old] = torch.UntypedStorage(0)
+        old = self._memory.forget(address, is_gone=size > 0)
+        if old is None:
+            return
         self._record_allocation(storage)
         if size:
-            views = [[one, "uint8", 0, [size], [1]] for one in (self._number(storage), old)]
+            views = [[one, "uint8", 0, [size], [1]] for one in (self._memory.number(storage), old)]
             args = [{"t": view} for view in views]
             self.operations.append(
                 {"op": "aten::copy_", "overload": "", "args": args, "kwargs": {}, "outputs": views[:1]}
@@ -201,8 +201,9 @@ class Recorder(LightDispatchMode):
                 bound[parameter.name] = parameter.default
         index = self.kernels.number(function)
         values = {name: self._launch_argument(value) for name, value in bound.items()}
-        self._on_storages(self._alive)
-        self._append_launch({"launch": index, "grid": list(grid), "args": values, "options": options})
+        self._on_storages(self._memory.alive)
+        launch = {"launch": index, "grid": list(grid), "args": values, "options": options}
+        self._append_launch(self._memory.with_reach(launch))
 
     def _append_launch(self, record: dict[str, Any]) -> None:
         self._refuse_more()
@@ -238,11 +239,13 @@ class Recorder(LightDispatchMode):
         self, kernel: dict[str, Any], grid: list[int], options: dict[str, int], parameters: bytes
     ) -> None:
         index = self.kernels.number_of_native(kernel)
-        arguments = arguments_in(parameters, [(one.data_ptr(), one.nbytes()) for one in self._alive])
+        arguments = arguments_in(parameters, self._memory.spans)
         self._append_launch({"launch": index, "grid": grid, "args": arguments, "options": options})
 
     def _launch_argument(self, value: Any) -> Any:
-        return encode_argument(value, self.kernels.number, lambda other: encode(other, self._tensor))
+        return self._memory.address(value) or encode_argument(
+            value, self.kernels.number, lambda other: encode(other, self._tensor)
+        )
 
     # What is not work of the pass ------------------------------------------------------------------
 
@@ -273,26 +276,16 @@ class Recorder(LightDispatchMode):
 
     # Storages -------------------------------------------------------------------------------------
 
-    def _number(self, storage: torch.UntypedStorage) -> int:
-        address = storage.data_ptr()
-        if address not in self._storages:
-            self._storages[address] = len(self._alive)
-            self._alive.append(storage)
-        return self._storages[address]
-
     def _tensor(self, tensor: torch.Tensor) -> list[Any]:
         if tensor.layout is not torch.strided:
             raise NotEncodable(f"a tensor of layout {tensor.layout}")
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in self._storages:
+        if tensor.untyped_storage() not in self._memory:
             paused, self._paused = self._paused, True
-            self.constants.append((self._number(storage), bytes_of(storage).clone()))
+            raw, pointing = self._memory.without_addresses(tensor)
+            self.constants.append((self._memory.number(tensor.untyped_storage()), raw))
+            self.operations += pointing
             self._paused = paused
-        return self._fresh(tensor)
-
-    def _fresh(self, tensor: torch.Tensor) -> list[Any]:
-        number, shape = self._number(tensor.untyped_storage()), list(tensor.shape)
-        return [number, dtype_name(tensor.dtype), tensor.storage_offset(), shape, list(tensor.stride())]
+        return self._memory.view(tensor)
 
     def outputs(self, leaves: list[Any]) -> list[Any]:
         """The candidate's outputs as views of storages (anything but a tensor as itself)."""

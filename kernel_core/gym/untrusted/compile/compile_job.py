@@ -143,6 +143,8 @@ def _argument(value: Any) -> Any:
     """The stand-in for a launch's argument that is no `tl.constexpr`."""
     if isinstance(value, dict) and "t" in value:
         return _Tensor(value["t"][1], value["t"][2])
+    if isinstance(value, dict) and "a" in value:
+        return _ADDRESS << 20  # of more than 32 bits
     return _number(value)
 
 

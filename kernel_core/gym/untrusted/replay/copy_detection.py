@@ -19,7 +19,7 @@ import torch
 
 from kernel_core.gym.channel.pytree import same_bytes
 from kernel_core.gym.channel.shared_arena import DTYPES
-from kernel_core.gym.channel.trace_codec import views_in
+from kernel_core.gym.channel.trace_codec import views_in, views_of_launch
 from kernel_core.gym.untrusted.replay.value_substitution import OtherValues
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Movers:
         """The test with other values. None where it would not tell: the launch writes integers, or integers
         of the inputs choose places."""
         types: dict[int, set[torch.dtype]] = {}
-        for number, dtype, *_ in views_in(operation["args"]):
+        for number, dtype, *_ in views_of_launch(operation):
             types.setdefault(number, set()).add(DTYPES[dtype])
         if any(len(one) > 1 for one in types.values()):
             return None
@@ -114,7 +114,7 @@ def _copies_whole(
     before: dict[int, torch.Tensor],
 ) -> bool:
     """Whether each argument that changed is now another one as it was."""
-    views = list(views_in(operation["args"]))
+    views = list(views_of_launch(operation))
     was = [player.view_of(view, before[view[0]]) for view in views]
     now = [player.view_of(view, memory[view[0]]) for view in views]
     changed = [index for index, tensor in enumerate(now) if not same_bytes(tensor, was[index])]

@@ -14,7 +14,7 @@ from kernel_core.gym.channel.poison import Poison
 from kernel_core.gym.channel.pytree import fingerprint, is_same
 from kernel_core.gym.channel.shared_arena import DTYPES, Slot
 from kernel_core.gym.channel.torch_ops import operator_by_name, tensors_in
-from kernel_core.gym.channel.trace_codec import Decode, bytes_of, decode, views_in
+from kernel_core.gym.channel.trace_codec import Decode, bytes_of, decode, views_in, views_of_launch
 from kernel_core.gym.channel.work import written_by
 from kernel_core.gym.untrusted.replay.cost_probe import CostProbe
 from kernel_core.gym.untrusted.replay.cubin_kernels import ImageKernel
@@ -81,6 +81,8 @@ class TracePlayer:
                 self._allocate(operation)
             elif "launch" in operation:
                 launch(operation)
+            elif "point" in operation:
+                self._point(operation)
             else:
                 self._operate(operation)
         return self._conduct.finish()
@@ -109,6 +111,13 @@ class TracePlayer:
             raw[:guard] = raw[guard + size :] = _GUARD
         self._storages[operation["alloc"]] = raw.untyped_storage()
 
+    def _point(self, operation: dict[str, Any]) -> None:
+        """Put this pass's addresses where the recorded pass had its own."""
+        raw = bytes_of(self._storages[operation["point"]])
+        for place, value in operation["to"]:
+            address = argument({"a": [value]}, self._kernels, self._tensor)
+            raw[place : place + 8].view(torch.int64).fill_(address)
+
     def check_guards(self) -> None:
         """Raises when something was written beside an allocation."""
         for number, guard in self._shifts.items():
@@ -132,7 +141,7 @@ class TracePlayer:
 
     def memory_of(self, operation: dict[str, Any]) -> dict[int, torch.Tensor]:
         """The bytes of each storage among a launch's arguments, by its number."""
-        storages = {view[0]: self._storages[view[0]] for view in views_in(operation["args"])}
+        storages = {view[0]: self._storages[view[0]] for view in views_of_launch(operation)}
         return {number: bytes_of(one) for number, one in storages.items()}
 
     def view_of(self, view: list[Any], memory: torch.Tensor) -> torch.Tensor:
