@@ -12,7 +12,8 @@ import torch
 from kernel_core.gym.channel.poison import Poison
 from kernel_core.gym.channel.torch_ops import operator_by_name
 from kernel_core.gym.untrusted.candidate.trace_recorder import Recorder
-from kernel_core.gym.untrusted.replay.trace_player import TracePlayer
+from kernel_core.gym.untrusted.replay.replay import _pointer
+from kernel_core.gym.untrusted.replay.trace_player import TracePlayer, argument
 
 
 class _Unmeasured:
@@ -233,3 +234,8 @@ def test_a_launch_reaches_what_its_tables_point_to() -> None:
         "a": [{"t": [memory.number(made.untyped_storage()), "float32", 2, [2], [1]]}]
     }
     assert memory.address(12) is None and memory.address(out.data_ptr()) is None
+
+
+def test_an_address_as_a_number_is_compiled_for_more_than_32_bits() -> None:
+    address = argument({"a": [{"t": [0, "float32", 2, [8], [1]]}]}, [], _pointer)
+    assert address >= 1 << 32 and address % 16 == 8

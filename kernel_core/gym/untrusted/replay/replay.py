@@ -42,6 +42,8 @@ from kernel_core.gym.untrusted.replay.cubin_kernels import DeviceImage, ImageKer
 from kernel_core.gym.untrusted.replay.input_swap import outputs_need_kernels
 from kernel_core.gym.untrusted.replay.trace_player import TracePlayer, argument
 
+_ADDRESS = 1 << 40
+
 
 def replay(channel: socket.socket, cage: dict[str, Any]) -> None:
     """Traces, one after the other, each as in `_replay_one`. Between them nothing is kept but the context."""
@@ -242,8 +244,8 @@ class _Pointer(MockTensor):
         self._offset = view[2] * DTYPES[view[1]].itemsize
 
     def data_ptr(self) -> int:
-        """An address of the same alignment."""
-        return self._offset
+        """An address of the same alignment, of more than 32 bits: a kernel may be given it as a number."""
+        return _ADDRESS + self._offset
 
 
 def _pointer(view: list[Any]) -> Any:
