@@ -11,6 +11,7 @@ that kernels cannot rely on.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 from types import FunctionType
@@ -18,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import triton.language as tl
+import triton.language.extra.cuda as cuda
 from triton.runtime import interpreter
 from triton.runtime.autotuner import Autotuner
 
@@ -60,6 +62,7 @@ def prepare_interpreter() -> None:
     _leave_blocks_to_blocks()
     _give_constants_to_constant_functions()
     _take_flags()
+    _wait_for_no_launch()
     # NumPy from 2.4 on refuses what Triton before 3.7 does here: int() of an array of one dimension.
     tl.core.tensor.__index__ = lambda self: int(self.handle.data.squeeze())
     install_libdevice()
@@ -168,6 +171,14 @@ def _mix_programs() -> None:
         place(self, *(int(one) for one in np.unravel_index(number, self.grid_dim)))
 
     builder.set_grid_idx = set_grid_idx
+
+
+def _wait_for_no_launch() -> None:
+    """Launches come one after the other here, so a dependent launch has nothing to wait for."""
+    for name in ("gdc_wait", "gdc_launch_dependents"):
+        plain = getattr(cuda, name, None)  # versions before have none
+        if plain is not None:
+            setattr(cuda, name, functools.wraps(plain)(lambda *_, **__: None))
 
 
 def _repair_rewriter() -> None:
