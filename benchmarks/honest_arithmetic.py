@@ -30,7 +30,7 @@ from kernel_core.gym.channel.pytree import flatten
 from kernel_core.gym.channel.torch_ops import gives_view, map_tensors, tensors_in
 from kernel_core.gym.numerics.compare import compare_values, value_fault
 from kernel_core.gym.numerics.error_model import ShortenedProducts, truncated
-from kernel_core.gym.numerics.random_rounding import signed_noise
+from kernel_core.gym.numerics.random_rounding import HALF_PRECISION, signed_noise
 from kernel_core.gym.oracle.input_families import Draw
 from kernel_core.gym.oracle.reference import Reference
 from kernel_core.gym.oracle.trial import Trial
@@ -157,7 +157,7 @@ class _Strays(LightDispatchMode):
 
 
 def _single(value: torch.Tensor) -> torch.Tensor:
-    return value.float() if value.dtype in (torch.float16, torch.bfloat16) else value
+    return value.float() if value.dtype in HALF_PRECISION else value
 
 
 def _double(value: torch.Tensor) -> torch.Tensor:

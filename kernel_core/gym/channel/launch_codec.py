@@ -13,6 +13,9 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernel_core.gym.channel.kernel_description import DTYPES, JitFunction
 
+STAND_IN_ADDRESS = 1 << 40
+"""An address for memory that is not there. Allocators align memory better than Triton requires. It has more
+than 32 bits, as others have: Triton takes the type of a number from its size."""
 _OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 
 

@@ -8,6 +8,7 @@ import torch
 
 _MAX_DEPTH = 16
 _COLUMNS = 4096
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
 _HOOKS = ("__torch_function__", "__torch_dispatch__")
 """By these a class of tensors answers for torch's operators."""
 
@@ -31,7 +32,7 @@ def _without_its_mark(value: Any) -> Any:
     """A tensor of a class that only marks it, as one of torch's. A class that answers for its operators may
     work when it is read, and stays as it is."""
     kind = type(value)
-    if not isinstance(value, torch.Tensor) or kind in (torch.Tensor, torch.nn.Parameter):
+    if not isinstance(value, torch.Tensor) or kind in _PLAIN:
         return value
     if any(_function(kind, name) is not _function(torch.Tensor, name) for name in _HOOKS):
         return value
@@ -46,7 +47,7 @@ def _function(kind: Any, name: str) -> Any:
 
 def describe_leaf(leaf: Any) -> list[Any]:
     """The kind of a leaf: `["tensor", dtype, shape]`, or the name of another type."""
-    if type(leaf) in (torch.Tensor, torch.nn.Parameter):
+    if type(leaf) in _PLAIN:
         return ["tensor", str(leaf.dtype).removeprefix("torch."), list(leaf.shape)]
     return ["other", type(leaf).__name__[:60]]
 

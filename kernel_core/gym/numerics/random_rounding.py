@@ -17,8 +17,8 @@ from torch._decomp import decomposition_table
 from kernel_core.gym.channel.dispatch_mode import LightDispatchMode
 from kernel_core.gym.channel.torch_ops import gives_view, has_products, map_tensors, only_moves, tensors_in
 
-_HALF_PRECISION = (torch.float16, torch.bfloat16)
-_SHORT = (torch.float32, *_HALF_PRECISION)
+HALF_PRECISION = (torch.float16, torch.bfloat16)
+_SHORT = (torch.float32, *HALF_PRECISION)
 _TIMES = 8.0
 """The factor over the usual stray: among millions of values, some stray farther than in any of a few passes.
 """
@@ -84,7 +84,7 @@ def opposite_pairs(pairs: int, seed: int, device: torch.device) -> Iterator[tupl
 
 def half_rounding(values: list[Any]) -> float:
     """The largest relative error of one rounding to a half precision that these tensors have; 0 without."""
-    halves = (one.dtype for one in tensors_in(values) if one.dtype in _HALF_PRECISION)
+    halves = (one.dtype for one in tensors_in(values) if one.dtype in HALF_PRECISION)
     return max((torch.finfo(dtype).eps / 2 for dtype in halves), default=0.0)
 
 

@@ -25,7 +25,7 @@ from kernel_core.gym.channel.dispatch_mode import LightDispatchMode
 from kernel_core.gym.channel.failures import describe_error
 from kernel_core.gym.channel.gradients import differentiate
 from kernel_core.gym.channel.kernel_description import JitFunction, LaunchedKernels
-from kernel_core.gym.channel.launch_codec import encode_argument, options_in, sizes_of
+from kernel_core.gym.channel.launch_codec import STAND_IN_ADDRESS, encode_argument, options_in, sizes_of
 from kernel_core.gym.channel.shared_arena import DTYPES, Slot, dtype_name
 from kernel_core.gym.channel.target_gpu import answer_for
 from kernel_core.gym.channel.torch_ops import do_inside, is_torchs_own
@@ -36,7 +36,6 @@ from kernel_core.gym.untrusted.candidate.fake_cuda_mode import StandIn
 from kernel_core.gym.untrusted.candidate.trace_recorder import MAX_OPERATIONS
 from kernel_core.gym.untrusted.candidate.triton_hooks import WarmedUp, begin_with, leave_as_written
 
-_ADDRESS = 1 << 40
 _DEVICE = "meta"
 _READ = 0.5
 """The number that host code reads where there is none. Its further steps are compared with those at the run
@@ -84,10 +83,13 @@ def rehearse(channel: socket.socket, cage: dict[str, Any]) -> None:
 
 
 def _give_addresses() -> None:
-    """A tensor without contents has an address of more than 32 bits, as others have: kernels may be given it
-    as a number, and Triton takes its type from its size."""
+    """Tensors without contents have an address, too: torch says that theirs is 0."""
     plain = torch.Tensor.data_ptr
-    torch.Tensor.data_ptr = lambda self: _ADDRESS if self.is_meta else plain(self)  # type: ignore[method-assign]
+
+    def address(self: Any) -> int:
+        return STAND_IN_ADDRESS if self.is_meta else plain(self)
+
+    torch.Tensor.data_ptr = address  # type: ignore[method-assign]
 
 
 def _pass(model: Any, inputs: list[Any], launches: _Launches) -> dict[str, Any]:

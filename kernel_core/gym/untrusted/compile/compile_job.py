@@ -20,15 +20,13 @@ from triton.compiler import ASTSource, make_backend
 from triton.runtime.jit import create_function_from_signature
 
 from kernel_core.gym.channel import framing
-from kernel_core.gym.channel.launch_codec import decode_argument
+from kernel_core.gym.channel.launch_codec import STAND_IN_ADDRESS, decode_argument
 from kernel_core.gym.channel.launch_limits import excess_of
 from kernel_core.gym.channel.target_gpu import answer_for, target_of
 from kernel_core.gym.untrusted.compile.kernel_whitelist import KernelRefused
 from kernel_core.gym.untrusted.compile.rebuild_kernels import build_kernels
 
 _MAX_MESSAGE_CHARS = 600
-_ADDRESS = 1 << 20
-"""An address for a tensor: allocators align memory better than Triton requires."""
 
 
 class _ExceedsGpu(KernelRefused):
@@ -132,7 +130,7 @@ class _Tensor:
 
     def __init__(self, dtype: str, num_bytes_before: int) -> None:
         self.dtype = _Dtype(dtype)
-        self._address = _ADDRESS + num_bytes_before
+        self._address = STAND_IN_ADDRESS + num_bytes_before
 
     def data_ptr(self) -> int:
         """The address of the tensor."""
@@ -144,7 +142,7 @@ def _argument(value: Any) -> Any:
     if isinstance(value, dict) and "t" in value:
         return _Tensor(value["t"][1], value["t"][2])
     if isinstance(value, dict) and "a" in value:
-        return _ADDRESS << 20  # of more than 32 bits
+        return _argument(*value["a"]).data_ptr()
     return _number(value)
 
 

@@ -31,6 +31,7 @@ from kernel_core.gym.channel.candidate_file import CANDIDATE_FILE
 from kernel_core.gym.channel.cuda_driver import call_driver
 from kernel_core.gym.channel.decoy_thresholds import ECHOES, library_works
 from kernel_core.gym.channel.failures import describe_error
+from kernel_core.gym.channel.launch_codec import STAND_IN_ADDRESS
 from kernel_core.gym.channel.poison import Poison
 from kernel_core.gym.channel.shared_arena import DTYPES, Slot, arena_kind, lay_out
 from kernel_core.gym.channel.target_gpu import answer_for
@@ -41,8 +42,6 @@ from kernel_core.gym.untrusted.replay.cost_probe import CostProbe, CountingProbe
 from kernel_core.gym.untrusted.replay.cubin_kernels import DeviceImage, ImageKernel
 from kernel_core.gym.untrusted.replay.input_swap import outputs_need_kernels
 from kernel_core.gym.untrusted.replay.trace_player import TracePlayer, argument
-
-_ADDRESS = 1 << 40
 
 
 def replay(channel: socket.socket, cage: dict[str, Any]) -> None:
@@ -244,8 +243,8 @@ class _Pointer(MockTensor):
         self._offset = view[2] * DTYPES[view[1]].itemsize
 
     def data_ptr(self) -> int:
-        """An address of the same alignment, of more than 32 bits: a kernel may be given it as a number."""
-        return _ADDRESS + self._offset
+        """An address of the same alignment."""
+        return STAND_IN_ADDRESS + self._offset
 
 
 def _pointer(view: list[Any]) -> Any:

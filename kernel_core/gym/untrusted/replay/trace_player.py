@@ -115,8 +115,7 @@ class TracePlayer:
         """Put this pass's addresses where the recorded pass had its own."""
         raw = bytes_of(self._storages[operation["point"]])
         for place, value in operation["to"]:
-            address = argument({"a": [value]}, self._kernels, self._tensor)
-            raw[place : place + 8].view(torch.int64).fill_(address)
+            raw[place : place + 8].view(torch.int64).fill_(self._tensor(value["t"]).data_ptr())
 
     def check_guards(self) -> None:
         """Raises when something was written beside an allocation."""

@@ -12,10 +12,10 @@ from dataclasses import replace
 from kernel_core.problems.graded import Grade, GradedKernel
 from kernel_core.problems.modules.draft import Draft, Module, draft_sizes, kernel_source, reference_source
 from kernel_core.problems.modules.indexing.arrangements import FORMS, Arrangement
+from kernel_core.problems.modules.matmul.flat import FLAT_LAUNCHES, warps_option
 from kernel_core.problems.modules.pointwise import Pointwise, draw_chain
 from kernel_core.problems.modules.style import draw_style
 
-_LAUNCHES: tuple[tuple[Grade, int, int], ...] = (("naive", 256, 4), ("fused", 1024, 4), ("tuned", 2048, 8))
 _TAILS = ("relu", "sigmoid", "tanh", "silu", "gelu", "mul", "add", "sub", "square", "abs", "neg", "hardtanh")
 
 
@@ -39,7 +39,7 @@ def rearranged(rng: random.Random) -> Draft:
         init_inputs=(setting[0],) if setting else (),
         constants=((setting[0], str(setting[1])),) if setting else (),
     )
-    kernels = [_kernel(module, arrangement, chain, *launch) for launch in _LAUNCHES]
+    kernels = [_kernel(module, arrangement, chain, *launch) for launch in FLAT_LAUNCHES]
     return Draft(
         family="rearranged",
         operators=(arrangement.name, *(one.operator for one in chain)),
@@ -106,7 +106,7 @@ def _source(
         *(f"    x = {one.triton.replace('{v}', 'x')}" for one in chain),
         "    tl.store(out_ptr + offs, x, mask=mask)",
     ]
-    more = f", num_warps={warps}" if warps != 4 else ""
+    more = warps_option(warps)
     host = [
         "x = x.contiguous()",
         *arrangement.host,

@@ -18,10 +18,10 @@ from kernel_core.problems.modules.indexing.named_lines import (
     reads_of,
     reference_lines,
 )
+from kernel_core.problems.modules.matmul.flat import FLAT_LAUNCHES, function, warps_option
 from kernel_core.problems.modules.style import draw_style
 from kernel_core.problems.program import Size
 
-_LAUNCHES: tuple[tuple[Grade, int, int], ...] = (("naive", 256, 4), ("fused", 1024, 4), ("tuned", 2048, 8))
 _COMPONENTS: tuple[tuple[str, ...], ...] = (
     *(("x1", "y1", "x2", "y2"), ("left", "top", "right", "bottom"), ("cx", "cy", "w", "h")),
     *(("r", "g", "b"), ("u", "v"), ("a", "b", "c", "d"), ("px", "py", "pz"), ("re", "im"), ("lo", "hi")),
@@ -82,7 +82,7 @@ def shared_values(rng: random.Random) -> Draft:
         reference=reference_source(module, style),
         sizes=draft_sizes(module, style),
         kernels=(
-            *(_kernel(module, place, lines, *one) for one in _LAUNCHES),
+            *(_kernel(module, place, lines, *one) for one in FLAT_LAUNCHES),
             _mistake(module, place, lines, rng),
         ),
     )
@@ -269,13 +269,8 @@ def _source(module: Module, place: _Place, lines: Sequence[NamedLine], block: in
         ),
     ]
     parameters = [*pointers, *arguments[len(pointers) :], "BLOCK: tl.constexpr"]
-    kernel = [
-        "@triton.jit",
-        f"def formula_kernel({', '.join(parameters)}):",
-        *(f"    {line}" for line in body),
-    ]
     first = place.inputs[0]
-    more = f", num_warps={warps}" if warps != 4 else ""
+    more = warps_option(warps)
     host = [
         *(f"{name} = {name}.contiguous()" for name in place.inputs),
         *([f"{length} = {length_text}"] if length else []),
@@ -284,4 +279,4 @@ def _source(module: Module, place: _Place, lines: Sequence[NamedLine], block: in
         f"formula_kernel[(triton.cdiv(numel, {block}),)]({', '.join(arguments)}, BLOCK={block}{more})",
         "return out",
     ]
-    return kernel_source(module, ["\n".join(kernel)], host)
+    return kernel_source(module, [function("formula_kernel", parameters, body)], host)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kernel_core.problems.graded import Grade
 from kernel_core.problems.modules.matmul.steps import (
     Loads,
     Step,
@@ -16,6 +17,10 @@ from kernel_core.problems.modules.matmul.steps import (
 )
 
 WIDEST_LINE = 96
+FLAT_LAUNCHES: tuple[tuple[Grade, int, int], ...] = (
+    *(("naive", 256, 4), ("fused", 1024, 4), ("tuned", 2048, 8)),
+)
+"""Grade, elements of a block, and warps of an elementwise kernel."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +107,11 @@ def flat_launch(
         f"grid = (triton.cdiv(n, {block}),)",
         *call(f"{name}[grid]", arguments).split("\n"),
     ]
+
+
+def warps_option(warps: int) -> str:
+    """The last argument of a launch, where it differs from Triton's default of four warps."""
+    return f", num_warps={warps}" if warps != 4 else ""
 
 
 def _has_vectors(steps: Sequence[Step]) -> bool:

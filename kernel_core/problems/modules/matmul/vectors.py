@@ -5,14 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from kernel_core.problems.graded import Grade, GradedKernel
+from kernel_core.problems.graded import GradedKernel
 from kernel_core.problems.modules.draft import Draft, Module, draft_sizes, kernel_source, reference_source
-from kernel_core.problems.modules.matmul.flat import function
+from kernel_core.problems.modules.matmul.flat import FLAT_LAUNCHES, function, warps_option
 from kernel_core.problems.modules.matmul.products import upper_style
 from kernel_core.problems.modules.style import Style
 from kernel_core.problems.program import Size, draw_cpu_size
 
-_LAUNCHES: tuple[tuple[Grade, int, int], ...] = (("naive", 256, 4), ("fused", 1024, 4), ("tuned", 2048, 8))
 _ROWS = (
     (256, 262144),
     (1000, 50000),
@@ -60,7 +59,7 @@ def matrix_vector(rng: random.Random) -> Draft:
             f"{a}, {v} = {a}.contiguous(), {v}.contiguous()",
             f"K = {a}.shape[-1]",
             f"out = torch.empty({shape}, device={a}.device, dtype={a}.dtype)",
-            f"{name}[(out.numel(),)]({a}, {v}, out, K, BLOCK={block}{_warps(warps)})",
+            f"{name}[(out.numel(),)]({a}, {v}, out, K, BLOCK={block}{warps_option(warps)})",
             "return out",
         ]
         kernel = function(name, ["a_ptr", "x_ptr", "out_ptr", "K", "BLOCK: tl.constexpr"], body)
@@ -74,7 +73,7 @@ def matrix_vector(rng: random.Random) -> Draft:
             "and reduces its lanes once at the end; the vector stays in the cache.",
         )
     )
-    sources = [source(block, warps) for _, block, warps in _LAUNCHES]
+    sources = [source(block, warps) for _, block, warps in FLAT_LAUNCHES]
     return _draft(
         "matrix_vector",
         ("matvec",),
@@ -131,7 +130,7 @@ def diagonal_matmul(rng: random.Random) -> Draft:
             f"out = torch.empty_like({b})",
             "n = out.numel()",
             f"grid = (triton.cdiv(n, {block}),)",
-            f"{name}[grid]({d}, {b}, out, n, {b}.shape[1], BLOCK={block}{_warps(warps)})",
+            f"{name}[grid]({d}, {b}, out, n, {b}.shape[1], BLOCK={block}{warps_option(warps)})",
             "return out",
         ]
         kernel = function(name, ["d_ptr", "x_ptr", "out_ptr", "n", "cols", "BLOCK: tl.constexpr"], body)
@@ -143,14 +142,10 @@ def diagonal_matmul(rng: random.Random) -> Draft:
         f"The kernel is flat, and `{index}` finds the entry of the diagonal."
     )
     clamped = f"({other}) % {'(n // cols)' if left else 'cols'}"
-    sources = [source(block, warps) for _, block, warps in _LAUNCHES]
+    sources = [source(block, warps) for _, block, warps in FLAT_LAUNCHES]
     operators = ("diag", "matmul") if dense else ("diag_mul",)
     fault = ("wrong_index", source(1024, 4, clamped))
     return _draft("diagonal_matmul", operators, module, upper_style(rng), sources, thinking, fault)
-
-
-def _warps(warps: int) -> str:
-    return f", num_warps={warps}" if warps != 4 else ""
 
 
 def _module(
@@ -179,7 +174,7 @@ def _draft(
 ) -> Draft:
     kernels = [
         GradedKernel(grade=grade, source=text, thinking=thinking)
-        for (grade, _, _), text in zip(_LAUNCHES, sources, strict=True)
+        for (grade, _, _), text in zip(FLAT_LAUNCHES, sources, strict=True)
     ]
     kernels.append(GradedKernel(grade="mistake", fault=fault[0], source=fault[1], thinking=thinking))
     return Draft(
