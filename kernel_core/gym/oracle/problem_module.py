@@ -44,6 +44,30 @@ class _OnTheHost(TorchFunctionMode):
         return function(*map(_host_for, args), **named)
 
 
+class DrawnOnTheHost(TorchFunctionMode):
+    """A problem's own generators are the host's, so their numbers are drawn there and moved to a device."""
+
+    def __init__(self, device: str) -> None:
+        super().__init__()
+        self._device = device
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Every call of torch's, on the host where it is given a generator of the host's."""
+        kwargs = kwargs or {}
+        has_own = any(
+            isinstance(one, torch.Generator) and one.device.type == "cpu" for one in kwargs.values()
+        )
+        if not has_own or "device" in kwargs or self._device == "meta":  # a shape is all that `meta` draws
+            return function(*args, **kwargs)
+        tensors = tensors_in([*args, *kwargs.values()])
+        if not tensors:
+            return function(*args, **kwargs, device="cpu").to(self._device)
+        with torch.no_grad():
+            named = {name: map_tensors(value, torch.Tensor.cpu) for name, value in kwargs.items()}
+            made = function(*map_tensors(args, torch.Tensor.cpu), **named)
+            return tensors[0].copy_(made) if function.__name__.endswith("_") else made.to(tensors[0].device)
+
+
 def _host_for(value: Any) -> Any:
     asks = isinstance(value, str | torch.device) and str(value).partition(":")[0] == "cuda"
     return "cpu" if asks else value
@@ -137,7 +161,10 @@ class ProblemModule:
 
     @contextlib.contextmanager
     def _there(self) -> Iterator[None]:
-        with torch.device(self._device), _OnTheHost() if self._device == "cpu" else contextlib.nullcontext():
+        with (
+            torch.device(self._device),
+            _OnTheHost() if self._device == "cpu" else DrawnOnTheHost(self._device),
+        ):
             yield
 
     def _call(self, name: str) -> list[Any]:
