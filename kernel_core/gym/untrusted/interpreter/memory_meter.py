@@ -93,6 +93,8 @@ class Meter:
     _order: race_detector.HappensBefore = field(default_factory=race_detector.HappensBefore)
     is_atomic: bool = False
     """Whether loads and stores are parts of an atomic one."""
+    one_warp: bool = False
+    """Whether the lanes of a program are one warp, which needs no barrier."""
 
     def begin(self, storages: list[torch.UntypedStorage]) -> None:
         """Forget the last launch; from now on memory is these storages."""
@@ -220,7 +222,7 @@ class Meter:
             for (region, past, cells), doubt, old, (_, part) in zip(
                 places, contested, before, parts, strict=True
             ):
-                lanes = _lanes(past, item_bytes, part, mask)
+                lanes = None if self.one_warp else _lanes(past, item_bytes, part, mask)
                 if doubt is None or old is None:
                     race_detector.stored(past, cells, self._order, lanes)
                     continue

@@ -1,4 +1,4 @@
-"""Hooks in Triton's interpreter that tell a meter of loads, stores, atomics, waits and loops."""
+"""Hooks in Triton's interpreter that tell a meter of launches, loads, stores, atomics, waits and loops."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import numpy.typing as npt
 import triton.language as tl
 from triton._C.libtriton import ir
 from triton.runtime import interpreter
-from triton.runtime.interpreter import InterpreterBuilder
+from triton.runtime.interpreter import GridExecutor, InterpreterBuilder
 
+from kernel_core.gym.channel.launch_codec import options_in
 from kernel_core.gym.untrusted.interpreter import op_counter, race_detector
 from kernel_core.gym.untrusted.interpreter.memory_meter import Meter
 
@@ -20,6 +21,7 @@ from kernel_core.gym.untrusted.interpreter.memory_meter import Meter
 def install(meter: Meter) -> None:
     """Make the interpreter of this process report to the meter, for good."""
     builder: Any = InterpreterBuilder
+    _wrap_launches(meter)
     _wrap_memory(builder, meter)
     _wrap_waits(builder, meter)
     _wrap_spreading(builder)
@@ -33,6 +35,18 @@ def install(meter: Meter) -> None:
         place(self, *index)
 
     builder.set_grid_idx = set_grid_idx
+
+
+def _wrap_launches(meter: Meter) -> None:
+    kind: Any = GridExecutor
+    execute = kind.__call__
+
+    def call(self: Any, *args: Any, **named: Any) -> Any:
+        options = options_in(named)
+        meter.one_warp = options.get("num_warps") == 1 and options.get("num_ctas", 1) == 1
+        return execute(self, *args, **named)
+
+    kind.__call__ = call
 
 
 def _wrap_memory(builder: Any, meter: Meter) -> None:

@@ -9,7 +9,8 @@ A store of what is there already is none, for nobody can tell.
 The lanes of one program wait for each other only at barriers, and where they work together: in a reduction, a
 scan, a product, an atomic. From one to the next is an epoch, in which a lane, told by its place in its block,
 may load only what it stored itself. A number that is no block is stored by the first lane and loaded by all,
-of whom only the first has what was stored: nothing but numbers may be made of it.
+of whom only the first has what was stored: nothing but numbers may be made of it. A program of one warp has
+no such lanes: a warp loads and stores in the order of the program.
 
 In a loop that asks for stages (`tl.range(..., num_stages=4)`) Triton moves loads ahead (there, three steps)
 and does not ask whether a store comes between. Loops around others, and such with a barrier, it leaves alone.
@@ -53,7 +54,7 @@ class Past:
     atomic: npt.NDArray[np.bool_]
     """Whether the last store was an atomic."""
     lanes: npt.NDArray[np.int32]
-    """The lane of the last store; 0 where there were several or none."""
+    """The lane of the last store; 0 where there were several or none, or all are of one warp."""
     epochs: npt.NDArray[np.int32]
     """The epoch of the last store."""
     steps: npt.NDArray[np.int32]

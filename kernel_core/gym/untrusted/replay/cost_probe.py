@@ -71,10 +71,6 @@ class CountingProbe:
     def launched(self, look: Callable[[], KernelResources | None]) -> None:
         """The interpreter takes nothing."""
 
-    def options(self, recorded: dict[str, int]) -> dict[str, int]:
-        """The interpreter knows none."""
-        return {}
-
     def finish(self) -> list[Work]:
         """The works of the pass."""
         return self._works
@@ -149,10 +145,6 @@ class TimingProbe:
         yield
         end.record()
         self._marks.append((name, own, start, end))
-
-    def options(self, recorded: dict[str, int]) -> dict[str, int]:
-        """The recorded options, unchanged."""
-        return recorded
 
     def finish(self) -> list[TimedWork]:
         """The works of the pass."""

@@ -195,9 +195,7 @@ class TracePlayer:
             name: argument(value, self._kernels, self._tensor) for name, value in operation["args"].items()
         }
         with self._conduct.launch(kernel.fn.__name__, list(self._storages.values())):
-            compiled = kernel[tuple(operation["grid"])](
-                **{**self._conduct.options(operation["options"]), **values}
-            )
+            compiled = kernel[tuple(operation["grid"])](**{**operation["options"], **values})
         self._conduct.launched(functools.partial(resources_of, compiled))
 
     def _launch_image(self, kernel: ImageKernel, operation: dict[str, Any]) -> None:
