@@ -68,7 +68,7 @@ def test_honest_kernels_are_timed_at_full_size(
     request = JudgeRequest(problem=problem, candidate=Candidate.from_source(file.read_text()))
     [evaluation] = cuda_gym.judge([request])
     assert evaluation.correct, evaluation.feedback
-    if any(one.rule == "provenance_unknown" for one in evaluation.findings):
+    if _is_unknown(evaluation):
         assert evaluation.timing is None
         return
     assert evaluation.timing is not None and evaluation.reference_timing is not None
@@ -87,8 +87,11 @@ def test_without_timing_honest_kernels_are_correct_and_have_no_time(
     assert (evaluation.timing, evaluation.reference_timing, evaluation.speedup) == (None, None, None)
     assert not {"timed", "baseline"} & set(evaluation.phases_s)
     assert evaluation.provenance is not None
-    is_unknown = any(one.rule == "provenance_unknown" for one in evaluation.findings)
-    assert bool(evaluation.provenance.own_kernel_share) != is_unknown
+    assert bool(evaluation.provenance.own_kernel_share) != _is_unknown(evaluation)
+
+
+def _is_unknown(evaluation: Evaluation) -> bool:
+    return any(one.rule == "provenance_unknown" for one in evaluation.findings)
 
 
 def test_a_read_far_outside_is_named_as_such(cuda_gym: PooledGym, problems: dict[str, Problem]) -> None:

@@ -55,6 +55,8 @@ def output_fault(claim: Ran, delivery: TrialPayload, reference: Reference, trial
     else:
         del known
         exact = reference.exactly(trial, functools.partial(each_passes, values))
+        if trial.changes_inputs:
+            exact = reference.left_exactly(exact)
         fault = _value_fault(delivery, reference, exact, compare_values)
     return fault and fault + ("" if trial.draw == "own" else f" ({in_words(trial.draw)})")
 

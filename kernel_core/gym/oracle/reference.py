@@ -21,7 +21,7 @@ from kernel_core.gym.channel.work import OperatorCounter
 from kernel_core.gym.oracle.input_families import Draw, is_far, without_zeros
 from kernel_core.gym.oracle.input_generators import floating_in, look_at_all, redraw
 from kernel_core.gym.oracle.input_invariants import ENOUGH, Kept, declared, in_common, mutable_inputs
-from kernel_core.gym.oracle.inputs_left import inputs_left
+from kernel_core.gym.oracle.inputs_left import LeavesInputs, inputs_left
 from kernel_core.gym.oracle.problem_module import ProblemModule, own_seeds
 from kernel_core.gym.oracle.reference_outputs import LARGE_BYTES, IsEnough, ReferenceOutputs
 from kernel_core.gym.oracle.trial import Trial, is_finite, loose, tensor_bytes
@@ -163,10 +163,16 @@ class Reference:
         float64's answer to them, where slices of zeros decide an output, and where last bits do."""
         known = self._loosened(trial) if trial.has_values else self._made_loose(trial)
         with own_seeds(self.device):
-            inputs = self.inputs_of(known)
-            blurred = self._answers.blurred(known.expected, inputs, known.seed, is_enough)
-            left = inputs_left(self._answers, inputs, known.seed) if known.changes_inputs else ()
-            return replace(known, expected=blurred, left=left)
+            blurred = self._answers.blurred(known.expected, self.inputs_of(known), known.seed, is_enough)
+            return replace(known, expected=blurred)
+
+    def left_exactly(self, trial: Trial) -> Trial:
+        """The trial with the largest tolerance for what the reference leaves in its inputs: see
+        `inputs_left.py`."""
+        with own_seeds(self.device):
+            module = LeavesInputs(copy.deepcopy(self.module))
+            answers = ReferenceOutputs(self.problem.id, self.device, module, self._answers.has_products)
+            return replace(trial, left=inputs_left(answers, self.inputs_of(trial), trial.seed))
 
     def _made_loose(self, trial: Trial) -> Trial:
         """A trial with unknown outputs. There is no room to compare them with others."""

@@ -15,7 +15,7 @@ from kernel_core.errors import NotAProblem, first_line
 from kernel_core.gym.channel.gradients import Differentiated
 from kernel_core.gym.channel.pytree import flatten
 from kernel_core.gym.channel.seeds import seed_torch
-from kernel_core.gym.channel.torch_ops import computable, map_tensors, tensors_in
+from kernel_core.gym.channel.torch_ops import computable, map_tensors
 from kernel_core.gym.numerics.ambiguous_indices import is_discrete
 from kernel_core.gym.numerics.ambiguous_integers import ConversionsSeen, look_for_undecided
 from kernel_core.gym.numerics.compare import each_passes
@@ -65,8 +65,6 @@ class ReferenceOutputs:
         """Whether the module may have TF32 products."""
         self.is_defined = True
         """Whether the answers of `plain` follow from the last inputs: see `ConversionsSeen`."""
-        self.gives_inputs = False
-        """Whether a pass gives what it leaves in its inputs, in place of the outputs."""
 
     def plain(self, inputs: list[Any], seed: int) -> tuple[Any, list[Any]]:
         """Nesting and leaves, by the module's own arithmetic."""
@@ -254,8 +252,7 @@ class ReferenceOutputs:
         seed_torch(seed, self._device)
         try:
             with torch.no_grad():
-                outputs = module(*inputs)
-                return tensors_in(inputs) if self.gives_inputs else outputs
+                return module(*inputs)
         except torch.cuda.OutOfMemoryError:
             raise
         except Exception as error:
