@@ -22,12 +22,12 @@ from prefect.client.schemas.filters import (
 )
 from prefect.client.schemas.objects import StateType
 from prefect.context import FlowRunContext
-from prefect.events.worker import EventsWorker
 from prefect.exceptions import PrefectException
 from prefect.states import Crashed
 from rich.console import Console
 
 from flows.lease import wanted
+from flows.server import send_queued
 from kernel_core.config import Config
 from kernel_core.errors import OurFault
 from kernel_core.runs.run_folder import Run
@@ -38,8 +38,6 @@ log = logging.getLogger(__name__)
 _RUNNING = TaskRunFilter(state=TaskRunFilterState(type=TaskRunFilterStateType(any_=[StateType.RUNNING])))
 DIED = "Its process died. Another flow run has taken up its work."
 LOGGERS = ("kernel_core", "tasks", "flows")
-DRAIN_S = 10
-"""How long events may take to reach the server at the end of a flow run."""
 ADD = ("evaluate", "best-of-n", "verify")
 """Flows that add a folder to a run that another flow made; `dojo runs resume` goes on with that other one."""
 
@@ -57,7 +55,7 @@ def running(run: str, root: str, **settled: Any) -> Iterator[Run]:
             yield here
         finally:
             if run_by_a_worker():
-                EventsWorker.drain_all(timeout=DRAIN_S)
+                send_queued()
 
 
 @contextlib.contextmanager

@@ -32,6 +32,8 @@ from kernel_core.runs.run_folder import process_identity
 
 START_TIMEOUT_S = 120.0
 START_ATTEMPTS = 3
+DRAIN_S = 10
+"""How long logs and events may take that wait in the background."""
 _PATIENCE_S = (10.0, 20.0, 30.0)
 """How long each of three questions waits for its answer."""
 SETTINGS = {
@@ -113,8 +115,19 @@ def _asked(url: str, login: Any) -> httpx.Response:
 @contextlib.contextmanager
 def own_server() -> Iterator[str]:
     """A server for as long as the block lasts; gives its API's URL."""
-    with starting_server() as url:
+    with starting_server() as url, contextlib.ExitStack() as end:
+        end.callback(send_queued)
         yield url()
+
+
+def send_queued() -> None:
+    """Send logs and events that wait in the background while the server is there: without one, a process
+    that ends tries again for minutes."""
+    from prefect.events.worker import EventsWorker
+    from prefect.logging.handlers import APILogWorker
+
+    APILogWorker.drain_all(timeout=DRAIN_S)
+    EventsWorker.drain_all(timeout=DRAIN_S)
 
 
 @contextlib.contextmanager

@@ -12,11 +12,9 @@ import yaml
 from rich.console import Console
 from rich.logging import RichHandler
 
-from flows.server import prepare_environment, require_access, standing_server, starting_server
+from flows.server import prepare_environment, require_access, send_queued, standing_server, starting_server
 from flows.terminal import say
 from kernel_core.config.base import laid_over
-
-DRAIN_S = 10
 
 
 def run_stage(stage: str, words: Sequence[str], file: Path | None, *, dry_run: bool = False) -> int:
@@ -120,18 +118,9 @@ def api() -> Iterator[Callable[[], None]]:
             # Heartbeats round synchronous flows up to whole seconds; our state file says which process lives.
             settings = {PREFECT_API_URL: wait_for_url(), PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}
             stack.enter_context(temporary_settings(updates=settings))
-            stack.callback(_send_what_is_queued)
+            stack.callback(send_queued)
 
         yield wait
-
-
-def _send_what_is_queued() -> None:
-    """Logs and events go out in the background; what is left must reach the server while it is there."""
-    from prefect.events.worker import EventsWorker
-    from prefect.logging.handlers import APILogWorker
-
-    APILogWorker.drain_all(timeout=DRAIN_S)
-    EventsWorker.drain_all(timeout=DRAIN_S)
 
 
 def _prepare() -> None:
