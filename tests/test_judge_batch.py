@@ -131,7 +131,7 @@ def test_numbers_of_a_tuple_count_as_sizes_and_can_be_set(tmp_path):
     )
     problem = load_file(tmp_path / "problem.py")
     with pytest.raises(ConfigError, match=r"shape\[0\]=32768, shape\[1\]=3: tensors of"):
-        require_memory(request_of(problem, "x = 1", {}, None, "cpu"), "cpu")
+        require_memory(request_of(problem, "x = 1", {"N": 262144}, None, "cpu"), "cpu")
     assert require_memory(request_of(problem, "x = 1", {"shape[0]": 2, "N": 5}, None, "cpu"), "cpu") is None
 
 

@@ -60,7 +60,7 @@ def parse_problem(
 ) -> Problem:
     """A `Problem` from a module's text in KernelBench's format.
 
-    Directive comments above the first statement (`# cpu: N=128, M=16`, `# family: softmax`,
+    Directive comments at the beginning of a line (`# cpu: N=128, M=16`, `# family: softmax`,
     `# tags: a, b`, `# precision: bfloat16`) become fields and leave the text. CPU sizes may name members of
     tuples (`# cpu: shape[0]=8`), which are then among the constants, as `with_members` gives them. Raises
     `NotAProblem` when the text is not Python or lacks `Model`, `get_inputs` or `get_init_inputs`.
@@ -188,16 +188,11 @@ def _checked_tree(source: str, id: str) -> ast.Module:
 
 
 def _split_directives(source: str) -> tuple[dict[str, str], str]:
-    """Directives of the leading comment block, and the text without them."""
+    """Directives of comments at the beginning of a line, and the text without them."""
     directives: dict[str, str] = {}
-    lines = source.splitlines(keepends=True)
     kept: list[str] = []
-    for position, line in enumerate(lines):
-        if line.strip() and not line.lstrip().startswith("#"):
-            kept += lines[position:]
-            break
-        found = _DIRECTIVE.match(line)
-        if found:
+    for line in source.splitlines(keepends=True):
+        if found := _DIRECTIVE.match(line):
             directives[found[1]] = found[2]
         else:
             kept.append(line)

@@ -5,6 +5,7 @@ import pytest
 from kernel_core.config import ProblemsConfig
 from kernel_core.gym.oracle.need import need_of
 from kernel_core.gym.oracle.small_sizes import MOST_BYTES, load_sized, with_small_sizes
+from kernel_core.interop.batch import request_of
 from kernel_core.problems.source import parse_problem, resize
 
 SOURCE = """
@@ -89,6 +90,52 @@ def test_numbers_of_a_tuple_are_sizes_where_no_constant_suffices():
     assert small.cpu_constants == {"rows": 129, "shape[0]": 129}
     assert "rows = 129\nshape = (129,)" in resize(small, small.cpu_constants).source
     assert with_small_sizes(grouped).constants == grouped.constants
+
+
+READS_VALUES = """
+import torch
+import torch.nn as nn
+
+SEQUENCES = 64
+LONGEST = 4096
+HEADS = 32
+WIDTH = 64
+
+class Model(nn.Module):
+    def forward(self, x, starts):
+        bounds = starts.tolist()
+        return torch.cat([x[a:b].softmax(0) for a, b in zip(bounds[:-1], bounds[1:])])
+
+def get_inputs():
+    lengths = torch.randint(1, LONGEST + 1, (SEQUENCES,))
+    starts = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
+    return [torch.randn(int(starts[-1]), HEADS, WIDTH), starts]
+
+def get_init_inputs():
+    return []
+"""
+
+
+def test_a_problem_that_reads_values_grows_from_sizes_at_which_it_runs():
+    own = parse_problem(READS_VALUES, id="mine", suite="mine")
+    assert need_of(own, {}) is None, "there are no values on the meta device"
+    sizes = with_small_sizes(own).cpu_constants
+    assert set(sizes) == {"SEQUENCES", "LONGEST", "HEADS", "WIDTH"}
+    assert MOST_BYTES / 16 < need_of(own, sizes, "cpu").num_bytes < 2 * MOST_BYTES
+
+
+def test_a_problem_that_runs_at_no_sizes_keeps_its_own():
+    broken = parse_problem(READS_VALUES.replace("softmax(0)", "softmax(7)"), id="mine", suite="mine")
+    assert with_small_sizes(broken).cpu_constants == {}
+
+
+def test_a_judgement_on_a_cpu_takes_them_and_one_on_a_gpu_does_not():
+    own = parse_problem(LINEAR, id="mine", suite="mine")
+    small = with_small_sizes(own).cpu_constants
+    assert request_of(own, "", {}, None, "cpu").run_sizes("cpu") == small
+    assert request_of(own, "", {}, None, "cuda").run_sizes("cuda") == {}
+    named = {"batch_size": 5}
+    assert request_of(own, "", named, None, "cpu").run_sizes("cpu") == named
 
 
 def test_a_problem_keeps_the_sizes_that_it_names_itself():

@@ -141,6 +141,13 @@ def test_directives_become_fields_and_leave_the_text() -> None:
     assert problem.precision == "bfloat16"
 
 
+def test_a_directive_may_stand_between_the_code() -> None:
+    above, between, below = REFERENCE.partition("class Model")
+    problem = parse(f"{above}# cpu: batch_size=17\n{between}{below}")
+    assert problem.source == REFERENCE
+    assert problem.cpu_constants == {"batch_size": 17}
+
+
 def test_other_comments_stay() -> None:
     assert parse("# Written by hand.\n" + REFERENCE).source.startswith("# Written by hand.\n")
 

@@ -1,7 +1,8 @@
-"""The need of one pass of a problem's reference at some sizes, reckoned on PyTorch's meta device."""
+"""The need of one pass of a problem's reference at some sizes, reckoned without data where possible."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -24,13 +25,16 @@ class Need:
     operations: int
 
 
-def need_of(problem: Problem, sizes: Mapping[str, Constant]) -> Need | None:
-    """The need of a pass; None where the sizes do not fit together or the reference fails without data."""
+def need_of(problem: Problem, sizes: Mapping[str, Constant], device: str = "meta") -> Need | None:
+    """The need of a pass; None where the reference fails: its sizes do not fit together, or it reads values.
+
+    On `meta` there are no values. A reference that reads some is run on `cpu`, at small sizes.
+    """
     try:
-        program = ProblemModule(resize(problem, sizes).source, problem.id, problem.precision, "meta")
-        with own_seeds("meta"):
+        program = ProblemModule(resize(problem, sizes).source, problem.id, problem.precision, device)
+        with own_seeds(device), warnings.catch_warnings(action="ignore"):
             module, inputs = program.construct(program.arguments()), program.inputs()
-            with torch.device("meta"), torch.no_grad(), OperatorCounter() as counter:
+            with torch.device(device), torch.no_grad(), OperatorCounter() as counter:
                 outputs = flatten(module(*inputs))[1]
     except Exception:
         return None

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from kernel_core.config import ProblemsConfig
 from kernel_core.problems.load import load_problems
-from kernel_core.problems.source import with_members
-from kernel_core.records import Problem
+from kernel_core.problems.source import at_precision, parse_problem, with_members
+from kernel_core.records import Precision, Problem
 
 if TYPE_CHECKING:
     from kernel_core.gym.oracle.need import Need
@@ -18,7 +19,12 @@ MOST_BYTES = 2**18
 """Inputs, weights and outputs together: an interpreter of kernels goes through them in seconds."""
 _STILL_LARGE_BYTES = 8 * MOST_BYTES
 """At more than this an interpreter takes minutes."""
+_SMALL_PRODUCT = 2**12
+"""The product of all whole numbers up to which tensors are small; torch is not imported to find that."""
 _DIVISORS = (16, 4, 2)
+_LIMITS = tuple(2**power for power in range(2, 17))
+_LAST_FIRST_LIMIT = 64
+"""A problem that reads values and runs at no limit up to this one keeps its sizes: a run at more is long."""
 
 
 def load_sized(config: ProblemsConfig) -> list[Problem]:
@@ -34,24 +40,66 @@ def with_small_sizes(problem: Problem) -> Problem:
     become smaller, down to `MOST_BYTES`. At last each is made odd where the problem allows that, because a
     kernel without masks is right at powers of two. Whole numbers of one value are also tried together.
     Where no constant can be divided so far, the numbers of tuples (`shape = (32768,)`) are divided too.
+    A problem that reads values is run with data instead, at sizes that grow from the smallest ones.
     """
-    whole = _whole_numbers(problem)
-    need = _need(problem, {}) if whole and not problem.cpu_constants else None
-    if need is None:
+    if problem.cpu_constants or math.prod(_whole_numbers(problem).values()) <= _SMALL_PRODUCT:
         return problem
-    found, now = _divided_down(problem, whole, need.num_bytes)
-    if now > _STILL_LARGE_BYTES:
-        problem = with_members(problem)
-        whole = _whole_numbers(problem)
+    sized, found = _found(problem.source, problem.precision)
+    whole = _whole_numbers(sized)
+    changed = {name: value for name, value in found.items() if value != whole[name]}
+    return problem.model_copy(update={"constants": dict(sized.constants), "cpu_constants": changed})
+
+
+@functools.lru_cache(maxsize=1024)
+def _found(source: str, precision: Precision) -> tuple[Problem, dict[str, int]]:
+    """The problem, with members of tuples among its constants where these are divided, and its sizes."""
+    problem = at_precision(parse_problem(source, id="sized", suite="sized"), precision)
+    with_tuples = with_members(problem)
+    whole = _whole_numbers(problem)
+    if (need := _need(problem, {})) is not None:
         found, now = _divided_down(problem, whole, need.num_bytes)
+        if now > _STILL_LARGE_BYTES:
+            problem = with_tuples
+            found, _ = _divided_down(problem, _whole_numbers(problem), need.num_bytes)
+        return problem, _odd(problem, found, "meta")
+    for tried in (problem, with_tuples):
+        if grown := _grown(tried):
+            return tried, _odd(tried, grown, "cpu")
+    return problem, whole
+
+
+def _odd(problem: Problem, found: dict[str, int], device: str) -> dict[str, int]:
+    """The sizes, each made odd where it is not the problem's own and the problem runs with it."""
+    whole = _whole_numbers(problem)
     for name, value in found.items():
         equal = [other for other in found if whole[other] == whole[name] and found[other] == value]
         for names in ([name], equal):
             odd = found | dict.fromkeys(names, value + 1)
-            if found[name] % 2 == 0 and value != whole[name] and _need(problem, odd) is not None:
+            if found[name] % 2 == 0 and value != whole[name] and _need(problem, odd, device) is not None:
                 found = odd
-    changed = {name: value for name, value in found.items() if value != whole[name]}
-    return problem.model_copy(update={"cpu_constants": changed})
+    return found
+
+
+def _grown(problem: Problem) -> dict[str, int] | None:
+    """The largest sizes of `MOST_BYTES` at most, each halved down to a limit; None where none run."""
+    whole, found = _whole_numbers(problem), None
+    for limit in _LIMITS:
+        sizes = {name: _halved_to(limit, value) for name, value in whole.items()}
+        need = _need(problem, sizes, "cpu")
+        if need is None and found is None and limit >= _LAST_FIRST_LIMIT:
+            break
+        if need is not None and need.num_bytes > MOST_BYTES:
+            break
+        found = sizes if need is not None else found
+        if sizes == whole:
+            break
+    return found
+
+
+def _halved_to(limit: int, value: int) -> int:
+    while value > limit:
+        value //= 2
+    return value
 
 
 def _whole_numbers(problem: Problem) -> dict[str, int]:
@@ -65,10 +113,10 @@ def _divided_down(problem: Problem, sizes: dict[str, int], now: int) -> tuple[di
     return sizes, now
 
 
-def _need(problem: Problem, sizes: dict[str, int]) -> Need | None:
+def _need(problem: Problem, sizes: dict[str, int], device: str = "meta") -> Need | None:
     from kernel_core.gym.oracle.need import need_of  # with torch, which takes seconds
 
-    return need_of(problem, sizes)
+    return need_of(problem, sizes, device)
 
 
 def _smaller(problem: Problem, sizes: dict[str, int], now: int) -> tuple[dict[str, int], int] | None:
