@@ -126,7 +126,7 @@ def request_of(
     """Judge this kernel at these sizes, whatever is known of it already; where `sizes` names none, they are
     what the problem has on that kind of device. Where it names none for a CPU, a rule does."""
     if not sizes and device == "cpu":
-        problem = with_small_sizes(problem)
+        problem = with_small_sizes(problem, odd=False)
     if not sizes.keys() <= problem.constants.keys():
         problem = with_members(problem)
     request = JudgeRequest(problem=problem, candidate=Candidate.from_source(kernel), seed=seed, rejudge=True)

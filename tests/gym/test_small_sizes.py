@@ -131,7 +131,9 @@ def test_a_problem_that_runs_at_no_sizes_keeps_its_own():
 
 def test_a_judgement_on_a_cpu_takes_them_and_one_on_a_gpu_does_not():
     own = parse_problem(LINEAR, id="mine", suite="mine")
-    small = with_small_sizes(own).cpu_constants
+    small = with_small_sizes(own, odd=False).cpu_constants
+    assert set(small) == {"batch_size", "in_features", "out_features"}
+    assert not any(value % 2 for value in small.values()), "a kernel may rely on a power of two"
     assert request_of(own, "", {}, None, "cpu").run_sizes("cpu") == small
     assert request_of(own, "", {}, None, "cuda").run_sizes("cuda") == {}
     named = {"batch_size": 5}

@@ -2,12 +2,13 @@
 
 The record of such a pass gives wrong outputs for other inputs, although the candidate is right there. So a
 second record is made on inputs that the candidate had not seen. Kernels and operators must be the same in
-both, and the second is played with the first one's memory from outside. Numbers may differ in two ways:
+both. Numbers may differ in two ways:
 
-- They are whole, and too few to hold an answer. The second record is right on its own inputs.
+- They are whole, and too few to hold an answer. The second record is right on its own inputs, with the first
+  one's memory from outside, which cannot hold the answer.
 - They follow from small inputs, as a count of labels or a sum of weights does. The second record is right, by
   all rules of a replay, where only these inputs are the same. No library operator is given another input, and
-  own kernels do a tenth of the work.
+  own kernels do a tenth of the work. Tables that host code makes of small inputs lie in its own memory.
 
 Such a candidate is correct, but its work cannot be shown to be its own: a finding says so, without a speed.
 """
@@ -58,16 +59,15 @@ def is_work_of_its_numbers(
     run_again: Callable[[Trial], Case],
 ) -> bool:
     """Whether numbers that host code reads excuse a record that did not reproduce; if so, it is noted."""
-    is_in_doubt = ruling.verdict is Verdict.HACKED and recorded.knows_its_inputs
-    if not is_in_doubt or "not_reproduced" not in {one.rule for one in ruling.findings}:
+    rules = {one.rule for one in ruling.findings}
+    if ruling.verdict is not Verdict.HACKED or "not_reproduced" not in rules:
         return False
     trial = unseen.make_trial()
     again = run_again(trial)
     try:
         records = again.recorded if again.verdict is None else []
-        seconds = (replace(one, constants=recorded.constants, memory=recorded.memory) for one in records)
         given = (trial, unseen, reference, case, workers)
-        if not any(_Second(one, *given).excuses(recorded) for one in seconds):
+        if not any(_Second(one, *given).excuses(recorded) for one in records):
             return False
     finally:
         again.forget_recorded()
@@ -78,7 +78,7 @@ def is_work_of_its_numbers(
 
 @dataclass(frozen=True, slots=True)
 class _Second:
-    """A second record with the memory of the first, and the trial on which it was made."""
+    """A second record, and the trial on which it was made."""
 
     recorded: Recorded
     trial: Trial
@@ -91,14 +91,17 @@ class _Second:
         """Whether it differs from the first record in numbers only, and in one of the two ways."""
         found: Numbers = set()
         one, other = ([record.kernels, record.trace] for record in (first, self.recorded))
-        return _compare(one, other, found) and (self._has_few(found) or self._reads_small_inputs(found))
+        if not _compare(one, other, found):
+            return False
+        with_first = replace(self.recorded, constants=first.constants, memory=first.memory)
+        return self._has_few(found, with_first) or self._reads_small_inputs(found)
 
-    def _has_few(self, numbers: Numbers) -> bool:
+    def _has_few(self, numbers: Numbers, recorded: Recorded) -> bool:
         elements = sum(one.value.numel() for one in self.reference.with_values(self.trial).expected)
         if any(isinstance(one, float) for one, _ in numbers) or max(1, len(numbers)) > _FEW * elements:
             return False
         own = replace(self.unseen, make_trial=lambda: self.trial)
-        with self._replay(self.reference, own) as witness:
+        with self._replay(recorded, self.reference, own) as witness:
             return witness.is_convinced(other_inputs=False)
 
     def _reads_small_inputs(self, numbers: Numbers) -> bool:
@@ -115,7 +118,7 @@ class _Second:
             draw_others=lambda number: holding.draw(derive_seed(other.seed, f"others {number}"), other.draw),
             exactly=holding.exactly,
         )
-        with self._replay(holding, elsewhere) as witness:
+        with self._replay(self.recorded, holding, elsewhere) as witness:
             return witness.is_convinced() and self._works_itself(witness)
 
     def _told_apart(self, holding: HoldingReference) -> Iterator[Trial]:
@@ -146,10 +149,10 @@ class _Second:
         return own > _LEAST_SHARE * sum(map(_cost, works))
 
     @contextlib.contextmanager
-    def _replay(self, reference: Reference, unseen: Unseen) -> Iterator[ReplayCheck]:
+    def _replay(self, recorded: Recorded, reference: Reference, unseen: Unseen) -> Iterator[ReplayCheck]:
         with (
             self.workers.open_child("replay") as talk,
-            ReplayCheck(self.case, Ruling(), self.recorded, reference, unseen, talk, self.workers) as witness,
+            ReplayCheck(self.case, Ruling(), recorded, reference, unseen, talk, self.workers) as witness,
         ):
             yield witness
 

@@ -19,7 +19,7 @@ from kernel_core.gym.channel.dispatch_mode import LightDispatchMode
 from kernel_core.gym.channel.pytree import same_bytes
 from kernel_core.gym.numerics.ambiguous_indices import Call, Calls, Naming, is_discrete
 from kernel_core.gym.numerics.expected import Choice
-from kernel_core.gym.numerics.random_rounding import Forward, Straying, half_rounding, opposite_pairs
+from kernel_core.gym.numerics.random_rounding import Forward, Straying, half_of, half_rounding, opposite_pairs
 
 _PAIRS = 12
 """Pairs of passes turn every pair of equal values. The middle one of an odd number of equals is left to
@@ -98,14 +98,14 @@ def look_for_undecided(
     if not calls.are_free and not tf32:
         return [None] * len(found)
     rounding = 2 * half_rounding(inputs)
-    is_own = rounding and all(map(same_bytes, own(inputs), plain))
+    is_own = rounding > 0 and all(map(same_bytes, own(inputs), plain))
     seen = [
         _Seen(mask, other, leaf, calls.named) if is_discrete(other) and mask.shape == other.shape else None
         for mask, other, leaf in zip(found, known, plain, strict=True)
     ]
     for generator, sign in opposite_pairs(_PAIRS, seed, found[0].device):
-        for passing in (forward, own) if is_own else (forward,):
-            with Calls() as calls, Straying(generator, sign=sign, tf32=tf32):
+        for passing, half in ((forward, half_of(inputs)), (own, None))[: 1 + is_own]:
+            with Calls() as calls, Straying(generator, sign=sign, tf32=tf32, half=half):
                 leaves = passing(inputs)
             for one, leaf in zip(seen, leaves, strict=True):
                 if one is not None:

@@ -84,8 +84,14 @@ def opposite_pairs(pairs: int, seed: int, device: torch.device) -> Iterator[tupl
 
 def half_rounding(values: list[Any]) -> float:
     """The largest relative error of one rounding to a half precision that these tensors have; 0 without."""
-    halves = (one.dtype for one in tensors_in(values) if one.dtype in HALF_PRECISION)
-    return max((torch.finfo(dtype).eps / 2 for dtype in halves), default=0.0)
+    half = half_of(values)
+    return 0.0 if half is None else torch.finfo(half).eps / 2
+
+
+def half_of(values: list[Any]) -> torch.dtype | None:
+    """The coarsest half precision that these tensors have."""
+    halves = {one.dtype for one in tensors_in(values) if one.dtype in HALF_PRECISION}
+    return max(halves, key=lambda dtype: torch.finfo(dtype).eps, default=None)
 
 
 def _by_rows(spread: torch.Tensor, true: torch.Tensor) -> torch.Tensor:
@@ -126,11 +132,22 @@ class Straying(LightDispatchMode):
     """While active, results in float64 stray; with `sign` -1, and the same generator, to the other side.
     Results of a shorter type are computed in float64, stray, and are rounded to it.
 
-    Of equal values that are sorted, each stands before the other in one of the two.
+    Of equal values that are sorted, each stands before the other in one of the two. With a `half` precision
+    results in float64 stray as far as one rounding to it goes: a kernel may round any of them.
     """
 
-    def __init__(self, generator: torch.Generator, *, sign: float, tf32: bool, stored: float = 0.0) -> None:
+    def __init__(
+        self,
+        generator: torch.Generator,
+        *,
+        sign: float,
+        tf32: bool,
+        stored: float = 0.0,
+        half: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
+        self._short = half or torch.float32
+        self._share = _STRAY if half is None else torch.finfo(half).eps / 2
         self._logarithms: dict[tuple[int, torch.Size], torch.Tensor] = {}
         self._of_sums = max(stored, _TF32_STRAY if tf32 else _STRAY)
         self._generator = generator
@@ -197,11 +214,11 @@ class Straying(LightDispatchMode):
 
     def _stray(self, made: torch.Tensor, divisor: Any) -> None:
         if made.dtype == torch.float64 and 0 not in made.stride():
-            may_stray = made != made.float()
+            may_stray = made != made.to(self._short)
             if divisor is not None:
                 may_stray |= torch.as_tensor(divisor).double().frexp().mantissa.abs() != 1 / 2
             noise = self._noise(made).mul_(may_stray)
-            made.addcmul_(made.nan_to_num(0.0, 0.0, 0.0), noise, value=_STRAY)
+            made.addcmul_(made.nan_to_num(0.0, 0.0, 0.0), noise, value=self._share)
 
     def _beside(self, value: torch.Tensor) -> torch.Tensor:
         sizes = value.abs()

@@ -19,12 +19,10 @@ MOST_BYTES = 2**18
 """Inputs, weights and outputs together: an interpreter of kernels goes through them in seconds."""
 _STILL_LARGE_BYTES = 8 * MOST_BYTES
 """At more than this an interpreter takes minutes."""
-_SMALL_PRODUCT = 2**12
-"""The product of all whole numbers up to which tensors are small; torch is not imported to find that."""
 _DIVISORS = (16, 4, 2)
 _LIMITS = tuple(2**power for power in range(2, 17))
-_LAST_FIRST_LIMIT = 64
-"""A problem that reads values and runs at no limit up to this one keeps its sizes: a run at more is long."""
+_MOST_WITH_DATA = 2**24
+"""The product of sizes at which a problem that reads values is still run: a run at more is long."""
 
 
 def load_sized(config: ProblemsConfig) -> list[Problem]:
@@ -33,25 +31,27 @@ def load_sized(config: ProblemsConfig) -> list[Problem]:
     return list(map(with_small_sizes, problems)) if config.sizes == "small" else problems
 
 
-def with_small_sizes(problem: Problem) -> Problem:
+def with_small_sizes(problem: Problem, *, odd: bool = True) -> Problem:
     """The problem with sizes for a CPU by a rule, if it names none itself.
 
     The largest whole number of the module is divided as long as the problem still runs and its tensors
-    become smaller, down to `MOST_BYTES`. At last each is made odd where the problem allows that, because a
-    kernel without masks is right at powers of two. Whole numbers of one value are also tried together.
+    become smaller, down to `MOST_BYTES`. Whole numbers of one value are also tried together.
     Where no constant can be divided so far, the numbers of tuples (`shape = (32768,)`) are divided too.
     A problem that reads values is run with data instead, at sizes that grow from the smallest ones.
+
+    With `odd` each is made odd at last where the problem allows that, because a kernel without masks is
+    right at powers of two. Without, a kernel that relies on a power of two of the problem's own is right.
     """
-    if problem.cpu_constants or math.prod(_whole_numbers(problem).values()) <= _SMALL_PRODUCT:
+    if problem.cpu_constants or not _whole_numbers(problem):
         return problem
-    sized, found = _found(problem.source, problem.precision)
+    sized, found = _found(problem.source, problem.precision, odd)
     whole = _whole_numbers(sized)
     changed = {name: value for name, value in found.items() if value != whole[name]}
     return problem.model_copy(update={"constants": dict(sized.constants), "cpu_constants": changed})
 
 
 @functools.lru_cache(maxsize=1024)
-def _found(source: str, precision: Precision) -> tuple[Problem, dict[str, int]]:
+def _found(source: str, precision: Precision, odd: bool) -> tuple[Problem, dict[str, int]]:
     """The problem, with members of tuples among its constants where these are divided, and its sizes."""
     problem = at_precision(parse_problem(source, id="sized", suite="sized"), precision)
     with_tuples = with_members(problem)
@@ -61,10 +61,10 @@ def _found(source: str, precision: Precision) -> tuple[Problem, dict[str, int]]:
         if now > _STILL_LARGE_BYTES:
             problem = with_tuples
             found, _ = _divided_down(problem, _whole_numbers(problem), need.num_bytes)
-        return problem, _odd(problem, found, "meta")
+        return problem, _odd(problem, found, "meta") if odd else found
     for tried in (problem, with_tuples):
         if grown := _grown(tried):
-            return tried, _odd(tried, grown, "cpu")
+            return tried, _odd(tried, grown, "cpu") if odd else grown
     return problem, whole
 
 
@@ -81,14 +81,15 @@ def _odd(problem: Problem, found: dict[str, int], device: str) -> dict[str, int]
 
 
 def _grown(problem: Problem) -> dict[str, int] | None:
-    """The largest sizes of `MOST_BYTES` at most, each halved down to a limit; None where none run."""
+    """The largest sizes of `MOST_BYTES` at most, or else the smallest that run, each halved down to a limit;
+    None where none run."""
     whole, found = _whole_numbers(problem), None
     for limit in _LIMITS:
         sizes = {name: _halved_to(limit, value) for name, value in whole.items()}
-        need = _need(problem, sizes, "cpu")
-        if need is None and found is None and limit >= _LAST_FIRST_LIMIT:
+        if math.prod(sizes.values()) > _MOST_WITH_DATA:
             break
-        if need is not None and need.num_bytes > MOST_BYTES:
+        need = _need(problem, sizes, "cpu")
+        if need is not None and need.num_bytes > MOST_BYTES and found is not None:
             break
         found = sizes if need is not None else found
         if sizes == whole:

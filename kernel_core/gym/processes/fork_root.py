@@ -71,6 +71,7 @@ class HostJudges:
         from kernel_core.gym.processes import judge_main
 
         judge_main.warm_up()
+        _hide_the_interpreter()
         _keep_no_more_bytecode()
         self._live = judge_main.live
 
@@ -169,6 +170,15 @@ class _Life:
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._handle, signal.SIGKILL)
         os.close(self._handle)
+
+
+def _hide_the_interpreter() -> None:
+    """Some libraries leave out their autotuner where the environment asks for the interpreter. A kernel is
+    judged as it is on a GPU, so Triton is told in another way."""
+    import triton
+
+    triton.knobs.runtime.interpret = True
+    del os.environ["TRITON_INTERPRET"]
 
 
 def _serve_compilers(control: socket.socket) -> None:

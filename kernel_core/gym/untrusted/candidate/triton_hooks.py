@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-import os
 import types
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -62,7 +61,7 @@ def install(recorder: Recorder, configuration: int = 0) -> None:
     """Route every launch through the recorder; where Triton interprets, check that memory is in bounds, and
     take the configuration of this place of those that an autotuner has."""
     leave_as_written()
-    if "TRITON_INTERPRET" in os.environ:
+    if triton.knobs.runtime.interpret:
         meter = Meter(counting=False)
         install_meter(meter)
         recorder.watch_storages(meter.begin)
