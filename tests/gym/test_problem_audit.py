@@ -179,7 +179,15 @@ def test_a_problem_that_prints_or_ends_its_process_takes_no_other_along(tmp_path
 
 @pytest.mark.exhaustive
 def test_what_has_no_small_sizes_or_does_not_run_stays(tmp_path):
-    text = TEMPLATE.replace("N = 33", "N = 10_000_000").format(expression="(x - x)[torch.nonzero(x)]")
+    text = TEMPLATE.replace("N = 33", "N = int(1e7)").format(expression="(x - x)[torch.nonzero(x)]")
     (tmp_path / "large.py").write_text(text)
     (tmp_path / "broken.py").write_text("# cpu: N=9\n" + TEMPLATE.format(expression="x @ x"))
     assert len(load_audited(ProblemsConfig(suite=str(tmp_path), split="all")).problems) == 2
+
+
+@pytest.mark.exhaustive
+def test_a_large_problem_that_reads_values_is_tried_at_small_sizes(tmp_path):
+    text = TEMPLATE.replace("N = 33", "N = 10_000_000").format(expression="(x - x)[torch.nonzero(x)]")
+    (tmp_path / "zeros.py").write_text(text)
+    with pytest.raises(NotFound, match="every problem of .* pays for nothing"):
+        load_audited(ProblemsConfig(suite=str(tmp_path), split="all"))

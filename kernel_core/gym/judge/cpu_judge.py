@@ -177,7 +177,7 @@ class CpuJudge(Judge):
         ):
             if witness.is_convinced() and case.is_measured(recorded):
                 counted = witness.measure(Replayed, self._workers.draw)
-        if self._is_excused(ruling, recorded, unseen, reference, case):
+        if self._is_excused(ruling, recorded, reference, seed, case):
             return True
         case.adopt(ruling)
         if counted is not None:

@@ -245,7 +245,7 @@ class CudaJudge(Judge):
                         )
                 if found is not None and not case.images:  # libraries stay loaded in a process
                     talk.rest(self._workers.share)
-            if self._is_excused(ruling, recorded, unseen, reference, case):
+            if self._is_excused(ruling, recorded, reference, seed, case):
                 return ReplayCost()
             # A candidate is not blamed for the leftovers of another candidate's kernels.
             if found is not None or talk.is_fresh or fresh:

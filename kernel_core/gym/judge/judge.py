@@ -195,8 +195,7 @@ class Judge:
         """Prepare what a candidate needs before its first pass; nothing by default."""
 
     def _has_traces(self, case: Case) -> bool:
-        """Whether in each pass kernels of its own were launched, and it can be replayed; if not, it is a
-        hack."""
+        """Whether each pass launched kernels of its own and can be replayed; if not, it is a hack."""
         for recorded in case.recorded:
             if not recorded.launches:
                 case.note("no_own_kernel", "no JIT function of the candidate's was launched")
@@ -268,11 +267,12 @@ class Judge:
         return again
 
     def _is_excused(
-        self, ruling: Ruling, recorded: Recorded, unseen: Unseen, reference: Reference, case: Case
+        self, ruling: Ruling, recorded: Recorded, reference: Reference, seed: int, case: Case
     ) -> bool:
         """Whether a record that did not reproduce may be honest; see `unknown_provenance.py`."""
         run_again = functools.partial(self._try_again, reference, case, keep=True)
-        return is_work_of_its_numbers(ruling, recorded, unseen, reference, case, self._workers, run_again)
+        unseen_of = functools.partial(self._unseen, reference, seed, case=case)
+        return is_work_of_its_numbers(ruling, recorded, unseen_of, reference, case, self._workers, run_again)
 
     def _runner(self, case: Case, job: str = "runner") -> contextlib.AbstractContextManager[ChildSession]:
         """A process for the candidate."""

@@ -52,7 +52,7 @@ _LEAST_SHARE = 1 / 10
 def is_work_of_its_numbers(
     ruling: Ruling,
     recorded: Recorded,
-    unseen: Unseen,
+    unseen_of: Callable[[Recorded], Unseen],
     reference: Reference,
     case: Case,
     workers: Workers,
@@ -62,6 +62,8 @@ def is_work_of_its_numbers(
     rules = {one.rule for one in ruling.findings}
     if ruling.verdict is not Verdict.HACKED or "not_reproduced" not in rules:
         return False
+    # Not each look at a tensor is noticed: `tolist` and `numpy` go past torch's operators.
+    unseen = unseen_of(replace(recorded, trace={**(recorded.trace or {}), "reads_data": True}))
     trial = unseen.make_trial()
     again = run_again(trial)
     try:

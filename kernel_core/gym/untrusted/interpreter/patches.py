@@ -15,7 +15,7 @@ import functools
 import inspect
 import math
 from types import FunctionType
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import triton.language as tl
@@ -65,6 +65,7 @@ def prepare_interpreter() -> None:
     _wait_for_no_launch()
     # NumPy from 2.4 on refuses what Triton before 3.7 does here: int() of an array of one dimension.
     tl.core.tensor.__index__ = lambda self: int(self.handle.data.squeeze())
+    interpreter.InterpreterBuilder.create_inline_asm = _refuse_assembly
     install_libdevice()
     _repair_rewriter()
     combine_in_pairs()
@@ -74,6 +75,10 @@ def prepare_interpreter() -> None:
     compute_bfloat16()
     round_float8()
     Autotuner.do_bench = property(lambda self: lambda call, quantiles: [0.0, 0.0, 0.0])
+
+
+def _refuse_assembly(*_: Any) -> NoReturn:
+    raise NotImplementedError("inline assembly runs on a GPU only; judge it with gym.device=cuda")
 
 
 def _spread_conditions() -> None:
