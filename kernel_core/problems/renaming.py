@@ -1,8 +1,8 @@
 """Other names for a drawn problem: its values, pointers, block sizes and kernels, in all its texts alike.
 
 Families name their values from few words, and a model trained long on them is sure of these. Half of the
-problems get names from a large vocabulary. A name is replaced as a whole identifier wherever it stands, by
-one that no text of the problem has, so that scopes stay what they are and nothing is shadowed.
+problems get names from a large vocabulary. A name is replaced as a whole identifier, wherever it stands. The
+new one is in no text of the problem, so scopes stay what they are and nothing is shadowed.
 """
 
 from __future__ import annotations
