@@ -69,6 +69,7 @@ from kernel_core.problems.generate import generate
 from kernel_core.problems.generators import ENDLESS_SUITES
 from kernel_core.problems.graded import Generated
 from kernel_core.problems.modules.generate import FAMILIES, RESERVED, generate_modules
+from kernel_core.problems.renaming import with_drawn_names
 from kernel_core.records import Evaluation, Exemplar, Problem, sha256_text
 from kernel_core.runs.configure import build
 from kernel_core.runs.placement import placed
@@ -244,7 +245,8 @@ def _draw(arguments: argparse.Namespace) -> None:
         kept = [name for name in group if name not in left_out]
         count = arguments.modules // part * len(kept) // len(group)
         made += generate_modules("train", count, arguments.seed + number, kept)
-    made += generate("train", arguments.generated, arguments.seed, generated)
+    chains = generate("train", arguments.generated, arguments.seed, generated)
+    made += [with_drawn_names(one) for one in chains]  # the other suite has drawn names by itself
     exemplars = _taught_kernels(made, source)
     if arguments.repairs:  # faulty kernels are shown with the judge's words, and never learned
         rng = random.Random(f"slips {arguments.seed}")

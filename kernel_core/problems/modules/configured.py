@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernel_core.problems.modules.pointwise import ACTIVATIONS
-from kernel_core.problems.modules.style import scalar_name
+from kernel_core.problems.modules.style import unused
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ def _call(
 
 def _spelled(one: Configurable, rng: random.Random, taken: set[str]) -> tuple[str, ...]:
     """A free name of the constructor for each setting; the names are taken afterwards."""
-    return tuple(scalar_name(part.spellings, rng, taken) for part in one.settings)
+    return tuple(unused(part.spellings, rng, taken) for part in one.settings)
 
 
 def _inside(one: Configurable, texts: Sequence[str], rng: random.Random) -> str:

@@ -14,6 +14,7 @@ from kernel_core.problems.evaluation_sizes import has_evaluation_sizes
 from kernel_core.problems.graded import Generated
 from kernel_core.problems.modules import convolution, indexing, matmul, reduction
 from kernel_core.problems.modules.draft import Draft
+from kernel_core.problems.renaming import with_drawn_names
 from kernel_core.problems.source import parse_problem
 from kernel_core.problems.splits import Split, hashed_split
 from kernel_core.records import Problem, sha256_text
@@ -83,7 +84,8 @@ def _drawn(split: Split, count: int, seed: int, names: list[str]) -> Iterator[Ge
                 barren.add(name)
                 continue
             seen.add(draft.reference)
-            yield _generated(draft, split)
+            made = _generated(draft, split)
+            yield with_drawn_names(made) if split == "train" else made
         if len(barren) == len(names):
             raise ConfigError(
                 f"the families {', '.join(names)} gave {len(seen)} problems of split {split}, not {count}; "

@@ -11,17 +11,6 @@ from typing import Literal
 _NAMED_STEPS = 0.2
 """Share of chains with a name for each value."""
 
-_USUAL = 0.6
-"""Share of numbers under one of the usual names; a taught model must copy the others from the problem."""
-_FIRST_WORDS = (
-    "alpha", "beta", "out", "post", "pre", "gate", "layer", "branch", "head", "mix", "final", "inner", "act",
-    "signal", "feature", "response", "tail", "stage", "damp", "boost",
-)  # fmt: skip
-_SECOND_WORDS = (
-    "value", "const", "amount", "level", "rate", "ratio", "coef", "strength", "term", "param", "delta",
-    "unit", "weighting", "step", "limit",
-)  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Style:
@@ -110,14 +99,6 @@ def unused(names: Sequence[str], rng: random.Random, taken: set[str]) -> str:
     name = rng.choice(free) if free else f"{names[0]}{len(taken)}"
     taken.add(name)
     return name
-
-
-def scalar_name(names: Sequence[str], rng: random.Random, taken: set[str]) -> str:
-    """A name for a number of the constructor: a usual one, or one of two words that has to be read off."""
-    if rng.random() < _USUAL:
-        return unused(names, rng, taken)
-    first, second = rng.choice(_FIRST_WORDS), rng.choice(_SECOND_WORDS)
-    return unused((f"{first}_{second}", f"{second}_{first}"), rng, taken)
 
 
 def class_docstring(sentence: str, arguments: Sequence[Argument], rng: random.Random) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import subprocess
 import sys
@@ -16,8 +17,11 @@ from pathlib import Path
 
 import pytest
 
+from kernel_core.problems.graded import Generated
 from kernel_core.problems.modules.draft import Draft
-from kernel_core.problems.modules.generate import FAMILIES
+from kernel_core.problems.modules.generate import FAMILIES, generate_modules
+from kernel_core.problems.program import Size
+from kernel_core.problems.renaming import under_other_names
 from kernel_core.problems.source import parse_problem, resize
 
 from .conftest import draw
@@ -98,6 +102,21 @@ def test_loops_of_several_turns_are_right_too() -> None:
     for draft, sources, found in zip(looping, small, answers[len(drafts) :], strict=True):
         for source, answer in zip(sources, found, strict=True):
             assert answer["outcome"] == "correct", (draft.family, source)
+
+
+@pytest.mark.exhaustive
+def test_kernels_under_other_names_are_what_they_were() -> None:
+    made = generate_modules("train", 40, 8)
+    renamed = [under_other_names(one, random.Random(one.problem.id)) for one in made]
+    drafts = [draft_of(one) for one in renamed]
+    for draft, answers in zip(drafts, outcomes(drafts, all_sources(drafts)), strict=True):
+        check(draft, answers)
+
+
+def draft_of(made: Generated) -> Draft:
+    problem = made.problem
+    sizes = tuple(Size(name, problem.constants[name], small) for name, small in problem.cpu_constants.items())
+    return Draft(problem.family, problem.tags, problem.source, sizes, made.kernels)
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import pytest
 
 from kernel_core.gym.contract.requests import Gym, JudgeRequest
 from kernel_core.problems.modules.draft import Draft
+from kernel_core.problems.modules.generate import generate_modules
 from kernel_core.problems.source import parse_problem
 from kernel_core.records import Candidate
 
@@ -162,9 +163,8 @@ def test_a_kept_value_has_the_problems_name_in_the_kernel() -> None:
 
 def test_numbers_of_the_constructor_have_many_names() -> None:
     names: set[str] = set()
-    for family in (*CONV_CHAINS, *LINEAR_CHAINS):
-        for seed in range(60):
-            names.update(re.findall(r"\n\s+self\.(\w+) = \1\n", draw(family, seed).reference))
+    for made in generate_modules("train", 480, 1, (*CONV_CHAINS, *LINEAR_CHAINS)):
+        names.update(re.findall(r"\n\s+self\.(\w+) = \1\n", made.problem.source))
     assert len(names) > 90, sorted(names)
 
 

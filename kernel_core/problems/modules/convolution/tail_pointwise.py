@@ -13,7 +13,7 @@ from kernel_core.problems.modules.configured import CONFIGURABLE, NAMES, draw_co
 from kernel_core.problems.modules.convolution.tail_ops import Op
 from kernel_core.problems.modules.convolution.tail_values import evaluated
 from kernel_core.problems.modules.pointwise import SCALINGS, pointwise
-from kernel_core.problems.modules.style import scalar_name
+from kernel_core.problems.modules.style import unused
 
 _HELPED = {
     "mish": ("softplus = tl.maximum(v, 0.0) + tl.log(1.0 + tl.exp(-tl.abs(v)))",
@@ -113,7 +113,7 @@ def _with_settings(name: str, rng: random.Random, taken: set[str]) -> Op:
 
 def _given_constant(name: str, rng: random.Random, taken: set[str]) -> Op:
     sign, names = _CONSTANTS[name]
-    attribute = scalar_name(names, rng, taken)
+    attribute = unused(names, rng, taken)
     value = rng.choice(
         ("0.5", "1.5", "2", "2.0", "2.5", "3.0", "0.75") if sign in "*/" else ("0.1", "0.25", "0.5")
     )
@@ -166,8 +166,8 @@ def _given_clamp(rng: random.Random, taken: set[str]) -> Op:
     low, high = rng.choice(_LIMITS)
     names = (("min_value", "clamp_min", "floor_value"), ("max_value", "clamp_max", "ceiling_value"))
     side = rng.choice(("both", "both", "least", "most"))
-    least = scalar_name(names[0], rng, taken) if side != "most" else ""
-    most = scalar_name(names[1], rng, taken) if side != "least" else ""
+    least = unused(names[0], rng, taken) if side != "most" else ""
+    most = unused(names[1], rng, taken) if side != "least" else ""
     attributes = [f"self.{name}" for name in (least, most) if name]
     words = [word for word, name in (("min", least), ("max", most)) if name]
     given = ", ".join(f"{word}={text}" for word, text in zip(words, attributes, strict=True))

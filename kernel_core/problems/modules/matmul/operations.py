@@ -9,7 +9,7 @@ from dataclasses import replace
 from kernel_core.problems.modules.configured import CONFIGURABLE, NAMES, draw_configured
 from kernel_core.problems.modules.matmul.steps import Step
 from kernel_core.problems.modules.pointwise import Pointwise, pointwise
-from kernel_core.problems.modules.style import scalar_name, unused
+from kernel_core.problems.modules.style import unused
 
 WRONG: dict[str, str] = {
     "relu": "tl.abs({v})",
@@ -117,7 +117,7 @@ def number(rng: random.Random, taken: set[str]) -> Step:
         line = f"x = x {sign} {value}"
         wrong = f"x = x {_OPPOSITE[kind]} {value}"
         return Step(kind, (line,), (line,), (wrong,), word=_WORDS[kind])
-    name = scalar_name(_NUMBER_NAMES[kind], rng, taken)
+    name = unused(_NUMBER_NAMES[kind], rng, taken)
     return Step(
         kind,
         (f"x = x {sign} self.{name}",),
@@ -149,8 +149,8 @@ def clamp(rng: random.Random, taken: set[str]) -> Step:
 
 def _given_clamp(rng: random.Random, taken: set[str], low: str, high: str) -> Step:
     """A clamp between attributes; at times at one side alone."""
-    least = scalar_name(("clamp_min", "min_value", "lower"), rng, taken)
-    most = scalar_name(("clamp_max", "max_value", "upper"), rng, taken)
+    least = unused(("clamp_min", "min_value", "lower"), rng, taken)
+    most = unused(("clamp_max", "max_value", "upper"), rng, taken)
     side = rng.choice(("both", "both", "least", "most"))
     given = {"both": f"self.{least}, self.{most}", "least": f"min=self.{least}", "most": f"max=self.{most}"}
     tile = {
