@@ -1,6 +1,6 @@
 """The names that a cold start shows to a model, as pieces of text of its tokenizer.
 
-    KERNELBENCH_ROOT=KERNELBENCH python benchmarks/taught_names.py --model FOLDER --conversations FILE.jsonl.gz
+    KERNELBENCH_ROOT=KB python benchmarks/taught_names.py --model FOLDER --conversations FILE.jsonl.gz
 
 A model that never saw a piece behind `tl.load` may leave out the parenthesis in front of it. So this prints
 how many pieces and names were seen there, and how many names of other problems begin with one of them.

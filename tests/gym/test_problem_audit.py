@@ -189,5 +189,5 @@ def test_what_has_no_small_sizes_or_does_not_run_stays(tmp_path):
 def test_a_large_problem_that_reads_values_is_tried_at_small_sizes(tmp_path):
     text = TEMPLATE.replace("N = 33", "N = 10_000_000").format(expression="(x - x)[torch.nonzero(x)]")
     (tmp_path / "zeros.py").write_text(text)
-    with pytest.raises(NotFound, match="every problem of .* pays for nothing"):
+    with pytest.raises(NotFound, match="pays for nothing"):
         load_audited(ProblemsConfig(suite=str(tmp_path), split="all"))
