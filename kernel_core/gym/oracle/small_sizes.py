@@ -1,4 +1,4 @@
-"""Sizes by a rule, at which a CPU judges a problem in seconds. Nothing is drawn for them."""
+"""Sizes by a rule, at which a CPU judges a problem in seconds."""
 
 from __future__ import annotations
 
