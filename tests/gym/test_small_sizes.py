@@ -92,6 +92,21 @@ def test_numbers_of_a_tuple_are_sizes_where_no_constant_suffices():
     assert with_small_sizes(grouped).constants == grouped.constants
 
 
+def test_a_width_for_products_stays_one_where_others_can_be_divided():
+    text = SOURCE.format(
+        sizes="batch = 64\nheads = 32\nrows = 256\nwidth = 32",
+        names="",
+        layer="nn.Identity()",
+        forward="x @ x.transpose(-1, -2)",
+        input="torch.rand(batch, heads, rows, width)",
+        given="",
+    )
+    problem = with_small_sizes(parse_problem(text, id="mine", suite="mine"), odd=False)
+    sizes = problem.constants | problem.cpu_constants
+    assert min(sizes["rows"], sizes["width"]) >= 16
+    assert need_of(problem, problem.cpu_constants).num_bytes <= 2 * MOST_BYTES
+
+
 READS_VALUES = """
 import torch
 import torch.nn as nn

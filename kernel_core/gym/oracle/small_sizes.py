@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from kernel_core.config import ProblemsConfig
@@ -20,6 +20,8 @@ MOST_BYTES = 2**18
 _STILL_LARGE_BYTES = 8 * MOST_BYTES
 """At more than this an interpreter takes minutes."""
 _DIVISORS = (16, 4, 2)
+_TILE = 16
+"""The least width of a product of tiles in Triton."""
 _LIMITS = tuple(2**power for power in range(2, 17))
 _MOST_WITH_DATA = 2**24
 """The product of sizes at which a problem that reads values is still run: a run at more is long."""
@@ -41,6 +43,7 @@ def with_small_sizes(problem: Problem, *, odd: bool = True) -> Problem:
 
     With `odd` each is made odd at last where the problem allows that, because a kernel without masks is
     right at powers of two. Without, a kernel that relies on a power of two of the problem's own is right.
+    Then no size gets below the width of a tile as long as others can be divided.
     """
     if problem.cpu_constants or not _whole_numbers(problem):
         return problem
@@ -57,10 +60,11 @@ def _found(source: str, precision: Precision, odd: bool) -> tuple[Problem, dict[
     with_tuples = with_members(problem)
     whole = _whole_numbers(problem)
     if (need := _need(problem, {})) is not None:
-        found, now = _divided_down(problem, whole, need.num_bytes)
+        floors = (1,) if odd else (_TILE, 1)
+        found, now = _divided_down(problem, whole, need.num_bytes, floors)
         if now > _STILL_LARGE_BYTES:
             problem = with_tuples
-            found, _ = _divided_down(problem, _whole_numbers(problem), need.num_bytes)
+            found, _ = _divided_down(problem, _whole_numbers(problem), need.num_bytes, floors)
         return problem, _odd(problem, found, "meta") if odd else found
     for tried in (problem, with_tuples):
         if grown := _grown(tried):
@@ -107,10 +111,14 @@ def _whole_numbers(problem: Problem) -> dict[str, int]:
     return {name: value for name, value in problem.constants.items() if type(value) is int and value > 1}
 
 
-def _divided_down(problem: Problem, sizes: dict[str, int], now: int) -> tuple[dict[str, int], int]:
-    """The sizes, divided as far as needed and possible, and the bytes of the tensors then."""
-    while now > MOST_BYTES and (smaller := _smaller(problem, sizes, now)) is not None:
-        sizes, now = smaller
+def _divided_down(
+    problem: Problem, sizes: dict[str, int], now: int, floors: Sequence[int]
+) -> tuple[dict[str, int], int]:
+    """The sizes, divided as far as needed and possible, and the bytes of the tensors then. Below a floor no
+    size gets until nothing else can be divided."""
+    for floor in floors:
+        while now > MOST_BYTES and (smaller := _smaller(problem, sizes, now, floor)) is not None:
+            sizes, now = smaller
     return sizes, now
 
 
@@ -120,21 +128,23 @@ def _need(problem: Problem, sizes: dict[str, int], device: str = "meta") -> Need
     return need_of(problem, sizes, device)
 
 
-def _smaller(problem: Problem, sizes: dict[str, int], now: int) -> tuple[dict[str, int], int] | None:
+def _smaller(
+    problem: Problem, sizes: dict[str, int], now: int, floor: int
+) -> tuple[dict[str, int], int] | None:
     """The first division that the problem takes and that makes its tensors smaller."""
-    for tried in _divided(sizes, math.ceil(now / MOST_BYTES)):
+    for tried in _divided(sizes, math.ceil(now / MOST_BYTES), floor):
         need = _need(problem, tried)
         if need is not None and need.num_bytes < now:
             return tried, need.num_bytes
     return None
 
 
-def _divided(sizes: dict[str, int], excess: int) -> Iterator[dict[str, int]]:
+def _divided(sizes: dict[str, int], excess: int, floor: int) -> Iterator[dict[str, int]]:
     """Sizes with one value divided, the largest first and by no more than there is too much."""
     for divisor in _DIVISORS:
         for value in sorted(set(sizes.values()), reverse=True):
             names = [name for name, one in sizes.items() if one == value]
-            if value < divisor or divisor > max(2, excess):
+            if value // divisor < floor or divisor > max(2, excess):
                 continue
             yield from (sizes | {name: value // divisor} for name in names)
             if len(names) > 1:
