@@ -12,7 +12,6 @@ import argparse
 import ast
 import os
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -38,7 +37,7 @@ def main() -> None:
     tokenizer = AutoTokenizer.from_pretrained(arguments.model)
     rows = packed_rows(Path(arguments.conversations))
     answers = [Conversation.model_validate(row).answer for row in rows]
-    names = Counter(name for answer in answers for name in _LOADED.findall(answer))
+    names = {name for answer in answers for name in _LOADED.findall(answer)}
     seen = {_piece(tokenizer, name) for name in names}
     tokens = sum(len(tokenizer(answer)["input_ids"]) for answer in answers)
     print(f"{len(answers)} answers of {tokens / len(answers):.1f} tokens on average")

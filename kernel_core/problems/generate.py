@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from kernel_core.errors import ConfigError
 from kernel_core.problems.families import RESERVED, TRAINED
-from kernel_core.problems.graded import Generated, GradedKernel
+from kernel_core.problems.graded import Generated, GradedKernel, identity_of
 from kernel_core.problems.mistakes import draw_mistakes
 from kernel_core.problems.program import Program, worth_computing
 from kernel_core.problems.render import (
@@ -23,7 +23,7 @@ from kernel_core.problems.render import (
     reference_source,
 )
 from kernel_core.problems.splits import Split, split_of
-from kernel_core.records import Problem, sha256_text
+from kernel_core.records import Problem
 
 __all__ = ["FAMILIES", "Split", "generate"]
 
@@ -91,20 +91,15 @@ def _key(program: Program) -> str:
 
 
 def _generated(program: Program, split: Split, seed: int, key: str) -> Generated:
-    source = reference_source(program)
-    sha256 = sha256_text(source)
     problem = Problem(
-        id=f"generated/{program.family}-{sha256[:12]}",
+        **identity_of("generated", program.family, reference_source(program)),
         suite="generated",
-        name=f"{program.family}-{sha256[:12]}",
         family=program.family,
-        source=source,
-        sha256=sha256,
         tags=(split, *dict.fromkeys(program.kinds)),
         constants={size.name: size.gpu for size in program.sizes},
         cpu_constants={size.name: size.cpu for size in program.sizes},
     )
-    return Generated(problem=problem, kernels=tuple(_kernels(program, random.Random(sha256))))
+    return Generated(problem=problem, kernels=tuple(_kernels(program, random.Random(problem.sha256))))
 
 
 def _kernels(program: Program, rng: random.Random) -> Iterator[GradedKernel]:

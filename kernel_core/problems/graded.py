@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from kernel_core.records import Problem, Record
+from kernel_core.records import Problem, Record, sha256_text
 
 Grade = Literal["naive", "fused", "tuned", "mistake", "lazy"]
 
@@ -24,3 +24,10 @@ class Generated(Record):
 
     problem: Problem
     kernels: tuple[GradedKernel, ...]
+
+
+def identity_of(suite: str, family: str, source: str) -> dict[str, Any]:
+    """The fields of a generated problem that its text decides: text, hash, name and id."""
+    sha256 = sha256_text(source)
+    name = f"{family}-{sha256[:12]}"
+    return {"id": f"{suite}/{name}", "name": name, "source": source, "sha256": sha256}

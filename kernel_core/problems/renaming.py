@@ -13,10 +13,9 @@ import random
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from kernel_core.problems.graded import Generated
+from kernel_core.problems.graded import Generated, identity_of
 from kernel_core.problems.roles import Roles, roles_of
 from kernel_core.problems.vocabulary import BLOCKS, KERNELS, LOCALS, POINTERS, RESULTS, WORDS
-from kernel_core.records import sha256_text
 
 RENAMED_SHARE = 0.5
 _CHANGED_SHARE = 0.85
@@ -71,10 +70,7 @@ def under_other_names(made: Generated, rng: random.Random) -> Generated:
     taken = {word for text in (*sources, *prose) for word in re.findall(_WORD, text)} | _FOREIGN
     constants = re.findall(rf"(?m)^({_WORD}) = ", problem.source)
     names = _draw_names(roles, kept, taken, constants, rng)
-    source = _renamed(problem.source, names, roles)
-    sha256 = sha256_text(source)
-    name = f"{problem.family}-{sha256[:12]}"
-    other = {"id": f"{problem.suite}/{name}", "name": name, "source": source, "sha256": sha256}
+    other = identity_of(problem.suite, problem.family, _renamed(problem.source, names, roles))
     kernels = [
         kernel.model_copy(
             update={

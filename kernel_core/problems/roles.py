@@ -58,7 +58,7 @@ def _read_class(node: ast.ClassDef, roles: Roles) -> None:
     for function in (one for one in node.body if isinstance(one, ast.FunctionDef)):
         arguments = [one.arg for one in function.args.args[1:]]
         if function.name == "__init__":
-            held = dict(_held(function))
+            held = dict.fromkeys(_held(function))
             roles.held.update(held)
             roles.values.update(dict.fromkeys(name for name in arguments if name in held))
             roles.values.update(held)
@@ -68,13 +68,13 @@ def _read_class(node: ast.ClassDef, roles: Roles) -> None:
                 roles.values.update(dict.fromkeys(_assigned(function)))
 
 
-def _held(function: ast.FunctionDef) -> Iterator[tuple[str, None]]:
+def _held(function: ast.FunctionDef) -> Iterator[str]:
     """Attributes that the constructor sets to something else than a layer."""
     for node in ast.walk(function):
         if isinstance(node, ast.Assign) and not _LAYER.match(ast.unparse(node.value)):
             for target in node.targets:
                 if isinstance(target, ast.Attribute) and ast.unparse(target.value) == "self":
-                    yield target.attr, None
+                    yield target.attr
 
 
 def _assigned(function: ast.FunctionDef) -> Iterator[str]:

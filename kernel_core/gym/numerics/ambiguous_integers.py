@@ -98,13 +98,14 @@ def look_for_undecided(
     if not calls.are_free and not tf32:
         return [None] * len(found)
     rounding = 2 * half_rounding(inputs)
-    is_own = rounding > 0 and all(map(same_bytes, own(inputs), plain))
+    is_own = rounding and all(map(same_bytes, own(inputs), plain))
     seen = [
         _Seen(mask, other, leaf, calls.named) if is_discrete(other) and mask.shape == other.shape else None
         for mask, other, leaf in zip(found, known, plain, strict=True)
     ]
+    passes = [(forward, half_of(inputs)), *([(own, None)] if is_own else [])]
     for generator, sign in opposite_pairs(_PAIRS, seed, found[0].device):
-        for passing, half in ((forward, half_of(inputs)), (own, None))[: 1 + is_own]:
+        for passing, half in passes:
             with Calls() as calls, Straying(generator, sign=sign, tf32=tf32, half=half):
                 leaves = passing(inputs)
             for one, leaf in zip(seen, leaves, strict=True):

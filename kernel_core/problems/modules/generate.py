@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 
 from kernel_core.errors import ConfigError
 from kernel_core.problems.evaluation_sizes import has_evaluation_sizes
-from kernel_core.problems.graded import Generated
+from kernel_core.problems.graded import Generated, identity_of
 from kernel_core.problems.modules import convolution, indexing, matmul, reduction
 from kernel_core.problems.modules.draft import Draft
 from kernel_core.problems.renaming import with_drawn_names
 from kernel_core.problems.source import parse_problem
 from kernel_core.problems.splits import Split, hashed_split
-from kernel_core.records import Problem, sha256_text
+from kernel_core.records import Problem
 
 Draw = Callable[[random.Random], Draft]
 
@@ -109,15 +109,10 @@ def _is_for_evaluation(draft: Draft) -> bool:
 
 
 def _generated(draft: Draft, split: Split) -> Generated:
-    sha256 = sha256_text(draft.reference)
-    name = f"{draft.family}-{sha256[:12]}"
     problem = Problem(
-        id=f"modules/{name}",
+        **identity_of("modules", draft.family, draft.reference),
         suite="modules",
-        name=name,
         family=draft.family,
-        source=draft.reference,
-        sha256=sha256,
         tags=(split, *dict.fromkeys(draft.operators)),
         constants={size.name: size.gpu for size in draft.sizes},
         cpu_constants={size.name: size.cpu for size in draft.sizes},
