@@ -217,7 +217,7 @@ def test_an_error_in_a_step_is_forgotten_by_the_next_call(undisturbed, train_con
 
 
 def test_a_limit_of_minutes_ends_training_after_the_step_that_passes_it(brief_config, taught, gym, tmp_path):
-    config = brief_config.model_copy(update={"minutes": 0.001})
+    config = brief_config.model_copy(update={"minutes": 1e-9})
     _, reports = run(config, Store(tmp_path), taught, gym)
     assert [report.step for report in reports] == [1]
 
