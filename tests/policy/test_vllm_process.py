@@ -71,6 +71,19 @@ def seen(sampler):
     return httpx.get(f"{sampler._server._endpoint}/seen").json()
 
 
+def hold_back(sampler, after):
+    """The stand-in gives this many answers more, and then none."""
+    httpx.post(f"{sampler._server._endpoint}/answers/{after}").raise_for_status()
+
+
+def wait_until(sampler, count, least):
+    """Wait until one of the stand-in's counts is at least this; fail after a minute."""
+    give_up = time.monotonic() + 60
+    while seen(sampler)[count] < least:
+        assert time.monotonic() < give_up, seen(sampler)
+        time.sleep(0.02)
+
+
 def flags(num_gpus, **settings):
     policy = {"model": "m", "lora_rank": 12, "device": "cuda", "max_context": 4096, "dtype": "bfloat16"}
     config = TrainConfig.model_validate(
@@ -109,7 +122,7 @@ def test_it_publishes_sleeps_and_ends(lora, tmp_path, monkeypatch):
         for times in (1, 2):
             sampler.release()
             sampler.release()
-            assert seen(sampler) == {"most": seen(sampler)["most"], "sleeps": times}
+            assert seen(sampler)["sleeps"] == times
             assert len(sampler.sample(PROMPTS, **SETTINGS)) == 3, "it wakes when it is asked"
         check_written(sampler.sample(PROMPTS, **SETTINGS), lora)
         server = server_of(sampler)
@@ -123,15 +136,17 @@ def test_it_takes_many_requests_at_once_dies_in_the_middle_of_them_and_ends(lora
         lora.set_version("run@1")
         assert Publisher(sampler, lora, 0.01).publish().gap < 1e-4
         asked, brief = [PROMPTS[i % 3] for i in range(84)], SETTINGS | {"max_new_tokens": 16}
-        before = sampler.sample(asked, **brief)
-        check_written(before, lora)
-        assert seen(sampler)["most"] > 64, "every conversation is a request, and all are there at once"
-
-        killed = server_of(sampler)
         with ThreadPoolExecutor(1) as pool:
+            hold_back(sampler, after=0)
+            before = pool.submit(sampler.sample, asked, **brief)
+            wait_until(sampler, "now", len(asked))  # every conversation is a request, and all are there
+            hold_back(sampler, after=len(asked) + 40)
+            before = before.result()
+            check_written(before, lora)
+
+            killed = server_of(sampler)
             after = pool.submit(sampler.sample, asked, **brief)
-            time.sleep(0.3)
-            assert not after.done()
+            wait_until(sampler, "answered", len(asked) + 40)
             killed.send_signal(signal.SIGKILL)
             after = after.result()
         assert [s.token_ids.tolist() for s in after] == [s.token_ids.tolist() for s in before]
@@ -181,9 +196,7 @@ def test_full_weights_reach_a_server_that_dies_while_it_writes_and_takes_and_non
         changed(policy, "run@1")
         assert publisher.publish().gap < 1e-4
         assert server_of(sampler) == first, "a running server takes them"
-        writing = pool.submit(sampler.sample, [PROMPTS[i % 3] for i in range(60)], **SETTINGS)
-        time.sleep(0.2)
-        assert not writing.done()
+        writing = half_written(sampler, pool)
         first.kill()
         check_written(writing.result(), policy)
 
@@ -201,14 +214,21 @@ def test_full_weights_reach_a_server_that_dies_while_it_writes_and_takes_and_non
         check_written(sampler.sample(PROMPTS, **SETTINGS), policy)
 
         third = server_of(sampler)
-        writing = pool.submit(sampler.sample, [PROMPTS[i % 3] for i in range(60)], **SETTINGS)
-        time.sleep(0.2)
-        assert not writing.done()
+        writing = half_written(sampler, pool)
         sampler.close()
         with pytest.raises(SourceUnavailable, match="closed"):
             writing.result()
         assert not third.is_running() and sampler._server._place.has_ended()
         assert not slowly.parent.exists(), "checkpoints have the weights"
+
+
+def half_written(sampler, pool):
+    """Sixty answers that are asked for, while the server gives half of them and holds back the others."""
+    answered = seen(sampler)["answered"]
+    hold_back(sampler, after=30)
+    writing = pool.submit(sampler.sample, [PROMPTS[i % 3] for i in range(60)], **SETTINGS)
+    wait_until(sampler, "answered", answered + 30)
+    return writing
 
 
 def check_written(samples, policy):
