@@ -38,7 +38,9 @@ def read_narrow(model, prompt_ids, token_ids):
 def test_the_gap_between_sampler_and_trainer_falls(bfloat16_policy):
     policy = bfloat16_policy
     samples = policy.sample(PROMPTS, temperature=1.0, max_new_tokens=40, seed=3)
-    wide = [np.abs(s.logprobs - policy.logprobs(s.prompt_ids, s.token_ids, 1.0)) for s in samples]
+    wide = np.concatenate(
+        [np.abs(s.logprobs - policy.logprobs(s.prompt_ids, s.token_ids, 1.0)) for s in samples]
+    )
     prompts = [policy.encode_messages(messages) for messages in PROMPTS]
     rows = decode.decode(
         policy.model,
@@ -49,12 +51,17 @@ def test_the_gap_between_sampler_and_trainer_falls(bfloat16_policy):
         end_ids=policy.end_ids,
         pad_id=0,
     )
-    narrow = [
-        np.abs(row.logprobs - read_narrow(policy.model, prompt, row.token_ids))
-        for prompt, row in zip(prompts, rows, strict=True)
-    ]
-    assert np.concatenate(wide).mean() < 0.75 * np.concatenate(narrow).mean()
-    assert np.square(np.concatenate(wide)).mean() < 0.4 * np.square(np.concatenate(narrow)).mean()
+    narrow = np.concatenate(
+        [
+            np.abs(row.logprobs - read_narrow(policy.model, prompt, row.token_ids))
+            for prompt, row in zip(prompts, rows, strict=True)
+        ]
+    )
+    if not narrow.any():
+        assert not wide.any()
+        pytest.skip("products of this processor round alike in every shape, so that there is no gap")
+    assert wide.mean() < 0.75 * narrow.mean()
+    assert np.square(wide).mean() < 0.4 * np.square(narrow).mean()
 
 
 def test_the_head_gives_float32_and_is_put_back(bfloat16_policy):
