@@ -147,6 +147,7 @@ def test_it_takes_many_requests_at_once_dies_in_the_middle_of_them_and_ends(lora
             killed = server_of(sampler)
             after = pool.submit(sampler.sample, asked, **brief)
             wait_until(sampler, "answered", len(asked) + 40)
+            assert not after.done()
             killed.send_signal(signal.SIGKILL)
             after = after.result()
         assert [s.token_ids.tolist() for s in after] == [s.token_ids.tolist() for s in before]
@@ -228,6 +229,7 @@ def half_written(sampler, pool):
     hold_back(sampler, after=30)
     writing = pool.submit(sampler.sample, [PROMPTS[i % 3] for i in range(60)], **SETTINGS)
     wait_until(sampler, "answered", answered + 30)
+    assert not writing.done()
     return writing
 
 
