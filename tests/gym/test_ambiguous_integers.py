@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -118,6 +120,21 @@ def test_what_a_module_makes_float32_by_name_strays_too() -> None:
     assert all_pass(torch.round((exact + 0.1) / 0.05 - 1.5 + 1e-9).int(), wanted)
     assert all_pass(torch.round((exact + 0.1) / 0.05 - 1.5 - 1e-9).int(), wanted)
     assert not all_pass(((exact + 0.1) / 0.05 - 1.5).int(), wanted)
+
+
+@pytest.mark.parametrize("half", ["float16", "bfloat16"])
+def test_of_many_whole_numbers_none_is_refused_for_one_more_rounding(half: str) -> None:
+    file = Path(__file__).parents[1] / "exploits" / "problems" / "turned_to_int8.py"
+    source = file.read_text().replace(".half()", f".to(torch.{half})")
+    reference = Reference(parse_problem(source, id="test/many", suite="test"), {})
+    for seed in range(3):
+        trial = reference.trial(seed, "own")
+        [wanted], (x, turn) = trial.expected, trial.inputs
+        y = (x.float() @ turn.float()).to(x.dtype).float() @ turn.float()
+        quotients = y * 127 / y.abs().amax(-1, keepdim=True)
+        assert all_pass(quotients.round().to(torch.int8), wanted)
+        assert not all_pass(quotients.trunc().to(torch.int8), wanted)
+        assert not all_pass((quotients / 1.03).round().to(torch.int8), wanted)
 
 
 def test_a_whole_quotient_may_lie_below_unless_a_power_of_two_divides() -> None:

@@ -132,11 +132,23 @@ def test_what_is_always_zero_stays_zero(draw: str) -> None:
 
 @pytest.mark.parametrize(
     "inputs",
-    ["torch.zeros(9, 50)", "torch.ones(9, 50)", "torch.relu(torch.randn(9, 50))", "torch.rand(9, 50).half()"],
+    [
+        "torch.zeros(9, 50)",
+        "torch.ones(9, 50)",
+        "torch.relu(torch.randn(9, 50) + 1)",
+        "torch.rand(9, 50).half()",
+    ],
 )
 def test_constants_and_what_chance_gave_are_not(inputs: str) -> None:
     drawn, _ = _reference("x + y", f"{inputs}, torch.rand(9, 50)").draw(1, "normal")
     assert (drawn > 0).any() and (drawn < 0).any() and (drawn != 0).all()
+
+
+def test_a_sparse_input_stays_sparse_where_its_own_draw_is() -> None:
+    reference = _reference("x + y", "torch.relu(torch.randn(9, 50)), torch.rand(9, 50)")
+    drawn, own = (reference.draw(1, draw)[0] for draw in ("normal", "own"))
+    assert torch.equal(drawn == 0, own == 0)
+    assert (drawn > 0).any() and (drawn < 0).any()
 
 
 @pytest.mark.parametrize(

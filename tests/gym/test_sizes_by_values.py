@@ -65,7 +65,7 @@ def test_each_trial_has_its_own_sizes_even_where_large_ones_are_made_again(
 ) -> None:
     monkeypatch.setattr(cuda_problem_cache, "_LARGE_BYTES", 64)
     reference = prepared.reference(_request(result))
-    assert not prepared.has_fixed_sizes(reference, 1, "timed 0")
+    assert not prepared.has_fixed_sizes(reference, 1, ["timed 0"])
     seeds = range(2, 6)
     found = _shapes(prepared, reference, seeds)
     assert found == [
@@ -79,17 +79,27 @@ def test_outputs_of_one_size_are_timed_and_made_again(
 ) -> None:
     monkeypatch.setattr(cuda_problem_cache, "_LARGE_BYTES", 64)
     reference = prepared.reference(_request("x * mask"))
-    assert prepared.has_fixed_sizes(reference, 1, "timed 0")
+    assert prepared.has_fixed_sizes(reference, 1, ["timed 0"])
     assert not prepared.trial(reference, 2, "trial 1", "own").has_values
 
 
 def test_the_trial_that_shows_the_sizes_is_made_once(prepared: CudaPrepared) -> None:
     reference = prepared.reference(_request("x * mask"))
-    prepared.has_fixed_sizes(reference, 1, "timed 0")
+    prepared.has_fixed_sizes(reference, 1, ["timed 0"])
     kept = prepared.trial(reference, 1, "timed 0", "own")
     assert kept is prepared.trial(reference, 1, "timed 0", "own")
     assert kept.seed == prepared.number(1, "timed 0", "own")
     assert kept.is_exact is False and kept.has_values
+
+
+def test_two_draws_of_one_size_by_chance_are_not_enough(prepared: CudaPrepared) -> None:
+    reference = prepared.reference(_request("x[(x > 2.5).any(1)]"))
+    like = prepared.outline(reference, 1).expected[0].shape
+    labels = [f"timed {number}" for number in range(20)]
+    shapes = {label: prepared.trial(reference, 1, label, "own").expected[0].shape for label in labels}
+    same = [label for label in labels if shapes[label] == like]
+    assert 0 < len(same) < len(labels)
+    assert not prepared.has_fixed_sizes(reference, 1, labels)
 
 
 def test_a_trial_that_outgrows_a_lent_arena_gets_one_of_its_own(prepared: CudaPrepared) -> None:

@@ -115,7 +115,7 @@ class CudaJudge(Judge):
             if request.seed is None:
                 seed = self._prepared.group_seed(reference)
             like = self._prepared.outline(reference, seed)
-            has_fixed_sizes = self._prepared.has_fixed_sizes(reference, seed, self._measured_label)
+            has_fixed_sizes = self._prepared.has_fixed_sizes(reference, seed, _hidden_labels(like))
             is_timed = has_fixed_sizes and request.timing
         baseline: Baseline | None = None
         if is_timed:
@@ -275,12 +275,17 @@ class CudaJudge(Judge):
 
     def _hidden_trials(self, reference: Reference, like: Trial, seed: int, case: Case) -> list[Trial]:
         """The trials that are compared among the timed calls. They look like all other calls there."""
-        count = _VERIFIED_OF_SMALL if like.num_bytes <= _SMALL_BYTES else 1
         with case.phase("expected"):
-            return [self._prepared.trial(reference, seed, f"timed {i}", "own") for i in range(count)]
+            labels = _hidden_labels(like)
+            return [self._prepared.trial(reference, seed, label, "own") for label in labels]
 
     def _needed_bytes(self, reference: Reference, like: Trial, footprint: float) -> int:
         """Memory for a running candidate: its arena, its own tensors, and four copies of the weights. Weights
         are handed over, constructed by the candidate, and recorded in this trial and in the one before."""
         wanted = arena_bytes(like) + int(footprint * like.num_bytes) + 4 * reference.weight_bytes
         return self._room.below_all(wanted)
+
+
+def _hidden_labels(like: Trial) -> list[str]:
+    """Of the trials that are compared among the timed calls."""
+    return [f"timed {i}" for i in range(_VERIFIED_OF_SMALL if like.num_bytes <= _SMALL_BYTES else 1)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -62,18 +63,20 @@ class CudaPrepared(Prepared):
             self.trial(reference, seed, self._first_label("own"), "own")
         return self._outlines[reference.key, "own"]
 
-    def has_fixed_sizes(self, reference: Reference, seed: int, label: str) -> bool:
+    def has_fixed_sizes(self, reference: Reference, seed: int, labels: Sequence[str]) -> bool:
         """Whether outputs for other inputs have the sizes of the outline. If not, calls cannot be timed, and
-        a trial cannot be made again from its outline. The other inputs are those of the trial with this
-        label, which is kept as `trial` keeps it."""
+        a trial cannot be made again from its outline. The other inputs are those of the trials with these
+        labels, which are kept as `trial` keeps them: of few draws, two may have one size by chance."""
         if reference.key not in self._fixed:
-            like = self.outline(reference, seed)
-            with self._workers.draw():
-                other = reference.trial_like(like, self.number(seed, label, "own"))
-            shapes = [[one.shape for one in trial.expected] for trial in (like, other)]
-            self._fixed[reference.key] = shapes[0] == shapes[1]
+            like, others = self.outline(reference, seed), []
+            for label in labels:
+                with self._workers.draw():
+                    others.append(reference.trial_like(like, self.number(seed, label, "own")))
+            shapes = [[one.shape for one in trial.expected] for trial in (like, *others)]
+            self._fixed[reference.key] = all(one == shapes[0] for one in shapes)
             if not self._is_made_again(reference, like):
-                self._keep_trial((reference.key, seed, f"{label}:own"), other)
+                for label, other in zip(labels, others, strict=True):
+                    self._keep_trial((reference.key, seed, f"{label}:own"), other)
         return self._fixed[reference.key]
 
     def trial(self, reference: Reference, seed: int, label: str, draw: Draw) -> Trial:

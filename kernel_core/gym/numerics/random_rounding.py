@@ -133,7 +133,8 @@ class Straying(LightDispatchMode):
     Results of a shorter type are computed in float64, stray, and are rounded to it.
 
     Of equal values that are sorted, each stands before the other in one of the two. With a `half` precision
-    results in float64 stray as far as one rounding to it goes: a kernel may round any of them.
+    results in float64 stray twice as far as one rounding to it goes: a kernel may round any of them, and of
+    many values some stray farther than in any of a few passes.
     """
 
     def __init__(
@@ -147,7 +148,7 @@ class Straying(LightDispatchMode):
     ) -> None:
         super().__init__()
         self._short = half or torch.float32
-        self._share = _STRAY if half is None else torch.finfo(half).eps / 2
+        self._share = _STRAY if half is None else torch.finfo(half).eps
         self._logarithms: dict[tuple[int, torch.Size], torch.Tensor] = {}
         self._of_sums = max(stored, _TF32_STRAY if tf32 else _STRAY)
         self._generator = generator

@@ -23,6 +23,8 @@ _SUM_ERROR = 1e-2
 """The error of a sum in half precision."""
 _SAME_ZEROS = 0.9
 """The share of zeros that draws share: at random places a draw may have a few more."""
+_MANY_ZEROS = 1 / 4
+"""The share of zeros, at other places in each draw, from which on a tensor is sparse."""
 _SPREAD, _BEYOND = 16.0, 4.0
 """Values that differ by no more than the first factor stay away from zero; by the second, others may lie
 outside what was drawn."""
@@ -40,6 +42,8 @@ class Look:
     most: float = 0.0
     zeros: torch.Tensor | None = None
     """The places of zeros that all draws share, if there are any."""
+    share_of_zeros: float = 0.0
+    """The least of any draw."""
     is_mask: bool = False
     """All elements have one of two values."""
     is_rising: bool = False
@@ -57,7 +61,7 @@ class Kept:
     is_any: bool = False
     """The problem says that it takes numbers of any size."""
     zeros: bool = False
-    """At the same places."""
+    """Where the problem's own draw has them."""
     is_rising: bool = False
     """Along the last dimension, in each row."""
     sums_to_one: bool = False
@@ -123,13 +127,15 @@ def look_at(values: torch.Tensor) -> Look:
         return Look(values.numel(), least, most)
     if _holds(lambda part: ((part == least) | (part == most)).all(), values):
         return Look(values.numel(), least, most, is_mask=True)
-    zeros = values == 0 if least <= 0 <= most else None
-    has_rows = values.numel() >= ENOUGH and values.shape[-1] >= _SHORTEST_ROW
+    is_enough = values.numel() >= ENOUGH
+    zeros = values == 0 if is_enough and least <= 0 <= most else None
+    has_rows = is_enough and values.shape[-1] >= _SHORTEST_ROW
     return Look(
         values.numel(),
         least,
         most,
-        zeros=zeros if zeros is not None and values.numel() >= ENOUGH and zeros.any() else None,
+        zeros=zeros if zeros is not None and zeros.any() else None,
+        share_of_zeros=float(zeros.sum()) / values.numel() if zeros is not None else 0.0,
         is_rising=has_rows and _holds(_is_rising, values),
         sums_to_one=has_rows and least >= 0 and _holds(_sums_to_one, values),
         logs_sum_to_one=has_rows and most <= 0 and _holds(_logs_sum_to_one, values),
@@ -145,7 +151,7 @@ def in_common(looks: Sequence[Look]) -> Kept:
     is_free = not (seen.sums_to_one or seen.logs_sum_to_one)
     return Kept(
         as_drawn=seen.is_mask,
-        zeros=seen.zeros is not None,
+        zeros=seen.zeros is not None or seen.share_of_zeros >= _MANY_ZEROS,
         is_rising=seen.is_rising,
         sums_to_one=seen.sums_to_one,
         logs_sum_to_one=seen.logs_sum_to_one,
@@ -162,6 +168,7 @@ def _both(one: Look, other: Look) -> Look:
         min(one.least, other.least),
         max(one.most, other.most),
         zeros=_shared(one.zeros, other.zeros),
+        share_of_zeros=min(one.share_of_zeros, other.share_of_zeros),
         is_mask=one.is_mask and other.is_mask and ends,
         is_rising=one.is_rising and other.is_rising,
         sums_to_one=one.sums_to_one and other.sums_to_one,

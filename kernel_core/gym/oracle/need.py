@@ -10,6 +10,7 @@ import torch
 
 from kernel_core.errors import NotAProblem
 from kernel_core.gym.channel.pytree import flatten
+from kernel_core.gym.channel.torch_ops import tensors_in
 from kernel_core.gym.channel.work import OperatorCounter
 from kernel_core.gym.oracle.problem_module import ProblemModule, own_seeds
 from kernel_core.gym.oracle.trial import tensor_bytes
@@ -23,6 +24,8 @@ class Need:
 
     num_bytes: int
     operations: int
+    widths: tuple[int, ...]
+    """The last dimensions of inputs and outputs that have more than one."""
 
 
 def need_of(problem: Problem, sizes: Mapping[str, Constant], device: str = "meta") -> Need | None:
@@ -39,7 +42,8 @@ def need_of(problem: Problem, sizes: Mapping[str, Constant], device: str = "meta
     except Exception:
         return None
     num_bytes = tensor_bytes([*inputs, *outputs, *module.parameters()])
-    return Need(num_bytes, sum(work.num_operations for work in counter.works))
+    widths = tuple(one.shape[-1] for one in tensors_in([*inputs, *outputs]) if one.dim() > 1)
+    return Need(num_bytes, sum(work.num_operations for work in counter.works), widths)
 
 
 def input_bytes(problem: Problem, sizes: Mapping[str, Constant]) -> int | None:

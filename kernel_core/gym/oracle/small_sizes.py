@@ -20,8 +20,10 @@ MOST_BYTES = 2**18
 _STILL_LARGE_BYTES = 8 * MOST_BYTES
 """At more than this an interpreter takes minutes."""
 _DIVISORS = (16, 4, 2)
-_TILE = 16
-"""The least width of a product of tiles in Triton."""
+_FLOORS = ((64, 64), (64, 16), (64, 2), (16, 2), (1, 1))
+"""For widths and other sizes. Kernels take whole blocks of 64 along a width, and a product of tiles at least
+16."""
+Floors = tuple[int, int]
 _LIMITS = tuple(2**power for power in range(2, 17))
 _MOST_WITH_DATA = 2**24
 """The product of sizes at which a problem that reads values is still run: a run at more is long."""
@@ -43,7 +45,7 @@ def with_small_sizes(problem: Problem, *, odd: bool = True) -> Problem:
 
     With `odd` each is made odd at last where the problem allows that, because a kernel without masks is
     right at powers of two. Without, a kernel that relies on a power of two of the problem's own is right.
-    Then no size gets below the width of a tile as long as others can be divided.
+    Then the last dimensions of inputs and outputs keep the width of a tile as long as others can be divided.
     """
     if problem.cpu_constants or not _whole_numbers(problem):
         return problem
@@ -60,11 +62,11 @@ def _found(source: str, precision: Precision, odd: bool) -> tuple[Problem, dict[
     with_tuples = with_members(problem)
     whole = _whole_numbers(problem)
     if (need := _need(problem, {})) is not None:
-        floors = (1,) if odd else (_TILE, 1)
-        found, now = _divided_down(problem, whole, need.num_bytes, floors)
-        if now > _STILL_LARGE_BYTES:
+        floors = _FLOORS[-1:] if odd else _FLOORS
+        found, now = _divided_down(problem, whole, need, floors)
+        if now.num_bytes > _STILL_LARGE_BYTES:
             problem = with_tuples
-            found, _ = _divided_down(problem, _whole_numbers(problem), need.num_bytes, floors)
+            found, _ = _divided_down(problem, _whole_numbers(problem), need, floors)
         return problem, _odd(problem, found, "meta") if odd else found
     for tried in (problem, with_tuples):
         if grown := _grown(tried):
@@ -112,12 +114,12 @@ def _whole_numbers(problem: Problem) -> dict[str, int]:
 
 
 def _divided_down(
-    problem: Problem, sizes: dict[str, int], now: int, floors: Sequence[int]
-) -> tuple[dict[str, int], int]:
-    """The sizes, divided as far as needed and possible, and the bytes of the tensors then. Below a floor no
-    size gets until nothing else can be divided."""
-    for floor in floors:
-        while now > MOST_BYTES and (smaller := _smaller(problem, sizes, now, floor)) is not None:
+    problem: Problem, sizes: dict[str, int], now: Need, floors: Sequence[Floors]
+) -> tuple[dict[str, int], Need]:
+    """The sizes, divided as far as needed and possible, and the need then. Below a floor no size gets until
+    nothing else can be divided."""
+    for one in floors:
+        while now.num_bytes > MOST_BYTES and (smaller := _smaller(problem, sizes, now, one)) is not None:
             sizes, now = smaller
     return sizes, now
 
@@ -129,13 +131,18 @@ def _need(problem: Problem, sizes: dict[str, int], device: str = "meta") -> Need
 
 
 def _smaller(
-    problem: Problem, sizes: dict[str, int], now: int, floor: int
-) -> tuple[dict[str, int], int] | None:
+    problem: Problem, sizes: dict[str, int], now: Need, floors: Floors
+) -> tuple[dict[str, int], Need] | None:
     """The first division that the problem takes and that makes its tensors smaller."""
-    for tried in _divided(sizes, math.ceil(now / MOST_BYTES), floor):
+    of_widths, of_others = floors
+    for tried in _divided(sizes, math.ceil(now.num_bytes / MOST_BYTES), of_others):
         need = _need(problem, tried)
-        if need is not None and need.num_bytes < now:
-            return tried, need.num_bytes
+        if need is None or need.num_bytes >= now.num_bytes:
+            continue
+        if all(
+            width >= min(before, of_widths) for before, width in zip(now.widths, need.widths, strict=False)
+        ):
+            return tried, need
     return None
 
 

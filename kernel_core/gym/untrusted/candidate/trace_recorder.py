@@ -30,6 +30,7 @@ from kernel_core.gym.channel.torch_ops import (
 )
 from kernel_core.gym.channel.trace_codec import NotEncodable, bytes_of, encode
 from kernel_core.gym.untrusted.candidate.known_memory import KnownMemory
+from kernel_core.gym.untrusted.candidate.unread_operators import without_unread
 
 MAX_OPERATIONS = 20_000
 _HOST_READS = ("aten::_local_scalar_dense", "aten::is_nonzero", "aten::equal")
@@ -288,5 +289,9 @@ class Recorder(LightDispatchMode):
         return self._memory.view(tensor)
 
     def outputs(self, leaves: list[Any]) -> list[Any]:
-        """The candidate's outputs as views of storages (anything but a tensor as itself)."""
-        return [encode(leaf, self._tensor) for leaf in leaves]
+        """The candidate's outputs as views of storages (anything but a tensor as itself). The pass is over:
+        what nothing read is left out."""
+        found = [encode(leaf, self._tensor) for leaf in leaves]
+        kept = [*self.inputs, *(number for number, _ in self.constants)]
+        self.operations = without_unread(self.operations, found, kept)
+        return found
