@@ -10,8 +10,9 @@ from kernel_core.errors import CallerError, DojoError
 from kernel_core.gym.contract.requests import JudgeRequest, TakenOut
 from kernel_core.gym.judge.json_report import judge_report
 from kernel_core.gym.judge.not_python import not_python
+from kernel_core.gym.oracle.small_sizes import with_smaller_sizes
 from kernel_core.problems.gradients import forward_alone, wanted_gradients
-from kernel_core.records import Evaluation
+from kernel_core.records import Evaluation, Verdict
 from kernel_core.runs.configure import build
 
 _MAX_GPUS = 64
@@ -51,9 +52,24 @@ def judge_all(
 ) -> list[Judged]:
     """What comes of each request, in order.
 
-    `judge` is asked once, and not at all where everything is known without it: an error, or text that is not
-    Python. For a problem with gradients it is asked a second time without them.
+    `judge` is not asked where everything is known without it: an error, or text that is not Python. For a
+    problem with gradients it is asked a second time without them. A kernel that ran out of time on a CPU, at
+    sizes by a rule, is judged once more at smaller ones.
     """
+    judged = _judge_once(requests, device, judge)
+    again = {
+        place: smaller for place, one in enumerate(judged) if (smaller := _at_smaller_sizes(one, device))
+    }
+    for place, one in zip(again, _judge_once(list(again.values()), device, judge), strict=True):
+        judged[place] = one
+    return judged
+
+
+def _judge_once(
+    requests: Sequence[JudgeRequest | CallerError],
+    device: str,
+    judge: Callable[[list[JudgeRequest]], Sequence[Evaluation | DojoError]],
+) -> list[Judged]:
     known = [one if isinstance(one, CallerError) else not_python(one, device) for one in requests]
     without = [_without_gradients(one) for one in requests]
     asked = [
@@ -67,6 +83,15 @@ def judge_all(
         Judged(request, outcome or next(answers), (outcome or next(answers)) if forward else None)
         for request, forward, outcome in zip(requests, without, known, strict=True)
     ]
+
+
+def _at_smaller_sizes(judged: Judged, device: str) -> JudgeRequest | None:
+    request, outcome = judged.request, judged.outcome
+    is_late = isinstance(outcome, Evaluation) and outcome.verdict is Verdict.TIMED_OUT
+    if device != "cpu" or not is_late or not isinstance(request, JudgeRequest) or request.sizes is not None:
+        return None
+    smaller = with_smaller_sizes(request.problem)
+    return None if smaller is None else request.model_copy(update={"problem": smaller})
 
 
 def judge_here(
@@ -84,7 +109,7 @@ def judge_here(
 
         with open_gym(build(GymConfig, gym | {"workers": _num_workers(len(asked), gym)})) as opened:
             answers = opened.judge_each(asked)
-            taken_out = opened.taken_out
+            taken_out += opened.taken_out
         return answers
 
     return judge_all(requests, gym["device"], ask), taken_out

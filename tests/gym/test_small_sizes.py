@@ -2,10 +2,11 @@
 
 import pytest
 
-from kernel_core.config import ProblemsConfig
+from kernel_core.config import GymConfig, ProblemsConfig
 from kernel_core.gym.oracle.need import need_of
-from kernel_core.gym.oracle.small_sizes import MOST_BYTES, load_sized, with_small_sizes
+from kernel_core.gym.oracle.small_sizes import MOST_BYTES, load_sized, with_small_sizes, with_smaller_sizes
 from kernel_core.interop.batch import request_of
+from kernel_core.interop.judged import judge_all
 from kernel_core.problems.source import parse_problem, resize
 
 SOURCE = """
@@ -105,6 +106,70 @@ def test_a_width_for_products_stays_one_where_others_can_be_divided():
     sizes = problem.constants | problem.cpu_constants
     assert min(sizes["rows"], sizes["width"]) >= 16
     assert need_of(problem, problem.cpu_constants).num_bytes <= 2 * MOST_BYTES
+
+
+def test_widths_stay_whole_blocks_where_others_can_be_divided():
+    text = SOURCE.format(
+        sizes="batch = 64\nslots = 96\nheads = 28\nwidth = 128",
+        names="",
+        layer="nn.Identity()",
+        forward="x.unsqueeze(-1) * torch.ones(slots, heads, width, width)[:batch]",
+        input="torch.rand(batch, heads, width)",
+        given="",
+    )
+    problem = with_small_sizes(parse_problem(text, id="mine", suite="mine"), odd=False)
+    sizes = problem.constants | problem.cpu_constants
+    assert sizes["width"] == 64 and min(sizes.values()) > 1
+
+
+def test_smaller_sizes_are_for_those_by_the_rule():
+    own = parse_problem(LINEAR, id="mine", suite="mine")
+    small = with_small_sizes(own, odd=False)
+    smaller = with_smaller_sizes(small)
+    fewer, more = (need_of(one, one.cpu_constants).num_bytes for one in (smaller, small))
+    assert fewer * 4 <= more
+    named = parse_problem("# cpu: batch_size=8\n" + LINEAR, id="mine", suite="mine")
+    assert with_smaller_sizes(named) is None
+
+
+COPIES = """
+import time
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+@triton.jit
+def twice(x_ptr, out_ptr, count, BLOCK: tl.constexpr):
+    index = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + index, 2 * tl.load(x_ptr + index, mask=index < count), mask=index < count)
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        if x.shape[0] == {late}:
+            time.sleep(60)
+        out = torch.empty_like(x)
+        twice[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), BLOCK=1024)
+        return out
+"""
+
+
+def test_a_kernel_that_is_late_at_sizes_by_the_rule_is_judged_at_smaller_ones(brief_gym):
+    text = SOURCE.format(
+        sizes="rows = 1048576",
+        names="",
+        layer="nn.Identity()",
+        forward="2 * x",
+        input="torch.rand(rows, 16)",
+        given="",
+    )
+    own = parse_problem(text, id="mine", suite="mine")
+    late = with_small_sizes(own, odd=False).cpu_constants["rows"]
+    requests = [request_of(own, COPIES.format(late=one), {}, 1, "cpu") for one in (late, 3)]
+    first, second = judge_all(requests, "cpu", brief_gym.judge_each)
+    assert first.outcome.correct and second.outcome.correct, first.outcome
+    sizes = [one.report(GymConfig())["sizes"]["rows"] for one in (first, second)]
+    assert sizes[0] < sizes[1] == late
 
 
 READS_VALUES = """

@@ -287,5 +287,5 @@ class CudaJudge(Judge):
 
 
 def _hidden_labels(like: Trial) -> list[str]:
-    """Of the trials that are compared among the timed calls."""
+    """The labels of the trials that are compared among the timed calls."""
     return [f"timed {i}" for i in range(_VERIFIED_OF_SMALL if like.num_bytes <= _SMALL_BYTES else 1)]

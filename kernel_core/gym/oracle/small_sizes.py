@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 2**18
 """Inputs, weights and outputs together: an interpreter of kernels goes through them in seconds."""
-_STILL_LARGE_BYTES = 8 * MOST_BYTES
-"""At more than this an interpreter takes minutes."""
+_FEWER_BYTES = MOST_BYTES // 8
+"""For a kernel that takes many steps for each of them."""
+_STILL_LARGE = 8
+"""At so many times the bytes that were wanted, tuples are divided too."""
 _DIVISORS = (16, 4, 2)
 _FLOORS = ((64, 64), (64, 16), (64, 2), (16, 2), (1, 1))
 """For widths and other sizes. Kernels take whole blocks of 64 along a width, and a product of tiles at least
@@ -35,11 +37,11 @@ def load_sized(config: ProblemsConfig) -> list[Problem]:
     return list(map(with_small_sizes, problems)) if config.sizes == "small" else problems
 
 
-def with_small_sizes(problem: Problem, *, odd: bool = True) -> Problem:
+def with_small_sizes(problem: Problem, *, odd: bool = True, most_bytes: int = MOST_BYTES) -> Problem:
     """The problem with sizes for a CPU by a rule, if it names none itself.
 
     The largest whole number of the module is divided as long as the problem still runs and its tensors
-    become smaller, down to `MOST_BYTES`. Whole numbers of one value are also tried together.
+    become smaller, down to `most_bytes`. Whole numbers of one value are also tried together.
     Where no constant can be divided so far, the numbers of tuples (`shape = (32768,)`) are divided too.
     A problem that reads values is run with data instead, at sizes that grow from the smallest ones.
 
@@ -49,27 +51,36 @@ def with_small_sizes(problem: Problem, *, odd: bool = True) -> Problem:
     """
     if problem.cpu_constants or not _whole_numbers(problem):
         return problem
-    sized, found = _found(problem.source, problem.precision, odd)
+    sized, found = _found(problem.source, problem.precision, odd, most_bytes)
     whole = _whole_numbers(sized)
     changed = {name: value for name, value in found.items() if value != whole[name]}
     return problem.model_copy(update={"constants": dict(sized.constants), "cpu_constants": changed})
 
 
+def with_smaller_sizes(problem: Problem) -> Problem | None:
+    """The problem with sizes of an eighth of the bytes, where it has small ones by the rule; else None."""
+    plain = problem.model_copy(update={"cpu_constants": {}})
+    if with_small_sizes(plain, odd=False).cpu_constants != problem.cpu_constants:
+        return None
+    smaller = with_small_sizes(plain, odd=False, most_bytes=_FEWER_BYTES)
+    return None if smaller.cpu_constants == problem.cpu_constants else smaller
+
+
 @functools.lru_cache(maxsize=1024)
-def _found(source: str, precision: Precision, odd: bool) -> tuple[Problem, dict[str, int]]:
+def _found(source: str, precision: Precision, odd: bool, most_bytes: int) -> tuple[Problem, dict[str, int]]:
     """The problem, with members of tuples among its constants where these are divided, and its sizes."""
     problem = at_precision(parse_problem(source, id="sized", suite="sized"), precision)
     with_tuples = with_members(problem)
     whole = _whole_numbers(problem)
     if (need := _need(problem, {})) is not None:
         floors = _FLOORS[-1:] if odd else _FLOORS
-        found, now = _divided_down(problem, whole, need, floors)
-        if now.num_bytes > _STILL_LARGE_BYTES:
+        found, now = _divided_down(problem, whole, need, floors, most_bytes)
+        if now.num_bytes > _STILL_LARGE * most_bytes:
             problem = with_tuples
-            found, _ = _divided_down(problem, _whole_numbers(problem), need, floors)
+            found, _ = _divided_down(problem, _whole_numbers(problem), need, floors, most_bytes)
         return problem, _odd(problem, found, "meta") if odd else found
     for tried in (problem, with_tuples):
-        if grown := _grown(tried):
+        if grown := _grown(tried, most_bytes):
             return tried, _odd(tried, grown, "cpu") if odd else grown
     return problem, whole
 
@@ -86,8 +97,8 @@ def _odd(problem: Problem, found: dict[str, int], device: str) -> dict[str, int]
     return found
 
 
-def _grown(problem: Problem) -> dict[str, int] | None:
-    """The largest sizes of `MOST_BYTES` at most, or else the smallest that run, each halved down to a limit;
+def _grown(problem: Problem, most_bytes: int) -> dict[str, int] | None:
+    """The largest sizes of so many bytes at most, or else the smallest that run, each halved down to a limit;
     None where none run."""
     whole, found = _whole_numbers(problem), None
     for limit in _LIMITS:
@@ -95,7 +106,7 @@ def _grown(problem: Problem) -> dict[str, int] | None:
         if math.prod(sizes.values()) > _MOST_WITH_DATA:
             break
         need = _need(problem, sizes, "cpu")
-        if need is not None and need.num_bytes > MOST_BYTES and found is not None:
+        if need is not None and need.num_bytes > most_bytes and found is not None:
             break
         found = sizes if need is not None else found
         if sizes == whole:
@@ -114,12 +125,16 @@ def _whole_numbers(problem: Problem) -> dict[str, int]:
 
 
 def _divided_down(
-    problem: Problem, sizes: dict[str, int], now: Need, floors: Sequence[Floors]
+    problem: Problem, sizes: dict[str, int], now: Need, floors: Sequence[Floors], most_bytes: int
 ) -> tuple[dict[str, int], Need]:
     """The sizes, divided as far as needed and possible, and the need then. Below a floor no size gets until
     nothing else can be divided."""
     for one in floors:
-        while now.num_bytes > MOST_BYTES and (smaller := _smaller(problem, sizes, now, one)) is not None:
+        while now.num_bytes > most_bytes:
+            excess = math.ceil(now.num_bytes / most_bytes)
+            smaller = _smaller(problem, sizes, now, one, excess)
+            if smaller is None:
+                break
             sizes, now = smaller
     return sizes, now
 
@@ -131,11 +146,11 @@ def _need(problem: Problem, sizes: dict[str, int], device: str = "meta") -> Need
 
 
 def _smaller(
-    problem: Problem, sizes: dict[str, int], now: Need, floors: Floors
+    problem: Problem, sizes: dict[str, int], now: Need, floors: Floors, excess: int
 ) -> tuple[dict[str, int], Need] | None:
     """The first division that the problem takes and that makes its tensors smaller."""
     of_widths, of_others = floors
-    for tried in _divided(sizes, math.ceil(now.num_bytes / MOST_BYTES), of_others):
+    for tried in _divided(sizes, excess, of_others):
         need = _need(problem, tried)
         if need is None or need.num_bytes >= now.num_bytes:
             continue

@@ -1,4 +1,4 @@
-"""Operators of torch's whose results no later work reads, such as a copy of lengths for host code.
+"""Operators of torch's with results that no later work reads, such as a copy of lengths for host code.
 
 Outputs do not come from them, so they are no part of the record. With them a kernel that gathers rows would
 be a mover of data beside the library's work.
