@@ -31,7 +31,7 @@ import threading
 import time
 import uuid
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, Literal
 
@@ -96,6 +96,7 @@ class ServerSampler:
             timeout=httpx.Timeout(TIMEOUT_S, connect=10.0),
             limits=httpx.Limits(max_connections=MOST_SEQUENCES),
         )
+        self._threads = ThreadPoolExecutor(MOST_SEQUENCES)
 
     @property
     def version(self) -> str:
@@ -158,8 +159,15 @@ class ServerSampler:
             )
             return self._as_sample(prompt_ids[row], answer)
 
-        with ThreadPoolExecutor(min(MOST_SEQUENCES, max(1, len(prompts)))) as pool:
-            return list(pool.map(ask, range(len(prompts))))
+        asked = [self._threads.submit(ask, row) for row in range(len(prompts))]
+        try:
+            return [one.result() for one in asked]
+        except CancelledError:
+            raise SourceUnavailable("the sampler was closed before all answers were there") from None
+        finally:
+            for one in asked:
+                one.cancel()
+            wait(asked)
 
     def logprobs(self, prompt_ids: Ids, token_ids: Ids, temperature: float) -> Logprobs:
         """As the server reads them in a prompt, which is at temperature 1 whatever is asked for."""
@@ -189,10 +197,15 @@ class ServerSampler:
             self._server.sleep()
 
     def close(self) -> None:
-        """Close the connections, and end a server that training started."""
-        self._client.close()
+        """End a server that training started, and close the connections.
+
+        Requests under way end with the server. A connection that is closed under one may leave it waiting
+        for all of its time, as its number is another file's then.
+        """
         if self._server is not None:
             self._server.close()
+        self._threads.shutdown(cancel_futures=True)
+        self._client.close()
         if self._weights is not None:
             self._weights.remove()
 

@@ -1,5 +1,7 @@
 """A checkpoint takes a name only if it is clearly better; a finished training has it tried."""
 
+import time
+
 import pytest
 from prefect.client.orchestration import get_client
 from prefect.server.events.actions import RunDeployment
@@ -23,10 +25,14 @@ EACH = 3
 
 
 def gates():
-    """The last words of each gate, oldest first."""
+    """The last words of each gate, oldest first. The API learns of an end a moment later."""
+    give_up = time.monotonic() + 60
     with get_client(sync_client=True) as client:
-        runs = [run for run in client.read_task_runs() if run.name.startswith("gate")]
-    return [run.state.message for run in sorted(runs, key=lambda run: run.start_time)]
+        while True:
+            runs = [run for run in client.read_task_runs() if run.name.startswith("gate")]
+            if all(run.state.is_final() for run in runs) or time.monotonic() > give_up:
+                return [run.state.message for run in sorted(runs, key=lambda run: run.start_time)]
+            time.sleep(0.2)
 
 
 @pytest.mark.exhaustive
