@@ -22,9 +22,10 @@ _FEWER_BYTES = MOST_BYTES // 8
 _STILL_LARGE = 8
 """At so many times the bytes that were wanted, tuples are divided too."""
 _DIVISORS = (16, 4, 2)
-_FLOORS = ((64, 64), (64, 16), (64, 2), (16, 2), (1, 1))
-"""For widths and other sizes. Kernels take whole blocks of 64 along a width, and a product of tiles at least
-16."""
+_TILE = 16
+"""The least width of a product of tiles in Triton."""
+_FLOORS = ((64, 64), (64, 16), (64, 2), (_TILE, 2), (1, 1))
+"""For widths and other sizes. Kernels take whole blocks of 64 along a width."""
 Floors = tuple[int, int]
 _LIMITS = tuple(2**power for power in range(2, 17))
 _MOST_WITH_DATA = 2**24
@@ -80,7 +81,7 @@ def _found(source: str, precision: Precision, odd: bool, most_bytes: int) -> tup
             found, _ = _divided_down(problem, _whole_numbers(problem), need, floors, most_bytes)
         return problem, _odd(problem, found, "meta") if odd else found
     for tried in (problem, with_tuples):
-        if grown := _grown(tried, most_bytes):
+        if grown := _grown(tried, most_bytes, 1 if odd else _TILE):
             return tried, _odd(tried, grown, "cpu") if odd else grown
     return problem, whole
 
@@ -97,16 +98,17 @@ def _odd(problem: Problem, found: dict[str, int], device: str) -> dict[str, int]
     return found
 
 
-def _grown(problem: Problem, most_bytes: int) -> dict[str, int] | None:
+def _grown(problem: Problem, most_bytes: int, floor: int) -> dict[str, int] | None:
     """The largest sizes of so many bytes at most, or else the smallest that run, each halved down to a limit;
-    None where none run."""
+    None where none run. Up to a floor several times as much is taken."""
     whole, found = _whole_numbers(problem), None
     for limit in _LIMITS:
+        times = _STILL_LARGE if limit <= floor else 1
         sizes = {name: _halved_to(limit, value) for name, value in whole.items()}
-        if math.prod(sizes.values()) > _MOST_WITH_DATA:
+        if math.prod(sizes.values()) > times * _MOST_WITH_DATA:
             break
         need = _need(problem, sizes, "cpu")
-        if need is not None and need.num_bytes > most_bytes and found is not None:
+        if need is not None and need.num_bytes > times * most_bytes and found is not None:
             break
         found = sizes if need is not None else found
         if sizes == whole:
