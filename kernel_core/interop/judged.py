@@ -17,6 +17,7 @@ from kernel_core.runs.configure import build
 
 _MAX_GPUS = 64
 """More than any node has."""
+_Judge = Callable[[list[JudgeRequest]], Sequence[Evaluation | DojoError]]
 _TIMES = ("runtime_ms", "reference_ms", "predicted_runtime_ms", "predicted_reference_ms")
 
 
@@ -45,11 +46,7 @@ class Judged(NamedTuple):
         return report
 
 
-def judge_all(
-    requests: Sequence[JudgeRequest | CallerError],
-    device: str,
-    judge: Callable[[list[JudgeRequest]], Sequence[Evaluation | DojoError]],
-) -> list[Judged]:
+def judge_all(requests: Sequence[JudgeRequest | CallerError], device: str, judge: _Judge) -> list[Judged]:
     """What comes of each request, in order.
 
     `judge` is not asked where everything is known without it: an error, or text that is not Python. For a
@@ -65,11 +62,7 @@ def judge_all(
     return judged
 
 
-def _judge_once(
-    requests: Sequence[JudgeRequest | CallerError],
-    device: str,
-    judge: Callable[[list[JudgeRequest]], Sequence[Evaluation | DojoError]],
-) -> list[Judged]:
+def _judge_once(requests: Sequence[JudgeRequest | CallerError], device: str, judge: _Judge) -> list[Judged]:
     known = [one if isinstance(one, CallerError) else not_python(one, device) for one in requests]
     without = [_without_gradients(one) for one in requests]
     asked = [

@@ -29,6 +29,13 @@ def get_inputs():
 def get_init_inputs():
     return [{given}]
 """
+
+
+def without_layers(**parts):
+    """The text of a module that computes by functions alone."""
+    return SOURCE.format(names="", layer="nn.Identity()", given="", **parts)
+
+
 LINEAR = SOURCE.format(
     sizes="batch_size = 1024\nin_features = 8192\nout_features = 8192",
     names=", a, b",
@@ -45,22 +52,16 @@ GROUPED = SOURCE.format(
     input="torch.rand(batch, channels, width, width)",
     given="channels, groups, kernel",
 )
-SQUARE = SOURCE.format(
+SQUARE = without_layers(
     sizes="rows = 32768\ncolumns = 32768",
-    names="",
-    layer="nn.Identity()",
     forward="x * torch.ones(columns)[:rows]",
     input="torch.rand(rows, rows)",
-    given="",
 )
 
-BROADCAST = SOURCE.format(
+BROADCAST = without_layers(
     sizes="rows = 32768\nshape = (1024 * 32,)",
-    names="",
-    layer="nn.Identity()",
     forward="x * torch.ones(rows)",
     input="torch.rand(rows, *shape)",
-    given="",
 )
 """The rows have to be as many as the tuple says."""
 SOURCES = {"linear": LINEAR, "grouped": GROUPED, "square": SQUARE, "broadcast": BROADCAST}
@@ -94,13 +95,10 @@ def test_numbers_of_a_tuple_are_sizes_where_no_constant_suffices():
 
 
 def test_a_width_for_products_stays_one_where_others_can_be_divided():
-    text = SOURCE.format(
+    text = without_layers(
         sizes="batch = 64\nheads = 32\nrows = 256\nwidth = 32",
-        names="",
-        layer="nn.Identity()",
         forward="x @ x.transpose(-1, -2)",
         input="torch.rand(batch, heads, rows, width)",
-        given="",
     )
     problem = with_small_sizes(parse_problem(text, id="mine", suite="mine"), odd=False)
     sizes = problem.constants | problem.cpu_constants
@@ -109,13 +107,10 @@ def test_a_width_for_products_stays_one_where_others_can_be_divided():
 
 
 def test_widths_stay_whole_blocks_where_others_can_be_divided():
-    text = SOURCE.format(
+    text = without_layers(
         sizes="batch = 64\nslots = 96\nheads = 28\nwidth = 128",
-        names="",
-        layer="nn.Identity()",
         forward="x.unsqueeze(-1) * torch.ones(slots, heads, width, width)[:batch]",
         input="torch.rand(batch, heads, width)",
-        given="",
     )
     problem = with_small_sizes(parse_problem(text, id="mine", suite="mine"), odd=False)
     sizes = problem.constants | problem.cpu_constants
@@ -155,13 +150,10 @@ class ModelNew(nn.Module):
 
 
 def test_a_kernel_that_is_late_at_sizes_by_the_rule_is_judged_at_smaller_ones(brief_gym):
-    text = SOURCE.format(
+    text = without_layers(
         sizes="rows = 1048576",
-        names="",
-        layer="nn.Identity()",
         forward="2 * x",
         input="torch.rand(rows, 16)",
-        given="",
     )
     own = parse_problem(text, id="mine", suite="mine")
     late = with_small_sizes(own, odd=False).cpu_constants["rows"]

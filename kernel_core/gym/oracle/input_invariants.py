@@ -129,13 +129,14 @@ def look_at(values: torch.Tensor) -> Look:
         return Look(values.numel(), least, most, is_mask=True)
     is_enough = values.numel() >= ENOUGH
     zeros = values == 0 if is_enough and least <= 0 <= most else None
+    share_of_zeros = 0.0 if zeros is None else float(zeros.sum()) / values.numel()
     has_rows = is_enough and values.shape[-1] >= _SHORTEST_ROW
     return Look(
         values.numel(),
         least,
         most,
-        zeros=zeros if zeros is not None and zeros.any() else None,
-        share_of_zeros=float(zeros.sum()) / values.numel() if zeros is not None else 0.0,
+        zeros=zeros if share_of_zeros else None,
+        share_of_zeros=share_of_zeros,
         is_rising=has_rows and _holds(_is_rising, values),
         sums_to_one=has_rows and least >= 0 and _holds(_sums_to_one, values),
         logs_sum_to_one=has_rows and most <= 0 and _holds(_logs_sum_to_one, values),

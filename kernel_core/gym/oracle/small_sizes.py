@@ -20,7 +20,8 @@ MOST_BYTES = 2**18
 _FEWER_BYTES = MOST_BYTES // 8
 """For a kernel that takes many steps for each of them."""
 _STILL_LARGE = 8
-"""At so many times the bytes that were wanted, tuples are divided too."""
+"""At so many times the bytes that were wanted, tuples are divided too. Less than that is taken where sizes
+that a problem reads would be narrower than a tile."""
 _DIVISORS = (16, 4, 2)
 _TILE = 16
 """The least width of a product of tiles in Triton."""
@@ -132,11 +133,7 @@ def _divided_down(
     """The sizes, divided as far as needed and possible, and the need then. Below a floor no size gets until
     nothing else can be divided."""
     for one in floors:
-        while now.num_bytes > most_bytes:
-            excess = math.ceil(now.num_bytes / most_bytes)
-            smaller = _smaller(problem, sizes, now, one, excess)
-            if smaller is None:
-                break
+        while now.num_bytes > most_bytes and (smaller := _smaller(problem, sizes, now, one, most_bytes)):
             sizes, now = smaller
     return sizes, now
 
@@ -148,11 +145,11 @@ def _need(problem: Problem, sizes: dict[str, int], device: str = "meta") -> Need
 
 
 def _smaller(
-    problem: Problem, sizes: dict[str, int], now: Need, floors: Floors, excess: int
+    problem: Problem, sizes: dict[str, int], now: Need, floors: Floors, most_bytes: int
 ) -> tuple[dict[str, int], Need] | None:
     """The first division that the problem takes and that makes its tensors smaller."""
     of_widths, of_others = floors
-    for tried in _divided(sizes, excess, of_others):
+    for tried in _divided(sizes, math.ceil(now.num_bytes / most_bytes), of_others):
         need = _need(problem, tried)
         if need is None or need.num_bytes >= now.num_bytes:
             continue

@@ -14,8 +14,6 @@ import torch
 from kernel_core.gym.channel.torch_ops import operator_by_name
 from kernel_core.gym.channel.trace_codec import views_in
 
-_READ = ("args", "kwargs", "reaches", "to")
-
 
 def without_unread(
     operations: list[dict[str, Any]], outputs: list[Any], kept: Iterable[int]
@@ -27,7 +25,7 @@ def without_unread(
         made = {view[0] for view in one.get("outputs", [])}
         if made and read.isdisjoint(made) and _only_gives(one):
             continue
-        read |= {view[0] for view in views_in([one.get(part) for part in _READ])}
+        read |= {view[0] for view in views_in(one)}
         found.append(one)
     return found[::-1]
 
