@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from kernel_core.gym.numerics.ambiguous_integers import look_for_undecided
 from kernel_core.gym.numerics.compare import all_pass
 from kernel_core.gym.numerics.error_model import truncated
 from kernel_core.gym.numerics.expected import Expected, Undecided
@@ -178,3 +179,22 @@ def test_places_that_are_wrong_by_themselves_stay_so_beside_equals() -> None:
     assert all_pass(right, wanted)
     right[-1, -1] = 25
     assert not all_pass(right, wanted)
+
+
+@pytest.mark.parametrize(("steps", "passes"), [(10, 25), (4_000, 9), (30_000, 3)])
+def test_a_reference_of_many_steps_is_asked_less_often(steps: int, passes: int) -> None:
+    calls = 0
+
+    def forward(inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+        nonlocal calls
+        calls += 1
+        x = inputs[0]
+        for _ in range(steps):
+            x = x * 0.99
+        return [(1000 * x).to(torch.int32)]
+
+    x = [torch.rand(8, dtype=torch.float64)]
+    plain = forward(x)
+    calls = 0
+    look_for_undecided([torch.zeros(8, dtype=torch.bool)], forward, forward, x, plain, 1, tf32=False)
+    assert calls == passes

@@ -19,7 +19,15 @@ from kernel_core.gym.channel.dispatch_mode import LightDispatchMode
 from kernel_core.gym.channel.pytree import same_bytes
 from kernel_core.gym.numerics.ambiguous_indices import Call, Calls, Naming, is_discrete
 from kernel_core.gym.numerics.expected import Choice
-from kernel_core.gym.numerics.random_rounding import Forward, Straying, half_of, half_rounding, opposite_pairs
+from kernel_core.gym.numerics.random_rounding import (
+    Forward,
+    OperatorCount,
+    Straying,
+    affordable,
+    half_of,
+    half_rounding,
+    opposite_pairs,
+)
 
 _PAIRS = 12
 """Pairs of passes turn every pair of equal values. The middle one of an odd number of equals is left to
@@ -93,7 +101,7 @@ def look_for_undecided(
     None says nothing. Of outputs of floating-point numbers the marks mean nothing. `plain` is the reference's
     own answer. With `tf32` products may be of that precision. Passes of its `own` precision round to half
     precision where it does, if it gives that answer yet."""
-    with Calls() as calls:
+    with Calls() as calls, OperatorCount() as count:
         known = forward(inputs)
     if not calls.are_free and not tf32:
         return [None] * len(found)
@@ -104,7 +112,7 @@ def look_for_undecided(
         for mask, other, leaf in zip(found, known, plain, strict=True)
     ]
     passes = [(forward, half_of(inputs)), *([(own, None)] if is_own else [])]
-    for generator, sign in opposite_pairs(_PAIRS, seed, found[0].device):
+    for generator, sign in opposite_pairs(affordable(_PAIRS, count), seed, found[0].device):
         for passing, half in passes:
             with Calls() as calls, Straying(generator, sign=sign, tf32=tf32, half=half):
                 leaves = passing(inputs)

@@ -29,6 +29,8 @@ _TF32_STRAY = _TIMES * 2.0**-10
 _PAIRS, _FIRST_PAIRS, _AS_GIVEN = 16, 2, 4
 """All pairs of passes, those after which most honest outputs are excused, and which have the inputs as given:
 every fourth. What lies at a limit by these numbers does not by others."""
+_MOST_OPERATORS = 40_000
+"""Operators in all passes of one search: a pass over thousands of small steps takes seconds."""
 _MUCH = 1 / 8
 """A spread of more than this share of the typical size of a row is chance."""
 _LAST_BIT = 2.0**-23
@@ -54,10 +56,12 @@ def spread_of_strays(
     do. Operands of products are rounded too, to `tf32`. Gradients `at_bends` may be those of either side, so
     there the last bit of inputs in float32 moves: a maximum is then of one of two equal values.
     """
-    true = forward(inputs)
+    with OperatorCount() as count:
+        true = forward(inputs)
+    pairs = affordable(_PAIRS, count)
     stored = _TIMES * half_rounding(inputs)
     spreads = [torch.zeros_like(one, dtype=torch.float64) for one in true]
-    for number, (generator, sign) in enumerate(opposite_pairs(_PAIRS, seed, true[0].device), 1):
+    for number, (generator, sign) in enumerate(opposite_pairs(pairs, seed, true[0].device), 1):
         again = inputs
         if (number + 1) // 2 % _AS_GIVEN:
             again = _rounded_again(inputs, generator, sign, _LAST_BIT if at_bends else 0.0)
@@ -67,8 +71,25 @@ def spread_of_strays(
             if known.is_floating_point() and leaf.shape == known.shape:
                 error = (leaf.double() - known.double()).abs().nan_to_num(0.0, 0.0, 0.0)
                 torch.maximum(spread, error, out=spread)
-        if number in (2 * _FIRST_PAIRS, 2 * _PAIRS):
+        if number in (2 * _FIRST_PAIRS, 2 * pairs):
             yield [_by_rows(*one) for one in zip(spreads, true, strict=True)]
+
+
+class OperatorCount(LightDispatchMode):
+    """While active, counts operators."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operators = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.operators += 1
+        return function(*args, **(kwargs or {}))
+
+
+def affordable(pairs: int, count: OperatorCount) -> int:
+    """As many pairs of passes as `_MOST_OPERATORS` allows, at least one."""
+    return max(1, min(pairs, _MOST_OPERATORS // (2 * max(count.operators, 1))))
 
 
 def opposite_pairs(pairs: int, seed: int, device: torch.device) -> Iterator[tuple[torch.Generator, float]]:
