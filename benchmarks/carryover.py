@@ -120,6 +120,7 @@ def main() -> None:
     parser.add_argument("--taught", default="", help="folder of a policy to ask; empty: the model as it is")
     parser.add_argument("--modules", type=int, default=9000, help="problems of the suite `modules`")
     parser.add_argument("--generated", type=int, default=1500, help="problems of the suite `generated`")
+    parser.add_argument("--exemplars", type=Path, help="more kernels for `draw`, of swapped_layers.py")
     parser.add_argument("--conversations", type=int, default=24000)
     parser.add_argument(
         "--repairs",
@@ -248,6 +249,9 @@ def _draw(arguments: argparse.Namespace) -> None:
     chains = generate("train", arguments.generated, arguments.seed, generated)
     made += [with_drawn_names(one) for one in chains]  # the other suite has drawn names by itself
     exemplars = _taught_kernels(made, source)
+    if arguments.exemplars:
+        lines = arguments.exemplars.read_text().splitlines()
+        exemplars += [Exemplar.model_validate_json(line) for line in lines]
     if arguments.repairs:  # faulty kernels are shown with the judge's words, and never learned
         rng = random.Random(f"slips {arguments.seed}")
         shown = [exemplar for one in made for exemplar in exemplars_of(one, source)]

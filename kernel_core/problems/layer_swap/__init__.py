@@ -1,0 +1,1 @@
+"""Kernels for modules of any source: the module stays as it is, and some of its layers become kernels."""
