@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from kernel_core.gym.numerics.compare import compare_values
+from kernel_core.gym.numerics.compare import compare_values, each_passes
 from kernel_core.gym.numerics.error_model import (
     ProductsSeen,
     ShortenedProducts,
@@ -15,6 +15,7 @@ from kernel_core.gym.numerics.error_model import (
     allowed_table,
     error_by_size,
     truncated,
+    with_room,
 )
 from kernel_core.gym.numerics.expected import Expected, Rounding
 from kernel_core.gym.oracle.input_families import Draw
@@ -192,3 +193,18 @@ def test_products_of_any_size_lose_what_tf32_has_no_bits_for() -> None:
     assert torch.equal(product, cut_left @ cut_right)
     assert not torch.equal(product, left @ right)
     assert torch.equal(total, left + 1)
+
+
+@pytest.mark.parametrize(("error", "has_room"), [(0.006, True), (0.009, False)])
+def test_inputs_are_no_test_where_tf32_comes_near_what_is_allowed(error: float, has_room: bool) -> None:
+    plain = torch.full((1000,), 2.0)
+    tf32 = torch.where(torch.arange(1000) == 7, plain * (1 + error), plain)
+    expected = [Expected("float32", (1000,), plain.double(), Rounding(1.0))]  # the most by size decides
+    assert each_passes([tf32], expected)
+    assert each_passes(with_room([tf32], [plain]), expected) == has_room
+
+
+def test_more_room_leaves_infinities_and_whole_numbers() -> None:
+    infinite, whole = torch.tensor([torch.inf, 1.0, -torch.inf]), torch.tensor([1, 2])
+    found = with_room([infinite, whole, torch.tensor([1.0])], [infinite, whole, torch.tensor([torch.nan])])
+    assert [one.tolist() for one in found] == [infinite.tolist(), whole.tolist(), [1.0]]
