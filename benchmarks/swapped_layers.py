@@ -23,9 +23,10 @@ from machine import describe_machine
 from kernel_core.config import GymConfig
 from kernel_core.corpus.kernelbench_leaks import leak_rule
 from kernel_core.corpus.normalise import kernel_hash, reference_hash
-from kernel_core.errors import NotAProblem
-from kernel_core.gym.contract.requests import Gym, JudgeRequest
+from kernel_core.errors import DojoError
+from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.pool.open_gym import open_gym
+from kernel_core.gym.pool.pool import PooledGym
 from kernel_core.problems.graded import GradedKernel
 from kernel_core.problems.layer_swap.swap import swapped
 from kernel_core.problems.load import load_folder
@@ -49,15 +50,16 @@ def main() -> None:
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     store = Store(str(arguments.out))
-    known = {row["problem"] for row in store.lines("outcomes.jsonl")}
+    known = {(row["problem"], row["parts"]) for row in store.lines("outcomes.jsonl")}
     leak = leak_rule()
     problems = [one for folder in arguments.folders for one in load_folder(folder)]
-    problems = [one for one in problems if one.id not in known and leak(one) is None]
+    problems = [one for one in problems if leak(one) is None]
     random.Random(arguments.seed).shuffle(problems)
     answers = [
         (problem, kernel)
         for problem in problems
         for kernel in swapped(problem, random.Random(f"{arguments.seed} {problem.id}"))
+        if (problem.id, kernel.thinking) not in known
     ]
     print(f"{len(problems)} problems, {len(answers)} answers", flush=True)
     with (
@@ -66,13 +68,16 @@ def main() -> None:
         (arguments.out / "exemplars.jsonl").open("a") as kept,
     ):
         ends = time.monotonic() + 60.0 * arguments.minutes
-        for problem, kernel, evaluation in _judged(answers, gym, ends):
-            verdict = evaluation.verdict if evaluation else "no problem"
-            row = {"problem": problem.id, "parts": kernel.thinking, "verdict": verdict}
-            said.write(json.dumps(row | {"feedback": evaluation.feedback if evaluation else ""}) + "\n")
+        for problem, kernel, outcome in _judged(answers, gym, ends):
+            is_judged = isinstance(outcome, Evaluation)
+            verdict, feedback = (
+                (outcome.verdict, outcome.feedback) if is_judged else ("no problem", str(outcome))
+            )
+            row = {"problem": problem.id, "parts": kernel.thinking, "verdict": verdict, "feedback": feedback}
+            said.write(json.dumps(row) + "\n")
             said.flush()
-            if evaluation and evaluation.correct:
-                kept.write(_exemplar(problem, kernel, evaluation).model_dump_json() + "\n")
+            if is_judged and outcome.correct:
+                kept.write(_exemplar(problem, kernel, outcome).model_dump_json() + "\n")
                 kept.flush()
     print(describe_machine())
     frame = pd.DataFrame(store.lines("outcomes.jsonl"))
@@ -83,8 +88,8 @@ def main() -> None:
 
 
 def _judged(
-    answers: Sequence[tuple[Problem, GradedKernel]], gym: Gym, ends: float
-) -> Iterator[tuple[Problem, GradedKernel, Evaluation | None]]:
+    answers: Sequence[tuple[Problem, GradedKernel]], gym: PooledGym, ends: float
+) -> Iterator[tuple[Problem, GradedKernel, Evaluation | DojoError]]:
     for start in range(0, len(answers), AT_ONCE):
         if time.monotonic() > ends:
             return
@@ -99,19 +104,9 @@ def _judged(
             )
             for problem, kernel in part
         ]
-        try:
-            evaluations: list[Evaluation | None] = [*gym.judge(requests)]
-        except NotAProblem:
-            evaluations = [next(iter(_alone(request, gym)), None) for request in requests]
-        yield from ((*one, evaluation) for one, evaluation in zip(part, evaluations, strict=True))
+        outcomes = gym.judge_each(requests)
+        yield from ((*one, outcome) for one, outcome in zip(part, outcomes, strict=True))
         print(f"{start + len(part)} of {len(answers)}", flush=True)
-
-
-def _alone(request: JudgeRequest, gym: Gym) -> list[Evaluation]:
-    try:
-        return gym.judge([request])
-    except NotAProblem:
-        return []
 
 
 def _exemplar(problem: Problem, kernel: GradedKernel, evaluation: Evaluation) -> Exemplar:

@@ -11,6 +11,8 @@ import random
 import re
 from collections.abc import Callable
 
+from kernel_core.problems.syntax import Spans
+
 Edit = Callable[[str, random.Random], str | None]
 
 
@@ -58,22 +60,13 @@ def _missing_argument(source: str, rng: random.Random) -> str | None:
 
 def _without(source: str, nodes: list[ast.expr | ast.arg]) -> str:
     """The text without these items of comma-separated lists."""
-    rows = source.encode().splitlines(keepends=True)
-    starts = [0]
-    for row in rows:
-        starts.append(starts[-1] + len(row))
-    text = b"".join(rows)
-    places = [(starts[node.lineno - 1] + node.col_offset, _end(node, starts)) for node in nodes]
-    for start, end in sorted(places, reverse=True):
+    spans = Spans(source)
+    text = spans.source
+    for start, end in sorted(((spans.start(node), spans.end(node)) for node in nodes), reverse=True):
         rest = text[end:]
         comma = re.match(rb",\s*", rest)
         text = text[:start] + (rest[comma.end() :] if comma else rest)
     return text.decode()
-
-
-def _end(node: ast.expr | ast.arg, starts: list[int]) -> int:
-    assert node.end_lineno is not None and node.end_col_offset is not None
-    return starts[node.end_lineno - 1] + node.end_col_offset
 
 
 def _unknown_name(source: str, rng: random.Random) -> str | None:

@@ -99,13 +99,7 @@ def @F(x):
     @K[(x.numel() // n,)](x, y, n, BLOCK=min(4096, triton.next_power_of_2(n)))
     return y
 """
-_LAYER_NORM = """\
-@triton.jit
-def @K(x_ptr, w_ptr, b_ptr, y_ptr, n, eps, BLOCK: tl.constexpr):
-    row = tl.program_id(0).to(tl.int64)
-    x_ptr += row * n
-    y_ptr += row * n
-    offs = tl.arange(0, BLOCK)
+_NORMALIZED = """\
     total = tl.zeros((BLOCK,), dtype=tl.float32)
     for start in range(0, n, BLOCK):
         total += tl.load(x_ptr + start + offs, mask=start + offs < n, other=0.0)
@@ -118,7 +112,16 @@ def @K(x_ptr, w_ptr, b_ptr, y_ptr, n, eps, BLOCK: tl.constexpr):
     scale = tl.rsqrt(tl.sum(squares, axis=0) / n + eps)
     for start in range(0, n, BLOCK):
         mask = start + offs < n
-        y = (tl.load(x_ptr + start + offs, mask=mask, other=0.0) - mean) * scale
+"""
+"""Mean and deviation of what a program owns, and the head of the loop that stores."""
+_LAYER_NORM = """\
+@triton.jit
+def @K(x_ptr, w_ptr, b_ptr, y_ptr, n, eps, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    x_ptr += row * n
+    y_ptr += row * n
+    offs = tl.arange(0, BLOCK)
+@S        y = (tl.load(x_ptr + start + offs, mask=mask, other=0.0) - mean) * scale
         if w_ptr is not None:
             y = y * tl.load(w_ptr + start + offs, mask=mask, other=0.0)
         if b_ptr is not None:
@@ -134,7 +137,7 @@ class @C(nn.LayerNorm):
         block = min(4096, triton.next_power_of_2(n))
         @K[(x.numel() // n,)](x, self.weight, self.bias, y, n, self.eps, BLOCK=block)
         return y
-"""
+""".replace("@S", _NORMALIZED)
 _GROUP_NORM = """\
 @triton.jit
 def @K(x_ptr, w_ptr, b_ptr, y_ptr, C, G, S, eps, BLOCK: tl.constexpr):
@@ -144,19 +147,7 @@ def @K(x_ptr, w_ptr, b_ptr, y_ptr, C, G, S, eps, BLOCK: tl.constexpr):
     y_ptr += group.to(tl.int64) * n
     first = group % G * (C // G)
     offs = tl.arange(0, BLOCK)
-    total = tl.zeros((BLOCK,), dtype=tl.float32)
-    for start in range(0, n, BLOCK):
-        total += tl.load(x_ptr + start + offs, mask=start + offs < n, other=0.0)
-    mean = tl.sum(total, axis=0) / n
-    squares = tl.zeros((BLOCK,), dtype=tl.float32)
-    for start in range(0, n, BLOCK):
-        x = tl.load(x_ptr + start + offs, mask=start + offs < n, other=0.0)
-        d = tl.where(start + offs < n, x - mean, 0.0)
-        squares += d * d
-    scale = tl.rsqrt(tl.sum(squares, axis=0) / n + eps)
-    for start in range(0, n, BLOCK):
-        mask = start + offs < n
-        c = first + (start + offs) // S
+@S        c = first + (start + offs) // S
         y = (tl.load(x_ptr + start + offs, mask=mask, other=0.0) - mean) * scale
         if w_ptr is not None:
             y = y * tl.load(w_ptr + c, mask=mask, other=0.0) + tl.load(b_ptr + c, mask=mask, other=0.0)
@@ -172,7 +163,7 @@ class @C(nn.GroupNorm):
         G = self.num_groups
         @K[(N * G,)](x, self.weight, self.bias, y, C, G, S, self.eps, BLOCK=1024)
         return y
-"""
+""".replace("@S", _NORMALIZED)
 _PLANE_MEAN = """\
 @triton.jit
 def @K(x_ptr, y_ptr, S, BLOCK: tl.constexpr):

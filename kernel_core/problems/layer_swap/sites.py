@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from kernel_core.problems.layer_swap.parts import PARTS, Part
+from kernel_core.problems.syntax import Spans
 
 _MODULES = ("nn", "torch.nn")
 _FUNCTIONS = ("F", "torch", "nn.functional", "torch.nn.functional", "functional")
@@ -26,29 +27,6 @@ class Edit:
     """The length of the expression that is changed: of two that begin together, the shorter is within."""
 
 
-class Places:
-    """Positions of a tree's nodes in the bytes of its text."""
-
-    def __init__(self, source: str) -> None:
-        self.source = source.encode()
-        self._starts = [0]
-        for line in self.source.splitlines(keepends=True):
-            self._starts.append(self._starts[-1] + len(line))
-
-    def start(self, node: ast.expr | ast.stmt) -> int:
-        """The first byte of a node."""
-        return self._starts[node.lineno - 1] + node.col_offset
-
-    def end(self, node: ast.expr | ast.stmt) -> int:
-        """The byte behind a node."""
-        assert node.end_lineno is not None and node.end_col_offset is not None
-        return self._starts[node.end_lineno - 1] + node.end_col_offset
-
-    def between(self, one: ast.expr, other: ast.expr) -> bytes:
-        """The text from one node to another."""
-        return self.source[self.end(one) : self.start(other)]
-
-
 @dataclass(frozen=True)
 class Site:
     """One place where a part can be put."""
@@ -65,7 +43,7 @@ def edited(source: bytes, edits: Iterable[Edit]) -> str:
     return source.decode()
 
 
-def sites(tree: ast.Module, places: Places) -> Iterator[Site]:
+def sites(tree: ast.Module, spans: Spans) -> Iterator[Site]:
     """All places, in the order of the tree's walk; `@C` and `@F` in edits stand for names."""
     layers = {part.layer: part for part in PARTS if part.layer}
     functions = {part.name: part for part in PARTS if part.has_function and part.name != "add"}
@@ -76,16 +54,16 @@ def sites(tree: ast.Module, places: Places) -> Iterator[Site]:
         if isinstance(node, ast.Attribute) and ast.unparse(node.value) in _MODULES and id(node) not in kept:
             part = layers.get(node.attr)
             if part is not None and _takes(part, called.get(id(node))):
-                yield Site(part, (Edit(places.start(node), places.end(node), "@C"),), True)
+                yield Site(part, (Edit(spans.start(node), spans.end(node), "@C"),), True)
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             part = functions.get(node.func.attr)
-            edits = _call_edits(part.name, node, node.func, places) if part is not None else ()
+            edits = _call_edits(part.name, node, node.func, spans) if part is not None else ()
             if part is not None and edits:
                 yield Site(part, edits, False)
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
             calls = [one for one in (node.left, node.right) if _asks_a_layer(one)]
-            if calls and places.between(node.left, node.right).strip() == b"+":
-                yield Site(add, _sum_edits(node, places), False)
+            if calls and spans.between(node.left, node.right).strip() == b"+":
+                yield Site(add, _sum_edits(node, spans), False)
 
 
 def _instance_checks(tree: ast.Module) -> Iterator[ast.Call]:
@@ -104,7 +82,7 @@ def _takes(part: Part, call: ast.Call | None) -> bool:
     return not any(one.arg in _OTHER_WORK for one in call.keywords)
 
 
-def _call_edits(name: str, call: ast.Call, func: ast.Attribute, places: Places) -> tuple[Edit, ...]:
+def _call_edits(name: str, call: ast.Call, func: ast.Attribute, spans: Spans) -> tuple[Edit, ...]:
     """`F.gelu(x)` and `x.sigmoid()` as calls of the host's function; empty where it would lose a setting."""
     is_function = ast.unparse(func.value) in _FUNCTIONS
     given = call.args[1:] if is_function else call.args
@@ -116,8 +94,8 @@ def _call_edits(name: str, call: ast.Call, func: ast.Attribute, places: Places) 
         return ()
     first = call.args[0] if is_function else func.value
     return (
-        Edit(places.start(call), places.start(first), "@F(", places.end(call) - places.start(call)),
-        Edit(places.end(first), places.end(call), ")"),
+        Edit(spans.start(call), spans.start(first), "@F(", spans.end(call) - spans.start(call)),
+        Edit(spans.end(first), spans.end(call), ")"),
     )
 
 
@@ -125,10 +103,10 @@ def _asks_a_layer(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and ast.unparse(node.func).startswith("self.")
 
 
-def _sum_edits(node: ast.BinOp, places: Places) -> tuple[Edit, ...]:
-    start, end = places.start(node), places.end(node)
+def _sum_edits(node: ast.BinOp, spans: Spans) -> tuple[Edit, ...]:
+    start, end = spans.start(node), spans.end(node)
     return (
         Edit(start, start, "@F(", end - start),
-        Edit(places.end(node.left), places.start(node.right), ", "),
+        Edit(spans.end(node.left), spans.start(node.right), ", "),
         Edit(end, end, ")"),
     )

@@ -13,8 +13,8 @@ from dataclasses import replace
 
 from kernel_core.problems.graded import GradedKernel
 from kernel_core.problems.layer_swap.parts import Part
-from kernel_core.problems.layer_swap.sites import Edit, Places, Site, edited, sites
-from kernel_core.problems.syntax import syntax_tree
+from kernel_core.problems.layer_swap.sites import Edit, Site, edited, sites
+from kernel_core.problems.syntax import Spans, syntax_tree
 from kernel_core.records import Problem
 
 _MOST_ALONE = 2
@@ -27,20 +27,20 @@ _SETTINGS = ("get_inputs", "get_init_inputs")
 
 def swapped(problem: Problem, rng: random.Random) -> list[GradedKernel]:
     """Answers that differ in the parts that are kernels; none where the text asks for no part."""
-    tree, places = syntax_tree(problem.source), Places(problem.source)
-    removed = list(_without_settings(tree, places))
+    tree, spans = syntax_tree(problem.source), Spans(problem.source)
+    removed = list(_without_settings(tree, spans))
     found: dict[str, list[Site]] = {}
-    for site in sites(tree, places):
+    for site in sites(tree, spans):
         if not any(_is_within(site.edits[0], one) for one in removed):
             found.setdefault(site.part.name, []).append(site)
     names = rng.sample(list(found), len(found))
     chosen: list[tuple[str, ...]] = [(name,) for name in names[:_MOST_ALONE]]
     chosen += [(names[0], names[1])] if len(names) > 1 else []
     named = (
-        one for one in _model_named_new(tree, places) if not any(_is_within(one, other) for other in removed)
+        one for one in _model_named_new(tree, spans) if not any(_is_within(one, other) for other in removed)
     )
     common = [*removed, *named]
-    return [_answer(tree, places, common, [found[name] for name in one], rng) for one in chosen]
+    return [_answer(tree, spans, common, [found[name] for name in one], rng) for one in chosen]
 
 
 def _is_within(one: Edit, other: Edit) -> bool:
@@ -49,7 +49,7 @@ def _is_within(one: Edit, other: Edit) -> bool:
 
 def _answer(
     tree: ast.Module,
-    places: Places,
+    spans: Spans,
     common: Sequence[Edit],
     groups: Sequence[Sequence[Site]],
     rng: random.Random,
@@ -62,7 +62,7 @@ def _answer(
         named = (("@K", kernel), ("@F", host), ("@C", layer))
         edits += [replace(edit, text=_named(edit.text, named)) for site in group for edit in site.edits]
         texts.append(_named(part.written(any(site.is_layer for site in group)), named))
-    lines = edited(places.source, edits).split("\n")
+    lines = edited(spans.source, edits).split("\n")
     last = max(node.end_lineno or 0 for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom))
     first = min(node.lineno for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom))
     head = [*lines[first - 1 : last], "import triton", "import triton.language as tl"]
@@ -97,7 +97,7 @@ def _names_in(tree: ast.AST) -> Iterator[str]:
             yield node.name
 
 
-def _without_settings(tree: ast.Module, places: Places) -> Iterator[Edit]:
+def _without_settings(tree: ast.Module, spans: Spans) -> Iterator[Edit]:
     """Takes away what makes inputs, and constants that nothing else reads."""
     constants = [node for node in tree.body if isinstance(node, ast.Assign)]
     kept = [node for node in tree.body if not _is_setting(node) and node not in constants]
@@ -106,20 +106,20 @@ def _without_settings(tree: ast.Module, places: Places) -> Iterator[Edit]:
         if node in constants and read.intersection(name for one in node.targets for name in _names_in(one)):
             read.update(_names_in(node))
         elif node in constants or _is_setting(node):
-            yield Edit(places.start(node), places.end(node), "")
+            yield Edit(spans.start(node), spans.end(node), "")
 
 
 def _is_setting(node: ast.stmt) -> bool:
     return isinstance(node, ast.FunctionDef) and node.name in _SETTINGS
 
 
-def _model_named_new(tree: ast.Module, places: Places) -> Iterator[Edit]:
+def _model_named_new(tree: ast.Module, spans: Spans) -> Iterator[Edit]:
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef) and node.name == "Model":
-            start = places.start(node) + len("class ")
+            start = spans.start(node) + len("class ")
             yield Edit(start, start + len("Model"), "ModelNew")
         elif isinstance(node, ast.Name) and node.id == "Model":
-            yield Edit(places.start(node), places.end(node), "ModelNew")
+            yield Edit(spans.start(node), spans.end(node), "ModelNew")
 
 
 def _thinking(tree: ast.Module, parts: Sequence[Part]) -> str:
