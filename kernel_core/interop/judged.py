@@ -10,7 +10,7 @@ from kernel_core.errors import CallerError, DojoError
 from kernel_core.gym.contract.requests import JudgeRequest, TakenOut
 from kernel_core.gym.judge.json_report import judge_report
 from kernel_core.gym.judge.not_python import not_python
-from kernel_core.gym.oracle.small_sizes import with_smaller_sizes
+from kernel_core.gym.oracle.small_sizes import FOR_MANY_STEPS, FOR_WIDE_TILES, at_scale
 from kernel_core.problems.gradients import forward_alone, wanted_gradients
 from kernel_core.records import Evaluation, Verdict
 from kernel_core.runs.configure import build
@@ -50,15 +50,15 @@ def judge_all(requests: Sequence[JudgeRequest | CallerError], device: str, judge
     """What comes of each request, in order.
 
     `judge` is not asked where everything is known without it: an error, or text that is not Python. For a
-    problem with gradients it is asked a second time without them. A kernel that ran out of time on a CPU, at
-    sizes by a rule, is judged once more at smaller ones.
+    problem with gradients it is asked a second time without them. A kernel that is not correct on a CPU, at
+    sizes by a rule, is judged once more: at smaller ones if it ran out of time, else at larger ones. There it
+    may be correct, as it is at sizes nearer to the problem's own.
     """
     judged = _judge_once(requests, device, judge)
-    again = {
-        place: smaller for place, one in enumerate(judged) if (smaller := _at_smaller_sizes(one, device))
-    }
+    again = {place: other for place, one in enumerate(judged) if (other := _at_other_sizes(one, device))}
     for place, one in zip(again, _judge_once(list(again.values()), device, judge), strict=True):
-        judged[place] = one
+        if _verdict(one) is Verdict.CORRECT:
+            judged[place] = one
     return judged
 
 
@@ -78,13 +78,19 @@ def _judge_once(requests: Sequence[JudgeRequest | CallerError], device: str, jud
     ]
 
 
-def _at_smaller_sizes(judged: Judged, device: str) -> JudgeRequest | None:
-    request, outcome = judged.request, judged.outcome
-    is_late = isinstance(outcome, Evaluation) and outcome.verdict is Verdict.TIMED_OUT
-    if device != "cpu" or not is_late or not isinstance(request, JudgeRequest) or request.sizes is not None:
+def _at_other_sizes(judged: Judged, device: str) -> JudgeRequest | None:
+    request, verdict = judged.request, _verdict(judged)
+    if device != "cpu" or verdict in (None, Verdict.CORRECT, Verdict.MALFORMED):
         return None
-    smaller = with_smaller_sizes(request.problem)
-    return None if smaller is None else request.model_copy(update={"problem": smaller})
+    if not isinstance(request, JudgeRequest) or request.sizes is not None:
+        return None
+    scale = FOR_MANY_STEPS if verdict is Verdict.TIMED_OUT else FOR_WIDE_TILES
+    other = at_scale(request.problem, scale)
+    return None if other is None else request.model_copy(update={"problem": other})
+
+
+def _verdict(judged: Judged) -> Verdict | None:
+    return judged.outcome.verdict if isinstance(judged.outcome, Evaluation) else None
 
 
 def judge_here(

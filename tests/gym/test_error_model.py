@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from kernel_core.gym.numerics import error_model
 from kernel_core.gym.numerics.compare import compare_values, each_passes
 from kernel_core.gym.numerics.error_model import (
     ProductsSeen,
@@ -103,6 +104,18 @@ def test_errors_are_looked_up_by_size() -> None:
     table = error_by_size(exact + torch.tensor([1e-7, 0.5]), exact)
     assert allowed_error(table, exact).tolist() == pytest.approx([1e-7, 0.5])
     assert allowed_error(0.25, exact).item() == 0.25
+
+
+def test_rare_values_of_a_sample_may_err_as_larger_ones_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(error_model, "_SAMPLE", 1 << 16)
+    exact = torch.ones(1 << 18)
+    exact[:400], exact[400:4400] = 2.0**-30, 2.0**-20
+    errors = torch.full_like(exact, 1e-5)
+    errors[1], errors[404] = 1e-3, 9e-4  # of the first 400 each fourth is looked at
+    table = error_by_size(exact + errors, exact)
+    assert allowed_error(table, exact)[0].item() == pytest.approx(9e-4, rel=0.01)
+    assert allowed_error(table, exact)[-1].item() == pytest.approx(1e-5, rel=0.02)
+    assert allowed_error(error_by_size(exact[:400] + errors[:400], exact[:400]), exact)[0].item() > 9e-4
 
 
 @pytest.mark.parametrize("draw", ["own", "normal"])

@@ -4,7 +4,15 @@ import pytest
 
 from kernel_core.config import GymConfig, ProblemsConfig
 from kernel_core.gym.oracle.need import need_of
-from kernel_core.gym.oracle.small_sizes import MOST_BYTES, load_sized, with_small_sizes, with_smaller_sizes
+from kernel_core.gym.oracle.small_sizes import (
+    FOR_MANY_STEPS,
+    FOR_WIDE_TILES,
+    MOST_BYTES,
+    TILES,
+    at_scale,
+    load_sized,
+    with_small_sizes,
+)
 from kernel_core.interop.batch import request_of
 from kernel_core.interop.judged import judge_all
 from kernel_core.problems.source import parse_problem, resize
@@ -100,7 +108,7 @@ def test_a_width_for_products_stays_one_where_others_can_be_divided():
         forward="x @ x.transpose(-1, -2)",
         input="torch.rand(batch, heads, rows, width)",
     )
-    problem = with_small_sizes(parse_problem(text, id="mine", suite="mine"), odd=False)
+    problem = with_small_sizes(parse_problem(text, id="mine", suite="mine"), TILES)
     sizes = problem.constants | problem.cpu_constants
     assert min(sizes["rows"], sizes["width"]) >= 16
     assert need_of(problem, problem.cpu_constants).num_bytes <= 2 * MOST_BYTES
@@ -112,19 +120,19 @@ def test_widths_stay_whole_blocks_where_others_can_be_divided():
         forward="x.unsqueeze(-1) * torch.ones(slots, heads, width, width)[:batch]",
         input="torch.rand(batch, heads, width)",
     )
-    problem = with_small_sizes(parse_problem(text, id="mine", suite="mine"), odd=False)
+    problem = with_small_sizes(parse_problem(text, id="mine", suite="mine"), TILES)
     sizes = problem.constants | problem.cpu_constants
     assert sizes["width"] == 64 and min(sizes.values()) > 1
 
 
 def test_smaller_sizes_are_for_those_by_the_rule():
     own = parse_problem(LINEAR, id="mine", suite="mine")
-    small = with_small_sizes(own, odd=False)
-    smaller = with_smaller_sizes(small)
+    small = with_small_sizes(own, TILES)
+    smaller = at_scale(small, FOR_MANY_STEPS)
     fewer, more = (need_of(one, one.cpu_constants).num_bytes for one in (smaller, small))
     assert fewer * 4 <= more
     named = parse_problem("# cpu: batch_size=8\n" + LINEAR, id="mine", suite="mine")
-    assert with_smaller_sizes(named) is None
+    assert at_scale(named, FOR_MANY_STEPS) is None
 
 
 COPIES = """
@@ -156,12 +164,50 @@ def test_a_kernel_that_is_late_at_sizes_by_the_rule_is_judged_at_smaller_ones(br
         input="torch.rand(rows, 16)",
     )
     own = parse_problem(text, id="mine", suite="mine")
-    late = with_small_sizes(own, odd=False).cpu_constants["rows"]
+    late = with_small_sizes(own, TILES).cpu_constants["rows"]
     requests = [request_of(own, COPIES.format(late=one), {}, 1, "cpu") for one in (late, 3)]
     first, second = judge_all(requests, "cpu", brief_gym.judge_each)
     assert first.outcome.correct and second.outcome.correct, first.outcome
     sizes = [one.report(GymConfig())["sizes"]["rows"] for one in (first, second)]
     assert sizes[0] < sizes[1] == late
+
+
+BLOCKS_OF_512 = """
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+@triton.jit
+def largest(x_ptr, out_ptr, count, BLOCK: tl.constexpr):
+    row, block = tl.program_id(0), tl.program_id(1)
+    x = tl.load(x_ptr + row * count + block * BLOCK + tl.arange(0, BLOCK))
+    tl.store(out_ptr + row * (count // BLOCK) + block, tl.max(x) {error})
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        rows, count = x.shape
+        out = torch.empty(rows, count // 512, device=x.device)
+        largest[(rows, count // 512)](x, out, count, BLOCK=512)
+        return out.max(-1).values
+"""
+
+
+def test_a_kernel_with_wide_blocks_is_judged_once_more_at_sizes_that_keep_them(brief_gym):
+    text = without_layers(
+        sizes="rows = 2048\ncolumns = 8192",
+        forward="x.max(-1).values",
+        input="torch.rand(rows, columns)",
+    )
+    own = parse_problem(text, id="mine", suite="mine")
+    small = with_small_sizes(own, TILES)
+    assert small.cpu_constants["columns"] < 512 <= at_scale(small, FOR_WIDE_TILES).cpu_constants["columns"]
+    requests = [request_of(own, BLOCKS_OF_512.format(error=one), {}, 1, "cpu") for one in ("", "+ 0.5 * row")]
+    right, wrong = judge_all(requests, "cpu", brief_gym.judge_each)
+    assert right.outcome.correct, right.outcome
+    assert right.report(GymConfig())["sizes"]["columns"] >= 512
+    assert not wrong.outcome.correct
+    assert wrong.report(GymConfig())["sizes"]["columns"] == small.cpu_constants["columns"]
 
 
 READS_VALUES = """
@@ -203,7 +249,7 @@ def test_a_problem_that_runs_at_no_sizes_keeps_its_own():
 
 def test_a_judgement_on_a_cpu_takes_them_and_one_on_a_gpu_does_not():
     own = parse_problem(LINEAR, id="mine", suite="mine")
-    small = with_small_sizes(own, odd=False).cpu_constants
+    small = with_small_sizes(own, TILES).cpu_constants
     assert set(small) == {"batch_size", "in_features", "out_features"}
     assert not any(value % 2 for value in small.values()), "a kernel may rely on a power of two"
     assert request_of(own, "", {}, None, "cpu").run_sizes("cpu") == small

@@ -85,10 +85,55 @@ def test_each_part_of_a_block_becomes_a_kernel_that_is_correct(quick_gym: Gym) -
     problem = _problem(BLOCK)
     answers = _all_of(problem)
     alone = [one for said, one in answers.items() if "This becomes" in said]
-    assert len(alone) == 6  # gelu, linear, layer norm, softmax, sigmoid, add
+    assert len(alone) == 7  # gelu, linear, layer norm, softmax, sigmoid, add, and a line of arithmetic
     together = [one for said, one in answers.items() if "These become" in said]
     verdicts = _verdicts(problem, [*alone, *together[:6]], quick_gym)
     assert [one for one in verdicts if not one.startswith("correct")] == []
+
+
+LINES = (
+    HEAD
+    + """def limited(x, low=0.5, width: int = 2):
+    return (x * width - low).clamp(min=-1, max=1.5) ** 2
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.rand(D))
+        self.eps = 1e-5
+
+    def forward(self, x):
+        rows = x.shape[0]
+        y = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps) * self.scale
+        first = x[:, rows - 1 + D - 8 - rows + 1]
+        return limited(y), torch.where(first > 0.1, first, -first / rows)
+
+
+B, D = 5, 8
+
+
+def get_inputs():
+    return [torch.randn(B, D)]
+
+
+def get_init_inputs():
+    return []
+"""
+)
+
+
+def test_the_longest_lines_of_arithmetic_become_kernels_that_are_correct(quick_gym: Gym) -> None:
+    answers = swapped(_problem(LINES), random.Random(0))
+    said = [one.thinking.partition("computes ")[2].partition(" in registers")[0] for one in answers]
+    clamped = "tl.minimum(tl.maximum(x * width - low, -1.0), 1.5)"
+    assert said == [f"`{clamped} * {clamped}`", "`x * tl.rsqrt(value_1 + eps) * scale`"]
+    assert "(x, x.pow(2).mean(-1, keepdim=True), self.scale, self.eps) " in answers[1].source.replace(
+        "\n", " "
+    )
+    assert [
+        one for one in _verdicts(_problem(LINES), answers, quick_gym) if not one.startswith("correct")
+    ] == []
 
 
 @pytest.mark.parametrize(

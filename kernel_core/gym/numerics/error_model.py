@@ -32,7 +32,12 @@ _ALLOWANCE_CAP = 1e-2
 
 def sample(flat: torch.Tensor) -> torch.Tensor:
     """At most about 16 million of the elements, evenly spaced."""
-    return flat[:: -(-flat.numel() // _SAMPLE)] if flat.numel() > _SAMPLE else flat
+    return flat[:: _stride(flat)]
+
+
+def _stride(values: torch.Tensor) -> int:
+    """The distance between the elements of a sample."""
+    return max(1, -(-values.numel() // _SAMPLE))
 
 
 def error_by_size(plain: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
@@ -48,14 +53,15 @@ def error_by_size(plain: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
     nearby = torch.nn.functional.max_pool1d(largest[None], _WINDOW, stride=1, padding=_WINDOW // 2)[0]
     counts = torch.bincount(sizes, minlength=_BINS).double()
     shares = torch.nn.functional.avg_pool1d(counts[None], _WINDOW, stride=1, padding=_WINDOW // 2)[0]
-    return torch.maximum(nearby, nearby[_well_known(_WINDOW * shares)])
+    return torch.maximum(nearby, nearby[_well_known(_WINDOW * shares, _stride(exact))])
 
 
-def _well_known(counts: torch.Tensor) -> torch.Tensor:
+def _well_known(counts: torch.Tensor, stride: int) -> torch.Tensor:
     """For each size the nearest well-known one, preferably larger: it has enough values to know their errors.
-    A sum that happens to cancel is a small value with the error of a large one, and rare."""
+    A sum that happens to cancel is a small value with the error of a large one, and rare. A sample of every
+    `stride`-th value must have more of a size: the largest error of few says little about the others."""
     few = counts.sum() / _WINDOW * _ENOUGH_SHARE
-    enough = counts >= few.clamp(1, _ENOUGH_VALUES)
+    enough = counts >= few.clamp(1, stride * _ENOUGH_VALUES)
     sizes = torch.arange(_BINS, device=counts.device)
     larger = torch.where(enough, sizes, _BINS).flip(0).cummin(0).values.flip(0)
     smaller = torch.where(enough, sizes, -1).cummax(0).values

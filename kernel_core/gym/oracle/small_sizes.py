@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 from kernel_core.config import ProblemsConfig
 from kernel_core.problems.load import load_problems
@@ -17,20 +17,43 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 2**18
 """Inputs, weights and outputs together: an interpreter of kernels goes through them in seconds."""
-_FEWER_BYTES = MOST_BYTES // 8
-"""For a kernel that takes many steps for each of them."""
 _STILL_LARGE = 8
-"""At so many times the bytes that were wanted, tuples are divided too. Less than that is taken where sizes
-that a problem reads would be narrower than a tile."""
+"""At so many times the bytes that were wanted, tuples are divided too. Less than that is taken where a width,
+or a size of a problem that reads values, would be less than a tile."""
 _DIVISORS = (16, 4, 2)
-_TILE = 16
-"""The least width of a product of tiles in Triton."""
-_FLOORS = ((64, 64), (64, 16), (64, 2), (_TILE, 2), (1, 1))
-"""For widths and other sizes. Kernels take whole blocks of 64 along a width."""
-Floors = tuple[int, int]
-_LIMITS = tuple(2**power for power in range(2, 17))
 _MOST_WITH_DATA = 2**24
-"""The product of sizes at which a problem that reads values is still run: a run at more is long."""
+"""The product of sizes at which a problem that reads values is run first: a run at more may be long."""
+Floors = tuple[int, int]
+
+
+class Scale(NamedTuple):
+    """How large sizes by the rule are."""
+
+    most_bytes: int
+    floors: tuple[Floors, ...]
+    """For widths and other sizes, in the order in which they are given up."""
+    floor_with_data: int
+    """For all sizes of a problem that reads values."""
+    most_with_data: int = _MOST_WITH_DATA
+    """The product of the sizes of such a problem, once it has run at others."""
+    is_odd: bool = False
+    """Whether each size is made odd at last where the problem allows that: a kernel without masks is right at
+    powers of two. Else a kernel that relies on a power of two of the problem's own is right."""
+
+
+_LEAST: Floors = (1, 1)
+_TILE = ((16, 2), _LEAST)
+"""Products of tiles in Triton have sixteen of each size at least."""
+ODD = Scale(MOST_BYTES, (_LEAST,), 1, is_odd=True)
+TILES = Scale(MOST_BYTES, ((64, 64), (64, 16), (64, 2), *_TILE), 16)
+"""Kernels take whole blocks of 64 along a width."""
+FOR_MANY_STEPS = Scale(MOST_BYTES // 32, ((16, 16), *_TILE), 16)
+"""For a kernel that takes many steps for each byte."""
+FOR_WIDE_TILES = Scale(
+    8 * MOST_BYTES, ((1024, 128), (1024, 16), (128, 16), (64, 16), (64, 2), *_TILE), 128, 2**36
+)
+"""For a kernel with larger blocks or groups written into it."""
+_LIMITS = tuple(2**power for power in range(2, 17))
 
 
 def load_sized(config: ProblemsConfig) -> list[Problem]:
@@ -39,51 +62,46 @@ def load_sized(config: ProblemsConfig) -> list[Problem]:
     return list(map(with_small_sizes, problems)) if config.sizes == "small" else problems
 
 
-def with_small_sizes(problem: Problem, *, odd: bool = True, most_bytes: int = MOST_BYTES) -> Problem:
+def with_small_sizes(problem: Problem, scale: Scale = ODD) -> Problem:
     """The problem with sizes for a CPU by a rule, if it names none itself.
 
     The largest whole number of the module is divided as long as the problem still runs and its tensors
-    become smaller, down to `most_bytes`. Whole numbers of one value are also tried together.
+    become smaller, down to the bytes of the scale. Whole numbers of one value are also tried together.
     Where no constant can be divided so far, the numbers of tuples (`shape = (32768,)`) are divided too.
     A problem that reads values is run with data instead, at sizes that grow from the smallest ones.
-
-    With `odd` each is made odd at last where the problem allows that, because a kernel without masks is
-    right at powers of two. Without, a kernel that relies on a power of two of the problem's own is right.
-    Then the last dimensions of inputs and outputs keep the width of a tile as long as others can be divided.
     """
     if problem.cpu_constants or not _whole_numbers(problem):
         return problem
-    sized, found = _found(problem.source, problem.precision, odd, most_bytes)
+    sized, found = _found(problem.source, problem.precision, scale)
     whole = _whole_numbers(sized)
     changed = {name: value for name, value in found.items() if value != whole[name]}
     return problem.model_copy(update={"constants": dict(sized.constants), "cpu_constants": changed})
 
 
-def with_smaller_sizes(problem: Problem) -> Problem | None:
-    """The problem with sizes of an eighth of the bytes, where it has small ones by the rule; else None."""
+def at_scale(problem: Problem, scale: Scale) -> Problem | None:
+    """The problem with sizes of another scale, where it has those of whole tiles by the rule; else None."""
     plain = problem.model_copy(update={"cpu_constants": {}})
-    if with_small_sizes(plain, odd=False).cpu_constants != problem.cpu_constants:
+    if with_small_sizes(plain, TILES).cpu_constants != problem.cpu_constants:
         return None
-    smaller = with_small_sizes(plain, odd=False, most_bytes=_FEWER_BYTES)
-    return None if smaller.cpu_constants == problem.cpu_constants else smaller
+    other = with_small_sizes(plain, scale)
+    return None if other.cpu_constants == problem.cpu_constants else other
 
 
 @functools.lru_cache(maxsize=1024)
-def _found(source: str, precision: Precision, odd: bool, most_bytes: int) -> tuple[Problem, dict[str, int]]:
+def _found(source: str, precision: Precision, scale: Scale) -> tuple[Problem, dict[str, int]]:
     """The problem, with members of tuples among its constants where these are divided, and its sizes."""
     problem = at_precision(parse_problem(source, id="sized", suite="sized"), precision)
     with_tuples = with_members(problem)
     whole = _whole_numbers(problem)
     if (need := _need(problem, {})) is not None:
-        floors = _FLOORS[-1:] if odd else _FLOORS
-        found, now = _divided_down(problem, whole, need, floors, most_bytes)
-        if now.num_bytes > _STILL_LARGE * most_bytes:
+        found, now = _divided_down(problem, whole, need, scale)
+        if now.num_bytes > _STILL_LARGE * scale.most_bytes:
             problem = with_tuples
-            found, _ = _divided_down(problem, _whole_numbers(problem), need, floors, most_bytes)
-        return problem, _odd(problem, found, "meta") if odd else found
+            found, _ = _divided_down(problem, _whole_numbers(problem), need, scale)
+        return problem, _odd(problem, found, "meta") if scale.is_odd else found
     for tried in (problem, with_tuples):
-        if grown := _grown(tried, most_bytes, 1 if odd else _TILE):
-            return tried, _odd(tried, grown, "cpu") if odd else grown
+        if grown := _grown(tried, scale):
+            return tried, _odd(tried, grown, "cpu") if scale.is_odd else grown
     return problem, whole
 
 
@@ -99,17 +117,18 @@ def _odd(problem: Problem, found: dict[str, int], device: str) -> dict[str, int]
     return found
 
 
-def _grown(problem: Problem, most_bytes: int, floor: int) -> dict[str, int] | None:
+def _grown(problem: Problem, scale: Scale) -> dict[str, int] | None:
     """The largest sizes of so many bytes at most, or else the smallest that run, each halved down to a limit;
     None where none run. Up to a floor several times as much is taken."""
     whole, found = _whole_numbers(problem), None
     for limit in _LIMITS:
-        times = _STILL_LARGE if limit <= floor else 1
+        times = _STILL_LARGE if limit <= scale.floor_with_data else 1
         sizes = {name: _halved_to(limit, value) for name, value in whole.items()}
-        if math.prod(sizes.values()) > times * _MOST_WITH_DATA:
+        most_sizes = _MOST_WITH_DATA if found is None else scale.most_with_data
+        if math.prod(sizes.values()) > times * most_sizes:
             break
         need = _need(problem, sizes, "cpu")
-        if need is not None and need.num_bytes > times * most_bytes and found is not None:
+        if need is not None and need.num_bytes > times * scale.most_bytes and found is not None:
             break
         found = sizes if need is not None else found
         if sizes == whole:
@@ -128,12 +147,14 @@ def _whole_numbers(problem: Problem) -> dict[str, int]:
 
 
 def _divided_down(
-    problem: Problem, sizes: dict[str, int], now: Need, floors: Sequence[Floors], most_bytes: int
+    problem: Problem, sizes: dict[str, int], now: Need, scale: Scale
 ) -> tuple[dict[str, int], Need]:
     """The sizes, divided as far as needed and possible, and the need then. Below a floor no size gets until
     nothing else can be divided."""
-    for one in floors:
-        while now.num_bytes > most_bytes and (smaller := _smaller(problem, sizes, now, one, most_bytes)):
+    for floors in scale.floors:
+        times = _STILL_LARGE if floors == _LEAST and not scale.is_odd else 1
+        most = times * scale.most_bytes
+        while now.num_bytes > most and (smaller := _smaller(problem, sizes, now, floors, most)):
             sizes, now = smaller
     return sizes, now
 

@@ -12,13 +12,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from kernel_core.problems.graded import GradedKernel
+from kernel_core.problems.layer_swap.arithmetic import longest_lines
 from kernel_core.problems.layer_swap.parts import Part
 from kernel_core.problems.layer_swap.sites import Edit, Site, edited, sites
 from kernel_core.problems.syntax import Spans, syntax_tree
 from kernel_core.records import Problem
 
 _MOST_ALONE = 2
-"""Answers with one part each; another has two parts."""
+"""Answers with one layer or function each; another has two, and more have a line of arithmetic."""
 _KERNELS = ("@_kernel", "_@_kernel", "@_fwd", "@_forward_kernel", "triton_@_kernel")
 _HOSTS = ("triton_@", "fast_@", "own_@", "@_by_kernel", "launch_@")
 _CLASSES = ("Triton@", "Fast@", "Own@", "Kernel@", "Fused@", "@Kernel")
@@ -26,7 +27,7 @@ _SETTINGS = ("get_inputs", "get_init_inputs")
 
 
 def swapped(problem: Problem, rng: random.Random) -> list[GradedKernel]:
-    """Answers that differ in the parts that are kernels; none where the text asks for no part."""
+    """Answers that differ in the parts that are kernels; none where the text asks for none."""
     tree, spans = syntax_tree(problem.source), Spans(problem.source)
     removed = list(_without_settings(tree, spans))
     found: dict[str, list[Site]] = {}
@@ -40,7 +41,10 @@ def swapped(problem: Problem, rng: random.Random) -> list[GradedKernel]:
         one for one in _model_named_new(tree, spans) if not any(_is_within(one, other) for other in removed)
     )
     common = [*removed, *named]
-    return [_answer(tree, spans, common, [found[name] for name in one], rng) for one in chosen]
+    groups = [[found[name] for name in one] for one in chosen] + [
+        [[line]] for line in longest_lines(tree, spans)
+    ]
+    return [_answer(tree, spans, common, one, rng) for one in groups]
 
 
 def _is_within(one: Edit, other: Edit) -> bool:
