@@ -10,7 +10,7 @@ from kernel_core.errors import CallerError, DojoError
 from kernel_core.gym.contract.requests import JudgeRequest, TakenOut
 from kernel_core.gym.judge.json_report import judge_report
 from kernel_core.gym.judge.not_python import not_python
-from kernel_core.gym.oracle.small_sizes import FOR_MANY_STEPS, FOR_WIDE_TILES, at_scale
+from kernel_core.gym.oracle.small_sizes import with_fewer_bytes, with_larger_sizes
 from kernel_core.problems.gradients import forward_alone, wanted_gradients
 from kernel_core.records import Evaluation, Verdict
 from kernel_core.runs.configure import build
@@ -84,8 +84,8 @@ def _at_other_sizes(judged: Judged, device: str) -> JudgeRequest | None:
         return None
     if not isinstance(request, JudgeRequest) or request.sizes is not None:
         return None
-    scale = FOR_MANY_STEPS if verdict is Verdict.TIMED_OUT else FOR_WIDE_TILES
-    other = at_scale(request.problem, scale)
+    is_late = verdict is Verdict.TIMED_OUT
+    other = with_fewer_bytes(request.problem) if is_late else with_larger_sizes(request.problem)
     return None if other is None else request.model_copy(update={"problem": other})
 
 

@@ -5,12 +5,11 @@ import pytest
 from kernel_core.config import GymConfig, ProblemsConfig
 from kernel_core.gym.oracle.need import need_of
 from kernel_core.gym.oracle.small_sizes import (
-    FOR_MANY_STEPS,
-    FOR_WIDE_TILES,
     MOST_BYTES,
     TILES,
-    at_scale,
     load_sized,
+    with_fewer_bytes,
+    with_larger_sizes,
     with_small_sizes,
 )
 from kernel_core.interop.batch import request_of
@@ -128,11 +127,20 @@ def test_widths_stay_whole_blocks_where_others_can_be_divided():
 def test_smaller_sizes_are_for_those_by_the_rule():
     own = parse_problem(LINEAR, id="mine", suite="mine")
     small = with_small_sizes(own, TILES)
-    smaller = at_scale(small, FOR_MANY_STEPS)
+    smaller = with_fewer_bytes(small)
     fewer, more = (need_of(one, one.cpu_constants).num_bytes for one in (smaller, small))
     assert fewer * 4 <= more
     named = parse_problem("# cpu: batch_size=8\n" + LINEAR, id="mine", suite="mine")
-    assert at_scale(named, FOR_MANY_STEPS) is None
+    assert with_fewer_bytes(named) is None
+
+
+def test_few_rows_keep_their_own_width():
+    text = without_layers(
+        sizes="rows = 8192\ncolumns = 4096", forward="x.softmax(-1)", input="torch.rand(rows, columns)"
+    )
+    small = with_small_sizes(parse_problem(text, id="mine", suite="mine"), TILES)
+    assert small.cpu_constants == {"rows": 128}
+    assert with_larger_sizes(small) is None, "its columns would be fewer"
 
 
 COPIES = """
@@ -195,13 +203,13 @@ class ModelNew(nn.Module):
 
 def test_a_kernel_with_wide_blocks_is_judged_once_more_at_sizes_that_keep_them(brief_gym):
     text = without_layers(
-        sizes="rows = 2048\ncolumns = 8192",
+        sizes="columns = 8192",
         forward="x.max(-1).values",
-        input="torch.rand(rows, columns)",
+        input="torch.rand(columns, columns)",
     )
     own = parse_problem(text, id="mine", suite="mine")
     small = with_small_sizes(own, TILES)
-    assert small.cpu_constants["columns"] < 512 <= at_scale(small, FOR_WIDE_TILES).cpu_constants["columns"]
+    assert small.cpu_constants["columns"] < 512 <= with_larger_sizes(small).cpu_constants["columns"]
     requests = [request_of(own, BLOCKS_OF_512.format(error=one), {}, 1, "cpu") for one in ("", "+ 0.5 * row")]
     right, wrong = judge_all(requests, "cpu", brief_gym.judge_each)
     assert right.outcome.correct, right.outcome

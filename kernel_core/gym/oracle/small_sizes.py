@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from kernel_core.config import ProblemsConfig
 from kernel_core.problems.load import load_problems
 from kernel_core.problems.source import at_precision, parse_problem, with_members
-from kernel_core.records import Precision, Problem
+from kernel_core.records import Constant, Precision, Problem
 
 if TYPE_CHECKING:
     from kernel_core.gym.oracle.need import Need
@@ -23,7 +23,20 @@ or a size of a problem that reads values, would be less than a tile."""
 _DIVISORS = (16, 4, 2)
 _MOST_WITH_DATA = 2**24
 """The product of sizes at which a problem that reads values is run first: a run at more may be long."""
-Floors = tuple[int, int]
+_MOST_OPERATIONS = 2**28
+"""The most operations of a run that keeps its own width: an interpreter is long at larger products."""
+
+
+class Floors(NamedTuple):
+    """The least that sizes are divided to."""
+
+    widths: int
+    """For the last dimensions of inputs and outputs."""
+    others: int
+    enough: int = 1
+    """At so many times the bytes that were wanted no lower floors are tried."""
+    is_alone: bool = False
+    """Whether the next floors begin with the problem's own sizes again."""
 
 
 class Scale(NamedTuple):
@@ -31,7 +44,7 @@ class Scale(NamedTuple):
 
     most_bytes: int
     floors: tuple[Floors, ...]
-    """For widths and other sizes, in the order in which they are given up."""
+    """In the order in which they are given up."""
     floor_with_data: int
     """For all sizes of a problem that reads values."""
     most_with_data: int = _MOST_WITH_DATA
@@ -41,16 +54,23 @@ class Scale(NamedTuple):
     powers of two. Else a kernel that relies on a power of two of the problem's own is right."""
 
 
-_LEAST: Floors = (1, 1)
-_TILE = ((16, 2), _LEAST)
+_LEAST = Floors(1, 1)
+_TILE = (Floors(16, 2, enough=8), _LEAST)
 """Products of tiles in Triton have sixteen of each size at least."""
 ODD = Scale(MOST_BYTES, (_LEAST,), 1, is_odd=True)
-TILES = Scale(MOST_BYTES, ((64, 64), (64, 16), (64, 2), *_TILE), 16)
-"""Kernels take whole blocks of 64 along a width."""
-FOR_MANY_STEPS = Scale(MOST_BYTES // 32, ((16, 16), *_TILE), 16)
+TILES = Scale(
+    MOST_BYTES,
+    (Floors(8192, 128, enough=32, is_alone=True), Floors(64, 64), Floors(64, 16), Floors(64, 2), *_TILE),
+    16,
+)
+"""Few rows of the problem's own width show most; else kernels take whole blocks of 64 along a width."""
+FOR_MANY_STEPS = Scale(MOST_BYTES // 32, (Floors(16, 16), *_TILE), 16)
 """For a kernel that takes many steps for each byte."""
 FOR_WIDE_TILES = Scale(
-    8 * MOST_BYTES, ((1024, 128), (1024, 16), (128, 16), (64, 16), (64, 2), *_TILE), 128, 2**36
+    8 * MOST_BYTES,
+    (Floors(1024, 128), Floors(1024, 16), Floors(128, 16), Floors(64, 16), Floors(64, 2), *_TILE),
+    128,
+    2**36,
 )
 """For a kernel with larger blocks or groups written into it."""
 _LIMITS = tuple(2**power for power in range(2, 17))
@@ -78,8 +98,24 @@ def with_small_sizes(problem: Problem, scale: Scale = ODD) -> Problem:
     return problem.model_copy(update={"constants": dict(sized.constants), "cpu_constants": changed})
 
 
-def at_scale(problem: Problem, scale: Scale) -> Problem | None:
-    """The problem with sizes of another scale, where it has those of whole tiles by the rule; else None."""
+def with_fewer_bytes(problem: Problem) -> Problem | None:
+    """The problem with sizes for many steps, where it has those of whole tiles by the rule; else None."""
+    return _at_scale(problem, FOR_MANY_STEPS)
+
+
+def with_larger_sizes(problem: Problem) -> Problem | None:
+    """The problem with sizes for wide tiles, where it has those of whole tiles by the rule and no width gets
+    smaller; else None. A kernel that is wrong for the problem's own width stays wrong."""
+    other = _at_scale(problem, FOR_WIDE_TILES)
+    if other is None:
+        return None
+    now, larger = (_need(one, one.cpu_constants) for one in (problem, other))
+    if now is None or larger is None:
+        return other
+    return other if all(one <= more for one, more in zip(now.widths, larger.widths, strict=False)) else None
+
+
+def _at_scale(problem: Problem, scale: Scale) -> Problem | None:
     plain = problem.model_copy(update={"cpu_constants": {}})
     if with_small_sizes(plain, TILES).cpu_constants != problem.cpu_constants:
         return None
@@ -151,15 +187,19 @@ def _divided_down(
 ) -> tuple[dict[str, int], Need]:
     """The sizes, divided as far as needed and possible, and the need then. Below a floor no size gets until
     nothing else can be divided."""
+    most, whole = scale.most_bytes, (sizes, now)
     for floors in scale.floors:
-        times = _STILL_LARGE if floors == _LEAST and not scale.is_odd else 1
-        most = times * scale.most_bytes
         while now.num_bytes > most and (smaller := _smaller(problem, sizes, now, floors, most)):
             sizes, now = smaller
+        is_much = floors.is_alone and now.operations > _MOST_OPERATIONS
+        if now.num_bytes <= floors.enough * most and not is_much:
+            break
+        if floors.is_alone:
+            sizes, now = whole
     return sizes, now
 
 
-def _need(problem: Problem, sizes: dict[str, int], device: str = "meta") -> Need | None:
+def _need(problem: Problem, sizes: Mapping[str, Constant], device: str = "meta") -> Need | None:
     from kernel_core.gym.oracle.need import need_of  # with torch, which takes seconds
 
     return need_of(problem, sizes, device)
@@ -169,13 +209,13 @@ def _smaller(
     problem: Problem, sizes: dict[str, int], now: Need, floors: Floors, most_bytes: int
 ) -> tuple[dict[str, int], Need] | None:
     """The first division that the problem takes and that makes its tensors smaller."""
-    of_widths, of_others = floors
-    for tried in _divided(sizes, math.ceil(now.num_bytes / most_bytes), of_others):
+    for tried in _divided(sizes, math.ceil(now.num_bytes / most_bytes), floors.others):
         need = _need(problem, tried)
         if need is None or need.num_bytes >= now.num_bytes:
             continue
         if all(
-            width >= min(before, of_widths) for before, width in zip(now.widths, need.widths, strict=False)
+            width >= min(before, floors.widths)
+            for before, width in zip(now.widths, need.widths, strict=False)
         ):
             return tried, need
     return None

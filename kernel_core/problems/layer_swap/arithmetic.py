@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import keyword
+import re
 from collections.abc import Iterator, Sequence
 
 from kernel_core.problems.layer_swap.parts import Part
@@ -19,7 +20,8 @@ _RESERVED = {"i", "mask", "count", "BLOCK", "out", "tl", "triton", "torch", "sel
 _SETTINGS = ("get_inputs", "get_init_inputs", "__init__", "setup_context")
 _MOST_OPERANDS, _MOST_LINES = 6, 2
 _NO_VALUES = (ast.Tuple, ast.List, ast.Dict, ast.Constant, ast.JoinedStr, ast.GeneratorExp, ast.ListComp)
-_NUMBERS = (".shape[", ".size(", ".ndim", ".dim()", "len(", "math.")
+_NUMBER = re.compile(r"[\w.]+\.(shape(\[[^\]]*\])?|size\([^)]*\)|ndim|dim\(\))|len\(.*\)|math\..*")
+"""Texts of numbers, or of several in a tuple."""
 _LINE = """\
 @triton.jit
 def @K({pointers}, out_ptr, {numbers}count, BLOCK: tl.constexpr):
@@ -130,7 +132,7 @@ class _Line:
 
     def _operand(self, node: ast.expr) -> str:
         text = ast.unparse(node)
-        is_number = text in self._numbers or any(one in text for one in _NUMBERS)
+        is_number = text in self._numbers or _NUMBER.fullmatch(text)
         kept = self._scalars if is_number else self._tensors
         if text not in kept:
             taken = {name for name, _ in (*self._tensors.values(), *self._scalars.values())}
@@ -199,7 +201,7 @@ def _numbers(tree: ast.Module, function: ast.FunctionDef) -> set[str]:
         if not isinstance(node, ast.Assign) or len(node.targets) != 1:
             continue
         [target], value = node.targets, ast.unparse(node.value)
-        if ".shape" in value or any(one in value for one in _NUMBERS):
+        if _NUMBER.fullmatch(value):
             names = target.elts if isinstance(target, ast.Tuple) else [target]
             found.update(ast.unparse(one) for one in names)
         elif isinstance(node.value, ast.Constant) or (
