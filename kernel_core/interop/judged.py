@@ -12,6 +12,7 @@ from kernel_core.gym.judge.json_report import judge_report
 from kernel_core.gym.judge.not_python import not_python
 from kernel_core.gym.oracle.small_sizes import with_fewer_bytes, with_larger_sizes
 from kernel_core.problems.gradients import forward_alone, wanted_gradients
+from kernel_core.progress import Progress, silent
 from kernel_core.records import Evaluation, Verdict
 from kernel_core.runs.configure import build
 
@@ -94,7 +95,7 @@ def _verdict(judged: Judged) -> Verdict | None:
 
 
 def judge_here(
-    requests: Sequence[JudgeRequest | CallerError], gym: dict[str, str]
+    requests: Sequence[JudgeRequest | CallerError], gym: dict[str, str], progress: Progress = silent
 ) -> tuple[list[Judged], tuple[TakenOut, ...]]:
     """What comes of requests, in order, and the judges that were taken out meanwhile.
 
@@ -107,7 +108,7 @@ def judge_here(
         from kernel_core.gym.pool.open_gym import open_gym
 
         with open_gym(build(GymConfig, gym | {"workers": _num_workers(len(asked), gym)})) as opened:
-            answers = opened.judge_each(asked)
+            answers = opened.judge_each(asked, progress)
             taken_out += opened.taken_out
         return answers
 

@@ -55,7 +55,7 @@ class Scale(NamedTuple):
 
 
 _LEAST = Floors(1, 1)
-_TILE = (Floors(16, 2, enough=8), _LEAST)
+_TILE = (Floors(16, 2, enough=_STILL_LARGE), _LEAST)
 """Products of tiles in Triton have sixteen of each size at least."""
 ODD = Scale(MOST_BYTES, (_LEAST,), 1, is_odd=True)
 TILES = Scale(
