@@ -29,6 +29,7 @@ from kernel_core.runs.configure import build
 from kernel_core.store import Store
 
 ARMS = ("rl", "expert_iteration", "frozen", "rl_shuffled")
+PROMPT_TOKENS = 3200
 PROBE_NEVER = 1_000_000
 """Probes cost judged answers that no arm learns from; what each arm learned is measured afterwards."""
 
@@ -114,7 +115,7 @@ def _config(arguments: argparse.Namespace) -> TrainConfig:
             "model": arguments.model,
             "device": arguments.device,
             "dtype": "bfloat16" if on_gpu else "float32",
-            "max_context": 5120,
+            "max_context": PROMPT_TOKENS + arguments.max_new_tokens,
             "lora_rank": arguments.rank,
             "decoding": "static" if on_gpu else "growing",
         },
@@ -122,7 +123,7 @@ def _config(arguments: argparse.Namespace) -> TrainConfig:
             "turns": 1,
             "exemplars": 0,
             "template": "full",
-            "prompt_budget": 3200,
+            "prompt_budget": PROMPT_TOKENS,
             "overlap": False,
             "sampling": {
                 "max_new_tokens": arguments.max_new_tokens,

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
 
 from cyclopts import Parameter
 from rich.console import Console
-from rich.progress import Progress as Bars
+from rich.progress import Progress
 from rich.table import Table
 
 from flows.arguments import Sizes
@@ -27,7 +26,6 @@ from kernel_core.interop.batch import batch_table, read_batch, read_kernel, requ
 from kernel_core.interop.judged import Judged, judge_all, judge_here
 from kernel_core.problems.load import load_file
 from kernel_core.problems.source import at_precision
-from kernel_core.progress import Progress
 from kernel_core.runs.configure import build, sizes_of
 
 LOOK_EVERY_S = 0.3
@@ -141,13 +139,11 @@ def judge_batch(rows_file: Path, out: Path, gym: dict[str, str], as_json: bool) 
     """
     ids, requests = read_batch(rows_file, gym["device"])
     require_writable("--out", out, rows_file)
-    with _bar() as progress:
-        judged, taken_out = judge_here(requests, gym, progress)
-    failed = [
-        (name, one.outcome)
-        for name, one in zip(ids, judged, strict=True)
-        if isinstance(one.outcome, DojoError)
-    ]
+    with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty()) as bars:
+        bar = bars.add_task("judge", total=None)
+        judged, taken_out = judge_here(requests, gym, lambda _, n, m: bars.update(bar, completed=n, total=m))
+    outcomes = [one.outcome for one in judged]
+    failed = [(name, one) for name, one in zip(ids, outcomes, strict=True) if isinstance(one, DojoError)]
     if len(failed) == len(ids):
         raise failed[0][1]
     table = batch_table(ids, judged, build(GymConfig, gym))
@@ -164,15 +160,6 @@ def judge_batch(rows_file: Path, out: Path, gym: dict[str, str], as_json: bool) 
         summary = {"judged": sum(counts.values()), "verdicts": counts, "not_judged": not_judged}
         say(json.dumps(summary | {"out": str(out)}))
     return max((error.exit_code for _, error in failed), default=0)
-
-
-@contextmanager
-def _bar() -> Iterator[Progress]:
-    """A bar on standard error, if that is a terminal: many kernels take minutes."""
-    console = Console(stderr=True)
-    with Bars(*Bars.get_default_columns(), console=console, disable=not console.is_terminal) as bars:
-        judging = bars.add_task("judge", total=None)
-        yield lambda label, done, total: bars.update(judging, description=label, completed=done, total=total)
 
 
 def _show(report: dict[str, Any], console: Console) -> None:

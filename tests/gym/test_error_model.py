@@ -221,3 +221,33 @@ def test_more_room_leaves_infinities_and_whole_numbers() -> None:
     infinite, whole = torch.tensor([torch.inf, 1.0, -torch.inf]), torch.tensor([1, 2])
     found = with_room([infinite, whole, torch.tensor([1.0])], [infinite, whole, torch.tensor([torch.nan])])
     assert [one.tolist() for one in found] == [infinite.tolist(), whole.tolist(), [1.0]]
+
+
+_COLUMNS = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        return x.sum(0)
+
+def get_inputs():
+    return [torch.randn(8192, 256)]
+
+def get_init_inputs():
+    return []
+"""
+
+
+@pytest.mark.parametrize("draw", ["own", "mixed", "wide"])
+def test_a_sum_may_be_added_one_after_another_but_not_of_shorter_terms(draw: Draw) -> None:
+    reference = Reference(parse_problem(_COLUMNS, id="test/columns", suite="test"), {})
+    for seed in range(3):
+        trial = reference.trial(seed, draw)
+        (terms,) = trial.inputs
+        in_sequence = torch.zeros(256)
+        for row in terms:
+            in_sequence += row
+        assert compare_values(in_sequence, trial.expected[0]) is None
+        assert compare_values(truncated(terms).sum(0), trial.expected[0]) is not None
+        assert compare_values(terms[1:].sum(0), trial.expected[0]) is not None

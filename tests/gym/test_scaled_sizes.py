@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kernel_core.gym.judge.scaled_sizes import grown_sizes, in_order
 from kernel_core.gym.oracle.reference import Reference
@@ -60,6 +62,14 @@ def test_sizes_come_to_their_own_values_together_where_there_is_room(
 ) -> None:
     text = _ROWS.replace("OWN_M", f"{own[0]}").replace("OWN_N", f"{own[1]}")
     assert _grown(text, M=12, N=100) == expected
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(1, 64), st.integers(1, 400), st.integers(1, 8))
+def test_what_divides_run_and_own_size_divides_every_size_between(group: int, own: int, run: int) -> None:
+    text = _ROWS.replace("OWN_M", f"{own * group}").replace("OWN_N", f"{own * group}")
+    for sizes in _grown(text, M=run * group, N=run * group):
+        assert all(int(str(size)) % group == 0 for size in sizes.values())
 
 
 def test_sizes_that_go_together_only_as_they_are_stay() -> None:

@@ -4,7 +4,8 @@ At the run sizes one tile, one turn of a loop or one branch of host code may hol
 problem's own sizes. Sizes are no multiple of a block there, as the problem's own sizes often are. So each
 size in turn grows to its own value, halved until the work is small enough. The others stay small: they are
 halved as far as still shows how they divide. Where that is too much, they keep the run sizes. Where there is
-room, several grow to their own values at once.
+room, several grow to their own values at once. What divides both the run size and the own size divides every
+size between: a kernel may rely on it, as on whole groups of a quantization.
 
 The sizes depend on the problem alone. No answer of a candidate changes them.
 """
@@ -12,6 +13,7 @@ The sizes depend on the problem alone. No answer of a candidate changes them.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping
 
 from kernel_core.gym.oracle.need import input_bytes, need_of
@@ -100,17 +102,18 @@ def _may_grow(reference: Reference) -> list[str]:
 
 
 def _halved(own: Constant, run: Constant) -> Iterator[int]:
-    """The own size, its half and so on, while it is more than the run size."""
+    """The own size, its half and so on, while it is more than the run size, in steps that divide both."""
     assert isinstance(own, int) and isinstance(run, int)
+    step = math.gcd(own, run)
     while own > run:
         yield own
-        own //= 2
+        own = own // (2 * step) * step
 
 
 def _small(own: Constant, run: Constant) -> int:
-    """The smallest size with the divisors of the own size."""
+    """The smallest size with the divisors of the own size, and those that it shares with the run size."""
     assert isinstance(own, int) and isinstance(run, int)
-    while own % 2 == 0 and own // 2 >= max(run, _SHOWS_HOW_IT_DIVIDES):
+    while own % (2 * math.gcd(own, run)) == 0 and own // 2 >= max(run, _SHOWS_HOW_IT_DIVIDES):
         own //= 2
     return own
 

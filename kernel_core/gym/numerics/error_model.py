@@ -8,6 +8,7 @@ err four times as much and are left out.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -21,6 +22,8 @@ _BINS = 258
 _WINDOW = 5
 _ENOUGH_VALUES, _ENOUGH_SHARE = 64, 1 / 16
 _HONEST_ERRORS_ALLOWED = 4.0
+_MOST_TERMS = 1 << 14
+"""Terms that a kernel adds one after another; longer sums have parts."""
 _TF32_ERRORS_ALLOWED = 2.0
 _TF32_ROOM = 1.25
 """The factor by which errors of TF32 may be larger in another library's products, at some of many values."""
@@ -69,9 +72,17 @@ def _well_known(counts: torch.Tensor, stride: int) -> torch.Tensor:
     return torch.where(nearest >= 0, nearest, sizes)
 
 
-def allowed_table(plain: torch.Tensor, tf32: torch.Tensor | None, exact: torch.Tensor) -> torch.Tensor:
-    """The error that is allowed beyond the tolerance, by size: a few times the honest error."""
-    allowed = _HONEST_ERRORS_ALLOWED * error_by_size(plain, exact)
+def allowed_table(
+    plain: torch.Tensor, tf32: torch.Tensor | None, exact: torch.Tensor, num_inputs: int = 0
+) -> torch.Tensor:
+    """The error that is allowed beyond the tolerance, by size: a few times the honest error.
+
+    Of `num_inputs` values an output may be the sum of many. The reference adds them in a tree, where errors
+    grow with the root of log2(n); a kernel may add one after another, where they grow with the root of n
+    (Higham, Accuracy and Stability of Numerical Algorithms, chapter 4).
+    """
+    terms = min(num_inputs / max(1, plain.numel()), _MOST_TERMS)
+    allowed = max(_HONEST_ERRORS_ALLOWED, math.sqrt(terms) / 2) * error_by_size(plain, exact)
     if tf32 is None:
         return allowed
     return torch.maximum(allowed, _TF32_ERRORS_ALLOWED * error_by_size(tf32, exact))

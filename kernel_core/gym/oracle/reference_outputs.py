@@ -15,7 +15,7 @@ from kernel_core.errors import NotAProblem, first_line
 from kernel_core.gym.channel.gradients import Differentiated
 from kernel_core.gym.channel.pytree import flatten
 from kernel_core.gym.channel.seeds import seed_torch
-from kernel_core.gym.channel.torch_ops import computable, map_tensors
+from kernel_core.gym.channel.torch_ops import computable, map_tensors, tensors_in
 from kernel_core.gym.numerics.ambiguous_indices import is_discrete
 from kernel_core.gym.numerics.ambiguous_integers import ConversionsSeen, look_for_undecided
 from kernel_core.gym.numerics.compare import each_passes
@@ -114,7 +114,7 @@ class ReferenceOutputs:
         gave is not defined, or if TF32 products would be refused and there is no memory to check value by
         value. `strictly`: products that are rounded in another way must pass without such a check."""
         tf32 = self._tf32(inputs, seed, plain)
-        expected = self._all_expected(plain, exact, tf32)
+        expected = self._all_expected(plain, exact, tf32, inputs)
         expected = self._with_undecided(expected, wide, inputs, seed, plain)
         if tf32 is not None and strictly:
             tf32 = self._tf32(inputs, seed, plain, nearest)
@@ -135,7 +135,7 @@ class ReferenceOutputs:
         first = self.plain(copy.deepcopy(part), seed)[1] if part else []
         if part and all(_agree(leaf, one[: len(part[0])]) for leaf, one in zip(first, plain, strict=True)):
             exact = self.exact(wide, part, seed, first)
-            measured = self._all_expected(first, exact, None)
+            measured = self._all_expected(first, exact, None, part)
             expected = tuple(
                 replace(one, tolerance=_wider(one.rounding(), other.rounding()))
                 for one, other in zip(expected, measured, strict=True)
@@ -224,18 +224,19 @@ class ReferenceOutputs:
         )
 
     def _all_expected(
-        self, plain: list[Any], exact: list[Any], tf32: list[Any] | None
+        self, plain: list[Any], exact: list[Any], tf32: list[Any] | None, inputs: Sequence[Any] = ()
     ) -> tuple[Expected, ...]:
         others = tf32 if tf32 is not None else [None] * len(plain)
-        return tuple(self._expected(*one) for one in zip(plain, exact, others, strict=True))
+        most = max((one.numel() for one in tensors_in(inputs)), default=0)
+        return tuple(self._expected(*one, most) for one in zip(plain, exact, others, strict=True))
 
-    def _expected(self, plain: Any, exact: Any, tf32: Any) -> Expected:
+    def _expected(self, plain: Any, exact: Any, tf32: Any, num_inputs: int) -> Expected:
         if not isinstance(plain, torch.Tensor):
             kind = type(plain).__name__
             raise NotAProblem(f"the reference of {self._problem_id} gives a {kind}, not tensors")
         rounding = Rounding()
         if plain.is_floating_point() and (exact.dtype != plain.dtype or tf32 is not None):
-            rounding = Rounding(allowed_table(plain, tf32, exact))
+            rounding = Rounding(allowed_table(plain, tf32, exact, num_inputs))
         value = computable(exact.detach())
         if self._device == "cuda" and plain.is_floating_point() and plain.dtype != torch.float64:
             # Half the memory of float64, and far finer than any tolerance.
