@@ -79,9 +79,10 @@ def allowed_table(
 
     Of `num_inputs` values an output may be the sum of many. The reference adds them in a tree, where errors
     grow with the root of log2(n); a kernel may add one after another, where they grow with the root of n
-    (Higham, Accuracy and Stability of Numerical Algorithms, chapter 4).
+    (Higham, Accuracy and Stability of Numerical Algorithms, chapter 4). A shorter output is rounded once.
     """
-    terms = min(num_inputs / max(1, plain.numel()), _MOST_TERMS)
+    is_short = plain.element_size() < torch.float32.itemsize
+    terms = 1 if is_short else min(num_inputs / max(1, plain.numel()), _MOST_TERMS)
     allowed = max(_HONEST_ERRORS_ALLOWED, math.sqrt(terms) / 2) * error_by_size(plain, exact)
     if tf32 is None:
         return allowed
