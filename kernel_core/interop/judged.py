@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kernel_core.config import GymConfig
 from kernel_core.errors import CallerError, DojoError
@@ -15,6 +16,9 @@ from kernel_core.problems.gradients import forward_alone, wanted_gradients
 from kernel_core.progress import Progress, silent
 from kernel_core.records import Evaluation, Verdict
 from kernel_core.runs.configure import build
+
+if TYPE_CHECKING:
+    from kernel_core.gym.pool.pool import PooledGym
 
 _MAX_GPUS = 64
 """More than any node has."""
@@ -101,18 +105,20 @@ def judge_here(
 
     `gym` are settings of `GymConfig`. Judges start for the requests that need one, and end with the last.
     """
-    taken_out: tuple[TakenOut, ...] = ()
+    opened: PooledGym | None = None
+    with contextlib.ExitStack() as stack:
 
-    def ask(asked: list[JudgeRequest]) -> list[Evaluation | DojoError]:
-        nonlocal taken_out
-        from kernel_core.gym.pool.open_gym import open_gym
+        def ask(asked: list[JudgeRequest]) -> list[Evaluation | DojoError]:
+            nonlocal opened
+            if opened is None:
+                from kernel_core.gym.pool.open_gym import open_gym
 
-        with open_gym(build(GymConfig, gym | {"workers": _num_workers(len(asked), gym)})) as opened:
-            answers = opened.judge_each(asked, progress)
-            taken_out += opened.taken_out
-        return answers
+                workers = _num_workers(len(asked), gym)
+                opened = stack.enter_context(open_gym(build(GymConfig, gym | {"workers": workers})))
+            return opened.judge_each(asked, progress)
 
-    return judge_all(requests, gym["device"], ask), taken_out
+        judged = judge_all(requests, gym["device"], ask)
+        return judged, opened.taken_out if opened else ()
 
 
 def _num_workers(num_requests: int, gym: dict[str, str]) -> int:

@@ -165,6 +165,11 @@ class ModelNew(nn.Module):
 """
 
 
+def _judged(own, sources, gym):
+    requests = [request_of(own, source, {}, 1, "cpu") for source in sources]
+    return judge_all(requests, "cpu", gym.judge_each)
+
+
 def test_a_kernel_that_is_late_at_sizes_by_the_rule_is_judged_at_smaller_ones(brief_gym):
     text = without_layers(
         sizes="rows = 1048576",
@@ -173,8 +178,7 @@ def test_a_kernel_that_is_late_at_sizes_by_the_rule_is_judged_at_smaller_ones(br
     )
     own = parse_problem(text, id="mine", suite="mine")
     late = with_small_sizes(own, TILES).cpu_constants["rows"]
-    requests = [request_of(own, COPIES.format(late=one), {}, 1, "cpu") for one in (late, 3)]
-    first, second = judge_all(requests, "cpu", brief_gym.judge_each)
+    first, second = _judged(own, [COPIES.format(late=one) for one in (late, 3)], brief_gym)
     assert first.outcome.correct and second.outcome.correct, first.outcome
     sizes = [one.report(GymConfig())["sizes"]["rows"] for one in (first, second)]
     assert sizes[0] < sizes[1] == late
@@ -210,8 +214,7 @@ def test_a_kernel_with_wide_blocks_is_judged_once_more_at_sizes_that_keep_them(b
     own = parse_problem(text, id="mine", suite="mine")
     small = with_small_sizes(own, TILES)
     assert small.cpu_constants["columns"] < 512 <= with_larger_sizes(small).cpu_constants["columns"]
-    requests = [request_of(own, BLOCKS_OF_512.format(error=one), {}, 1, "cpu") for one in ("", "+ 0.5 * row")]
-    right, wrong = judge_all(requests, "cpu", brief_gym.judge_each)
+    right, wrong = _judged(own, [BLOCKS_OF_512.format(error=one) for one in ("", "+ 0.5 * row")], brief_gym)
     assert right.outcome.correct, right.outcome
     assert right.report(GymConfig())["sizes"]["columns"] >= 512
     assert not wrong.outcome.correct

@@ -46,7 +46,12 @@ def longest_lines(tree: ast.Module, spans: Spans) -> list[Site]:
     Names that are numbers, as far as the text shows, are given to the kernel as numbers. All others are taken
     for tensors of one precision, which is the judge's to say.
     """
-    found = [one for function in _functions(tree) for one in _lines(function, _numbers(tree, function))]
+    assigned = _assigned_numbers(tree)
+    found = [
+        one
+        for function in _functions(tree)
+        for one in _lines(function, assigned | _argument_numbers(function))
+    ]
     chosen: dict[str, Site] = {}
     within: set[int] = set()
     for node, line in sorted(found, key=lambda one: -one[1].operators):
@@ -185,8 +190,8 @@ def _lines(function: ast.FunctionDef, numbers: set[str]) -> Iterator[tuple[ast.e
                 yield node, line
 
 
-def _numbers(tree: ast.Module, function: ast.FunctionDef) -> set[str]:
-    """Names in a function that are numbers, as far as the text shows."""
+def _argument_numbers(function: ast.FunctionDef) -> set[str]:
+    """Arguments that are numbers, by their annotation or default."""
     arguments = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
     found = {
         one.arg for one in arguments if one.annotation and ast.unparse(one.annotation) in ("int", "float")
@@ -197,6 +202,12 @@ def _numbers(tree: ast.Module, function: ast.FunctionDef) -> set[str]:
     for one, default in zip(with_defaults, function.args.defaults, strict=False):
         if isinstance(default, ast.Constant) and isinstance(default.value, int | float):
             found.add(one.arg)
+    return found
+
+
+def _assigned_numbers(tree: ast.Module) -> set[str]:
+    """Names that the text gives a number, in any function."""
+    found = set[str]()
     for node in ast.walk(tree):
         if not isinstance(node, ast.Assign) or len(node.targets) != 1:
             continue
