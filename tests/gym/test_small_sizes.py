@@ -205,7 +205,7 @@ class ModelNew(nn.Module):
 """
 
 
-def test_a_kernel_with_wide_blocks_is_judged_once_more_at_sizes_that_keep_them(brief_gym):
+def test_a_kernel_with_wide_blocks_is_judged_once_more_at_sizes_that_keep_them(gym):
     text = without_layers(
         sizes="columns = 8192",
         forward="x.max(-1).values",
@@ -214,7 +214,7 @@ def test_a_kernel_with_wide_blocks_is_judged_once_more_at_sizes_that_keep_them(b
     own = parse_problem(text, id="mine", suite="mine")
     small = with_small_sizes(own, TILES)
     assert small.cpu_constants["columns"] < 512 <= with_larger_sizes(small).cpu_constants["columns"]
-    right, wrong = _judged(own, [BLOCKS_OF_512.format(error=one) for one in ("", "+ 0.5 * row")], brief_gym)
+    right, wrong = _judged(own, [BLOCKS_OF_512.format(error=one) for one in ("", "+ 0.5 * row")], gym)
     assert right.outcome.correct, right.outcome
     assert right.report(GymConfig())["sizes"]["columns"] >= 512
     assert not wrong.outcome.correct
