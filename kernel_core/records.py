@@ -15,6 +15,14 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 Constant = int | float | bool | str
 Precision = Literal["own", "float16", "bfloat16"]
 """Type of a problem's floating-point inputs and weights: its own, or all cast to one."""
+ProductPrecision = Literal["ieee", "tf32x3", "tf32", "half"]
+"""Lowest precision in which the matrix products on float32 values compute, from exact to coarse."""
+BaselineKind = Literal["eager", "eager_tf32", "compile", "compile_tf32"]
+"""How a reference is timed: eager or `torch.compile`, each with TF32 products off or allowed."""
+Baseline = Literal["fair", "eager", "eager_tf32", "compile", "compile_tf32"]
+"""Denominator of a speed-up; `fair` is the fastest kind at the candidate's precision or higher."""
+Tolerance = Literal["field", "measured", "strict"]
+"""Error bound of a correct output: KernelBench's, measured error of honest arithmetic, IEEE float32's."""
 
 
 def sha256_text(text: str) -> str:
@@ -210,6 +218,15 @@ class Platform(Record):
     driver: str | None = None
 
 
+class BaselineTiming(Record):
+    """Time of the reference in one of the ways to run it, or the reason why there is none."""
+
+    kind: BaselineKind
+    timing: Timing | None
+    failure: str = ""
+    """The first line of the error, such as the compiler's; empty where `timing` is known."""
+
+
 class Evaluation(Record):
     """What the judge found out about one candidate for one problem."""
 
@@ -221,7 +238,15 @@ class Evaluation(Record):
     timing: Timing | None = None
     reference_timing: Timing | None = None
     speedup: float | None = None
-    """Measured on the device: reference median over candidate median."""
+    """Measured on the device: median of `baseline` over the candidate's median."""
+    baseline: BaselineKind | None = None
+    """The way to run the reference whose time is `reference_timing`."""
+    baselines: tuple[BaselineTiming, ...] = ()
+    """Every way that was measured, with the failed ones."""
+    product_precision: ProductPrecision | None = None
+    """None where no product was seen, or where its precision is not known."""
+    tolerances_passed: tuple[Tolerance, ...] = ()
+    """Tolerances under which every trial's outputs pass, those of the verdict included."""
     traffic: Traffic | None = None
     reference_traffic: Traffic | None = None
     predicted_speedup: float | None = None
@@ -259,6 +284,23 @@ class Evaluation(Record):
     def best_known_speedup(self) -> float | None:
         """The measured speed-up where there is one, else the predicted one."""
         return self.speedup if self.speedup is not None else self.predicted_speedup
+
+    def speedup_over(self, baseline: Baseline) -> float | None:
+        """Measured speed-up against `baseline`; None where the candidate or that baseline was not timed."""
+        if self.timing is None:
+            return None
+        kinds = fair_kinds(self.product_precision) if baseline == "fair" else (baseline,)
+        times_ms = [x.timing.median_ms for x in self.baselines if x.kind in kinds and x.timing is not None]
+        return min(times_ms) / self.timing.median_ms if times_ms else None
+
+
+def fair_kinds(precision: ProductPrecision | None) -> tuple[BaselineKind, ...]:
+    """Return the baselines that compute products at `precision` or higher.
+
+    An unknown precision counts as the lowest, so that a switch of precision earns nothing.
+    """
+    exact: tuple[BaselineKind, ...] = ("eager", "compile")
+    return exact if precision in ("ieee", "tf32x3") else (*exact, "eager_tf32", "compile_tf32")
 
 
 class RewardTerms(Record):
