@@ -240,7 +240,7 @@ class Evaluation(Record):
     speedup: float | None = None
     """Measured on the device: median of `baseline` over the candidate's median."""
     baseline: BaselineKind | None = None
-    """The way to run the reference whose time is `reference_timing`."""
+    """Kind of `reference_timing`."""
     baselines: tuple[BaselineTiming, ...] = ()
     """Every way that was measured, with the failed ones."""
     product_precision: ProductPrecision | None = None

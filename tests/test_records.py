@@ -1,5 +1,7 @@
 """A speed-up names the time it is divided by."""
 
+import itertools
+
 import pytest
 
 from kernel_core.records import BaselineTiming, Evaluation, Timing, Verdict, fair_kinds
@@ -48,4 +50,4 @@ def test_a_baseline_that_failed_gives_no_speedup():
 def test_every_fair_kind_of_a_precision_is_fair_at_a_lower_precision():
     order = ["ieee", "tf32x3", "tf32", "half", None]
     kinds = [set(fair_kinds(precision)) for precision in order]
-    assert all(higher <= lower for higher, lower in zip(kinds, kinds[1:], strict=False))
+    assert all(higher <= lower for higher, lower in itertools.pairwise(kinds))
