@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from kernelbench_pairs import Pair, kernelbench_pairs, kernelbench_root
+from kernelbench_pairs import MEASURED, Pair, kernelbench_pairs, kernelbench_root
 from kernelbench_problems import CPU_SIZES
 from machine import describe_machine
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -36,13 +36,13 @@ COMMAND = "KERNELBENCH_ROOT=../KernelBench python benchmarks/predicted_and_measu
 def main() -> int:
     """Predict, compare, print, and with `--write` keep the page and the picture."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--measured", type=Path, default=RESULTS / "judge_h200.json")
+    parser.add_argument("--measured", type=Path, default=MEASURED)
     parser.add_argument("--write", action="store_true", help="write docs/results/prediction.md and .png")
     arguments = parser.parse_args()
     root = kernelbench_root()
-    measured = json.loads(arguments.measured.read_text())["all"]
+    measured = json.loads(arguments.measured.read_text())
     honest = [pair for pair in kernelbench_pairs(root) if pair.kind == "honest"]
-    rows = _compare(honest, _predict(honest), measured["candidates"])
+    rows = _compare(honest, _predict(honest), measured["speedups"])
     lines = _page(rows, measured["machine"])
     print("\n".join(lines))
     if arguments.write:
@@ -69,10 +69,10 @@ def _compare(pairs: list[Pair], predicted: dict[str, float | None], measured: di
         {
             "problem": f"L{pair.problem.parent.name[-1]} {pair.problem.stem}",
             "predicted": predicted[pair.name],
-            "measured": measured[pair.name]["speedup"],
+            "measured": measured[pair.name],
         }
         for pair in pairs
-        if predicted[pair.name] and measured.get(pair.name, {}).get("speedup")
+        if predicted[pair.name] and pair.name in measured
     )
 
 
