@@ -75,8 +75,8 @@ from kernel_core.runs.configure import build
 from kernel_core.runs.placement import placed
 from kernel_core.store import Store
 
-MEASURED = Path(__file__).parents[1] / "docs" / "results" / "modules_h100.jsonl"
-"""What `modules_full_size.py` measured: it decides which grade of a family is taught."""
+MEASURED = Path(__file__).parents[1] / "data" / "measured_grades.parquet"
+"""What `modules_full_size.py` measured; it decides which grades of a family are taught."""
 NEAR_BEST = 0.85
 LEAST_OWN_SHARE = 0.2
 """The least share of the work in a kernel's own launches for it to be taught; below it a kernel shows little.
@@ -174,13 +174,12 @@ def main() -> None:
 
 
 def best_grades(path: Path) -> dict[str, tuple[str, ...]]:
-    """The grades of a family that are taught.
+    """Return the grades of each family that are taught.
 
     Those with a median speed-up of at least `NEAR_BEST` of the best grade's. A grade that leaves the work to
     torch is dropped where another does its own; where that other one is not measured, its name decides.
     """
-    frame = pd.read_json(path, lines=True)
-    frame = frame.assign(grade=lambda one: one["kernel"].str.split("-").str[1])
+    frame = pd.read_parquet(path)
     right = frame[frame["verdict"] == "correct"]
     medians = right.groupby(["family", "grade"])[["speedup", "own_share"]].median()
     judged = frame.groupby("family")["grade"].agg(set)

@@ -1,4 +1,4 @@
-"""What two evaluators made of the same candidates, as a page: rates, fidelity, phases, one row each."""
+"""What two evaluators made of the same candidates, as a page: rates, fidelity and phases."""
 
 from __future__ import annotations
 
@@ -43,10 +43,6 @@ def comparison_page(pairs: list[Pair], groups: list[Pair], runs: Runs, command: 
         "## Where ours spends its time",
         "",
         *_phases(runs.all["candidates"]),
-        "",
-        "## Candidate by candidate",
-        "",
-        *_table(both or pairs, runs),
     ]
 
 
@@ -142,33 +138,3 @@ def _phases(candidates: dict[str, Any]) -> list[str]:
     means = mean_phases([one["phases_s"] for one in candidates.values()])
     lines = ["| phase | seconds a candidate, waiting included |", "|---|---|"]
     return lines + [f"| {name} | {seconds:.2f} |" for name, seconds in means.items()]
-
-
-def _table(pairs: list[Pair], runs: Runs) -> list[str]:
-    lines = [
-        "| candidate | ours | KernelBench | ours ms | KernelBench ms | ratio | our speed-up | their speed-up "
-        "| our s | their s |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    for pair in pairs:
-        mine, other = runs.all["candidates"][pair.name], runs.theirs.get(pair.name, {})
-        verdict = other.get("error") or ("correct" if other.get("correct") else "not correct")
-        both = _times(pair, runs)
-        cells = [
-            f"L{pair.problem.parent.name[-1]} {pair.problem.stem} {pair.kind}",
-            mine["verdict"],
-            verdict[:40] if other else "",
-            _number(mine["runtime_ms"]),
-            _number(both.get("theirs")),
-            _number(both["ours"] / both["theirs"] if both else None),
-            _number(mine["speedup"]),
-            _number(both.get("their_speedup")),
-            f"{mine['seconds']:.1f}",
-            f"{other['seconds']:.1f}" if other else "",
-        ]
-        lines.append("| " + " | ".join(cells) + " |")
-    return lines
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}"

@@ -152,9 +152,7 @@ def _write(judged: list[Judged], summary: str, device: str) -> None:
         "",
         f"Machine: {describe_machine()}.",
         "",
-        "| " + " | ".join(_COLUMNS) + " |",
-        "|" + "---|" * len(_COLUMNS),
-        *("| " + " | ".join(_cells(one)) + " |" for one in judged),
+        *(f"- not right: {', '.join(_cells(one))}" for one in judged if not one.right),
     ]
     RESULTS.mkdir(parents=True, exist_ok=True)
     (RESULTS / f"kernelbench_{device}.md").write_text("\n".join(lines) + "\n")

@@ -1,10 +1,11 @@
 """Claim: the kernels of the suite `modules` are right at their own sizes on a GPU, and this fast.
 
 Judges the kernels of drawn problems, family by family, and appends one line a kernel to `--out`; kernels that
-are there already are not judged again, so a run that was cut goes on. `--report` prints the table.
+are there already are not judged again, so a run that was cut goes on. `--report` prints the table alone, and
+`--keep` writes what the cold start reads to choose the grades that it teaches.
 
     python benchmarks/modules_full_size.py --out /tmp/modules.jsonl --draws 4 --seconds 500
-    python benchmarks/modules_full_size.py --out /tmp/modules.jsonl --report
+    python benchmarks/modules_full_size.py --out /tmp/modules.jsonl --keep data/measured_grades.parquet
 """
 
 from __future__ import annotations
@@ -38,10 +39,15 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
     parser.add_argument("--mistakes", action="store_true", help="judge the kernels with a planted fault too")
     parser.add_argument("--report", action="store_true")
+    parser.add_argument("--keep", type=Path, help="write the verdicts and speed-ups to this Parquet file")
     arguments = parser.parse_args()
     if not arguments.report:
         _judge(arguments)
-    print(_table(_read(arguments.out)))
+    rows = _read(arguments.out)
+    print(_table(rows))
+    if arguments.keep:
+        frame = _with_grades(rows)[["family", "problem", "grade", "verdict", "speedup", "own_share"]]
+        frame.to_parquet(arguments.keep, index=False, compression="zstd")
 
 
 def _judge(arguments: argparse.Namespace) -> None:
@@ -86,13 +92,18 @@ def _read(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
+def _with_grades(rows: list[dict[str, Any]]) -> pd.DataFrame:
+    """Return the kernels without a planted fault, with a column `grade`."""
+    frame = pd.DataFrame(rows)
+    frame = frame[frame["fault"] == ""]
+    return frame.assign(grade=frame["kernel"].str.split("-").str[1])
+
+
 def _table(rows: list[dict[str, Any]]) -> str:
     """A row a family: kernels, how many are right, and the median speed-up of each grade."""
     if not rows:
         return "nothing was judged"
-    frame = pd.DataFrame(rows)
-    frame = frame[frame["fault"] == ""]
-    frame["grade"] = frame["kernel"].str.split("-").str[1]
+    frame = _with_grades(rows)
     lines = []
     for family, part in frame.groupby("family"):
         right = part[part["verdict"] == "correct"]

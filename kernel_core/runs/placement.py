@@ -25,7 +25,7 @@ StageConfig = TypeVar("StageConfig", bound=RolloutStageConfig)
 Role = Literal["learn", "sample", "judge"]
 
 SECONDS: dict[Role, float] = {"learn": 0.3, "sample": 2.2, "judge": 2.8}
-"""Seconds of one step in sequence on an H200 (docs/results/rl_step.md): a role's share of the GPUs."""
+"""Seconds of one step in sequence on an H200 (docs/results/learning.md): a role's share of the GPUs."""
 _MANY = 1 << 16
 
 

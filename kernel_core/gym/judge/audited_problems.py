@@ -2,8 +2,8 @@
 
 A problem pays for nothing where zeros, one constant or the outputs for other inputs pass under each family of
 inputs that a judge tries. Each problem of files is audited at its CPU sizes, or at sizes by a rule. Problems
-of generators are not, because their families are: see `benchmarks/audit_suites.py`. References run in other
-processes, which a reference may end.
+of generators are not, because their families were (docs/results/judge.md). References run in other processes,
+which a reference may end.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Waits until a GPU's memory is at rest, before kernels are timed.
 
 Freed memory of any process is cleared in the background, at about 2.3 ms a gigabyte. Meanwhile kernels that
-read memory take an eighth longer (docs/results/timing_state.md). No interface tells when that is over, so a
+read memory take an eighth longer (docs/decisions/0013). No interface tells when that is over, so a
 read of known size is timed until it is as fast as ever.
 """
 
