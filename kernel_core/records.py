@@ -294,6 +294,13 @@ class Evaluation(Record):
         return min(times_ms) / self.timing.median_ms if times_ms else None
 
 
+class NotJudged(Record):
+    """A request without a verdict, because its problem is none on this device: its reference fails there."""
+
+    problem_id: str
+    reason: str
+
+
 def fair_kinds(precision: ProductPrecision | None) -> tuple[BaselineKind, ...]:
     """Return the baselines that compute products at `precision` or higher.
 

@@ -15,10 +15,10 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from kernel_core.errors import DojoError, GymUnavailable, NotAProblem
+from kernel_core.errors import DojoError, GymUnavailable
 from kernel_core.gym.contract.requests import Gym, JudgeRequest
 from kernel_core.progress import Progress
-from kernel_core.records import Evaluation
+from kernel_core.records import Evaluation, NotJudged
 
 Part = TypeVar("Part")
 
@@ -43,7 +43,7 @@ class Judgement(Generic[Part]):
     """Why some request has no answer."""
     begun: float = 0.0
     ended: float = 0.0
-    evaluations: list[Evaluation | None] = field(default_factory=list)
+    evaluations: list[Evaluation | NotJudged | None] = field(default_factory=list)
     """One a request; None where a fault of ours left no answer."""
 
 
@@ -158,7 +158,7 @@ def _judge(gym: Gym, judgement: Judgement[Part], asked: _Asked | None) -> None:
         judgement.evaluations = list(gym.judge(judgement.requests, count))
         if asked is not None:
             asked.answered.update(request.problem.id for request in judgement.requests)
-    except (GymUnavailable, NotAProblem):
+    except GymUnavailable:
         if asked is None:
             raise
         _ask_one_by_one(gym, judgement, asked)
@@ -181,7 +181,7 @@ def _ask_one_by_one(gym: Gym, judgement: Judgement[Part], asked: _Asked) -> None
         try:
             judgement.evaluations += gym.judge([request])
             asked.answered.add(problem)
-        except (GymUnavailable, NotAProblem) as error:
+        except GymUnavailable as error:
             judgement.evaluations.append(None)
             judgement.fault = error
             asked.unanswered[problem] += 1

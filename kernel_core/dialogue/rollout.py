@@ -21,7 +21,7 @@ from kernel_core.errors import ConfigError, GymUnavailable
 from kernel_core.gym.contract.requests import Compared, Gym, JudgeRequest
 from kernel_core.policy.protocol import Message, Policy, Sample
 from kernel_core.progress import Progress, silent
-from kernel_core.records import Candidate, Evaluation, Exemplar, NoCandidate, Problem
+from kernel_core.records import Candidate, Evaluation, Exemplar, NoCandidate, NotJudged, Problem
 from kernel_core.retrieval.protocol import Retriever
 
 TurnKey = tuple[str, int, int]
@@ -36,7 +36,7 @@ class Rollouts:
     """One a problem, in order."""
     samples: dict[TurnKey, Sample]
     num_left_out: int = 0
-    """Conversations that are in no group because a fault of ours left them without an evaluation."""
+    """Conversations that are in no group because a turn of theirs has no evaluation."""
     num_retried: int = 0
     """Judgements asked for again after a fault of ours."""
     num_judged: int = 0
@@ -59,7 +59,9 @@ class _Conversation:
     exemplars: tuple[Exemplar, ...]
     turns: list[Turn] = field(default_factory=list)
     left_out: bool = False
-    """A fault of ours left a turn without an evaluation."""
+    """A turn has no evaluation: by a fault of ours, or because of its problem."""
+    not_judged: str = ""
+    """Reason why its problem is none on the judge's device."""
 
 
 @dataclass(slots=True)
@@ -118,7 +120,7 @@ def roll_out(
         progress=progress,
         total=len(conversations) * config.turns,
     )
-    if conversations and all(c.left_out for c in conversations):
+    if any(one.fault for one in judgements) and all(c.left_out for c in conversations):
         fault = next(one.fault for one in reversed(judgements) if one.fault is not None)
         raise GymUnavailable(
             f"the gym left every one of {len(conversations)} conversations without an answer; last: {fault}"
@@ -181,7 +183,9 @@ class _Round:
             strict=True,
         ):
             self.samples[c.problem.id, c.trajectory, len(c.turns)] = sample
-            if evaluation is None:
+            if isinstance(evaluation, NotJudged):
+                c.left_out, c.not_judged = True, evaluation.reason
+            elif evaluation is None:
                 c.left_out = True
             else:
                 c.turns.append(_turn(c, messages, sample, candidate, evaluation))
@@ -237,11 +241,20 @@ def _retrieve(
 
 def _grouped(problems: Sequence[Problem], conversations: Sequence[_Conversation]) -> list[Group]:
     trajectories: dict[str, list[Trajectory]] = {problem.id: [] for problem in problems}
+    reasons: dict[str, str] = {}
     for c in conversations:
-        if c.left_out:
-            continue
-        trajectories[c.problem.id].append(Trajectory(problem_id=c.problem.id, turns=tuple(c.turns)))
-    return [Group(problem_id=id_, trajectories=tuple(trajectories[id_])) for id_ in trajectories]
+        if c.not_judged:
+            reasons[c.problem.id] = c.not_judged
+        if not c.left_out:
+            trajectories[c.problem.id].append(Trajectory(problem_id=c.problem.id, turns=tuple(c.turns)))
+    return [
+        Group(
+            problem_id=id_,
+            trajectories=() if id_ in reasons else tuple(known),
+            not_judged=reasons.get(id_, ""),
+        )
+        for id_, known in trajectories.items()
+    ]
 
 
 def _refuse_repeated(problems: Sequence[Problem]) -> None:

@@ -50,3 +50,5 @@ class Group(Record):
 
     problem_id: str
     trajectories: tuple[Trajectory, ...]
+    not_judged: str = ""
+    """Reason why the problem is none on the judge's device; then there are no trajectories."""

@@ -42,7 +42,7 @@ class Rejudged(Record):
     @property
     def stands(self) -> bool:
         """Every second judgement is `correct`."""
-        return all(evaluation.correct for evaluation in self.again)
+        return len(self.again) == FRESH_DRAWS and all(evaluation.correct for evaluation in self.again)
 
 
 class Selected(Record):
@@ -133,13 +133,14 @@ def _judge_again(
         )
         for draw in range(FRESH_DRAWS)
     ]
-    again = tuple(gym.judge(requests))
+    outcomes = gym.judge(requests)
+    again = tuple(outcome for outcome in outcomes if isinstance(outcome, Evaluation))
     speedups = [known for e in again if (known := speedup_of(e, kind)) is not None]
     return Rejudged(
         rank=position,
         ranked=ranked,
         again=again,
-        speedup=statistics.median(speedups) if len(speedups) == len(again) else None,
+        speedup=statistics.median(speedups) if len(speedups) == len(outcomes) else None,
     )
 
 

@@ -24,7 +24,9 @@ from pydantic import Field
 from kernel_core.config import EnvironmentConfig, GymConfig
 from kernel_core.dialogue.environment import EpisodeSource, open_source
 from kernel_core.dialogue.episode import Episode
+from kernel_core.errors import NotAProblem
 from kernel_core.gym.contract.requests import Gym
+from kernel_core.records import NotJudged
 from kernel_core.runs.configure import build
 
 ID = "kernel-dojo"
@@ -124,8 +126,10 @@ class KernelEnvironment(vf.Env[KernelEnvironmentConfig]):
         assert self._gym is not None, "the environment is used inside `serving()`"
         request = episode.request(answer)
         loop = asyncio.get_running_loop()
-        [evaluation] = await loop.run_in_executor(self._threads, self._gym.judge, [request])
-        episode.take(answer, request, evaluation)
+        [outcome] = await loop.run_in_executor(self._threads, self._gym.judge, [request])
+        if isinstance(outcome, NotJudged):
+            raise NotAProblem(outcome.reason)
+        episode.take(answer, request, outcome)
 
 
 def load_environment(

@@ -11,10 +11,10 @@ from types import TracebackType
 import httpx
 
 from kernel_core import errors
-from kernel_core.errors import ConfigError, DojoError, GymUnavailable
+from kernel_core.errors import ConfigError, DojoError, GymUnavailable, NotAProblem
 from kernel_core.gym.contract.requests import JudgeRequest, TakenOut
 from kernel_core.progress import Progress, silent
-from kernel_core.records import Evaluation
+from kernel_core.records import Evaluation, NotJudged
 from kernel_core.serve.messages import Health, JudgeCall, Judged, Refusal, call_of
 
 _READ_TIMEOUT_S = 120.0
@@ -54,8 +54,10 @@ class JudgeClient:
         except (httpx.HTTPError, ValueError) as error:
             raise GymUnavailable(f"no judge service at {self._url}: {error}") from error
 
-    def judge(self, requests: Sequence[JudgeRequest], progress: Progress = silent) -> list[Evaluation]:
-        """One evaluation a request, in order; see `requests.Gym`."""
+    def judge(
+        self, requests: Sequence[JudgeRequest], progress: Progress = silent
+    ) -> list[Evaluation | NotJudged]:
+        """Return one outcome a request, in order; see `requests.Gym`."""
         futures = [self._threads.submit(self._judge_one, request) for request in requests]
         try:
             for done, future in enumerate(as_completed(futures), start=1):
@@ -100,8 +102,11 @@ class JudgeClient:
                 raise GymUnavailable(f"no answer of {self._url} for {self._patience_s:g} s: {fault}")
             time.sleep(pause_s)
 
-    def _judge_one(self, request: JudgeRequest) -> Evaluation:
-        evaluation = self.ask(call_of(request, uuid.uuid4().hex))
+    def _judge_one(self, request: JudgeRequest) -> Evaluation | NotJudged:
+        try:
+            evaluation = self.ask(call_of(request, uuid.uuid4().hex))
+        except NotAProblem as error:
+            return NotJudged(problem_id=request.problem.id, reason=str(error))
         return evaluation.model_copy(update={"problem_id": request.problem.id})
 
 

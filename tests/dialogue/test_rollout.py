@@ -347,9 +347,10 @@ def test_a_problem_that_the_judge_cannot_hand_over_takes_out_its_own_group_only(
         suite="t",
     )
     policy = ScriptedPolicy(lambda messages, seed: answer(MADE[0], "fused"))
-    settings = {"group_size": 2, "seed": 1, "leave_out_faults": True}
-    left = roll_out(policy, gym, [handed, PROBLEMS[0]], None, config(turns=1), **settings)
+    left = roll_out(policy, gym, [handed, PROBLEMS[0]], None, config(turns=1), group_size=2, seed=1)
     assert [len(group.trajectories) for group in left.groups] == [0, 2]
+    assert "cannot be handed to a candidate" in left.groups[0].not_judged
+    assert (left.groups[1].not_judged, left.num_retried) == ("", 0)
 
 
 def test_a_candidate_that_writes_alone_and_cannot_be_judged_is_left_out_alone(gym):

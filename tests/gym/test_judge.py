@@ -11,8 +11,8 @@ import pytest
 from kernel_core.errors import ConfigError, NotAProblem
 from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.pool.pool import PooledGym
-from kernel_core.problems.source import at_precision
-from kernel_core.records import Candidate, Evaluation, NoCandidate, Precision, Problem, Verdict
+from kernel_core.problems.source import at_precision, parse_problem
+from kernel_core.records import Candidate, Evaluation, NoCandidate, NotJudged, Precision, Problem, Verdict
 
 EXPLOITS = Path(__file__).parents[1] / "exploits"
 JudgeText = Callable[..., Evaluation]
@@ -356,11 +356,27 @@ class ModelNew(nn.Module):
     assert evaluation.verdict is Verdict.CORRECT, evaluation.feedback
 
 
-def test_a_broken_problem_is_the_callers_mistake(judge_text: JudgeText) -> None:
-    problem = "class Model(nn.Module):\n    def forward(self, x):\n        return x @ x\n\n"
-    problem += "def get_inputs():\n    return [torch.rand(4, 5)]\n\ndef get_init_inputs():\n    return []\n"
-    with pytest.raises(NotAProblem, match="reference of test/inline fails"):
-        judge_text(problem, "class ModelNew(nn.Module):\n    pass\n")
+def test_a_reference_that_fails_stops_no_other_request(
+    gym: PooledGym, problems: dict[str, Problem]
+) -> None:
+    text = "import torch\nimport torch.nn as nn\n\n"
+    text += "class Model(nn.Module):\n    def forward(self, x):\n        return x @ x\n\n"
+    text += "def get_inputs():\n    return [torch.rand(4, 5)]\n\ndef get_init_inputs():\n    return []\n"
+    broken = parse_problem(text, id="test/broken", suite="test")
+    nothing = Candidate.from_source("class ModelNew(nn.Module):\n    pass\n")
+    sound = Candidate.from_source((EXPLOITS / "honest_softmax.py").read_text())
+    requests = [
+        JudgeRequest(problem=broken, candidate=nothing, seed=1),
+        JudgeRequest(problem=problems["softmax_rows"], candidate=sound, seed=1),
+        JudgeRequest(problem=broken, candidate=sound, seed=1),
+    ]
+    first, judged, last = gym.judge(requests)
+    assert isinstance(first, NotJudged) and isinstance(last, NotJudged)
+    assert first.problem_id == "test/broken"
+    assert "the reference of test/broken fails on its own inputs: RuntimeError" in first.reason
+    assert isinstance(judged, Evaluation) and judged.verdict is Verdict.CORRECT, judged
+    by_error = gym.judge_each(requests[:1])
+    assert [type(one) for one in by_error] == [NotAProblem]
 
 
 def test_no_candidate_is_malformed(gym: PooledGym, problems: dict[str, Problem]) -> None:

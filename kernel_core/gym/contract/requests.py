@@ -8,7 +8,7 @@ from typing import Protocol
 from pydantic import Field
 
 from kernel_core.progress import Progress, silent
-from kernel_core.records import Candidate, Constant, Evaluation, NoCandidate, Problem, Record
+from kernel_core.records import Candidate, Constant, Evaluation, NoCandidate, NotJudged, Problem, Record
 
 
 class JudgeRequest(Record):
@@ -67,10 +67,14 @@ class Gym(Protocol):
         """Places that failed their health checks or left since the gym was opened."""
         ...
 
-    def judge(self, requests: Sequence[JudgeRequest], progress: Progress = silent) -> list[Evaluation]:
-        """One evaluation a request, in order. Same candidate, problem, sizes and seed: judged once.
+    def judge(
+        self, requests: Sequence[JudgeRequest], progress: Progress = silent
+    ) -> list[Evaluation | NotJudged]:
+        """Return one outcome a request, in order. Same candidate, problem, sizes and seed: judged once.
 
-        A `NoCandidate` gives `malformed`. Raises `GymUnavailable` only when the gym itself cannot work.
+        A `NoCandidate` gives `malformed`. A problem whose reference fails on the gym's device gives
+        `NotJudged`, and all other requests are judged. Raises `GymUnavailable` only when the gym itself
+        cannot work.
         """
         ...
 

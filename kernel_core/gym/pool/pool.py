@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Protocol
 
 from kernel_core.config import GymConfig
-from kernel_core.errors import DojoError, GymUnavailable
+from kernel_core.errors import DojoError, GymUnavailable, NotAProblem
 from kernel_core.gym.contract.requests import JudgeRequest, TakenOut
 from kernel_core.gym.contract.version import GYM_VERSION
 from kernel_core.gym.pool.judge_host import Host, JudgeLost
@@ -19,7 +19,7 @@ from kernel_core.gym.pool.judge_slot import JudgeSlot, SlotClosed
 from kernel_core.gym.pool.leases import TRIES, Lease, Leases, Outcome
 from kernel_core.gym.pool.verdict_cache import Cache, request_key
 from kernel_core.progress import Progress, silent
-from kernel_core.records import Evaluation
+from kernel_core.records import Evaluation, NotJudged
 
 _log = logging.getLogger(__name__)
 
@@ -74,24 +74,29 @@ class PooledGym:
     ) -> None:
         self.close()
 
-    def judge(self, requests: Sequence[JudgeRequest], progress: Progress = silent) -> list[Evaluation]:
-        """One evaluation a request, in order; see `requests.Gym`."""
-        evaluations = []
-        for outcome in self._outcomes(requests, progress, may_fail=False):
-            assert isinstance(outcome, Evaluation)
-            evaluations.append(outcome)
-        return evaluations
+    def judge(
+        self, requests: Sequence[JudgeRequest], progress: Progress = silent
+    ) -> list[Evaluation | NotJudged]:
+        """Return one outcome a request, in order; see `requests.Gym`."""
+        outcomes: list[Evaluation | NotJudged] = []
+        judged = self._outcomes(requests, progress, collected=NotAProblem)
+        for request, outcome in zip(requests, judged, strict=True):
+            if isinstance(outcome, Evaluation):
+                outcomes.append(outcome)
+            else:
+                outcomes.append(NotJudged(problem_id=request.problem.id, reason=str(outcome)))
+        return outcomes
 
     def judge_each(
         self, requests: Sequence[JudgeRequest], progress: Progress = silent
     ) -> list[Evaluation | DojoError]:
-        """The same, but where a request cannot be judged, as its problem is none, the reason stands in its
-        place, and the others are judged all the same."""
-        return self._outcomes(requests, progress, may_fail=True)
+        """Return one outcome a request, in order, with the error in place of an evaluation that failed."""
+        return self._outcomes(requests, progress, collected=DojoError)
 
     def _outcomes(
-        self, requests: Sequence[JudgeRequest], progress: Progress, *, may_fail: bool
+        self, requests: Sequence[JudgeRequest], progress: Progress, *, collected: type[DojoError]
     ) -> list[Evaluation | DojoError]:
+        """Errors of the kind `collected` stand in place of an evaluation; any other is raised."""
         if self._closed:
             raise GymUnavailable("this gym was closed; open another")
         keys = [request_key(request, self._config) for request in requests]
@@ -105,7 +110,7 @@ class PooledGym:
         counts = {key: keys.count(key) for key in distinct} if len(distinct) < len(keys) else {}
         done = sum(counts.get(key, 1) for key in known)
         progress("judge", done, len(requests))
-        for key, outcome in self._judge_distinct(todo, may_fail):
+        for key, outcome in self._judge_distinct(todo, collected):
             known[key] = outcome
             done += counts.get(key, 1)
             progress("judge", done, len(requests))
@@ -200,9 +205,9 @@ class PooledGym:
     # Work -----------------------------------------------------------------------------------------
 
     def _judge_distinct(
-        self, todo: list[tuple[str, JudgeRequest]], may_fail: bool
+        self, todo: list[tuple[str, JudgeRequest]], collected: type[DojoError]
     ) -> Iterator[tuple[str, Evaluation | DojoError]]:
-        """Outcomes as they come; the first failure is raised if none is wanted."""
+        """Yield outcomes as they come; raise the first failure of another kind than `collected`."""
         outcomes: queue.SimpleQueue[tuple[str, Outcome]] = queue.SimpleQueue()
         leases = [Lease(key, request, _seed_of(request), outcomes) for key, request in todo]
         self._leases.submit(leases)
@@ -212,7 +217,7 @@ class PooledGym:
                 key, outcome = outcomes.get()
                 if isinstance(outcome, Evaluation):
                     self._cache.put(key, outcome)
-                elif not (may_fail and isinstance(outcome, DojoError)):
+                elif not isinstance(outcome, collected):
                     raise outcome
                 yield key, outcome
         finally:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from kernel_core.gym.channel.seeds import derive_seed
 from kernel_core.gym.contract.requests import Compared, Gym, JudgeRequest, TakenOut
 from kernel_core.progress import Progress, silent
-from kernel_core.records import Candidate, Evaluation
+from kernel_core.records import Candidate, Evaluation, NotJudged
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,9 @@ class SampledGym:
         """See `Gym`."""
         return self._gym.taken_out
 
-    def judge(self, requests: Sequence[JudgeRequest], progress: Progress = silent) -> list[Evaluation]:
+    def judge(
+        self, requests: Sequence[JudgeRequest], progress: Progress = silent
+    ) -> list[Evaluation | NotJudged]:
         """See `Gym`."""
         in_full = [one.timing or self._is_of_share(one) for one in requests]
         asked = [
@@ -49,7 +51,13 @@ class SampledGym:
         also = [asked[number].model_copy(update={"fast": True}) for number in again]
         evaluations = self._gym.judge([*asked, *also], progress)
         pairs = zip((evaluations[number] for number in again), evaluations[len(asked) :], strict=True)
-        self._count(list(pairs))
+        self._count(
+            [
+                (full, fast)
+                for full, fast in pairs
+                if isinstance(full, Evaluation) and isinstance(fast, Evaluation)
+            ]
+        )
         return evaluations[: len(asked)]
 
     def close(self) -> None:

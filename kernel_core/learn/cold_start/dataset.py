@@ -222,7 +222,8 @@ def _cycled(items: Sequence[Item], count: int, rng: random.Random) -> Iterator[I
 
 
 def _judged(drafts: Sequence[_Draft], gym: Gym, progress: Progress) -> dict[tuple[str, str], Evaluation]:
-    """The judge's word on every kernel that a second turn looks back on, by problem and exemplar."""
+    """Return the evaluation of every kernel that a second turn looks back on, by problem and exemplar; a
+    problem whose reference fails on the judge's device has none."""
     earlier = {
         (draft.problem.id, draft.earlier.id): (draft.problem, draft.earlier)
         for draft in drafts
@@ -232,14 +233,16 @@ def _judged(drafts: Sequence[_Draft], gym: Gym, progress: Progress) -> dict[tupl
         JudgeRequest(problem=problem, candidate=_candidate(exemplar), seed=seed_of("cold start", problem.id))
         for problem, exemplar in earlier.values()
     ]
-    return dict(zip(earlier, gym.judge(requests, progress), strict=True))
+    outcomes = zip(earlier, gym.judge(requests, progress), strict=True)
+    return {key: outcome for key, outcome in outcomes if isinstance(outcome, Evaluation)}
 
 
 def _without_right_ones(
     drafts: Sequence[_Draft], evaluations: Mapping[tuple[str, str], Evaluation]
 ) -> list[_Draft]:
-    """Drafts with another repair in place of each with a correct earlier kernel, as a slip in an unused
-    branch is; shares stay exact as long as one repair is left."""
+    """Replace each repair of a correct earlier kernel, such as a slip in an unused branch, by another repair;
+    shares stay exact as long as one repair is left. Leave out drafts whose earlier kernel was not judged."""
+    drafts = [one for one in drafts if one.earlier is None or (one.problem.id, one.earlier.id) in evaluations]
 
     def is_right(draft: _Draft) -> bool:
         if draft.kind != "repair" or draft.earlier is None:
