@@ -53,8 +53,8 @@ def main() -> None:
         list(_ratios(number)),
     )
     report.note(
-        "`held` is the share of intervals with the truth in them. Where nothing differs there is no interval, "
-        "and the estimate alone counts. The mean width is in points of a share, for ratios a factor."
+        "`held` is the share of intervals with the truth in them. Where nothing differs there is no "
+        "interval, and the estimate alone counts. The mean width is in points of a share, for ratios a factor."
     )
     report.finish(arguments.write)
 

@@ -161,6 +161,12 @@ def _require_comparable(before: Scorecard, after: Scorecard) -> None:
             f"one scorecard has {before.headline} speed-ups and the other {after.headline} ones; "
             "evaluate both on the same kind of device"
         )
+    baselines = {card.conditions.baseline for card in (before, after)}
+    if before.headline == "measured" and len(baselines) > 1:
+        raise ConfigError(
+            f"the speed-ups are over different baselines ({' and '.join(sorted(baselines))}); "
+            "judge the answers of one again with `dojo runs judge`"
+        )
     old, new = ({(p.problem_id, p.sha256) for p in card.problems} for card in (before, after))
     if old != new:
         different = sorted({problem_id for problem_id, _ in old ^ new})

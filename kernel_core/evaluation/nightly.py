@@ -96,8 +96,9 @@ def finished_nights(nightly: Run, watched: str) -> list[Night]:
 def regressions(change: Comparison) -> tuple[str, ...]:
     """Return the figures of last turns that are clearly worse, each in words.
 
-    Two figures are tested: the share that is correct and the share that is also faster. Each counts if it fell
-    and its two-sided p-value is below 5 %. By chance alone one of them counts at most one night in twenty.
+    Two figures are tested: the share that is correct and the share that is also faster. Each counts if it
+    fell and its two-sided p-value is below 5 %. By chance alone one of them counts in at most one night of
+    twenty.
     """
     return tuple(
         figure.in_a_sentence()

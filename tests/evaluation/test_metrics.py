@@ -19,7 +19,7 @@ from kernel_core.evaluation.statistics import Difference
 from kernel_core.evaluation.tables import family_rows, headline_rows, problem_rows
 from kernel_core.records import Verdict
 
-CPU = Conditions(policy_version="p", gym_version="g", device="cpu", gpu="H200", versions={})
+CPU = Conditions(policy_version="p", gym_version="g", device="cpu", gpu="H200", baseline="fair", versions={})
 THRESHOLDS = (0.0, 1.0, 1.5, 2.0)
 
 
