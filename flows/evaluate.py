@@ -28,7 +28,7 @@ def evaluate(
         name: Folder under the run for what this stage makes.
     """
     with running(run, root) as here:
-        reads = folders_read(here, config.policy, config.checkpoint)
+        reads = folders_read(here, config.policy, config.checkpoint, config.answers)
         settings = config.model_dump(exclude={"checkpoint": True, "policy": ORIGIN, "placement": True})
         with making(here, name, settings, reads, folder=name) as work:
             if not work.done:

@@ -10,16 +10,25 @@ from kernel_core.runs.run_folder import Run
 from kernel_core.store import Store
 from tasks.batches import each_batch
 from tasks.faults import RETRIES
-from tasks.gpu import on_this_host
+from tasks.gpu import gpu_slot, on_this_host
 from tasks.progress import StageProgress
-from tasks.tools import opened, suited_to
+from tasks.tools import JUDGED, judging, opened, suited_to
 
 
 @task(name="score policy", tags=["evaluate"], **RETRIES)
 def score_policy(config: EvaluateConfig, run: Run, store: Store) -> None:
-    """A policy on held-out problems into a sealed scorecard."""
-    from kernel_core.evaluation.scorecard import evaluate
+    """A policy on held-out problems into a sealed scorecard, or kept answers judged again."""
+    from kernel_core.evaluation.scorecard import evaluate, evaluate_answers
 
+    if config.answers is not None:
+        config, memory = on_this_host(config), Store(run.root).child(JUDGED)
+        with (
+            gpu_slot("cpu", config.gym.device),
+            judging(config.gym, run, config.placement.judge) as gym,
+            StageProgress("evaluate") as progress,
+        ):
+            evaluate_answers(config, gym, store, progress, memory, each_batch)
+        return
     weights = choose_weights(run, config.policy, config.checkpoint)
     config = on_this_host(suited_to(config, weights))
     where = {"weights": weights, "corpus": config.checkpoint}

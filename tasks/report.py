@@ -53,7 +53,7 @@ def report_scorecard(run: Run, name: str) -> None:
     """The headline figures with their plot, one row a problem, and each problem's best answer."""
     from kernel_core.evaluation.evidence import best_answers, extremes
     from kernel_core.evaluation.scorecard import headline_rows, load_scorecard
-    from kernel_core.evaluation.tables import problem_rows
+    from kernel_core.evaluation.tables import measured_in_words, problem_rows, work_rows
 
     store = run.store.child(name)
     card, conditions = load_scorecard(store), conditions_of(run, name)
@@ -71,10 +71,15 @@ def report_scorecard(run: Run, name: str) -> None:
     told = f"One row a problem; {conditions}; all turns: {store.path('evaluations.parquet')}"
     table(f"{key}-problems", rows, told)
     found = diagnosis_of(run, name)
-    lead = [f"Conditions: {conditions}.", *([f"**Next step:** {found.next_step}"] if found.next_step else [])]
+    lead = [
+        f"Conditions: {conditions}; {measured_in_words(card)}.",
+        *([f"**Next step:** {found.next_step}"] if found.next_step else []),
+    ]
     lead += [f"Every problem: {link_to(f'{key}-problems', 'table')}, {code}."]
     lead.append(picture("fast_p", store.read("fast_p.png")))
-    sections = {"headline": headline_rows(card), "what became of the answers": found.rows()}
+    work = work_rows(card)
+    sections = {"headline": headline_rows(card), "precision, tolerance, own work": work}
+    sections |= {"what became of the answers": found.rows()}
     if card.conditions.taken_out:
         sections["judges taken out"] = [{"judge": one} for one in card.conditions.taken_out]
     if card.conditions.left_out:

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import time
-from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
@@ -67,26 +66,40 @@ def answers(
     *,
     verdict: str | None = None,
     problem: str = "",
+    folder: str = "",
     n: Annotated[Count, Parameter(name="-n")] = 5,
+    out: Path | None = None,
     root: Root = "runs",
 ) -> int:
-    """Answers as they were judged: verdict, feedback and code, of every evaluation of the run.
+    """Answers of a run with verdict, feedback and code; with `--out` as a table.
 
     Args:
         verdict: only those with this verdict
         problem: only ids with this word
-        n: at most so many
+        folder: only of this folder of the run
+        n: print at most so many
+        out: write all of them to this Parquet file, with prompts, texts and evaluations
     """
-    from kernel_core.evaluation.diagnosis import answers_of, evaluations_of
+    from kernel_core.evaluation.diagnosis import answers_of
 
-    run = find_run(root, name)
-    texts = list(islice(answers_of(run.store, verdict, problem), n))
-    for text in texts:
-        say(text)
-    if not texts:
-        folders = ", ".join(evaluations_of(run.store)) or "none"
-        raise NotFound(f"run {run.name!r} has no such answers; evaluations of it: {folders}")
+    say(answers_of(find_run(root, name).store, folder, verdict, problem, n, out))
     return 0
+
+
+@runs.command
+def judge(name: str, /, *settings: str, folder: str = "", root: Root = "runs") -> int:
+    """Judge the kept answers of a run again, by today's judge; the first scorecard stays.
+
+    Args:
+        settings: such as gym.device=cuda, or rollout.turns=1 for first turns alone
+        folder: with the answers, where the run has several
+    """
+    from flows.commands.stages import resume as run_again
+    from flows.presets import chosen_settings
+    from kernel_core.runs.judging_again import parameters_to_judge_again
+
+    chosen = chosen_settings("evaluate", None, list(settings), {})
+    return run_again("evaluate", parameters_to_judge_again(find_run(root, name), folder, chosen))
 
 
 @runs.command
@@ -160,8 +173,7 @@ def stop(name: str, /, *, root: Root = "runs") -> int:
 @runs.command
 def resume(name: str, /, *, root: Root = "runs") -> int:
     """Run the command of a run again."""
-    run = find_run(root, name)
-    command = run.command()
+    command = find_run(root, name).command()
     from flows.commands.stages import resume as run_again
 
     return run_again(command["flow"], command["parameters"])

@@ -23,6 +23,11 @@ class EvaluateConfig(RolloutStageConfig):
     checkpoint: str | None = Field(
         None, description="A run's name, `run@step`, `run@best`, or a folder; empty: the policy itself."
     )
+    answers: str | None = Field(
+        None,
+        description="A folder with answers, of an evaluation or a best of N: they are judged again, and no "
+        "policy is asked.",
+    )
     seed: int = Field(0, description="Seeds every draw of this stage.")
 
     @model_validator(mode="after")

@@ -1,30 +1,45 @@
-"""Conversations held part by part, so that a killed evaluation goes on from the last whole part.
+"""Conversations held or judged again part by part, so that a killed evaluation goes on from the last part.
 
-A part is about one sampling batch. Its file holds its groups in full, and its name the digest of
-everything that decided them; a run with other settings never reads it.
+A part is about one sampling batch. Answers are kept as soon as they are written (`answers.py`), and the
+evaluations of a whole part in a file of its own. A conversation is made of both. Each file's name has the
+digest of everything that decided it; a run with other settings never reads it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kernel_core.batches import Batch, EachBatch, in_order
 from kernel_core.config import BestOfNConfig, EvaluateConfig, RolloutConfig
-from kernel_core.dialogue.rollout import roll_out
-from kernel_core.dialogue.turns import Group
+from kernel_core.dialogue.answers import Answer, KeptAnswers
+from kernel_core.dialogue.episode import next_turn
+from kernel_core.dialogue.parse import parse_completion
+from kernel_core.dialogue.rollout import roll_out, seed_of
+from kernel_core.dialogue.turns import Completion, Group, Trajectory, Turn
 from kernel_core.errors import ConfigError, Corrupt
-from kernel_core.gym.contract.requests import Gym
+from kernel_core.gym.contract.requests import Gym, JudgeRequest
 from kernel_core.policy.protocol import Policy
 from kernel_core.progress import Progress, silent
-from kernel_core.records import Problem
+from kernel_core.records import Evaluation, NotJudged, Problem, Record
 from kernel_core.retrieval.protocol import Retriever
 from kernel_core.store import Store, digest_of
 
+_PARTS = "judged"
 CPU_CONVERSATIONS = 16
 """Conversations of a part on a CPU, where a part is minutes and larger batches sample little faster."""
+
+
+class Judged(Record):
+    """What the judge found about a problem's conversations."""
+
+    problem_id: str
+    conversations: tuple[tuple[Evaluation, ...], ...] = ()
+    """Samples, and the turns of each."""
+    not_judged: str = ""
+    """Reason why the problem is none on the judge's device; then there are no conversations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +48,12 @@ class Conversations:
 
     groups: list[Group]
     files: dict[str, str]
-    """Name and SHA-256 of each part."""
+    """Name and SHA-256 of the answers and of each part's evaluations."""
+    kept: KeptAnswers
 
 
 def digest_of_stage(
-    config: EvaluateConfig | BestOfNConfig, problems: Sequence[Problem], policy: Policy, gym: Gym
+    config: EvaluateConfig | BestOfNConfig, problems: Sequence[Problem], policy_version: str, gym: Gym
 ) -> str:
     """Digest of all that decides a stage's result: not the policy's origin, nor the number of judges."""
     settings = config.model_dump(
@@ -45,7 +61,7 @@ def digest_of_stage(
         exclude={"policy": True, "checkpoint": True, "gym": {"workers", "cluster", "ray_address"}},
     )
     contents = [[problem.id, problem.sha256, problem.cpu_constants] for problem in problems]
-    return digest_of([settings, contents, policy.version, gym.version])
+    return digest_of([settings, contents, policy_version, gym.version])
 
 
 def finished(store: Store, kind: str, digest: str) -> bool:
@@ -60,6 +76,16 @@ def finished(store: Store, kind: str, digest: str) -> bool:
     return True
 
 
+def digest_of_answers(
+    config: EvaluateConfig | BestOfNConfig, problems: Sequence[Problem], policy_version: str
+) -> str:
+    """Return the digest of all that decides the answers of first turns: the judge is no part of it."""
+    settings = config.model_dump(
+        mode="json", exclude={"policy", "checkpoint", "gym", "placement", "k", "answers"}
+    )
+    return digest_of([settings, [[problem.id, problem.sha256] for problem in problems], policy_version])
+
+
 def converse(
     policy: Policy,
     gym: Gym,
@@ -70,68 +96,204 @@ def converse(
     samples: int,
     device: str,
     seed: int,
+    digests: tuple[str, str],
+    store: Store,
+    progress: Progress = silent,
+    each: EachBatch = in_order,
+) -> Conversations:
+    """Hold `samples` conversations a problem; parts that the store already has are read, not held again.
+
+    `digests` are those of the answers and of the stage. `each` works on the parts that are left. They go one
+    after another: all of them need the policy.
+    """
+    kept = KeptAnswers(store, digests[0])
+
+    def hold(asked: Sequence[Problem]) -> list[Judged]:
+        held = roll_out(
+            policy,
+            gym,
+            asked,
+            retriever,
+            config,
+            group_size=samples,
+            seed=seed,
+            kept=kept,
+            progress=progress,
+        )
+        return [_judged(group) for group in held.groups]
+
+    conversations = config.sampling.batch_size
+    if device == "cpu":
+        conversations = min(conversations, CPU_CONVERSATIONS)
+    size = max(1, conversations // samples)
+    return _in_parts(problems, size, hold, kept, digests[1], store, progress, each)
+
+
+def judge_again(
+    gym: Gym,
+    problems: Sequence[Problem],
+    kept: KeptAnswers,
+    *,
+    turns: int,
+    seed: int,
     digest: str,
     store: Store,
     progress: Progress = silent,
     each: EachBatch = in_order,
 ) -> Conversations:
-    """`samples` conversations a problem; parts that the store already has are read, not held again.
+    """Judge the kept answers to `problems`, the first `turns` of each sample, as they were written.
 
-    `each` works on the parts that are left. They go one after another: all of them need the policy.
+    No policy is asked. Inputs are those of the first judging, which `seed` fixes. Every problem needs an
+    answer. Raises `ConfigError` where a problem is not the one that was answered.
     """
-    conversations = config.sampling.batch_size
-    if device == "cpu":
-        conversations = min(conversations, CPU_CONVERSATIONS)
-    per_part = max(1, conversations // samples)
-    total = len(problems)
-    names = {
-        f"conversations/{digest[:12]}-{start:05d}.json": Batch(
-            label="problems", start=start, end=min(start + per_part, total), total=total
-        )
-        for start in range(0, total, per_part)
+    by_problem = {
+        problem_id: [sample[:turns] for sample in samples]
+        for problem_id, samples in _samples_of(kept, problems).items()
     }
+
+    def judge(asked: Sequence[Problem]) -> list[Judged]:
+        answers = [[answer for sample in by_problem[one.id] for answer in sample] for one in asked]
+        requests = [
+            JudgeRequest(
+                problem=problem,
+                candidate=parse_completion(answer.text, answer.finish_reason),
+                seed=seed_of(seed, problem.id),
+            )
+            for problem, written in zip(asked, answers, strict=True)
+            for answer in written
+        ]
+        outcomes = iter(gym.judge(requests, progress))
+        judged = []
+        for problem in asked:
+            found = [[next(outcomes) for _ in sample] for sample in by_problem[problem.id]]
+            reasons = [one.reason for sample in found for one in sample if isinstance(one, NotJudged)]
+            evaluations = [[one for one in sample if isinstance(one, Evaluation)] for sample in found]
+            judged.append(
+                Judged(problem_id=problem.id, not_judged=reasons[0])
+                if reasons
+                else Judged(problem_id=problem.id, conversations=tuple(map(tuple, evaluations)))
+            )
+        return judged
+
+    most = max(len(samples) for samples in by_problem.values())
+    size = max(1, CPU_CONVERSATIONS // max(1, most))
+    return _in_parts(problems, size, judge, kept, digest, store, progress, each)
+
+
+def _in_parts(
+    problems: Sequence[Problem],
+    size: int,
+    judge: Callable[[Sequence[Problem]], list[Judged]],
+    kept: KeptAnswers,
+    digest: str,
+    store: Store,
+    progress: Progress,
+    each: EachBatch,
+) -> Conversations:
+    """Call `judge` for each part without a file, write the file, and read all of them."""
+    total = len(problems)
+    parts = {
+        f"{_PARTS}/{digest[:12]}-{start:05d}.json": Batch(
+            label="problems", start=start, end=min(start + size, total), total=total
+        )
+        for start in range(0, total, size)
+    }
+    names = {part.start: name for name, part in parts.items()}
 
     def hold(part: Batch) -> str:
         progress("problems", done=part.start, total=total)
-        asked = problems[part.start : part.end]
-        held = roll_out(
-            policy, gym, asked, retriever, config, group_size=samples, seed=seed, progress=progress
-        )
-        (name,) = (name for name, one in names.items() if one == part)
-        store.write(name, _encode(held.groups))
-        return _in_words(held.groups)
+        judged = judge(problems[part.start : part.end])
+        store.write(names[part.start], _encode(judged))
+        return _in_words(judged)
 
-    each([part for name, part in names.items() if not store.exists(name)], hold, at_once=False)
+    each([part for name, part in parts.items() if not store.exists(name)], hold, at_once=False)
+    samples = _samples_of(kept, problems)
     groups: list[Group] = []
     files: dict[str, str] = {}
-    for name, part in names.items():
-        data = store.read(name)
-        groups += _decode(data, store.path(name), [problem.id for problem in problems[part.start : part.end]])
+    for name, part in parts.items():
+        data, asked = store.read(name), problems[part.start : part.end]
+        judged = _decode(data, store.path(name), [problem.id for problem in asked])
+        for problem, one in zip(asked, judged, strict=True):
+            groups.append(_group(problem, one, samples[problem.id]))
         files[name] = hashlib.sha256(data).hexdigest()
     progress("problems", done=total, total=total)
-    return Conversations(groups=groups, files=files)
+    return Conversations(groups=groups, files=files, kept=kept)
 
 
-def _in_words(groups: Sequence[Group]) -> str:
+def _samples_of(kept: KeptAnswers, problems: Sequence[Problem]) -> dict[str, list[list[Answer]]]:
+    """The answers to each problem: samples, and the turns of each."""
+    found: dict[str, dict[int, list[Answer]]] = {problem.id: {} for problem in problems}
+    sources = {problem.id: problem.sha256 for problem in problems}
+    for answer in kept.in_order():
+        if answer.problem_id not in found:
+            continue
+        if answer.problem_sha256 != sources[answer.problem_id]:
+            raise ConfigError(
+                f"problem {answer.problem_id} is another one now than when it was answered; "
+                "judge with the problems of that time, or leave it out"
+            )
+        found[answer.problem_id].setdefault(answer.sample, []).append(answer)
+    return {problem_id: list(samples.values()) for problem_id, samples in found.items()}
+
+
+def _judged(group: Group) -> Judged:
+    conversations = tuple(
+        tuple(turn.evaluation for turn in trajectory.turns) for trajectory in group.trajectories
+    )
+    return Judged(problem_id=group.problem_id, conversations=conversations, not_judged=group.not_judged)
+
+
+def _group(problem: Problem, judged: Judged, samples: Sequence[Sequence[Answer]]) -> Group:
+    """The conversations of a problem from its answers and their evaluations.
+
+    Answers without an evaluation are left out: turns after the end of a conversation judged otherwise.
+    """
+    trajectories = []
+    for answers, evaluations in zip(samples, judged.conversations, strict=not judged.not_judged):
+        turns: list[Turn] = []
+        for answer, evaluation in zip(answers, evaluations, strict=False):
+            completion = Completion(
+                text=answer.text,
+                num_tokens=answer.num_tokens,
+                finish_reason=answer.finish_reason,
+                policy_version=answer.policy_version,
+            )
+            candidate = parse_completion(answer.text, answer.finish_reason)
+            turn = next_turn(
+                problem,
+                turns,
+                answer.messages,
+                completion,
+                candidate,
+                evaluation,
+                trajectory=answer.sample,
+                exemplar_ids=answer.exemplar_ids,
+            )
+            turns.append(turn)
+        trajectories.append(Trajectory(problem_id=problem.id, turns=tuple(turns)))
+    return Group(problem_id=problem.id, trajectories=tuple(trajectories), not_judged=judged.not_judged)
+
+
+def _in_words(judged: Sequence[Judged]) -> str:
     """How many problems have a correct answer, and which have none."""
     unsolved = [
-        group.problem_id
-        for group in groups
-        if not any(turn.evaluation.correct for trajectory in group.trajectories for turn in trajectory.turns)
+        one.problem_id
+        for one in judged
+        if not any(evaluation.correct for turns in one.conversations for evaluation in turns)
     ]
     left = f"; not: {', '.join(unsolved)}" if unsolved else ""
-    return f"{len(groups) - len(unsolved)} of {len(groups)} problems solved{left}."
+    return f"{len(judged) - len(unsolved)} of {len(judged)} problems solved{left}."
 
 
-def _encode(groups: Sequence[Group]) -> bytes:
-    return b"[" + b",\n".join(group.model_dump_json().encode() for group in groups) + b"]\n"
+def _encode(judged: Sequence[Judged]) -> bytes:
+    return b"[" + b",\n".join(one.model_dump_json().encode() for one in judged) + b"]\n"
 
 
-def _decode(data: bytes, path: str, problem_ids: list[str]) -> list[Group]:
+def _decode(data: bytes, path: str, problem_ids: list[str]) -> list[Judged]:
     try:
-        groups = [Group.model_validate(group) for group in json.loads(data)]
+        judged = [Judged.model_validate(one) for one in json.loads(data)]
     except ValueError as error:
-        raise Corrupt(f"{path} does not hold conversations; remove it and run again") from error
-    if [group.problem_id for group in groups] != problem_ids:
+        raise Corrupt(f"{path} does not hold evaluations; remove it and run again") from error
+    if [one.problem_id for one in judged] != problem_ids:
         raise Corrupt(f"{path} holds other problems than expected; remove it and run again")
-    return groups
+    return judged

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kernel_core.config import RolloutConfig
+from kernel_core.dialogue.answers import Answer, KeptAnswers, prompt_hash
 from kernel_core.dialogue.episode import is_over, next_turn
 from kernel_core.dialogue.overlap import Judgement, seconds_judging, side_by_side
 from kernel_core.dialogue.parse import parse_completion
@@ -49,7 +50,7 @@ class Rollouts:
     @property
     def num_sampled_tokens(self) -> int:
         """Tokens of all answers, those of conversations that were left out included."""
-        return sum(len(one.token_ids) for one in self.samples.values() if one.token_ids is not None)
+        return sum(sample.num_tokens for sample in self.samples.values())
 
 
 @dataclass(slots=True)
@@ -62,6 +63,11 @@ class _Conversation:
     """A turn has no evaluation: by a fault of ours, or because of its problem."""
     not_judged: str = ""
     """Reason why its problem is none on the judge's device."""
+
+    @property
+    def key(self) -> TurnKey:
+        """Place of the turn to come."""
+        return self.problem.id, self.trajectory, len(self.turns)
 
 
 @dataclass(slots=True)
@@ -87,6 +93,7 @@ def roll_out(
     timing: bool = True,
     leave_out_faults: bool = False,
     one_by_one: bool = False,
+    kept: KeptAnswers | None = None,
     progress: Progress = silent,
 ) -> Rollouts:
     """`group_size` conversations of `config.turns` turns for each problem, some judged while others write.
@@ -96,7 +103,8 @@ def roll_out(
     `seed`). Without `timing` no speed is measured. A bad completion is data. Raises `GymUnavailable` as the
     gym does; with `leave_out_faults`, a candidate that the gym fails on twice takes only its own conversation
     out, and it is an error only when no conversation is left. `one_by_one` is for a policy behind a server,
-    which batches requests itself: each conversation goes at its own pace, whatever `batch_size` is.
+    which batches requests itself: each conversation goes at its own pace, whatever `batch_size` is. Answers
+    go into `kept` before they are judged, and one that is there for the same prompt is not sampled again.
     """
     _refuse_repeated(problems)
     exemplars = _retrieve(retriever, problems, config.exemplars)
@@ -105,7 +113,7 @@ def roll_out(
         for problem, shown in zip(problems, exemplars, strict=True)
         for trajectory in range(group_size)
     ]
-    round_ = _Round(policy, config, seed, seed if judge_seed is None else judge_seed, timing)
+    round_ = _Round(policy, config, seed, seed if judge_seed is None else judge_seed, timing, kept)
     overlap = config.overlap is not False
     together = one_by_one and overlap
     size = len(conversations) if one_by_one else config.sampling.batch_size
@@ -144,6 +152,7 @@ class _Round:
     seed: int
     judge_seed: int
     timing: bool
+    kept: KeptAnswers | None
     samples: dict[TurnKey, Sample] = field(default_factory=dict)
 
     def write(self, part: _Part) -> list[JudgeRequest]:
@@ -152,12 +161,7 @@ class _Round:
             build_prompt(c.problem, c.exemplars, c.turns, self.config, self.policy.count_tokens)
             for c in part.conversations
         ]
-        part.samples = self.policy.sample(
-            part.messages,
-            temperature=self.config.sampling.temperature,
-            max_new_tokens=self.config.sampling.max_new_tokens,
-            seed=[seed_of(self.seed, c.problem.id, c.trajectory, len(c.turns)) for c in part.conversations],
-        )
+        part.samples = self._sampled(part)
         if self.config.overlap is False:
             self.policy.release()
         part.candidates = [parse_completion(sample.text, sample.finish_reason) for sample in part.samples]
@@ -170,6 +174,29 @@ class _Round:
             )
             for c, candidate in zip(part.conversations, part.candidates, strict=True)
         ]
+
+    def _sampled(self, part: _Part) -> list[Sample]:
+        """A sample a conversation: the kept answer to the same prompt, else a new one, which is then kept."""
+        asked = list(zip(part.conversations, part.messages, strict=True))
+        known: list[Sample | None] = [None] * len(asked)
+        if self.kept is not None:
+            answers = [self.kept.find(c.key, messages) for c, messages in asked]
+            known = [None if answer is None else answer.as_sample() for answer in answers]
+        missing = [at for at, sample in enumerate(known) if sample is None]
+        seeds = [seed_of(self.seed, *asked[at][0].key) for at in missing]
+        if missing:
+            new = self.policy.sample(
+                [asked[at][1] for at in missing],
+                temperature=self.config.sampling.temperature,
+                max_new_tokens=self.config.sampling.max_new_tokens,
+                seed=seeds,
+            )
+            if self.kept is not None:
+                rows = zip(missing, new, seeds, strict=True)
+                self.kept.keep([_answer(*asked[at], sample, seed) for at, sample, seed in rows])
+            for at, sample in zip(missing, new, strict=True):
+                known[at] = sample
+        return [sample for sample in known if sample is not None]
 
     def take(self, judgement: Judgement[_Part]) -> _Part | None:
         """Add the judged turns to their conversations; gives the part that writes another, if one does."""
@@ -214,7 +241,7 @@ def _turn(
 ) -> Turn:
     completion = Completion(
         text=sample.text,
-        num_tokens=0 if sample.token_ids is None else len(sample.token_ids),
+        num_tokens=sample.num_tokens,
         finish_reason=sample.finish_reason,
         policy_version=sample.policy_version,
     )
@@ -227,6 +254,24 @@ def _turn(
         evaluation,
         trajectory=conversation.trajectory,
         exemplar_ids=tuple(exemplar.id for exemplar in conversation.exemplars),
+    )
+
+
+def _answer(conversation: _Conversation, messages: tuple[Message, ...], sample: Sample, seed: int) -> Answer:
+    problem_id, trajectory, turn = conversation.key
+    return Answer(
+        problem_id=problem_id,
+        problem_sha256=conversation.problem.sha256,
+        sample=trajectory,
+        turn=turn,
+        seed=seed,
+        prompt_sha256=prompt_hash(messages),
+        messages=messages,
+        exemplar_ids=tuple(exemplar.id for exemplar in conversation.exemplars),
+        text=sample.text,
+        finish_reason=sample.finish_reason,
+        num_tokens=sample.num_tokens,
+        policy_version=sample.policy_version,
     )
 
 

@@ -12,7 +12,13 @@ from pydantic import ValidationError
 
 from kernel_core.batches import Batch, EachBatch, Work, in_order
 from kernel_core.config import BestOfNConfig
-from kernel_core.dialogue.resumable import converse, digest_of_stage, finished
+from kernel_core.dialogue.answers import PIECES
+from kernel_core.dialogue.resumable import (
+    converse,
+    digest_of_answers,
+    digest_of_stage,
+    finished,
+)
 from kernel_core.errors import Corrupt
 from kernel_core.evaluation.metrics import SpeedKind
 from kernel_core.evaluation.tables import parquet
@@ -104,7 +110,7 @@ def best_of_n(
     `memory` keeps which problems pay for nothing; `each` works on batches of problems, and on each winner.
     """
     problems = load_audited(config.problems, memory).problems
-    digest = digest_of_stage(config, problems, policy, gym)
+    digest = digest_of_stage(config, problems, policy.version, gym)
     if finished(store, KIND, digest):
         return load_selection(store)
     parallel = config.mode == "parallel"
@@ -117,7 +123,7 @@ def best_of_n(
         samples=config.n if parallel else 1,
         device=config.policy.device,
         seed=config.seed,
-        digest=digest,
+        digests=(digest_of_answers(config, problems, policy.version), digest),
         store=store,
         progress=progress,
         each=each,
@@ -141,8 +147,9 @@ def best_of_n(
         speed_kind=kind,
         problems=selected,
     )
-    files |= held.files | _write(selection, store)
+    files |= held.files | held.kept.seal(store) | _write(selection, store)
     store.seal(KIND, files, meta={"digest": digest, "policy_version": policy.version})
+    store.remove(PIECES)
     log.info("%d winners for %d problems in %s", len(selection.winners), len(problems), store.root)
     return selection
 

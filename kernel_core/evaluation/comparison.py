@@ -17,7 +17,7 @@ from kernel_core.evaluation.metrics import (
     speedups_of,
 )
 from kernel_core.evaluation.statistics import (
-    Estimate,
+    Difference,
     geometric_mean,
     geometric_mean_ratio,
     mean_difference,
@@ -37,16 +37,13 @@ class Change(Record):
     unit: Literal["share", "speed-up"]
     before: float | None
     after: float | None
-    change: Estimate | None
+    change: Difference | None
     """`after - before` of a share, `after / before` of a speed-up; None where either side has none."""
 
     @property
     def clear(self) -> bool:
-        """The interval of the change leaves out "no change"."""
-        if self.change is None or self.change.low is None or self.change.high is None:
-            return False
-        nothing = 0.0 if self.unit == "share" else 1.0
-        return not self.change.low <= nothing <= self.change.high
+        """The p-value of the change is below 5 %."""
+        return self.change is not None and self.change.clear
 
     def in_words(self, digits: int = 2) -> tuple[str, str]:
         """The change and its 95 % interval: `+0.07` is a difference, `×1.07` a ratio; empty if unknown."""
@@ -56,6 +53,14 @@ class Change(Record):
         if self.change.low is None or self.change.high is None:
             return change, ""
         return change, f"{self._sized(self.change.low, digits)} … {self._sized(self.change.high, digits)}"
+
+    def in_a_sentence(self) -> str:
+        """The figure before and after with its change, interval and p-value; the change must be known."""
+        assert self.change is not None, "a figure that one side does not have"
+        change, interval = self.in_words(digits=3)
+        interval = f", 95 % interval {interval}" if interval else ""
+        p_value = f"p = {self.change.p_value:.3f}"
+        return f"{self.metric} {self.before:.3f} → {self.after:.3f} (change {change}{interval}, {p_value})"
 
     def _sized(self, value: float, digits: int) -> str:
         return f"{value:+.{digits}f}" if self.unit == "share" else f"×{value:.{digits}f}"
@@ -82,6 +87,7 @@ class Comparison(Record):
                 after: change.after,
                 "change": change.in_words(digits=3)[0],
                 "95 % interval": change.in_words(digits=3)[1],
+                "p": change.change and change.change.p_value,
                 "clear": change.clear,
             }
             for change in self.changes
@@ -89,7 +95,7 @@ class Comparison(Record):
 
 
 def compare(before: Scorecard, after: Scorecard) -> Comparison:
-    """The change of every headline figure with its 95 % interval over problems.
+    """Return the change of every headline figure with its 95 % interval over problems and its p-value.
 
     Raises `ConfigError` unless both cover the same problems with the same kind of speed-up.
     """
@@ -154,6 +160,12 @@ def _require_comparable(before: Scorecard, after: Scorecard) -> None:
         raise ConfigError(
             f"one scorecard has {before.headline} speed-ups and the other {after.headline} ones; "
             "evaluate both on the same kind of device"
+        )
+    baselines = {card.conditions.baseline for card in (before, after)}
+    if before.headline == "measured" and len(baselines) > 1:
+        raise ConfigError(
+            f"the speed-ups are over different baselines ({' and '.join(sorted(baselines))}); "
+            "judge the answers of one again with `dojo runs judge`"
         )
     old, new = ({(p.problem_id, p.sha256) for p in card.problems} for card in (before, after))
     if old != new:

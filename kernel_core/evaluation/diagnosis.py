@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kernel_core.evaluation.tables import Row
+from kernel_core.dialogue.answers import FILE, PIECES, KeptAnswers
+from kernel_core.errors import NotFound
+from kernel_core.evaluation.tables import TURN_SCHEMA, Row
 from kernel_core.records import Record, Verdict
 from kernel_core.store import Store
 
@@ -48,24 +54,64 @@ class Diagnosis(Record):
         return rows + ([{"what": "next step", "value": self.next_step}] if self.next_step else [])
 
 
-def evaluations_of(run: Store) -> list[str]:
-    """The folders of a run that have judged answers."""
-    return [name for name in run.names() if run.exists(f"{name}/evaluations.parquet")]
+def answers_of(run: Store, folder: str, verdict: str | None, word: str, most: int, out: Path | None) -> str:
+    """Return at most so many answers of a run as text; with `out` write all chosen ones to a Parquet file."""
+    rows = _chosen(run, folder, verdict, word)
+    if out is None:
+        return "\n".join(map(_shown, islice(rows, most)))
+    table = pa.Table.from_pylist(list(rows))
+    pq.write_table(table, out, compression="zstd")
+    return f"{table.num_rows} answers are in {out}"
 
 
-def answers_of(run: Store, verdict: str | None, word: str) -> Iterator[str]:
-    """Answers of all evaluations of a run as they were judged, with code; only those of a verdict and with a
-    word in the problem's id."""
-    for folder in evaluations_of(run):
-        for row in answer_rows(run.child(folder)):
-            if verdict not in (None, row["verdict"]) or word not in row["problem_id"]:
-                continue
-            cut = ", cut off by the token limit" if row["finish_reason"] == "length" else ""
-            yield (
-                f"=== {folder}: {row['problem_id']}, sample {row['sample']}, turn {row['turn']} ===\n"
-                f"{row['verdict']}, {row['num_tokens'] or 'unknown'} tokens{cut}\n{row['feedback']}\n\n"
-                f"{row['code'] or row.get('answer') or '(no kernel could be read)'}\n"
-            )
+def _shown(row: Row) -> str:
+    cut = ", cut off by the token limit" if row["finish_reason"] == "length" else ""
+    return (
+        f"=== {row['folder']}: {row['problem_id']}, sample {row['sample']}, turn {row['turn']} ===\n"
+        f"{row['verdict']}, {row['num_tokens'] or 'unknown'} tokens{cut}\n{row['feedback'] or ''}\n\n"
+        f"{row['code'] or row['text'] or '(empty)'}\n"
+    )
+
+
+def _chosen(run: Store, folder: str, verdict: str | None, word: str) -> Iterator[Row]:
+    """One row an answer of a run, with its evaluation where it has one.
+
+    Answers of an evaluation that was cut before its end have the verdict `not judged`. Raises `NotFound`
+    where none is chosen.
+    """
+    folders = [name for name in run.names() if name == folder or not folder]
+    kept = {name: _with_evaluations(run.child(name)) for name in folders if _has_answers(run.child(name))}
+    none = True
+    for name, rows in kept.items():
+        for row in rows:
+            if verdict in (None, row["verdict"]) and word in row["problem_id"]:
+                none = False
+                yield {"folder": name, **row}
+    if none:
+        names = ", ".join(kept) or "none"
+        raise NotFound(f"no such answers in {run.root}; its folders with answers: {names}")
+
+
+def _has_answers(store: Store) -> bool:
+    return any(store.exists(name) for name in (FILE, PIECES, "evaluations.parquet"))
+
+
+def _with_evaluations(store: Store) -> list[Row]:
+    judged = {}
+    if store.exists("evaluations.parquet"):
+        table = pq.ParquetFile(io.BytesIO(store.read("evaluations.parquet"))).read()
+        judged = {(row["problem_id"], row["sample"], row["turn"]): row for row in table.to_pylist()}
+    if not (store.exists(FILE) or store.exists(PIECES)):
+        return [{"text": row["answer"], **row} for row in judged.values()]
+    unknown = dict.fromkeys(TURN_SCHEMA.names)
+    return [
+        unknown
+        | {"verdict": "not judged"}
+        | judged.get(answer.key, {})
+        | answer.model_dump(exclude={"messages"})
+        | {"prompt": json.dumps(answer.messages, ensure_ascii=False)}
+        for answer in KeptAnswers(store).in_order()
+    ]
 
 
 def answer_rows(store: Store) -> list[Row]:

@@ -1,7 +1,8 @@
 """Judged answers of one or several arms, by group of problems, with paired differences between arms.
 
 A group says how far a problem is from what the suites teach: its operators are seen, its family is held out
-whole, it is KernelBench's, or it is of a folder. The unit of every interval is the problem (`statistics.py`).
+whole, it is KernelBench's, or it is of a folder. Intervals are over problems, and where an arm has several
+seeds also over seeds (`statistics.py`). An arm of one seed shows one training and one set of draws.
 """
 
 from __future__ import annotations
@@ -10,7 +11,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from kernel_core.evaluation.statistics import Estimate, mean_difference, pass_at_k, share
+from kernel_core.evaluation.statistics import (
+    Difference,
+    Estimate,
+    mean_difference_of_seeds,
+    pass_at_k,
+    share,
+)
 from kernel_core.problems.generators import ENDLESS_SUITES
 from kernel_core.problems.modules.generate import RESERVED
 
@@ -29,7 +36,9 @@ class Judged(NamedTuple):
     problem: str
     correct: bool
     speedup: float | None
-    """Over the eager reference; None where it is not known."""
+    """Over the judge's baseline; None where it is not known."""
+    judged: bool = True
+    """Without a verdict the answer stays in every denominator, as not correct, and is counted."""
 
 
 Metric = Callable[[Sequence[Judged]], float | None]
@@ -52,11 +61,15 @@ def group_of(problem_id: str) -> str:
 
 
 def read_answers(rows: Iterable[Mapping[str, Any]]) -> list[Judged]:
-    """Rows with `problem`, `verdict` and `speedup`; those that the judge could not judge are left out."""
+    """Return the answers of rows with `problem`, `verdict` and `speedup`."""
     return [
-        Judged(row["problem"], row["verdict"] == "correct", row.get("speedup"))
+        Judged(
+            row["problem"],
+            correct=row["verdict"] == "correct",
+            speedup=row.get("speedup"),
+            judged=row["verdict"] != "not judged",
+        )
         for row in rows
-        if row["verdict"] != "not judged"
     ]
 
 
@@ -99,6 +112,7 @@ def figure_rows(arms: Mapping[str, Sequence[Judged]], k: Sequence[int] = K) -> l
                 continue
             row: Row = {"group": group, "arm": arm, "problems": len(problems)}
             row["answers"] = sum(map(len, problems.values()))
+            row["not judged"] = sum(not one.judged for part in problems.values() for one in part)
             for name, metric in metrics(k, timed=_is_timed(problems)).items():
                 values = [value for one in problems.values() if (value := metric(one)) is not None]
                 enough = values and len(values) >= ENOUGH * len(problems)
@@ -112,26 +126,48 @@ def difference_rows(
 ) -> list[Row]:
     """A row a group and pair of arms: the mean difference over problems that both have, with its interval.
 
-    `against` names for an arm the one that is subtracted from it.
+    `against` names for an arm the one that is subtracted from it. Several seeds of an arm have a further row,
+    over the problems that all of them have.
     """
-    found = []
+    by_name: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for arm, other in against.items():
+        by_name[_name(arm)].append((arm, other))
+    compared = {f"{arm} less {other}": [(arm, other)] for arm, other in against.items()}
+    compared |= {
+        f"{name} less {_name(pairs[0][1])}, {len(pairs)} seeds": pairs
+        for name, pairs in by_name.items()
+        if len(pairs) > 1
+    }
+    rows = []
     for group in _groups(arms):
-        for arm, other in against.items():
-            after, before = _by_problem(arms[arm], group), _by_problem(arms[other], group)
-            common = [problem for problem in after if problem in before]
-            if not common:
-                continue
-            row: Row = {"group": group, "arm": f"{arm} less {other}", "problems": len(common)}
-            timed = _is_timed(before) and _is_timed(after)
-            for name, metric in metrics(k, timed=timed).items():
-                pairs = [(metric(before[one]), metric(after[one])) for one in common]
-                known = [(old, new) for old, new in pairs if old is not None and new is not None]
-                enough = known and len(known) >= ENOUGH * len(common)
-                row[name] = (
-                    _in_words(mean_difference(*zip(*known, strict=True)), signed=True) if enough else ""
-                )
-            found.append(row)
-    return found
+        for label, pairs in compared.items():
+            sides = [(_by_problem(arms[other], group), _by_problem(arms[arm], group)) for arm, other in pairs]
+            common = [
+                problem for problem in sides[0][0] if all(problem in one for side in sides for one in side)
+            ]
+            if common:
+                rows.append({"group": group, "arm": label, **_differences(sides, common, k)})
+    return rows
+
+
+def _differences(
+    sides: Sequence[tuple[Mapping[str, Sequence[Judged]], Mapping[str, Sequence[Judged]]]],
+    common: Sequence[str],
+    k: Sequence[int],
+) -> Row:
+    """The differences of one row: `sides` are the answers before and after, by problem, of each seed."""
+    row: Row = {"problems": len(common)}
+    timed = all(_is_timed(answers) for side in sides for answers in side)
+    for name, metric in metrics(k, timed=timed).items():
+        values = [[metric(answers[problem]) for side in sides for answers in side] for problem in common]
+        known = [[value for value in line if value is not None] for line in values if None not in line]
+        if not known or len(known) < ENOUGH * len(common):
+            row[name] = ""
+            continue
+        by_side = list(zip(*known, strict=True))
+        difference = mean_difference_of_seeds(by_side[::2], by_side[1::2])
+        row[name] = _in_words(difference, signed=True)
+    return row
 
 
 def pairs_of(arms: Iterable[str], baseline: str = "") -> dict[str, str]:
@@ -176,7 +212,7 @@ def _by_problem(answers: Sequence[Judged], group: str) -> dict[str, list[Judged]
 
 def _in_words(estimate: Estimate, *, signed: bool) -> str:
     sign = "+" if signed else ""
-    value = f"{100 * estimate.value:{sign}.1f} %"
-    if estimate.low is None or estimate.high is None:
-        return value
-    return f"{value} ({100 * estimate.low:{sign}.1f} … {100 * estimate.high:{sign}.1f})"
+    words = f"{100 * estimate.value:{sign}.1f} %"
+    if estimate.low is not None and estimate.high is not None:
+        words += f" ({100 * estimate.low:{sign}.1f} … {100 * estimate.high:{sign}.1f})"
+    return f"{words} p {estimate.p_value:.3f}" if isinstance(estimate, Difference) else words

@@ -2,7 +2,8 @@
 
 A sample is one conversation. Its **last** turn is what the policy hands in, and the headline. Its **best**
 turn is chosen with the judge's help, which exists in evaluations only, and is labelled an oracle.
-Measured and predicted speed-ups are scored apart and never mixed.
+Measured and predicted speed-ups are scored apart and never mixed. Measured ones are scored against the
+baseline of the judge, and beside it against each baseline of `SIDE_BY_SIDE`.
 """
 
 from __future__ import annotations
@@ -11,11 +12,30 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Literal
 
+import numpy as np
+from pydantic import Field
+
 from kernel_core.dialogue.turns import Group
+from kernel_core.errors import NotFound
 from kernel_core.evaluation.statistics import Estimate, geometric_mean, pass_at_k, share
-from kernel_core.records import Evaluation, Problem, Record, Verdict
+from kernel_core.records import (
+    Baseline,
+    Evaluation,
+    NotJudged,
+    Problem,
+    ProductPrecision,
+    Record,
+    Tolerance,
+    Verdict,
+)
 
 SpeedKind = Literal["measured", "predicted"]
+SIDE_BY_SIDE: tuple[Baseline, ...] = ("fair", "eager", "compile")
+"""Baselines of measured speed-ups on each card: fair, eager as torch ships it, `torch.compile`."""
+TOLERANCES: tuple[Tolerance, ...] = ("field", "measured", "strict")
+FUSED_TAIL_BELOW = 0.5
+"""Share of the time in own kernels below which a correct answer counts as a fused tail: the library does most
+of the work, such as a convolution or a product before it."""
 View = Literal["last", "best"]
 
 
@@ -35,8 +55,16 @@ class Outcome(Record):
     turn: int
     verdict: Verdict
     measured: float | None = None
-    """Speed-up over the eager reference; only of a correct candidate."""
+    """Speed-up over the judge's baseline; only of a correct candidate."""
     predicted: float | None = None
+    """Speed-up over the eager reference from counted traffic."""
+    over: dict[Baseline, float] = Field(default_factory=dict)
+    """Measured speed-ups over each baseline that was timed."""
+    product_precision: ProductPrecision | None = None
+    tolerances: tuple[Tolerance, ...] = ()
+    """Tolerances under which the outputs pass; empty where they were not compared."""
+    own_share: float | None = None
+    """Share of the time in own kernels: measured, or of the predicted time."""
 
     @property
     def formatted(self) -> bool:
@@ -53,13 +81,15 @@ class Outcome(Record):
         """Every trial passed by honest work."""
         return self.verdict is Verdict.CORRECT
 
-    def speedup(self, kind: SpeedKind) -> float | None:
-        """The speed-up of one kind, None where it is unknown."""
+    def speedup(self, kind: SpeedKind, baseline: Baseline | None = None) -> float | None:
+        """The speed-up of one kind, over the judge's baseline or another; None where it is unknown."""
+        if baseline is not None:
+            return self.over.get(baseline)
         return self.measured if kind == "measured" else self.predicted
 
-    def faster_than(self, threshold: float, kind: SpeedKind) -> bool:
+    def faster_than(self, threshold: float, kind: SpeedKind, baseline: Baseline | None = None) -> bool:
         """Correct, and its speed-up is known and strictly above the threshold."""
-        speedup = self.speedup(kind)
+        speedup = self.speedup(kind, baseline)
         return self.correct and speedup is not None and speedup > threshold
 
 
@@ -85,6 +115,8 @@ class SpeedScore(Record):
     """Speed of one kind over all samples of a view."""
 
     kind: SpeedKind
+    baseline: Baseline | None = None
+    """Of measured speed-ups, where it is not the judge's own."""
     fast_p: tuple[FastP, ...]
     geometric_mean: Estimate | None
     """Over correct samples; None when none is correct."""
@@ -93,8 +125,26 @@ class SpeedScore(Record):
 
     @property
     def fast_1(self) -> Estimate:
-        """The share of samples that are correct and faster than the reference."""
+        """The share of samples that are correct and faster than the baseline."""
         return next(point.share for point in self.fast_p if point.threshold == 1.0)
+
+
+class Work(Record):
+    """Counts of the answers of a view by precision, tolerance and share of own work."""
+
+    num_answers: int
+    num_correct: int
+    tolerances: dict[Tolerance, int]
+    """Answers whose outputs pass under each tolerance; empty where no evaluation names any."""
+    tolerances_unknown: int
+    """Correct answers without a word on tolerances."""
+    precisions: dict[str, int]
+    """Correct answers by the precision of their products; `none known` has those without."""
+    own_share: tuple[float, float, float] | None
+    """Quartiles over the correct answers whose share is known."""
+    own_share_unknown: int
+    fused_tails: int
+    """Correct answers with less than `FUSED_TAIL_BELOW` of the time in own kernels."""
 
 
 class Score(Record):
@@ -108,7 +158,8 @@ class Score(Record):
     correct_rate: Estimate
     pass_at_k: dict[int, Estimate]
     speeds: tuple[SpeedScore, ...]
-    """The headline kind first, then the other kind where anything has it."""
+    """The headline kind first, then the other kind and other baselines where anything has them."""
+    work: Work
 
     @property
     def headline(self) -> SpeedScore:
@@ -124,11 +175,24 @@ class Conditions(Record):
     device: str
     gpu: str
     """The GPU of predicted times."""
+    baseline: Baseline
+    """Of measured speed-ups. Predicted ones are over the traffic of the eager reference."""
     versions: dict[str, str]
     taken_out: tuple[str, ...] = ()
     """Judges that failed their health checks or left meanwhile, each with the reason."""
     left_out: tuple[str, ...] = ()
     """The ids of problems that pay for nothing."""
+    answers: str = ""
+    """Folder of the answers, where they were judged again."""
+    unanswered: tuple[str, ...] = ()
+    """The ids of problems without the asked number of answers there."""
+
+    @property
+    def speed(self) -> str:
+        """The kind of speed-up without a label, its GPU and its baseline, in words."""
+        if self.device == "cuda":
+            return f"measured speed-ups over the baseline `{self.baseline}`"
+        return f"speed-ups predicted for {self.gpu}, over the eager reference"
 
 
 class Scorecard(Record):
@@ -147,25 +211,46 @@ class Scorecard(Record):
     by_family: dict[str, Score]
     """Of last turns."""
     problems: tuple[ProblemOutcomes, ...]
+    not_judged: tuple[NotJudged, ...] = ()
+    """Problems whose reference fails here, which are in no figure."""
 
     def view(self, view: View) -> Score:
         """The score of last or of best turns."""
         return self.last if view == "last" else self.best
 
 
-def share_above(samples: Sequence[Sequence[Outcome]], threshold: float, kind: SpeedKind) -> Estimate:
+def share_above(
+    samples: Sequence[Sequence[Outcome]],
+    threshold: float,
+    kind: SpeedKind,
+    baseline: Baseline | None = None,
+) -> Estimate:
     """fast_p: the share of samples that are correct and strictly faster than the threshold."""
-    return share([sum(o.faster_than(threshold, kind) for o in problem) / len(problem) for problem in samples])
+    return share(
+        [sum(o.faster_than(threshold, kind, baseline) for o in problem) / len(problem) for problem in samples]
+    )
 
 
 def outcome_of(evaluation: Evaluation, turn: int) -> Outcome:
     """The scored part of an evaluation."""
+    over = {name: evaluation.speedup_over(name) for name in SIDE_BY_SIDE}
     return Outcome(
         turn=turn,
         verdict=evaluation.verdict,
         measured=evaluation.speedup,
         predicted=evaluation.predicted_speedup,
+        over={name: speedup for name, speedup in over.items() if speedup is not None},
+        product_precision=evaluation.product_precision,
+        tolerances=evaluation.tolerances_passed,
+        own_share=own_share_of(evaluation),
     )
+
+
+def own_share_of(evaluation: Evaluation) -> float | None:
+    """The measured share of the time in own kernels, else that of the predicted time; None if unknown."""
+    if evaluation.provenance is not None and evaluation.provenance.own_kernel_share is not None:
+        return evaluation.provenance.own_kernel_share
+    return evaluation.traffic.own_share if evaluation.traffic is not None else None
 
 
 def outcomes_of(problem: Problem, group: Group) -> ProblemOutcomes:
@@ -209,7 +294,7 @@ def score(
     samples: Sequence[Sequence[Outcome]],
     k: Sequence[int],
     thresholds: Sequence[float],
-    kinds: Sequence[SpeedKind],
+    kinds: Sequence[tuple[SpeedKind, Baseline | None]],
 ) -> Score:
     """The metrics of one outcome a sample, given problem by problem. Every problem needs a sample."""
 
@@ -225,7 +310,31 @@ def score(
         compile_rate=rate(lambda outcome: outcome.compiled),
         correct_rate=rate(lambda outcome: outcome.correct),
         pass_at_k={i: share([_pass_at_k(problem, i) for problem in samples]) for i in k},
-        speeds=tuple(_speed(samples, thresholds, kind) for kind in kinds),
+        speeds=tuple(_speed(samples, thresholds, *kind) for kind in kinds),
+        work=_work([outcome for problem in samples for outcome in problem]),
+    )
+
+
+def _work(outcomes: Sequence[Outcome]) -> Work:
+    correct = [outcome for outcome in outcomes if outcome.correct]
+    passed = Counter(
+        name
+        for outcome in outcomes
+        if outcome.verdict in (Verdict.CORRECT, Verdict.WRONG)
+        for name in outcome.tolerances
+    )
+    precisions = Counter(outcome.product_precision or "none known" for outcome in correct)
+    shares = [outcome.own_share for outcome in correct if outcome.own_share is not None]
+    low, middle, high = np.quantile(shares, (0.25, 0.5, 0.75)).tolist() if shares else (0.0, 0.0, 0.0)
+    return Work(
+        num_answers=len(outcomes),
+        num_correct=len(correct),
+        tolerances={name: passed[name] for name in TOLERANCES} if passed else {},
+        tolerances_unknown=sum(not outcome.tolerances for outcome in correct),
+        precisions=dict(precisions.most_common()),
+        own_share=(low, middle, high) if shares else None,
+        own_share_unknown=len(correct) - len(shares),
+        fused_tails=sum(share < FUSED_TAIL_BELOW for share in shares),
     )
 
 
@@ -234,12 +343,22 @@ def make_scorecard(
     k: Sequence[int],
     thresholds: Sequence[float],
     conditions: Conditions,
+    not_judged: Sequence[NotJudged] = (),
 ) -> Scorecard:
-    """The scorecard of all samples. Every problem has the same number of them, at least `max(k)`."""
+    """The scorecard of all samples. Every problem has the same number of them, at least `max(k)`.
+
+    Raises `NotFound` where no problem was judged.
+    """
+    if not problems:
+        reasons = "; ".join(f"{one.problem_id}: {one.reason}" for one in not_judged[:3])
+        raise NotFound(f"none of {len(not_judged)} problems can be judged here: {reasons}")
     headline: SpeedKind = "measured" if conditions.device == "cuda" else "predicted"
     other: SpeedKind = "predicted" if headline == "measured" else "measured"
     turns = [turn for problem in problems for sample in problem.samples for turn in sample]
-    kinds = [headline] + [other] * any(turn.speedup(other) is not None for turn in turns)
+    kinds: list[tuple[SpeedKind, Baseline | None]] = [(headline, None)]
+    kinds += [(other, None)] * any(turn.speedup(other) is not None for turn in turns)
+    timed = {name for turn in turns for name in turn.over}
+    kinds += [("measured", name) for name in SIDE_BY_SIDE if name in timed and name != conditions.baseline]
     thresholds = sorted({1.0, *thresholds})
 
     def of(samples: Sequence[Sequence[Outcome]], k: Sequence[int] = k) -> Score:
@@ -261,13 +380,16 @@ def make_scorecard(
             for family in families
         },
         problems=tuple(problems),
+        not_judged=tuple(not_judged),
     )
 
 
-def speedups_of(samples: Sequence[Sequence[Outcome]], kind: SpeedKind) -> list[list[float]]:
+def speedups_of(
+    samples: Sequence[Sequence[Outcome]], kind: SpeedKind, baseline: Baseline | None = None
+) -> list[list[float]]:
     """The known speed-ups of correct samples, problem by problem."""
     return [
-        [known for o in problem if o.correct and (known := o.speedup(kind)) is not None]
+        [known for o in problem if o.correct and (known := o.speedup(kind, baseline)) is not None]
         for problem in samples
     ]
 
@@ -276,11 +398,17 @@ def _pass_at_k(problem: Sequence[Outcome], k: int) -> float:
     return pass_at_k(len(problem), sum(outcome.correct for outcome in problem), k)
 
 
-def _speed(samples: Sequence[Sequence[Outcome]], thresholds: Sequence[float], kind: SpeedKind) -> SpeedScore:
-    speedups = speedups_of(samples, kind)
+def _speed(
+    samples: Sequence[Sequence[Outcome]],
+    thresholds: Sequence[float],
+    kind: SpeedKind,
+    baseline: Baseline | None,
+) -> SpeedScore:
+    speedups = speedups_of(samples, kind, baseline)
     return SpeedScore(
         kind=kind,
-        fast_p=tuple(FastP(threshold=p, share=share_above(samples, p, kind)) for p in thresholds),
+        baseline=baseline,
+        fast_p=tuple(FastP(threshold=p, share=share_above(samples, p, kind, baseline)) for p in thresholds),
         geometric_mean=geometric_mean(speedups),
         num_unknown=sum(o.correct for problem in samples for o in problem) - sum(map(len, speedups)),
     )

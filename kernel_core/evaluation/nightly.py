@@ -94,15 +94,14 @@ def finished_nights(nightly: Run, watched: str) -> list[Night]:
 
 
 def regressions(change: Comparison) -> tuple[str, ...]:
-    """Figures of last turns that are clearly worse; each in words.
+    """Return the figures of last turns that are clearly worse, each in words.
 
-    Two figures are looked at, the share that is correct and the share that is also faster. Each counts only
-    if its whole 95 % interval lies below no change, which by chance alone happens to one in forty; to one or
-    the other, at most to one in twenty.
+    Two figures are tested: the share that is correct and the share that is also faster. Each counts if it
+    fell and its two-sided p-value is below 5 %. By chance alone one of them counts in at most one night of
+    twenty.
     """
     return tuple(
-        f"{figure.metric} {figure.before:.3f} → {figure.after:.3f} "
-        f"(change {figure.change.low:+.3f} … {figure.change.high:+.3f})"
+        figure.in_a_sentence()
         for figure in watched_figures(change)
         if figure.change is not None and figure.clear and figure.change.value < 0
     )

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kernel_core.config import PolicyConfig
-from kernel_core.evaluation.comparison import Change, Comparison
+from kernel_core.evaluation.comparison import Comparison
 from kernel_core.evaluation.nightly import regressions, watched_figures
 from kernel_core.records import Record
 from kernel_core.runs.resolve import CHECKPOINTS
@@ -28,7 +28,7 @@ class Decision(Record):
 def decide(change: Comparison) -> Decision:
     """Pass a candidate if a watched figure is clearly better than before and none is clearly worse.
 
-    Clear means that the whole 95 % interval of the change lies on one side of no change. By chance alone a
+    Clear means a p-value below 5 %, two-sided: each of two figures gains by chance one time in forty. So a
     candidate passes at most once in twenty times.
     """
     if worse := regressions(change):
@@ -36,7 +36,8 @@ def decide(change: Comparison) -> Decision:
     figures = watched_figures(change)
     better = [one for one in figures if one.clear and one.change is not None and one.change.value > 0]
     words = "clearly better" if better else "not clearly better"
-    return Decision(passes=bool(better), reason=f"{words}: {'; '.join(map(_in_words, better or figures))}")
+    told = "; ".join(one.in_a_sentence() for one in better or figures)
+    return Decision(passes=bool(better), reason=f"{words}: {told}")
 
 
 def promoted_policy(name: Run) -> PolicyConfig | None:
@@ -66,8 +67,3 @@ def promote_checkpoint(name: Run, checkpoint: str, policy: PolicyConfig, about: 
     line = {"step": number, "folder": folder, "at": stamp(), "policy": policy.model_dump(mode="json")}
     name.store.append_line(CHECKPOINTS, {**line, **about})
     return name.store.path(folder)
-
-
-def _in_words(figure: Change) -> str:
-    change, interval = figure.in_words(digits=3)
-    return f"{figure.metric} {figure.before:.3f} → {figure.after:.3f} (change {change}, 95 %: {interval})"

@@ -5,15 +5,24 @@ from __future__ import annotations
 import importlib.metadata
 import logging
 import platform
+from collections import Counter
 from collections.abc import Sequence
 
 from pydantic import ValidationError
 
 from kernel_core.batches import EachBatch, in_order
 from kernel_core.config import EvaluateConfig
-from kernel_core.dialogue.resumable import converse, digest_of_stage, finished
+from kernel_core.dialogue.answers import PIECES, KeptAnswers
+from kernel_core.dialogue.resumable import (
+    Conversations,
+    converse,
+    digest_of_answers,
+    digest_of_stage,
+    finished,
+    judge_again,
+)
 from kernel_core.dialogue.turns import Group
-from kernel_core.errors import Corrupt
+from kernel_core.errors import ConfigError, Corrupt
 from kernel_core.evaluation.comparison import Comparison, compare
 from kernel_core.evaluation.metrics import Conditions, Scorecard, make_scorecard, outcomes_of
 from kernel_core.evaluation.tables import (
@@ -31,11 +40,20 @@ from kernel_core.gym.contract.requests import Gym
 from kernel_core.gym.judge.audited_problems import load_audited
 from kernel_core.policy.protocol import Policy
 from kernel_core.progress import Progress, silent
-from kernel_core.records import Problem
+from kernel_core.records import NotJudged, Problem
 from kernel_core.retrieval.protocol import Retriever
 from kernel_core.store import Store
 
-__all__ = ["KIND", "Comparison", "Scorecard", "compare", "evaluate", "headline_rows", "load_scorecard"]
+__all__ = [
+    "KIND",
+    "Comparison",
+    "Scorecard",
+    "compare",
+    "evaluate",
+    "evaluate_answers",
+    "headline_rows",
+    "load_scorecard",
+]
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +80,7 @@ def evaluate(
     `memory` keeps which problems pay for nothing; `each` works on batches of problems.
     """
     problems, left_out = load_audited(config.problems, memory)
-    digest = digest_of_stage(config, problems, policy, gym)
+    digest = digest_of_stage(config, problems, policy.version, gym)
     if finished(store, KIND, digest):
         return load_scorecard(store)
     held = converse(
@@ -74,24 +92,94 @@ def evaluate(
         samples=config.samples_per_problem,
         device=config.policy.device,
         seed=config.seed,
+        digests=(digest_of_answers(config, problems, policy.version), digest),
+        store=store,
+        progress=progress,
+        each=each,
+    )
+    conditions = _conditions(config, policy.version, gym, left_out)
+    return _sealed(config, conditions, problems, held, digest, store)
+
+
+def evaluate_answers(
+    config: EvaluateConfig,
+    gym: Gym,
+    store: Store,
+    progress: Progress = silent,
+    memory: Store | None = None,
+    each: EachBatch = in_order,
+) -> Scorecard:
+    """Judge the answers in the folder `config.answers` again, and write a scorecard of its own.
+
+    Only problems with the asked number of samples are judged; the others are named on the card. Raises
+    `NotFound` where no answers are, `ConfigError` where they are to other problems.
+    """
+    problems, left_out = load_audited(config.problems, memory)
+    kept = KeptAnswers(Store(str(config.answers)))
+    numbers = Counter(answer.problem_id for answer in kept.in_order() if answer.turn == 0)
+    answered = [one for one in problems if numbers[one.id] >= config.samples_per_problem]
+    if not answered:
+        raise ConfigError(
+            f"{config.answers} has {config.samples_per_problem} answers to none of {len(problems)} problems; "
+            "name the problems that were asked, or lower samples_per_problem"
+        )
+    digest = digest_of_stage(config, answered, f"{kept.policies} {kept.digest}", gym)
+    if finished(store, KIND, digest):
+        return load_scorecard(store)
+    held = judge_again(
+        gym,
+        answered,
+        kept,
+        turns=config.rollout.turns,
+        seed=config.seed,
         digest=digest,
         store=store,
         progress=progress,
         each=each,
     )
-    conditions = Conditions(
-        policy_version=policy.version,
+    conditions = _conditions(config, kept.policies, gym, left_out)
+    unanswered = tuple(one.id for one in problems if one not in answered)
+    conditions = conditions.model_copy(update={"answers": str(config.answers), "unanswered": unanswered})
+    return _sealed(config, conditions, answered, held, digest, store)
+
+
+def _conditions(
+    config: EvaluateConfig, policy_version: str, gym: Gym, left_out: tuple[str, ...]
+) -> Conditions:
+    return Conditions(
+        policy_version=policy_version,
         gym_version=gym.version,
         device=config.gym.device,
         gpu=config.gym.predict_gpu,
+        baseline=config.gym.baseline,
         versions=_versions(),
         taken_out=tuple(f"{one.place}: {one.reason}" for one in gym.taken_out),
         left_out=left_out,
     )
-    outcomes = [outcomes_of(problem, group) for problem, group in zip(problems, held.groups, strict=True)]
-    card = make_scorecard(outcomes, config.k, THRESHOLDS, conditions)
-    files = held.files | _write(card, problems, held.groups, store)
-    store.seal(KIND, files, meta={"digest": digest, "policy_version": policy.version})
+
+
+def _sealed(
+    config: EvaluateConfig,
+    conditions: Conditions,
+    problems: Sequence[Problem],
+    held: Conversations,
+    digest: str,
+    store: Store,
+) -> Scorecard:
+    """Make the scorecard, write every file of it, and seal the folder."""
+    both = list(zip(problems, held.groups, strict=True))
+    judged = [(problem, group) for problem, group in both if not group.not_judged]
+    not_judged = tuple(
+        NotJudged(problem_id=group.problem_id, reason=group.not_judged)
+        for group in held.groups
+        if group.not_judged
+    )
+    outcomes = [outcomes_of(problem, group) for problem, group in judged]
+    card = make_scorecard(outcomes, config.k, THRESHOLDS, conditions, not_judged)
+    files = held.files | held.kept.seal(store)
+    files |= _write(card, [problem for problem, _ in judged], [group for _, group in judged], store)
+    store.seal(KIND, files, meta={"digest": digest, "policy_version": conditions.policy_version})
+    store.remove(PIECES)
     log.info("scorecard of %d samples in %s", card.last.num_samples, store.root)
     return card
 

@@ -1,34 +1,61 @@
-"""Estimates from a few problems, each with a few samples, and how far to trust them.
+"""Estimates from a few problems, each with a few samples, and their 95 % intervals.
 
-Samples of one problem resemble one another, so the unit of every interval is the problem: resamples draw
-problems with replacement (a cluster bootstrap) and take the 2.5 % and 97.5 % quantiles. The draws are
-seeded and shared by every figure of the same number of problems. So figures which must be ordered (fast_p at
-rising p) stay ordered at their interval ends too.
+Samples of one problem resemble one another, so the unit of every interval is the problem.
+
+- A share is resampled over problems (a cluster bootstrap). The draws are seeded and shared by every figure of
+  the same number of problems, so that figures which must be ordered (fast_p at rising p) have ordered ends.
+- A difference, a geometric mean and a ratio of two have the standard error of their linear approximation over
+  problems, and Student's quantile. This is the limit of the bootstrap; its percentiles cover too rarely below
+  about 30 problems (docs/results/intervals.md).
+- A p-value swaps before and after of each problem (for a mean difference a sign-flip test).
+
+Draws of the policy and its training are variances of their own. An interval over problems has the first in
+it, as far as the draws of different problems are independent; only several seeds show the second.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
+from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
 
 from kernel_core.records import Record
 
+LEVEL = 0.05
+"""Share of intervals that may miss; the p-value below which a change is clear."""
 NUM_RESAMPLES = 2000
-_QUANTILES = (0.025, 0.975)
+_QUANTILES = (LEVEL / 2, 1 - LEVEL / 2)
+_ALL_SWAPS_UP_TO = 12
+"""Problems that differ; with more of them swaps are drawn at random."""
+_NUM_SWAPS = 9_999
+_NO_SPREAD = 1e-20
+"""A variance below it is rounding."""
 
 Floats = npt.NDArray[np.float64]
 
 
 class Estimate(Record):
-    """A figure with its 95 % interval; without one (None) where a single problem stands behind it."""
+    """A figure with its 95 % interval; None where the data show no spread, such as a single problem's."""
 
     value: float
     low: float | None
     high: float | None
+
+
+class Difference(Estimate):
+    """A paired difference or ratio with a test of no change."""
+
+    p_value: float
+    """Share of swaps of before and after, problem by problem, that give at least as large a change."""
+
+    @property
+    def clear(self) -> bool:
+        """The p-value is below 5 %."""
+        return self.p_value < LEVEL
 
 
 def pass_at_k(num_samples: int, num_correct: int, k: int) -> float:
@@ -49,68 +76,148 @@ def share(shares_of_problems: Sequence[float]) -> Estimate:
     """
     if not shares_of_problems:
         raise ValueError("no problems to average over")
-    return _mean_with_imaginary(np.asarray(shares_of_problems, dtype=np.float64), worst=0.0, best=1.0)
+    values = np.asarray(shares_of_problems, dtype=np.float64)
+    padded = np.append(values, (0.0, 1.0))
+    low, high = np.quantile(padded[_resamples(padded.size)].mean(axis=1), _QUANTILES)
+    value = float(values.mean())
+    return Estimate(value=value, low=min(float(low), value), high=max(float(high), value))
 
 
-def mean_difference(before: Sequence[float], after: Sequence[float]) -> Estimate:
-    """The mean over problems of `after - before`, shares paired by position.
+def mean_difference(before: Sequence[float], after: Sequence[float]) -> Difference:
+    """The mean over problems of `after - before`, paired by position."""
+    return mean_difference_of_seeds([before], [after])
 
-    The two imaginary problems of `share` are here one that is gained whole and one that is lost whole.
+
+def mean_difference_of_seeds(
+    before: Sequence[Sequence[float]], after: Sequence[Sequence[float]]
+) -> Difference:
+    """The mean of `after - before`, one sequence of the same problems for each seed.
+
+    Problems and seeds are crossed: the variances of the means by problem and by seed are added, which counts
+    the rest twice and so errs on the wide side (Cameron, Gelbach and Miller 2011 subtract it). Degrees of
+    freedom are Satterthwaite's. The p-value swaps problems, so it is about these seeds alone.
     """
-    differences = np.asarray(after, dtype=np.float64) - np.asarray(before, dtype=np.float64)
-    return _mean_with_imaginary(differences, worst=-1.0, best=1.0)
+    olds, news = np.asarray(before, dtype=np.float64), np.asarray(after, dtype=np.float64)
+    differences = news - olds
+    value = float(differences.mean())
+    by_problem, by_seed = differences.mean(axis=0) - value, differences.mean(axis=1) - value
+    low, high = _interval(value, by_problem / by_problem.size, by_seed / by_seed.size)
+    sums = olds.mean(axis=0)[:, None], news.mean(axis=0)[:, None]
+    p_value = _swap_test(*sums, lambda old, new: new[..., 0] - old[..., 0])
+    return Difference(value=value, low=low, high=high, p_value=p_value)
 
 
 def geometric_mean(speedups_by_problem: Sequence[Sequence[float]]) -> Estimate | None:
     """The geometric mean over all speed-ups, some of each problem; None where there are none."""
-    logs, counts = _log_sums(speedups_by_problem)
-    if counts.sum() == 0:
+    sums = _log_sums(speedups_by_problem)
+    if sums[:, 1].sum() == 0:
         return None
-    value = float(np.exp(logs.sum() / counts.sum()))
-    if np.count_nonzero(counts) < 2:
-        return Estimate(value=value, low=None, high=None)
-    draws = _resamples(counts.size)
-    totals = counts[draws].sum(axis=1)
-    means = logs[draws].sum(axis=1)[totals > 0] / totals[totals > 0]
-    low, high = _quantiles(np.exp(means))
-    return Estimate(value=value, low=low, high=high)
+    value = float(_mean_logs(sums.sum(axis=0)))
+    low, high = _interval(value, _influences(sums)[sums[:, 1] > 0])
+    return Estimate(value=math.exp(value), low=_exp(low), high=_exp(high))
 
 
 def geometric_mean_ratio(
     before: Sequence[Sequence[float]], after: Sequence[Sequence[float]]
-) -> Estimate | None:
-    """`after`'s geometric mean over `before`'s, problems resampled together; None where either is empty."""
-    (logs_0, counts_0), (logs_1, counts_1) = _log_sums(before), _log_sums(after)
-    if counts_0.sum() == 0 or counts_1.sum() == 0:
+) -> Difference | None:
+    """`after`'s geometric mean over `before`'s, paired by problem; None where either is empty."""
+    olds, news = _log_sums(before), _log_sums(after)
+    if olds[:, 1].sum() == 0 or news[:, 1].sum() == 0:
         return None
-    value = float(np.exp(logs_1.sum() / counts_1.sum() - logs_0.sum() / counts_0.sum()))
-    if min(np.count_nonzero(counts_0), np.count_nonzero(counts_1)) < 2:
-        return Estimate(value=value, low=None, high=None)
-    draws = _resamples(counts_0.size)
-    totals_0, totals_1 = counts_0[draws].sum(axis=1), counts_1[draws].sum(axis=1)
-    usable = (totals_0 > 0) & (totals_1 > 0)
-    means_0 = logs_0[draws].sum(axis=1)[usable] / totals_0[usable]
-    means_1 = logs_1[draws].sum(axis=1)[usable] / totals_1[usable]
-    low, high = _quantiles(np.exp(means_1 - means_0))
-    return Estimate(value=value, low=low, high=high)
+
+    def change(old: Floats, new: Floats) -> Floats:
+        return _mean_logs(new) - _mean_logs(old)
+
+    value = float(change(olds.sum(axis=0), news.sum(axis=0)))
+    known = min(np.count_nonzero(olds[:, 1]), np.count_nonzero(news[:, 1]))
+    influences = (_influences(news) - _influences(olds))[(olds + news)[:, 1] > 0]
+    low, high = _interval(value, influences) if known > 1 else (None, None)
+    p_value = _swap_test(olds, news, change)
+    return Difference(value=math.exp(value), low=_exp(low), high=_exp(high), p_value=p_value)
 
 
-def _mean_with_imaginary(values: Floats, worst: float, best: float) -> Estimate:
-    value = float(values.mean())
-    padded = np.append(values, (worst, best))
-    low, high = _quantiles(padded[_resamples(padded.size)].mean(axis=1))
-    return Estimate(value=value, low=min(low, value), high=max(high, value))
+def student_quantile(degrees: int) -> float:
+    """The 97.5 % quantile of Student's t, within 0.2 %.
+
+    Closed forms for one and two degrees of freedom, else the expansion of Abramowitz and Stegun, 26.7.5.
+    """
+    tail = 1 - LEVEL / 2
+    if degrees == 1:
+        return math.tan(math.pi * (tail - 0.5))
+    if degrees == 2:
+        return (2 * tail - 1) / math.sqrt(2 * tail * (1 - tail))
+    z = NormalDist().inv_cdf(tail)
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    return z + sum(term / degrees**power for power, term in enumerate(terms, start=1))
 
 
-def _log_sums(speedups_by_problem: Sequence[Sequence[float]]) -> tuple[Floats, Floats]:
-    logs = np.asarray([sum(math.log(s) for s in speedups) for speedups in speedups_by_problem])
-    counts = np.asarray([float(len(speedups)) for speedups in speedups_by_problem])
-    return logs, counts
+def _interval(value: float, *clusterings: Floats) -> tuple[float | None, float | None]:
+    """`value` ± Student's quantile times the standard error; None without spread.
+
+    Each clustering has one influence on `value` a cluster; a clustering of one cluster is left out.
+    """
+    used = [influences for influences in clusterings if influences.size > 1]
+    variances = [float((one**2).sum()) * one.size / (one.size - 1) for one in used]
+    total = sum(variances)
+    if total < _NO_SPREAD:
+        return None, None
+    parts = zip(variances, used, strict=True)
+    degrees = total**2 / sum(variance**2 / (one.size - 1) for variance, one in parts)
+    half = student_quantile(max(1, math.floor(degrees + 1e-9))) * math.sqrt(total)
+    return value - half, value + half
 
 
-def _quantiles(values: Floats) -> tuple[float, float]:
-    low, high = np.quantile(values, _QUANTILES)
-    return float(low), float(high)
+def _log_sums(speedups_by_problem: Sequence[Sequence[float]]) -> Floats:
+    """Sum of logarithms and count of each problem, `[problems, 2]`."""
+    return np.asarray(
+        [[sum(map(math.log, speedups)), float(len(speedups))] for speedups in speedups_by_problem]
+    )
+
+
+def _mean_logs(sums: Floats) -> Floats:
+    """Mean logarithm of sums and counts, `[..., 2]`; infinite where there is nothing to average."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        means: Floats = np.where(sums[..., 1] > 0, sums[..., 0] / sums[..., 1], np.inf)
+    return means
+
+
+def _influences(sums: Floats) -> Floats:
+    """Influence of each problem with a speed-up on the mean logarithm, the linear term of a ratio of sums."""
+    total = sums.sum(axis=0)
+    influences: Floats = (sums[:, 0] - sums[:, 1] * total[0] / total[1]) / total[1]
+    return influences
+
+
+def _exp(log: float | None) -> float | None:
+    return None if log is None else math.exp(log)
+
+
+def _swap_test(before: Floats, after: Floats, statistic: Callable[[Floats, Floats], Floats]) -> float:
+    """Share of swaps of before and after that give a statistic at least as far from zero.
+
+    `before` and `after` are `[problems, sums]`; `statistic` takes totals `[..., sums]`. All swaps are tried
+    where few problems differ; else random ones, with the observed one among them.
+    """
+    deltas = after - before
+    deltas = deltas[np.any(deltas != 0, axis=1)]
+    number = len(deltas)
+    if number == 0:
+        return 1.0
+    if number <= _ALL_SWAPS_UP_TO:
+        swaps = (np.arange(1 << number)[:, None] >> np.arange(number) & 1).astype(np.float64)
+    else:
+        drawn = np.random.default_rng(0).integers(0, 2, (_NUM_SWAPS, number), dtype=np.int8)
+        swaps = np.vstack([np.zeros((1, number), np.int8), drawn]).astype(np.float64)
+    moved = swaps @ deltas
+    with np.errstate(invalid="ignore"):
+        changes = np.abs(statistic(before.sum(axis=0) + moved, after.sum(axis=0) - moved))
+    changes = np.where(np.isnan(changes), np.inf, changes)  # an empty side is as extreme as it gets
+    return float(np.mean(changes >= changes[0] * (1 - 1e-9) - 1e-12))
 
 
 @lru_cache(maxsize=32)

@@ -10,11 +10,15 @@ import pyarrow.parquet as pq
 
 from kernel_core.dialogue.turns import Group, Turn
 from kernel_core.evaluation.metrics import (
+    FUSED_TAIL_BELOW,
+    SIDE_BY_SIDE,
     Scorecard,
     SpeedKind,
+    SpeedScore,
     best_turn,
     outcome_of,
     outcomes_in,
+    own_share_of,
     speedups_of,
 )
 from kernel_core.evaluation.statistics import Estimate, geometric_mean
@@ -37,6 +41,10 @@ TURN_SCHEMA = pa.schema(
         ("speedup", pa.float64()),
         ("runtime_ms", pa.float64()),
         ("reference_ms", pa.float64()),
+        ("baseline", pa.string()),
+        *((f"speedup_over_{name}", pa.float64()) for name in SIDE_BY_SIDE),
+        ("product_precision", pa.string()),
+        ("tolerances_passed", pa.list_(pa.string())),
         ("predicted_speedup", pa.float64()),
         ("predicted_ms", pa.float64()),
         ("reference_predicted_ms", pa.float64()),
@@ -72,7 +80,7 @@ PROBLEM_SCHEMA = pa.schema(
         ("correct", pa.int64()),
         ("correct_best_turn", pa.int64()),
         ("speed_kind", pa.string()),
-        ("faster_than_reference", pa.int64()),
+        ("faster_than_baseline", pa.int64()),
         ("geometric_mean_speedup", pa.float64()),
         ("best_speedup", pa.float64()),
     ]
@@ -145,13 +153,65 @@ def headline_rows(card: Scorecard) -> list[Row]:
         *(row(f"pass@{k}", last.pass_at_k[k], best.pass_at_k[k]) for k in card.k),
     ]
     for one, other in zip(last.speeds, best.speeds, strict=True):
+        kind = _kind_in_words(one, card)
         rows += [
-            row(f"fast_{point.threshold:g} ({one.kind})", point.share, other_point.share)
+            row(f"fast_{point.threshold:g} ({kind})", point.share, other_point.share)
             for point, other_point in zip(one.fast_p, other.fast_p, strict=True)
         ]
-        name = f"geometric-mean speed-up ({one.kind})"
+        name = f"geometric-mean speed-up ({kind})"
         rows.append(row(name, one.geometric_mean, other.geometric_mean))
     return rows
+
+
+def _kind_in_words(speed: SpeedScore, card: Scorecard) -> str:
+    """`measured, over fair`, or `predicted`."""
+    if speed.kind == "predicted":
+        return speed.kind
+    return f"measured, over {speed.baseline or card.conditions.baseline}"
+
+
+def work_rows(card: Scorecard) -> list[Row]:
+    """Counts over last turns: tolerances, precision of products, share of own work, problems without figures.
+
+    Every count has its denominator beside it.
+    """
+    work = card.last.work
+    answers, correct = f"of {work.num_answers} answers", f"of {work.num_correct} correct answers"
+    rows = [
+        {"what": f"outputs within the tolerance `{name}`", "value": f"{count} {answers}"}
+        for name, count in work.tolerances.items()
+    ]
+    if work.tolerances and work.tolerances_unknown:
+        rows.append({"what": "tolerance not known", "value": f"{work.tolerances_unknown} {correct}"})
+    rows += [
+        {"what": f"precision of products: {name}", "value": f"{count} {correct}"}
+        for name, count in work.precisions.items()
+    ]
+    if work.own_share is not None:
+        shares = " / ".join(f"{100 * one:.0f} %" for one in work.own_share)
+        rows.append({"what": "share of the time in own kernels, quartiles", "value": shares})
+        name = f"fused tails: under {100 * FUSED_TAIL_BELOW:.0f} % in own kernels"
+        rows.append({"what": name, "value": f"{work.fused_tails} {correct}"})
+    if work.own_share_unknown:
+        rows.append({"what": "own share not known", "value": f"{work.own_share_unknown} {correct}"})
+    rows += [
+        {"what": f"not a problem here: {one.problem_id}", "value": one.reason} for one in card.not_judged
+    ]
+    if card.conditions.unanswered:
+        names = ", ".join(card.conditions.unanswered)
+        rows.append({"what": "without the asked number of answers, in no figure", "value": names})
+    return rows
+
+
+def measured_in_words(card: Scorecard) -> str:
+    """The speed-ups, their baseline and the spread that intervals stand for, in a sentence."""
+    again = f"; answers of {card.conditions.answers} judged again" if card.conditions.answers else ""
+    missing = f"; {len(card.not_judged)} not a problem here" if card.not_judged else ""
+    return (
+        f"{card.last.num_problems} problems, {card.last.num_samples} answers{missing}; "
+        f"gym {card.conditions.gym_version}; "
+        f"95 % intervals over problems, for one policy and one set of draws{again}"
+    )
 
 
 def problem_rows(card: Scorecard) -> list[Row]:
@@ -171,7 +231,7 @@ def problem_rows(card: Scorecard) -> list[Row]:
                 "correct": sum(outcome.correct for outcome in last),
                 "correct_best_turn": sum(o.correct for o in outcomes_in(problem, "best", card.headline)),
                 "speed_kind": card.headline,
-                "faster_than_reference": sum(o.faster_than(1.0, card.headline) for o in last),
+                "faster_than_baseline": sum(o.faster_than(1.0, card.headline) for o in last),
                 "geometric_mean_speedup": mean.value if mean else None,
                 "best_speedup": max(speedups, default=None),
             }
@@ -268,11 +328,15 @@ def _evaluation_row(evaluation: Evaluation) -> Row:
         "speedup": evaluation.speedup,
         "runtime_ms": evaluation.timing.median_ms if evaluation.timing else None,
         "reference_ms": evaluation.reference_timing.median_ms if evaluation.reference_timing else None,
+        "baseline": evaluation.baseline,
+        **{f"speedup_over_{name}": evaluation.speedup_over(name) for name in SIDE_BY_SIDE},
+        "product_precision": evaluation.product_precision,
+        "tolerances_passed": list(evaluation.tolerances_passed),
         "predicted_speedup": evaluation.predicted_speedup,
         "predicted_ms": traffic.predicted_ms if traffic else None,
         "reference_predicted_ms": reference.predicted_ms if reference else None,
         "predicted_gpu": traffic.gpu if traffic else None,
-        "own_kernel_share": evaluation.provenance.own_kernel_share if evaluation.provenance else None,
+        "own_kernel_share": own_share_of(evaluation),
         "candidate_sha256": evaluation.candidate_sha,
         "findings": [f"{finding.rule}: {finding.detail}" for finding in evaluation.findings],
         "feedback": evaluation.feedback,

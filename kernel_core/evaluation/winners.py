@@ -58,12 +58,16 @@ class Selected(Record):
     winner: Rejudged | None
     rejected: tuple[Rejudged, ...]
     """Ranked above the winner, and wrong the second time."""
+    not_judged: str = ""
+    """Reason why the problem is none on the judge's device."""
 
     @property
     def why_none(self) -> str:
         """Why there is no winner, in words; empty where there is one."""
         if self.winner is not None:
             return ""
+        if self.not_judged:
+            return f"not a problem here: {self.not_judged}"
         if self.rejected:
             return f"none of {len(self.rejected)} correct candidates passed the second judgement"
         seen = ", ".join(f"{count} {verdict}" for verdict, count in self.verdicts.items() if count)
@@ -99,6 +103,7 @@ def select(problem: Problem, group: Group, gym: Gym, kind: SpeedKind, seed: int)
         num_distinct_correct=len(ranking),
         winner=winner,
         rejected=tuple(rejected),
+        not_judged=group.not_judged,
     )
 
 

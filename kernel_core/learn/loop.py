@@ -188,7 +188,8 @@ class Trainer:
         step, clock = self._step + 1, Clock(self._progress)
         stage, gathered = self._experiences.of(step, self._curriculum, clock)
         self._experiences.begin(step + 1, self._curriculum)
-        rows = rows_to_learn(gathered, self.config, self._winners, step)
+        by_speed = stage.weights.speed != 0.0
+        rows = rows_to_learn(gathered, self.config, self._winners, step, by_speed=by_speed)
         update = self._learner.update(rows, step, clock.phase())
         if update.num_optimiser_steps:
             self.policy.set_version(f"{self._name}@{step}")

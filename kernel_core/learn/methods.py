@@ -75,13 +75,18 @@ def shuffled(group: Sequence[GradedTurn], seed: int) -> list[GradedTurn]:
     return result
 
 
-def rows_to_learn(gathered: Experience, config: TrainConfig, winners: Winners, step: int) -> list[Row]:
-    """The rows of the step's update. Expert iteration keeps the step's winners first, then replays."""
+def rows_to_learn(
+    gathered: Experience, config: TrainConfig, winners: Winners, step: int, *, by_speed: bool
+) -> list[Row]:
+    """The rows of the step's update. Expert iteration keeps the step's winners first, then replays.
+
+    `by_speed` ranks the winners of this step by speed-up, for a stage that pays for speed.
+    """
     match config.method:
         case "frozen":
             return []
         case "expert_iteration":
-            winners.add(step, gathered.graded, gathered.rollouts)
+            winners.add(step, gathered.graded, gathered.rollouts, by_speed=by_speed)
             num_answers = config.problems_per_step * config.group_size * config.rollout.turns
             return winners.rows(step, num_answers, seed_of(config.seed, "replay", step))
         case _:

@@ -32,13 +32,19 @@ class Winners:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def add(self, step: int, graded: Sequence[Sequence[GradedTurn]], rollouts: Rollouts) -> None:
-        """Keep the winners of a step's groups."""
+    def add(
+        self, step: int, graded: Sequence[Sequence[GradedTurn]], rollouts: Rollouts, *, by_speed: bool
+    ) -> None:
+        """Keep the winners of a step's groups.
+
+        Without `by_speed` all have speed-up 0, and age ranks them. A fast verdict has no speed-up, so that
+        else the few answers that were judged in full would win by that alone.
+        """
         found = [
             winner
             for group in graded
             for one in group
-            if (winner := _winner(step, one, rollouts)) is not None
+            if (winner := _winner(step, one, rollouts, by_speed)) is not None
         ]
         for winner in _best(found):
             self._store.append_line(WINNERS, winner)
@@ -52,7 +58,7 @@ class Winners:
         return [_row(winner) for winner in [*new, *(earlier[i] for i in order)][:most]]
 
 
-def _winner(step: int, graded: GradedTurn, rollouts: Rollouts) -> dict[str, Any] | None:
+def _winner(step: int, graded: GradedTurn, rollouts: Rollouts, by_speed: bool) -> dict[str, Any] | None:
     turn = graded.turn
     if not turn.evaluation.correct or not isinstance(turn.candidate, Candidate):
         return None
@@ -63,7 +69,7 @@ def _winner(step: int, graded: GradedTurn, rollouts: Rollouts) -> dict[str, Any]
         "step": step,
         "problem_id": turn.problem_id,
         "kernel_hash": kernel_hash(turn.candidate.source, "triton"),
-        "speedup": turn.evaluation.best_known_speedup or 0.0,
+        "speedup": (turn.evaluation.best_known_speedup or 0.0) if by_speed else 0.0,
         "prompt_ids": sample.prompt_ids.tolist(),
         "answer_ids": sample.token_ids.tolist(),
     }

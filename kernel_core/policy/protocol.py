@@ -28,6 +28,13 @@ class Sample:
     """Including the end-of-turn token when `finish_reason` is `stop`."""
     logprobs: npt.NDArray[np.float32] | None = None
     """One number a token of `token_ids`, under the sampling distribution (temperature applied)."""
+    counted: int = 0
+    """Tokens of an answer whose ids are not here."""
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of the answer; 0 where they are not known."""
+        return self.counted if self.token_ids is None else len(self.token_ids)
 
 
 class Policy(Protocol):

@@ -19,16 +19,20 @@ def conditions_of(run: Run, stage: str) -> str:
 
 
 def conditions_in_words(config: Mapping[str, Any]) -> str:
-    """Suite, split, seed, limit, turns and samples of the settings of an evaluation or a best-of-N."""
+    """Problems, turns, samples and baseline of the settings of an evaluation or a best of N."""
     problems, turns = config["problems"], config["rollout"]["turns"]
     samples = config.get("samples_per_problem") or config["n"]
     if config.get("mode") == "sequential":
         turns, samples = config["n"], 1
     mix = " + ".join(one["suite"] for one in problems.get("mix") or ())
     limit = problems["limit"] if problems["limit"] is not None else "none"
+    gym = config["gym"]
+    speed = f"speed-ups predicted for {gym['predict_gpu']} over eager"
+    if gym["device"] == "cuda":
+        speed = f"speed-ups measured over the baseline {gym['baseline']}"
     return (
         f"suite {mix or problems['suite']}, split {problems['split']}, seed {problems['seed']}, "
-        f"limit {limit}, turns {turns}, samples {samples}"
+        f"limit {limit}, turns {turns}, samples {samples}, {speed}"
     )
 
 

@@ -14,7 +14,7 @@ from kernel_core.evaluation.best_of_n import load_selection
 from kernel_core.evaluation.diagnosis import answer_rows
 from kernel_core.evaluation.evidence import Shown, extremes
 from kernel_core.evaluation.scorecard import compare, headline_rows, load_scorecard
-from kernel_core.evaluation.tables import family_rows, problem_rows
+from kernel_core.evaluation.tables import family_rows, measured_in_words, problem_rows, work_rows
 from kernel_core.report.conditions import conditions_of, diagnosis_of, lineage_of
 from kernel_core.report.html_page import Code, code_block, document, paragraph, table
 from kernel_core.report.training import training_sections
@@ -76,9 +76,12 @@ def _scorecard(run: Run, folder: str) -> list[str]:
     kind = card.headline
     return [
         paragraph(f"Scorecard of {card.conditions.policy_version}. {conditions_of(run, folder)}"),
+        paragraph(measured_in_words(card)),
         *([paragraph(f"Next step: {found.next_step}")] if found.next_step else []),
         table(headline_rows(card)),
         f"<img alt='fast_p and families' src='data:image/png;base64,{picture}'>",
+        "<h3>precision, tolerance and own work of last turns</h3>",
+        table(work_rows(card)),
         "<h3>what became of the answers</h3>",
         table(found.rows()),
         "<h3>by family</h3>",

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from kernel_core.evaluation.best_of_n import load_selection
 from kernel_core.evaluation.scorecard import Scorecard, compare, headline_rows, load_scorecard
+from kernel_core.evaluation.tables import measured_in_words, work_rows
 from kernel_core.report.conditions import conditions_of, diagnosis_of
 from kernel_core.report.overview import newest_metrics, rows_table
 from kernel_core.reward.curriculum import stage_spans
@@ -58,7 +59,9 @@ def scorecard(run: Run, folder: str) -> Iterator[RenderableType]:
 
 def headline(card: Scorecard, conditions: str) -> Iterator[RenderableType]:
     """Headline figures, the judges that were taken out meanwhile, and the problems that were left out."""
-    yield rows_table(f"scorecard of {card.conditions.policy_version}: {conditions}", headline_rows(card))
+    title = f"scorecard of {card.conditions.policy_version}: {conditions}\n{measured_in_words(card)}"
+    yield rows_table(title, headline_rows(card))
+    yield rows_table("precision, tolerance and own work of last turns", work_rows(card))
     yield from (f"taken out: {escape(one)}" for one in card.conditions.taken_out)
     if left_out := card.conditions.left_out:
         yield f"{len(left_out)} problems pay for nothing and are left out: {escape(', '.join(left_out))}"

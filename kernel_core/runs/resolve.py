@@ -141,8 +141,12 @@ def locate_index(run: Run, checkpoint: str | None) -> Store | None:
     return next((store.child("index") for store in candidates if store.child("index").sealed()), None)
 
 
-def folders_read(run: Run, policy: PolicyConfig, checkpoint: str | None) -> dict[str, Store]:
-    """The index and the weights that an evaluation reads, as far as there are folders of them."""
+def folders_read(
+    run: Run, policy: PolicyConfig, checkpoint: str | None, answers: str | None = None
+) -> dict[str, Store]:
+    """The index and the weights that an evaluation reads, as far as there are folders; or its answers."""
+    if answers is not None:
+        return {"answers": Store(answers)}
     index = locate_index(run, checkpoint)
     weights = choose_weights(run, policy, checkpoint)
     reads = {"index": index} if index is not None else {}

@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 from kernel_core.config import BestOfNConfig, GymConfig, ProblemsConfig, RolloutConfig
+from kernel_core.dialogue.answers import KeptAnswers
 from kernel_core.dialogue.prompt import format_completion
 from kernel_core.dialogue.turns import Completion, Group, Trajectory, Turn
 from kernel_core.errors import ConfigError
@@ -155,9 +156,8 @@ def test_sequential_mode_is_one_conversation_of_n_turns(gym, tmp_path):
     config = CONFIG.model_copy(update={"mode": "sequential", "n": 2})
     selection = run(tmp_path, gym, config)
     assert [selected.num_candidates for selected in selection.problems] == [2, 2]
-    (part,) = (tmp_path / "conversations").iterdir()
-    groups = json.loads(part.read_text())
-    assert [[len(t["turns"]) for t in group["trajectories"]] for group in groups] == [[2], [2]]
+    kept = [(answer.sample, answer.turn) for answer in KeptAnswers(Store(tmp_path)).in_order()]
+    assert kept == [(0, 0), (0, 1)] * 2
 
 
 @pytest.mark.exhaustive

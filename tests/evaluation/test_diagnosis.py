@@ -73,5 +73,5 @@ def test_runs_answers_shows_them_by_verdict_and_problem(evaluated, capsys):
     assert shown.count("=== evaluate: ") == 3
     assert "malformed" in shown and "no <KERNEL> block" in shown
     assert dojo(["runs", "answers", "mine", "--root", evaluated.root, "--verdict", "correct"]) == 2
-    assert "has no such answers" in capsys.readouterr().err
+    assert "no such answers in" in capsys.readouterr().err
     assert NotFound.exit_code == 2

@@ -81,9 +81,23 @@ def test_arms_are_compared_within_their_seed() -> None:
     assert pairs_of(["alone"]) == {}
 
 
-def test_what_the_judge_could_not_judge_counts_for_no_arm() -> None:
+def test_what_the_judge_could_not_judge_stays_in_the_denominator_and_is_counted() -> None:
     rows = [{"problem": "mine/a", "verdict": "not judged"}, {"problem": "mine/a", "verdict": "correct"}]
-    assert read_answers(rows) == [Judged("mine/a", True, None)]
+    (row,) = figure_rows({"rl": read_answers(rows)}, ())
+    assert (row["answers"], row["not judged"]) == (2, 1)
+    assert row["pass@1"].startswith("50.0 % (")
+
+
+def test_several_seeds_of_an_arm_have_a_row_of_their_own_that_is_wider_where_they_disagree() -> None:
+    before = [one for n in range(20) for one in answers(f"mine/{n}", "rw" if n % 2 else "ww")]
+    better = [one for n in range(20) for one in answers(f"mine/{n}", "rr" if n % 3 else "rw")]
+    arms = {"rl-0": better, "frozen-0": before, "rl-1": before, "frozen-1": before}
+    *single, both = difference_rows(arms, pairs_of(arms, "frozen"), ())
+    assert [row["arm"] for row in single] == ["rl-0 less frozen-0", "rl-1 less frozen-1"]
+    assert (both["arm"], both["problems"]) == ("rl less frozen, 2 seeds", 20)
+    assert single[1]["pass@1"] == "+0.0 % p 1.000"
+    low = float(both["pass@1"].split("(")[1].split(" …")[0])
+    assert low < 0 < float(both["pass@1"].split(" %")[0])
 
 
 @pytest.fixture(scope="module")

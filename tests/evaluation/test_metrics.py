@@ -15,11 +15,11 @@ from kernel_core.evaluation.metrics import (
     make_scorecard,
 )
 from kernel_core.evaluation.plots import fast_p_png
-from kernel_core.evaluation.statistics import Estimate
+from kernel_core.evaluation.statistics import Difference
 from kernel_core.evaluation.tables import family_rows, headline_rows, problem_rows
 from kernel_core.records import Verdict
 
-CPU = Conditions(policy_version="p", gym_version="g", device="cpu", gpu="H200", versions={})
+CPU = Conditions(policy_version="p", gym_version="g", device="cpu", gpu="H200", baseline="fair", versions={})
 THRESHOLDS = (0.0, 1.0, 1.5, 2.0)
 
 
@@ -163,11 +163,11 @@ def test_a_comparison_pairs_problems_and_names_what_was_gained_and_lost():
 
 def test_a_ratio_never_looks_like_a_difference():
     figures = {"metric": "m", "view": "last", "before": 3.78, "after": 3.55}
-    slower = Estimate(value=0.939, low=0.84, high=1.05)
+    slower = Difference(value=0.939, low=0.84, high=1.05, p_value=0.2)
     assert Change(unit="speed-up", change=slower, **figures).in_words() == ("×0.94", "×0.84 … ×1.05")
-    worse = Estimate(value=-0.061, low=-0.16, high=0.05)
+    worse = Difference(value=-0.061, low=-0.16, high=0.05, p_value=0.2)
     assert Change(unit="share", change=worse, **figures).in_words() == ("-0.06", "-0.16 … +0.05")
-    alone = Estimate(value=2.0, low=None, high=None)
+    alone = Difference(value=2.0, low=None, high=None, p_value=1.0)
     assert Change(unit="speed-up", change=alone, **figures).in_words() == ("×2.00", "")
     assert Change(unit="speed-up", change=None, **figures).in_words() == ("", "")
 

@@ -13,14 +13,22 @@ import pandas as pd
 import pytest
 
 from kernel_core.config import EvaluateConfig, GymConfig, ProblemsConfig, RolloutConfig, SamplingConfig
+from kernel_core.dialogue.answers import FILE, KeptAnswers
 from kernel_core.dialogue.prompt import format_completion
 from kernel_core.errors import ConfigError, Corrupt, NotFound
-from kernel_core.evaluation.scorecard import compare, evaluate, headline_rows, load_scorecard
+from kernel_core.evaluation.scorecard import (
+    compare,
+    evaluate,
+    evaluate_answers,
+    headline_rows,
+    load_scorecard,
+)
+from kernel_core.evaluation.tables import work_rows
 from kernel_core.gym.pool.open_gym import open_gym
 from kernel_core.policy.scripted import ScriptedPolicy
 from kernel_core.problems.generate import generate
 from kernel_core.progress import silent
-from kernel_core.records import Verdict
+from kernel_core.records import NotJudged, Verdict
 from kernel_core.store import Store
 
 NUM_PROBLEMS, NUM_SAMPLES, NUM_TURNS = 2, 2, 2
@@ -136,12 +144,124 @@ def test_killed_after_the_first_part_it_goes_on_and_ends_with_the_same_tables(fi
     undisturbed, card = finished
     killed = subprocess.run([sys.executable, __file__, str(tmp_path)], check=False, capture_output=True)
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
-    assert len(list((tmp_path / "conversations").iterdir())) == 1
+    assert len(list((tmp_path / "judged").iterdir())) == 1
+    assert len(KeptAnswers(Store(tmp_path)).in_order()) == NUM_SAMPLES * NUM_TURNS
     assert not (tmp_path / "manifest.json").exists()
     assert run(tmp_path, gym) == card
     assert_equal_but_for_the_wall_clock(tmp_path, undisturbed)
     for name in ("scorecard.json", "eval_results.json", "fast_p.png"):
         assert (tmp_path / name).read_bytes() == (undisturbed / name).read_bytes()
+
+
+def test_every_answer_is_kept_with_what_decided_it(finished):
+    folder, card = finished
+    kept = KeptAnswers(Store(folder)).in_order()
+    assert len(kept) == NUM_PROBLEMS * NUM_SAMPLES * NUM_TURNS
+    assert not (folder / "answers").exists(), "pieces go when all answers are in one file"
+    assert {answer.policy_version for answer in kept} == {card.conditions.policy_version}
+    assert len({answer.seed for answer in kept}) == len(kept)
+    first, second = kept[:2]
+    assert (first.sample, first.turn, second.turn) == (0, 0, 1)
+    assert first.text in [message["content"] for message in second.messages]
+    turns = pd.read_parquet(folder / "evaluations.parquet").set_index(["problem_id", "sample", "turn"])
+    assert sorted(turns.index) == [answer.key for answer in kept]
+
+
+class CutOff:
+    """The gym until a number of requests, and then a fault that ends the stage."""
+
+    def __init__(self, gym, after):
+        self._gym, self._left = gym, after
+
+    def __getattr__(self, name):
+        return getattr(self._gym, name)
+
+    def judge(self, requests, progress=silent):
+        self._left -= 1
+        if self._left < 0:
+            raise KeyboardInterrupt
+        return self._gym.judge(requests, progress)
+
+
+def test_answers_are_kept_before_they_are_judged_and_not_sampled_again(finished, gym, tmp_path):
+    _, card = finished
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, CutOff(gym, after=0))
+    written = KeptAnswers(Store(tmp_path)).in_order()
+    assert {answer.turn for answer in written} == {0} and not (tmp_path / "judged").exists()
+    policy, asked = policy_that_knows_some(), []
+
+    def answer(messages, seed):
+        asked.append(seed)
+        return policy.sample([messages], temperature=1.0, max_new_tokens=1, seed=[seed])[0].text
+
+    assert run(tmp_path, gym, policy=ScriptedPolicy(answer, version="some")) == card
+    assert not {one.seed for one in written} & set(asked)
+    assert len(asked) == NUM_PROBLEMS * NUM_SAMPLES * NUM_TURNS - len(written)
+
+
+def test_kept_answers_are_judged_again_without_a_policy_beside_the_first_card(finished, gym, tmp_path):
+    folder, card = finished
+    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    config = CONFIG.model_copy(update={"answers": str(folder)})
+    with pytest.raises(KeyboardInterrupt):
+        evaluate_answers(config, CutOff(gym, after=0), Store(tmp_path))
+    again = evaluate_answers(config, gym, Store(tmp_path))
+    assert again.conditions.answers == str(folder)
+    assert (again.last, again.best, again.problems) == (card.last, card.best, card.problems)
+    assert again == evaluate_answers(config, CutOff(gym, after=0), Store(tmp_path)), "a finished one is read"
+    assert before == {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    assert (tmp_path / FILE).exists(), "a second card is whole without the first"
+
+
+def test_first_turns_are_judged_apart(finished, gym, tmp_path):
+    folder, card = finished
+    rollout = CONFIG.rollout.model_copy(update={"turns": 1})
+    config = CONFIG.model_copy(update={"answers": str(folder), "rollout": rollout})
+    assert evaluate_answers(config, gym, Store(tmp_path)).by_turn == card.by_turn[:1]
+
+
+def test_answers_to_another_problem_of_the_same_name_are_refused(finished, gym, tmp_path):
+    folder, _ = finished
+    table = pd.read_parquet(folder / FILE)
+    table["problem_sha256"] = "another"
+    table.to_parquet(tmp_path / FILE)
+    config = CONFIG.model_copy(update={"answers": str(tmp_path)})
+    with pytest.raises(ConfigError, match="is another one now than when it was answered"):
+        evaluate_answers(config, gym, Store(tmp_path / "again"))
+
+
+class FailsOn:
+    """The gym, on which the reference of one problem fails."""
+
+    def __init__(self, gym, problem_id):
+        self._gym, self._problem_id = gym, problem_id
+
+    def __getattr__(self, name):
+        return getattr(self._gym, name)
+
+    def judge(self, requests, progress=silent):
+        good = iter(self._gym.judge([r for r in requests if r.problem.id != self._problem_id], progress))
+        failed = NotJudged(problem_id=self._problem_id, reason="HalfTensor is not supported")
+        return [failed if r.problem.id == self._problem_id else next(good) for r in requests]
+
+
+def test_a_problem_that_is_none_here_is_named_and_is_in_no_figure(finished, gym, tmp_path):
+    folder, card = finished
+    bad, good = card.problems
+    here = run(tmp_path / "asked", FailsOn(gym, bad.problem_id))
+    again = evaluate_answers(
+        CONFIG.model_copy(update={"answers": str(folder)}),
+        FailsOn(gym, bad.problem_id),
+        Store(tmp_path / "a"),
+    )
+    for one in (here, again):
+        assert one.problems == (good,) and one.last.num_samples == NUM_SAMPLES
+        (named,) = one.not_judged
+        assert (named.problem_id, named.reason) == (bad.problem_id, "HalfTensor is not supported")
+        assert {
+            "what": f"not a problem here: {bad.problem_id}", "value": "HalfTensor is not supported"
+        } in work_rows(one)  # fmt: skip
 
 
 def test_a_policy_that_answers_nothing_scores_zero_and_loses_every_problem(finished, gym, tmp_path):

@@ -11,8 +11,10 @@ from kernel_core.evaluation.statistics import (
     geometric_mean,
     geometric_mean_ratio,
     mean_difference,
+    mean_difference_of_seeds,
     pass_at_k,
     share,
+    student_quantile,
 )
 
 shares = st.lists(st.floats(0, 1), min_size=1, max_size=12)
@@ -112,30 +114,89 @@ def test_one_problem_gives_a_geometric_mean_without_an_interval():
 def test_the_interval_of_a_geometric_mean_spans_its_problems():
     estimate = geometric_mean([[1.0], [4.0], [2.0], [2.0]])
     assert estimate.value == pytest.approx(2.0)
-    assert 1.0 <= estimate.low < 2.0 < estimate.high <= 4.0
+    # Logarithms to base 2 are 0, 2, 1, 1: standard error 0.408, Student's quantile 3.18.
+    assert (estimate.low, estimate.high) == pytest.approx((2 ** (1 - 1.299), 2 ** (1 + 1.299)), rel=2e-3)
 
 
 def test_the_change_of_paired_problems_is_known_better_than_either_side():
     """Difficulty differs much between problems and cancels in pairs."""
     before = [0.1 * problem for problem in range(9)] * 4
-    after = [value + 0.1 for value in before]
+    after = [value + 0.1 * (number % 3) for number, value in enumerate(before)]
     change = mean_difference(before, after)
     assert change.value == pytest.approx(0.1)
-    assert change.low > 0
+    assert change.low > 0 and change.clear
     assert change.high - change.low < share(before).high - share(before).low
 
 
-def test_no_change_anywhere_is_reported_as_uncertain_and_around_zero():
+def test_no_difference_anywhere_has_no_interval_and_is_not_clear():
     change = mean_difference([0.5] * 12, [0.5] * 12)
-    assert change.value == 0
-    assert change.low < 0 < change.high
+    assert (change.value, change.low, change.high, change.p_value) == (0, None, None, 1.0)
+    assert not change.clear
+
+
+def test_one_problem_of_a_hundred_that_differs_gives_an_interval_of_two_points():
+    """The standard error of one 1 among 99 zeros is 0.01, and Student's quantile is 1.98."""
+    change = mean_difference([0.0] * 100, [1.0] + [0.0] * 99)
+    assert (change.value, change.p_value) == (0.01, 1.0)
+    assert (change.low, change.high) == pytest.approx((0.01 - 0.01984, 0.01 + 0.01984), abs=1e-4)
+
+
+@pytest.mark.parametrize(("gained", "p_value"), [(3, 2 / 8), (5, 2 / 32), (6, 2 / 64), (12, 2 / 4096)])
+def test_problems_that_all_gain_have_the_p_value_of_two_swaps_among_all(gained, p_value):
+    change = mean_difference([0.0] * gained, [1.0] * gained)
+    assert change.p_value == pytest.approx(p_value)
+    assert change.clear == (gained > 5)
+
+
+def test_many_problems_are_swapped_at_random_with_the_observed_swap_among_them():
+    change = mean_difference([0.0] * 40, [1.0] * 40)
+    assert change.p_value == pytest.approx(1e-4)
+
+
+def test_seeds_that_disagree_widen_the_interval():
+    problems = np.random.default_rng(0).random(30)
+    alike = [problems + 0.1 + 0.01 * np.random.default_rng(seed).random(30) for seed in range(3)]
+    apart = [one + shift for one, shift in zip(alike, (-0.1, 0.0, 0.1), strict=True)]
+    narrow, wide = (mean_difference_of_seeds([problems] * 3, one) for one in (alike, apart))
+    assert narrow.value == pytest.approx(wide.value)
+    assert narrow.low > 0 > wide.low
+
+
+def test_students_quantile_is_within_a_fifth_of_a_percent_of_the_tables():
+    tables = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 10: 2.228, 30: 2.042, 120: 1.980}
+    for degrees, quantile in tables.items():
+        assert student_quantile(degrees) == pytest.approx(quantile, rel=2e-3)
 
 
 def test_the_ratio_of_geometric_means_pairs_problems():
     before, after = [[1.0], [10.0], [100.0]], [[2.0], [20.0], [200.0]]
     ratio = geometric_mean_ratio(before, after)
-    assert (ratio.value, ratio.low, ratio.high) == pytest.approx((2.0, 2.0, 2.0))
+    assert ratio.value == pytest.approx(2.0)
+    assert (ratio.low, ratio.high) == (None, None), "all problems have the same ratio"
+    assert ratio.p_value == pytest.approx(2 / 8)
     assert geometric_mean_ratio([[], []], [[1.0], [2.0]]) is None
+
+
+def test_the_ratio_of_paired_problems_has_an_interval_around_it():
+    before = [[1.0], [10.0], [100.0], []]
+    ratio = geometric_mean_ratio(before, [[2.0], [30.0], [200.0], [7.0]])
+    assert ratio.low < ratio.value < ratio.high
+
+
+@pytest.mark.parametrize("effect", [0.0, 0.3])
+def test_intervals_of_differences_hold_the_truth_and_p_values_their_level(effect):
+    """24 problems, four samples each; the whole table is in docs/results/intervals.md."""
+    rng = np.random.default_rng(1)
+    held = clear = 0
+    for _ in range(300):
+        difficulty = rng.beta(0.5, 0.5, 24)
+        better = difficulty + effect * (1 - difficulty)  # the mean gain is half the effect
+        before, after = rng.binomial(4, difficulty) / 4, rng.binomial(4, better) / 4
+        change = mean_difference(before, after)
+        held += change.low is not None and change.low <= effect / 2 <= change.high
+        clear += change.clear
+    assert 0.92 <= held / 300 <= 0.98
+    assert clear / 300 <= 0.07 if effect == 0 else clear / 300 > 0.5
 
 
 def test_the_same_numbers_give_the_same_interval_every_time():

@@ -24,7 +24,7 @@ def test_a_run_that_is_cancelled_after_its_worker_was_killed_ends_as_cancelled(t
             "evaluate/held-out", {"config": SETTINGS, "run": "evaluate", "root": str(tmp_path / "runs")}
         )
         deadline = time.monotonic() + 240
-        while not (tmp_path / "runs" / "evaluate" / "evaluate" / "conversations").exists():
+        while not (tmp_path / "runs" / "evaluate" / "evaluate" / "judged").exists():
             assert time.monotonic() < deadline, here.last_words(run)
             time.sleep(0.5)
         work = here.process_of(run)

@@ -5,16 +5,19 @@ import pytest
 import torch
 
 from kernel_core.config import RewardWeights
-from kernel_core.dialogue.rollout import roll_out
+from kernel_core.dialogue.rollout import Rollouts, roll_out
+from kernel_core.dialogue.turns import Completion, Turn
 from kernel_core.errors import ConfigError
 from kernel_core.learn.conversations import needs_speed
-from kernel_core.learn.credit import grade
+from kernel_core.learn.credit import GradedTurn, grade
 from kernel_core.learn.loop import Trainer
 from kernel_core.learn.methods import shuffled
 from kernel_core.learn.problem_sampler import Practice
 from kernel_core.learn.update import new_optimiser, update
 from kernel_core.learn.winners import BEST, WINNERS, Winners
+from kernel_core.policy.protocol import Sample
 from kernel_core.policy.torch_policy import TorchPolicy
+from kernel_core.records import Candidate, Evaluation, RewardTerms, Verdict
 from kernel_core.store import Store
 from tests.learn.test_loop import Killed, everything, run, weights_of
 
@@ -125,6 +128,42 @@ def test_its_loss_on_the_winners_falls(expert_run, train_config, taught):
     assert losses[-1] < 0.8 * losses[0]
     mean = -np.concatenate([policy.logprobs(row.prompt_ids, row.answer_ids, 0.7) for row in rows]).mean()
     assert update(policy, optimiser, rows, config).loss == pytest.approx(mean, rel=1e-3)
+
+
+@pytest.mark.parametrize(("by_speed", "kept"), [(False, [10, 11]), (True, [12, 10])])
+def test_a_verdict_with_a_speed_wins_over_earlier_ones_only_where_speed_is_paid(tmp_path, by_speed, kept):
+    """Three correct kernels, of which the judge has timed the last."""
+    turns, samples = [], {}
+    for number, speedup in enumerate((None, None, 1.3)):
+        evaluation = Evaluation(
+            problem_id="a",
+            candidate_sha="",
+            verdict=Verdict.CORRECT,
+            trials=1,
+            trials_passed=1,
+            predicted_speedup=speedup,
+            feedback="",
+            gym_version="",
+            device="cpu",
+            seconds=0.0,
+        )
+        turn = Turn(
+            problem_id="a",
+            trajectory=number,
+            index=0,
+            messages=(),
+            completion=Completion(text="", finish_reason="stop", policy_version=""),
+            candidate=Candidate.from_source(f"x = {number}"),
+            evaluation=evaluation,
+        )
+        turns.append(
+            GradedTurn(turn=turn, terms=RewardTerms(total=1.0), paid=1.0, following=1.0, advantage=1.0)
+        )
+        ids = np.array([10 + number], np.int32)
+        samples["a", number, 0] = Sample("", "stop", "", prompt_ids=ids, token_ids=ids)
+    winners = Winners(Store(tmp_path))
+    winners.add(1, [turns], Rollouts(groups=[], samples=samples), by_speed=by_speed)
+    assert [int(row.answer_ids[0]) for row in winners.rows(1, 10, seed=0)] == kept
 
 
 def test_winners_are_replayed_best_first_and_the_steps_own_before_earlier_ones(tmp_path):

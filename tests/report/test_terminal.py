@@ -11,11 +11,13 @@ def test_judges_that_were_taken_out_stand_below_the_scorecard():
         gym_version="g",
         device="cuda",
         gpu="H200",
+        baseline="fair",
         versions={},
         taken_out=("GPU 3: 4 fresh judges failed the probe [Errno 27]",),
     )
     sample = (Outcome(turn=0, verdict=Verdict.WRONG),)
     outcomes = ProblemOutcomes(problem_id="a", sha256="a", family="softmax", level=None, samples=(sample,))
-    table, line = headline(make_scorecard([outcomes], (1,), (1.0,), made), "suite dojo, split held_out")
-    assert table.title == "scorecard of p: suite dojo, split held_out"
+    table, work, line = headline(make_scorecard([outcomes], (1,), (1.0,), made), "suite dojo, split held_out")
+    assert table.title.startswith("scorecard of p: suite dojo, split held_out\n1 problems, 1 answers; gym g;")
+    assert work.row_count == 0, "nothing is correct"
     assert line.replace("\\", "") == "taken out: GPU 3: 4 fresh judges failed the probe [Errno 27]"

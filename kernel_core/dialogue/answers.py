@@ -1,0 +1,144 @@
+"""Answers of a policy, kept as Parquet before anything judges them.
+
+While a stage writes, each batch is a file of its own under `answers/`. A finished stage has all of them in
+`answers.parquet`, and the pieces are gone. An answer is asked for again only if there is none for the same
+prompt: so a stage that was cut goes on from what was written, and any judge can judge it later.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kernel_core.errors import Corrupt, NotFound
+from kernel_core.policy.protocol import Message, Sample
+from kernel_core.records import Record, sha256_text
+from kernel_core.store import Store, digest_of
+
+FILE = "answers.parquet"
+PIECES = "answers"
+SCHEMA = pa.schema(
+    [
+        ("problem_id", pa.string()),
+        ("problem_sha256", pa.string()),
+        ("sample", pa.int64()),
+        ("turn", pa.int64()),
+        ("seed", pa.int64()),
+        ("prompt_sha256", pa.string()),
+        ("messages", pa.string()),
+        ("exemplar_ids", pa.list_(pa.string())),
+        ("text", pa.string()),
+        ("finish_reason", pa.string()),
+        ("num_tokens", pa.int64()),
+        ("policy_version", pa.string()),
+    ]
+)
+"""Columns of the answers; `messages` is the prompt as JSON."""
+Key = tuple[str, int, int]
+"""Problem id, sample, turn."""
+
+
+class Answer(Record):
+    """One text of a policy, with all that decided it."""
+
+    problem_id: str
+    problem_sha256: str
+    sample: int
+    turn: int
+    seed: int
+    """Seed of the draw."""
+    prompt_sha256: str
+    messages: tuple[Message, ...]
+    exemplar_ids: tuple[str, ...] = ()
+    text: str
+    finish_reason: Literal["stop", "length", "error"]
+    num_tokens: int
+    """0 where the policy does not count them."""
+    policy_version: str
+
+    @property
+    def key(self) -> Key:
+        """Its place among the answers of a stage."""
+        return self.problem_id, self.sample, self.turn
+
+    def as_sample(self) -> Sample:
+        """Return the answer as it came from the policy, without its token ids."""
+        return Sample(self.text, self.finish_reason, self.policy_version, counted=self.num_tokens)
+
+
+def prompt_hash(messages: Sequence[Message]) -> str:
+    """Hash of a prompt: roles and contents."""
+    return sha256_text(json.dumps(list(messages), sort_keys=True, ensure_ascii=False))
+
+
+class KeptAnswers:
+    """The answers in a folder: those of a finished stage, or the pieces of one under way.
+
+    Only pieces of the same `digest` count, which is that of everything that decides answers.
+    """
+
+    def __init__(self, store: Store, digest: str = "") -> None:
+        self._store, self._digest = store, digest[:12]
+        names = [FILE] if store.exists(FILE) else self._pieces()
+        read = (_read(store, name) for name in names)
+        self._answers = {answer.key: answer for answers in read for answer in answers}
+
+    def find(self, key: Key, messages: Sequence[Message]) -> Answer | None:
+        """Return the answer in a place; None if there is none to this prompt."""
+        answer = self._answers.get(key)
+        return answer if answer is not None and answer.prompt_sha256 == prompt_hash(messages) else None
+
+    def keep(self, answers: Sequence[Answer]) -> None:
+        """Write answers as a piece. Safe to call from several threads."""
+        if answers:
+            name = digest_of([*(answer.key for answer in answers), answers[0].prompt_sha256])[:16]
+            self._store.write(f"{PIECES}/{self._digest}-{name}.parquet", _packed(answers))
+            self._answers |= {answer.key: answer for answer in answers}
+
+    def in_order(self) -> list[Answer]:
+        """Return all answers by problem, sample and turn. Raises `NotFound` where there are none."""
+        if not self._answers:
+            raise NotFound(f"no answers in {self._store.root}; `dojo evaluate` writes them")
+        return [self._answers[key] for key in sorted(self._answers)]
+
+    @property
+    def policies(self) -> str:
+        """Versions of the policies that wrote the answers."""
+        return ", ".join(sorted({answer.policy_version for answer in self._answers.values()}))
+
+    @property
+    def digest(self) -> str:
+        """Digest of all texts."""
+        return digest_of([[*answer.key, sha256_text(answer.text)] for answer in self.in_order()])
+
+    def seal(self, store: Store) -> dict[str, str]:
+        """Write all answers as one file of a folder; gives its name and SHA-256."""
+        return {FILE: store.write(FILE, _packed(self.in_order()))}
+
+    def _pieces(self) -> list[str]:
+        names = (name for name in self._store.names(PIECES) if name.startswith(self._digest))
+        return [f"{PIECES}/{name}" for name in names]
+
+
+def _packed(answers: Sequence[Answer]) -> bytes:
+    rows = [
+        answer.model_dump() | {"messages": json.dumps(answer.messages, ensure_ascii=False)}
+        for answer in answers
+    ]
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), sink, compression="zstd")
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def _read(store: Store, name: str) -> list[Answer]:
+    # Not `read_table`: for a single file too, that imports all of pyarrow.dataset and with it pandas.
+    try:
+        rows = pq.ParquetFile(io.BytesIO(store.read(name))).read().to_pylist()
+        return [Answer.model_validate(row | {"messages": json.loads(row["messages"])}) for row in rows]
+    except (ValueError, KeyError, pa.ArrowException) as error:
+        raise Corrupt(f"{store.path(name)} does not hold answers; remove it and run again") from error
