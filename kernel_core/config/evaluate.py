@@ -16,14 +16,14 @@ class EvaluateConfig(RolloutStageConfig):
 
     FORM: ClassVar[tuple[str, ...]] = ("checkpoint", "policy", "problems", "samples_per_problem")
     problems: ProblemsConfig = ProblemsConfig(split="held_out", limit=24, seed=1000)
-    samples_per_problem: int = Field(2, ge=1, description="Conversations a problem.")
+    samples_per_problem: int = Field(2, ge=1, description="Conversations per problem.")
     k: tuple[int, ...] = Field(
-        (1, 2), description="pass@k for these k; left out: 1 and `samples_per_problem`."
+        (1, 2), description="Values of k for pass@k; default: 1 and `samples_per_problem`."
     )
     checkpoint: str | None = Field(
-        None, description="A run's name, `run@step`, `run@best`, or a folder; empty: the policy itself."
+        None, description="Run name, `run@step`, `run@best` or a folder; null: the policy itself."
     )
-    seed: int = Field(0, description="Seeds every draw of this stage.")
+    seed: int = Field(0, description="Random seed.")
 
     @model_validator(mode="after")
     def _k_follows_samples(self) -> Self:
@@ -43,13 +43,15 @@ class BestOfNConfig(RolloutStageConfig):
 
     FORM: ClassVar[tuple[str, ...]] = ("checkpoint", "policy", "problems", "n")
     problems: ProblemsConfig = ProblemsConfig(split="held_out", limit=6, seed=2000)
-    mode: Literal["parallel", "sequential"] = Field("parallel", description="N samples at once, or T turns.")
-    n: int = Field(8, ge=1, description="Samples, or turns.")
+    mode: Literal["parallel", "sequential"] = Field(
+        "parallel", description="`parallel`: n samples; `sequential`: n turns of one conversation."
+    )
+    n: int = Field(8, ge=1, description="Samples or turns per problem.")
     checkpoint: str | None = Field(
-        None, description="As in evaluate: a run's name, `run@step`, `run@best`, or a folder."
+        None, description="Run name, `run@step`, `run@best` or a folder; null: the policy itself."
     )
     rollout: RolloutConfig = RolloutConfig(turns=1)
-    seed: int = Field(0, description="Seeds every draw of this stage.")
+    seed: int = Field(0, description="Random seed.")
 
 
 Asking = TypeVar("Asking", EvaluateConfig, BestOfNConfig)
