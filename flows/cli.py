@@ -65,7 +65,8 @@ def run(argv: Sequence[str]) -> int:
             return int(code or 0)
     except CycloptsError as error:
         command = " ".join(("dojo", *(error.command_chain or ())))
-        return _tell(f"{error} (`{command} --help` names every argument)", 2)
+        hint = _other_spelling(argv, is_stage=stage is not None)
+        return _tell(f"{error} ({hint}`{command} --help` names every argument)", 2)
     except DojoError as error:
         return _tell(str(error), error.exit_code)
     except KeyboardInterrupt:
@@ -107,6 +108,18 @@ def _stage(stage: str) -> Callable[..., int]:
         return run_stage(stage, words, config, dry_run=dry_run)
 
     return command
+
+
+def _other_spelling(argv: Sequence[str], *, is_stage: bool) -> str:
+    """The setting or option that was meant: a stage takes `steps=3`, any other command `--steps 3`."""
+    for word, after in zip(argv, (*argv[1:], ""), strict=True):
+        if is_stage and word.startswith("--") and word not in ("--config", "--dry-run", "--help"):
+            name, separator, value = word.removeprefix("--").replace("-", "_").partition("=")
+            return f"settings are written {name}={value if separator else after or 'VALUE'}; "
+        name, separator, value = word.partition("=")
+        if not is_stage and separator and name.isidentifier():
+            return f"options are written --{name.replace('_', '-')} {value or 'VALUE'}; "
+    return ""
 
 
 def _say_settings(stage: str) -> None:

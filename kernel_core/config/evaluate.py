@@ -10,13 +10,16 @@ from kernel_core.config.corpus import ProblemsConfig
 from kernel_core.config.policy import PolicyConfig
 from kernel_core.config.rollout import RolloutConfig, RolloutStageConfig, suited
 
+MOST_SAMPLES = 4096
+"""Per problem: a larger number is a slip of the finger, and would fill the memory before the first answer."""
+
 
 class EvaluateConfig(RolloutStageConfig):
     """A policy on held-out problems."""
 
     FORM: ClassVar[tuple[str, ...]] = ("checkpoint", "policy", "problems", "samples_per_problem")
     problems: ProblemsConfig = ProblemsConfig(split="held_out", limit=24, seed=1000)
-    samples_per_problem: int = Field(2, ge=1, description="Conversations per problem.")
+    samples_per_problem: int = Field(2, ge=1, le=MOST_SAMPLES, description="Conversations per problem.")
     k: tuple[int, ...] = Field(
         (1, 2), description="Values of k for pass@k; default: 1 and `samples_per_problem`."
     )
@@ -46,7 +49,7 @@ class BestOfNConfig(RolloutStageConfig):
     mode: Literal["parallel", "sequential"] = Field(
         "parallel", description="`parallel`: n samples; `sequential`: n turns of one conversation."
     )
-    n: int = Field(8, ge=1, description="Samples or turns per problem.")
+    n: int = Field(8, ge=1, le=MOST_SAMPLES, description="Samples or turns per problem.")
     checkpoint: str | None = Field(
         None, description="Run name, `run@step`, `run@best` or a folder; null: the policy itself."
     )
