@@ -20,27 +20,27 @@ from flows.arguments import Settings, Words
 from kernel_core import __version__
 
 STAGES = {
-    "pipeline": "all stages in order: corpora in, a trained policy, scorecards and winners out",
-    "ingest": "corpus sources into one clean snapshot; `ingest verify` judges a run's snapshot",
-    "index": "a snapshot into embeddings and a nearest-neighbour index",
-    "cold-start": "supervised training before RL",
-    "train": "RL on verified rewards",
-    "evaluate": "a policy on held-out problems",
-    "best-of-n": "the best kernel a policy can write for each problem, verified",
-    "promote": "a checkpoint takes a name if it is clearly better than the one that has it",
-    "nightly": "newest checkpoints of named runs, beside the night before",
+    "pipeline": "all stages: ingest, index, train, evaluate, best-of-n",
+    "ingest": "build a clean snapshot of the corpus sources; `ingest verify` judges it",
+    "index": "embed a snapshot and build its nearest-neighbour index",
+    "cold-start": "train supervised before RL",
+    "train": "train with RL on verified rewards",
+    "evaluate": "evaluate a policy on held-out problems",
+    "best-of-n": "search the best of N kernels per problem and verify it",
+    "promote": "give a name to a checkpoint that beats the current holder",
+    "nightly": "evaluate the newest checkpoints of named runs against the last night",
 }
 ALIASES = {"best-of": "best-of-n"}
 COMMANDS = {
-    "prompt": "what a policy would be sent for a problem",
-    "judge": "is this kernel honest, correct and fast?",
-    "audit": "would these problems accept answers that do no work?",
-    "harvest": "problems from the modules of installed packages",
-    "search": "the corpus kernels nearest to words or a problem",
-    "serve": "the judge as a service for other trainers",
-    "runs": "what was run, and what is running",
+    "prompt": "print the prompt of a problem",
+    "judge": "judge a kernel: honest, correct, fast",
+    "audit": "find problems that accept answers which do no work",
+    "harvest": "make problems from installed packages",
+    "search": "find corpus kernels near a text or a problem",
+    "serve": "serve the judge over HTTP",
+    "runs": "list, show, stop and resume runs",
     "deploy": "check prefect.yaml, then create or update its deployments",
-    "ui": "start the Prefect server and say where to look",
+    "ui": "start the Prefect server and its UI",
 }
 """Each is a module of `flows/commands/` with a function of its name."""
 
@@ -65,7 +65,8 @@ def run(argv: Sequence[str]) -> int:
             return int(code or 0)
     except CycloptsError as error:
         command = " ".join(("dojo", *(error.command_chain or ())))
-        return _tell(f"{error} (`{command} --help` names every argument)", 2)
+        hint = _other_spelling(argv, is_stage=stage is not None)
+        return _tell(f"{error} ({hint}`{command} --help` names every argument)", 2)
     except DojoError as error:
         return _tell(str(error), error.exit_code)
     except KeyboardInterrupt:
@@ -82,7 +83,7 @@ def app() -> App:
     """Every command; the arguments of each are those of its function."""
     made = App(
         name="dojo",
-        help="Train policies to write fast Triton kernels.",
+        help="Judge, teach and evaluate models that write Triton kernels.",
         version=f"dojo {__version__}",
         default_parameter=Parameter(negative=()),
         suppress_keyboard_interrupt=False,
@@ -107,6 +108,18 @@ def _stage(stage: str) -> Callable[..., int]:
         return run_stage(stage, words, config, dry_run=dry_run)
 
     return command
+
+
+def _other_spelling(argv: Sequence[str], *, is_stage: bool) -> str:
+    """The setting or option that was meant: a stage takes `steps=3`, any other command `--steps 3`."""
+    for word, after in zip(argv, (*argv[1:], ""), strict=True):
+        if is_stage and word.startswith("--") and word not in ("--config", "--dry-run", "--help"):
+            name, separator, value = word.removeprefix("--").replace("-", "_").partition("=")
+            return f"settings are written {name}={value if separator else after or 'VALUE'}; "
+        name, separator, value = word.partition("=")
+        if not is_stage and separator and name.isidentifier():
+            return f"options are written --{name.replace('_', '-')} {value or 'VALUE'}; "
+    return ""
 
 
 def _say_settings(stage: str) -> None:

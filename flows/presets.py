@@ -162,6 +162,8 @@ def build_parameters(stage: str, settings: Mapping[str, Any]) -> dict[str, Any]:
             except ConfigError as error:
                 raise ConfigError(str(error), f"{name}.{error.key}") from error
             continue
+        if value is None and name in ("run", "root"):
+            raise ConfigError(f"{name}= has no value: write {name}=NAME or leave it out", name)
         try:
             built[name] = TypeAdapter(hint).validate_python(value)
         except ValidationError as error:

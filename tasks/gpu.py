@@ -62,6 +62,12 @@ def require_gpu(policy: PolicyConfig | None = None, gym: GymConfig | None = None
         )
 
 
+def require_gpu_here(option: str) -> None:
+    """Raise `ConfigError` where an option of a command asks for a GPU that this host lacks."""
+    if not has_gpu():
+        raise ConfigError(f"{option} cuda, but this host has no GPU: use {option} cpu, or a host with one")
+
+
 def gpu_slot(*devices: str) -> contextlib.AbstractContextManager[object]:
     """A slot on the GPU while the block lasts, if any device is `cuda` and a worker runs this.
 

@@ -9,6 +9,7 @@ from rich.progress import track
 
 from flows.arguments import Count, Sizes
 from flows.commands.outputs import require_writable
+from flows.terminal import working
 from kernel_core.config import ProblemsConfig
 from kernel_core.problems.load import load_problems, resize
 from kernel_core.runs.configure import build, sizes_of
@@ -30,7 +31,8 @@ def audit(
         resize(problem, sizes)  # an unknown name is the caller's mistake, told before anything starts
     if out is not None:
         require_writable("--out", out, Path(suite))
-    from kernel_core.report.problem_audits import audit_each, audit_parts, audit_rows  # with torch
+    with working(f"auditing {len(problems)} problems of {suite} on this CPU"):
+        from kernel_core.report.problem_audits import audit_each, audit_parts, audit_rows  # with torch
 
     audits = audit_each(track(problems, "audit", console=Console(stderr=True), transient=True), sizes)
     for part in audit_parts(audits):

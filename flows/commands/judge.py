@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
 
@@ -16,7 +16,7 @@ from rich.table import Table
 
 from flows.arguments import Sizes
 from flows.commands.outputs import require_writable
-from flows.terminal import say
+from flows.terminal import say, working
 from kernel_core.config import GymConfig
 from kernel_core.errors import ConfigError, DojoError
 from kernel_core.gym.contract.requests import JudgeRequest
@@ -26,9 +26,13 @@ from kernel_core.interop.batch import batch_table, read_batch, read_kernel, requ
 from kernel_core.interop.judged import Judged, judge_all, judge_here
 from kernel_core.problems.load import load_file
 from kernel_core.problems.source import at_precision
+from kernel_core.records import Constant
 from kernel_core.runs.configure import build, sizes_of
+from tasks.gpu import require_gpu_here
 
 LOOK_EVERY_S = 0.3
+CONDITIONS = ("gym_version", "device", "platform", "sandbox", "problem_id", "candidate_sha", "sizes")
+"""Keys that stay the same from one save to the next."""
 
 
 def judge(
@@ -61,6 +65,8 @@ def judge(
         out: the Parquet file where a batch's results go
     """
     gym = {"device": device, "rules": rules, "cluster": "local"}
+    if device == "cuda" and cluster is None:
+        require_gpu_here("--device")
     if cluster is not None:
         gym |= {"cluster": "ray", "ray_address": next(iter(cluster), "auto")}
     if batch is not None:
@@ -95,7 +101,8 @@ def judge_one(request: JudgeRequest, gym: dict[str, str], as_json: bool) -> int:
     """Judge one kernel and print the result; `gym` are settings of `GymConfig`."""
     if not_python(request, gym["device"]) is None:
         _tell_memory(request, gym["device"])
-    (judged,), _ = judge_here([request], gym)
+    with working(f"judging a kernel for {request.problem.id} on {gym['device']}; a judge starts first"):
+        (judged,), _ = judge_here([request], gym)
     _tell(judged, gym, as_json)
     return 0
 
@@ -110,11 +117,15 @@ def judge_on_save(
     with open_gym(build(GymConfig, gym | {"workers": 1})) as opened:
         seen = b""
         while True:
-            if (text := kernel.read_bytes() if kernel.exists() else b"") and text != seen:
-                seen = text
+            with working(f"watching {kernel} for changes; Ctrl-C ends"):
+                while (text := kernel.read_bytes() if kernel.exists() else b"") in (b"", seen):
+                    time.sleep(LOOK_EVERY_S)
+            is_first, seen = not seen, text
+            with working(f"judging {kernel} on {gym['device']}"):
                 (judged,) = judge_all([make_request()], gym["device"], opened.judge_each)
-                _tell(judged, gym, as_json)
-            time.sleep(LOOK_EVERY_S)
+            if not as_json:
+                Console().rule(f"{kernel.name} {time.strftime('%H:%M:%S')}", align="left")
+            _tell(judged, gym, as_json, hidden=() if is_first else CONDITIONS)
 
 
 def _tell_memory(request: JudgeRequest, device: str) -> None:
@@ -122,13 +133,21 @@ def _tell_memory(request: JudgeRequest, device: str) -> None:
         print(f"dojo: {told}", file=sys.stderr)
 
 
-def _tell(judged: Judged, gym: dict[str, str], as_json: bool) -> None:
-    """Print a verdict; raise what kept it from being reached."""
+def _tell(judged: Judged, gym: dict[str, str], as_json: bool, hidden: Sequence[str] = ()) -> None:
+    """Print a verdict, for a person without the `hidden` keys; raise what kept it from being reached."""
     report = judged.report(build(GymConfig, gym))
     if as_json:
         say(json.dumps(report))
-    else:
-        _show(report, Console())
+        return
+    if isinstance(judged.request, JudgeRequest):
+        own = judged.request.problem.constants
+        report["sizes"] = {name: _beside(value, own.get(name)) for name, value in report["sizes"].items()}
+    _show({name: value for name, value in report.items() if name not in hidden}, Console())
+
+
+def _beside(value: Constant, own: Constant | None) -> str:
+    """A size constant, and the problem's own value where that is another."""
+    return str(value) if own in (value, None) else f"{value} (own: {own})"
 
 
 def judge_batch(rows_file: Path, out: Path, gym: dict[str, str], as_json: bool) -> int:
@@ -166,5 +185,13 @@ def _show(report: dict[str, Any], console: Console) -> None:
     table = Table(show_header=False, box=None)
     for name, value in report.items():
         if value is not None and value != []:
-            table.add_row(name, f"{value:.4g}" if isinstance(value, float) else str(value))
+            table.add_row(name, _in_words(value))
     console.print(table)
+
+
+def _in_words(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_in_words(inner)}" for name, inner in value.items() if inner is not None)
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_in_words, value))
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -38,8 +38,10 @@ def serve(
     from kernel_core.serve.dispatcher import Dispatcher
     from kernel_core.serve.keys import Keys, read_keys
     from kernel_core.store import Store
+    from tasks.gpu import require_gpu
 
     config = build(ServeConfig, override({}, list(settings)))
+    require_gpu(gym=config.gym)
     new_key = secrets.token_urlsafe(24)
     known = read_keys(keys) if keys else Keys({"default": new_key})
     source = open_source(config.environment) if config.environment else None

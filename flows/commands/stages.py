@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.logging import RichHandler
 
 from flows.server import prepare_environment, require_access, send_queued, standing_server, starting_server
-from flows.terminal import say
+from flows.terminal import say, working
 from kernel_core.config.base import laid_over
 
 
@@ -84,17 +84,17 @@ def _run_flow(stage: str, make_parameters: Callable[[], dict[str, Any]]) -> int:
     console = Console(stderr=True)
     lines = RichHandler(console=console, show_path=False, show_level=False, log_time_format="%H:%M:%S")
     with contextlib.ExitStack() as stack:
-        wait_for_api = stack.enter_context(api())
-        parameters = make_parameters()
-        from flows.preflight import check_before_start
-        from flows.presets import load_flow
-        from flows.results import show_results
-        from flows.running import logging_to
-        from tasks.progress import terminal_bars
+        with working(f"{stage}: checking settings, starting a Prefect server for this run"):
+            wait_for_api = stack.enter_context(api())
+            parameters = make_parameters()
+            from flows.preflight import check_before_start
+            from flows.presets import load_flow
+            from flows.results import show_results
+            from flows.running import logging_to
+            from tasks.progress import terminal_bars
 
-        check_before_start(stage, parameters)
-        flow = load_flow(stage)
-        with console.status("waiting for the Prefect server of this run"):
+            check_before_start(stage, parameters)
+            flow = load_flow(stage)
             wait_for_api()
         with terminal_bars(console), logging_to(lines):
             state = flow(**parameters, return_state=True)

@@ -16,37 +16,35 @@ class ColdStartConfig(Config):
 
     data: tuple[str, ...] = Field(
         (),
-        description="Files of chats (JSON lines) to learn from instead of the snapshot's kernels.",
+        description="Chat files (JSON lines) to train on in place of the snapshot's kernels.",
     )
-    steps: int = Field(400, ge=0, description="Updates.")
-    batch_tokens: int = Field(8192, ge=256, description="Tokens an update.")
-    lr: float = Field(1.5e-3, gt=0, description="Learning rate at its highest.")
-    warmup: int = Field(20, ge=0, description="Updates until the learning rate is at its highest.")
-    weight_decay: float = Field(0.1, ge=0, description="AdamW's.")
+    steps: int = Field(400, ge=0, description="Optimiser updates.")
+    batch_tokens: int = Field(8192, ge=256, description="Tokens per update.")
+    lr: float = Field(1.5e-3, gt=0, description="Peak learning rate.")
+    warmup: int = Field(20, ge=0, description="Linear warm-up, in updates.")
+    weight_decay: float = Field(0.1, ge=0, description="AdamW weight decay.")
     repair_share: float = Field(
         0.25,
         ge=0,
         le=1,
-        description="Share of conversations with a second turn, which looks back on the first.",
+        description="Share of two-turn conversations, in which the second turn improves the first.",
     )
-    mistake_share: float = Field(
-        0.35, ge=0, le=1, description="Share of answers that are kernels with a typical fault."
-    )
+    mistake_share: float = Field(0.35, ge=0, le=1, description="Share of answers with a typical bug.")
     naive_share: float = Field(
-        0.35, ge=0, le=1, description="Share of first answers that launch one kernel an operator."
+        0.35, ge=0, le=1, description="Share of first answers with one unfused kernel per operator."
     )
     lazy_share: float = Field(
         0.0, ge=0, le=1, description="Share of first answers that leave all but the last operator to PyTorch."
     )
-    conversations: int = Field(4000, ge=1, description="Examples to learn from.")
+    conversations: int = Field(4000, ge=1, description="Training conversations.")
     judged: int = Field(
-        400, ge=1, description="Kernels that the judge is asked about at most; second turns share them."
+        400, ge=1, description="Maximum number of kernels judged for the feedback of second turns."
     )
     checkpoint_minutes: float | None = Field(
-        None, gt=0, description="Minutes between checkpoints; empty: eight over the whole cold start."
+        None, gt=0, description="Minutes between checkpoints; null: eight checkpoints in all."
     )
-    minutes: float | None = Field(None, gt=0, description="Stop after so long.")
+    minutes: float | None = Field(None, gt=0, description="Time limit in minutes; null: none.")
     shared: bool = Field(
-        False, description="Several `learners` share each update, as in RL; otherwise one process makes it."
+        False, description="Share each update between all `learners`; false: one process trains."
     )
-    seed: int = Field(0, description="Seeds every draw of this stage.")
+    seed: int = Field(0, description="Random seed.")

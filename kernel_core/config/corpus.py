@@ -16,7 +16,7 @@ class WeightedSuite(Config):
     """One suite of a mixture."""
 
     suite: str = Field(..., description="As `problems.suite`.")
-    weight: float = Field(1.0, gt=0, description="Its share of the problems, beside the other weights.")
+    weight: float = Field(1.0, gt=0, description="Sampling weight, relative to the other suites.")
 
 
 class ProblemsConfig(Config):
@@ -25,34 +25,34 @@ class ProblemsConfig(Config):
     FORM: ClassVar[tuple[str, ...]] = ("suite", "split", "limit", "levels", "families")
     suite: str = Field(
         "generated",
-        description="`dojo` (our own files), `generated`, `modules`, `kernelbench`, a folder, or "
+        description="`dojo` (shipped files), `generated`, `modules`, `kernelbench`, a folder, or "
         "`snapshot:FOLDER`.",
         json_schema_extra=one_of_or_text(*SUITES, other="folder or snapshot:FOLDER"),
     )
     mix: tuple[WeightedSuite, ...] = Field(
-        (), description="Several suites by weight, such as [{suite: modules, weight: 3}]; replaces `suite`."
+        (), description="Weighted suites in place of `suite`, such as [{suite: modules, weight: 3}]."
     )
     split: Literal["train", "validation", "held_out", "all"] = Field(
-        "train", description="Learned from, probed on, or never seen in training."
+        "train", description="Split of a generated suite: RL trains on `train` and probes on `validation`."
     )
     file_split: Literal["all", "train", "validation", "held_out"] = Field(
-        "all", description="The share of a suite of files, by a hash of each id: 80, 10 and 10 %."
+        "all", description="Split of a suite of files, by a hash of each id: 80, 10 and 10 %."
     )
     levels: tuple[int, ...] = Field((1, 2), description="KernelBench levels.")
-    families: tuple[str, ...] = Field((), description="Only these families; empty means all of the split.")
-    limit: int | None = Field(None, ge=1, description="At most this many.")
-    seed: int = Field(0, description="Seeds the generator's draw.")
+    families: tuple[str, ...] = Field((), description="Problem families; []: all families of the split.")
+    limit: int | None = Field(None, ge=1, description="Maximum number of problems.")
+    seed: int = Field(0, description="Random seed of generated problems.")
     sizes: Literal["own", "half", "quarter", "small"] = Field(
         "own",
-        description="`half` and `quarter` halve a problem's largest size once or twice: judged sooner. "
-        "`small` gives problems that name no CPU sizes (KernelBench's) such sizes by a rule.",
+        description="`half` and `quarter` halve the largest size once or twice. `small` derives CPU "
+        "sizes for problems without a `# cpu:` line.",
     )
     precision: Literal["own", "float16", "bfloat16"] = Field(
-        "own", description="What floating-point inputs and weights are cast to."
+        "own", description="Cast of floating-point inputs and weights."
     )
     audited: bool = Field(
         True,
-        description="Leave out problems of files that zeros, a constant or other inputs' outputs solve.",
+        description="Drop file problems that zeros, a constant or another input's output would solve.",
     )
 
 
@@ -60,24 +60,24 @@ class IngestConfig(Config):
     """Corpus sources into one clean snapshot."""
 
     sources: tuple[str, ...] = Field(("generator",), description="Names in data/sources.toml, or file paths.")
-    generator_rows: int = Field(2000, ge=0, description="Problems the source `generator` contributes.")
-    modules_rows: int = Field(2000, ge=0, description="Problems the source `modules` contributes.")
+    generator_rows: int = Field(2000, ge=0, description="Problems from the source `generator`.")
+    modules_rows: int = Field(2000, ge=0, description="Problems from the source `modules`.")
     near_duplicate_threshold: float = Field(
-        0.95, gt=0, le=1, description="Jaccard similarity of token shingles."
+        0.95, gt=0, le=1, description="Jaccard similarity of token shingles above which a row is a duplicate."
     )
     decontaminate_against: tuple[str, ...] = Field(
-        ("dojo", "generated"), description="Suites; their evaluation problems must not be in the snapshot."
+        ("dojo", "generated"), description="Remove evaluation problems of these suites from the snapshot."
     )
-    seed: int = Field(0, description="Seeds every draw of this stage.")
+    seed: int = Field(0, description="Random seed.")
 
 
 class VerifyConfig(Config):
     """Re-judging a snapshot's kernels."""
 
     gym: GymConfig = GymConfig()
-    sources: tuple[str, ...] = Field((), description="Only rows of these sources; empty: all.")
-    limit: int | None = Field(None, ge=1, description="Judge so many rows at most, in the snapshot's order.")
-    seed: int = Field(0, description="Seeds the input draws.")
+    sources: tuple[str, ...] = Field((), description="Sources to judge; []: all.")
+    limit: int | None = Field(None, ge=1, description="Maximum number of rows, in the snapshot's order.")
+    seed: int = Field(0, description="Random seed of the judge's inputs.")
 
 
 class IndexConfig(Config):
@@ -85,11 +85,12 @@ class IndexConfig(Config):
 
     embedder: str = Field(
         "offline",
-        description="`offline` (hashed features, no download) or a sentence-transformers name or path.",
+        description="`offline` (hashed features, no download), or a sentence-transformers name or path.",
     )
     text: Literal["source", "described"] = Field(
         "source",
-        description="What a sentence-transformers model reads; `described` puts operators and shapes first.",
+        description="Text that a sentence-transformers model embeds; `described` prepends operators "
+        "and shapes.",
     )
-    batch_size: int = Field(256, ge=1, description="Texts embedded at once.")
-    device: Literal["cpu", "cuda"] = Field("cpu", description="Where the embedder runs.")
+    batch_size: int = Field(256, ge=1, description="Texts per embedding batch.")
+    device: Literal["cpu", "cuda"] = Field("cpu", description="Device of the embedder.")

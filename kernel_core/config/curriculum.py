@@ -20,12 +20,12 @@ class RewardWeights(Config):
     thinking: float = 0.0
     length: float = 0.0
     speed_form: Literal["log", "ratio", "clipped", "above_parity"] = Field(
-        "log", description="How a speed-up counts: log2(1+s)/2, s, min(s, 3) or s-1 above parity, at most 10."
+        "log", description="Speed term of a speed-up s: log2(1+s)/2, s, min(s, 3), or s-1 clipped to [0, 10]."
     )
     partial_credit: bool = Field(
-        False, description="A wrong kernel's `correct` is the share of trials it passed."
+        False, description="`correct` of a wrong kernel is the share of trials passed."
     )
-    hack_penalty: float = Field(0.0, le=0, description="Added when the verdict is `hacked`.")
+    hack_penalty: float = Field(0.0, le=0, description="Penalty added for the verdict `hacked`.")
 
 
 class StageConfig(Config):
@@ -35,16 +35,14 @@ class StageConfig(Config):
     weights: RewardWeights
     promote_metric: Literal["format_rate", "compile_rate", "correct_rate", "fast_1"]
     promote_at: float = Field(
-        ge=0, le=1, description="Mean of the metric over the window that opens the next stage."
+        ge=0, le=1, description="Promotion threshold for the metric's mean over `window` probes."
     )
     demote_at: float = Field(
-        0.0, ge=0, le=1, description="The run falls back when the metric that opened this stage is below."
+        0.0, ge=0, le=1, description="Demotion threshold for the metric that opened this stage."
     )
-    window: int = Field(2, ge=1, description="Probes on validation problems that are averaged.")
+    window: int = Field(2, ge=1, description="Validation probes averaged for promotion.")
     min_steps: int = Field(1, ge=1)
-    max_steps: int | None = Field(
-        None, ge=1, description="Promoted after so many steps whatever the metric says."
-    )
+    max_steps: int | None = Field(None, ge=1, description="Promote after this many steps at the latest.")
 
 
 def _stages_of(values: dict[str, Any]) -> tuple[StageConfig, ...]:
@@ -58,14 +56,18 @@ class CurriculumConfig(Config):
 
     FORM: ClassVar[tuple[str, ...]] = ("rewards", "only")
     rewards: Literal["dojo", "seed", "kevin", "dr_kernel"] = Field(
-        "dojo", description="The name of the stages and rewards; `stages`, where given, replace them."
+        "dojo", description="Preset of stages and reward weights; `stages` overrides it."
     )
-    stages: tuple[StageConfig, ...] = Field(default_factory=_stages_of, min_length=1)
+    stages: tuple[StageConfig, ...] = Field(
+        default_factory=_stages_of,
+        min_length=1,
+        description="Stages with reward weights and promotion rules; replaces the preset.",
+    )
     only: Literal["format", "compile", "correct", "speed"] | None = Field(
-        None, description="Train in this stage alone; empty: in all of them, one after the other."
+        None, description="Train in this stage only; null: all stages in order."
     )
     probe_every: int = Field(2, ge=1, description="Steps between probes on validation problems.")
-    probe_problems: int = Field(12, ge=1, description="Validation problems a probe asks.")
+    probe_problems: int = Field(12, ge=1, description="Validation problems per probe.")
 
     @model_validator(mode="after")
     def _only_one(self) -> Self:

@@ -18,9 +18,7 @@ class EnvironmentConfig(Config):
 
     problems: ProblemsConfig = ProblemsConfig()
     rollout: RolloutConfig = RolloutConfig()
-    rewards: str = Field(
-        "dojo/speed", description="Weights of a reward as PRESET/STAGE, such as dojo/correct."
-    )
+    rewards: str = Field("dojo/speed", description="Reward weights as PRESET/STAGE, such as dojo/correct.")
 
     @model_validator(mode="after")
     def _for_outside_policies(self) -> Self:
@@ -34,13 +32,15 @@ class ServeConfig(Config):
     """The judge as a service."""
 
     gym: GymConfig = GymConfig()
-    capacity: int = Field(128, ge=1, le=4096, description="Calls in work at once; more are refused.")
+    capacity: int = Field(
+        128, ge=1, le=4096, description="Maximum number of concurrent calls; more are refused."
+    )
     only_known_problems: bool = Field(
         False,
-        description="Refuse a problem that is not one of the environment's: a judge runs a problem's text.",
+        description="Refuse problems that are not in `environment.problems`: a judge runs a problem's code.",
     )
     environment: EnvironmentConfig | None = Field(
-        None, description="Conversations behind OpenEnv's interface; empty: no such interface."
+        None, description="Conversations behind OpenEnv's interface; null: none."
     )
 
     @model_validator(mode="after")

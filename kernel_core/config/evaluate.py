@@ -10,25 +10,26 @@ from kernel_core.config.corpus import ProblemsConfig
 from kernel_core.config.policy import PolicyConfig
 from kernel_core.config.rollout import RolloutConfig, RolloutStageConfig, suited
 
+MOST_SAMPLES = 4096
+"""Per problem: a larger number is a slip of the finger, and would fill the memory before the first answer."""
+
 
 class EvaluateConfig(RolloutStageConfig):
     """A policy on held-out problems."""
 
     FORM: ClassVar[tuple[str, ...]] = ("checkpoint", "policy", "problems", "samples_per_problem")
     problems: ProblemsConfig = ProblemsConfig(split="held_out", limit=24, seed=1000)
-    samples_per_problem: int = Field(2, ge=1, description="Conversations a problem.")
+    samples_per_problem: int = Field(2, ge=1, le=MOST_SAMPLES, description="Conversations per problem.")
     k: tuple[int, ...] = Field(
-        (1, 2), description="pass@k for these k; left out: 1 and `samples_per_problem`."
+        (1, 2), description="Values of k for pass@k; default: 1 and `samples_per_problem`."
     )
     checkpoint: str | None = Field(
-        None, description="A run's name, `run@step`, `run@best`, or a folder; empty: the policy itself."
+        None, description="Run name, `run@step`, `run@best` or a folder; null: the policy itself."
     )
     answers: str | None = Field(
-        None,
-        description="A folder with answers, of an evaluation or a best of N: they are judged again, and no "
-        "policy is asked.",
+        None, description="Folder of stored answers, judged again; no policy is asked."
     )
-    seed: int = Field(0, description="Seeds every draw of this stage.")
+    seed: int = Field(0, description="Random seed.")
 
     @model_validator(mode="after")
     def _k_follows_samples(self) -> Self:
@@ -48,13 +49,15 @@ class BestOfNConfig(RolloutStageConfig):
 
     FORM: ClassVar[tuple[str, ...]] = ("checkpoint", "policy", "problems", "n")
     problems: ProblemsConfig = ProblemsConfig(split="held_out", limit=6, seed=2000)
-    mode: Literal["parallel", "sequential"] = Field("parallel", description="N samples at once, or T turns.")
-    n: int = Field(8, ge=1, description="Samples, or turns.")
+    mode: Literal["parallel", "sequential"] = Field(
+        "parallel", description="`parallel`: n samples; `sequential`: n turns of one conversation."
+    )
+    n: int = Field(8, ge=1, le=MOST_SAMPLES, description="Samples or turns per problem.")
     checkpoint: str | None = Field(
-        None, description="As in evaluate: a run's name, `run@step`, `run@best`, or a folder."
+        None, description="Run name, `run@step`, `run@best` or a folder; null: the policy itself."
     )
     rollout: RolloutConfig = RolloutConfig(turns=1)
-    seed: int = Field(0, description="Seeds every draw of this stage.")
+    seed: int = Field(0, description="Random seed.")
 
 
 Asking = TypeVar("Asking", EvaluateConfig, BestOfNConfig)

@@ -17,9 +17,11 @@ class PipelineConfig(Config):
 
     FORM: ClassVar[tuple[str, ...]] = ("run", "root", "train", "evaluate", "best_of_n")
     run: str = Field(
-        "quickstart", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="Folder under the root."
+        "quickstart",
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
+        description="Run name: its folder under `root`.",
     )
-    root: str = Field("runs", description="Local folder or any fsspec URI.")
+    root: str = Field("runs", description="Folder of all runs: a local path or an fsspec URI.")
     ingest: IngestConfig = IngestConfig()
     index: IndexConfig = IndexConfig()
     train: TrainConfig = Field(default_factory=TrainConfig)

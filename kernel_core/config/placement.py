@@ -17,13 +17,13 @@ class PlacementConfig(Config):
 
     cluster: Literal["local", "ray"] = Field(
         "local",
-        description="Learners and sampler on this host, or on nodes of the Ray cluster at `gym.ray_address`, "
-        "as judges are then unless `gym.cluster` is set.",
+        description="Learners and sampler on this host, or on the Ray cluster at `gym.ray_address`; "
+        "judges follow unless `gym.cluster` is set.",
     )
-    learn: tuple[int, ...] = Field((), description="GPUs of the learners; empty: by the number of GPUs.")
-    sample: tuple[int, ...] = Field((), description="GPUs of the sampler; empty: by the number of GPUs.")
+    learn: tuple[int, ...] = Field((), description="GPUs of the learners; []: chosen by the number of GPUs.")
+    sample: tuple[int, ...] = Field((), description="GPUs of the sampler; []: chosen by the number of GPUs.")
     judge: tuple[int, ...] = Field(
-        (), description="GPUs of the judges; empty: by the number of GPUs, at most `gym.workers`."
+        (), description="GPUs of the judges; []: chosen by the number of GPUs, at most `gym.workers`."
     )
 
     @property

@@ -15,46 +15,40 @@ class PolicyConfig(Config):
     FORM: ClassVar[tuple[str, ...]] = ("model", "kind", "endpoint", "device")
     kind: Literal["torch", "tinker", "openai", "scripted"] = Field(
         "torch",
-        description="A model in this process, LoRA on a Tinker server, an endpoint, or prepared answers.",
+        description="Local model, LoRA on a Tinker server, OpenAI-compatible endpoint, or scripted answers.",
     )
     model: str = Field(
         "shipped",
-        description="`shipped` (our tiny policy), `new` (from nothing), or a Hugging Face name or path.",
+        description="`shipped` (2.6 M parameters), `new` (random weights), or a Hugging Face name or path.",
         json_schema_extra=one_of_or_text("shipped", "new", other="name or path"),
     )
-    revision: str | None = Field(
-        None, description="The commit of a Hugging Face model, which pins its weights."
-    )
-    endpoint: str | None = Field(
-        None, description="Base URL of an OpenAI-compatible server, or of one with Tinker's API."
-    )
-    api_key_env: str = Field("OPENAI_API_KEY", description="Environment variable that holds the key.")
-    timeout_s: float = Field(
-        300.0, gt=0, description="Seconds that an endpoint may take for one request; tried twice."
-    )
-    concurrency: int = Field(16, ge=1, description="Requests to an endpoint under way at once.")
+    revision: str | None = Field(None, description="Commit of a Hugging Face model.")
+    endpoint: str | None = Field(None, description="Base URL of an OpenAI-compatible or Tinker server.")
+    api_key_env: str = Field("OPENAI_API_KEY", description="Environment variable that holds the API key.")
+    timeout_s: float = Field(300.0, gt=0, description="Request timeout in seconds; a request is tried twice.")
+    concurrency: int = Field(16, ge=1, description="Concurrent requests to an endpoint.")
     extra_body: dict[str, Any] = Field(
         default_factory=dict,
-        description="Further keys of each request to an endpoint, such as {top_p: 0.95}.",
+        description="Extra keys of each request body, such as {top_p: 0.95}.",
     )
     enable_thinking: bool | None = Field(
-        None, description="Said to a chat template that knows it, as Qwen3's does; empty: its own default."
+        None, description="`enable_thinking` of the chat template (Qwen3); null: the template's default."
     )
-    lora_rank: int | None = Field(
-        None, ge=1, description="Train LoRA adapters of this rank; empty: all weights."
-    )
+    lora_rank: int | None = Field(None, ge=1, description="LoRA rank; null: full fine-tuning.")
     gradient_checkpointing: bool = Field(
-        False, description="Compute activations again in the backward pass: less memory, a third more time."
+        False, description="Recompute activations in the backward pass: less memory, about a third slower."
     )
-    device: Literal["cpu", "cuda"] = Field("cpu", description="Where the policy runs.")
-    dtype: Literal["float32", "bfloat16"] = Field("float32", description="The type of the weights.")
-    hidden_size: int = Field(192, ge=32, description="The width of a `new` policy.")
-    num_layers: int = Field(5, ge=1, description="The layers of a `new` policy.")
-    num_heads: int = Field(6, ge=1, description="The query heads of a `new` policy.")
-    vocab_size: int = Field(2048, ge=300, description="The entries of a `new` policy's tokenizer.")
-    max_context: int = Field(2048, ge=128, description="Tokens of prompt and completion together.")
+    device: Literal["cpu", "cuda"] = Field("cpu", description="Device of the policy.")
+    dtype: Literal["float32", "bfloat16"] = Field("float32", description="Data type of the weights.")
+    hidden_size: int = Field(192, ge=32, description="Hidden size of a `new` policy.")
+    num_layers: int = Field(5, ge=1, description="Layers of a `new` policy.")
+    num_heads: int = Field(6, ge=1, description="Query heads of a `new` policy.")
+    vocab_size: int = Field(2048, ge=300, description="Vocabulary size of a `new` policy.")
+    max_context: int = Field(
+        2048, ge=128, description="Context length in tokens, prompt and completion together."
+    )
     decoding: Literal["growing", "static"] = Field(
-        "growing", description="`static` keeps shapes fixed and, on CUDA, replays recorded graphs."
+        "growing", description="`static`: fixed shapes and, on CUDA, CUDA graphs."
     )
 
     @model_validator(mode="after")
@@ -78,6 +72,8 @@ ORIGIN = frozenset({"endpoint", "api_key_env", "timeout_s", "concurrency"})
 class SamplingConfig(Config):
     """How completions are drawn."""
 
-    temperature: float = Field(1.0, ge=0, description="0 is greedy. Nothing else shapes the distribution.")
-    max_new_tokens: int = Field(400, ge=1, description="Tokens of one answer.")
-    batch_size: int = Field(64, ge=1, description="Conversations sampled at once.")
+    temperature: float = Field(
+        1.0, ge=0, description="Sampling temperature; 0: greedy. There is no top-p or top-k."
+    )
+    max_new_tokens: int = Field(400, ge=1, description="Maximum tokens per answer.")
+    batch_size: int = Field(64, ge=1, description="Conversations per sampling batch.")

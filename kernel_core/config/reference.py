@@ -49,25 +49,26 @@ def _kind(annotation: Any) -> str:
     if origin in (Union, types.UnionType):
         return " or ".join(_kind(part) for part in parts if part is not type(None))
     if origin is tuple:
-        return f"list of {_kind(parts[0])}"
+        return f"list[{_kind(parts[0])}]"
     if origin is dict:
         return "mapping"
-    return {"str": "text", "int": "whole number", "float": "number", "bool": "true or false"}.get(
-        getattr(annotation, "__name__", ""), "settings"
-    )
+    if isinstance(annotation, type) and issubclass(annotation, Config):
+        return "mapping"
+    return str(annotation.__name__)
 
 
 def _default(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
     if field.default_factory is not None:
-        return "see `rewards`" if "stages" in repr(field.default_factory) else "empty"
+        return "of `rewards`" if "stages" in repr(field.default_factory) else "{}"
     return _text(field.default)
 
 
 def _text(value: Any) -> str:
-    if value is None or value == () or value == {}:
-        return "empty"
+    """The value as YAML and the command line write it."""
+    if value is None:
+        return "null"
     if isinstance(value, tuple):
         return f"[{', '.join(map(str, value))}]"
     return re.sub(r"^(True|False)$", lambda found: found[1].lower(), str(value))

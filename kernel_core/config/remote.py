@@ -13,7 +13,7 @@ def check_trained_there(config: TrainConfig) -> None:
     if config.policy.kind != "tinker":
         return
     refused = {
-        "policy.lora_rank is empty: a server trains adapters; set policy.lora_rank=32": (
+        "policy.lora_rank is null: a server trains adapters; set policy.lora_rank=32": (
             config.policy.lora_rank is None
         ),
         f"sampler.kind={config.sampler.kind}: the server samples; leave it out": (

@@ -18,44 +18,47 @@ class RetrievalConfig(Config):
 
     mode: Literal["dense", "hybrid", "random"] = Field(
         "dense",
-        description="Nearest vectors; these fused with BM25; or kernels drawn blindly, for an ablation.",
+        description="Nearest vectors, vectors fused with BM25, or random kernels as an ablation.",
     )
     diversity: float = Field(
-        0.2, ge=0, lt=1, description="Weight of unlikeness among the exemplars of one prompt (MMR)."
+        0.2, ge=0, lt=1, description="MMR diversity weight among the exemplars of a prompt."
     )
-    languages: tuple[str, ...] = Field((), description="Only kernels in these languages; empty: all.")
-    licences: tuple[str, ...] = Field((), description="Only kernels under these licences; empty: all.")
-    sources: tuple[str, ...] = Field((), description="Only kernels from these sources; empty: all.")
-    verified_only: bool = Field(False, description="Only kernels that `dojo ingest verify` found correct.")
+    languages: tuple[str, ...] = Field((), description="Languages to retrieve; []: all.")
+    licences: tuple[str, ...] = Field((), description="Licences to retrieve; []: all.")
+    sources: tuple[str, ...] = Field((), description="Sources to retrieve from; []: all.")
+    verified_only: bool = Field(
+        False, description="Retrieve only kernels that `dojo ingest verify` judged correct."
+    )
 
 
 class RolloutConfig(Config):
     """Multi-turn conversations."""
 
-    turns: int = Field(2, ge=1, description="Answers a conversation, with feedback in between.")
-    exemplars: int = Field(1, ge=0, description="Corpus kernels shown in the first prompt.")
+    turns: int = Field(2, ge=1, description="Turns per conversation, with the judge's feedback in between.")
+    exemplars: int = Field(1, ge=0, description="Retrieved kernels in the first prompt.")
     exemplar_budget: int | None = Field(
-        None, ge=1, description="Tokens that all exemplars may take; one that does not fit is passed over."
+        None, ge=1, description="Token budget of all exemplars; an exemplar that does not fit is skipped."
     )
     retrieval: RetrievalConfig = RetrievalConfig()
     template: Literal["auto", "compact", "full"] = Field(
         "auto",
-        description="Prompt wording under data/prompts/; `auto`: full for a pretrained model, else compact.",
+        description="Prompt template in data/prompts/; `auto`: `full` for pretrained models, else `compact`.",
     )
     gpu: str | None = Field(
-        None, description="GPU that the full prompt names; empty: the one that judges or is predicted."
+        None, description="GPU named in the full prompt; null: the judging or predicted GPU."
     )
-    prompt_budget: int = Field(1400, ge=64, description="Tokens of a prompt; oldest turns are dropped first.")
+    prompt_budget: int = Field(
+        1400, ge=64, description="Maximum prompt tokens; the oldest turns are dropped first."
+    )
     thoughts: Literal["drop", "summary", "keep"] = Field(
-        "drop", description="What later prompts show of earlier thoughts; a summary is the policy's own."
+        "drop", description="Earlier reasoning in later prompts; `summary` is written by the policy."
     )
     stop_at_speedup: float | None = Field(
-        None, gt=0, description="A correct kernel this fast ends its conversation; empty: all turns run."
+        None, gt=0, description="End a conversation at a correct kernel with this speed-up; null: never."
     )
     overlap: bool | None = Field(
         None,
-        description="Sample some conversations while others are judged, with the same results; empty: unless "
-        "policy and judge share a GPU, where sampling would disturb the clock.",
+        description="Sample while other conversations are judged; null: unless policy and judge share a GPU.",
     )
     sampling: SamplingConfig = SamplingConfig()
 

@@ -25,15 +25,16 @@ class SamplerConfig(Config):
 
     kind: Literal["inline", "copy", "vllm", "server"] = Field(
         "inline",
-        description="The trained model, a copy of it in `policy.dtype`, a vLLM server that training "
-        "starts, or one at `endpoint`.",
+        description="Trained model, copy in `policy.dtype`, managed vLLM server, or the server at "
+        "`endpoint`.",
     )
-    python: str | None = Field(
-        None, description="For `vllm`, the Python of an environment that has vLLM; empty: this one's."
-    )
-    endpoint: str | None = Field(None, description="For `server`, its base URL.")
+    python: str | None = Field(None, description="Python executable of the vLLM environment; null: this one.")
+    endpoint: str | None = Field(None, description="Base URL of the server.")
     max_gap: float = Field(
-        0.1, gt=0, description="Mean |difference| in nats a token from the trainer at which training stops."
+        0.1,
+        gt=0,
+        description="Training stops when the mean |log-probability gap| to the trainer exceeds this, "
+        "in nats per token.",
     )
 
     @property
@@ -46,17 +47,21 @@ class MismatchConfig(Config):
     """What is done where the sampler's probabilities are not the trainer's; see `learn/mismatch.py`."""
 
     band: float | None = Field(
-        None, gt=0, description="Rejects a conversation when its geometric mean ratio leaves 1 ± band."
+        None,
+        gt=0,
+        description="Reject conversations with a geometric-mean probability ratio outside 1 ± band.",
     )
     veto: float | None = Field(
-        None, gt=0, lt=1, description="A token with a ratio below it rejects what `veto_scope` says."
+        None, gt=0, lt=1, description="Reject on a token with a probability ratio below this."
     )
-    veto_scope: Literal["turn", "conversation"] = "conversation"
+    veto_scope: Literal["turn", "conversation"] = Field(
+        "conversation", description="Unit that a veto rejects."
+    )
     importance_cap: float | None = Field(
         None,
         ge=1,
-        description="Weight tokens by their ratio, at most this; empty: no weights; a server and "
-        "`sample_ahead` have 2.",
+        description="Cap of the truncated importance weights; null: no weights, or 2 for a server or "
+        "`sample_ahead`.",
     )
 
 
@@ -66,80 +71,85 @@ class TrainConfig(RolloutStageConfig):
     learns: ClassVar[bool] = True
     FORM: ClassVar[tuple[str, ...]] = ("policy", "steps", "minutes", "problems", "curriculum")
     method: Literal["rl", "expert_iteration", "frozen", "rl_shuffled"] = Field(
-        "rl", description="What a step's verdicts teach; see `learn/methods.py`."
+        "rl", description="Training method; the others are baselines and controls of `rl`."
     )
-    steps: int = Field(12, ge=1, description="In all; raise it to go on.")
+    steps: int = Field(12, ge=1, description="Total steps; raise it to continue a finished run.")
     candidates: int | None = Field(
-        None, ge=1, description="Finish after the step that passes so many judged answers."
+        None, ge=1, description="Finish after the step that reaches this many judged answers."
     )
-    problems_per_step: int = Field(4, ge=1, description="Problems sampled a step.")
-    group_size: int = Field(8, ge=2, description="Conversations a problem.")
+    problems_per_step: int = Field(4, ge=1, description="Problems per step.")
+    group_size: int = Field(8, ge=2, description="Conversations per problem.")
     estimator: Literal["trloo", "grpo", "grpo_std", "rloo", "dr_grpo", "kevin"] = Field(
-        "trloo", description="The estimator of advantages; docs/learning.md has each formula."
+        "trloo", description="Advantage estimator; formulas in learning.md."
     )
     credit: Literal["progress", "absolute"] = Field(
-        "progress", description="A turn is paid for what it adds to the one before, or for its whole kernel."
+        "progress", description="Reward of a turn: its gain over the turn before, or the worth of its kernel."
     )
-    gamma: float = Field(0.4, ge=0, le=1, description="Discount over turns.")
-    returns: Literal["sum", "max"] = Field("sum", description="How later rewards count for a turn.")
+    gamma: float = Field(0.4, ge=0, le=1, description="Discount factor per turn.")
+    returns: Literal["sum", "max"] = Field("sum", description="Aggregation of the rewards of later turns.")
     lr: float = Field(2e-4, gt=0, description="Learning rate.")
-    warmup: int = Field(0, ge=0, description="Steps until the learning rate is reached.")
-    clip_low: float = Field(0.2, gt=0, description="How far a probability ratio may fall below 1.")
-    clip_high: float = Field(0.28, gt=0, description="How far it may rise above 1.")
-    dual_clip: float = Field(3.0, gt=1, description="Bound on the ratio where the advantage is negative.")
-    kl_coefficient: float = Field(0.0, ge=0, description="Pull towards the policy that training began with.")
-    entropy_coefficient: float = Field(0.0, ge=0, description="Reward for undecidedness.")
+    warmup: int = Field(0, ge=0, description="Linear warm-up, in steps.")
+    clip_low: float = Field(0.2, gt=0, description="Lower PPO clip: the ratio stays above 1 - clip_low.")
+    clip_high: float = Field(0.28, gt=0, description="Upper PPO clip: the ratio stays below 1 + clip_high.")
+    dual_clip: float = Field(3.0, gt=1, description="Dual-clip bound of the ratio for negative advantages.")
+    kl_coefficient: float = Field(
+        0.0, ge=0, description="Coefficient of the KL penalty to the initial policy."
+    )
+    entropy_coefficient: float = Field(0.0, ge=0, description="Entropy bonus coefficient.")
     aggregation: Literal["constant", "token", "turn"] = Field(
-        "constant", description="What the sum over tokens is divided by; see `learn/loss.py`."
+        "constant",
+        description="Normalisation of the token loss: a constant, the step's tokens, or each turn's length.",
     )
     mismatch: MismatchConfig = MismatchConfig()
     profile_rejection: Literal["none", "published", "corrected"] = Field(
-        "none", description="Leave out correct turns with little of the work in their own kernels."
+        "none", description="Drop correct turns with a low share of device time in their own kernels."
     )
     mask_regressions: bool = Field(
-        False, description="Leave out turns that lost an earlier success, as published; it biases."
+        False, description="Drop turns that lost an earlier success, as published; biased."
     )
     resample_rounds: int = Field(
-        0, ge=0, description="Times that problems are drawn again in a step for groups that are all alike."
+        0, ge=0, description="Maximum redraws of problems for groups with equal rewards."
     )
     max_grad_norm: float | None = Field(
-        None, gt=0, description="Gradients longer than this are shortened; empty: than thrice their usual."
+        None, gt=0, description="Gradient-norm clip; null: 3x the running norm."
     )
-    minibatch_tokens: int = Field(8192, ge=256, description="Tokens in one forward pass.")
+    minibatch_tokens: int = Field(8192, ge=256, description="Tokens per forward pass.")
     learners: int | None = Field(
         None,
         ge=1,
-        description="Processes that update together, a GPU each; empty: one on each of `placement.learn`.",
+        description="Learner processes, one GPU each; null: one per GPU of `placement.learn`.",
     )
     learner_timeout_s: float = Field(
-        1800.0, gt=0, description="Seconds that learners wait for one another within an update."
+        1800.0, gt=0, description="Collective timeout between learners, in seconds."
     )
-    updates_per_step: int = Field(1, ge=1, description="Passes over a step's turns.")
+    updates_per_step: int = Field(1, ge=1, description="Passes over the turns of a step.")
     sample_ahead: bool = Field(
         False,
-        description="Write and judge the next step's answers during the update, with weights one update old.",
+        description="Sample and judge the next step during the update, one update off-policy.",
     )
     checkpoint_every: int = Field(1, ge=1, description="Steps between checkpoints.")
     checkpoint_minutes: float | None = Field(
         None,
         gt=0,
-        description="Minutes between checkpoints as well; the best step so far is always kept.",
+        description="Minutes between checkpoints, in addition; the best step is always kept.",
     )
     keep_checkpoints: int = Field(
-        3, ge=1, description="Older ones are removed, except the best on validation problems."
+        3, ge=1, description="Checkpoints kept, besides the best on validation problems."
     )
-    minutes: float | None = Field(None, gt=0, description="Finish after the step that passes this.")
+    minutes: float | None = Field(
+        None, gt=0, description="Finish after the step that passes this many minutes."
+    )
     alarms_stop: tuple[Literal["collapse", "junk", "hacks", "drift", "idle"], ...] = Field(
-        (), description="Early warnings that end the run; it goes on when this or lr is changed."
+        (), description="Alarms that end the run; change this or `lr` to continue it."
     )
-    seed: int = Field(0, description="Seeds every draw of this stage.")
+    seed: int = Field(0, description="Random seed.")
     problems: ProblemsConfig = ProblemsConfig()
     judged_in_full: float = Field(
         1.0,
         gt=0,
         le=1,
-        description="Where a stage pays for no speed, the share of answers judged in full. The others are "
-        "judged fast, and the share both ways, to count differing verdicts; 1: all in full.",
+        description="In stages without a speed reward, share of answers judged in full; the rest is "
+        "judged fast.",
     )
     sampler: SamplerConfig = SamplerConfig()
     cold_start: ColdStartConfig = ColdStartConfig()

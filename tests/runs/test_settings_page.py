@@ -5,9 +5,14 @@ from pathlib import Path
 from kernel_core.config import (
     BestOfNConfig,
     EvaluateConfig,
+    GymConfig,
     IndexConfig,
     IngestConfig,
     PipelineConfig,
+    PlacementConfig,
+    PolicyConfig,
+    ProblemsConfig,
+    RolloutConfig,
     TrainConfig,
     VerifyConfig,
 )
@@ -22,26 +27,56 @@ STAGES = {
     "evaluate and nightly": EvaluateConfig,
     "best-of-n": BestOfNConfig,
 }
+GROUPS = {
+    "policy": PolicyConfig,
+    "rollout": RolloutConfig,
+    "gym": GymConfig,
+    "placement": PlacementConfig,
+    "problems": ProblemsConfig,
+}
+"""Groups of settings that several stages share."""
 HEAD = """# Settings
 
-Every setting of every stage, as `key=value` on the command line, with its default.
-[cli.md](cli.md) says how presets, files, the environment and the command line are laid over one another.
-`dojo pipeline` has the settings of its stages under `ingest.`, `index.`, `train.`, `evaluate.` and
-`best_of_n.`, and `run` and `root`.
-Some defaults depend on the kind of model: [learning.md](learning.md).
-This page is written by `python tests/runs/test_settings_page.py`, and a test keeps it current.
+Every setting as `key=value` on the command line, with its default. Lists are written `[a, b]`, no value `null`.
+`dojo pipeline` takes those of its stages under `ingest.`, `index.`, `train.`, `evaluate.` and `best_of_n.`.
+Presets, files, the environment and the command line: [cli.md](cli.md). Defaults that depend on the model:
+[learning.md](learning.md). `python tests/runs/test_settings_page.py` writes this page.
 """
+TABLE = "| setting | type | default | description |\n|---|---|---|---|\n"
 
 
 def page():
     """The page as it should be."""
-    parts = [HEAD]
-    for stage, config_class in STAGES.items():
-        parts.append(f"\n## {stage}\n\n| setting | values | default | |\n|---|---|---|---|\n")
-        for one in settings_of(config_class):
-            kind, meaning = (text.replace("|", "\\|") for text in (one.kind, one.meaning))
-            parts.append(f"| `{one.key}` | {kind} | {one.default} | {meaning} |\n")
-    return "".join(parts)
+    stages = "".join(f"\n## {name}\n\n{_stage(config_class)}" for name, config_class in STAGES.items())
+    groups = "".join(
+        f"\n## {name}\n\n{TABLE}{_rows(settings_of(group, f'{name}.'))}" for name, group in GROUPS.items()
+    )
+    return HEAD + stages + groups
+
+
+def _stage(config_class):
+    """A stage's own settings, its groups, and where their defaults are others than the group's."""
+    own, names, changed = [], [], []
+    usual = {row.key: row for name, group in GROUPS.items() for row in settings_of(group, f"{name}.")}
+    for row in settings_of(config_class):
+        if (name := row.key.partition(".")[0]) not in GROUPS:
+            own.append(row)
+            continue
+        if name not in names:
+            names.append(name)
+        if row != usual[row.key]:
+            changed.append(f"`{row.key}={row.default}`")
+    links = ", ".join(f"[{name}](#{name})" for name in names)
+    other = f" Defaults here: {', '.join(changed)}." if changed else ""
+    return TABLE + _rows(own) + (f"\nGroups: {links}.{other}\n" if names else "")
+
+
+def _rows(settings):
+    lines = []
+    for row in settings:
+        kind, meaning = (text.replace("|", "\\|") for text in (row.kind, row.meaning))
+        lines.append(f"| `{row.key}` | {kind} | {row.default} | {meaning} |\n")
+    return "".join(lines)
 
 
 def test_the_page_is_what_the_configs_say():
@@ -49,16 +84,23 @@ def test_the_page_is_what_the_configs_say():
 
 
 def test_a_groups_own_default_is_shown_where_a_stage_changes_it():
-    defaults = {one.key: one.default for one in settings_of(EvaluateConfig)}
+    defaults = {row.key: row.default for row in settings_of(EvaluateConfig)}
     assert defaults["problems.split"] == "held_out" and defaults["problems.limit"] == "24"
-    assert {one.key: one.default for one in settings_of(BestOfNConfig)}["rollout.turns"] == "1"
+    assert {row.key: row.default for row in settings_of(BestOfNConfig)}["rollout.turns"] == "1"
+    best_of_n = page().split("## best-of-n")[1].split("\n## ")[0]
+    assert "`problems.limit=6`" in best_of_n and "`rollout.turns=1`" in best_of_n
 
 
 def test_every_setting_of_a_pipeline_is_on_the_page():
     groups = ("ingest.", "index.", "train.", "evaluate.", "best_of_n.")
-    for one in settings_of(PipelineConfig):
-        if one.key.startswith(groups):
-            assert f"`{one.key.partition('.')[2]}`" in PAGE.read_text()
+    for row in settings_of(PipelineConfig):
+        if row.key.startswith(groups):
+            assert f"`{row.key.partition('.')[2]}`" in PAGE.read_text()
+
+
+def test_every_setting_has_a_type_and_a_description():
+    for row in settings_of(PipelineConfig):
+        assert row.meaning and row.kind and row.default, row.key
 
 
 if __name__ == "__main__":

@@ -92,6 +92,8 @@ def _audit_elsewhere(problems: Sequence[Problem]) -> dict[str, list[str]]:
     pending = [one for one in map(with_small_sizes, problems) if one.cpu_constants or _is_small(one)]
     count = max(1, min(len(os.sched_getaffinity(0)), len(pending) // _FEWEST_BY_PROCESS))
     found: dict[str, list[str]] = {one.id: [] for one in problems}
+    if pending:
+        log.info("auditing %d problems for answers that do no work; kept for later runs", len(pending))
     with ThreadPoolExecutor(count) as threads:
         for part in threads.map(_audit_in_a_process, (pending[number::count] for number in range(count))):
             found |= part
