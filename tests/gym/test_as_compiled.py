@@ -1,4 +1,4 @@
-"""Conformance of the interpreter with compiled kernels: typed scalars, running sums, atomics, races of lanes."""
+"""Conformance of the interpreter with compiled kernels: scalars, running sums, atomics, races of lanes."""
 
 from __future__ import annotations
 
