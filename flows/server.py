@@ -16,7 +16,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -28,6 +27,7 @@ import httpx
 
 from flows.terminal import say
 from kernel_core.errors import ConfigError, DojoError
+from kernel_core.python_module import module_command
 from kernel_core.runs.run_folder import process_identity
 
 START_TIMEOUT_S = 120.0
@@ -163,7 +163,7 @@ def _start_under_lock(unwanted: threading.Event) -> tuple[subprocess.Popen[bytes
 def ui_server(port: int) -> tuple[str, list[str], dict[str, str]]:
     """URL of the API, command and settings of a server with its UI on a port of this machine."""
     url = f"http://127.0.0.1:{port}/api"
-    command = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
+    command = module_command("prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port))
     # The UI asks the server where its API is; with another port than 4200 it must be told.
     return url, command, {"PREFECT_API_URL": url, "PREFECT_UI_API_URL": url}
 
@@ -203,7 +203,7 @@ def _start(log: Path) -> tuple[subprocess.Popen[bytes], str]:
         "PREFECT__SERVER_FINAL": "1",
         "PREFECT_API_URL": url,
     }
-    command = [sys.executable, "-m", "uvicorn", "--factory", "flows.server_app:create_app"]
+    command = module_command("uvicorn", "--factory", "flows.server_app:create_app")
     command += ["--host", "127.0.0.1", "--port", str(port), "--log-level", "error", "--lifespan", "on"]
     with log.open("ab") as output:
         process = subprocess.Popen(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +20,7 @@ from flows.arguments import Port
 from flows.server import NoServer, prepare_environment, require_access, standing_server
 from flows.terminal import say
 from kernel_core.errors import NotFound
+from kernel_core.python_module import module_command
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -140,7 +140,7 @@ def _deploy_all(client: SyncPrefectClient, url: str, path: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "prefect.yaml"
         copy.write_text(yaml.safe_dump(_with_switches_kept(client, path), sort_keys=False))
-        command = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"]
+        command = module_command("prefect", "--no-prompt", "deploy", "--all")
         result = subprocess.run(
             [*command, "--prefect-file", str(copy)],
             cwd=path.parent,

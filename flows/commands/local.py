@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,6 +26,7 @@ from flows.server import (
     wait_until_healthy,
 )
 from flows.terminal import say
+from kernel_core.python_module import module_command
 from tasks.gpu import has_gpu
 
 LOOK_EVERY_S = 1.0
@@ -98,7 +98,7 @@ def serve_local(port: int, file: Path | None) -> int:
         if not wait_until_healthy(server.process, url):
             raise NoServer(f"the Prefect server did not start on port {port}; see {server.log}")
         deploy_file(file, dry_run=False, api_url=url)
-        worker = [sys.executable, "-m", "prefect", "worker", "start", "--pool"]
+        worker = module_command("prefect", "worker", "start", "--pool")
         workers = [start(f"worker-{pool}", [*worker, pool, *options]) for pool, options in pools().items()]
         announce_ui(url)
         while True:

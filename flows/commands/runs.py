@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Annotated
@@ -19,6 +18,7 @@ from rich.live import Live
 from flows.arguments import Count, Port, Root
 from flows.terminal import say
 from kernel_core.errors import ConfigError, NotFound
+from kernel_core.python_module import module_command
 from kernel_core.report.overview import overview, runs_table, state_of
 from kernel_core.runs.run_folder import find_run, list_runs, process_identity
 
@@ -207,7 +207,7 @@ def tensorboard(name: str | None = None, /, *, port: Port = 6006, root: Root = "
         raise ConfigError(f"{root} is not a local folder; curves stay on the host that trains")
     folder = Path(root, name or "")
     say(f"curves of {folder}: http://127.0.0.1:{port}")
-    command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(folder)]
+    command = module_command("tensorboard.main", "--logdir", str(folder))
     return subprocess.call([*command, "--port", str(port)])
 
 

@@ -1,4 +1,4 @@
-"""From what a policy wrote to the kernel it hands in.
+"""Read the candidate out of what a policy wrote.
 
 The contract with the policy is `<think>…</think>` and then `<KERNEL>…</KERNEL>`. Real answers bend it,
 so these are the rules, in order:
@@ -6,17 +6,23 @@ so these are the rules, in order:
 1. Thoughts are never judged. Everything up to the last `</think>` is thought, whether or not a `<think>`
    opened it (chat templates often write the opening tag themselves). A `<think>` after that begins
    thought again, up to the end.
-2. Of the complete `<KERNEL>` blocks in what remains, the last one counts: a later block revises an
-   earlier one. A block that was opened and never closed does not count.
-3. Only where there is no `<KERNEL>` tag at all, the last fenced block that names `ModelNew` counts.
-4. A fence around the whole block is taken off.
-5. What is left must be Python that parses, with a class `ModelNew` that defines `forward`.
+2. The pieces of an answer are its complete `<KERNEL>` blocks. A block that holds more than Python gives its
+   fenced blocks in its place.
+3. Where no such piece binds `ModelNew`, the fenced blocks of the whole answer are the pieces, unless a
+   `<KERNEL>` line opens a block that is never closed. The end of an answer closes a fence, unless the token
+   limit cut it off.
+4. The last piece that binds `ModelNew` counts: a later piece revises an earlier one. Pieces that define names
+   which it uses and does not define are joined to it in their order; the last definition of a name counts.
+5. The result must be Python that parses, with a `ModelNew` that has or inherits `forward`.
 """
 
 from __future__ import annotations
 
 import ast
+import builtins
 import re
+import textwrap
+from collections.abc import Iterator
 
 from kernel_core.problems.syntax import syntax_tree
 from kernel_core.records import Candidate, NoCandidate
@@ -26,32 +32,37 @@ MAX_SOURCE_CHARS = 60_000
 
 _THINK_OPEN = re.compile(r"<think(?:ing)?>", re.IGNORECASE)
 _THINK_CLOSE = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
-_FENCED = re.compile(r"^```[^\n`]*\n(.*?)^```[ \t]*$", re.DOTALL | re.MULTILINE)
-_OPEN, _CLOSE = "<KERNEL>", "</KERNEL>"
+_BLOCK = re.compile(r"<KERNEL>((?:(?!</?KERNEL>).)*)</KERNEL>", re.DOTALL | re.IGNORECASE)
+_OPENS_BLOCK = re.compile(r"^[ \t]*<KERNEL>[ \t]*$", re.MULTILINE | re.IGNORECASE)
+_FENCE = re.compile(r"^([ \t]*)(`{3,}|~{3,})([^\n`]*)$", re.MULTILINE)
+_PYTHON_FENCES = frozenset({"", "python", "python3", "py", "py3", "triton", "{.python}"})
+_DEFINES_MODEL = re.compile(r"^class ModelNew\b", re.MULTILINE)
+_MODULES = frozenset({"Module", "object"})
+"""Base classes that give a module no `forward`."""
 
 
 def parse_completion(text: str, finish_reason: str) -> Candidate | NoCandidate:
     """The candidate in a completion, or precisely why there is none. Never raises."""
-    thinking, answer = _split_thinking(text.replace("\r\n", "\n"))
+    is_cut = finish_reason == "length"
+    thinking, answer = _split_thinking(text.replace("\r\n", "\n"), is_cut)
     if answer is None:
         return NoCandidate(reason=_cut_short("the <think> block is never closed", finish_reason))
-    body = _kernel_block(answer)
-    if body is None:
+    source = _kernel_source(answer, is_cut)
+    if source is None:
         if finish_reason == "error":
             reason = "nothing was written: the prompt left no room or the model failed"
-        elif _OPEN in answer:
+        elif _OPENS_BLOCK.search(answer):
             reason = _cut_short("the <KERNEL> block is never closed", finish_reason)
         else:
             reason = _cut_short("no <KERNEL> block", finish_reason)
         return NoCandidate(reason=reason, thinking=thinking)
-    source = _trimmed(_without_fence(body))
     problem = _fault(source)
     if problem is not None:
         return NoCandidate(reason=problem, thinking=thinking)
     return Candidate.from_source(source, thinking)
 
 
-def _split_thinking(text: str) -> tuple[str, str | None]:
+def _split_thinking(text: str, is_cut: bool) -> tuple[str, str | None]:
     """The thought and the answer; the answer is None when the text ends inside a thought."""
     thinking, answer = "", text
     closings = list(_THINK_CLOSE.finditer(text))
@@ -62,25 +73,115 @@ def _split_thinking(text: str) -> tuple[str, str | None]:
     if opening is None:
         return thinking, answer
     before = answer[: opening.start()]
-    return thinking, before if _kernel_block(before) is not None else None
+    return thinking, before if _kernel_source(before, is_cut) is not None else None
 
 
-def _kernel_block(answer: str) -> str | None:
-    if _OPEN not in answer and _CLOSE not in answer:
-        fenced = [block for block in _FENCED.findall(answer) if "class ModelNew" in block]
-        return fenced[-1] if fenced else None
-    end = answer.rfind(_CLOSE)
-    start = answer.rfind(_OPEN, 0, max(end, 0))
-    return answer[start + len(_OPEN) : end] if end >= 0 and start >= 0 else None
+def _kernel_source(answer: str, is_cut: bool) -> str | None:
+    """The text that the answer gives as its kernel, which may have a fault; None where it gives none."""
+    bodies = [_trimmed(body) for body in _BLOCK.findall(answer)]
+    blocks = [piece for body in bodies for piece in _pieces_of(body)]
+    source = _joined(blocks)
+    if source is not None:
+        return source
+    ends_open = list(_OPENS_BLOCK.finditer(_BLOCK.sub("", answer)))
+    fenced = _fenced(answer if not ends_open else answer[answer.rindex(ends_open[-1].group()) :], is_cut)
+    source = _joined(fenced)
+    if source is not None or ends_open:
+        return source
+    return blocks[-1] if blocks else None
 
 
-def _without_fence(body: str) -> str:
-    """The block without a fence around all of it; an unclosed fence counts as around all."""
-    stripped = body.strip()
-    if not stripped.startswith("```"):
-        return body
-    fenced = _FENCED.search(stripped)
-    return fenced.group(1) if fenced else stripped.partition("\n")[2]
+def _pieces_of(body: str) -> list[str]:
+    """The body of a block, or the fenced blocks in it if it is not Python alone."""
+    return [body] if _tree(body) is not None else _fenced(body, is_cut=False) or [body]
+
+
+def _fenced(text: str, is_cut: bool) -> list[str]:
+    """The Python in fenced blocks, without their indentation."""
+    found, position = [], 0
+    while opening := _FENCE.search(text, position):
+        indent, fence, language = opening.groups()
+        closes = re.compile(rf"^[ \t]*{fence[0]}{{{len(fence)},}}[ \t]*$", re.MULTILINE)
+        closing = closes.search(text, opening.end())
+        if closing is None and is_cut:
+            break
+        body = text[opening.end() + 1 : closing.start() if closing else len(text)]
+        if (language.split() or [""])[0].lower() in _PYTHON_FENCES:
+            found.append(_trimmed(textwrap.dedent(body) if indent else body))
+        position = closing.end() if closing else len(text)
+    return found
+
+
+def _joined(pieces: list[str]) -> str | None:
+    """The last piece that binds `ModelNew`, with the pieces that define what it uses; else None."""
+    trees = [_tree(piece) for piece in pieces]
+    last = next(
+        (
+            index
+            for index in range(len(pieces) - 1, -1, -1)
+            if _DEFINES_MODEL.search(pieces[index]) or "ModelNew" in _defined(trees[index])
+        ),
+        None,
+    )
+    if last is None:
+        return None
+    taken, pending = {last}, [last]
+    while pending:
+        missing = _missing(trees[pending.pop()]) - set().union(*(_defined(trees[index]) for index in taken))
+        for name in sorted(missing):
+            definers = [index for index, tree in enumerate(trees) if name in _defined(tree)]
+            if definers and definers[-1] not in taken:
+                taken.add(definers[-1])
+                pending.append(definers[-1])
+    return "\n\n\n".join(pieces[index] for index in sorted(taken))
+
+
+def _tree(source: str) -> ast.Module | None:
+    try:
+        return syntax_tree(source) if source else None
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """The statements of a module's scope, also under conditions and in `try`."""
+    for inner in ast.iter_child_nodes(node):
+        yield inner
+        if isinstance(inner, ast.If | ast.Try | ast.With | ast.ExceptHandler):
+            yield from _statements(inner)
+
+
+def _defined(tree: ast.Module | None) -> set[str]:
+    """The names that a module binds in its own scope."""
+    names: set[str] = set()
+    for node in _statements(tree) if tree else ():
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                names.add(name)
+            case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
+                names |= {(alias.asname or alias.name).partition(".")[0] for alias in aliases}
+            case ast.Assign() | ast.AnnAssign():
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                names |= {
+                    name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)
+                }
+    return names
+
+
+def _missing(tree: ast.Module | None) -> set[str]:
+    """The names that a module uses and binds nowhere."""
+    used, bound = set(), _defined(tree) | set(dir(builtins))
+    for node in ast.walk(tree) if tree else ():
+        match node:
+            case ast.Name(id=name, ctx=ast.Load()):
+                used.add(name)
+            case ast.Name(id=name) | ast.arg(arg=name) | ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                bound.add(name)
+            case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
+                bound |= {(alias.asname or alias.name).partition(".")[0] for alias in aliases}
+            case ast.ExceptHandler(name=str(name)):
+                bound.add(name)
+    return used - bound
 
 
 def _trimmed(text: str) -> str:
@@ -100,12 +201,23 @@ def _fault(source: str) -> str | None:
         return f"syntax error in line {error.lineno}: {error.msg}"
     except (ValueError, RecursionError, MemoryError) as error:
         return f"Python cannot read the kernel: {error or type(error).__name__}"
-    classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "ModelNew"]
-    if not classes:
+    if "ModelNew" not in _defined(tree):
         return "no class ModelNew at the top level"
-    if not any(isinstance(node, ast.FunctionDef) and node.name == "forward" for node in classes[-1].body):
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "ModelNew"]
+    if classes and not _may_have_forward(classes[-1], tree):
         return "class ModelNew defines no forward method"
     return None
+
+
+def _may_have_forward(cls: ast.ClassDef, tree: ast.Module) -> bool:
+    """False where neither the class, its bases nor a later assignment can give it `forward`."""
+    bases = {base.attr if isinstance(base, ast.Attribute) else getattr(base, "id", "?") for base in cls.bases}
+    own = _defined(ast.Module(cls.body, []))
+    assigned = any(
+        isinstance(node, ast.Attribute) and node.attr == "forward" and isinstance(node.ctx, ast.Store)
+        for node in ast.walk(tree)
+    )
+    return "forward" in own or assigned or not bases <= _MODULES or bool(cls.decorator_list)
 
 
 def _cut_short(reason: str, finish_reason: str) -> str:

@@ -10,13 +10,13 @@ import contextlib
 import os
 import socket
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from kernel_core.config import TrainConfig
 from kernel_core.errors import ConfigError
+from kernel_core.python_module import module_command
 from kernel_core.runs.placement import environment_with
 from kernel_core.store import Store
 
@@ -79,7 +79,7 @@ class LocalPlace:
         with contextlib.ExitStack() as stack:
             output = stack.enter_context(log.open("ab")) if log is not None else None
             self._process = subprocess.Popen(
-                [*self.through, sys.executable, "-m", "kernel_core.places.while_open", *command],
+                [*self.through, *module_command("kernel_core.places.while_open", *command)],
                 env={**shown, **environment},
                 stdin=subprocess.PIPE,
                 stdout=output,

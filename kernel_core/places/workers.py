@@ -13,7 +13,6 @@ import logging
 import os
 import secrets
 import socket
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Client, Connection, wait
@@ -23,6 +22,7 @@ from typing import Any
 
 from kernel_core.errors import WorkersLost
 from kernel_core.places.place import Places
+from kernel_core.python_module import module_command
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class Workers:
         begin: Callable[[], None],
     ) -> None:
         """`begin` is called whenever new workers are there, and brings them to where the old ones were."""
-        self._command = [sys.executable, "-m", module, *arguments]
+        self._command = module_command(module, *arguments)
         self._places, self._log, self._begin = places, log_file, begin
         self._listening = socket.create_server((places.host, 0))
         self._listening.settimeout(_LOOK_EVERY_S)

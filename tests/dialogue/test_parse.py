@@ -96,6 +96,78 @@ def test_the_thought_is_kept_when_there_is_no_kernel():
     assert parse_completion("<think>\nplan\n</think>\nsorry", "stop").thinking == "plan"
 
 
+HEAD = "import torch\nimport torch.nn as nn\nimport triton"
+FUNCTION = f"{HEAD}\n\n@triton.jit\ndef double(x):\n    pass"
+MODULE = "class ModelNew(nn.Module):\n    def forward(self, x):\n        return double[(1,)](x)"
+
+
+def fenced(*pieces: str, fence: str = "```", language: str = "python") -> str:
+    return "\n\nand then\n\n".join(f"{fence}{language}\n{piece}\n{fence}" for piece in pieces)
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        (fenced(FUNCTION, MODULE), [FUNCTION, MODULE]),
+        (fenced(FUNCTION.replace("pass", "old"), FUNCTION, MODULE), [FUNCTION, MODULE]),
+        (fenced(HEAD, FUNCTION.partition("\n\n")[2], MODULE), [HEAD, FUNCTION.partition("\n\n")[2], MODULE]),
+        (f"<KERNEL>\n{FUNCTION}\n</KERNEL>\n<KERNEL>\n{MODULE}\n</KERNEL>", [FUNCTION, MODULE]),
+        (f"<KERNEL>\nFirst:\n{fenced(FUNCTION, MODULE)}\n</KERNEL>", [FUNCTION, MODULE]),
+        (fenced(FUNCTION, KERNEL), [KERNEL]),
+        (fenced(MODULE, KERNEL, "print(ModelNew)"), [KERNEL]),
+    ],
+)
+def test_pieces_that_define_what_the_module_uses_are_joined(text, pieces):
+    assert source_of(text) == "\n\n\n".join(pieces)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"Between <KERNEL> and </KERNEL> tags:\n{fenced(KERNEL)}",
+        f"I use `<KERNEL>` tags.\n{fenced(KERNEL)}",
+        f"<KERNEL>\n{fenced(KERNEL)}\nThat is all.",
+        fenced(KERNEL, fence="~~~~"),
+        fenced(KERNEL, language="Python title=kernel.py"),
+        f"1. The kernel:\n   {fenced(KERNEL).replace(chr(10), chr(10) + '   ')}",
+        f"```python\n{KERNEL}",
+        f"```cpp\nclass ModelNew {{}};\n```\n{fenced(KERNEL)}",
+        f"<kernel>\n{KERNEL}\n</kernel>",
+    ],
+)
+def test_other_fences_and_tags_in_prose(text):
+    assert source_of(text) == KERNEL
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "ModelNew = Mine",
+        "class ModelNew(Mine):\n    pass",
+        "try:\n    import flash\nexcept ImportError:\n    ModelNew = Mine",
+        "class ModelNew(nn.Module):\n    pass\n\nModelNew.forward = Mine.forward",
+        "class ModelNew(nn.Module):\n    forward = Mine.forward",
+    ],
+)
+def test_forward_may_be_inherited_or_assigned(module):
+    base = "class Mine(nn.Module):\n    def forward(self, x):\n        return x"
+    source = f"import torch.nn as nn\n\n{base}\n\n{module}"
+    assert source_of(f"<KERNEL>\n{source}\n</KERNEL>") == source
+
+
+@pytest.mark.parametrize(
+    ("text", "finish_reason", "reason"),
+    [
+        (f"```python\n{KERNEL}", "length", "truncated"),
+        (fenced("class ModelNew(nn.Module):\n    pass"), "stop", "no forward"),
+        (fenced(KERNEL, "class ModelNew(:"), "stop", "syntax error in line 1"),
+        ("<KERNEL>\nHere it is, without code.\n</KERNEL>", "stop", "syntax error in line 1"),
+    ],
+)
+def test_an_answer_with_no_whole_module_says_why(text, finish_reason, reason):
+    assert reason in reason_of(text, finish_reason)
+
+
 TAGS = [
     "<think>",
     "</think>",

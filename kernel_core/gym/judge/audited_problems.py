@@ -23,6 +23,7 @@ from kernel_core.gym.contract.version import GYM_VERSION
 from kernel_core.gym.oracle.input_families import HOSTILE, ONE_SIGNED, moderate
 from kernel_core.gym.oracle.small_sizes import load_sized, with_small_sizes
 from kernel_core.problems.generators import ENDLESS_SUITES
+from kernel_core.python_module import import_environment, module_command
 from kernel_core.records import Problem
 from kernel_core.store import Store, digest_of
 
@@ -105,9 +106,15 @@ def _audit_in_a_process(pending: list[Problem]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     while pending:
         asked = "\n".join(one.model_dump_json() for one in pending)
-        command = [sys.executable, "-m", __name__]
-        said = subprocess.run(command, input=asked, capture_output=True, text=True, check=False)
-        answers = said.stdout.splitlines()
+        process = subprocess.run(
+            module_command(__name__),
+            input=asked,
+            capture_output=True,
+            text=True,
+            check=False,
+            env=import_environment(),
+        )
+        answers = process.stdout.splitlines()
         found |= {one.id: json.loads(answer) for one, answer in zip(pending, answers, strict=False)}
         pending = pending[len(answers) + 1 :]
     return found

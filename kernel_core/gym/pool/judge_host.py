@@ -8,7 +8,6 @@ import os
 import shutil
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -18,6 +17,7 @@ from typing import Any, Protocol
 from kernel_core.config import GymConfig
 from kernel_core.errors import GymUnavailable
 from kernel_core.gym.channel import framing
+from kernel_core.python_module import import_environment, module_command
 
 _START_TIMEOUT_S = 180.0
 
@@ -217,24 +217,15 @@ class _ForkRoot:
         self._lock = threading.Lock()
         self.log = Path(base) / "fork_root.log"
         """The log with causes of death of the fork root and its judges."""
-        root = str(Path(__file__).parents[3])
         environment = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH")))),
+            **import_environment(),
             "OMP_NUM_THREADS": "1",
             "MKL_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
         }
         if device == "cpu":
             environment["CUDA_VISIBLE_DEVICES"] = ""
-        command = [
-            sys.executable,
-            "-m",
-            "kernel_core.gym.processes.fork_root",
-            str(theirs.fileno()),
-            base,
-            device,
-        ]
+        command = module_command("kernel_core.gym.processes.fork_root", str(theirs.fileno()), base, device)
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 command,

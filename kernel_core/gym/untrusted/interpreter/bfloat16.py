@@ -11,8 +11,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 import triton.language as tl
+from triton._C.libtriton import interpreter as _interpreter
+from triton._C.libtriton import ir
 from triton.runtime import interpreter
 
 _COMPUTING = ("binary_op", "unary_op", "ternary_op", "create_fma", "create_dot", "create_erf", "create_rsqrt")
@@ -26,6 +29,7 @@ def compute_bfloat16() -> None:
         builder.get_bf16 = lambda self, number: self.cast_impl(self.get_fp32(number), tl.bfloat16)
     for name in _COMPUTING:
         setattr(builder, name, _widened(getattr(builder, name)))
+    builder.create_atomic_rmw = _added_in_turn(builder.create_atomic_rmw)
     reduction = interpreter.ReduceScanOpInterface
     reduction.apply = _reduced_wide(reduction.apply)
 
@@ -35,9 +39,7 @@ def _rounded(cast: Callable[..., Any]) -> Callable[..., Any]:
         is_number = source.dtype.scalar != tl.bfloat16 and not source.dtype.scalar.is_ptr()
         if not is_number or kind.scalar != tl.bfloat16:
             return cast(self, source, kind)
-        numbers = torch.from_numpy(np.ascontiguousarray(source.data))
-        bits = numbers.to(torch.bfloat16).view(torch.int16).numpy().view(np.uint16)
-        return interpreter.TensorHandle(bits.reshape(source.data.shape), kind.scalar)
+        return interpreter.TensorHandle(_narrow(source.data).reshape(source.data.shape), kind.scalar)
 
     return cast_impl
 
@@ -55,6 +57,38 @@ def _widened(method: Callable[..., Any]) -> Callable[..., Any]:
         return self.cast_impl(result, tl.bfloat16) if is_number and _is_bfloat16(last) else result
 
     return compute
+
+
+def _added_in_turn(atomic: Callable[..., Any]) -> Callable[..., Any]:
+    """Atomic additions, each rounded to bfloat16, as `atom.add.noftz.bf16` of compute capability 9.0."""
+
+    def create_atomic_rmw(self: Any, kind: Any, pointers: Any, value: Any, mask: Any, *rest: Any) -> Any:
+        if not _is_bfloat16(value) or kind != ir.ATOMIC_OP.FADD:
+            return atomic(self, kind, pointers, value, mask, *rest)
+        addresses, bits, active = np.broadcast_arrays(pointers.data, value.data, mask.data)
+        pending = np.flatnonzero(active)
+        before = np.zeros(addresses.size, dtype=np.uint16)
+        while pending.size:  # lanes with an address of their own; then the next lanes with the same addresses
+            _, firsts = np.unique(addresses.ravel()[pending], return_index=True)
+            now = pending[firsts]
+            there, every = addresses.ravel()[now], np.ones(now.size, dtype=np.bool_)
+            old = _interpreter.load(there, every, np.zeros(now.size, dtype=np.uint16), np.dtype(np.uint16))
+            total = _wide(old) + _wide(bits.ravel()[now])
+            _interpreter.store(there, _narrow(total), every)
+            before[now] = old
+            pending = np.delete(pending, firsts)
+        return interpreter.TensorHandle(before.reshape(addresses.shape), value.dtype.scalar)
+
+    return create_atomic_rmw
+
+
+def _wide(bits: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def _narrow(numbers: npt.NDArray[Any]) -> npt.NDArray[np.uint16]:
+    rounded = torch.from_numpy(np.ascontiguousarray(numbers)).to(torch.bfloat16)
+    return rounded.view(torch.int16).numpy().view(np.uint16)
 
 
 def _is_bfloat16(value: Any) -> bool:

@@ -202,7 +202,10 @@ class Meter:
         of_first = False
         for region, part in parts:
             past, cells = region.cells(part, item_bytes)
-            race_detector.load(past, cells, self._order, _lanes(past, item_bytes, part, mask))
+            lanes = _lanes(past, item_bytes, part, mask)
+            race_detector.load(past, cells, self._order, lanes)
+            if not self.one_warp:
+                race_detector.note_load(past, cells, self._order, lanes, mask.size)
             if mask.size > 1:
                 race_detector.check_ahead(past, cells, self._order)
             else:
@@ -212,6 +215,10 @@ class Meter:
     def stores(self, parts: Parts, item_bytes: int, mask: Mask) -> Callable[[], None]:
         """Before a store; to be called after it. Raises `race_detector.Race` like `loads`."""
         places = [(region, *region.cells(part, item_bytes)) for region, part in parts]
+        for (_, past, cells), (_, part) in zip(places, parts, strict=True):
+            if not self.one_warp:
+                lanes = _lanes(past, item_bytes, part, mask)
+                race_detector.check_loaded(past, cells, self._order, lanes)
         contested = [race_detector.contested(past, cells, self._order) for _, past, cells in places]
         before = [
             None if doubt is None else region.memory(cells, past.unit)

@@ -30,6 +30,7 @@ from kernel_core.gym.untrusted.interpreter.libdevice import install_libdevice
 from kernel_core.gym.untrusted.interpreter.numpy_arithmetic import compute_as_a_gpu
 from kernel_core.gym.untrusted.interpreter.tree_reduce import combine_in_pairs
 from kernel_core.gym.untrusted.interpreter.type_cache import make_types_quick
+from kernel_core.gym.untrusted.interpreter.typed_arguments import type_arguments
 
 _GOLDEN = (5**0.5 - 1) / 2
 _BINARY = (
@@ -74,6 +75,7 @@ def prepare_interpreter() -> None:
     compute_as_a_gpu()
     compute_bfloat16()
     round_float8()
+    type_arguments()
     Autotuner.do_bench = property(lambda self: lambda call, quantiles: [0.0, 0.0, 0.0])
 
 

@@ -8,9 +8,10 @@ A store of what is there already is none, for nobody can tell.
 
 The lanes of one program wait for each other only at barriers, and where they work together: in a reduction, a
 scan, a product, an atomic. From one to the next is an epoch, in which a lane, told by its place in its block,
-may load only what it stored itself. A number that is no block is stored by the first lane and loaded by all,
-of whom only the first has what was stored: nothing but numbers may be made of it. A program of one warp has
-no such lanes: a warp loads and stores in the order of the program.
+may load only what it stored itself, and store only over what no other lane has loaded. A number that is no
+block is stored by the first lane and loaded by all, of whom only the first has what was stored: nothing but
+numbers may be made of it. A program of one warp has no such lanes: a warp loads and stores in the order of
+the program.
 
 In a loop that asks for stages (`tl.range(..., num_stages=4)`) Triton moves loads ahead (there, three steps)
 and does not ask whether a store comes between. Loops around others, and such with a barrier, it leaves alone.
@@ -36,6 +37,11 @@ class Race(Exception):
     """The kernel's result depends on the order of its programs or lanes, and there is none."""
 
 
+_ONE_WARP = 32
+"""A block of so many elements at most lies in one warp."""
+_NOT_YET_LOADED = (
+    "a lane stores over what another lane may not have loaded yet: tl.debug_barrier() must be between"
+)
 _OF_ANOTHER_LANE = "a lane loads what another lane stored: tl.debug_barrier() must be between"
 
 
@@ -64,6 +70,12 @@ class Past:
     newest_step: int = 0
     same: dict[int, set[int]] = field(default_factory=dict)
     """Programs, by their first stretches, that stored what another had stored there."""
+    loads: list[tuple[Cells, Lanes]] = field(default_factory=list)
+    """Loads of the epoch `loads_epoch` that are not in `loaders` yet: most storages are never stored to."""
+    loads_epoch: int = 0
+    loaders: npt.NDArray[np.int32] | None = None
+    """The lane that loaded the element in the epoch `loader_epochs`; `_MANY` for several."""
+    loader_epochs: npt.NDArray[np.int32] | None = None
 
     @classmethod
     def of(cls, num_bytes: int, unit: int) -> Past:
@@ -75,6 +87,11 @@ class Past:
     def refine(self, unit: int) -> None:
         """Look at smaller elements from now on."""
         times = self.unit // unit
+        self.spread_loads()
+        if self.loaders is not None and self.loader_epochs is not None:
+            self.loaders, self.loader_epochs = (
+                np.repeat(one, times) for one in (self.loaders, self.loader_epochs)
+            )
         self.writers, self.readers = np.repeat(self.writers, times), np.repeat(self.readers, times)
         self.atomic = np.repeat(self.atomic, times)
         self.lanes, self.epochs = np.repeat(self.lanes, times), np.repeat(self.epochs, times)
@@ -85,6 +102,18 @@ class Past:
             for part in range(times)
         }
         self.unit = unit
+
+    def spread_loads(self) -> None:
+        """Note which lane loaded each element of the loads so far."""
+        if self.loaders is None or self.loader_epochs is None:
+            self.loaders, self.loader_epochs = np.zeros_like(self.writers), np.zeros_like(self.writers)
+        for cells, lanes in self.loads:
+            by = lanes()
+            others = (self.loader_epochs[cells] == self.loads_epoch) & (self.loaders[cells] != by)
+            self.loaders[cells], self.loader_epochs[cells] = by, self.loads_epoch
+            several = others | (self.loaders[cells] != by)
+            self.loaders[cells] = np.where(several, _MANY, self.loaders[cells])
+        self.loads.clear()
 
 
 @dataclass(slots=True)
@@ -166,6 +195,26 @@ def load(past: Past, cells: Cells, order: HappensBefore, lanes: Lanes | None) ->
         )
     else:
         past.readers[cells] = order.stretch
+
+
+def note_load(past: Past, cells: Cells, order: HappensBefore, lanes: Lanes | None, size: int) -> None:
+    """Note that lanes of a block of this size load these elements."""
+    if past.loads_epoch != order.epoch:
+        past.loads.clear()
+        past.loads_epoch = order.epoch
+    if lanes is not None and size > _ONE_WARP:
+        past.loads.append((cells, lanes))
+
+
+def check_loaded(past: Past, cells: Cells, order: HappensBefore, lanes: Lanes | None) -> None:
+    """Raises `Race` where a lane stores over what another one loaded since lanes waited for each other."""
+    if lanes is None or past.loads_epoch != order.epoch:
+        return
+    past.spread_loads()
+    assert past.loaders is not None and past.loader_epochs is not None
+    fresh = past.loader_epochs[cells] == order.epoch
+    if fresh.any() and (fresh & (past.loaders[cells] != lanes())).any():
+        raise Race(_NOT_YET_LOADED)
 
 
 def check_ahead(past: Past, cells: Cells, order: HappensBefore) -> None:

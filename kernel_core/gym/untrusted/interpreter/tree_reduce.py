@@ -30,6 +30,7 @@ def combine_in_pairs() -> None:
     reduction.apply_impl = _with_places(reduction.apply_impl)
     reduction.generic_reduce = _else_one_by_one(_reduce, reduction.generic_reduce)
     scan.generic_scan = _else_one_by_one(_scan, scan.generic_scan)
+    scan.cumsum, scan.cumprod = _scanning(np.add), _scanning(np.multiply)
 
 
 def _with_places(apply: Callable[..., Any]) -> Callable[..., Any]:
@@ -91,7 +92,20 @@ def _scan(self: Any, given: Sequence[Any]) -> list[Any]:
     return [self.to_tensor(block, one.dtype) for block, one in zip(scanned, given, strict=True)]
 
 
-def _scanned(combine: _Combined, blocks: Blocks, axis: int) -> Blocks:
+def _scanning(operate: np.ufunc) -> Callable[..., Any]:
+    """A running sum or product in a tree, as on a GPU: its error grows with the logarithm of the row."""
+
+    def scan(self: Any, given: Any) -> list[Any]:
+        data = given.handle.data
+        (scanned,) = _scanned(
+            lambda left, right: [operate(left[0], right[0], dtype=data.dtype)], [data], self.axis % data.ndim
+        )
+        return [self.to_tensor(scanned, given.dtype)]
+
+    return scan
+
+
+def _scanned(combine: Callable[[Blocks, Blocks], Blocks], blocks: Blocks, axis: int) -> Blocks:
     """Scan pairs first, which gives every second value; one more combination gives the values between."""
     if blocks[0].shape[axis] == 1:
         return blocks
