@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Any
+
+from pydantic import Field, model_validator
 
 from kernel_core.config.base import Config
 
@@ -18,7 +20,9 @@ class ColdStartConfig(Config):
         (),
         description="Files of chats (JSON lines) to learn from instead of the snapshot's kernels.",
     )
-    steps: int = Field(400, ge=0, description="Updates.")
+    steps: int = Field(
+        400, ge=0, description="Updates; 0, or `cold_start: none`, begins RL with the model as it is."
+    )
     batch_tokens: int = Field(8192, ge=256, description="Tokens an update.")
     lr: float = Field(1.5e-3, gt=0, description="Learning rate at its highest.")
     warmup: int = Field(20, ge=0, description="Updates until the learning rate is at its highest.")
@@ -50,3 +54,8 @@ class ColdStartConfig(Config):
         False, description="Several `learners` share each update, as in RL; otherwise one process makes it."
     )
     seed: int = Field(0, description="Seeds every draw of this stage.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _none_teaches_nothing(cls, values: Any) -> Any:
+        return {"steps": 0} if values == "none" else values

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kernel_core.config import PolicyConfig, TrainConfig
+from kernel_core.config.model_kind import is_untaught
 from kernel_core.errors import ConfigError, NotFound
 from kernel_core.policy import SHIPPED
 from kernel_core.runs.run_folder import Run, find_run
@@ -15,9 +16,15 @@ COLD_START = "cold_start"
 
 
 def needs_cold_start(config: TrainConfig) -> bool:
-    """Whether training teaches its policy first: one from nothing, and any that chats are given for."""
-    is_ours = config.policy.kind in ("torch", "tinker")
-    return is_ours and (config.policy.model == "new" or bool(config.cold_start.data))
+    """Return whether training teaches its policy first.
+
+    A policy from nothing is always taught, a pretrained one unless `cold_start` is `none`, and any policy on
+    chats that are given.
+    """
+    if config.policy.kind not in ("torch", "tinker"):
+        return False
+    is_asked_for = bool(config.cold_start.data) or is_untaught(config.policy)
+    return config.policy.model == "new" or (is_asked_for and config.cold_start.steps > 0)
 
 
 def is_shipped(policy: PolicyConfig) -> bool:

@@ -9,6 +9,7 @@ from kernel_core.errors import ConfigError, NotFound
 from kernel_core.learn.credit import paid_rewards
 from kernel_core.records import Candidate, Evaluation, Verdict
 from kernel_core.reward.presets import REWARD_PRESETS
+from kernel_core.runs.resolve import needs_cold_start
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -111,6 +112,13 @@ def test_a_model_of_seven_billion_weights_is_trained_by_adapters(stage, name):
         assert config.sampler.kind == "copy" and config.mismatch.importance_cap
         longest = config.rollout.prompt_budget + config.rollout.sampling.max_new_tokens
         assert longest <= config.minibatch_tokens <= config.policy.max_context
+
+
+def test_a_pipeline_teaches_a_pretrained_model_before_rl():
+    """RL on an untaught model has nothing to reward: no preset skips the cold start in silence."""
+    for name in presets("pipeline"):
+        train = chosen("pipeline", name).train
+        assert needs_cold_start(train) or train.policy.model == "shipped"
 
 
 def test_whoever_writes_kernels_on_a_gpu_has_room_for_them():
