@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from peft import PeftModel
 
-from kernel_core.config import ColdStartConfig, PolicyConfig, TrainConfig
+from kernel_core.config import ColdStartConfig, IngestConfig, PolicyConfig, TrainConfig
 from kernel_core.corpus.generator_source import generated_exemplars
 from kernel_core.corpus.registry import SOURCES_FILE, read_registry
 from kernel_core.dialogue.prompt import format_completion
@@ -36,7 +36,9 @@ LR, ROWS = 1e-3, 8
 
 def rows_of(policy: TorchPolicy) -> list[Row]:
     """Problems of the generator, each with a kernel of it as the answer; advantages of both signs."""
-    found = generated_exemplars(read_registry(SOURCES_FILE).sources["generator"], 12, seed=5)
+    found = generated_exemplars(
+        read_registry(SOURCES_FILE).sources["generator"], IngestConfig(generator_rows=12, seed=5)
+    )
     rows = []
     for index, one in enumerate(found):
         prompt = policy.encode_messages([{"role": "user", "content": one.reference_code}])

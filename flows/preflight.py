@@ -11,10 +11,12 @@ from kernel_core.config import (
     Config,
     EvaluateConfig,
     IndexConfig,
+    IngestConfig,
     PolicyConfig,
     ProblemsConfig,
 )
 from kernel_core.config.rollout import RolloutStageConfig
+from kernel_core.corpus.generator_source import check_left_out
 from kernel_core.policy import check_policy
 from kernel_core.problems.load import load_problems, shares_of
 from kernel_core.runs.resolve import choose_weights
@@ -33,6 +35,9 @@ def check_before_start(stage: str, parameters: Mapping[str, Any]) -> None:
     for one in stages:
         for problems in _groups(one, ProblemsConfig):
             _check_problems(problems)
+    for value in (config, getattr(config, "ingest", None), parameters.get("ingest")):
+        if isinstance(value, IngestConfig):
+            check_left_out(value)
     if isinstance(config, EvaluateConfig | BestOfNConfig) and stage != "nightly":
         choose_weights(Run(*place_of(stage, parameters)), config.policy, config.checkpoint)
     if here:

@@ -9,6 +9,8 @@ from pydantic import Field
 from kernel_core.config.base import Config, one_of_or_text
 from kernel_core.config.gym import GymConfig
 
+FamilyGroup = Literal["convolutions", "chains", "indexed", "scarce"]
+"""Groups of families of the suite `modules`; `problems/modules/groups.py` lists them."""
 SUITES = ("generated", "modules", "dojo", "kernelbench")
 
 
@@ -62,6 +64,23 @@ class IngestConfig(Config):
     sources: tuple[str, ...] = Field(("generator",), description="Names in data/sources.toml, or file paths.")
     generator_rows: int = Field(2000, ge=0, description="Problems the source `generator` contributes.")
     modules_rows: int = Field(2000, ge=0, description="Problems the source `modules` contributes.")
+    modules_more: dict[FamilyGroup, float] = Field(
+        default_factory=dict,
+        description="More problems of groups of families of `modules`, each as a share of `modules_rows`: "
+        "convolutions, chains, indexed, scarce.",
+    )
+    left_out: tuple[str, ...] = Field(
+        (), description="Families that the generators leave out, to be practised or evaluated untaught."
+    )
+    drawn_names: bool = Field(
+        False,
+        description="Give half of the problems of `generator` names from a large vocabulary.",
+    )
+    grades: Literal["all", "fastest"] = Field(
+        "all",
+        description="Every kernel of a generated problem, or only those of the grades that were measured "
+        "fastest for their family.",
+    )
     near_duplicate_threshold: float = Field(
         0.95, gt=0, le=1, description="Jaccard similarity of token shingles."
     )
