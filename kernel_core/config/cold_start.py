@@ -24,6 +24,12 @@ class ColdStartConfig(Config):
         400, ge=0, description="Updates; 0, or `cold_start: none`, begins RL with the model as it is."
     )
     batch_tokens: int = Field(8192, ge=256, description="Tokens an update.")
+    minibatch_tokens: int | None = Field(
+        None, ge=256, description="Tokens in one forward pass; empty: the training's `minibatch_tokens`."
+    )
+    all_weights: bool = Field(
+        False, description="Teach all weights, also where RL trains adapters of `policy.lora_rank`."
+    )
     lr: float = Field(1.5e-3, gt=0, description="Learning rate at its highest.")
     warmup: int = Field(20, ge=0, description="Updates until the learning rate is at its highest.")
     weight_decay: float = Field(0.1, ge=0, description="AdamW's.")

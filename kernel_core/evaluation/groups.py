@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from kernel_core.evaluation.metrics import Scorecard
 from kernel_core.evaluation.statistics import Estimate, mean_difference, pass_at_k, share
 from kernel_core.problems.generators import ENDLESS_SUITES
 from kernel_core.problems.modules.generate import RESERVED
@@ -57,6 +58,16 @@ def read_answers(rows: Iterable[Mapping[str, Any]]) -> list[Judged]:
         Judged(row["problem"], row["verdict"] == "correct", row.get("speedup"))
         for row in rows
         if row["verdict"] != "not judged"
+    ]
+
+
+def answers_of(card: Scorecard) -> list[Judged]:
+    """Return the last turn of each conversation of a scorecard."""
+    return [
+        Judged(problem.problem_id, turns[-1].correct, turns[-1].speedup(card.headline))
+        for problem in card.problems
+        for turns in problem.samples
+        if turns
     ]
 
 

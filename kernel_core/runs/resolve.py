@@ -13,6 +13,8 @@ from kernel_core.store import Store
 
 CHECKPOINTS, BEST = "checkpoints.jsonl", "checkpoints/best.json"
 COLD_START = "cold_start"
+UNTAUGHT = "@base"
+"""As a checkpoint: the model that the config names, also in a run that has a cold start of it."""
 
 
 def needs_cold_start(config: TrainConfig) -> bool:
@@ -102,6 +104,8 @@ def choose_weights(run: Run, policy: PolicyConfig, checkpoint: str | None) -> st
 
     Raises `NotFound` when the policy has to be taught first and was not.
     """
+    if checkpoint == UNTAUGHT:
+        return str(SHIPPED) if is_shipped(policy) else None
     if checkpoint:
         return locate_checkpoint(run.root, checkpoint)
     if _has_taught(run, policy):
@@ -143,7 +147,7 @@ def locate_index(run: Run, checkpoint: str | None) -> Store | None:
     folder, is_a_runs, _ = (checkpoint or "").rpartition("/checkpoints/")
     if is_a_runs:
         candidates.append(Store(folder))
-    elif checkpoint and "/" not in checkpoint:
+    elif checkpoint and checkpoint != UNTAUGHT and "/" not in checkpoint:
         candidates.append(Run(run.root, checkpoint.partition("@")[0]).store)
     return next((store.child("index") for store in candidates if store.child("index").sealed()), None)
 

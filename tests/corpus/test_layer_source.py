@@ -1,4 +1,4 @@
-"""A folder of modules as a source: answers with kernels for some layers, kept where they are judged correct."""
+"""A folder of modules as a source: answers with kernels for some layers, kept where judged correct."""
 
 import contextlib
 
