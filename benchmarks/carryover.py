@@ -44,7 +44,9 @@ from kernel_core.config import (
     SamplingConfig,
     TrainConfig,
 )
+from kernel_core.config.corpus import FamilyGroup
 from kernel_core.corpus.generator_source import exemplars_of, slips_of
+from kernel_core.corpus.measured_grades import NAMED_GRADES, fastest_grades
 from kernel_core.corpus.registry import Source, find_source, read_registry
 from kernel_core.dialogue.parse import parse_completion
 from kernel_core.dialogue.prompt import build_prompt
@@ -69,43 +71,16 @@ from kernel_core.problems.generate import generate
 from kernel_core.problems.generators import ENDLESS_SUITES
 from kernel_core.problems.graded import Generated
 from kernel_core.problems.modules.generate import FAMILIES, RESERVED, generate_modules
+from kernel_core.problems.modules.groups import GROUPS
 from kernel_core.problems.renaming import with_drawn_names
 from kernel_core.records import Evaluation, Exemplar, Problem, sha256_text
 from kernel_core.runs.configure import build
 from kernel_core.runs.placement import placed
 from kernel_core.store import Store
 
-MEASURED = Path(__file__).parents[1] / "data" / "measured_grades.parquet"
-"""What `modules_full_size.py` measured; it decides which grades of a family are taught."""
-NEAR_BEST = 0.85
-LEAST_OWN_SHARE = 0.2
-"""The least share of the work in a kernel's own launches for it to be taught; below it a kernel shows little.
-
-Medians of 61 families measured on an H100 leave a gap from 0.11 to 0.23. A value in the gap has all grades of
-a family on one side. 0.1 would teach the slowest grade of a convolution with an elementwise end."""
-NAMED_GRADES = ("fused", "tuned")
-"""Taught where no measurement decides."""
 JUDGED_AT_ONCE = {"cuda": 24, "cpu": 4}
 """Answers in a request, by the kind of judge: a GPU judge overlaps them, a CPU judge takes one by one."""
-CONVOLUTIONS = tuple(f"conv{kind}{rank}d" for kind in ("", "_transpose") for rank in (1, 2, 3))
-"""A third of level 1 asks for one; a draw of all families has a tenth."""
-CHAINS = (
-    *("conv_elementwise", "conv_norm", "conv_reduce", "conv_pool"),
-    *("linear_elementwise", "linear_reduction", "linear_pool", "linear_pair"),
-    *("linear_softmax", "linear_layernorm", "linear_groupnorm", "linear_batchnorm"),
-)
-"""The forms of level 2."""
-SCARCE = (
-    *("window_pool", "pair_loss", "row_loss", "vector_norm"),
-    *("softmax_row", "tensor_matmul", "heads_matmul", "rearranged"),
-)
-"""Families of many forms and few draws: the eleventh cold start had 17 of 48 pools and losses right."""
-INDEXED = (
-    *("axis_mapped", "axis_joined", "axis_reduced"),
-    *("table_mapped", "table_joined", "table_reduced", "shared_values"),
-)
-"""Families of many operators: nearly each of their problems is another formula over other views."""
-MORE = ((CONVOLUTIONS, 4), (CHAINS, 2), (INDEXED, 1), (SCARCE, 6))
+MORE: dict[FamilyGroup, int] = {"convolutions": 4, "chains": 2, "indexed": 1, "scarce": 6}
 """Groups of which a draw takes more, besides what all families give: one in so many of `--modules`."""
 SPLIT_SEED = 20261125
 """The fixed half of KernelBench that `--limit 100` asks."""
@@ -173,31 +148,6 @@ def main() -> None:
     STAGES[arguments.stage](arguments)
 
 
-def best_grades(path: Path) -> dict[str, tuple[str, ...]]:
-    """Return the grades of each family that are taught.
-
-    Those with a median speed-up of at least `NEAR_BEST` of the best grade's. A grade that leaves the work to
-    torch is dropped where another does its own; where that other one is not measured, its name decides.
-    """
-    frame = pd.read_parquet(path)
-    right = frame[frame["verdict"] == "correct"]
-    medians = right.groupby(["family", "grade"])[["speedup", "own_share"]].median()
-    judged = frame.groupby("family")["grade"].agg(set)
-    return {
-        str(family): _taught(part.droplevel("family"), judged[family])
-        for family, part in medians.groupby(level="family")
-    }
-
-
-def _taught(medians: pd.DataFrame, judged: set[str]) -> tuple[str, ...]:
-    """One family's grades from medians by grade; `judged` includes grades that were never correct."""
-    own = medians[medians["own_share"] >= LEAST_OWN_SHARE]
-    if own.empty and "tuned" not in judged:
-        return tuple(grade for grade in NAMED_GRADES if grade not in judged)
-    speeds = (medians if own.empty else own)["speedup"]
-    return tuple(speeds[speeds >= NEAR_BEST * speeds.max()].index)
-
-
 def _policy(arguments: argparse.Namespace) -> PolicyConfig:
     on_gpu = arguments.device == "cuda"
     return PolicyConfig(
@@ -224,7 +174,7 @@ def _rollout(arguments: argparse.Namespace) -> RolloutConfig:
 
 def _taught_kernels(made: Sequence[Generated], source: Source) -> list[Exemplar]:
     """The kernels of the grades that measurements chose, all alike: their speed was measured."""
-    chosen = best_grades(MEASURED)
+    chosen = fastest_grades()
     return [
         exemplar.model_copy(update={"grade": "tuned"})
         for one in made
@@ -241,7 +191,8 @@ def _draw(arguments: argparse.Namespace) -> None:
     left_out = {"gated", "embedding", *arguments.leave_out}
     families, generated = ([name for name in one if name not in left_out] for one in (FAMILIES, TRAINED))
     made = list(generate_modules("train", arguments.modules, arguments.seed, families))
-    for number, (group, part) in enumerate(MORE, start=1):
+    for number, (name, part) in enumerate(MORE.items(), start=1):
+        group = GROUPS[name]
         kept = [name for name in group if name not in left_out]
         count = arguments.modules // part * len(kept) // len(group)
         made += generate_modules("train", count, arguments.seed + number, kept)

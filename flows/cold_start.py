@@ -39,7 +39,7 @@ def cold_start(
         reads = {name: here.store.child(name) for name in ("snapshot", "index")}
         given = config.cold_start.data
         inputs = {"data": transcripts_digest(given)} if given else {}
-        settings = config.model_dump(include={"policy", "cold_start", "rollout", "gym"})
+        settings = config.as_taught.model_dump(include={"policy", "cold_start", "rollout", "gym"})
         with making(here, "cold-start", settings, reads, inputs, folder="cold_start") as work:
             if not work.done:
                 teach(config, here, work.store)

@@ -21,6 +21,8 @@ def evaluate(
 ) -> None:
     """Hold conversations on every problem, judge each turn, and seal the scorecard in folder `name`.
 
+    Each further group of problems has a scorecard of its own, in the folder NAME-GROUP.
+
     Args:
         config: Policy, problems and judge.
         run: Folder under the root; under a known name a run goes on.
@@ -29,8 +31,9 @@ def evaluate(
     """
     with running(run, root) as here:
         reads = folders_read(here, config.policy, config.checkpoint, config.answers)
-        settings = config.model_dump(exclude={"checkpoint": True, "policy": ORIGIN, "placement": True})
-        with making(here, name, settings, reads, folder=name) as work:
-            if not work.done:
-                score_policy(config, here, work.store)
-        report_scorecard(here, name)
+        for folder, asked in config.by_folder(name).items():
+            left_out = {"checkpoint": True, "groups": True, "policy": ORIGIN, "placement": True}
+            with making(here, folder, asked.model_dump(exclude=left_out), reads, folder=folder) as work:
+                if not work.done:
+                    score_policy(asked, here, work.store)
+            report_scorecard(here, folder)

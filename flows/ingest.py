@@ -26,5 +26,5 @@ def ingest(config: IngestConfig, run: str = "ingest", root: str = "runs") -> Non
         making(here, "ingest", config.model_dump(), {}, problems, folder="snapshot") as work,
     ):
         if not work.done:
-            build_snapshot(config, work.store)
+            build_snapshot(config, here, work.store)
         report_corpus(here)

@@ -1,4 +1,4 @@
-"""All stages in order: ingest → index → (cold start) → evaluate → train → evaluate → best of N."""
+"""All stages in order: ingest → index → (evaluate → cold start) → evaluate → train → evaluate → best of N."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from flows.running import running
 from flows.stage_flow import stage_flow
 from flows.train import train
 from kernel_core.config import PipelineConfig, asked
-from kernel_core.runs.naming import AFTER, BEFORE, WINNERS
-from kernel_core.runs.resolve import folders_read, foundations, needs_cold_start
+from kernel_core.config.model_kind import is_untaught
+from kernel_core.runs.naming import AFTER, BEFORE, UNTAUGHT_CARD, WINNERS
+from kernel_core.runs.resolve import UNTAUGHT, folders_read, foundations, needs_cold_start
 from tasks.report import report_pipeline
 
 
@@ -21,7 +22,7 @@ def pipeline(config: PipelineConfig, mode: Mode = "inline") -> None:
     """Corpora in; a trained policy, its scorecards before and after, and verified winners out.
 
     The policy that is evaluated and asked for winners is the one that is trained, whatever the
-    settings of those stages say.
+    settings of those stages say. A pretrained model is also evaluated before it is taught.
 
     Args:
         config: Settings of every stage.
@@ -32,6 +33,10 @@ def pipeline(config: PipelineConfig, mode: Mode = "inline") -> None:
     with running(config.run, config.root) as here:
         lay_corpus(here, config.ingest, config.index, mode)
         if needs_cold_start(config.train):
+            if is_untaught(policy):
+                untaught = asked(config.evaluate, policy, UNTAUGHT)
+                made = {"index": here.store.child("index")}
+                route(evaluate, mode, made, config=untaught, name=UNTAUGHT_CARD, **where)
             route(cold_start, mode, foundations(here, config.train), config=config.train, **where)
 
         stands_on = foundations(here, config.train)
@@ -46,4 +51,4 @@ def pipeline(config: PipelineConfig, mode: Mode = "inline") -> None:
         search = asked(config.best_of_n, policy, config.run)
         route(best_of_n, mode, reads, config=search, name=WINNERS, **where)
 
-        report_pipeline(here, BEFORE, AFTER, WINNERS)
+        report_pipeline(here, config)

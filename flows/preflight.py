@@ -11,10 +11,12 @@ from kernel_core.config import (
     Config,
     EvaluateConfig,
     IndexConfig,
+    IngestConfig,
     PolicyConfig,
     ProblemsConfig,
 )
 from kernel_core.config.rollout import RolloutStageConfig
+from kernel_core.corpus.generator_source import check_left_out
 from kernel_core.policy import check_policy
 from kernel_core.problems.load import load_problems, shares_of
 from kernel_core.runs.resolve import choose_weights
@@ -22,17 +24,21 @@ from kernel_core.runs.run_folder import Run
 from tasks.gpu import require_gpu
 
 
-def check_before_start(stage: str, parameters: Mapping[str, Any]) -> None:
+def check_before_start(stage: str, parameters: Mapping[str, Any], *, elsewhere: bool = False) -> None:
     """Raise the first mistake in suites, families, devices, checkpoints, models and endpoints.
 
-    Nothing is downloaded and no judge starts. Stages that run as deployments check their own hosts.
+    Nothing is downloaded and no judge starts. Stages that run `elsewhere` or as deployments check their own
+    hosts for GPUs and models.
     """
     config = parameters["config"]
-    here = parameters.get("mode", "inline") == "inline"
+    here = parameters.get("mode", "inline") == "inline" and not elsewhere
     stages = list(_stages_of(config))
     for one in stages:
         for problems in _groups(one, ProblemsConfig):
             _check_problems(problems)
+    for value in (config, getattr(config, "ingest", None), parameters.get("ingest")):
+        if isinstance(value, IngestConfig):
+            check_left_out(value)
     if isinstance(config, EvaluateConfig | BestOfNConfig) and stage != "nightly":
         choose_weights(Run(*place_of(stage, parameters)), config.policy, config.checkpoint)
     if here:
@@ -56,8 +62,11 @@ def _stages_of(config: Config) -> Iterator[RolloutStageConfig]:
 
 
 def _groups(config: Config, kind: type[ProblemsConfig]) -> Iterator[ProblemsConfig]:
-    values = (getattr(config, name) for name in type(config).model_fields)
-    return (value for value in values if isinstance(value, kind))
+    for name in type(config).model_fields:
+        value = getattr(config, name)
+        yield from (
+            one for one in (value.values() if isinstance(value, dict) else [value]) if isinstance(one, kind)
+        )
 
 
 def _check_problems(problems: ProblemsConfig) -> None:

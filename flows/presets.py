@@ -131,6 +131,8 @@ def chosen_settings(
 ) -> dict[str, Any]:
     """The layers above the preset: what a person chose."""
     own = _own_parameters(stage)
+    if stage == "pipeline":  # its policy is the one that it trains
+        assignments = [f"train.{one}" if one.startswith("policy.") else one for one in assignments]
     layers = []
     if file is not None:
         content = load_yaml(file)

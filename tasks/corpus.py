@@ -6,7 +6,7 @@ import logging
 
 from prefect import task
 
-from kernel_core.config import IngestConfig, VerifyConfig
+from kernel_core.config import GymConfig, IngestConfig, VerifyConfig
 from kernel_core.runs.run_folder import Run
 from kernel_core.store import Manifest, Store
 from tasks.faults import RETRIES
@@ -17,13 +17,17 @@ from tasks.tools import judging
 log = logging.getLogger(__name__)
 
 
+LAYERS_GYM = GymConfig(deadline_s=8.0)
+"""The judge of modules with swapped layers. A module that takes longer under the interpreter is left out."""
+
+
 @task(name="build snapshot", tags=["ingest"], **RETRIES)
-def build_snapshot(config: IngestConfig, store: Store) -> Manifest:
-    """Sources into a sealed snapshot."""
+def build_snapshot(config: IngestConfig, run: Run, store: Store) -> Manifest:
+    """Sources into a sealed snapshot; answers of a source `layers:FOLDER` are judged on this host's CPU."""
     from kernel_core.corpus.snapshot import build_snapshot
 
     with StageProgress("ingest") as progress:
-        return build_snapshot(config, store, progress)
+        return build_snapshot(config, store, progress, open_judges=lambda: judging(LAYERS_GYM, run))
 
 
 @task(name="verify snapshot", tags=["ingest"], **RETRIES)

@@ -18,6 +18,10 @@ GPU_LIMIT = "cuda"
 """Name of the global concurrency limit that `dojo deploy` makes."""
 
 
+class NoGpu(ConfigError):
+    """Settings ask for a GPU that this host lacks."""
+
+
 def has_gpu() -> bool:
     """Whether this host has a GPU, by its driver's library: CUDA stays down."""
     try:
@@ -49,14 +53,14 @@ def on_this_host(config: StageConfig) -> StageConfig:
 
 
 def require_gpu(policy: PolicyConfig | None = None, gym: GymConfig | None = None) -> None:
-    """Raise `ConfigError` if settings ask for a GPU that this host lacks: before a model is fetched."""
+    """Raise `NoGpu` if settings ask for a GPU that this host lacks: before a model is fetched."""
     asked = {
         "policy.device": policy is not None and policy.kind == "torch" and policy.device == "cuda",
         "gym.device": gym is not None and gym.cluster == "local" and gym.device == "cuda",
     }
     names = [name for name, is_asked in asked.items() if is_asked]
     if names and not has_gpu():
-        raise ConfigError(
+        raise NoGpu(
             f"{' and '.join(names)} = cuda, but this host has no GPU: set "
             f"{' '.join(f'{name}=cpu' for name in names)}, or run it on a worker of the pool cuda"
         )

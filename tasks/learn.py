@@ -41,7 +41,7 @@ def teach(config: TrainConfig, run: Run, store: Store) -> None:
     from kernel_core.retrieval.search import open_retriever
 
     require_gpu(config.policy, config.gym)
-    config = on_this_host(config)
+    config = on_this_host(config.as_taught)
     log.info(config.described())
     exemplars = load_snapshot(run.store.child("snapshot"))
     retriever = open_retriever(run.store.child("index"), config=config.rollout.retrieval)

@@ -9,7 +9,9 @@ from typing import Any
 
 from prefect import task
 
+from kernel_core.config import PipelineConfig
 from kernel_core.report.conditions import conditions_of, diagnosis_of, lineage_of
+from kernel_core.runs.naming import AFTER, BEFORE, WINNERS
 from kernel_core.runs.run_folder import Run
 from kernel_core.runs.stage_record import flat
 from tasks.artifacts import (
@@ -161,23 +163,25 @@ def _with_kinds(metrics: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @task(name="report pipeline", tags=["report"], **RETRIES)
-def report_pipeline(run: Run, before: str, after: str, winners: str) -> None:
-    """What training changed on held-out problems, and the winners."""
+def report_pipeline(run: Run, config: PipelineConfig) -> None:
+    """Publish the run in ten lines, then figures by group of problems, winners and lineage."""
     from kernel_core.evaluation.best_of_n import load_selection
     from kernel_core.evaluation.scorecard import compare, load_scorecard
+    from kernel_core.report.run_verdict import arms_of, group_tables, verdict_lines
 
-    change = compare(load_scorecard(run.store.child(before)), load_scorecard(run.store.child(after)))
-    selection = load_selection(run.store.child(winners))
-    found = diagnosis_of(run, after)
+    change = compare(load_scorecard(run.store.child(BEFORE)), load_scorecard(run.store.child(AFTER)))
+    found, arms = diagnosis_of(run, AFTER), arms_of(run, tuple(config.evaluate.groups))
     sections = {
-        "Before and after, on held-out problems": change.rows(),
+        **group_tables(arms),
+        "Before and after RL": change.rows(),
         "What became of the answers after training": found.rows(),
-        "Winners": selection.rows(),
+        "Winners": load_selection(run.store.child(WINNERS)).rows(),
         "What each stage made, of what": lineage_of(run),
     }
-    lead = [f"Before and after: {conditions_of(run, after)}. Winners: {conditions_of(run, winners)}."]
+    lead = ["\n".join(f"- {line}" for line in verdict_lines(run, arms))]
     lead += [f"**Next step:** {found.next_step}"] if found.next_step else []
-    lead.append(picture("fast_p", run.store.child(after).read("fast_p.png")))
+    lead.append(f"Before and after: {conditions_of(run, AFTER)}. Winners: {conditions_of(run, WINNERS)}.")
+    lead.append(picture("fast_p", run.store.child(AFTER).read("fast_p.png")))
     page(key_of(run, "summary"), f"Run {run.name}", run.store, sections, lead=lead)
 
 

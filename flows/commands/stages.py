@@ -14,7 +14,9 @@ from rich.logging import RichHandler
 
 from flows.server import prepare_environment, require_access, send_queued, standing_server, starting_server
 from flows.terminal import say, working
+from kernel_core.config import Config, PipelineConfig
 from kernel_core.config.base import laid_over
+from tasks.gpu import NoGpu
 
 
 def run_stage(stage: str, words: Sequence[str], file: Path | None, *, dry_run: bool = False) -> int:
@@ -44,9 +46,27 @@ def _show_settings(stage: str, make_parameters: Callable[[], dict[str, Any]]) ->
     from flows.preflight import check_before_start
     from flows.running import as_json
 
-    check_before_start(stage, parameters)
+    for line in needs_of(parameters["config"]):
+        say(f"# {line}")
+    try:
+        check_before_start(stage, parameters)
+    except NoGpu as error:  # what would be done is said all the same
+        say(f"# {error}")
+        check_before_start(stage, parameters, elsewhere=True)
     say(yaml.safe_dump(as_json(parameters), sort_keys=False, default_flow_style=False), end="")
     return 0
+
+
+def needs_of(config: Config) -> list[str]:
+    """Return the stages of a pipeline with their work, place, time and memory; nothing for one stage."""
+    from kernel_core.runs.forecast import forecast
+
+    if not isinstance(config, PipelineConfig):
+        return []
+    planned = list(forecast(config))
+    known = [one.minutes for one in planned if one.minutes is not None]
+    total = f"in all about {sum(known):.0f} min on an H200 for the stages with a known time"
+    return [*map(str, planned), total]
 
 
 def stage_help(stage: str) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Any
+
+from pydantic import Field, model_validator
 
 from kernel_core.config.base import Config
 
@@ -18,8 +20,18 @@ class ColdStartConfig(Config):
         (),
         description="Chat files (JSON lines) to train on in place of the snapshot's kernels.",
     )
-    steps: int = Field(400, ge=0, description="Optimiser updates.")
+    steps: int = Field(
+        400,
+        ge=0,
+        description="Optimiser updates; 0 or `cold_start: none`: RL starts from the model as it is.",
+    )
     batch_tokens: int = Field(8192, ge=256, description="Tokens per update.")
+    minibatch_tokens: int | None = Field(
+        None, ge=256, description="Tokens per forward pass; null: the training's `minibatch_tokens`."
+    )
+    all_weights: bool = Field(
+        False, description="Train all weights, also where RL trains adapters of `policy.lora_rank`."
+    )
     lr: float = Field(1.5e-3, gt=0, description="Peak learning rate.")
     warmup: int = Field(20, ge=0, description="Linear warm-up, in updates.")
     weight_decay: float = Field(0.1, ge=0, description="AdamW weight decay.")
@@ -48,3 +60,8 @@ class ColdStartConfig(Config):
         False, description="Share each update between all `learners`; false: one process trains."
     )
     seed: int = Field(0, description="Random seed.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _none_teaches_nothing(cls, values: Any) -> Any:
+        return {"steps": 0} if values == "none" else values

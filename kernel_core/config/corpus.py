@@ -9,6 +9,8 @@ from pydantic import Field
 from kernel_core.config.base import Config, one_of_or_text
 from kernel_core.config.gym import GymConfig
 
+FamilyGroup = Literal["convolutions", "chains", "indexed", "scarce"]
+"""Groups of families of the suite `modules`; `problems/modules/groups.py` lists them."""
 SUITES = ("generated", "modules", "dojo", "kernelbench")
 
 
@@ -62,6 +64,20 @@ class IngestConfig(Config):
     sources: tuple[str, ...] = Field(("generator",), description="Names in data/sources.toml, or file paths.")
     generator_rows: int = Field(2000, ge=0, description="Problems from the source `generator`.")
     modules_rows: int = Field(2000, ge=0, description="Problems from the source `modules`.")
+    modules_more: dict[FamilyGroup, float] = Field(
+        default_factory=dict,
+        description="More problems of these groups of families, as a share of `modules_rows`: "
+        "convolutions, chains, indexed, scarce.",
+    )
+    left_out: tuple[str, ...] = Field((), description="Families that the generators do not draw.")
+    drawn_names: bool = Field(
+        False,
+        description="Give half of the problems of `generator` names from a large vocabulary.",
+    )
+    grades: Literal["all", "fastest"] = Field(
+        "all",
+        description="All kernels of a problem, or those of the grades measured fastest for its family.",
+    )
     near_duplicate_threshold: float = Field(
         0.95, gt=0, le=1, description="Jaccard similarity of token shingles above which a row is a duplicate."
     )

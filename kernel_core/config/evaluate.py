@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar, Literal, Self, TypeVar
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from kernel_core.config.corpus import ProblemsConfig
+from kernel_core.config.model_kind import completed
 from kernel_core.config.policy import PolicyConfig
 from kernel_core.config.rollout import RolloutConfig, RolloutStageConfig, suited
 
@@ -24,12 +26,33 @@ class EvaluateConfig(RolloutStageConfig):
         (1, 2), description="Values of k for pass@k; default: 1 and `samples_per_problem`."
     )
     checkpoint: str | None = Field(
-        None, description="Run name, `run@step`, `run@best` or a folder; null: the policy itself."
+        None,
+        description="Run name, `run@step`, `run@best` or a folder; `@base`: the model before its cold start; "
+        "null: the policy itself.",
+    )
+    groups: dict[str, ProblemsConfig] = Field(
+        default_factory=dict, description="Further groups of problems by name, each with its own scorecard."
     )
     answers: str | None = Field(
         None, description="Folder of stored answers, judged again; no policy is asked."
     )
     seed: int = Field(0, description="Random seed.")
+
+    @field_validator("groups")
+    @classmethod
+    def _are_held_out(cls, groups: dict[str, ProblemsConfig]) -> dict[str, ProblemsConfig]:
+        if bad := [name for name in groups if not re.fullmatch(r"[a-z0-9][a-z0-9-]*", name)]:
+            raise ValueError(f"the name of a group has small letters, digits and dashes; it is {bad[0]!r}")
+        return {name: completed(one, {"split": "held_out"}) for name, one in groups.items()}
+
+    def by_folder(self, folder: str) -> dict[str, Self]:
+        """Return an evaluation for each group of problems, by the folder of its scorecard."""
+        plain = self.model_copy(update={"groups": {}})
+        others = {
+            f"{folder}-{name}": plain.model_copy(update={"problems": problems})
+            for name, problems in self.groups.items()
+        }
+        return {folder: plain, **others}
 
     @model_validator(mode="after")
     def _k_follows_samples(self) -> Self:

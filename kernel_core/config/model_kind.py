@@ -57,6 +57,11 @@ def is_pretrained(policy: PolicyConfig, weights: str | None = None) -> bool:
     return int(config.get("vocab_size", LARGEST_OWN_VOCABULARY + 1)) > LARGEST_OWN_VOCABULARY
 
 
+def is_untaught(policy: PolicyConfig) -> bool:
+    """Return whether the model is pretrained and no folder that a cold start or a training left."""
+    return is_pretrained(policy) and not (Path(policy.model) / "policy.json").is_file()
+
+
 def learning_settings(policy: PolicyConfig) -> tuple[dict[str, Any], dict[str, Any]]:
     """The settings of a pretrained model for RL, and those for the cold start."""
     adapted = policy.lora_rank is not None

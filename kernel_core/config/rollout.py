@@ -118,7 +118,8 @@ class RolloutStageConfig(Config):
     @property
     def model_name(self) -> str:
         """The checkpoint or the model, as a list of runs names it."""
-        words = getattr(self, "checkpoint", None) or self.policy.model
+        checkpoint = getattr(self, "checkpoint", None)
+        words = self.policy.model if checkpoint in (None, "@base") else checkpoint
         return "/".join(words.rstrip("/").split("/")[-2:])
 
     @model_validator(mode="after")

@@ -178,6 +178,16 @@ class TrainConfig(RolloutStageConfig):
         return self.num_learners > 1 or self.placement.cluster == "ray"
 
     @property
+    def as_taught(self) -> TrainConfig:
+        """The settings as the cold start has them: which weights it trains, and its tokens in one pass."""
+        changes: dict[str, object] = {}
+        if self.cold_start.minibatch_tokens is not None:
+            changes["minibatch_tokens"] = self.cold_start.minibatch_tokens
+        if self.cold_start.all_weights:
+            changes["policy"] = self.policy.model_copy(update={"lora_rank": None})
+        return self.model_copy(update=changes)
+
+    @property
     def policy_to_teach(self) -> PolicyConfig:
         """The policy as a cold start's process has it: on its CPU where learners share the cold start."""
         is_shared = self.has_group and self.cold_start.shared

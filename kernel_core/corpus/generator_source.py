@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import random
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import kernel_core.problems
+from kernel_core.config import IngestConfig
+from kernel_core.corpus.measured_grades import MEASURED, NAMED_GRADES, fastest_grades
 from kernel_core.corpus.normalise import kernel_hash, reference_hash
 from kernel_core.corpus.registry import Source
+from kernel_core.errors import ConfigError
 from kernel_core.problems.generate import generate
+from kernel_core.problems.generators import ENDLESS_SUITES, generator_of
 from kernel_core.problems.graded import Generated
 from kernel_core.problems.modules.generate import generate_modules
+from kernel_core.problems.modules.groups import GROUPS
+from kernel_core.problems.renaming import with_drawn_names
 from kernel_core.problems.slips import draw_slip
 from kernel_core.records import Exemplar
 
@@ -23,18 +30,67 @@ def generator_revision() -> str:
     digest = hashlib.sha256()
     for file in sorted(folder.rglob("*.py")):
         digest.update(file.relative_to(folder).as_posix().encode() + b"\0" + file.read_bytes())
+    digest.update(MEASURED.read_bytes())
     return digest.hexdigest()
 
 
-def generated_exemplars(source: Source, num_problems: int, seed: int) -> Iterator[Exemplar]:
-    """Exemplars of `num_problems` problems of the source's suite, all of the train split, a problem's kernels
-    together.
+def draw_settings(source: Source, config: IngestConfig) -> dict[str, object]:
+    """Return the settings that decide what a generator contributes."""
+    own = ("modules_rows", "modules_more") if source.suite == "modules" else ("generator_rows", "drawn_names")
+    return config.model_dump(include={*own, "left_out", "grades", "seed"})
 
-    A grade is `naive`, `lazy`, `fused`, `tuned` or `mistake:FAULT`; mistakes are claimed incorrect.
+
+def check_left_out(config: IngestConfig) -> None:
+    """Raise `ConfigError` for a family to leave out that no generator has."""
+    known = sorted({name for suite in ENDLESS_SUITES for name in generator_of(suite).families})
+    for name in config.left_out:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
+            raise ConfigError(f"left_out names no family {name!r}; {hint}", "left_out")
+
+
+def generated_exemplars(source: Source, config: IngestConfig) -> Iterator[Exemplar]:
+    """Yield exemplars of problems of the source's suite, of the train split, a problem's kernels together.
+
+    A grade is `naive`, `lazy`, `fused`, `tuned` or `mistake:FAULT`; mistakes are claimed incorrect. With
+    `grades = fastest` the kernels of the grades that measurements chose come alone, all as `tuned`.
     """
-    draw = {"generated": generate, "modules": generate_modules}[source.suite]
-    for made in draw("train", num_problems, seed) if num_problems else ():
-        yield from exemplars_of(made, source)
+    check_left_out(config)
+    for made in _modules(config) if source.suite == "modules" else _chains(config):
+        exemplars = exemplars_of(made, source)
+        yield from exemplars if config.grades == "all" else _fastest(exemplars)
+
+
+def _chains(config: IngestConfig) -> Iterator[Generated]:
+    if config.generator_rows:
+        families = _kept(generator_of("generated").trained, config)
+        for made in generate("train", config.generator_rows, config.seed, families):
+            yield with_drawn_names(made) if config.drawn_names else made
+
+
+def _modules(config: IngestConfig) -> Iterator[Generated]:
+    """Yield an even draw of all families, then more of some groups, each from a seed of its own."""
+    families = _kept(generator_of("modules").trained, config)
+    if config.modules_rows:
+        yield from generate_modules("train", config.modules_rows, config.seed, families)
+    for number, (name, group) in enumerate(GROUPS.items(), start=1):
+        kept = _kept(group, config)
+        count = int(config.modules_rows * config.modules_more.get(name, 0.0)) * len(kept) // len(group)
+        if count:
+            yield from generate_modules("train", count, config.seed + number, kept)
+
+
+def _kept(families: Iterable[str], config: IngestConfig) -> list[str]:
+    return [name for name in families if name not in config.left_out]
+
+
+def _fastest(exemplars: Iterable[Exemplar]) -> Iterator[Exemplar]:
+    """Yield the kernels of the grades that measurements chose, all alike: their speed was measured."""
+    chosen = fastest_grades()
+    for exemplar in exemplars:
+        if exemplar.grade in chosen.get(exemplar.family, NAMED_GRADES):
+            yield exemplar.model_copy(update={"grade": "tuned"})
 
 
 def slips_of(exemplars: Iterable[Exemplar], rng: random.Random) -> Iterator[Exemplar]:

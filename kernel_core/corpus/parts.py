@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from kernel_core.config import IngestConfig
 from kernel_core.corpus import table
-from kernel_core.corpus.generator_source import generated_exemplars
+from kernel_core.corpus.generator_source import draw_settings, generated_exemplars
+from kernel_core.corpus.layer_source import OpenJudges, swapped_exemplars
 from kernel_core.corpus.layouts import to_exemplar
 from kernel_core.corpus.normalise import NORMALISER_VERSION
 from kernel_core.corpus.refusal import RowRefused
@@ -35,37 +36,46 @@ class Part:
 
 
 def read_part(
-    source: Source, config: IngestConfig, store: Store, registry: Registry, progress: Progress
+    source: Source,
+    config: IngestConfig,
+    store: Store,
+    registry: Registry,
+    progress: Progress,
+    open_judges: OpenJudges | None = None,
 ) -> Part:
     """One source's usable rows, read now or taken from the part that an earlier run sealed."""
     identity = {
         "versions": [INGEST_VERSION, NORMALISER_VERSION, table.SCHEMA_VERSION],
         "source": source.model_dump(),
         "columns": registry.layouts,
-        "generator": [_num_problems(source, config), config.seed] if source.kind == "generator" else None,
+        "generator": draw_settings(source, config) if source.kind == "generator" else None,
+        **({"seed": config.seed} if source.kind == "layers" else {}),
     }
     part = store.child(f"parts/{source.name}-{digest_of(identity)[:16]}")
     if not part.sealed():
-        _read_part(source, config, part, registry, progress)
+        if source.kind == "generator":
+            rows = _numbered(generated_exemplars(source, config))
+        elif source.kind == "layers":
+            rows = _numbered(swapped_exemplars(source, config.seed, open_judges, progress))
+        else:
+            rows = _published(source, registry)
+        _read_part(source, rows, part, progress)
     manifest = part.open_sealed("part")
     where = part.path(_ROWS)
-    rows = table.to_exemplars(table.read_table(part.read(_ROWS), where), where)
+    exemplars = table.to_exemplars(table.read_table(part.read(_ROWS), where), where)
     dropped = tuple(Dropped.model_validate(entry) for entry in manifest.meta["dropped"])
-    return Part(rows, SourceReport.model_validate(manifest.meta["report"]), dropped)
+    return Part(exemplars, SourceReport.model_validate(manifest.meta["report"]), dropped)
 
 
-def _read_part(
-    source: Source, config: IngestConfig, part: Store, registry: Registry, progress: Progress
-) -> None:
+_Read = Iterator[tuple[int, Exemplar | RowRefused, tuple[str, ...]]]
+
+
+def _read_part(source: Source, read: _Read, part: Store, progress: Progress) -> None:
     drops = DropCount()
     notes: dict[str, int] = {}
     rows: list[Exemplar] = []
     keys: set[str] = set()
     rows_in = 0
-    if source.kind == "generator":
-        read = _generated(source, config)
-    else:
-        read = _published(source, registry)
     for position, exemplar, row_notes in read:
         rows_in += 1
         if isinstance(exemplar, RowRefused):
@@ -93,17 +103,8 @@ def _read_part(
     part.seal("part", {_ROWS: part.write(_ROWS, table.to_parquet(rows))}, meta)
 
 
-_Read = Iterator[tuple[int, Exemplar | RowRefused, tuple[str, ...]]]
-
-
-def _generated(source: Source, config: IngestConfig) -> _Read:
-    made = generated_exemplars(source, _num_problems(source, config), config.seed)
-    for position, exemplar in enumerate(made):
-        yield position, exemplar, ()
-
-
-def _num_problems(source: Source, config: IngestConfig) -> int:
-    return config.modules_rows if source.suite == "modules" else config.generator_rows
+def _numbered(rows: Iterator[Exemplar] | Iterator[Exemplar | RowRefused]) -> _Read:
+    return ((position, row, ()) for position, row in enumerate(rows))
 
 
 def _published(source: Source, registry: Registry) -> _Read:

@@ -19,6 +19,7 @@ from kernel_core.corpus.decontaminate import Decontaminator, evaluation_problems
 from kernel_core.corpus.deduplicate import without_exact_duplicates, without_near_duplicates
 from kernel_core.corpus.generator_source import generator_revision
 from kernel_core.corpus.kernelbench_leaks import KernelBenchLeaks, known_kernelbench
+from kernel_core.corpus.layer_source import OpenJudges
 from kernel_core.corpus.nearness import Nearness, nearness
 from kernel_core.corpus.normalise import NORMALISER_VERSION, Fingerprint, fingerprint
 from kernel_core.corpus.parts import INGEST_VERSION, read_part
@@ -48,9 +49,15 @@ logger = logging.getLogger(__name__)
 
 
 def build_snapshot(
-    config: IngestConfig, store: Store, progress: Progress = silent, sources_file: Path = SOURCES_FILE
+    config: IngestConfig,
+    store: Store,
+    progress: Progress = silent,
+    sources_file: Path = SOURCES_FILE,
+    open_judges: OpenJudges | None = None,
 ) -> Manifest:
     """Ingest the config's sources into `store` and seal it; gives the manifest (kind `snapshot`).
+
+    `open_judges` starts the judges of sources whose answers have to be judged.
 
     Raises `SourceUnavailable` naming a source that cannot be reached. Raises `CallerError` for an unknown or
     unpinned source, for columns that are not the published ones and for a snapshot that would be empty.
@@ -65,7 +72,7 @@ def build_snapshot(
             return manifest
         logger.info("%s holds a snapshot of another config or of other sources: rebuilding", store.root)
         store.remove(MANIFEST)
-    parts = [read_part(source, config, store, registry, progress) for source in sources]
+    parts = [read_part(source, config, store, registry, progress, open_judges) for source in sources]
     problems = evaluation_problems(config.decontaminate_against)
     drops = DropCount()
     exemplars, survivors = _cleaned(

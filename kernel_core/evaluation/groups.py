@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from kernel_core.evaluation.metrics import Scorecard
 from kernel_core.evaluation.statistics import (
     Difference,
     Estimate,
@@ -70,6 +71,16 @@ def read_answers(rows: Iterable[Mapping[str, Any]]) -> list[Judged]:
             judged=row["verdict"] != "not judged",
         )
         for row in rows
+    ]
+
+
+def answers_of(card: Scorecard) -> list[Judged]:
+    """Return the last turn of each conversation of a scorecard."""
+    return [
+        Judged(problem.problem_id, turns[-1].correct, turns[-1].speedup(card.headline))
+        for problem in card.problems
+        for turns in problem.samples
+        if turns
     ]
 
 

@@ -84,14 +84,16 @@ def refuse_unknown(config_class: type[BaseModel], values: Any, prefix: str) -> N
             hint = f"did you mean {every[near[0]]}?" if near else f"known here: {', '.join(every.values())}"
             raise ConfigError(f"unknown key {prefix}{key}: {hint}", f"{prefix}{key}")
         for nested in _config_classes(known[key].annotation):
-            for item in value if isinstance(value, list | tuple) else (value,):
+            by_name = get_origin(known[key].annotation) is dict and isinstance(value, dict)
+            items = value.values() if by_name else value if isinstance(value, list | tuple) else (value,)
+            for item in items:
                 refuse_unknown(nested, item, prefix=f"{prefix}{key}.")
 
 
 def _config_classes(annotation: Any) -> list[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
-    if get_origin(annotation) in (Union, types.UnionType, tuple, list):
+    if get_origin(annotation) in (Union, types.UnionType, tuple, list, dict):
         return [found for part in get_args(annotation) for found in _config_classes(part)]
     return []
 

@@ -9,7 +9,9 @@ from typing import Any
 from kernel_core.runs.run_folder import Run
 
 BEFORE, AFTER, WINNERS = "evaluate-before", "evaluate-after", "best-of-n"
-"""Folders that a pipeline makes in its run."""
+"""Folders that a pipeline makes in its run: scorecards before and after RL, and winners."""
+UNTAUGHT_CARD = "evaluate-untaught"
+"""The scorecard of a pretrained model before its cold start."""
 
 
 def names_after(base: str) -> Iterator[str]:

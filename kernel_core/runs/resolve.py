@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kernel_core.config import PolicyConfig, TrainConfig
+from kernel_core.config.model_kind import is_untaught
 from kernel_core.errors import ConfigError, NotFound
 from kernel_core.policy import SHIPPED
 from kernel_core.runs.run_folder import Run, find_run
@@ -12,12 +13,20 @@ from kernel_core.store import Store
 
 CHECKPOINTS, BEST = "checkpoints.jsonl", "checkpoints/best.json"
 COLD_START = "cold_start"
+UNTAUGHT = "@base"
+"""As a checkpoint: the model that the config names, also in a run that has a cold start of it."""
 
 
 def needs_cold_start(config: TrainConfig) -> bool:
-    """Whether training teaches its policy first: one from nothing, and any that chats are given for."""
-    is_ours = config.policy.kind in ("torch", "tinker")
-    return is_ours and (config.policy.model == "new" or bool(config.cold_start.data))
+    """Return whether training teaches its policy first.
+
+    A policy from nothing is always taught, a pretrained one unless `cold_start` is `none`, and any policy on
+    chats that are given.
+    """
+    if config.policy.kind not in ("torch", "tinker"):
+        return False
+    is_asked_for = bool(config.cold_start.data) or is_untaught(config.policy)
+    return config.policy.model == "new" or (is_asked_for and config.cold_start.steps > 0)
 
 
 def is_shipped(policy: PolicyConfig) -> bool:
@@ -95,6 +104,8 @@ def choose_weights(run: Run, policy: PolicyConfig, checkpoint: str | None) -> st
 
     Raises `NotFound` when the policy has to be taught first and was not.
     """
+    if checkpoint == UNTAUGHT:
+        return str(SHIPPED) if is_shipped(policy) else None
     if checkpoint:
         return locate_checkpoint(run.root, checkpoint)
     if _has_taught(run, policy):
@@ -136,7 +147,7 @@ def locate_index(run: Run, checkpoint: str | None) -> Store | None:
     folder, is_a_runs, _ = (checkpoint or "").rpartition("/checkpoints/")
     if is_a_runs:
         candidates.append(Store(folder))
-    elif checkpoint and "/" not in checkpoint:
+    elif checkpoint and checkpoint != UNTAUGHT and "/" not in checkpoint:
         candidates.append(Run(run.root, checkpoint.partition("@")[0]).store)
     return next((store.child("index") for store in candidates if store.child("index").sealed()), None)
 

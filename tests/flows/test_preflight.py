@@ -17,6 +17,8 @@ MISTAKES = [
     (["evaluate", "problems.families=[softmaks]"], "did you mean softmax"),
     (["train", "problems.families=[softmaks]"], "did you mean softmax"),
     (["pipeline", "best_of_n.problems.suite=nowhere"], "no suite 'nowhere'"),
+    (["ingest", "left_out=[gatd]"], "did you mean gated"),
+    (["pipeline", "ingest.left_out=[gatd]"], "did you mean gated"),
     (["evaluate", "policy.model=./nowhere"], "./nowhere"),
     (["evaluate", "checkpoint=missing"], "no run 'missing'"),
     (["evaluate", "samples_per_problem=1", "k=[1,2]"], "raise samples_per_problem to 2"),

@@ -7,8 +7,10 @@ from kernel_core.config import MismatchConfig
 from kernel_core.dialogue.turns import Completion, Trajectory, Turn
 from kernel_core.errors import ConfigError, NotFound
 from kernel_core.learn.credit import paid_rewards
+from kernel_core.problems.modules.generate import RESERVED
 from kernel_core.records import Candidate, Evaluation, Verdict
 from kernel_core.reward.presets import REWARD_PRESETS
+from kernel_core.runs.resolve import needs_cold_start
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -111,6 +113,30 @@ def test_a_model_of_seven_billion_weights_is_trained_by_adapters(stage, name):
         assert config.sampler.kind == "copy" and config.mismatch.importance_cap
         longest = config.rollout.prompt_budget + config.rollout.sampling.max_new_tokens
         assert longest <= config.minibatch_tokens <= config.policy.max_context
+
+
+def test_a_pipeline_teaches_a_pretrained_model_before_rl():
+    """RL on an untaught model has nothing to reward: no preset skips the cold start in silence."""
+    for name in presets("pipeline"):
+        train = chosen("pipeline", name).train
+        assert needs_cold_start(train) or train.policy.model == "shipped"
+
+
+@pytest.mark.parametrize("name", ["coder", "coder-quick"])
+def test_one_preset_teaches_trains_and_measures_any_code_model(name, tmp_path):
+    settings = settings_for("pipeline", name, None, [f"policy.model={tmp_path}"], {})
+    config = build_parameters("pipeline", settings)["config"]
+    train, taught = config.train, config.train.as_taught
+    assert train.policy.model == str(tmp_path) and needs_cold_start(train)
+    assert taught.policy.lora_rank is None and taught.minibatch_tokens == 36000
+    assert train.policy.lora_rank == 32 and train.minibatch_tokens == 16384
+    assert [stage.name for stage in train.curriculum.stages][-3:] == ["compile", "correct", "speed"]
+    cards = config.evaluate.by_folder("evaluate-after")
+    assert cards["evaluate-after"].problems.suite == "kernelbench"
+    assert all(one.problems.split in ("held_out", "all") for one in cards.values())
+    assert set(cards["evaluate-after-held-out"].problems.families) == RESERVED
+    assert cards["evaluate-after-hand-written"].problems.suite == "dojo"
+    assert {one.gym.device for one in (train, config.evaluate, config.best_of_n)} == {"cuda"}
 
 
 def test_whoever_writes_kernels_on_a_gpu_has_room_for_them():

@@ -10,6 +10,7 @@ from kernel_core.config import (
     ColdStartConfig,
     CurriculumConfig,
     GymConfig,
+    IngestConfig,
     PolicyConfig,
     ProblemsConfig,
     RewardWeights,
@@ -44,7 +45,8 @@ def gym(quick_gym):
 @pytest.fixture(scope="session")
 def exemplars():
     """Six problems of the generator with all their kernels."""
-    return list(generated_exemplars(read_registry(SOURCES_FILE).sources["generator"], 6, seed=3))
+    source = read_registry(SOURCES_FILE).sources["generator"]
+    return list(generated_exemplars(source, IngestConfig(generator_rows=6, seed=3)))
 
 
 @pytest.fixture(scope="session")

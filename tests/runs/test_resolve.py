@@ -10,6 +10,7 @@ from kernel_core.runs.run_folder import Run
 from kernel_core.runs.stage_record import working_on
 
 MODEL = PolicyConfig(model="/models/some")
+UNTAUGHT = TrainConfig(policy=MODEL, cold_start="none")
 CHATS = ColdStartConfig(data=("chats.jsonl",))
 
 
@@ -27,8 +28,15 @@ def test_a_policy_from_nothing_and_one_with_chats_are_taught_first():
     assert needs_cold_start(TrainConfig(policy=PolicyConfig(model="new")))
     assert needs_cold_start(TrainConfig(policy=MODEL, cold_start=CHATS))
     assert needs_cold_start(TrainConfig(cold_start=CHATS))
-    assert not needs_cold_start(TrainConfig(policy=MODEL))
     assert not needs_cold_start(TrainConfig())
+
+
+def test_a_pretrained_model_is_taught_unless_the_settings_say_none(tmp_path):
+    assert needs_cold_start(TrainConfig(policy=MODEL))
+    assert not needs_cold_start(UNTAUGHT)
+    assert UNTAUGHT.cold_start.steps == 0
+    (tmp_path / "policy.json").write_text('{"version": "cold-start-1"}')  # as a cold start leaves a folder
+    assert not needs_cold_start(TrainConfig(policy=PolicyConfig(model=str(tmp_path))))
 
 
 def test_without_a_cold_start_the_config_says(run):
@@ -57,12 +65,12 @@ def test_another_policy_is_evaluated_as_it_is_but_not_trained_past_the_cold_star
 def test_new_adapters_fit_on_taught_weights_and_taught_adapters_keep_their_rank(run):
     adapted = MODEL.model_copy(update={"lora_rank": 4})
     teach(run, MODEL)
-    check_cold_start(run, TrainConfig(policy=adapted))
+    check_cold_start(run, TrainConfig(policy=adapted, cold_start="none"))
     run.store.child("cold_start").remove()
     teach(run, adapted)
-    check_cold_start(run, TrainConfig(policy=adapted))
+    check_cold_start(run, TrainConfig(policy=adapted, cold_start="none"))
     with pytest.raises(ConfigError, match=r"policy\.lora_rank = 4, now None"):
-        check_cold_start(run, TrainConfig(policy=MODEL))
+        check_cold_start(run, UNTAUGHT)
 
 
 def test_an_unfinished_cold_start_is_not_left_out_in_silence(run):
@@ -74,5 +82,5 @@ def test_an_unfinished_cold_start_is_not_left_out_in_silence(run):
         work.store.write("metrics.jsonl", b"")
         raise Killed
     with pytest.raises(ConfigError, match="not finished: go on with it by `dojo cold-start run=mine`"):
-        check_cold_start(run, TrainConfig(policy=MODEL))
+        check_cold_start(run, UNTAUGHT)
     check_cold_start(run, TrainConfig(policy=MODEL, cold_start=CHATS))  # its own stage goes on with it

@@ -1,0 +1,101 @@
+"""Modules of a folder as corpus sources: answers in which kernels do the work of some layers.
+
+`layers:FOLDER` names a folder of problems, such as `dojo harvest` leaves. Each answer is judged before it
+becomes an exemplar: a rule that writes kernels for foreign modules is not always right.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from kernel_core.corpus.kernelbench_leaks import leak_rule
+from kernel_core.corpus.normalise import kernel_hash, reference_hash
+from kernel_core.corpus.refusal import RowRefused
+from kernel_core.corpus.registry import Source
+from kernel_core.errors import CallerError, DojoError
+from kernel_core.gym.contract.requests import JudgeRequest
+from kernel_core.problems.graded import GradedKernel
+from kernel_core.problems.layer_swap.swap import swapped
+from kernel_core.problems.load import load_folder
+from kernel_core.progress import Progress, silent
+from kernel_core.records import Candidate, Evaluation, Exemplar, Problem
+
+AT_ONCE = 16
+"""Answers in a request."""
+
+
+class Judges(Protocol):
+    """Judges that give a reason in place of what cannot be judged."""
+
+    def judge_each(
+        self, requests: Sequence[JudgeRequest], progress: Progress = silent
+    ) -> list[Evaluation | DojoError]: ...
+
+
+OpenJudges = Callable[[], AbstractContextManager[Judges]]
+
+
+def swapped_exemplars(
+    source: Source, seed: int, open_judges: OpenJudges | None, progress: Progress
+) -> Iterator[Exemplar | RowRefused]:
+    """Yield an exemplar for each correct answer to the source's problems, a refusal for any other.
+
+    Problems that give KernelBench away are refused first. Raises `CallerError` without judges.
+    """
+    if open_judges is None:
+        raise CallerError(f"source {source.name}: its answers have to be judged, and no judge was given")
+    leak = leak_rule()
+    answers: list[tuple[Problem, GradedKernel]] = []
+    for problem in load_folder(source.repository):
+        if reason := leak(problem):
+            yield RowRefused(reason, problem.id)
+            continue
+        answers += ((problem, kernel) for kernel in swapped(problem, random.Random(f"{seed} {problem.id}")))
+    with open_judges() as judges:
+        for start in range(0, len(answers), AT_ONCE):
+            part = answers[start : start + AT_ONCE]
+            for (problem, kernel), outcome in zip(part, judges.judge_each(_requests(part)), strict=True):
+                yield _judged(problem, kernel, outcome, source)
+            progress(f"judge {source.name}", start + len(part), len(answers))
+
+
+def _requests(answers: Sequence[tuple[Problem, GradedKernel]]) -> list[JudgeRequest]:
+    return [
+        JudgeRequest(
+            problem=problem, candidate=Candidate.from_source(kernel.source), seed=1, timing=False, fast=True
+        )
+        for problem, kernel in answers
+    ]
+
+
+def _judged(
+    problem: Problem, kernel: GradedKernel, outcome: Evaluation | DojoError, source: Source
+) -> Exemplar | RowRefused:
+    if isinstance(outcome, DojoError):
+        return RowRefused("cannot be judged", f"{problem.id}: {str(outcome)[:120]}")
+    if not outcome.correct:
+        return RowRefused(f"judged {outcome.verdict.value}", problem.id)
+    row_key = f"{problem.name}/{kernel_hash(kernel.source, 'triton')[:12]}"
+    return Exemplar(
+        id=f"{source.name}/{row_key}",
+        source=source.name,
+        source_revision=source.revision,
+        row_key=row_key,
+        licence=source.licence,
+        attribution=source.attribution,
+        language="triton",
+        family=problem.family,
+        grade="tuned",
+        cpu_sizes=", ".join(f"{name}={value!r}" for name, value in problem.cpu_constants.items()),
+        reference_code=problem.source,
+        kernel_code=kernel.source,
+        thinking=kernel.thinking,
+        claimed_correct=True,
+        reference_hash=reference_hash(problem.source),
+        kernel_hash=kernel_hash(kernel.source, "triton"),
+        verified=outcome.verdict,
+        verified_by=f"{outcome.gym_version} {outcome.device}",
+    )

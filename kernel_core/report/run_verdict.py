@@ -1,0 +1,83 @@
+"""A pipeline's run in ten lines: what was taught, what RL added by group of problems, winners, cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kernel_core.evaluation.best_of_n import load_selection
+from kernel_core.evaluation.comparison import compare
+from kernel_core.evaluation.groups import Judged, answers_of, difference_rows, figure_rows, pairs_of
+from kernel_core.evaluation.promotion import decide
+from kernel_core.evaluation.scorecard import load_scorecard
+from kernel_core.runs.naming import AFTER, BEFORE, UNTAUGHT_CARD, WINNERS
+from kernel_core.runs.run_folder import Run
+
+Row = dict[str, Any]
+ARMS = {UNTAUGHT_CARD: "untaught", BEFORE: "before RL", AFTER: "after RL"}
+"""Scorecards of a pipeline in the order in which they are made."""
+MOST_LINES = 10
+
+
+def arms_of(run: Run, groups: Sequence[str]) -> dict[str, list[Judged]]:
+    """Return the answers of each evaluation of a pipeline, those to further groups of problems included."""
+    found = {}
+    for folder, arm in ARMS.items():
+        stores = [run.store.child(name) for name in (folder, *(f"{folder}-{group}" for group in groups))]
+        cards = [load_scorecard(store) for store in stores if store.sealed()]
+        if cards:
+            found[arm] = [answer for card in cards for answer in answers_of(card)]
+    return found
+
+
+def group_tables(arms: Mapping[str, Sequence[Judged]]) -> dict[str, list[Row]]:
+    """Return the figures of each group and evaluation, and the paired differences to the first."""
+    return {
+        "By group of problems": figure_rows(arms),
+        "Differences over the same problems": difference_rows(arms, pairs_of(arms)),
+    }
+
+
+def verdict_lines(run: Run, arms: Mapping[str, Sequence[Judged]]) -> list[str]:
+    """Return at most `MOST_LINES` lines; the first says whether RL made the policy better."""
+    change = compare(load_scorecard(run.store.child(BEFORE)), load_scorecard(run.store.child(AFTER)))
+    decision = decide(change)
+    better = "RL made it clearly better" if decision.passes else "RL did not make it clearly better"
+    ends = [_winners(run), _cost(run)]
+    lines = [f"**{better}:** {decision.reason}.", *_learned(run)]
+    by_group: dict[str, list[str]] = {}
+    for row in figure_rows(arms):
+        by_group.setdefault(row["group"], []).append(f"{row['arm']} {row['pass@1']}")
+    lines += [f"Correct on {group}: {', '.join(figures)}." for group, figures in by_group.items()]
+    return [*lines[: MOST_LINES - len(ends)], *ends]
+
+
+def _learned(run: Run) -> list[str]:
+    lines = []
+    taught = run.store.child("cold_start")
+    if taught.exists("report.json"):
+        report = taught.read_json("report.json")
+        lines.append(
+            f"Taught: {report['steps']} updates on {report['num_conversations']:,} conversations; "
+            f"held-back loss {report['loss']:.3f} nats a token."
+        )
+    steps = [line for line in run.store.lines("metrics.jsonl") if line.get("step")]
+    if steps:
+        judged = steps[-1].get("progress/num_judged")
+        answers = f" on {judged:,} judged answers" if isinstance(judged, int) else ""
+        lines.append(f"RL: {steps[-1]['step']} steps{answers}, the last in stage {steps[-1].get('stage')}.")
+    return lines
+
+
+def _winners(run: Run) -> str:
+    selection = load_selection(run.store.child(WINNERS))
+    speedups = [one.winner.speedup for one in selection.winners if one.winner and one.winner.speedup]
+    fastest = f"; the fastest {max(speedups):.2f}× ({selection.speed_kind})" if speedups else ""
+    count = f"{len(selection.winners)} of {len(selection.problems)} problems"
+    return f"Best of {selection.n}: winners for {count}{fastest}."
+
+
+def _cost(run: Run) -> str:
+    seconds = {record.stage: record.seconds for record in run.stages() if record.seconds is not None}
+    stages = ", ".join(f"{stage} {value / 60:.1f}" for stage, value in seconds.items())
+    return f"Cost: {sum(seconds.values()) / 60:.1f} minutes ({stages})."
