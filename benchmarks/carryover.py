@@ -73,7 +73,7 @@ from kernel_core.problems.graded import Generated
 from kernel_core.problems.modules.generate import FAMILIES, RESERVED, generate_modules
 from kernel_core.problems.modules.groups import GROUPS
 from kernel_core.problems.renaming import with_drawn_names
-from kernel_core.records import Evaluation, Exemplar, Problem, sha256_text
+from kernel_core.records import Evaluation, Exemplar, NotJudged, Problem, sha256_text
 from kernel_core.runs.configure import build
 from kernel_core.runs.placement import placed
 from kernel_core.store import Store
@@ -301,7 +301,7 @@ def _judge(arguments: argparse.Namespace) -> None:
     size = JUDGED_AT_ONCE[arguments.judge_device]
     parts = [todo[start : start + size] for start in range(0, len(todo), size)]
     gym_config = GymConfig(device=arguments.judge_device, workers=arguments.judges)
-    under_way: deque[tuple[list[dict[str, Any]], Future[list[Evaluation | None]]]] = deque()
+    under_way: deque[tuple[list[dict[str, Any]], Future[list[Evaluation | NotJudged | None]]]] = deque()
     # Two parts a judge are under way, so that one slow answer keeps no judge idle.
     with (
         open_gym(gym_config) as gym,
@@ -323,12 +323,13 @@ def _judge(arguments: argparse.Namespace) -> None:
                 under_way.append((part, threads.submit(_evaluations, gym, requests)))
             part, judging = under_way.popleft()
             for row, evaluation in zip(part, judging.result(), strict=True):
-                found = {"problem": row["problem"], "sample": row["sample"], "verdict": "not judged"}
-                if evaluation is not None:
-                    found |= {"verdict": evaluation.verdict, "speedup": evaluation.speedup}
-                    found |= {"feedback": evaluation.feedback, "seconds": evaluation.seconds}
-                    found |= {"phases_s": evaluation.phases_s}
-                file.write(json.dumps(found) + "\n")
+                kept = {"problem": row["problem"], "sample": row["sample"], "verdict": "not judged"}
+                if isinstance(evaluation, Evaluation):
+                    kept |= {"verdict": evaluation.verdict, "speedup": evaluation.speedup}
+                    kept |= {"evaluation": evaluation.model_dump(mode="json")}
+                elif evaluation is not None:
+                    kept |= {"reason": evaluation.reason}
+                file.write(json.dumps(kept) + "\n")
             file.flush()
             done += len(part)
             seconds = time.monotonic() - began
@@ -339,8 +340,8 @@ def _judge(arguments: argparse.Namespace) -> None:
     _report(arguments)
 
 
-def _evaluations(gym: Gym, requests: Sequence[JudgeRequest]) -> list[Evaluation | None]:
-    """One by one where the gym fails on all together; None where it fails on one."""
+def _evaluations(gym: Gym, requests: Sequence[JudgeRequest]) -> list[Evaluation | NotJudged | None]:
+    """Judge all requests, one by one where the gym fails on all together; None where it fails on one."""
     try:
         return list(gym.judge(requests))
     except GymUnavailable:
