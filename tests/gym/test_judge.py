@@ -356,9 +356,7 @@ class ModelNew(nn.Module):
     assert evaluation.verdict is Verdict.CORRECT, evaluation.feedback
 
 
-def test_a_reference_that_fails_stops_no_other_request(
-    gym: PooledGym, problems: dict[str, Problem]
-) -> None:
+def test_a_reference_that_fails_stops_no_other_request(gym: PooledGym, problems: dict[str, Problem]) -> None:
     text = "import torch\nimport torch.nn as nn\n\n"
     text += "class Model(nn.Module):\n    def forward(self, x):\n        return x @ x\n\n"
     text += "def get_inputs():\n    return [torch.rand(4, 5)]\n\ndef get_init_inputs():\n    return []\n"
