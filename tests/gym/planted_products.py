@@ -20,7 +20,7 @@ class Model(nn.Module):
 
 
 def get_inputs():
-    return [torch.randn(N, N), torch.randn(N, N)]
+    return [0.1 * torch.randn(N, N), 0.1 * torch.randn(N, N)]
 
 
 def get_init_inputs():

@@ -1,4 +1,4 @@
-"""Planted kernels on a GPU: each is compared at its own precision, and a switch of precision earns nothing."""
+"""Planted kernels on a GPU: each is compared at its own precision, and a switch of it earns nothing."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -101,11 +102,11 @@ def test_kept_baselines_are_not_measured_again(
 
 
 def test_what_torch_compile_refuses_is_a_row_with_its_reason(fair_gym: PooledGym) -> None:
-    """Dynamo is told here to raise, as a compiler's own fault would."""
+    """What the compiler traces has shapes that do not fit, as a fault of its own may make them."""
     text = PROBLEM.source.replace(
         "        return torch.relu(a @ b)",
         "        if torch.compiler.is_compiling():\n"
-        "            raise RuntimeError('the compiler cannot do this')\n"
+        "            return torch.relu(a @ b[:5])\n"
         "        return torch.relu(a @ b)",
     )
     problem = parse_problem(text, id="planted/refused", suite="planted")
@@ -123,17 +124,26 @@ def test_a_reference_that_fails_on_the_device_stops_no_other(fair_gym: PooledGym
     assert isinstance(second, Evaluation) and second.correct
 
 
-@pytest.mark.skipif(not _KERNELBENCH, reason="KERNELBENCH_ROOT names no checkout of KernelBench")
+@pytest.fixture(scope="module")
+def accepted_by_kernelbench(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bool]:
+    if not _KERNELBENCH:
+        pytest.skip("KERNELBENCH_ROOT names no checkout of KernelBench")
+    folders = [tmp_path_factory.mktemp(name) for name in PLANTED]
+    with ThreadPoolExecutor() as threads:
+        accepted = threads.map(_evaluator_accepts, PLANTED.values(), folders)
+        return dict(zip(PLANTED, accepted, strict=True))
+
+
 @pytest.mark.parametrize("rules", ["dojo", "kernelbench"])
-def test_the_fields_tolerance_agrees_with_kernelbenchs_evaluator(rules: str, tmp_path: Path) -> None:
-    """On planted products and on what our judge refuses for other reasons than its values."""
+def test_the_fields_tolerance_agrees_with_kernelbenchs_evaluator(
+    rules: str, accepted_by_kernelbench: dict[str, bool]
+) -> None:
     config = GymConfig.model_validate(
         {"device": "cuda", "workers": 1, "rules": rules, "tolerance": "field", "baseline": "eager"}
     )
     with open_gym(config) as gym:
         ours = [one.correct for one in _judged(gym, [_request(source) for source in PLANTED.values()])]
-    theirs = [_evaluator_accepts(source, tmp_path) for source in PLANTED.values()]
-    assert dict(zip(PLANTED, ours, strict=True)) == dict(zip(PLANTED, theirs, strict=True))
+    assert dict(zip(PLANTED, ours, strict=True)) == accepted_by_kernelbench
 
 
 def _evaluator_accepts(source: str, folder: Path) -> bool:
