@@ -1,17 +1,19 @@
-"""Claim: how many answers to KernelBench are correct, and how fast, against each baseline.
+r"""Claim: how many answers to KernelBench are correct, and how fast, against each baseline.
 
     python benchmarks/kernelbench_table.py JUDGED.parquet                       # of stored evaluations
-    python benchmarks/kernelbench_table.py JUDGED.jsonl --evaluator THEIRS.jsonl --keep JUDGED.parquet
+    python benchmarks/kernelbench_table.py JUDGED.jsonl --evaluator THEIRS.jsonl --answers ANSWERS.jsonl.gz \
+        --keep JUDGED.parquet
 
 JUDGED holds the judge's evaluations (`carryover.py judge`), THEIRS the verdicts of KernelBench's evaluator
 (`kernelbench_verdicts.py`). Prints pass@1 under each tolerance and by the evaluator, fast_p against four
 baselines, the precision of correct answers, and every answer on which `field` and the evaluator differ.
-`--keep` writes both into one Parquet file.
+`--keep` writes everything into one Parquet file, with the answers themselves.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -42,6 +44,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("judged", type=Path)
     parser.add_argument("--evaluator", type=Path, help="verdicts of KernelBench's evaluator")
+    parser.add_argument("--answers", type=Path, help="the texts that were judged, for --keep")
     parser.add_argument("--keep", type=Path, help="write one Parquet file of what was read")
     arguments = parser.parse_args()
     frame = _read(arguments.judged)
@@ -50,8 +53,16 @@ def main() -> None:
         theirs = theirs.rename(columns={"correct": "evaluator", "metadata": "evaluator_says"})
         frame = frame.drop(columns=["evaluator", "evaluator_says"], errors="ignore")
         frame = frame.merge(theirs, on=["problem", "sample"], how="left")
+    if arguments.answers:
+        lines = gzip.decompress(arguments.answers.read_bytes()).decode().splitlines()
+        frame = frame.merge(pd.DataFrame(map(json.loads, lines)), on=["problem", "sample"], how="right")
+        frame["verdict"] = frame["verdict"].fillna("not judged")
+        frame["evaluation"] = frame["evaluation"].fillna("")
     if arguments.keep:
         frame.to_parquet(arguments.keep, index=False, compression="zstd")
+    whole = len(frame)
+    frame = frame[frame["verdict"] != "not judged"].copy()
+    print(f"{len(frame)} of {whole} answers are judged; the others are not in the figures\n")
     frame["evaluation"] = [_evaluation(text) for text in frame["evaluation"]]
     frame["level"] = frame["problem"].str.extract(r"(level\d)")
     frame["kind"] = frame["problem"].map(_kind)
@@ -103,7 +114,6 @@ def _passes(tolerance: str) -> Callable[[pd.Series[Any]], bool]:
 def _correct_row(name: str, part: pd.DataFrame) -> dict[str, Any]:
     precisions = [one.product_precision or "none" for one in part["evaluation"] if one and one.correct]
     row: dict[str, Any] = {"group": name, "problems": part["problem"].nunique(), "answers": len(part)}
-    row["not judged"] = int((part["verdict"] == "not judged").sum())
     for tolerance in ("measured", "field", "strict"):
         row[tolerance] = _figure(part, _passes(tolerance))
     if "evaluator" in part:
