@@ -54,7 +54,7 @@ def main() -> None:
     )
     report.note(
         "`held` is the share of intervals with the truth in them. Where nothing differs there is no "
-        "interval, and the estimate alone counts. The mean width is in points of a share, for ratios a factor."
+        "interval, and the estimate alone counts. Widths are in points of a share, for ratios a factor."
     )
     report.finish(arguments.write)
 
