@@ -25,7 +25,7 @@ from kernel_core.evaluation.statistics import (
 )
 
 Floats = npt.NDArray[np.float64]
-SIZES = (6, 12, 24, 100)
+SIZES = (6, 24, 100)
 PERCENTILES = (0.025, 0.975)
 
 
@@ -54,7 +54,7 @@ def main() -> None:
     )
     report.note(
         "`held` is the share of intervals with the truth in them. Where nothing differs there is no "
-        "interval, and the estimate alone counts. The mean width is in points of a share, for ratios a factor."
+        "interval, and the estimate alone counts. Widths are in points of a share, for ratios a factor."
     )
     report.finish(arguments.write)
 
@@ -62,7 +62,7 @@ def main() -> None:
 def _shares(repetitions: int) -> Iterable[list[str]]:
     for problems in SIZES:
         for samples in (1, 4):
-            for truth in (0.02, 0.1, 0.33, 0.5, 0.9):
+            for truth in (0.02, 0.1, 0.33, 0.9):
                 rng = np.random.default_rng(problems)
                 estimates = [
                     share((rng.binomial(samples, _difficulty(rng, truth, problems)) / samples).tolist())

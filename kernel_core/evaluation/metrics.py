@@ -12,12 +12,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-import numpy as np
 from pydantic import Field
 
 from kernel_core.dialogue.turns import Group
 from kernel_core.errors import NotFound
 from kernel_core.evaluation.statistics import Estimate, geometric_mean, pass_at_k, share
+from kernel_core.evaluation.work import Work, work_of
 from kernel_core.records import (
     Baseline,
     Evaluation,
@@ -32,10 +32,6 @@ from kernel_core.records import (
 SpeedKind = Literal["measured", "predicted"]
 SIDE_BY_SIDE: tuple[Baseline, ...] = ("fair", "eager", "compile")
 """Baselines of measured speed-ups on each card: fair, eager as torch ships it, `torch.compile`."""
-TOLERANCES: tuple[Tolerance, ...] = ("field", "measured", "strict")
-FUSED_TAIL_BELOW = 0.5
-"""Share of the time in own kernels below which a correct answer counts as a fused tail: the library does most
-of the work, such as a convolution or a product before it."""
 View = Literal["last", "best"]
 
 
@@ -127,24 +123,6 @@ class SpeedScore(Record):
     def fast_1(self) -> Estimate:
         """The share of samples that are correct and faster than the baseline."""
         return next(point.share for point in self.fast_p if point.threshold == 1.0)
-
-
-class Work(Record):
-    """Counts of the answers of a view by precision, tolerance and share of own work."""
-
-    num_answers: int
-    num_correct: int
-    tolerances: dict[Tolerance, int]
-    """Answers whose outputs pass under each tolerance; empty where no evaluation names any."""
-    tolerances_unknown: int
-    """Correct answers without a word on tolerances."""
-    precisions: dict[str, int]
-    """Correct answers by the precision of their products; `none known` has those without."""
-    own_share: tuple[float, float, float] | None
-    """Quartiles over the correct answers whose share is known."""
-    own_share_unknown: int
-    fused_tails: int
-    """Correct answers with less than `FUSED_TAIL_BELOW` of the time in own kernels."""
 
 
 class Score(Record):
@@ -311,30 +289,7 @@ def score(
         correct_rate=rate(lambda outcome: outcome.correct),
         pass_at_k={i: share([_pass_at_k(problem, i) for problem in samples]) for i in k},
         speeds=tuple(_speed(samples, thresholds, *kind) for kind in kinds),
-        work=_work([outcome for problem in samples for outcome in problem]),
-    )
-
-
-def _work(outcomes: Sequence[Outcome]) -> Work:
-    correct = [outcome for outcome in outcomes if outcome.correct]
-    passed = Counter(
-        name
-        for outcome in outcomes
-        if outcome.verdict in (Verdict.CORRECT, Verdict.WRONG)
-        for name in outcome.tolerances
-    )
-    precisions = Counter(outcome.product_precision or "none known" for outcome in correct)
-    shares = [outcome.own_share for outcome in correct if outcome.own_share is not None]
-    low, middle, high = np.quantile(shares, (0.25, 0.5, 0.75)).tolist() if shares else (0.0, 0.0, 0.0)
-    return Work(
-        num_answers=len(outcomes),
-        num_correct=len(correct),
-        tolerances={name: passed[name] for name in TOLERANCES} if passed else {},
-        tolerances_unknown=sum(not outcome.tolerances for outcome in correct),
-        precisions=dict(precisions.most_common()),
-        own_share=(low, middle, high) if shares else None,
-        own_share_unknown=len(correct) - len(shares),
-        fused_tails=sum(share < FUSED_TAIL_BELOW for share in shares),
+        work=work_of([outcome for problem in samples for outcome in problem]),
     )
 
 

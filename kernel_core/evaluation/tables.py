@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 
 from kernel_core.dialogue.turns import Group, Turn
 from kernel_core.evaluation.metrics import (
-    FUSED_TAIL_BELOW,
     SIDE_BY_SIDE,
     Scorecard,
     SpeedKind,
@@ -22,6 +21,7 @@ from kernel_core.evaluation.metrics import (
     speedups_of,
 )
 from kernel_core.evaluation.statistics import Estimate, geometric_mean
+from kernel_core.evaluation.work import FUSED_TAIL_BELOW
 from kernel_core.records import Candidate, Evaluation, Problem
 
 Row = dict[str, Any]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel_core.errors import ConfigError
+from kernel_core.errors import ConfigError, NotFound
 from kernel_core.evaluation.comparison import Change, compare
 from kernel_core.evaluation.metrics import (
     Conditions,
@@ -13,11 +13,12 @@ from kernel_core.evaluation.metrics import (
     Scorecard,
     best_turn,
     make_scorecard,
+    outcome_of,
 )
 from kernel_core.evaluation.plots import fast_p_png
 from kernel_core.evaluation.statistics import Difference
-from kernel_core.evaluation.tables import family_rows, headline_rows, problem_rows
-from kernel_core.records import Verdict
+from kernel_core.evaluation.tables import family_rows, headline_rows, problem_rows, work_rows
+from kernel_core.records import BaselineTiming, Evaluation, NotJudged, Provenance, Timing, Verdict
 
 CPU = Conditions(policy_version="p", gym_version="g", device="cpu", gpu="H200", baseline="fair", versions={})
 THRESHOLDS = (0.0, 1.0, 1.5, 2.0)
@@ -198,3 +199,94 @@ def test_the_plot_is_a_png_and_the_same_every_time():
     )
     assert fast_p_png(card)[:8] == b"\x89PNG\r\n\x1a\n"
     assert fast_p_png(card) == fast_p_png(card)
+
+
+def timing(median_ms):
+    return Timing(median_ms=median_ms, ci_low_ms=median_ms, ci_high_ms=median_ms, num_calls=1, clock="wall")
+
+
+def evaluated(verdict=Verdict.CORRECT, precision="tf32", own_share=0.2, tolerances=("measured",)):
+    """An answer of 1 ms beside baselines of which only those with TF32 products are faster."""
+    times_ms = {"eager": 2.0, "compile": 1.6, "eager_tf32": 0.5, "compile_tf32": 0.8}
+    correct = verdict is Verdict.CORRECT
+    kind = "eager_tf32" if precision == "tf32" else "compile"
+    return Evaluation(
+        problem_id="a",
+        candidate_sha="",
+        verdict=verdict,
+        trials=1,
+        trials_passed=int(correct),
+        timing=timing(1.0) if correct else None,
+        reference_timing=timing(times_ms[kind]) if correct else None,
+        speedup=times_ms[kind] if correct else None,
+        baseline=kind if correct else None,
+        baselines=tuple(BaselineTiming(kind=name, timing=timing(ms)) for name, ms in times_ms.items()),
+        product_precision=precision,
+        tolerances_passed=tolerances,
+        provenance=Provenance(launched=("k",), num_launches=1, own_kernel_share=own_share),
+        feedback="",
+        gym_version="g",
+        device="cuda",
+        seconds=0.0,
+    )
+
+
+def measured_card():
+    """One TF32 answer and one IEEE answer that are correct, one that is right at the field's tolerance."""
+    answers = (
+        evaluated(),
+        evaluated(precision="ieee", own_share=0.9, tolerances=("field", "measured", "strict")),
+        evaluated(Verdict.WRONG, tolerances=("field",)),
+        evaluated(Verdict.HACKED, tolerances=("field", "measured", "strict")),
+    )
+    problem = ProblemOutcomes(
+        problem_id="a",
+        sha256="a",
+        family="f",
+        level=None,
+        samples=tuple((outcome_of(one, 0),) for one in answers),
+    )
+    made = CPU.model_copy(update={"device": "cuda"})
+    skipped = NotJudged(problem_id="b", reason="no such type")
+    return make_scorecard([problem], (1,), (1.2, 1.5), made, [skipped])
+
+
+def test_a_measured_card_has_the_fair_eager_and_compiled_baseline_side_by_side():
+    card = measured_card()
+    assert [(speed.kind, speed.baseline) for speed in card.last.speeds] == [
+        ("measured", None), ("measured", "eager"), ("measured", "compile")
+    ]  # fmt: skip
+    shares = {row["metric"]: row["last turn"] for row in headline_rows(card)}
+    fast = {name: value for name, value in shares.items() if name.startswith("fast_1.5")}
+    assert fast == {
+        "fast_1.5 (measured, over fair)": 1 / 4,  # the TF32 answer is 0.5 times as fast as eager with TF32
+        "fast_1.5 (measured, over eager)": 2 / 4,
+        "fast_1.5 (measured, over compile)": 2 / 4,
+    }
+
+
+def test_precision_tolerance_and_own_work_are_counted_with_their_denominators():
+    rows = {row["what"]: row["value"] for row in work_rows(measured_card())}
+    assert rows == {
+        "outputs within the tolerance `field`": "2 of 4 answers",
+        "outputs within the tolerance `measured`": "2 of 4 answers",
+        "outputs within the tolerance `strict`": "1 of 4 answers",
+        "precision of products: tf32": "1 of 2 correct answers",
+        "precision of products: ieee": "1 of 2 correct answers",
+        "share of the time in own kernels, quartiles": "38 % / 55 % / 73 %",
+        "fused tails: under 50 % in own kernels": "1 of 2 correct answers",
+        "not a problem here: b": "no such type",
+    }
+
+
+def test_speed_ups_over_different_baselines_are_not_compared():
+    card = measured_card()
+    eager = card.model_copy(update={"conditions": card.conditions.model_copy(update={"baseline": "eager"})})
+    with pytest.raises(ConfigError, match="different baselines"):
+        compare(card, eager)
+
+
+def test_a_card_without_a_problem_that_can_be_judged_says_why():
+    skipped = NotJudged(problem_id="b", reason="no such type")
+    with pytest.raises(NotFound, match="none of 1 problems can be judged here: b: no such type"):
+        make_scorecard([], (1,), (), CPU, [skipped])

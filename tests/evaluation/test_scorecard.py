@@ -14,6 +14,7 @@ import pytest
 
 from kernel_core.config import EvaluateConfig, GymConfig, ProblemsConfig, RolloutConfig, SamplingConfig
 from kernel_core.dialogue.answers import FILE, KeptAnswers
+from kernel_core.dialogue.parse import parse_completion
 from kernel_core.dialogue.prompt import format_completion
 from kernel_core.errors import ConfigError, Corrupt, NotFound
 from kernel_core.evaluation.scorecard import (
@@ -162,7 +163,8 @@ def test_every_answer_is_kept_with_what_decided_it(finished):
     assert len({answer.seed for answer in kept}) == len(kept)
     first, second = kept[:2]
     assert (first.sample, first.turn, second.turn) == (0, 0, 1)
-    assert first.text in [message["content"] for message in second.messages]
+    kernel = parse_completion(first.text, first.finish_reason).source
+    assert any(kernel.strip() in message["content"] for message in second.messages)
     turns = pd.read_parquet(folder / "evaluations.parquet").set_index(["problem_id", "sample", "turn"])
     assert sorted(turns.index) == [answer.key for answer in kept]
 
