@@ -42,10 +42,10 @@ class ProblemsConfig(Config):
     families: tuple[str, ...] = Field((), description="Only these families; empty means all of the split.")
     limit: int | None = Field(None, ge=1, description="At most this many.")
     seed: int = Field(0, description="Seeds the generator's draw.")
-    sizes: Literal["own", "half", "quarter", "small"] = Field(
+    sizes: Literal["own", "half", "quarter"] = Field(
         "own",
         description="`half` and `quarter` halve a problem's largest size once or twice: judged sooner. "
-        "`small` gives problems that name no CPU sizes (KernelBench's) such sizes by a rule.",
+        "A CPU judges at the sizes of `# cpu:`, or at small ones by a rule.",
     )
     precision: Literal["own", "float16", "bfloat16"] = Field(
         "own", description="What floating-point inputs and weights are cast to."
