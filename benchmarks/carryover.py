@@ -61,7 +61,6 @@ from kernel_core.evaluation.groups import (
     read_answers,
 )
 from kernel_core.gym.contract.requests import Gym, JudgeRequest
-from kernel_core.gym.oracle.small_sizes import load_sized
 from kernel_core.gym.pool.open_gym import open_gym
 from kernel_core.learn.cold_start.dataset import Conversation, build_conversations
 from kernel_core.learn.cold_start.sft import cold_start, starting_policy
@@ -70,6 +69,7 @@ from kernel_core.problems.families import TRAINED
 from kernel_core.problems.generate import generate
 from kernel_core.problems.generators import ENDLESS_SUITES
 from kernel_core.problems.graded import Generated
+from kernel_core.problems.load import load_problems
 from kernel_core.problems.modules.generate import FAMILIES, RESERVED, generate_modules
 from kernel_core.problems.modules.groups import GROUPS
 from kernel_core.problems.renaming import with_drawn_names
@@ -358,7 +358,7 @@ def problems_of(
         split = "held_out" if suite in ENDLESS_SUITES else "all"
         settings = {"suite": suite, "families": families, "split": split, "sizes": sizes}
         settings |= {"levels": levels, "limit": limit, "seed": SPLIT_SEED}
-        found += load_sized(build(ProblemsConfig, settings))
+        found += load_problems(build(ProblemsConfig, settings))
     return list({problem.id: problem for problem in found}.values())
 
 

@@ -259,6 +259,8 @@ class Evaluation(Record):
     """The isolation features that were in force."""
     gym_version: str
     device: str
+    run_sizes: dict[str, Constant] = Field(default_factory=dict)
+    """Sizes at which the candidate ran, where these are not the problem's own."""
     platform: Platform | None = None
     seconds: float
     phases_s: dict[str, float] = Field(default_factory=dict)

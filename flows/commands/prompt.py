@@ -13,9 +13,8 @@ from flows.server import prepare_environment
 from flows.terminal import say
 from kernel_core.config import EvaluateConfig
 from kernel_core.dialogue.prompt import build_prompt
-from kernel_core.gym.oracle.small_sizes import load_sized
 from kernel_core.policy.protocol import estimated_tokens
-from kernel_core.problems.load import load_file
+from kernel_core.problems.load import load_file, load_problems
 from kernel_core.records import Exemplar, Problem
 from kernel_core.runs.resolve import choose_weights, locate_index
 from kernel_core.runs.run_folder import Run
@@ -41,7 +40,7 @@ def _show(parameters: dict[str, Any], problem_file: Path | None) -> int:
     if problem_file is not None:
         problem = load_file(problem_file)
     else:
-        problem = load_sized(config.problems.model_copy(update={"limit": 1}))[0]
+        problem = load_problems(config.problems.model_copy(update={"limit": 1}))[0]
     exemplars = _exemplars(run, config, problem)
     messages = build_prompt(problem, exemplars, (), config.rollout, estimated_tokens)
     for message in messages:

@@ -44,10 +44,10 @@ class ProblemsConfig(Config):
     families: tuple[str, ...] = Field((), description="Problem families; []: all families of the split.")
     limit: int | None = Field(None, ge=1, description="Maximum number of problems.")
     seed: int = Field(0, description="Random seed of generated problems.")
-    sizes: Literal["own", "half", "quarter", "small"] = Field(
+    sizes: Literal["own", "half", "quarter"] = Field(
         "own",
-        description="`half` and `quarter` halve the largest size once or twice. `small` derives CPU "
-        "sizes for problems without a `# cpu:` line.",
+        description="`half` and `quarter` halve the largest size once or twice. A CPU judges at the sizes "
+        "of a `# cpu:` line, else at derived small ones.",
     )
     precision: Literal["own", "float16", "bfloat16"] = Field(
         "own", description="Cast of floating-point inputs and weights."

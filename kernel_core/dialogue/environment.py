@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from kernel_core.config import EnvironmentConfig, RewardWeights, RolloutConfig
 from kernel_core.dialogue.episode import Episode
 from kernel_core.errors import ConfigError, NotFound
-from kernel_core.gym.oracle.small_sizes import load_sized
+from kernel_core.problems.load import load_problems
 from kernel_core.records import Problem
 from kernel_core.reward.presets import REWARD_PRESETS
 
@@ -36,7 +36,7 @@ class EpisodeSource:
 
 def open_source(config: EnvironmentConfig, problems: Sequence[Problem] | None = None) -> EpisodeSource:
     """Episodes by a config; `problems` replaces those that it names."""
-    chosen = load_sized(config.problems) if problems is None else problems
+    chosen = load_problems(config.problems) if problems is None else problems
     return EpisodeSource({one.id: one for one in chosen}, config.rollout, _weights(config.rewards))
 
 

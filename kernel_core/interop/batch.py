@@ -12,7 +12,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from kernel_core.config import GymConfig
 from kernel_core.errors import CallerError, ConfigError, DojoError, NotFound
 from kernel_core.gym.contract.requests import JudgeRequest
-from kernel_core.gym.oracle.small_sizes import TILES, with_small_sizes
 from kernel_core.interop.judged import Judged
 from kernel_core.problems.load import load_file
 from kernel_core.problems.source import at_precision, parse_problem, resize, with_members
@@ -124,9 +123,7 @@ def request_of(
     problem: Problem, kernel: str, sizes: dict[str, Constant], seed: int | None, device: str
 ) -> JudgeRequest:
     """Judge this kernel at these sizes, whatever is known of it already; where `sizes` names none, they are
-    what the problem has on that kind of device. Where it names none for a CPU, a rule does."""
-    if not sizes and device == "cpu":
-        problem = with_small_sizes(problem, TILES)
+    what the problem has on that kind of device. Where it names none for a CPU, the judge has a rule."""
     if not sizes.keys() <= problem.constants.keys():
         problem = with_members(problem)
     request = JudgeRequest(problem=problem, candidate=Candidate.from_source(kernel), seed=seed, rejudge=True)
@@ -147,6 +144,8 @@ def batch_table(ids: Sequence[str], judged: Sequence[Judged], gym: GymConfig) ->
         for name, one in zip(ids, judged, strict=True)
     ]
     table = pd.DataFrame(rows)
-    for column in {"sizes", "kernelbench"} & set(table):  # objects, some empty, each with keys of its own
+    for column in {"sizes", "in_place_of", "kernelbench"} & set(
+        table
+    ):  # objects, some empty, each with keys of its own
         table[column] = table[column].map(json.dumps, na_action="ignore")
     return table

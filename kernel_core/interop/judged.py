@@ -11,10 +11,10 @@ from kernel_core.errors import CallerError, DojoError
 from kernel_core.gym.contract.requests import JudgeRequest, TakenOut
 from kernel_core.gym.judge.json_report import judge_report
 from kernel_core.gym.judge.not_python import not_python
-from kernel_core.gym.oracle.small_sizes import with_fewer_bytes, with_larger_sizes
 from kernel_core.problems.gradients import forward_alone, wanted_gradients
+from kernel_core.problems.source import with_members
 from kernel_core.progress import Progress, silent
-from kernel_core.records import Evaluation, Verdict
+from kernel_core.records import Evaluation
 from kernel_core.runs.configure import build
 
 if TYPE_CHECKING:
@@ -40,7 +40,11 @@ class Judged(NamedTuple):
             raise self.outcome
         assert isinstance(self.request, JudgeRequest), "a verdict without its request"
         report = judge_report(self.outcome)
-        report["sizes"] = {**self.request.problem.constants, **self.request.run_sizes(gym.device)}
+        own, run = self.request.problem.constants, self.outcome.run_sizes
+        if not run.keys() <= own.keys():
+            own = own | {name: with_members(self.request.problem).constants[name] for name in run}
+        report["sizes"] = {**own, **run}
+        report["in_place_of"] = {name: own[name] for name in run if own[name] != run[name]}
         if gym.rules == "kernelbench":
             from kernel_core.gym.judge.kernelbench_rules import result_of  # with torch, which takes seconds
 
@@ -55,19 +59,8 @@ def judge_all(requests: Sequence[JudgeRequest | CallerError], device: str, judge
     """What comes of each request, in order.
 
     `judge` is not asked where everything is known without it: an error, or text that is not Python. For a
-    problem with gradients it is asked a second time without them. A kernel that is not correct on a CPU, at
-    sizes by a rule, is judged once more: at smaller ones if it ran out of time, else at larger ones. There it
-    may be correct, as it is at sizes nearer to the problem's own.
+    problem with gradients it is asked a second time without them.
     """
-    judged = _judge_once(requests, device, judge)
-    again = {place: other for place, one in enumerate(judged) if (other := _at_other_sizes(one, device))}
-    for place, one in zip(again, _judge_once(list(again.values()), device, judge), strict=True):
-        if _verdict(one) is Verdict.CORRECT:
-            judged[place] = one
-    return judged
-
-
-def _judge_once(requests: Sequence[JudgeRequest | CallerError], device: str, judge: _Judge) -> list[Judged]:
     known = [one if isinstance(one, CallerError) else not_python(one, device) for one in requests]
     without = [_without_gradients(one) for one in requests]
     asked = [
@@ -81,21 +74,6 @@ def _judge_once(requests: Sequence[JudgeRequest | CallerError], device: str, jud
         Judged(request, outcome or next(answers), (outcome or next(answers)) if forward else None)
         for request, forward, outcome in zip(requests, without, known, strict=True)
     ]
-
-
-def _at_other_sizes(judged: Judged, device: str) -> JudgeRequest | None:
-    request, verdict = judged.request, _verdict(judged)
-    if device != "cpu" or verdict in (None, Verdict.CORRECT, Verdict.MALFORMED):
-        return None
-    if not isinstance(request, JudgeRequest) or request.sizes is not None:
-        return None
-    is_late = verdict is Verdict.TIMED_OUT
-    other = with_fewer_bytes(request.problem) if is_late else with_larger_sizes(request.problem)
-    return None if other is None else request.model_copy(update={"problem": other})
-
-
-def _verdict(judged: Judged) -> Verdict | None:
-    return judged.outcome.verdict if isinstance(judged.outcome, Evaluation) else None
 
 
 def judge_here(

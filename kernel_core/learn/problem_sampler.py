@@ -13,10 +13,9 @@ from kernel_core.config import ProblemsConfig, TrainConfig
 from kernel_core.dialogue.rollout import seed_of
 from kernel_core.errors import ConfigError
 from kernel_core.gym.judge.audited_problems import load_audited
-from kernel_core.gym.oracle.small_sizes import load_sized
 from kernel_core.problems.file_splits import file_split
 from kernel_core.problems.generators import ENDLESS_SUITES, generator_of
-from kernel_core.problems.load import shares_of
+from kernel_core.problems.load import load_problems, shares_of
 from kernel_core.records import Problem
 from kernel_core.reward.curriculum import CurriculumState, choose_families, learnability
 from kernel_core.store import Store
@@ -173,4 +172,4 @@ def _probes(part: _Part, wanted: int) -> list[Problem]:
         limit=wanted,
         seed=_PROBE_SEED,
     )
-    return load_sized(validation)
+    return load_problems(validation)

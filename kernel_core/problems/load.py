@@ -32,7 +32,7 @@ KERNELBENCH_DATASET = "ScalingIntelligence/KernelBench"
 KERNELBENCH_LEVELS = (1, 2, 3, 4)
 _SNAPSHOT = "snapshot:"
 _HALVINGS = {"half": 1, "quarter": 2}
-"""How often `problems.sizes` halves the largest size; `small` is the gym's rule, which runs a reference."""
+"""How often `problems.sizes` halves the largest size."""
 _DOJO_FOLDER = Path(__file__).parents[2] / "data" / "problems"
 _SPLITS: tuple[Split, ...] = ("train", "validation", "held_out")
 

@@ -16,7 +16,11 @@ from kernel_core.problems.evaluation_sizes import has_evaluation_sizes
 from kernel_core.problems.syntax import syntax_tree
 from kernel_core.records import Constant, Precision, Problem, sha256_text
 
-_REQUIRED_FUNCTIONS = ("get_inputs", "get_init_inputs")
+_NO_INIT_INPUTS = "\n\ndef get_init_inputs():\n    return []\n"
+"""What a problem without `get_init_inputs` gets: its `Model` is constructed without arguments."""
+_MAKERS = ("get_inputs", "get_init_inputs")
+_LEAST_NUMBER = 16
+"""The least number in `get_inputs` or `get_init_inputs` that is taken for a size: others count dimensions."""
 _DIRECTIVE = re.compile(r"#\s*(cpu|family|tags|precision):\s*(.*\S)\s*$")
 _LARGEST_CONSTANT = 1 << 63
 _SMALLEST_HALF = 64
@@ -62,13 +66,17 @@ def parse_problem(
 
     Directive comments at the beginning of a line (`# cpu: N=128, M=16`, `# family: softmax`,
     `# tags: a, b`, `# precision: bfloat16`) become fields and leave the text. CPU sizes may name members of
-    tuples (`# cpu: shape[0]=8`), which are then among the constants, as `with_members` gives them. Raises
-    `NotAProblem` when the text is not Python or lacks `Model`, `get_inputs` or `get_init_inputs`.
+    tuples (`# cpu: shape[0]=8`), which are then among the constants, as `with_members` gives them. A text
+    without `get_init_inputs` gets one that gives no arguments. Raises `NotAProblem` when the text is not
+    Python or lacks `Model` or `get_inputs`.
     """
     directives, source = _split_directives(source)
     tree = _checked_tree(source, id)
+    if not any(isinstance(node, ast.FunctionDef) and node.name == "get_init_inputs" for node in tree.body):
+        source = source.rstrip("\n") + _NO_INIT_INPUTS
+        tree = _checked_tree(source, id)
     constants = {found.name: found.value for found in _assignments(tree)}
-    if "[" in directives.get("cpu", ""):
+    if re.search(r"[\[.][^=,]*=", directives.get("cpu", "")):
         constants |= {found.name: found.value for found in _members(tree)}
     leaf = name or id.rpartition("/")[2]
     return Problem(
@@ -112,8 +120,11 @@ def resize(problem: Problem, constants: Mapping[str, Constant]) -> Problem:
 
 
 def with_members(problem: Problem) -> Problem:
-    """The problem with the whole numbers of module-level tuples among its constants: `shape = (8, 3)` gives
-    `shape[0]` and `shape[1]`, which `resize` takes."""
+    """The problem with all whole numbers that may be sizes among its constants, which `resize` takes.
+
+    `shape = (8, 3)` gives `shape[0]` and `shape[1]`, `def get_inputs(batch=64)` gives `get_inputs.batch`, and
+    `torch.rand(64, 32)` in `get_inputs` gives `get_inputs[0]` and `get_inputs[1]`.
+    """
     members = {found.name: found.value for found in _members(syntax_tree(problem.source))}
     return problem.model_copy(update={"constants": {**problem.constants, **members}})
 
@@ -179,10 +190,11 @@ def _checked_tree(source: str, id: str) -> ast.Module:
     classes = {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
     functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     missing = [f"class {name}" for name in ("Model",) if name not in classes]
-    missing += [f"def {name}" for name in _REQUIRED_FUNCTIONS if name not in functions]
+    missing += [f"def {name}" for name in ("get_inputs",) if name not in functions]
     if missing:
         raise NotAProblem(
-            f"{id} lacks {', '.join(missing)}; a problem defines class Model, get_inputs and get_init_inputs"
+            f"{id} lacks {', '.join(missing)}; a problem defines class Model and get_inputs, and "
+            "get_init_inputs where Model takes arguments"
         )
     return tree
 
@@ -248,15 +260,41 @@ def _assignments(tree: ast.Module) -> Iterator[_Assignment]:
 
 def _members(tree: ast.Module) -> Iterator[_Assignment]:
     for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name in _MAKERS:
+            yield from _numbers_in(node)
         if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple)):
             continue
         names = [target.id for target in node.targets if isinstance(target, ast.Name)]
         for (position, member), name in itertools.product(enumerate(node.value.elts), names):
             value = _constant(member)
             if type(value) is int:
-                assert member.end_lineno is not None and member.end_col_offset is not None
-                start, end = (member.lineno, member.col_offset), (member.end_lineno, member.end_col_offset)
-                yield _Assignment(f"{name}[{position}]", value, *start, *end)
+                yield _assigned(f"{name}[{position}]", value, member)
+
+
+def _numbers_in(function: ast.FunctionDef) -> Iterator[_Assignment]:
+    """The defaults of a function's parameters by their names, and the numbers of its body in their order."""
+    given = function.args
+    positional = [*given.posonlyargs, *given.args]
+    pairs: list[tuple[ast.arg, ast.expr | None]] = [
+        *zip(reversed(positional), reversed(given.defaults), strict=False),
+        *zip(given.kwonlyargs, given.kw_defaults, strict=True),
+    ]
+    for parameter, default in pairs:
+        if default is not None and type(value := _constant(default)) is int:
+            yield _assigned(f"{function.name}.{parameter.arg}", value, default)
+    numbers = [
+        (node.lineno, node.col_offset, node.value, node)
+        for statement in function.body
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Constant) and type(node.value) is int and node.value >= _LEAST_NUMBER
+    ]
+    for position, (_, _, number, node) in enumerate(sorted(numbers, key=lambda found: found[:2])):
+        yield _assigned(f"{function.name}[{position}]", number, node)
+
+
+def _assigned(name: str, value: Constant, node: ast.expr) -> _Assignment:
+    assert node.end_lineno is not None and node.end_col_offset is not None
+    return _Assignment(name, value, node.lineno, node.col_offset, node.end_lineno, node.end_col_offset)
 
 
 def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:

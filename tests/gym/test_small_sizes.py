@@ -1,20 +1,19 @@
-"""Sizes for a CPU by a rule: small, odd where the problem takes that, and such that it still runs."""
+"""Sizes for a CPU by a rule: small, with the remainders of the own sizes, and such that it still runs."""
 
 import pytest
 
-from kernel_core.config import GymConfig, ProblemsConfig
+from kernel_core.config import GymConfig
 from kernel_core.gym.oracle.need import need_of
 from kernel_core.gym.oracle.small_sizes import (
     MOST_BYTES,
-    TILES,
-    load_sized,
-    with_fewer_bytes,
-    with_larger_sizes,
+    divided,
+    with_other_sizes,
     with_small_sizes,
 )
 from kernel_core.interop.batch import request_of
 from kernel_core.interop.judged import judge_all
 from kernel_core.problems.source import parse_problem, resize
+from kernel_core.records import Verdict
 
 SOURCE = """
 import torch
@@ -84,21 +83,92 @@ def test_a_problem_of_gigabytes_gets_sizes_at_which_it_runs_in_a_fraction_of_a_m
     assert all(1 <= value < problem.constants[name] for name, value in sizes.items())
 
 
-def test_sizes_are_odd_where_a_problem_takes_that_and_fit_where_it_does_not():
-    assert all(
-        v % 2 for v in with_small_sizes(parse_problem(LINEAR, id="a", suite="a")).cpu_constants.values()
+@pytest.mark.parametrize(
+    ("value", "divisor", "smaller"),
+    [
+        (8192, 16, 512),
+        (8193, 16, 513),
+        (8191, 16, 511),
+        (65537, 4, 16385),
+        (12288, 16, 768),
+        (393216, 16, 24576),
+        (1000, 4, 232),
+        (50000, 2, 25424),
+        (96, 4, 24),
+        (7, 2, 3),
+        (3, 2, None),
+        (6, 2, None),
+        (2, 2, 1),
+    ],
+)
+def test_a_divided_size_keeps_its_remainder_its_parity_and_whether_it_is_a_power_of_two(
+    value, divisor, smaller
+):
+    assert divided(value, divisor) == smaller
+
+
+@pytest.mark.parametrize("columns", [8193, 8191, 65537, 100001, 12288, 4096, 393216])
+def test_a_kernel_that_needs_a_mask_at_the_own_width_needs_one_at_the_small_width(columns):
+    text = without_layers(
+        sizes=f"rows = 4096\ncolumns = {columns}",
+        forward="x.softmax(-1)",
+        input="torch.rand(rows, columns)",
     )
+    sizes = with_small_sizes(parse_problem(text, id="mine", suite="mine")).cpu_constants
+    small = sizes.get("columns", columns)
+    for block in (2, 16, 128, 1024):
+        assert (small % block == 0) == (columns % block == 0)
+    assert (small > 8192) == (columns > 8192)
+
+
+def test_a_size_that_another_divides_stays_a_multiple_of_it():
     grouped = parse_problem(GROUPED, id="a", suite="a")
     sizes = grouped.constants | with_small_sizes(grouped).cpu_constants
-    assert sizes["channels"] % sizes["groups"] == 0
+    assert sizes["channels"] % sizes["groups"] == 0 and sizes["kernel"] == 3
 
 
 def test_numbers_of_a_tuple_are_sizes_where_no_constant_suffices():
     broadcast, grouped = (parse_problem(source, id="a", suite="a") for source in (BROADCAST, GROUPED))
     small = with_small_sizes(broadcast)
-    assert small.cpu_constants == {"rows": 129, "shape[0]": 129}
-    assert "rows = 129\nshape = (129,)" in resize(small, small.cpu_constants).source
+    rows = small.cpu_constants["rows"]
+    assert small.cpu_constants == {"rows": rows, "shape[0]": rows} and rows < 1024
+    assert f"rows = {rows}\nshape = ({rows},)" in resize(small, small.cpu_constants).source
     assert with_small_sizes(grouped).constants == grouped.constants
+
+
+IN_FUNCTIONS = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def __init__(self, width=8192):
+        super().__init__()
+        self.layer = nn.Linear(width, 2048)
+
+    def forward(self, x):
+        return self.layer(x)
+
+def get_inputs({parameters}):
+    return [torch.rand({shape})]
+
+def get_init_inputs():
+    return [8192]
+"""
+
+
+@pytest.mark.parametrize(
+    ("parameters", "shape", "names"),
+    [
+        ("rows=4096, *, width=8192", "rows, width", {"get_inputs.rows", "get_inputs.width"}),
+        ("", "4096, 8192", {"get_inputs[0]", "get_inputs[1]"}),
+        ("", "64, 64, 8192", {"get_inputs[0]", "get_inputs[1]", "get_inputs[2]"}),
+    ],
+)
+def test_numbers_of_functions_are_sizes(parameters, shape, names):
+    own = parse_problem(IN_FUNCTIONS.format(parameters=parameters, shape=shape), id="a", suite="a")
+    small = with_small_sizes(own)
+    assert set(small.cpu_constants) <= names | {"get_init_inputs[0]"}
+    assert need_of(small, small.cpu_constants).num_bytes < need_of(own, {}).num_bytes / 16
 
 
 def test_a_width_for_products_stays_one_where_others_can_be_divided():
@@ -107,7 +177,7 @@ def test_a_width_for_products_stays_one_where_others_can_be_divided():
         forward="x @ x.transpose(-1, -2)",
         input="torch.rand(batch, heads, rows, width)",
     )
-    problem = with_small_sizes(parse_problem(text, id="mine", suite="mine"), TILES)
+    problem = with_small_sizes(parse_problem(text, id="mine", suite="mine"))
     sizes = problem.constants | problem.cpu_constants
     assert min(sizes["rows"], sizes["width"]) >= 16
     assert need_of(problem, problem.cpu_constants).num_bytes <= 2 * MOST_BYTES
@@ -119,28 +189,28 @@ def test_widths_stay_whole_blocks_where_others_can_be_divided():
         forward="x.unsqueeze(-1) * torch.ones(slots, heads, width, width)[:batch]",
         input="torch.rand(batch, heads, width)",
     )
-    problem = with_small_sizes(parse_problem(text, id="mine", suite="mine"), TILES)
+    problem = with_small_sizes(parse_problem(text, id="mine", suite="mine"))
     sizes = problem.constants | problem.cpu_constants
-    assert sizes["width"] == 64 and min(sizes.values()) > 1
+    assert sizes["width"] % 64 == 0 and min(sizes.values()) > 1
 
 
 def test_smaller_sizes_are_for_those_by_the_rule():
     own = parse_problem(LINEAR, id="mine", suite="mine")
-    small = with_small_sizes(own, TILES)
-    smaller = with_fewer_bytes(small)
+    small = with_small_sizes(own)
+    smaller = with_other_sizes(small, Verdict.TIMED_OUT)
     fewer, more = (need_of(one, one.cpu_constants).num_bytes for one in (smaller, small))
     assert fewer * 4 <= more
     named = parse_problem("# cpu: batch_size=8\n" + LINEAR, id="mine", suite="mine")
-    assert with_fewer_bytes(named) is None
+    assert with_other_sizes(named, Verdict.TIMED_OUT) is None
 
 
 def test_few_rows_keep_their_own_width():
     text = without_layers(
         sizes="rows = 8192\ncolumns = 4096", forward="x.softmax(-1)", input="torch.rand(rows, columns)"
     )
-    small = with_small_sizes(parse_problem(text, id="mine", suite="mine"), TILES)
+    small = with_small_sizes(parse_problem(text, id="mine", suite="mine"))
     assert small.cpu_constants == {"rows": 128}
-    assert with_larger_sizes(small) is None, "its columns would be fewer"
+    assert with_other_sizes(small, Verdict.WRONG) is None, "its columns would be fewer"
 
 
 COPIES = """
@@ -177,7 +247,7 @@ def test_a_kernel_that_is_late_at_sizes_by_the_rule_is_judged_at_smaller_ones(br
         input="torch.rand(rows, 16)",
     )
     own = parse_problem(text, id="mine", suite="mine")
-    late = with_small_sizes(own, TILES).cpu_constants["rows"]
+    late = with_small_sizes(own).cpu_constants["rows"]
     first, second = _judged(own, [COPIES.format(late=one) for one in (late, 3)], brief_gym)
     assert first.outcome.correct and second.outcome.correct, first.outcome
     sizes = [one.report(GymConfig())["sizes"]["rows"] for one in (first, second)]
@@ -212,8 +282,9 @@ def test_a_kernel_with_wide_blocks_is_judged_once_more_at_sizes_that_keep_them(g
         input="torch.rand(columns, columns)",
     )
     own = parse_problem(text, id="mine", suite="mine")
-    small = with_small_sizes(own, TILES)
-    assert small.cpu_constants["columns"] < 512 <= with_larger_sizes(small).cpu_constants["columns"]
+    small = with_small_sizes(own)
+    larger = with_other_sizes(small, Verdict.WRONG)
+    assert small.cpu_constants["columns"] < 512 <= larger.cpu_constants["columns"]
     right, wrong = _judged(own, [BLOCKS_OF_512.format(error=one) for one in ("", "+ 0.5 * row")], gym)
     assert right.outcome.correct, right.outcome
     assert right.report(GymConfig())["sizes"]["columns"] >= 512
@@ -258,24 +329,6 @@ def test_a_problem_that_runs_at_no_sizes_keeps_its_own():
     assert with_small_sizes(broken).cpu_constants == {}
 
 
-def test_a_judgement_on_a_cpu_takes_them_and_one_on_a_gpu_does_not():
-    own = parse_problem(LINEAR, id="mine", suite="mine")
-    small = with_small_sizes(own, TILES).cpu_constants
-    assert set(small) == {"batch_size", "in_features", "out_features"}
-    assert not any(value % 2 for value in small.values()), "a kernel may rely on a power of two"
-    assert request_of(own, "", {}, None, "cpu").run_sizes("cpu") == small
-    assert request_of(own, "", {}, None, "cuda").run_sizes("cuda") == {}
-    named = {"batch_size": 5}
-    assert request_of(own, "", named, None, "cpu").run_sizes("cpu") == named
-
-
 def test_a_problem_keeps_the_sizes_that_it_names_itself():
     problem = parse_problem(f"# cpu: batch_size=7\n{LINEAR}", id="mine", suite="mine")
     assert with_small_sizes(problem) is problem
-
-
-@pytest.mark.parametrize(("sizes", "are_small"), [("own", False), ("small", True)])
-def test_a_setting_asks_for_them(tmp_path, sizes, are_small):
-    (tmp_path / "linear.py").write_text(LINEAR)
-    (problem,) = load_sized(ProblemsConfig(suite=str(tmp_path), split="all", sizes=sizes))
-    assert bool(problem.cpu_constants) == are_small

@@ -75,6 +75,11 @@ def encode(value: Any, tensor: Encode) -> Any:
         return {"layout": str(value).removeprefix("torch.")}
     if isinstance(value, torch.memory_format):
         return {"memory_format": str(value).removeprefix("torch.")}
+    if isinstance(value, torch._C.Generator):
+        seed, kind = value.initial_seed(), value.device.type
+        if torch.equal(torch._C.Generator(kind).manual_seed(seed).get_state(), value.get_state()):
+            return {"generator": [kind, seed]}
+        raise NotEncodable("a generator that has drawn numbers already")
     if isinstance(value, type) and vars(torch.nn).get(name := getattr(value, "__name__", "")) is value:
         return {"layer": name}
     raise NotEncodable(f"a value of type {type(value).__name__}")
@@ -108,6 +113,9 @@ def decode(value: Any, tensor: Decode) -> Any:
         return layer
     if "device" in value:
         return torch.device({"cpu": "cpu", "cuda": "cuda"}[value["device"]])
+    if "generator" in value:
+        kind, seed = value["generator"]
+        return torch._C.Generator({"cpu": "cpu", "cuda": "cuda"}[kind]).manual_seed(int(seed))
     if "layout" in value:
         return _LAYOUTS[value["layout"]]
     if "memory_format" in value:

@@ -21,8 +21,9 @@ from kernel_core.config import ProblemsConfig
 from kernel_core.errors import NotAProblem, NotFound
 from kernel_core.gym.contract.version import GYM_VERSION
 from kernel_core.gym.oracle.input_families import HOSTILE, ONE_SIGNED, moderate
-from kernel_core.gym.oracle.small_sizes import load_sized, with_small_sizes
+from kernel_core.gym.oracle.small_sizes import with_small_sizes
 from kernel_core.problems.generators import ENDLESS_SUITES
+from kernel_core.problems.load import load_problems
 from kernel_core.python_module import import_environment, module_command
 from kernel_core.records import Problem
 from kernel_core.store import Store, digest_of
@@ -49,7 +50,7 @@ class Audited(NamedTuple):
 def load_audited(config: ProblemsConfig, memory: Store | None = None) -> Audited:
     """The problems that a config names, with `problems.audited` without those that pay for nothing. What is
     found is kept in `memory`. Raises `NotFound` where all of them do."""
-    problems = load_sized(config)
+    problems = load_problems(config)
     accepted = _accepted_by(problems, memory) if config.audited else {}
     left_out = tuple(one.id for one in problems if accepted.get(one.id))
     if left_out:

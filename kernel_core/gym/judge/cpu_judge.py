@@ -22,6 +22,7 @@ from kernel_core.gym.judge.problem_cache import KEPT_PROBLEMS, Prepared, keep
 from kernel_core.gym.judge.replay_check import ReplayCheck
 from kernel_core.gym.judge.scaled_sizes import Sizes, grown_sizes, in_order
 from kernel_core.gym.oracle.reference import Reference
+from kernel_core.gym.oracle.small_sizes import with_other_sizes, with_small_sizes
 from kernel_core.gym.oracle.trial import loose
 from kernel_core.gym.prediction.full_size import (
     Rehearsal,
@@ -37,7 +38,7 @@ from kernel_core.gym.verdict.case import Case, Ruling
 from kernel_core.gym.verdict.recorded_pass import Recorded
 from kernel_core.gym.workers.child import ChildSession
 from kernel_core.gym.workers.workers import Workers
-from kernel_core.records import Verdict
+from kernel_core.records import Evaluation, NoCandidate, Verdict
 
 _AT_OWN_SIZES = "at the problem's own sizes: "
 _PROCESSORS = "processor_count"
@@ -59,6 +60,21 @@ class CpuJudge(Judge):
         self._gate = CompileGate(compilers, base, config.predict_gpu)
         self._eager: OrderedDict[str, EagerTraffic] = OrderedDict()
         self._grown: OrderedDict[str, tuple[Sizes, ...]] = OrderedDict()
+
+    def evaluate(self, request: JudgeRequest, seed: int) -> Evaluation:
+        """See `Judge`. A problem without sizes for a CPU has them by a rule, and a candidate that is not
+        correct there is judged once more at others: see `small_sizes.py`."""
+        if request.sizes is not None or isinstance(request.candidate, NoCandidate):
+            return super().evaluate(request, seed)
+        problem = with_small_sizes(request.problem)
+        evaluation = super().evaluate(request.model_copy(update={"problem": problem}), seed)
+        other = with_other_sizes(problem, evaluation.verdict)
+        if other is None:
+            return evaluation
+        again = super().evaluate(request.model_copy(update={"problem": other}), seed)
+        seconds = evaluation.seconds + again.seconds
+        chosen = again if again.verdict is Verdict.CORRECT else evaluation
+        return chosen.model_copy(update={"seconds": seconds})
 
     def _decide(self, request: JudgeRequest, seed: int, case: Case) -> None:
         """With the first configuration of its autotuners, or with others where that one exceeds the GPU: an

@@ -213,7 +213,13 @@ class Judge:
         for recorded in case.recorded:
             if not recorded.launches:
                 case.note("no_own_kernel", "no JIT function of the candidate's was launched")
-                case.fail(Verdict.HACKED, "no kernel of its own was launched")
+                sizes = case.request.run_sizes(self._workers.device)
+                own = case.request.problem.constants
+                words = ", ".join(
+                    f"{name} = {value} in place of {own[name]}" for name, value in sizes.items()
+                )
+                where = f" at {words}" if words else ""
+                case.fail(Verdict.HACKED, f"no kernel of its own was launched{where}")
             elif recorded.trace is None:
                 case.fail(Verdict.HACKED, "its work could not be traced")
         return case.verdict is None

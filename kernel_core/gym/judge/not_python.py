@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 
 from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.verdict.case import Case
 from kernel_core.problems.syntax import syntax_tree
 from kernel_core.records import Evaluation, NoCandidate, Verdict
+
+_FENCE = re.compile(r"^\s*(```|~~~)|</?KERNEL>", re.MULTILINE)
 
 
 def parse_python(case: Case) -> ast.Module | None:
@@ -15,7 +18,10 @@ def parse_python(case: Case) -> ast.Module | None:
     try:
         return syntax_tree(case.source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        case.fail(Verdict.MALFORMED, str(getattr(error, "msg", error)), getattr(error, "lineno", 0) or 0)
+        reason = str(getattr(error, "msg", error))
+        if _FENCE.search(case.source):
+            reason += " (this is an answer with a fenced block: give only the Python inside the fence)"
+        case.fail(Verdict.MALFORMED, reason, getattr(error, "lineno", 0) or 0)
         return None
 
 

@@ -17,6 +17,7 @@ from kernel_core.gym.channel.seeds import derive_seed
 from kernel_core.gym.numerics.compare import compare_outputs
 from kernel_core.gym.oracle.input_families import DRAWS, Draw
 from kernel_core.gym.oracle.reference import Reference
+from kernel_core.gym.oracle.small_sizes import with_small_sizes
 from kernel_core.gym.oracle.trial import Trial
 from kernel_core.records import Constant, Problem, Record
 
@@ -48,6 +49,7 @@ def audit_problem(
     problem: Problem, sizes: dict[str, Constant] | None = None, draws: Sequence[Draw] = DRAWS
 ) -> ProblemAudit:
     """Try every cheat under families of inputs. Raises `NotAProblem` when the reference never runs."""
+    problem = with_small_sizes(problem) if sizes is None else problem
     reference = Reference(problem, problem.cpu_constants if sizes is None else sizes)
     return ProblemAudit(problem_id=problem.id, draws=tuple(_audit_draw(reference, 0, draw) for draw in draws))
 

@@ -32,8 +32,9 @@ def _labels(node: ast.AST) -> list[tuple[str, str]]:
             isinstance(part, ast.Return) for handler in node.handlers for part in ast.walk(handler)
         ):
             return [("fallback", "an exception handler that returns")]
-        case ast.Attribute(attr=name) if name in _LIBRARY_NAMES:
-            return [("library_compute", f"{name} of a library")]
+        case ast.Call(func=ast.Attribute(value=owner, attr=name)) if name in _LIBRARY_NAMES:
+            is_own = isinstance(owner, ast.Name) and owner.id == "self"  # a module that may be Triton's
+            return [] if is_own else [("library_compute", f"{name} of a library")]
         case ast.Attribute(value=ast.Attribute(attr="nn"), attr="functional"):
             return [("library_compute", "torch.nn.functional")]
         case ast.Attribute(attr="f_back" | "_getframe" | "f_locals" | "f_globals"):

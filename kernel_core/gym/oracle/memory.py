@@ -22,6 +22,8 @@ def require_memory(request: JudgeRequest, device: str) -> str | None:
 
     Raises `ConfigError` where this machine has less.
     """
+    if request.sizes is None and device == "cpu":
+        request = request.model_copy(update={"problem": with_small_sizes(request.problem)})
     sizes = {**with_members(request.problem).constants, **request.run_sizes(device)}
     numbers = [value for value in sizes.values() if type(value) is int and value > 1]
     if device != "cpu" or math.prod(numbers) <= SMALL:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import inspect
 import random
 import threading
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 from kernel_core.errors import NotAProblem, first_line
 from kernel_core.gym.channel.constant_perturbation import VariedConstants
 from kernel_core.gym.channel.gradients import Wanted, differentiate, is_differentiable, resolve
+from kernel_core.gym.channel.host_autocast import autocast_on_the_host
 from kernel_core.gym.channel.pytree import flatten
 from kernel_core.gym.channel.seeds import CONSTRUCTION_SEED, seed_torch
 from kernel_core.gym.channel.torch_ops import map_tensors, tensors_in
@@ -97,6 +99,8 @@ class ProblemModule:
         self._wanted = wanted_gradients(source)
         self._forms: list[tuple[torch.Size, torch.dtype]] | None = None
         self._shapes: list[torch.Size] | None = None
+        if device == "cpu" and not torch.cuda.is_available():
+            autocast_on_the_host()
         with self._blaming("{} does not execute"), self._there():
             exec(compile(source, f"<{problem_id}>", "exec", dont_inherit=True), self._names)
 
@@ -106,8 +110,19 @@ class ProblemModule:
         return resolve(self._wanted, self._names["Model"], self._id) if self._wanted else ()
 
     def arguments(self) -> list[Any]:
-        """The constructor's arguments of `Model`."""
-        return self._call("get_init_inputs")
+        """The constructor's arguments of `Model`, by position. A pair of a list and a dictionary, as in
+        KernelBook, is laid out in the order of its parameters."""
+        values = self._call("get_init_inputs")
+        match values:
+            case [list() | tuple() as positional, dict() as named]:
+                with self._blaming("get_init_inputs() of {} does not fit Model"):
+                    bound = inspect.signature(self._names["Model"]).bind(*positional, **named)
+                    last = max(map([*bound.signature.parameters].index, bound.arguments), default=-1)
+                    bound.apply_defaults()
+                    if bound.kwargs:
+                        raise TypeError("keyword-only arguments cannot be handed to a candidate")
+                    return list(bound.args[: last + 1])
+        return values
 
     def inputs(self) -> list[Any]:
         """A draw of inputs under the seeds in force, before `Model` could see them. Where gradients are
@@ -191,4 +206,6 @@ class ProblemModule:
             return value.to(device=self._device, dtype=dtype)
         if isinstance(value, list | tuple):
             return type(value)(self._place(item) for item in value)
+        if isinstance(value, dict):
+            return {name: self._place(item) for name, item in value.items()}
         return value

@@ -233,6 +233,11 @@ class Reference:
         )
 
     @property
+    def returns_nothing(self) -> bool:
+        """Whether a pass returns None, so that the outputs are what it leaves in its inputs."""
+        return self._answers.returns_nothing
+
+    @property
     def work_bytes(self) -> int:
         """See `ReferenceOutputs`."""
         return self._answers.work_bytes
@@ -258,6 +263,8 @@ class Reference:
             before = [tensor._version for tensor in tensors_in(inputs)]
             nesting, plain = self._answers.plain(inputs, seed)
             self._note_traits()
+            if exact:
+                self._answers.refuse_random(inputs, seed)
             if plain and all(isinstance(leaf, torch.Tensor) and not leaf.numel() for leaf in plain):
                 raise NotAProblem(
                     f"the outputs of {self.problem.id} are empty at these sizes; give larger ones"

@@ -73,6 +73,10 @@ class ReferenceOutputs:
         self.has_half = False
         """Whether some input, output or weight is in half precision or shorter."""
         self._switches = SHIPPED if as_shipped else (False, False)
+        self.returns_nothing = False
+        """Whether the last pass returned None: its outputs are then the tensors of its inputs."""
+        self._drew = False
+        """Whether the last pass drew random numbers from the global generators."""
         self.is_defined = True
         """Whether the answers of `plain` follow from the last inputs: see `ConversionsSeen`."""
 
@@ -90,6 +94,17 @@ class ReferenceOutputs:
             self.has_half = any(map(_is_half, [*tensors_in(inputs), *tensors_in(found[1]), *weights]))
         self.is_defined = conversions.are_defined
         return found
+
+    def refuse_random(self, inputs: list[Any], seed: int) -> None:
+        """Raise `NotAProblem` if the last pass drew numbers, and passes under two seeds differ."""
+        if not self._drew:
+            return
+        first, second = (self.now(copy.deepcopy(inputs), seed + number) for number in range(2))
+        if any(not _agree(one, other) for one, other in zip(first, second, strict=True)):
+            raise NotAProblem(
+                f"the reference of {self._problem_id} draws random numbers in forward, so its outputs differ "
+                "from pass to pass; take the numbers as inputs, or draw with a generator that forward seeds"
+            )
 
     def now(self, inputs: list[Any], seed: int) -> list[Any]:
         """The same leaves, by a copy of the module, which is left as it is."""
@@ -275,9 +290,13 @@ class ReferenceOutputs:
 
     def _forward(self, module: Any, inputs: list[Any], seed: int) -> Any:
         seed_torch(seed, self._device)
+        states = _generator_states(self._device)
         try:
             with torch.no_grad():
-                return module(*inputs)
+                result = module(*inputs)
+            self.returns_nothing = result is None
+            self._drew = not all(map(torch.equal, states, _generator_states(self._device)))
+            return tensors_in(list(inputs)) if result is None else result
         except torch.cuda.OutOfMemoryError:
             raise
         except Exception as error:
@@ -313,6 +332,10 @@ def _are_alike(leaves: list[Any], plain: list[Any]) -> bool:
     """Whether outputs have the same shapes. Rounding may decide these, such as a number of elements."""
     shapes, others = ([getattr(one, "shape", None) for one in part] for part in (leaves, plain))
     return shapes == others
+
+
+def _generator_states(device: str) -> list[torch.Tensor]:
+    return [torch.get_rng_state(), *([torch.cuda.get_rng_state()] if device == "cuda" else ())]
 
 
 def _agree(leaf: Any, known: torch.Tensor) -> bool:

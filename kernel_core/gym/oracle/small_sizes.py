@@ -1,16 +1,29 @@
-"""Sizes by a rule, at which a CPU judges a problem in seconds."""
+"""Sizes at which a CPU judges a problem that names none itself.
+
+The sizes of a problem are the whole numbers of its module. Where these do not suffice, the numbers of tuples,
+of default arguments and of the bodies of `get_inputs` and `get_init_inputs` are sizes too. They are divided
+until inputs, weights and outputs are small, by 16, 4 or 2 at a time and the largest first. A division is
+taken if the reference still runs without data and its tensors become smaller.
+
+A divided size keeps what a kernel may rely on or must mask (`divided`): its remainder by a common block, its
+parity, and whether it is a power of two. A size that another one divides stays a multiple of it. Floors are
+given up one after the other: a few rows of the own width show most, then whole blocks of 64 along a width, at
+last anything that runs. A reference that reads values runs with data instead, at sizes that grow.
+
+A kernel that is not correct at these sizes is judged once more: at smaller ones if it ran out of time, else
+at larger ones. There it may be correct, as it is at sizes nearer to the problem's own.
+"""
 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from kernel_core.config import ProblemsConfig
-from kernel_core.problems.load import load_problems
 from kernel_core.problems.source import at_precision, parse_problem, with_members
-from kernel_core.records import Constant, Precision, Problem
+from kernel_core.records import Constant, Precision, Problem, Verdict
 
 if TYPE_CHECKING:
     from kernel_core.gym.oracle.need import Need
@@ -18,9 +31,11 @@ if TYPE_CHECKING:
 MOST_BYTES = 2**18
 """Inputs, weights and outputs together: an interpreter of kernels goes through them in seconds."""
 _STILL_LARGE = 8
-"""At so many times the bytes that were wanted, tuples are divided too. Less than that is taken where a width,
-or a size of a problem that reads values, would be less than a tile."""
+"""At so many times the bytes that were wanted, other numbers are divided too. Less than that is taken where a
+width, or a size of a problem that reads values, would be less than a tile."""
 _DIVISORS = (16, 4, 2)
+_BLOCKS = (8192, 1024, 128, 16, 2, 1)
+"""Common blocks of kernels. A divided size has the same remainder by one of them."""
 _MOST_WITH_DATA = 2**24
 """The product of sizes at which a problem that reads values is run first: a run at more may be long."""
 _MOST_OPERATIONS = 2**28
@@ -40,7 +55,7 @@ class Floors(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """How large sizes by the rule are."""
+    """Bytes and floors of a search."""
 
     most_bytes: int
     floors: tuple[Floors, ...]
@@ -49,21 +64,12 @@ class Scale(NamedTuple):
     """For all sizes of a problem that reads values."""
     most_with_data: int = _MOST_WITH_DATA
     """The product of the sizes of such a problem, once it has run at others."""
-    is_odd: bool = False
-    """Whether each size is made odd at last where the problem allows that: a kernel without masks is right at
-    powers of two. Else a kernel that relies on a power of two of the problem's own is right."""
 
 
-_LEAST = Floors(1, 1)
-_TILE = (Floors(16, 2, enough=_STILL_LARGE), _LEAST)
+_TILE = (Floors(16, 2, enough=_STILL_LARGE), Floors(1, 1))
 """Products of tiles in Triton have sixteen of each size at least."""
-ODD = Scale(MOST_BYTES, (_LEAST,), 1, is_odd=True)
-TILES = Scale(
-    MOST_BYTES,
-    (Floors(8192, 128, enough=32, is_alone=True), Floors(64, 64), Floors(64, 16), Floors(64, 2), *_TILE),
-    16,
-)
-"""Few rows of the problem's own width show most; else kernels take whole blocks of 64 along a width."""
+_FEW_ROWS = tuple(Floors(2**14, rows, enough=33, is_alone=True) for rows in (128, 4))
+USUAL = Scale(MOST_BYTES, (*_FEW_ROWS, Floors(64, 64), Floors(64, 16), Floors(64, 2), *_TILE), 16)
 FOR_MANY_STEPS = Scale(MOST_BYTES // 32, (Floors(16, 16), *_TILE), 16)
 """For a kernel that takes many steps for each byte."""
 FOR_WIDE_TILES = Scale(
@@ -76,49 +82,60 @@ FOR_WIDE_TILES = Scale(
 _LIMITS = tuple(2**power for power in range(2, 17))
 
 
-def load_sized(config: ProblemsConfig) -> list[Problem]:
-    """The problems that a config names, with sizes by a rule where it asks for `small` ones."""
-    problems = load_problems(config)
-    return list(map(with_small_sizes, problems)) if config.sizes == "small" else problems
-
-
-def with_small_sizes(problem: Problem, scale: Scale = ODD) -> Problem:
-    """The problem with sizes for a CPU by a rule, if it names none itself.
-
-    The largest whole number of the module is divided as long as the problem still runs and its tensors
-    become smaller, down to the bytes of the scale. Whole numbers of one value are also tried together.
-    Where no constant can be divided so far, the numbers of tuples (`shape = (32768,)`) are divided too.
-    A problem that reads values is run with data instead, at sizes that grow from the smallest ones.
-    """
-    if problem.cpu_constants or not _whole_numbers(problem):
+def with_small_sizes(problem: Problem, scale: Scale = USUAL) -> Problem:
+    """The problem with sizes for a CPU, if it names none itself. See the module's text."""
+    if problem.cpu_constants or not _whole_numbers(with_members(problem)):
         return problem
     sized, found = _found(problem.source, problem.precision, scale)
     whole = _whole_numbers(sized)
     changed = {name: value for name, value in found.items() if value != whole[name]}
+    if not changed:
+        return problem
     return problem.model_copy(update={"constants": dict(sized.constants), "cpu_constants": changed})
 
 
-def with_fewer_bytes(problem: Problem) -> Problem | None:
-    """The problem with sizes for many steps, where it has those of whole tiles by the rule; else None."""
-    return _at_scale(problem, FOR_MANY_STEPS)
+def with_other_sizes(problem: Problem, verdict: Verdict) -> Problem | None:
+    """The problem with sizes for a second judgement of a kernel with this verdict; None where there is none.
 
-
-def with_larger_sizes(problem: Problem) -> Problem | None:
-    """The problem with sizes for wide tiles, where it has those of whole tiles by the rule and no width gets
-    smaller; else None. A kernel that is wrong for the problem's own width stays wrong."""
+    Larger sizes have no smaller width: a kernel that is wrong for the problem's own width stays wrong.
+    """
+    if verdict in (Verdict.CORRECT, Verdict.MALFORMED) or not problem.cpu_constants:
+        return None
+    if verdict is Verdict.TIMED_OUT:
+        return _at_scale(problem, FOR_MANY_STEPS)
     other = _at_scale(problem, FOR_WIDE_TILES)
     if other is None:
         return None
-    now, larger = (_need(one, one.cpu_constants) for one in (problem, other))
+    now, larger = (_need(sized, sized.cpu_constants) for sized in (problem, other))
     if now is None or larger is None:
         return other
-    return other if all(one <= more for one, more in zip(now.widths, larger.widths, strict=False)) else None
+    pairs = zip(now.widths, larger.widths, strict=False)
+    return other if all(width <= wider for width, wider in pairs) else None
+
+
+def divided(value: int, divisor: int, *, freely: bool = False) -> int | None:
+    """About the part `1 / divisor` of a size, with the same remainder by a common block.
+
+    8193 by 16 is 513, 12288 by 16 is 768, and 1000 by 4 is 232. None where nothing smaller has the parity of
+    the size and is, or is not, a power of two like it. `freely` asks for neither.
+    """
+    for block in _BLOCKS:
+        blocks, rest = divmod(value, block)
+        smaller = blocks // divisor * block + rest
+        keeps = _is_power(smaller) == _is_power(value) and (smaller % 2 == value % 2 or _is_power(value))
+        if blocks >= divisor and smaller < value and keeps:
+            return smaller
+    return value // divisor if freely and value >= divisor else None
+
+
+def _is_power(value: int) -> bool:
+    return value & (value - 1) == 0
 
 
 def _at_scale(problem: Problem, scale: Scale) -> Problem | None:
     plain = problem.model_copy(update={"cpu_constants": {}})
-    if with_small_sizes(plain, TILES).cpu_constants != problem.cpu_constants:
-        return None
+    if with_small_sizes(plain).cpu_constants != problem.cpu_constants:
+        return None  # the problem's own word
     other = with_small_sizes(plain, scale)
     return None if other.cpu_constants == problem.cpu_constants else other
 
@@ -131,26 +148,14 @@ def _found(source: str, precision: Precision, scale: Scale) -> tuple[Problem, di
     whole = _whole_numbers(problem)
     if (need := _need(problem, {})) is not None:
         found, now = _divided_down(problem, whole, need, scale)
-        if now.num_bytes > _STILL_LARGE * scale.most_bytes:
+        if now.num_bytes > max(_STILL_LARGE, scale.floors[0].enough) * scale.most_bytes:
             problem = with_tuples
             found, _ = _divided_down(problem, _whole_numbers(problem), need, scale)
-        return problem, _odd(problem, found, "meta") if scale.is_odd else found
+        return problem, found
     for tried in (problem, with_tuples):
         if grown := _grown(tried, scale):
-            return tried, _odd(tried, grown, "cpu") if scale.is_odd else grown
+            return tried, grown
     return problem, whole
-
-
-def _odd(problem: Problem, found: dict[str, int], device: str) -> dict[str, int]:
-    """The sizes, each made odd where it is not the problem's own and the problem runs with it."""
-    whole = _whole_numbers(problem)
-    for name, value in found.items():
-        equal = [other for other in found if whole[other] == whole[name] and found[other] == value]
-        for names in ([name], equal):
-            odd = found | dict.fromkeys(names, value + 1)
-            if found[name] % 2 == 0 and value != whole[name] and _need(problem, odd, device) is not None:
-                found = odd
-    return found
 
 
 def _grown(problem: Problem, scale: Scale) -> dict[str, int] | None:
@@ -174,7 +179,7 @@ def _grown(problem: Problem, scale: Scale) -> dict[str, int] | None:
 
 def _halved_to(limit: int, value: int) -> int:
     while value > limit:
-        value //= 2
+        value = divided(value, 2, freely=True) or 1
     return value
 
 
@@ -209,7 +214,10 @@ def _smaller(
     problem: Problem, sizes: dict[str, int], now: Need, floors: Floors, most_bytes: int
 ) -> tuple[dict[str, int], Need] | None:
     """The first division that the problem takes and that makes its tensors smaller."""
-    for tried in _divided(sizes, math.ceil(now.num_bytes / most_bytes), floors.others):
+    excess, own = math.ceil(now.num_bytes / most_bytes), _whole_numbers(problem)
+    for tried in _divided(sizes, excess, floors.others):
+        if floors.others > 1 and not _keeps_divisors(own, tried):
+            continue
         need = _need(problem, tried)
         if need is None or need.num_bytes >= now.num_bytes:
             continue
@@ -225,9 +233,19 @@ def _divided(sizes: dict[str, int], excess: int, floor: int) -> Iterator[dict[st
     """Sizes with one value divided, the largest first and by no more than there is too much."""
     for divisor in _DIVISORS:
         for value in sorted(set(sizes.values()), reverse=True):
-            names = [name for name, one in sizes.items() if one == value]
-            if value // divisor < floor or divisor > max(2, excess):
+            names = [name for name, size in sizes.items() if size == value]
+            smaller = divided(value, divisor, freely=floor == 1)
+            if smaller is None or smaller < floor or divisor > max(2, excess):
                 continue
-            yield from (sizes | {name: value // divisor} for name in names)
+            yield from (sizes | {name: smaller} for name in names)
             if len(names) > 1:
-                yield sizes | dict.fromkeys(names, value // divisor)
+                yield sizes | dict.fromkeys(names, smaller)
+
+
+def _keeps_divisors(own: Mapping[str, int], tried: Mapping[str, int]) -> bool:
+    """Whether each size that another one divides is still a multiple of it."""
+    return all(
+        tried[more] % tried[less] == 0
+        for more, less in itertools.permutations(own, 2)
+        if own[more] > own[less] and own[more] % own[less] == 0
+    )

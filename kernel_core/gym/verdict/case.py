@@ -215,6 +215,7 @@ class Case(Ruling):
             sandbox=self.sandbox,
             gym_version=GYM_VERSION,
             device=device,
+            run_sizes=self.request.run_sizes(device),
             platform=platform,
             seconds=seconds,
             phases_s=self.phases_s,

@@ -14,6 +14,9 @@ _MAX_NAME = 40
 _ADVICE = {
     "range must be a power of 2": "round up with triton.next_power_of_2, and mask what lies beyond",
     "must be of type tl.constexpr": "declare the parameter as NAME: tl.constexpr",
+    r"has no attribute '(libdevice|tanh|erfc?|pow|asin|acos|atan2?)'|math has no attribute": (
+        "take it from libdevice: from triton.language.extra import libdevice"
+    ),
     "is not defined in the kernel": "a kernel knows tl, @triton.jit functions and tl.constexpr numbers",
     r"No module named 'triton\.ops": "it was removed in Triton 3; write the kernel out",
     "out-of-bounds": "mask it: mask=offsets < size",

@@ -126,6 +126,7 @@ def load_header(
         "arena_bytes": num_bytes,
         "precision": reference.problem.precision,
         "gradients": reference.gradients,
+        "returns_nothing": reference.returns_nothing,
     }
     return header, arena
 
