@@ -58,7 +58,8 @@ def scorecard(run: Run, folder: str) -> Iterator[RenderableType]:
 
 def headline(card: Scorecard, conditions: str) -> Iterator[RenderableType]:
     """Headline figures, the judges that were taken out meanwhile, and the problems that were left out."""
-    yield rows_table(f"scorecard of {card.conditions.policy_version}: {conditions}", headline_rows(card))
+    title = f"scorecard of {card.conditions.policy_version}: {conditions}\nlow and high: 95 % interval"
+    yield rows_table(title, headline_rows(card))
     yield from (f"taken out: {escape(one)}" for one in card.conditions.taken_out)
     if left_out := card.conditions.left_out:
         yield f"{len(left_out)} problems pay for nothing and are left out: {escape(', '.join(left_out))}"
