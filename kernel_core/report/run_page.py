@@ -6,7 +6,9 @@ It has what the run has: before and after, every scorecard with all answers, win
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from kernel_core.errors import redacted
@@ -24,6 +26,13 @@ from kernel_core.runs.stage_record import flat
 from kernel_core.store import Store
 
 REPORT = "report.html"
+_SIZES = {
+    "hidden_size": "hidden_size",
+    "num_layers": "num_hidden_layers",
+    "num_heads": "num_attention_heads",
+    "vocab_size": "vocab_size",
+}
+"""Settings of a `new` policy, and their names in a model's `config.json`."""
 MOST_ANSWERS = 5000
 """Answers of one evaluation that the page has; `evaluations.parquet` has all."""
 
@@ -50,18 +59,33 @@ def write_report(store: Store, *, is_trained: bool = False) -> str:
     if stages := lineage_of(run):
         sections["what each stage made, of what"] = [table(stages)]
     if store.exists("config.json"):
-        settings = flat(run.command()["parameters"])
+        settings = settings_in_force(flat(run.command()["parameters"]))
         rows = [{"setting": key, "value": str(value)} for key, value in settings.items()]
         sections["settings"] = [table(rows, full=True)]
     store.write(REPORT, redacted(document(name, sections)).encode())
     return REPORT
 
 
+def settings_in_force(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by key, with the sizes of a model from its folder: those of `new` did not decide there."""
+    shown = dict(settings)
+    for key, model in settings.items():
+        if not key.endswith("policy.model") or model == "new":
+            continue
+        group = key.removesuffix("model")
+        for name in _SIZES:
+            shown.pop(group + name, None)
+        file = Path(str(model)) / "config.json"
+        found = json.loads(file.read_text()) if file.is_file() else {}
+        shown |= {group + name: found[theirs] for name, theirs in _SIZES.items() if theirs in found}
+    return shown
+
+
 def _head(run: Run, is_trained: bool) -> list[str]:
     state = run.state()
     if state is None:
         return []
-    condition = state.condition
+    condition: str = state.condition
     if condition == "running":
         is_last = is_trained and state.flow == "train"
         condition = "finished" if is_last else f"running when this page was written, {stamp()[:19]}"
