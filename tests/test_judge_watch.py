@@ -51,7 +51,7 @@ def test_each_verdict_of_a_watched_kernel_has_its_time_and_no_conditions_again(t
         watching.kill()
     for shown in (first, second):
         assert re.search(r"kernel\.py \d\d:\d\d:\d\d ─", shown) and "malformed" in shown
-    assert "platform" in first and "platform" not in second + rest
+    assert "candidate_sha" in first and "candidate_sha" not in second + rest
     told = errors.read_text()
     assert "judging" in told and "watching" in told and "Ctrl-C" in told
 
