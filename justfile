@@ -7,6 +7,10 @@ root := env("DOJO_ROOT", "runs")
 default:
     @just --list --unsorted
 
+# The pictures of README.md, from real output
+pictures:
+    .venv/bin/python docs/pictures/make.py
+
 # Format, lint, types, layers and the fast tests
 check: lint test
 
@@ -94,9 +98,9 @@ ui PORT="4200":
     {{ dojo }} ui --port {{ PORT }}
 
 # Teach a Hugging Face model our kernels and measure it on KernelBench: just cold-start-kernelbench FOLDER
-cold-start-kernelbench MODEL WORK="carryover" LIMIT="200" SAMPLES="8" MINUTES="8":
-    .venv/bin/python benchmarks/carryover.py draw --work {{ WORK }} --modules 8000 --generated 900 --conversations 19000
-    .venv/bin/python benchmarks/carryover.py teach --work {{ WORK }} --model {{ MODEL }} --minutes {{ MINUTES }} --conversations-file {{ WORK }}/conversations.jsonl.gz --minibatch-tokens 16384 --lr 5e-5
+cold-start-kernelbench MODEL WORK="carryover" LIMIT="200" SAMPLES="8" MINUTES="11.5":
+    .venv/bin/python benchmarks/carryover.py draw --work {{ WORK }} --modules 16000 --generated 1800 --conversations 56000 --seed 110
+    .venv/bin/python benchmarks/carryover.py teach --work {{ WORK }} --model {{ MODEL }} --steps 740 --minutes {{ MINUTES }} --conversations-file {{ WORK }}/conversations.jsonl.gz --minibatch-tokens 36000 --lr 5e-5
     .venv/bin/python benchmarks/carryover.py answer --model {{ MODEL }} --taught {{ WORK }}/cold_start --limit {{ LIMIT }} --samples {{ SAMPLES }} --answers {{ WORK }}/answers.jsonl.gz
     .venv/bin/python benchmarks/carryover.py judge --limit {{ LIMIT }} --samples {{ SAMPLES }} --answers {{ WORK }}/answers.jsonl.gz --judged {{ WORK }}/judged.jsonl --minutes 600
 

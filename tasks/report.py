@@ -122,7 +122,7 @@ def report_training(run: Run, *, has_more: bool) -> None:
     from kernel_core.report.run_page import REPORT, write_report
 
     if has_more or not run.store.exists(REPORT):
-        write_report(run.store)
+        write_report(run.store, is_trained=True)
     log.info("curves and answers: %s", run.store.path(REPORT))
     rows = list(run.store.lines("metrics.jsonl"))[-MAX_ROWS:]
     table(key_of(run, "metrics"), rows, f"All steps: {run.store.path('metrics.jsonl')}")

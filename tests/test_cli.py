@@ -19,6 +19,7 @@ from flows.cli import app, run
 from flows.deployments import load_deployments
 from flows.presets import PREFECT_YAML
 from kernel_core.runs.run_folder import Run
+from tasks.gpu import has_gpu
 
 PROBLEM = """
 import torch
@@ -336,6 +337,44 @@ def test_the_commands_of_the_pages_are_taken():
     for command in commands:
         words = shlex.split(command)[1:]
         app().parse_args(words, exit_on_error=False, print_error=False)
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["train", "--steps", "3", "--dry-run"], "settings are written steps=3"),
+        (["train", "--root=elsewhere"], "settings are written root=elsewhere"),
+        (["runs", "list", "root=elsewhere"], "options are written --root elsewhere"),
+        (["judge", "problem=p.py"], "options are written --problem p.py"),
+        (["evaluate", "run=", "--dry-run"], "write run=NAME or leave it out"),
+        (["evaluate", "samples_per_problem=99999999999", "--dry-run"], "less than or equal to 4096"),
+    ],
+)
+def test_a_slip_of_the_command_line_is_answered_with_what_to_write(words, hint, capsys):
+    assert run(words) == 2
+    refused(2, capsys.readouterr().err, 2, [hint])
+
+
+@pytest.mark.skipif(has_gpu(), reason="this host has a GPU")
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (["judge", "--problem", "p.py", "--kernel", "k.py", "--device", "cuda"], "--device cuda"),
+        (["serve", "gym.device=cuda"], "gym.device = cuda"),
+    ],
+)
+def test_a_gpu_that_is_not_there_is_refused_in_plain_words(words, option, capsys):
+    assert run(words) == 2
+    refused(2, capsys.readouterr().err, 2, [f"{option}, but this host has no GPU"])
+
+
+def test_a_verdict_for_a_person_names_the_problems_own_sizes_and_says_first_what_it_does(files, capsys):
+    (files / "kernel.py").write_text("def f(:")
+    words = ["judge", "--problem", str(files / "problem.py"), "--kernel", str(files / "kernel.py")]
+    assert run([*words, "--set", "N=100"]) == 0
+    shown = capsys.readouterr()
+    assert shown.err.startswith("judging a kernel for file/problem on cpu")
+    assert "N 100 (own: 1048576)" in shown.out and "{" not in shown.out
 
 
 def test_an_empty_root_has_no_runs(tmp_path, monkeypatch, capsys):

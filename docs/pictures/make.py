@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -30,8 +31,8 @@ PROBLEM = REPOSITORY / "data" / "problems" / "quick_gelu_residual.py"
 KERNEL = REPOSITORY / "data" / "kernels" / "quick_gelu_residual.py"
 COLUMNS = 86
 PATIENCE_S = 900.0
-SHOWN = ("verdict", "trials_passed", "predicted_speedup", "feedback", " ")
-"""Rows of a verdict in the picture; a line that begins with a blank goes on from the one before."""
+SHOWN = ("kernel.py", "verdict", "trials_passed", "predicted_speedup", "feedback")
+"""Lines of a verdict in the picture: its divider, and rows by their keys."""
 METHODS = {
     "rl": ("RL", "C0"),
     "expert_iteration": ("expert iteration", "C2"),
@@ -76,9 +77,12 @@ def draw_terminal(out: Path) -> None:
         told = watched(command, Path(folder), lambda: (Path(folder) / "kernel.py").write_text(honest))
     console = Console(record=True, width=COLUMNS, file=StringIO(), force_terminal=True)
     console.print(Text("$ dojo " + " ".join(command), style="bold"))
+    is_shown = False
     for line in told.splitlines():
         words = Text.from_ansi(line.rstrip())
-        if words.plain.startswith("kernel.py") or words.plain.startswith(tuple(f" {name}" for name in SHOWN)):
+        key = re.match(r" ?(\S+) ", words.plain)
+        is_shown = key[1] in SHOWN if key else is_shown and bool(words.plain)
+        if is_shown:
             words.highlight_regex(r"\bcorrect\b", "bold green")
             words.highlight_regex(r"\b(crashed|wrong)\b", "bold red")
             console.print(words)

@@ -101,7 +101,7 @@ def judge_one(request: JudgeRequest, gym: dict[str, str], as_json: bool) -> int:
     """Judge one kernel and print the result; `gym` are settings of `GymConfig`."""
     if not_python(request, gym["device"]) is None:
         _tell_memory(request, gym["device"])
-    with working(f"judging a kernel for {request.problem.id} on {gym['device']}; a judge starts first"):
+    with working(f"judging a kernel for {request.problem.id} on {gym['device']}"):
         (judged,), _ = judge_here([request], gym)
     _tell(judged, gym, as_json)
     return 0

@@ -231,7 +231,7 @@ class TrainConfig(RolloutStageConfig):
 
     def described(self) -> str:
         """The settings that depend on the kind of model, in words for a log."""
-        kind = "pretrained" if is_pretrained(self.policy) else "ours"
+        kind = "pretrained" if is_pretrained(self.policy) else "small, by its vocabulary"
         rollout, cold_start = self.rollout, self.cold_start
         return (
             f"model {self.policy.model} is {kind}: rollout.template={rollout.template} "

@@ -41,8 +41,11 @@ def diagnosis_of(run: Run, folder: str) -> Diagnosis:
     from kernel_core.evaluation.diagnosis import answer_rows, diagnose
 
     record = run.stage(folder)
-    limit = record.config["rollout"]["sampling"]["max_new_tokens"] if record is not None else 0
-    return diagnose(answer_rows(run.store.child(folder)), limit)
+    rows = answer_rows(run.store.child(folder))
+    if record is None:
+        return diagnose(rows, 0)
+    limit = record.config["rollout"]["sampling"]["max_new_tokens"]
+    return diagnose(rows, limit, record.config["policy"]["kind"])
 
 
 def lineage_of(run: Run) -> list[dict[str, Any]]:

@@ -6,7 +6,9 @@ It has what the run has: before and after, every scorecard with all answers, win
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from kernel_core.errors import redacted
@@ -19,20 +21,30 @@ from kernel_core.report.conditions import conditions_of, diagnosis_of, lineage_o
 from kernel_core.report.html_page import Code, code_block, document, paragraph, table
 from kernel_core.report.training import training_sections
 from kernel_core.runs.naming import AFTER, BEFORE
-from kernel_core.runs.run_folder import Run
+from kernel_core.runs.run_folder import Run, stamp
 from kernel_core.runs.stage_record import flat
 from kernel_core.store import Store
 
 REPORT = "report.html"
+_SIZES = {
+    "hidden_size": "hidden_size",
+    "num_layers": "num_hidden_layers",
+    "num_heads": "num_attention_heads",
+    "vocab_size": "vocab_size",
+}
+"""Settings of a `new` policy, and their names in a model's `config.json`."""
 MOST_ANSWERS = 5000
 """Answers of one evaluation that the page has; `evaluations.parquet` has all."""
 
 
-def write_report(store: Store) -> str:
-    """Write `report.html` of the run in this folder and give its name."""
+def write_report(store: Store, *, is_trained: bool = False) -> str:
+    """Write `report.html` of the run in this folder and give its name.
+
+    With `is_trained` the last task of a training writes it: no work of that flow is left.
+    """
     root, _, name = store.root.rstrip("/").rpartition("/")
     run = Run(root, name)
-    sections: dict[str, list[str]] = {"": _head(run)}
+    sections: dict[str, list[str]] = {"": _head(run, is_trained)}
     names = [folder for folder in store.names() if store.exists(f"{folder}/manifest.json")]
     scored = [folder for folder in names if store.exists(f"{folder}/scorecard.json")]
     if {BEFORE, AFTER} <= set(scored):
@@ -47,19 +59,38 @@ def write_report(store: Store) -> str:
     if stages := lineage_of(run):
         sections["what each stage made, of what"] = [table(stages)]
     if store.exists("config.json"):
-        settings = flat(run.command()["parameters"])
+        settings = settings_in_force(flat(run.command()["parameters"]))
         rows = [{"setting": key, "value": str(value)} for key, value in settings.items()]
         sections["settings"] = [table(rows, full=True)]
     store.write(REPORT, redacted(document(name, sections)).encode())
     return REPORT
 
 
-def _head(run: Run) -> list[str]:
+def settings_in_force(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by key, with the sizes of a model from its folder: those of `new` did not decide there."""
+    shown = dict(settings)
+    for key, model in settings.items():
+        if not key.endswith("policy.model") or model == "new":
+            continue
+        group = key.removesuffix("model")
+        for name in _SIZES:
+            shown.pop(group + name, None)
+        file = Path(str(model)) / "config.json"
+        found = json.loads(file.read_text()) if file.is_file() else {}
+        shown |= {group + name: found[theirs] for name, theirs in _SIZES.items() if theirs in found}
+    return shown
+
+
+def _head(run: Run, is_trained: bool) -> list[str]:
     state = run.state()
     if state is None:
         return []
+    condition: str = state.condition
+    if condition == "running":
+        is_last = is_trained and state.flow == "train"
+        condition = "finished" if is_last else f"running when this page was written, {stamp()[:19]}"
     message = f": {state.message}" if state.message else ""
-    return [paragraph(f"{state.flow}, {state.condition}{message}; begun {state.started_at[:19]}")]
+    return [paragraph(f"{state.flow}, {condition}{message}; begun {state.started_at[:19]}")]
 
 
 def _change(run: Run, before: str, after: str) -> list[str]:
@@ -78,6 +109,7 @@ def _scorecard(run: Run, folder: str) -> list[str]:
         paragraph(f"Scorecard of {card.conditions.policy_version}. {conditions_of(run, folder)}"),
         paragraph(measured_in_words(card)),
         *([paragraph(f"Next step: {found.next_step}")] if found.next_step else []),
+        paragraph("low and high: 95 % interval"),
         table(headline_rows(card)),
         f"<img alt='fast_p and families' src='data:image/png;base64,{picture}'>",
         "<h3>precision, tolerance and own work of last turns</h3>",
@@ -104,7 +136,7 @@ def _answers(store: Store) -> list[dict[str, Any]]:
             "verdict": row["verdict"],
             "speed-up": row["speedup"] if row["speedup"] is not None else row["predicted_speedup"],
             "of": row["predicted_gpu"] if row["speedup"] is None else "measured",
-            "tokens": row["num_tokens"],
+            "tokens": row["num_tokens"] or "unknown",
             "ended": row["finish_reason"],
             "the judge": Code(row["feedback"] or ""),
             "answer": Code(row["code"] or row.get("answer") or ""),

@@ -159,6 +159,7 @@ def _figure(rows: Rows, most_panels: int) -> Any:
                 color=colour,
                 label=f"{keys[key]}{_kind(rows, key)}",
                 linewidth=1.6,
+                marker="o" if len(points) == 1 else "",
             )
         axes.set_title(title, fontsize=10)
         if len(drawn) > 1 or any(map(is_of_speed, drawn)):

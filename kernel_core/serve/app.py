@@ -6,12 +6,12 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Header, Query, Request, WebSocket, WebSocketDisconnect
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from kernel_core.dialogue.environment import EpisodeSource
 from kernel_core.errors import CallerError, ConfigError, DojoError, NotFound
@@ -45,7 +45,7 @@ def create_app(
         yield
         await dispatcher.drain()
 
-    app = FastAPI(title="Kernel Dojo judge", lifespan=lifespan)
+    app = FastAPI(title="Kernel Dojo judge", lifespan=lifespan, strict_content_type=False)
     app.add_middleware(BodyLimit)
 
     def client_of(authorization: str | None = Header(None)) -> str:
@@ -76,7 +76,9 @@ def create_app(
         return Response(dispatcher.metrics.text(), media_type="text/plain; version=0.0.4")
 
     @app.post("/v1/judge")
-    async def judge(call: JudgeCall, client: str = Depends(client_of)) -> Judged:
+    async def judge(
+        call: Annotated[JudgeCall, Depends(_call_in)], client: str = Depends(client_of)
+    ) -> Judged:
         request = await asyncio.to_thread(call.request)
         if only_known and request.problem.sha256 not in known:
             raise NotFound(f"the problem is none of the {len(known)} of this service, and it takes no other")
@@ -85,6 +87,16 @@ def create_app(
     if source is not None:
         _add_openenv(app, dispatcher, keys, source, Depends(client_of))
     return app
+
+
+async def _call_in(request: Request) -> JudgeCall:
+    """The call in a JSON body, whatever its content type says: curl's `-d` names that of a form."""
+    try:
+        return JudgeCall.model_validate_json(await request.body())
+    except ValidationError as error:
+        raise RequestValidationError(
+            [one | {"loc": ("body", *one["loc"])} for one in error.errors()]
+        ) from error
 
 
 def _add_openenv(

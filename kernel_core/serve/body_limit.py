@@ -46,6 +46,7 @@ class BodyLimit:
 
 async def _refuse(send: Send) -> None:
     body = b'{"error": "ConfigError", "message": "the body is larger than %d bytes"}' % MOST_BYTES
-    headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
+    length = b"%d" % len(body)
+    headers = [(b"content-type", b"application/json"), (b"content-length", length), (b"connection", b"close")]
     await send({"type": "http.response.start", "status": 413, "headers": headers})
     await send({"type": "http.response.body", "body": body})

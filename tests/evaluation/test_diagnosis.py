@@ -17,12 +17,14 @@ CONFIG = EvaluateConfig(
 )
 
 
-def row(verdict="correct", finish_reason="stop", feedback=""):
+def row(verdict="correct", finish_reason="stop", feedback="", answer="some text"):
     """One answer."""
     return {
         "verdict": verdict,
         "finish_reason": finish_reason,
         "feedback": feedback,
+        "code": None,
+        "answer": answer,
     }
 
 
@@ -30,7 +32,7 @@ def test_verdicts_are_counted_and_equal_faults_of_other_numbers_are_one():
     wrong = [row("wrong", feedback=f"element [{n}, 3] is {n}.5, expected 0\nmore") for n in range(3)]
     found = diagnose([row(), *wrong, row("crashed", feedback="it crashed")], 400)
     assert found.verdicts == (("wrong", 3), ("correct", 1), ("crashed", 1))
-    assert found.feedback == (("element […, …] is …, expected …", 3), ("it crashed", 1))
+    assert found.feedback == (("element [0, 3] is 0.5, expected 0", 3), ("it crashed", 1))
     assert found.next_step == ""
 
 
@@ -46,6 +48,14 @@ def test_verdicts_are_counted_and_equal_faults_of_other_numbers_are_one():
 def test_the_next_step_follows_from_what_went_wrong(rows, words):
     step = diagnose(rows, 400).next_step
     assert words in step and bool(words) == bool(step)
+
+
+def test_an_endpoint_gets_advice_that_it_can_follow():
+    empty = diagnose([row("malformed", answer=""), row("malformed", answer=" "), row()], 400, "openai")
+    assert empty.empty == 2 and "2 of 3 answers are empty" in empty.next_step
+    assert {"what": "answers without any text", "value": "2 of 3"} in empty.rows()
+    step = diagnose([row("malformed")] * 2, 400, "openai").next_step
+    assert "no kernel in the asked form" in step and "cold start" not in step
 
 
 @pytest.fixture(scope="module")

@@ -178,11 +178,15 @@ def test_a_problem_that_prints_or_ends_its_process_takes_no_other_along(tmp_path
 
 
 @pytest.mark.exhaustive
-def test_what_has_no_small_sizes_or_does_not_run_stays(tmp_path):
+def test_what_has_no_small_sizes_or_does_not_run_stays_and_is_named(tmp_path, caplog):
     text = TEMPLATE.replace("N = 33", "N = int(1e7)").format(expression="(x - x)[torch.nonzero(x)]")
     (tmp_path / "large.py").write_text(text)
     (tmp_path / "broken.py").write_text("# cpu: N=9\n" + TEMPLATE.format(expression="x @ x"))
-    assert len(load_audited(ProblemsConfig(suite=str(tmp_path), split="all")).problems) == 2
+    for _ in range(2):  # what does not run is not kept: each run is told
+        caplog.clear()
+        memory = Store(tmp_path / "memory")
+        assert len(load_audited(ProblemsConfig(suite=str(tmp_path), split="all"), memory).problems) == 2
+        assert "broken stays in the count, though no kernel can pass" in caplog.text
 
 
 @pytest.mark.exhaustive

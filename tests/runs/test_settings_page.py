@@ -37,7 +37,7 @@ GROUPS = {
 """Groups of settings that several stages share."""
 HEAD = """# Settings
 
-Every setting as `key=value` on the command line, with its default. Lists are written `[a, b]`, no value `null`.
+Every setting as `key=value` on the command line, with its default: lists as `[a, b]`, no value as `null`.
 `dojo pipeline` takes those of its stages under `ingest.`, `index.`, `train.`, `evaluate.` and `best_of_n.`.
 Presets, files, the environment and the command line: [cli.md](cli.md). Defaults that depend on the model:
 [learning.md](learning.md). `python tests/runs/test_settings_page.py` writes this page.

@@ -96,9 +96,24 @@ def test_what_is_no_call_is_refused_in_words(url: str) -> None:
             client.ask(_call(sizes={"K": 1}))
 
 
+@pytest.mark.parametrize("content_type", [None, "application/x-www-form-urlencoded"])
+def test_json_needs_no_content_type(url: str, content_type: str | None) -> None:
+    headers = {"Authorization": f"Bearer {KEY}"} | ({"Content-Type": content_type} if content_type else {})
+    call = _call(kernel="class ModelNew(:").model_dump_json()
+    answer = httpx.post(f"{url}/v1/judge", content=call.encode(), headers=headers, timeout=120)
+    assert answer.json()["evaluation"]["verdict"] == "malformed"
+    for body, words in ((b"{bad", "body: invalid json"), (b'{"id": "short"}', "body.id: ")):
+        refused = httpx.post(f"{url}/v1/judge", content=body, headers=headers)
+        assert refused.status_code == 422 and refused.json()["message"].startswith(words)
+
+
 def test_a_body_that_is_too_large_is_refused(url: str) -> None:
     answer = _post(url, "/v1/judge", _call(kernel="#" * (MOST_BYTES + 1)).model_dump())
     assert answer.status_code == 413
+    assert answer.json() == {
+        "error": "ConfigError",
+        "message": f"the body is larger than {MOST_BYTES} bytes",
+    }
     assert httpx.get(f"{url}/health").json()["status"] == "ok"
 
 

@@ -15,7 +15,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kernel_core.config import ProblemsConfig
 from kernel_core.errors import NotAProblem, NotFound
@@ -90,7 +90,8 @@ def _name(problem: Problem) -> str:
 
 
 def _audit_elsewhere(problems: Sequence[Problem]) -> dict[str, list[str]]:
-    """The findings of other processes, side by side; none about a problem that is too large."""
+    """The findings of other processes, side by side: empty for a problem that is too large, and left out for
+    one that does not run, so that every run is warned of it."""
     pending = [one for one in map(with_small_sizes, problems) if one.cpu_constants or _is_small(one)]
     count = max(1, min(len(os.sched_getaffinity(0)), len(pending) // _FEWEST_BY_PROCESS))
     found: dict[str, list[str]] = {one.id: [] for one in problems}
@@ -98,13 +99,18 @@ def _audit_elsewhere(problems: Sequence[Problem]) -> dict[str, list[str]]:
         log.info("auditing %d problems for answers that do no work; kept for later runs", len(pending))
     with ThreadPoolExecutor(count) as threads:
         for part in threads.map(_audit_in_a_process, (pending[number::count] for number in range(count))):
-            found |= part
+            for id_, accepted in part.items():
+                if accepted is None:
+                    del found[id_]
+                else:
+                    found[id_] = accepted
     return found
 
 
-def _audit_in_a_process(pending: list[Problem]) -> dict[str, list[str]]:
-    """The findings of one process after another; none about a problem that ends its process."""
-    found: dict[str, list[str]] = {}
+def _audit_in_a_process(pending: list[Problem]) -> dict[str, list[str] | None]:
+    """The findings of one process after another: None for a problem that does not run, and nothing about one
+    that ends its process."""
+    found: dict[str, list[str] | None] = {}
     while pending:
         asked = "\n".join(one.model_dump_json() for one in pending)
         process = subprocess.run(
@@ -116,7 +122,10 @@ def _audit_in_a_process(pending: list[Problem]) -> dict[str, list[str]]:
             env=import_environment(),
         )
         answers = process.stdout.splitlines()
-        found |= {one.id: json.loads(answer) for one, answer in zip(pending, answers, strict=False)}
+        for problem, answer in zip(pending, map(json.loads, answers), strict=False):
+            if error := answer.get("error"):
+                log.warning("%s stays in the count, though no kernel can pass: %s", problem.id, error)
+            found[problem.id] = None if error else answer["accepted"]
         pending = pending[len(answers) + 1 :]
     return found
 
@@ -140,10 +149,10 @@ def main() -> None:
     for line in sys.stdin:
         try:
             audit = audit_problem(Problem.model_validate_json(line), draws=_TRIED)
-            accepted = sorted(_WITHOUT_LOOKING.intersection(audit.never_refused))
-        except NotAProblem:
-            accepted = []
-        answers.write(json.dumps(accepted) + "\n")
+            answer: dict[str, Any] = {"accepted": sorted(_WITHOUT_LOOKING.intersection(audit.never_refused))}
+        except NotAProblem as error:
+            answer = {"accepted": [], "error": str(error)}
+        answers.write(json.dumps(answer) + "\n")
         answers.flush()
 
 
