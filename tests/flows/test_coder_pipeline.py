@@ -61,7 +61,7 @@ def kernelbench(tmp_path_factory):
     """A folder laid out as a checkout of KernelBench, with our own problems."""
     folder = tmp_path_factory.mktemp("kernelbench")
     own = sorted((REPOSITORY / "data" / "problems").glob("*.py"))
-    for level in (1, 2):
+    for level in (1, 2, 3, 4):
         (folder / f"level{level}").mkdir()
         for number in (1, 2):
             text = own[2 * level + number].read_text()

@@ -110,6 +110,29 @@ def test_what_an_operator_switched_stays_so_when_deployed_again(deployed):
             assert [a.enabled for a in client.read_automations_by_name(name)] == [False]
 
 
+def test_plain_prefect_deploy_makes_the_limit_and_alerts_and_leaves_a_resumed_night_on(deployed, prefect_api):
+    with get_client(sync_client=True) as client:
+        client.delete_global_concurrency_limit_by_name("cuda")
+        (alert,) = client.read_automations_by_name("dojo-promotion-alert")
+        client.delete_automation(alert.id)
+        there = client.read_deployment_by_name("nightly/every-night")
+        client.update_deployment_schedule(there.id, there.schedules[0].id, active=True)
+        command = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "-n", "nightly/every-night"]
+        done = subprocess.run(
+            [*command, "--prefect-file", str(deployed)],
+            cwd=deployed.parent,
+            env=os.environ | {"PREFECT_API_URL": prefect_api, "PWD": str(deployed.parent)},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        again = client.read_deployment_by_name("nightly/every-night")
+        assert [schedule.active for schedule in again.schedules] == [True]
+        assert client.read_global_concurrency_limit_by_name("cuda").limit == 1
+        assert client.read_automations_by_name("dojo-promotion-alert")
+        client.update_deployment_schedule(again.id, again.schedules[0].id, active=False)
+
+
 def test_interval_rule_queue_and_limit_are_deployed(deployed):
     with get_client(sync_client=True) as client:
         found = client.read_deployment_by_name("nightly/often")
