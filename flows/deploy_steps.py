@@ -11,7 +11,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from flows.automations import ALERT_BLOCK, AUTOMATIONS_YAML, alert_block, load_automations
-from flows.plan import GPU_SLOTS, found, same_automation
+from flows.on_server import GPU_SLOTS, found, same_automation
 from kernel_core.errors import NotFound
 from tasks.gpu import GPU_LIMIT
 

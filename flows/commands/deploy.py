@@ -1,7 +1,7 @@
-"""`dojo deploy`: check the files, show what would change, make pools and limits, let Prefect deploy.
+"""`dojo deploy`: check the files, make the pools, let Prefect deploy.
 
-Prefect itself creates the deployments (`prefect deploy --all`). This adds what it lacks: checks before,
-the order, automations, and that a schedule paused by an operator stays paused.
+Prefect itself creates the deployments (`prefect deploy --all`). This adds what it lacks: checks before, the
+order, and that what an operator paused stays paused.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def deploy(*, dry_run: bool = False, local: bool = False, port: Port = 4200, fil
     """Check prefect.yaml, then create or update its deployments.
 
     Args:
-        dry_run: only check, and show what would change
+        dry_run: only check
         local: start a server and a worker for each pool too
         port: of the server that --local starts
         file: another prefect.yaml
@@ -42,7 +42,7 @@ def deploy(*, dry_run: bool = False, local: bool = False, port: Port = 4200, fil
 
 
 def deploy_file(file: Path | None, *, dry_run: bool, api_url: str | None = None) -> int:
-    """Create or update everything in the files; with `dry_run` only check them and show the plan."""
+    """Create or update everything in the files; with `dry_run` only check them."""
     prepare_environment()
     from flows.deploy_steps import checked_automations
     from flows.deployments import load_deployments
@@ -55,18 +55,10 @@ def deploy_file(file: Path | None, *, dry_run: bool, api_url: str | None = None)
     if url is None:
         checked_automations(None)
         if dry_run:
-            say("no Prefect server to compare with: a plan needs `dojo ui` or PREFECT_API_URL")
             return 0
         raise NoServer("no Prefect server: start one with `dojo ui`, or set PREFECT_API_URL, then deploy")
     with _client(url) as client:
-        from flows.plan import plan
-
-        automations = checked_automations(client)
-        changes = list(plan(client, checked, automations))
-        for change in changes:
-            if change.action != "same":
-                say(str(change))
-        say(f"{sum(change.action == 'same' for change in changes)} of {len(changes)} are up to date")
+        checked_automations(client)
         if dry_run:
             return 0
         _make_pools(client, checked)
@@ -95,7 +87,7 @@ def _make_pools(client: SyncPrefectClient, wanted: Any) -> None:
     """Make the pools before Prefect asks for them; its build step makes the limit and the automations."""
     from prefect.client.schemas.actions import WorkPoolCreate
 
-    from flows.plan import POOL_TYPE, found, pools_of
+    from flows.on_server import POOL_TYPE, found, pools_of
 
     for pool in pools_of(wanted):
         if found(client.read_work_pool, pool) is None:
@@ -122,7 +114,7 @@ def _deploy_all(client: SyncPrefectClient, url: str, path: Path) -> None:
 
 def _with_switches_kept(client: SyncPrefectClient, path: Path) -> dict[str, Any]:
     """The file's content, with its deployments, schedules and named triggers on or off as they are."""
-    from flows.plan import found, schedules_by_key
+    from flows.on_server import found, schedules_by_key
     from flows.prefect_yaml import Schedule
     from flows.presets import load_yaml, stage_of
 
