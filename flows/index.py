@@ -25,5 +25,5 @@ def index(config: IndexConfig, run: str = "ingest", root: str = "runs") -> None:
         reads, settings = {"snapshot": snapshot}, config.model_dump()
         with making(here, "index", settings, reads, folder="index", follows_inputs=True) as work:
             if not work.done:
-                build_index(config, snapshot, work.store)
+                build_index(config, here, work.store)
             report_index(here)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime
 import json
-from typing import Any
+from typing import Any, Literal
 
 from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule, RRuleSchedule
 from prefect.events import DeploymentTriggerTypes
@@ -43,7 +43,8 @@ class Schedule(BaseModel):
     timezone: str | None = None
     anchor_date: datetime.datetime | None = None
     day_or: bool | None = None
-    active: bool | None = None
+    active: bool | Literal["{{ every_night_is_on }}"] | None = None
+    """On or off, or what the build step found on the server (`deploy_steps`)."""
     parameters: dict[str, Any] = Field(default_factory=dict)
     slug: str | None = None
     replaces: str | None = None

@@ -6,7 +6,9 @@ from flows.evaluate import evaluate
 from flows.running import running
 from flows.stage_flow import stage_flow
 from kernel_core.config import EvaluateConfig, PolicyConfig, asked
+from kernel_core.errors import ConfigError
 from kernel_core.evaluation.promotion import promoted_policy, trained_policy
+from kernel_core.runs.holds import release
 from kernel_core.runs.resolve import choose_weights, locate_checkpoint
 from kernel_core.runs.run_folder import Run, find_run
 from kernel_core.runs.stage_record import sealed_digest
@@ -14,12 +16,13 @@ from kernel_core.store import Store
 from tasks.promote import pass_gate
 
 
-@stage_flow("promote", run_name="{run}: {candidate}")
+@stage_flow("promote", run_name="promotion check: {candidate}")
 def promote(
     config: EvaluateConfig,
     candidate: str = "quickstart",
     run: str = "promoted",
     root: str = "runs",
+    digest: str | None = None,
 ) -> None:
     """Evaluate a run's checkpoint and the promoted one; promote it if it is clearly better.
 
@@ -30,9 +33,15 @@ def promote(
         candidate: A run's name (its newest checkpoint), `run@step` or `run@best`.
         run: The name that is given, `checkpoint=promoted`: a folder under the root.
         root: Local folder or any fsspec URI, the same for every stage and worker.
+        digest: Digest of the candidate's content; another content is refused. Empty: not compared.
     """
     with running(run, root) as here:
         checkpoint = locate_checkpoint(root, candidate)
+        if digest is not None and (now := sealed_digest(Store(checkpoint))) != digest:
+            raise ConfigError(
+                f"{candidate} has the digest {now[:12]}, but {digest[:12]} is to be checked: it was replaced "
+                "since; train again, or leave digest out to check what is there"
+            )
         trained = find_run(root, candidate.partition("@")[0])
         policy = trained_policy(trained) or config.policy
         promoted = promoted_policy(here)
@@ -42,6 +51,7 @@ def promote(
             before = _scored(config, promoted, here, locate_checkpoint(root, run))
         after = _scored(config, policy, trained, checkpoint)
         pass_gate(here, checkpoint, policy, before, after)
+        release(trained.store, checkpoint)
 
 
 def _scored(config: EvaluateConfig, policy: PolicyConfig, run: Run, checkpoint: str | None) -> Store:

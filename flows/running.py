@@ -31,6 +31,8 @@ from flows.server import send_queued
 from kernel_core.config import Config
 from kernel_core.errors import OurFault
 from kernel_core.runs.run_folder import Run
+from tasks.progress import may_be_missed
+from tasks.report import report_settings
 from tasks.tools import judges_kept
 
 log = logging.getLogger(__name__)
@@ -50,12 +52,37 @@ def running(run: str, root: str, **settled: Any) -> Iterator[Run]:
     On a worker all heartbeats have left before the flow run ends: one that the server gets after the end
     would begin the automation for lost runs anew.
     """
+    if run_by_a_worker():
+        _check_on_this_worker()
     with _owning(Run(root, run), settled) as here:
+        _show_settings(here, settled)
         try:
             yield here
         finally:
             if run_by_a_worker():
                 send_queued()
+
+
+def _check_on_this_worker() -> None:
+    """Check suites, GPU, model and KERNELBENCH_ROOT of this worker, as the command line does."""
+    from flows.preflight import check_before_start
+
+    context = FlowRunContext.get()
+    if context is not None and context.flow is not None:
+        check_before_start(context.flow.name, context.parameters or {})
+
+
+def _show_settings(here: Run, settled: Mapping[str, Any]) -> None:
+    """Show what runs: as the first artifact, and for a worker's run in place of what its caller typed."""
+    context, flow_run = FlowRunContext.get(), _flow_run_id()
+    if context is None or context.flow is None or flow_run is None:
+        return
+    effective = as_json({**(context.parameters or {}), **settled})
+    with may_be_missed("settings"):
+        report_settings(here, context.flow.name, str(effective.get("name") or context.flow.name), effective)
+        if run_by_a_worker():
+            with get_client(sync_client=True) as client:
+                client.update_flow_run(flow_run, parameters=as_json(context.parameters or {}))
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from flows.stage_flow import stage_flow
 from kernel_core.config import PLACES, IndexConfig, IngestConfig, TrainConfig
 from kernel_core.runs.resolve import foundations, needs_cold_start
 from tasks.assets import making
-from tasks.events import TRAINED, tell
+from tasks.events import training_finished
 from tasks.learn import train_policy
 from tasks.report import report_training
 
@@ -52,5 +52,5 @@ def train(
         with making(here, "train", settings, reads, folder="", may_change=MAY_CHANGE) as work:
             if not work.done:
                 work.output = train_policy(config, here)
-                tell(TRAINED, here, {"kernel-dojo.device": config.policy.device})
+                training_finished(here, config.policy.device)
             report_training(here, has_more=not work.done)

@@ -9,10 +9,11 @@ import base64
 import math
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from prefect.artifacts import create_markdown_artifact, create_table_artifact
+from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import ArtifactUpdate
 
@@ -50,9 +51,10 @@ def page(
     store: Store,
     sections: Mapping[str, Sequence[Mapping[str, Any]]],
     lead: Sequence[str] = (),
+    description: str | None = None,
 ) -> None:
     """Publish a markdown page: `lead`, a table under each heading, and where the files are."""
-    publish(key, [f"# {title}", *lead, *tables(sections)], store)
+    publish(key, [f"# {title}", *lead, *tables(sections)], store, description or f"{title}.")
 
 
 def tables(sections: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
@@ -63,23 +65,30 @@ def tables(sections: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
     return blocks
 
 
-def publish(key: str, blocks: Sequence[str], store: Store) -> None:
+def publish(key: str, blocks: Sequence[str], store: Store, description: str) -> None:
     """Publish blocks of markdown, as many as fit, and where the files are."""
-    create_markdown_artifact(_markdown(blocks, store), key=key)
+    create_markdown_artifact(_markdown(blocks, store), key=key, description=redacted(description))
+
+
+def link(key: str, store: Store, file: str, description: str) -> None:
+    """Publish a link to a file of a run."""
+    address = store.path(file)
+    url = Path(address).resolve().as_uri() if store.is_local else address
+    create_link_artifact(url, key=key, link_text=file, description=description)
 
 
 class LivePage:
     """A page of markdown that changes while a person looks at it: one artifact, not a version each time."""
 
-    def __init__(self, key: str, store: Store) -> None:
-        self._key, self._store = key, store
+    def __init__(self, key: str, store: Store, description: str) -> None:
+        self._key, self._store, self._description = key, store, description
         self._artifact: UUID | None = None
 
     def show(self, blocks: Sequence[str]) -> None:
         """Show these blocks in place of the ones before."""
         text = _markdown(blocks, self._store)
         if self._artifact is None:
-            self._artifact = create_markdown_artifact(text, key=self._key)
+            self._artifact = create_markdown_artifact(text, key=self._key, description=self._description)
         else:
             with get_client(sync_client=True) as client:
                 client.update_artifact(self._artifact, ArtifactUpdate(data=text))

@@ -59,7 +59,9 @@ def published(run: Run, stage: str, made: Store, reads: Mapping[str, Store]) -> 
     asset = asset_of(made)
     sources = [asset_of(store) for store in reads.values()]
 
-    @materialize(asset, name=f"asset {artifact_key(stage)}", asset_deps=sources, by="kernel-dojo")
+    name = f"asset {artifact_key(stage)}"
+
+    @materialize(asset, name=name, task_run_name=name, asset_deps=sources, by="kernel-dojo")
     def publish_asset() -> None:
         add_asset_metadata(asset, {"run": run.name, "stage": stage, "digest": sealed_digest(made)})
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from prefect import task
-
 from kernel_core.config import EvaluateConfig
 from kernel_core.runs.resolve import choose_weights
 from kernel_core.runs.run_folder import Run
 from kernel_core.store import Store
 from tasks.batches import each_batch
-from tasks.faults import RETRIES
+from tasks.faults import retried_task
 from tasks.gpu import gpu_slot, on_this_host
 from tasks.progress import StageProgress
 from tasks.tools import JUDGED, judging, opened, suited_to
 
 
-@task(name="score policy", tags=["evaluate"], **RETRIES)
+@retried_task("score policy", "evaluate")
 def score_policy(config: EvaluateConfig, run: Run, store: Store) -> None:
     """A policy on held-out problems into a sealed scorecard, or kept answers judged again."""
     from kernel_core.evaluation.scorecard import evaluate, evaluate_answers
@@ -23,9 +21,9 @@ def score_policy(config: EvaluateConfig, run: Run, store: Store) -> None:
     if config.answers is not None:
         config, memory = on_this_host(config), Store(run.root).child(JUDGED)
         with (
-            gpu_slot("cpu", config.gym.device),
+            gpu_slot(config.gym.device, places=config.placement),
             judging(config.gym, run, config.placement.judge) as gym,
-            StageProgress("evaluate") as progress,
+            StageProgress(run.name, "evaluate") as progress,
         ):
             evaluate_answers(config, gym, store, progress, memory, each_batch)
         return
@@ -34,6 +32,6 @@ def score_policy(config: EvaluateConfig, run: Run, store: Store) -> None:
     where = {"weights": weights, "corpus": config.checkpoint}
     with (
         opened(config, run, **where) as tools,
-        StageProgress("evaluate") as progress,
+        StageProgress(run.name, "evaluate") as progress,
     ):
         evaluate(config, tools.policy, tools.gym, tools.retriever, store, progress, tools.memory, each_batch)

@@ -9,6 +9,7 @@ import os
 import pynvml
 
 from kernel_core.config import GymConfig, PolicyConfig
+from kernel_core.config.placement import PlacementConfig
 from kernel_core.errors import ConfigError
 from kernel_core.runs.placement import StageConfig, placed
 
@@ -72,14 +73,33 @@ def require_gpu_here(option: str) -> None:
         raise ConfigError(f"{option} cuda, but this host has no GPU: use {option} cpu, or a host with one")
 
 
-def gpu_slot(*devices: str) -> contextlib.AbstractContextManager[object]:
-    """A slot on the GPU while the block lasts, if any device is `cuda` and a worker runs this.
+def gpu_slot(
+    *devices: str, places: PlacementConfig | None = None
+) -> contextlib.AbstractContextManager[object]:
+    """Return slots on GPUs while the block lasts, if any device is `cuda` and a worker runs this.
 
-    Strict: a limit that does not exist is an error, because two kernels would time each other's noise.
+    One for each GPU of `places`. Strict: a limit that does not exist is an error, because two kernels would
+    time each other's noise. Raises `ConfigError` where the limit has fewer slots: no wait would end.
     """
     run_by_a_worker = "PREFECT__FLOW_RUN_ID" in os.environ
     if "cuda" not in devices or not run_by_a_worker:
         return contextlib.nullcontext()
     from prefect.concurrency.sync import concurrency
 
-    return concurrency(GPU_LIMIT, occupy=1, strict=True)
+    named = places.gpus.values() if places is not None else ()
+    count = max(1, len({gpu for gpus in named for gpu in gpus}))
+    if count > 1:
+        _check_slots(count)
+    return concurrency(GPU_LIMIT, occupy=count, strict=True)
+
+
+def _check_slots(count: int) -> None:
+    from prefect.client.orchestration import get_client
+
+    with get_client(sync_client=True) as client:
+        slots = client.read_global_concurrency_limit_by_name(GPU_LIMIT).limit
+    if slots < count:
+        raise ConfigError(
+            f"this stage works on {count} GPUs, but the limit {GPU_LIMIT} has {slots}: raise it by "
+            f"`prefect gcl update {GPU_LIMIT} --limit {count}`, or place the stage on fewer GPUs"
+        )

@@ -17,7 +17,7 @@ from kernel_core.runs.stage_record import sealed_digest
 from kernel_core.store import Store
 from tasks.artifacts import LivePage
 from tasks.events import STAGE_CHANGED, tell
-from tasks.faults import RETRIES
+from tasks.faults import retried_task
 from tasks.gpu import gpu_slot, on_this_host, require_gpu
 from tasks.progress import StageProgress, may_be_missed
 from tasks.report import key_of, show_curriculum, show_stage
@@ -32,7 +32,7 @@ CURRICULUM_EVERY_S = 60.0
 """Seconds between two drawings of the curves."""
 
 
-@task(name="teach", tags=["cold-start"], **RETRIES)
+@retried_task("teach", "cold-start")
 def teach(config: TrainConfig, run: Run, store: Store) -> None:
     """Judged conversations from the run's snapshot, and a policy trained on them."""
     from kernel_core.corpus.snapshot import load_snapshot
@@ -45,7 +45,11 @@ def teach(config: TrainConfig, run: Run, store: Store) -> None:
     log.info(config.described())
     exemplars = load_snapshot(run.store.child("snapshot"))
     retriever = open_retriever(run.store.child("index"), config=config.rollout.retrieval)
-    with gpu_slot(config.policy.device, config.gym.device), StageProgress("cold-start") as progress:
+    devices = (config.policy.device, config.gym.device)
+    with (
+        gpu_slot(*devices, places=config.placement),
+        StageProgress(run.name, "cold-start") as progress,
+    ):
         if config.cold_start.data:
             conversations = read_transcripts(config.cold_start.data)
         else:
@@ -60,7 +64,7 @@ def teach(config: TrainConfig, run: Run, store: Store) -> None:
     log.info("cold start: %d steps, held-back loss %.3f nats a token", report.steps, report.loss)
 
 
-@task(name="train policy", tags=["train"], **RETRIES)
+@retried_task("train policy", "train")
 def train_policy(config: TrainConfig, run: Run) -> str:
     """RL to the last step, going on from the newest checkpoint; gives the last one's digest.
 
@@ -74,12 +78,14 @@ def train_policy(config: TrainConfig, run: Run) -> str:
     weights = weights_to_train(run, config)
     with (
         opened(config, run, weights=weights) as tools,
-        StageProgress("train", main="steps") as progress,
+        StageProgress(run.name, "train", main="steps") as progress,
     ):
         trainer = Trainer(
             config, run.store, tools.policy, tools.gym, tools.retriever, progress, memory=tools.memory
         )
-        live = LivePage(key_of(run, "learning-curves"), run.store)
+        live = LivePage(
+            key_of(run, "learning-curves"), run.store, f"Curves of {run.name}, drawn while it trains."
+        )
         with contextlib.closing(trainer):
             while not trainer.done:
                 stage = config.curriculum.stages[trainer.curriculum.stage_index].name

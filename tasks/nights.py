@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from prefect import task
-
 from kernel_core.evaluation.nightly import TREND_SCHEMA, finished_nights, last_change, regressions, trend_rows
 from kernel_core.evaluation.tables import parquet
 from kernel_core.report.conditions import conditions_of
 from kernel_core.runs.run_folder import Run
 from tasks.artifacts import artifact_key, page, picture, table
-from tasks.faults import RETRIES
+from tasks.faults import retried_task
 
 
-@task(name="report nights", tags=["report"], **RETRIES)
+@retried_task("report nights", "report")
 def report_nights(run: Run, watched: str) -> tuple[str, ...]:
     """Table, plot and last change of one watched run's nights; gives what regressed, in words."""
     from kernel_core.evaluation.plots import trend_png

@@ -15,6 +15,8 @@ from prefect.exceptions import PrefectException
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from tasks.artifacts import artifact_key
+
 log = logging.getLogger(__name__)
 
 ARTIFACT_EVERY_S = 5.0
@@ -50,7 +52,8 @@ class StageProgress:
     `main` is the label that the artifact follows; without one it follows whichever was called last.
     """
 
-    def __init__(self, stage: str, main: str | None = None) -> None:
+    def __init__(self, run: str, stage: str, main: str | None = None) -> None:
+        self._key = artifact_key(f"{run}-{stage}-progress")
         self._stage = stage
         self._main = main
         self._artifact: UUID | None = None
@@ -97,8 +100,7 @@ class StageProgress:
     def _publish(self, description: str, percent: float) -> None:
         with may_be_missed(f"progress of {self._stage}"):
             if self._artifact is None:
-                key = f"{self._stage}-progress"
-                self._artifact = create_progress_artifact(percent, key=key, description=description)
+                self._artifact = create_progress_artifact(percent, key=self._key, description=description)
             else:
                 update_progress_artifact(self._artifact, progress=percent, description=description)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 
-from prefect import task
 from prefect.states import Completed, State
 
 from kernel_core.config import PolicyConfig
@@ -13,13 +12,13 @@ from kernel_core.store import Store
 from tasks.artifacts import page, picture
 from tasks.assets import published
 from tasks.events import PROMOTED, tell
-from tasks.faults import RETRIES
+from tasks.faults import retried_task
 from tasks.report import key_of
 
 log = logging.getLogger(__name__)
 
 
-@task(name="gate", tags=["promote"], **RETRIES)
+@retried_task("gate", "promote")
 def pass_gate(name: Run, checkpoint: str, policy: PolicyConfig, before: Store, after: Store) -> State:
     """Promote the checkpoint if its scorecard is clearly better; the state and the page `gate` say why."""
     from kernel_core.evaluation.promotion import decide, promote_checkpoint

@@ -7,10 +7,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from prefect import task
-
 from kernel_core.config import PipelineConfig
-from kernel_core.report.conditions import conditions_of, diagnosis_of, lineage_of
+from kernel_core.report.conditions import conditions_in_words, conditions_of, diagnosis_of, lineage_of
 from kernel_core.runs.naming import AFTER, BEFORE, WINNERS
 from kernel_core.runs.run_folder import Run
 from kernel_core.runs.stage_record import flat
@@ -19,6 +17,7 @@ from tasks.artifacts import (
     LivePage,
     artifact_key,
     code_block,
+    link,
     link_to,
     page,
     picture,
@@ -26,12 +25,12 @@ from tasks.artifacts import (
     table,
     tables,
 )
-from tasks.faults import RETRIES
+from tasks.faults import retried_task
 
 log = logging.getLogger(__name__)
 
 
-@task(name="report corpus", tags=["report"], **RETRIES)
+@retried_task("report corpus", "report")
 def report_corpus(run: Run) -> None:
     """Counts of what was kept and dropped, and why."""
     store = run.store.child("snapshot")
@@ -41,7 +40,7 @@ def report_corpus(run: Run) -> None:
     page(key_of(run, "corpus"), "Snapshot", store, {"counts": what_and_value(counts), **sections})
 
 
-@task(name="report index", tags=["report"], **RETRIES)
+@retried_task("report index", "report")
 def report_index(run: Run) -> None:
     """The index's embedder and size."""
     store = run.store.child("index")
@@ -50,7 +49,7 @@ def report_index(run: Run) -> None:
     table(key_of(run, "index"), rows, f"The index in {store.path()}.")
 
 
-@task(name="report scorecard", tags=["report"], **RETRIES)
+@retried_task("report scorecard", "report")
 def report_scorecard(run: Run, name: str) -> None:
     """The headline figures with their plot, one row a problem, and each problem's best answer."""
     from kernel_core.evaluation.evidence import best_answers, extremes
@@ -68,7 +67,7 @@ def report_scorecard(run: Run, name: str) -> None:
         blocks.append(f"## {which} ({len(answers)})")
         for answer in answers:
             blocks += [f"### {answer.in_words()}", code_block(answer.told), code_block(answer.code)]
-    publish(f"{key}-code", blocks, store)
+    publish(f"{key}-code", blocks, store, f"Best, worst and every problem's best answer; {conditions}.")
     rows = [{"problem_id": row["problem_id"], "answer": code} | row for row in problem_rows(card)]
     told = f"One row a problem; {conditions}; all turns: {store.path('evaluations.parquet')}"
     table(f"{key}-problems", rows, told)
@@ -86,10 +85,10 @@ def report_scorecard(run: Run, name: str) -> None:
         sections["judges taken out"] = [{"judge": one} for one in card.conditions.taken_out]
     if card.conditions.left_out:
         sections["problems left out"] = [{"pays for nothing": one} for one in card.conditions.left_out]
-    page(f"{key}-summary", title, store, sections, lead=lead)
+    page(f"{key}-summary", title, store, sections, lead=lead, description=f"{title}; {conditions}.")
 
 
-@task(name="report winners", tags=["report"], **RETRIES)
+@retried_task("report winners", "report")
 def report_winners(run: Run, name: str) -> None:
     """Each problem's winner with its code, or why it has none."""
     from kernel_core.evaluation.best_of_n import load_selection
@@ -112,10 +111,10 @@ def report_winners(run: Run, name: str) -> None:
         blocks.append(f"## {selected.problem_id}{speedup}")
         blocks.append(f"Passed {trials} trials on draws it had not seen.")
         blocks.append(code_block(winner.ranked.candidate.source))
-    publish(f"{key_of(run, name)}-code", blocks, store)
+    publish(f"{key_of(run, name)}-code", blocks, store, f"Code of the winners; {conditions}.")
 
 
-@task(name="report training", tags=["report"], **RETRIES)
+@retried_task("report training", "report")
 def report_training(run: Run, *, has_more: bool) -> None:
     """The page of curves, drawn again if the training has more to show than when it was drawn last, and one
     row a step: the newest ones, if there are more than a table may hold."""
@@ -124,6 +123,7 @@ def report_training(run: Run, *, has_more: bool) -> None:
     if has_more or not run.store.exists(REPORT):
         write_report(run.store, is_trained=True)
     log.info("curves and answers: %s", run.store.path(REPORT))
+    link(key_of(run, "report"), run.store, REPORT, f"Curves and answers of {run.name} as a page.")
     rows = list(run.store.lines("metrics.jsonl"))[-MAX_ROWS:]
     table(key_of(run, "metrics"), rows, f"All steps: {run.store.path('metrics.jsonl')}")
 
@@ -162,7 +162,7 @@ def _with_kinds(metrics: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-@task(name="report pipeline", tags=["report"], **RETRIES)
+@retried_task("report pipeline", "report")
 def report_pipeline(run: Run, config: PipelineConfig) -> None:
     """Publish the run in ten lines, then figures by group of problems, winners and lineage."""
     from kernel_core.evaluation.best_of_n import load_selection
@@ -188,6 +188,16 @@ def report_pipeline(run: Run, config: PipelineConfig) -> None:
 def key_of(run: Run, words: str) -> str:
     """The key of an artifact, which no other run's artifact has."""
     return artifact_key(f"{run.name}-{words}")
+
+
+def report_settings(run: Run, flow: str, name: str, parameters: Mapping[str, Any]) -> None:
+    """Publish what a flow run works with once preset, form and kind of model are laid over one another."""
+    config = parameters.get("config") or {}
+    words = [f"model {config['policy']['model']}"] if "policy" in config else []
+    if "problems" in config and "rollout" in config and {"samples_per_problem", "n"} & config.keys():
+        words.append(conditions_in_words(config))
+    description = f"Settings of {flow}" + (f": {'; '.join(words)}" if words else "") + "."
+    table(key_of(run, f"{name}-settings"), what_and_value(parameters), description)
 
 
 def what_and_value(values: Mapping[str, Any]) -> list[dict[str, Any]]:

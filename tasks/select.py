@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from prefect import task
-
 from kernel_core.config import BestOfNConfig
 from kernel_core.runs.resolve import choose_weights
 from kernel_core.runs.run_folder import Run
 from kernel_core.store import Store
 from tasks.batches import each_batch
-from tasks.faults import RETRIES
+from tasks.faults import retried_task
 from tasks.gpu import on_this_host
 from tasks.progress import StageProgress
 from tasks.tools import opened, suited_to
 
 
-@task(name="select winners", tags=["best-of-n"], **RETRIES)
+@retried_task("select winners", "best-of-n")
 def select_winners(config: BestOfNConfig, run: Run, store: Store) -> None:
     """The best verified kernel of each problem into a sealed folder."""
     from kernel_core.evaluation.best_of_n import best_of_n
@@ -25,6 +23,6 @@ def select_winners(config: BestOfNConfig, run: Run, store: Store) -> None:
     where = {"weights": weights, "corpus": config.checkpoint}
     with (
         opened(config, run, **where) as tools,
-        StageProgress("best-of-n") as progress,
+        StageProgress(run.name, "best-of-n") as progress,
     ):
         best_of_n(config, tools.policy, tools.gym, tools.retriever, store, progress, tools.memory, each_batch)

@@ -97,7 +97,7 @@ def opened(
     index = locate_index(run, corpus)
     retriever = open_retriever(index, config=config.rollout.retrieval) if index is not None else None
     with (
-        gpu_slot(policy.device, judge.device),
+        gpu_slot(policy.device, judge.device, places=config.placement),
         contextlib.closing(open_policy(policy, weights)) as writer,
         judging(judge, run, config.placement.judge) as gym,
     ):

@@ -28,7 +28,7 @@ UNSET_SETTINGS = frozenset(
     }
 )
 """No preset sets them and no document names them: they wait to become constants. The list only shrinks."""
-MOST_CODE_LINES_OF_FLOWS = 2426
+MOST_CODE_LINES_OF_FLOWS = 2413
 """The bar of 1,500 is missed (docs/prefect.md); the number only shrinks."""
 _NO_CODE = {
     tokenize.COMMENT,

@@ -1,7 +1,7 @@
-"""`dojo deploy`: check the files, show what would change, make pools and limits, let Prefect deploy.
+"""`dojo deploy`: check the files, make the pools, let Prefect deploy.
 
-Prefect itself creates the deployments (`prefect deploy --all`). This adds what it lacks: checks before,
-the order, automations, and that a schedule paused by an operator stays paused.
+Prefect itself creates the deployments (`prefect deploy --all`). This adds what it lacks: checks before, the
+order, and that what an operator paused stays paused.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import yaml
 from flows.arguments import Port
 from flows.server import NoServer, prepare_environment, require_access, standing_server
 from flows.terminal import say
-from kernel_core.errors import NotFound
 from kernel_core.python_module import module_command
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ def deploy(*, dry_run: bool = False, local: bool = False, port: Port = 4200, fil
     """Check prefect.yaml, then create or update its deployments.
 
     Args:
-        dry_run: only check, and show what would change
+        dry_run: only check
         local: start a server and a worker for each pool too
         port: of the server that --local starts
         file: another prefect.yaml
@@ -43,8 +42,9 @@ def deploy(*, dry_run: bool = False, local: bool = False, port: Port = 4200, fil
 
 
 def deploy_file(file: Path | None, *, dry_run: bool, api_url: str | None = None) -> int:
-    """Create or update everything in the files; with `dry_run` only check them and show the plan."""
+    """Create or update everything in the files; with `dry_run` only check them."""
     prepare_environment()
+    from flows.deploy_steps import checked_automations
     from flows.deployments import load_deployments
     from flows.presets import PREFECT_YAML
 
@@ -53,24 +53,15 @@ def deploy_file(file: Path | None, *, dry_run: bool, api_url: str | None = None)
     say(f"{path}: {len(checked)} deployments, all valid")
     url = api_url or standing_server()
     if url is None:
-        _checked_automations(None)
+        checked_automations(None)
         if dry_run:
-            say("no Prefect server to compare with: a plan needs `dojo ui` or PREFECT_API_URL")
             return 0
         raise NoServer("no Prefect server: start one with `dojo ui`, or set PREFECT_API_URL, then deploy")
     with _client(url) as client:
-        from flows.plan import plan
-
-        automations = _checked_automations(client)
-        changes = list(plan(client, checked, automations))
-        for change in changes:
-            if change.action != "same":
-                say(str(change))
-        say(f"{sum(change.action == 'same' for change in changes)} of {len(changes)} are up to date")
+        checked_automations(client)
         if dry_run:
             return 0
-        _make_pools_and_limits(client, checked)
-        _make_automations(client, automations)
+        _make_pools(client, checked)
         _deploy_all(client, url, path)
     if api_url is None:
         say("start workers with `prefect worker start --pool cpu` (and `--pool cuda` on a GPU host)")
@@ -92,47 +83,15 @@ def _client(url: str) -> Iterator[SyncPrefectClient]:
         raise NoServer(f"the Prefect server at {url} cannot be reached: {error}") from error
 
 
-def _checked_automations(client: SyncPrefectClient | None) -> list[dict[str, Any]]:
-    from flows.automations import ALERT_BLOCK, AUTOMATIONS_YAML, alert_block, load_automations
+def _make_pools(client: SyncPrefectClient, wanted: Any) -> None:
+    """Make the pools before Prefect asks for them; its build step makes the limit and the automations."""
+    from prefect.client.schemas.actions import WorkPoolCreate
 
-    named = alert_block(os.environ.get(ALERT_BLOCK))
-    if named is None or client is None:
-        return load_automations(AUTOMATIONS_YAML, None)
-    from prefect.exceptions import ObjectNotFound
-
-    kind, name = named
-    try:
-        block = client.read_block_document_by_name(name, kind, include_secrets=False)
-    except ObjectNotFound as error:
-        raise NotFound(f"{ALERT_BLOCK}={kind}/{name}: the server has no such block; make it first") from error
-    return load_automations(AUTOMATIONS_YAML, {"type": kind, "id": str(block.id)})
-
-
-def _make_pools_and_limits(client: SyncPrefectClient, wanted: Any) -> None:
-    from prefect.client.schemas.actions import GlobalConcurrencyLimitCreate, WorkPoolCreate
-
-    from flows.plan import GPU_SLOTS, POOL_TYPE, found, pools_of
-    from tasks.gpu import GPU_LIMIT
+    from flows.on_server import POOL_TYPE, found, pools_of
 
     for pool in pools_of(wanted):
         if found(client.read_work_pool, pool) is None:
             client.create_work_pool(WorkPoolCreate(name=pool, type=POOL_TYPE))
-    if found(client.read_global_concurrency_limit_by_name, GPU_LIMIT) is None:
-        client.create_global_concurrency_limit(GlobalConcurrencyLimitCreate(name=GPU_LIMIT, limit=GPU_SLOTS))
-
-
-def _make_automations(client: SyncPrefectClient, wanted: list[dict[str, Any]]) -> None:
-    from prefect.events.schemas.automations import AutomationCore
-
-    from flows.plan import same_automation
-
-    for entry in wanted:
-        there = client.read_automations_by_name(entry["name"])
-        if not there:
-            client.create_automation(AutomationCore.model_validate(entry))
-        elif not same_automation(entry, there[0]):
-            kept = entry | {"enabled": there[0].enabled}
-            client.update_automation(there[0].id, AutomationCore.model_validate(kept))
 
 
 def _deploy_all(client: SyncPrefectClient, url: str, path: Path) -> None:
@@ -155,7 +114,7 @@ def _deploy_all(client: SyncPrefectClient, url: str, path: Path) -> None:
 
 def _with_switches_kept(client: SyncPrefectClient, path: Path) -> dict[str, Any]:
     """The file's content, with its deployments, schedules and named triggers on or off as they are."""
-    from flows.plan import found, schedules_by_key
+    from flows.on_server import found, schedules_by_key
     from flows.prefect_yaml import Schedule
     from flows.presets import load_yaml, stage_of
 

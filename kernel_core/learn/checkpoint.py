@@ -26,6 +26,7 @@ from kernel_core.policy.folder import KIND as POLICY_KIND
 from kernel_core.policy.folder import local_copy
 from kernel_core.policy.tensor_stream import safetensors_parts
 from kernel_core.policy.trainable import Trainable
+from kernel_core.runs.holds import held
 from kernel_core.runs.resolve import BEST, CHECKPOINTS
 from kernel_core.store import MANIFEST, Store
 
@@ -142,8 +143,10 @@ def finish(store: Store, taken: Draft) -> str:
         assert taken.score is not None
         best = named | {"score": list(taken.score)}
         store.write_json(BEST, best)
+    waited_for = held(store)
     for old in [step for step in _steps(store) if store.child(folder_of(step)).sealed()][taken.keep :]:
-        if best is None or old != best["step"]:
+        is_best_one = best is not None and old == best["step"]
+        if not is_best_one and folder_of(old).rsplit("/", 1)[-1] not in waited_for:
             _remove(store.child(folder_of(old)))
     return name
 

@@ -17,17 +17,17 @@ ON_CPU = [
     f"{stage}{key}"
     for stage in ("train.", "evaluate.", "best_of_n.")
     for key in (
-        *("gym.device=cpu", "gym.workers=2", "gym.trials=1", "rollout.prompt_budget=900"),
+        *("gym.device=cpu", "gym.workers=2", "gym.trials=1", "rollout.prompt_budget=9000"),
         *("rollout.sampling.max_new_tokens=16", "rollout.sampling.batch_size=8"),
     )
 ]
 SMALLEST = [
-    *("policy.device=cpu", "policy.dtype=float32", "policy.decoding=growing", "policy.max_context=2048"),
+    *("policy.device=cpu", "policy.dtype=float32", "policy.decoding=growing", "policy.max_context=16384"),
     *("policy.lora_rank=2", "ingest.modules_rows=6", "ingest.generator_rows=4"),
-    *("train.cold_start.steps=2", "train.cold_start.conversations=12", "train.cold_start.batch_tokens=2048"),
-    *("train.cold_start.minibatch_tokens=2048", "train.cold_start.warmup=1", "train.steps=2"),
+    *("train.cold_start.steps=2", "train.cold_start.conversations=12", "train.cold_start.batch_tokens=16384"),
+    *("train.cold_start.minibatch_tokens=16384", "train.cold_start.warmup=1", "train.steps=2"),
     *("train.problems_per_step=1", "train.group_size=2", "train.curriculum.probe_problems=1"),
-    *("train.minibatch_tokens=2048", "evaluate.samples_per_problem=1", "evaluate.problems.limit=2"),
+    *("train.minibatch_tokens=16384", "evaluate.samples_per_problem=1", "evaluate.problems.limit=2"),
     *("evaluate.groups.held-out.limit=1", "evaluate.groups.hand-written.limit=1"),
     *("best_of_n.problems.limit=1", "best_of_n.n=2"),
 ]
@@ -46,7 +46,7 @@ STAGES = [
 def model(tmp_path_factory):
     """A folder as transformers leaves it, with as large a vocabulary as only pretrained models have."""
     small = PolicyConfig(
-        model="new", hidden_size=32, num_layers=1, num_heads=2, vocab_size=400, max_context=2048
+        model="new", hidden_size=32, num_layers=1, num_heads=2, vocab_size=400, max_context=16384
     )
     policy = new_policy(small, ["import triton\nclass ModelNew:\n    pass\n"] * 3, seed=0)
     policy.model.resize_token_embeddings(20_000)
@@ -61,7 +61,7 @@ def kernelbench(tmp_path_factory):
     """A folder laid out as a checkout of KernelBench, with our own problems."""
     folder = tmp_path_factory.mktemp("kernelbench")
     own = sorted((REPOSITORY / "data" / "problems").glob("*.py"))
-    for level in (1, 2):
+    for level in (1, 2, 3, 4):
         (folder / f"level{level}").mkdir()
         for number in (1, 2):
             text = own[2 * level + number].read_text()

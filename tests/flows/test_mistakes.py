@@ -1,7 +1,6 @@
 """A mistake of the caller's is one line in Prefect's log, and no secret reaches state, log or artifact."""
 
 import pytest
-from prefect import task
 from prefect.client.orchestration import get_client
 from prefect.logging.handlers import APILogWorker
 
@@ -9,7 +8,7 @@ from flows.stage_flow import stage_flow
 from kernel_core.errors import ConfigError, SourceUnavailable, redacted
 from kernel_core.store import Store
 from tasks.artifacts import publish, table
-from tasks.faults import RETRIES
+from tasks.faults import retried_task
 
 KEY = "sk-0123456789abcdef"
 
@@ -26,7 +25,7 @@ def lines_of(client, flow_run_id):
 def test_a_callers_mistake_in_a_task_has_no_traceback_and_is_not_tried_again(prefect_api):
     tries = []
 
-    @task(**RETRIES)
+    @retried_task("refuses", "test")
     def refuses() -> None:
         tries.append(1)
         raise ConfigError("steps = 0: wanted 1 or more")
@@ -49,7 +48,7 @@ def test_an_error_that_echoes_a_key_shows_it_nowhere(prefect_api, monkeypatch, t
 
     @stage_flow("echoes", run_name="echoes")
     def echoes() -> None:
-        publish("echo", [f"it said {KEY}"], Store(tmp_path))
+        publish("echo", [f"it said {KEY}"], Store(tmp_path), "echo")
         table("echo-rows", [{"said": f"it said {KEY}"}], "rows")
         raise SourceUnavailable(f"the endpoint said: wrong key {KEY}")
 

@@ -266,8 +266,24 @@ def test_each_stage_leaves_artifacts(finished):
         "smoke-evaluate-after-problems",
         "smoke-best-of-n",
         "smoke-summary",
-        "train-progress",
+        "smoke-train-progress",
+        "smoke-train-settings",
+        "smoke-report",
     } <= keys
+
+
+def test_every_artifact_says_what_it_is_and_the_summary_leads_with_the_verdict(finished):
+    with get_client(sync_client=True) as client:
+        artifacts = [one for one in client.read_artifacts() if (one.key or "").startswith("smoke-")]
+        tasks = {run.name for run in client.read_task_runs()}
+    assert artifacts and all(one.description for one in artifacts)
+    settings = next(one for one in artifacts if one.key == "smoke-evaluate-after-settings")
+    assert "model " in settings.description and "split held_out" in settings.description
+    summary = next(one for one in artifacts if one.key == "smoke-summary").data
+    lead = summary.split("## ")[0]
+    assert "RL did not make it clearly better" in lead or "RL made it clearly better" in lead
+    assert "Cost: " in lead and sum(line.startswith("- ") for line in lead.splitlines()) <= 10
+    assert {"train policy", "score policy", "asset ingest"} <= tasks  # no random suffixes
 
 
 def test_a_damaged_snapshot_is_refused_by_name(prefect_api, tmp_path):

@@ -193,6 +193,7 @@ def stored(prefect_api, tmp_path_factory):
     """The variable and the block of the page, on the server; gives the root that they name."""
     root = str(tmp_path_factory.mktemp("stored") / "runs")
     Variable.set("dojo_root", root, overwrite=True)
+    Variable.set("kernelbench_root", "/data/kernelbench", overwrite=True)
     Secret(value="sesame").save("endpoint-key", overwrite=True)
     return root
 
@@ -208,7 +209,8 @@ def test_a_run_gets_its_root_and_key_from_the_server(kind, stored):
     template = with_the_pages_env(templates()[kind])
     asked = {"env": {"DO_NOT_TRACK": "1"}}
     job = run_coro_as_sync(BaseJobConfiguration.from_template_and_values(template, asked))
-    assert job.env == {"DOJO_ROOT": stored, "OPENAI_API_KEY": "sesame", "DO_NOT_TRACK": "1"}
+    given = {"DOJO_ROOT": stored, "KERNELBENCH_ROOT": "/data/kernelbench", "OPENAI_API_KEY": "sesame"}
+    assert job.env == given | {"DO_NOT_TRACK": "1"}
 
 
 @pytest.mark.exhaustive

@@ -11,6 +11,7 @@ from flows.deployments import load_deployments
 from flows.presets import PREFECT_YAML
 from flows.promote import promote
 from kernel_core.config import EvaluateConfig, IngestConfig, PolicyConfig
+from kernel_core.errors import ConfigError
 from kernel_core.evaluation.promotion import promote_checkpoint
 from kernel_core.runs.configure import build
 from kernel_core.runs.resolve import locate_checkpoint, locate_index
@@ -64,6 +65,16 @@ def test_a_better_checkpoint_takes_the_name_and_the_same_one_again_does_not(pref
     assert "The one to beat" in page.data and "95 % interval" in page.data
 
 
+def test_a_candidate_that_was_replaced_since_its_event_is_refused(prefect_api, tmp_path):
+    publish(tmp_path, 1, LITTLE)
+    with pytest.raises(ConfigError, match=r"has the digest .* replaced since"):
+        promote(
+            build(EvaluateConfig, SETTINGS), candidate=f"{WATCHED}@1", root=str(tmp_path), digest="0" * 64
+        )
+    with get_client(sync_client=True) as client:
+        assert "promotion check: watched@1" in {run.name for run in client.read_flow_runs()}
+
+
 def test_a_finished_training_starts_the_gate_of_its_device():
     deployments = {one.name: one for one in load_deployments(PREFECT_YAML, {"PWD": "/"})}
     for device, name in (("cpu", "gate"), ("cuda", "gate-on-gpu")):
@@ -72,6 +83,7 @@ def test_a_finished_training_starts_the_gate_of_its_device():
         assert trigger["expect"] == ["kernel-dojo.training.finished"]
         some = "3e19c039-fdd0-499a-8adc-a5f00a0f9328"
         assert RunDeployment(deployment_id=some, parameters=trigger["parameters"]).parameters == {
-            "candidate": "{{ event.resource.name }}",
+            "candidate": "{{ event.resource['kernel-dojo.checkpoint'] }}",
+            "digest": "{{ event.resource['kernel-dojo.digest'] }}",
             "root": "{{ event.resource['kernel-dojo.root'] }}",
         }

@@ -12,6 +12,7 @@ from kernel_core.learn.saver import Saver
 from kernel_core.learn.update import new_optimiser
 from kernel_core.policy.tiny_model import new_policy
 from kernel_core.policy.torch_policy import TorchPolicy
+from kernel_core.runs.holds import hold, release
 from kernel_core.store import Store
 
 POLICY = PolicyConfig(model="new", hidden_size=32, num_layers=1, num_heads=2, vocab_size=300)
@@ -79,6 +80,16 @@ def test_only_the_newest_are_kept_and_all_are_listed(store):
     listed = list(store.lines("checkpoints.jsonl"))
     assert [line["step"] for line in listed] == [1, 2, 3, 4, 5]
     assert listed[-1]["folder"] == "checkpoints/step-000005"
+
+
+def test_a_checkpoint_that_is_held_stays_until_it_is_released(store):
+    save_steps(store, 1, keep=1)
+    hold(store, "checkpoints/step-000001")
+    save_steps(store, 3, keep=1)
+    assert store.child("checkpoints/step-000001").sealed()
+    release(store, "checkpoints/step-000001")
+    save_steps(store, 3, keep=1)
+    assert not store.child("checkpoints/step-000001").exists()
 
 
 def test_the_best_is_never_removed_and_ties_go_to_the_older(store):

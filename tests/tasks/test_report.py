@@ -16,7 +16,7 @@ from tasks.report import show_curriculum
 @pytest.fixture
 def live(prefect_api, tmp_path):
     """A page of a run, and a look at what the server has of it."""
-    page = LivePage(artifact_key(f"{tmp_path.name}-learning-curves"), Store(tmp_path))
+    page = LivePage(artifact_key(f"{tmp_path.name}-learning-curves"), Store(tmp_path), "curves")
 
     def look():
         with get_client(sync_client=True) as client:
