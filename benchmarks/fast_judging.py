@@ -76,7 +76,7 @@ def _answers(gym: Gym, num_problems: int, num_answers: int) -> dict[str, JudgeRe
 def _files() -> dict[str, dict[str, JudgeRequest]]:
     """Requests by the kind of file: honest, wrong, and all others, which cheat."""
     found: dict[str, dict[str, JudgeRequest]] = {}
-    for file in sorted(EXPLOITS.glob("*.py")):
+    for file in sorted(EXPLOITS.rglob("*.py")):
         text = file.read_text()
         named = re.search(r"^# problem: (\S+)$", text, re.MULTILINE)
         if named is None or "# deadline:" in text:

@@ -46,7 +46,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="write the page to docs/results")
     parser.add_argument("--into", type=Path, help="write the figures there, for another process")
     arguments = parser.parse_args()
-    files = [file for file in sorted(EXPLOITS.glob(f"{arguments.kind}_*.py")) if not _is_for_a_gpu(file)]
+    files = [file for file in sorted(EXPLOITS.rglob(f"{arguments.kind}_*.py")) if not _is_for_a_gpu(file)]
     files = files[:: arguments.every]
     found = [_judge_all(files)]
     if arguments.into is not None:

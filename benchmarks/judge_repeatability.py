@@ -54,7 +54,7 @@ def main() -> int:
 def _requests(root: Path) -> dict[str, JudgeRequest]:
     exploits = REPOSITORY / "tests" / "exploits"
     softmax = load_file(exploits / "problems" / "softmax_rows.py")
-    candidate = Candidate.from_source((exploits / "honest_softmax.py").read_text())
+    candidate = Candidate.from_source((exploits / "honest" / "reductions" / "honest_softmax.py").read_text())
     requests = {
         f"softmax of {sizes['M']} x {sizes['N']}": JudgeRequest(
             problem=softmax, candidate=candidate, sizes=dict(sizes)
