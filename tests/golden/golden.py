@@ -169,9 +169,8 @@ def verdicts(only: str = "") -> Entries:
                 print(f"{start} of {len(files)} judged", file=sys.stderr)
                 together = files[start : start + SIDE_BY_SIDE]
                 evaluations = gym.judge([request_of(file) for file in together])
-                entries |= {
-                    path_of(file): outcome_of(one) for file, one in zip(together, evaluations, strict=True)
-                }
+                for file, evaluation in zip(together, evaluations, strict=True):
+                    entries[path_of(file)] = outcome_of(evaluation)
     return dict(sorted(entries.items()))
 
 
