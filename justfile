@@ -26,6 +26,10 @@ lint:
 test *ARGS:
     .venv/bin/pytest -q -n 3 --dist loadfile --durations=10 -m "not slow and not gpu and not exhaustive" {{ ARGS }}
 
+# What a change did to draws, presets, judge code and verdicts: just golden [draws presets judge verdicts] [--write]
+golden *ARGS:
+    .venv/bin/python tests/golden/golden.py {{ ARGS }}
+
 # Train a preset of prefect.yaml: just train learn run=mine steps=20
 train PRESET="learn" *SETTINGS:
     {{ dojo }} train {{ PRESET }} {{ SETTINGS }}

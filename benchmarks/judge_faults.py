@@ -68,7 +68,7 @@ class Tally:
 def main() -> int:
     """Judge, kill, compare; the exit code is 1 if anything was lost, doubled, wrong or left."""
     arguments = _arguments()
-    files = sorted(EXPLOITS.glob("*.py"))
+    files = sorted(file for file in EXPLOITS.rglob("*.py") if file.parent.name != "problems")
     problems = {file.stem: load_file(file) for file in (EXPLOITS / "problems").glob("*.py")}
     rng = random.Random(arguments.seed)
     order = [

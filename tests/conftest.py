@@ -3,6 +3,7 @@ modules), and how they are spread over processes."""
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -35,6 +36,18 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["PYTHONPYCACHEPREFIX"] = str(config.cache.mkdir("bytecode"))
     if config.getoption("numprocesses", None):
         config.pluginmanager.register(_ToldAtOnce(config), "told-at-once")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect with the garbage collector off: what is imported stays, and looking through it takes a tenth of
+    the processor time of imports, in each process."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 class _ToldAtOnce:

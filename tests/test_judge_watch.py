@@ -5,17 +5,15 @@ import re
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-
-EXPLOITS = Path(__file__).parent / "exploits"
+from exploit_files import EXPLOITS, text_of
 
 
 @pytest.mark.exhaustive
 def test_a_kernel_is_judged_again_when_it_is_saved(tmp_path):
     kernel = tmp_path / "kernel.py"
-    honest = (EXPLOITS / "honest_softmax.py").read_text()
+    honest = text_of("honest_softmax")
     kernel.write_text(honest)
     problem = EXPLOITS / "problems" / "softmax_rows.py"
     command = [sys.executable, "-m", "flows.cli", "judge", "--problem", str(problem), "--kernel", str(kernel)]

@@ -25,6 +25,6 @@ def test_the_fast_tests_are_those_of_the_readme():
     assert lines_of("check")[-1].strip() == in_readme
 
 
-@pytest.mark.parametrize("recipe", ["check", "lint", "test", "train", "list", "ui"])
+@pytest.mark.parametrize("recipe", ["check", "lint", "test", "golden", "train", "list", "ui"])
 def test_recipes_need_only_the_environment(recipe):
     assert all(line.startswith(".venv/bin/") for line in lines_of(recipe))

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
+from exploit_files import PROBLEMS, text_of
 
 from kernel_core.config import EnvironmentConfig, RewardWeights, RolloutConfig
 from kernel_core.dialogue.environment import open_source
 from kernel_core.dialogue.episode import Episode
 from kernel_core.errors import NotFound
 from kernel_core.gym.contract.requests import Gym
-from kernel_core.problems.load import load_file
 from kernel_core.records import NoCandidate
 
-SOFTMAX = load_file("tests/exploits/problems/softmax_rows.py")
-KERNEL = Path("tests/exploits/honest_softmax.py").read_text()
+SOFTMAX = PROBLEMS["softmax_rows"]
+KERNEL = text_of("honest_softmax")
 WEIGHTS = RewardWeights(format=0.1, correct=1.0)
 
 

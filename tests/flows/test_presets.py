@@ -1,6 +1,8 @@
 """Presets are deployments; settings are laid over one another, and an unknown one names the nearest."""
 
+import golden
 import pytest
+from golden import differences, recorded
 
 from flows.presets import STAGES, build_parameters, preset, presets, settings_for
 from kernel_core.config import MismatchConfig
@@ -225,3 +227,8 @@ def test_a_broken_settings_file_is_named(tmp_path, text, message):
 def test_a_missing_settings_file_is_named(tmp_path):
     with pytest.raises(NotFound, match=r"missing\.yaml"):
         settings_for("train", None, tmp_path / "missing.yaml", [], {})
+
+
+def test_effective_settings_of_every_preset_are_the_recorded_ones():
+    changed = differences(recorded("presets"), golden.presets())
+    assert not changed, "\n".join(("`just golden presets --write` records these:", *changed))

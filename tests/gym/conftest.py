@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
 from pathlib import Path
 
 import pytest
+from exploit_files import PROBLEMS, text_of
 
 from kernel_core.config import GymConfig
 from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.pool.open_gym import open_gym
 from kernel_core.gym.pool.pool import PooledGym
-from kernel_core.problems.load import load_file
 from kernel_core.problems.source import parse_problem
 from kernel_core.records import Candidate, Evaluation, Problem
 from kernel_core.store import Store
 
-EXPLOITS = Path(__file__).parents[1] / "exploits"
-PROBLEMS = {file.stem: load_file(file) for file in sorted((EXPLOITS / "problems").glob("*.py"))}
 PATIENCE_S = 120.0
 HEAD = "import torch\nimport torch.nn as nn\nimport triton\nimport triton.language as tl\n\n"
-
-
-@cache
-def header_of(file: Path) -> dict[str, str]:
-    """What a candidate's file says of itself in its first lines: `# problem:`, `# expect:` and others."""
-    return dict(re.findall(r"^# (problem|expect|cuda|deadline|sizes): (.*)$", file.read_text(), re.MULTILINE))
 
 
 def judged_with_neighbours(
@@ -76,7 +66,7 @@ def problems() -> dict[str, Problem]:
 @pytest.fixture(scope="session")
 def softmax_request() -> Callable[..., JudgeRequest]:
     """Requests for one problem that differ in a comment, so that each is a candidate of its own."""
-    text = (EXPLOITS / "honest_softmax.py").read_text()
+    text = text_of("honest_softmax")
 
     def make(number: int = 0, **changes: object) -> JudgeRequest:
         candidate = Candidate.from_source(f"{text}\n# candidate {number}\n")

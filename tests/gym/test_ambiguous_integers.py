@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
+from exploit_files import PROBLEMS
 
 from kernel_core.gym.numerics.ambiguous_integers import look_for_undecided
 from kernel_core.gym.numerics.compare import all_pass
@@ -125,8 +124,7 @@ def test_what_a_module_makes_float32_by_name_strays_too() -> None:
 
 @pytest.mark.parametrize("half", ["float16", "bfloat16"])
 def test_of_many_whole_numbers_none_is_refused_for_one_more_rounding(half: str) -> None:
-    file = Path(__file__).parents[1] / "exploits" / "problems" / "turned_to_int8.py"
-    source = file.read_text().replace(".half()", f".to(torch.{half})")
+    source = PROBLEMS["turned_to_int8"].source.replace(".half()", f".to(torch.{half})")
     reference = Reference(parse_problem(source, id="test/many", suite="test"), {})
     for seed in range(3):
         trial = reference.trial(seed, "own")

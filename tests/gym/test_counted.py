@@ -8,19 +8,18 @@ from pathlib import Path
 
 import pytest
 import torch
+from exploit_files import PROBLEMS
 
 from kernel_core.gym.channel.gpu_specs import GPUS
 from kernel_core.gym.channel.work import OperatorCounter, Work
 from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.pool.pool import PooledGym
 from kernel_core.gym.prediction.roofline import launch_time_ms
-from kernel_core.problems.load import load_file
 from kernel_core.records import Candidate
 
 _FILES = sorted((Path(__file__).parent / "counted").glob("*.py"))
 _SAMPLED = ("tf32x3", "unlisted_addbmm")
 """The fast suite judges a ninth of them; `-m exhaustive` judges the others."""
-_PROBLEMS = Path(__file__).parents[1] / "exploits" / "problems"
 
 
 @pytest.mark.parametrize(
@@ -33,7 +32,7 @@ _PROBLEMS = Path(__file__).parents[1] / "exploits" / "problems"
 def test_what_was_overlooked_once_is_counted(file: Path, gym: PooledGym) -> None:
     text = file.read_text()
     header = dict(re.findall(r"^# (problem|precision|at most): (.*)$", text, re.MULTILINE))
-    problem = load_file(_PROBLEMS / f"{header['problem']}.py")
+    problem = PROBLEMS[header["problem"]]
     if "precision" in header:
         problem = problem.model_copy(update={"precision": header["precision"]})
     request = JudgeRequest(

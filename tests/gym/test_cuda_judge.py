@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from exploit_files import FILES, header_of
 
 from kernel_core.config import GymConfig
 from kernel_core.gym.contract.requests import JudgeRequest
@@ -14,14 +15,14 @@ from kernel_core.gym.pool.open_gym import open_gym
 from kernel_core.gym.pool.pool import PooledGym
 from kernel_core.records import Candidate, Constant, Evaluation, Problem, Verdict
 
-from .conftest import header_of, judged_with_neighbours
+from .conftest import judged_with_neighbours
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine"),
 ]
 
-_EXPLOITS = sorted((Path(__file__).parents[1] / "exploits").glob("*.py"))
+_EXPLOITS = list(FILES.values())
 _SIDE_BY_SIDE = 50
 _HONEST = [file for file in _EXPLOITS if file.stem.startswith("honest_")]
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from exploit_files import text_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,7 +33,6 @@ from kernel_core.gym.untrusted.compile.nvcc_job import build
 from kernel_core.gym.workers.child import open_caged_child
 from kernel_core.store import Store
 
-EXPLOITS = Path(__file__).parents[1] / "exploits"
 KERNEL = {"name": "add", "line": 3, "globals": {}, "extension": "one", "symbol": "_Z3addPfS_i"}
 BLOCK = {"block_x": 128, "block_y": 1, "block_z": 1, "shared": 0}
 
@@ -107,7 +107,7 @@ def builder() -> Iterator[Builder]:
 
 
 def _sources(file: str, **changed: Any) -> Sources:
-    text = (EXPLOITS / f"{file}.py").read_text()
+    text = text_of(file)
     [cuda] = re.findall(r'r"""(.*?)"""', text, re.DOTALL)
     cpp = "torch::Tensor run(torch::Tensor x);"
     return Sources(

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
+from exploit_files import FILES, header_of
 
 from kernel_core.errors import ConfigError, NotAProblem
 from kernel_core.gym.contract.requests import JudgeRequest
@@ -14,7 +13,6 @@ from kernel_core.gym.pool.pool import PooledGym
 from kernel_core.problems.source import at_precision, parse_problem
 from kernel_core.records import Candidate, Evaluation, NoCandidate, NotJudged, Precision, Problem, Verdict
 
-EXPLOITS = Path(__file__).parents[1] / "exploits"
 JudgeText = Callable[..., Evaluation]
 
 ADD_ONE = """
@@ -429,10 +427,8 @@ def test_a_correct_evaluation_says_how_it_was_isolated_and_what_moved(
 def test_kernels_are_judged_at_the_problems_precision(
     gym: PooledGym, problems: dict[str, Problem], name: str, precision: Precision
 ) -> None:
-    file = EXPLOITS / f"honest_{name}.py"
-    named = re.search(r"^# problem: (.*)$", file.read_text(), re.MULTILINE)
-    assert named is not None
-    problem = at_precision(problems[named[1]], precision)
+    file = FILES[f"honest_{name}"]
+    problem = at_precision(problems[header_of(file)["problem"]], precision)
     single = "def forward(self, x):", "def forward(self, x):\n        x = x.float()"
     requests = [
         JudgeRequest(problem=problem, candidate=Candidate.from_source(text))

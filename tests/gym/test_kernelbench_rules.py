@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from exploit_files import PROBLEMS, text_of
 
 from kernel_core.config import GymConfig
 from kernel_core.gym.contract.requests import JudgeRequest
@@ -13,7 +14,7 @@ from kernel_core.gym.pool.pool import PooledGym
 from kernel_core.problems.source import parse_problem
 from kernel_core.records import Candidate, Verdict
 
-from .conftest import EXPLOITS, HEAD, PROBLEMS
+from .conftest import HEAD
 
 KEYS = {
     "compiled",
@@ -44,7 +45,7 @@ def test_the_seeds_are_those_of_their_generator():
 
 
 def test_an_honest_kernel_passes_five_trials_and_their_json_says_so(strict):
-    evaluation = judged(strict, (EXPLOITS / "honest_softmax.py").read_text())
+    evaluation = judged(strict, text_of("honest_softmax"))
     assert (evaluation.verdict, evaluation.trials_passed, evaluation.trials) == (Verdict.CORRECT, 5, 5)
     result = kernelbench_rules.result_of(evaluation)
     assert result.keys() == KEYS
@@ -52,7 +53,7 @@ def test_an_honest_kernel_passes_five_trials_and_their_json_says_so(strict):
 
 
 def test_torch_itself_is_right_by_their_rules_and_hacked_by_ours(strict, gym):
-    source = (EXPLOITS / "torch_fallback.py").read_text()
+    source = text_of("torch_fallback")
     assert judged(strict, source).verdict is Verdict.CORRECT
     assert judged(gym, source).verdict is Verdict.HACKED
 

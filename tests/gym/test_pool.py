@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from exploit_files import EXPLOITS, FILES
 
 from kernel_core.config import GymConfig
 from kernel_core.errors import Corrupt, GymUnavailable
@@ -141,8 +142,8 @@ def test_nothing_survives_a_parent_that_is_killed(tmp_path: Path) -> None:
         "from kernel_core.records import Candidate\n"
         "gym = open_gym(GymConfig(workers=1, deadline_s=100.0))\n"
         "print('open', flush=True)\n"
-        f"problem = load_file({str(Path(__file__).parents[1] / 'exploits/problems/relu.py')!r})\n"
-        f"text = open({str(Path(__file__).parents[1] / 'exploits/ignores_signals.py')!r}).read()\n"
+        f"problem = load_file({str(EXPLOITS / 'problems' / 'relu.py')!r})\n"
+        f"text = open({str(FILES['ignores_signals'])!r}).read()\n"
         "gym.judge([JudgeRequest(problem=problem, candidate=Candidate.from_source(text))])\n"
     )
     parent = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from exploit_files import EXPLOITS, FILES
 
 pytest.importorskip("ray", reason="needs the `cluster` extra")
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
@@ -110,11 +111,10 @@ def _forbid_files(fork_root: int) -> None:
 
 def test_dojo_judge_uses_the_cluster(cluster: Cluster, tmp_path: Path) -> None:
     rows = tmp_path / "rows.jsonl"
-    exploits = Path(__file__).parents[1] / "exploits"
-    names = [("problems/softmax_rows.py", "honest_softmax.py"), ("problems/relu.py", "works_once.py")]
+    names = [("softmax_rows", "honest_softmax"), ("relu", "works_once")]
     rows.write_text(
         "\n".join(
-            json.dumps({"problem": str(exploits / problem), "kernel": str(exploits / kernel)})
+            json.dumps({"problem": str(EXPLOITS / f"problems/{problem}.py"), "kernel": str(FILES[kernel])})
             for problem, kernel in names
         )
     )

@@ -15,6 +15,8 @@ import contextlib, json, os, sys, tempfile
 from pathlib import Path
 
 os.environ["TRITON_INTERPRET"] = "1"
+sys.path.insert(0, "tests/fixtures")
+from exploit_files import PROBLEMS, text_of
 from kernel_core.config import GymConfig
 from kernel_core.gym.processes import judge_main as judge_process
 from kernel_core.gym.untrusted.candidate import dry_run as rehearsal, runner
@@ -23,7 +25,6 @@ from kernel_core.gym.workers.workers import CpuWorkers
 from kernel_core.gym.judge.cpu_judge import CpuJudge
 from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.sandbox.fork_server import ForkServer
-from kernel_core.problems.load import load_file
 from kernel_core.records import Candidate
 
 
@@ -55,15 +56,14 @@ class OneReplay(CpuWorkers):
 JOBS = {"runner": runner.run, "replay": replay.replay, "rehearse": rehearsal.rehearse}
 judge_process.warm_up()
 fork_server = ForkServer(judge_process._start_fork_server(JOBS, ()))
-exploits = Path("tests/exploits")
 with tempfile.TemporaryDirectory() as base:
     Path(base).chmod(0o711)
     config = GymConfig(workers=1, deadline_s=120.0, compile_gate=False)
     workers = OneReplay(config, fork_server, base)
     judge = CpuJudge(config, workers, fork_server, base)
-    problem = load_file(exploits / "problems" / "softmax_rows.py")
+    problem = PROBLEMS["softmax_rows"]
     for name in sys.argv[1:]:
-        candidate = Candidate.from_source((exploits / f"{name}.py").read_text())
+        candidate = Candidate.from_source(text_of(name))
         request = JudgeRequest(problem=problem, candidate=candidate, sizes=problem.cpu_constants)
         evaluation = judge.evaluate(request, 7)
         workers.end(evaluation.correct)

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
+from exploit_files import FILES, header_of, text_of
 
 from kernel_core.gym.contract.requests import Compared, JudgeRequest
 from kernel_core.gym.pool.pool import PooledGym
 from kernel_core.gym.pool.sampled_gym import SampledGym
 from kernel_core.records import Candidate, Evaluation, NoCandidate, Problem, Verdict
 
-from .conftest import header_of
-
-EXPLOITS = Path(__file__).parents[1] / "exploits"
 HONEST, WRONG, CHEAT = "honest_softmax", "wrong_second_chunk", "library_for_own_draws"
 """The wrong one is so at larger sizes only."""
 
@@ -21,7 +17,7 @@ HONEST, WRONG, CHEAT = "honest_softmax", "wrong_second_chunk", "library_for_own_
 @pytest.fixture
 def requests(problems: dict[str, Problem]) -> list[JudgeRequest]:
     """An honest candidate, a wrong one, one that cheats, and an answer without a kernel."""
-    files = [EXPLOITS / f"{name}.py" for name in (HONEST, WRONG, CHEAT)]
+    files = [FILES[name] for name in (HONEST, WRONG, CHEAT)]
     made = [
         JudgeRequest(
             problem=problems[header_of(file)["problem"]],
@@ -69,7 +65,7 @@ def test_where_speed_is_needed_all_is_judged_in_full(gym: PooledGym, requests: l
 
 @pytest.mark.exhaustive
 def test_the_share_is_chosen_by_the_candidate(gym: PooledGym, problems: dict[str, Problem]) -> None:
-    text = (EXPLOITS / f"{HONEST}.py").read_text()
+    text = text_of(HONEST)
     requests = [
         JudgeRequest(
             problem=problems["softmax_rows"],

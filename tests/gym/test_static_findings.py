@@ -6,12 +6,13 @@ import ast
 from pathlib import Path
 
 import pytest
+from exploit_files import FILES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernel_core.gym.judge.static_findings import inspect_source
 
-HONEST = sorted((Path(__file__).parents[1] / "exploits").glob("honest_*.py"))
+HONEST = [file for name, file in FILES.items() if name.startswith("honest_")]
 LABELLED = {
     "import gc": "suspect_import",
     "import os, socket": "suspect_import",

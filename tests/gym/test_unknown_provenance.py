@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
+from exploit_files import text_of
 
 from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.oracle.held_inputs import HoldingReference
 from kernel_core.gym.oracle.reference import Reference
 from kernel_core.gym.pool.pool import PooledGym
 from kernel_core.records import Candidate, Problem, Verdict
-
-from .conftest import EXPLOITS
 
 
 @pytest.mark.parametrize(
@@ -27,7 +26,7 @@ from .conftest import EXPLOITS
 def test_work_that_follows_from_numbers_of_the_inputs_is_correct_and_has_no_speed(
     file: str, problem: str, gym: PooledGym, problems: dict[str, Problem]
 ) -> None:
-    candidate = Candidate.from_source((EXPLOITS / f"{file}.py").read_text())
+    candidate = Candidate.from_source(text_of(file))
     [found] = gym.judge([JudgeRequest(problem=problems[problem], candidate=candidate, seed=1)])
     assert found.verdict is Verdict.CORRECT, found.feedback
     assert "provenance_unknown" in {one.rule for one in found.findings}

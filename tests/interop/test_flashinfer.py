@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from exploit_files import PROBLEMS, text_of
 
 from kernel_core.errors import ConfigError, Corrupt, NotAProblem
 from kernel_core.gym.contract.requests import Gym, JudgeRequest
@@ -20,13 +21,11 @@ from kernel_core.interop.flashinfer_records import (
     read_records,
     write_record,
 )
-from kernel_core.problems.load import load_file
 from kernel_core.problems.source import parse_problem
 from kernel_core.records import Candidate, Evaluation, Timing, Verdict
 
-EXPLOITS = Path("tests/exploits")
-SOFTMAX = load_file(EXPLOITS / "problems" / "softmax_rows.py")
-HONEST = Candidate.from_source((EXPLOITS / "honest_softmax.py").read_text())
+SOFTMAX = PROBLEMS["softmax_rows"]
+HONEST = Candidate.from_source(text_of("honest_softmax"))
 
 DEFINITION = {
     "name": "scaled_add_w96",

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from exploit_files import PROBLEMS, text_of
 from transformers import AutoTokenizer
 
 from kernel_core.config import EnvironmentConfig
@@ -15,11 +15,10 @@ from kernel_core.dialogue.environment import EpisodeSource, open_source
 from kernel_core.errors import ConfigError, GymUnavailable
 from kernel_core.gym.contract.requests import Gym, JudgeRequest
 from kernel_core.interop.trl_grpo import KernelReward, KernelRollout, rollout_reward, training_rows
-from kernel_core.problems.load import load_file
 from kernel_core.records import Evaluation
 
-SOFTMAX = load_file("tests/exploits/problems/softmax_rows.py")
-HONEST = Path("tests/exploits/honest_softmax.py").read_text()
+SOFTMAX = PROBLEMS["softmax_rows"]
+HONEST = text_of("honest_softmax")
 ANSWERS = [f"<KERNEL>\n{HONEST}\n</KERNEL>", "no kernel"]
 
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from exploit_files import text_of
 
 pytest.importorskip("verifiers.v1", reason="verifiers is an optional extra")
 
 from kernel_core.interop.verifiers_environment import KernelEnvironment, load_environment
 
-KERNEL = f"<KERNEL>\n{Path('tests/exploits/honest_softmax.py').read_text()}\n</KERNEL>"
+KERNEL = f"<KERNEL>\n{text_of('honest_softmax')}\n</KERNEL>"
 
 
 class _Agent:

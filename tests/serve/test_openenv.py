@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from exploit_files import text_of
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
 KEY = "key-of-ada-0123456789"
 HEADERS = {"Authorization": f"Bearer {KEY}"}
 SOFTMAX = "problems/softmax_rows"
-EXPLOITS = Path("tests/exploits")
 
 
 def _answer(name: str) -> str:
-    return f"<think>rows</think>\n<KERNEL>\n{(EXPLOITS / f'{name}.py').read_text()}\n</KERNEL>"
+    return f"<think>rows</think>\n<KERNEL>\n{text_of(name)}\n</KERNEL>"
 
 
 def _post(url: str, path: str, body: dict[str, Any]) -> httpx.Response:

@@ -8,11 +8,11 @@ import time
 import uuid
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from exploit_files import EXPLOITS, text_of
 from judge_load import judged_by_service, judges_killed, put_load, silent_client
 
 from kernel_core.errors import ConfigError, GymUnavailable, NotAProblem
@@ -25,9 +25,8 @@ from kernel_core.serve.body_limit import MOST_BYTES
 from kernel_core.serve.client import JudgeClient
 from kernel_core.serve.messages import JudgeCall
 
-EXPLOITS = Path("tests/exploits")
 PROBLEM = EXPLOITS / "problems" / "softmax_rows.py"
-HONEST = (EXPLOITS / "honest_softmax.py").read_text()
+HONEST = text_of("honest_softmax")
 KEYS = ("key-of-ada-0123456789", "key-of-bea-0123456789")
 KEY = KEYS[0]
 Serve = Callable[..., AbstractContextManager[str]]
