@@ -171,9 +171,9 @@ def test_a_broken_cpu_directive_is_not_a_problem(directive: str, complaint: str)
     ("source", "complaint"),
     [
         ("def broken(:\n", "is not Python"),
-        ("x = 1\n", "lacks class Model, def get_inputs, def get_init_inputs"),
+        ("x = 1\n", "lacks class Model, def get_inputs;"),
         (REFERENCE.replace("class Model", "class Net"), "lacks class Model;"),
-        (REFERENCE.replace("def get_init_inputs", "def init_inputs"), "lacks def get_init_inputs"),
+        (REFERENCE.replace("def get_inputs", "def inputs"), "lacks def get_inputs;"),
         ("\0", "is not Python"),
     ],
 )

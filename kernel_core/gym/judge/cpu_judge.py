@@ -19,7 +19,7 @@ from kernel_core.gym.judge.compile_check import CompileGate, CompileUnit, refuse
 from kernel_core.gym.judge.judge import Judge
 from kernel_core.gym.judge.precision import note_precision
 from kernel_core.gym.judge.problem_cache import KEPT_PROBLEMS, Prepared, keep
-from kernel_core.gym.judge.replay_check import ReplayCheck
+from kernel_core.gym.judge.replay_check import NOT_NEEDED, ReplayCheck, Unseen
 from kernel_core.gym.judge.scaled_sizes import Sizes, grown_sizes, in_order
 from kernel_core.gym.oracle.reference import Reference
 from kernel_core.gym.oracle.small_sizes import with_other_sizes, with_small_sizes
@@ -191,15 +191,13 @@ class CpuJudge(Judge):
         case: Case,
     ) -> bool:
         """Whether what was recorded is honest work; what counts is weighed."""
-        unseen, ruling = self._unseen(reference, seed, recorded, case), Ruling()
-        counted: Replayed | None = None
-        with (
-            case.phase("replay"),
-            self._workers.open_child("replay") as talk,
-            ReplayCheck(case, ruling, recorded, reference, unseen, talk, self._workers) as witness,
-        ):
-            if witness.is_convinced() and case.is_measured(recorded):
-                counted = witness.measure(Replayed, self._workers.draw)
+        ruling, counted = self._look_at(
+            recorded, reference, self._unseen(reference, seed, recorded, case), case
+        )
+        if ruling.detail == NOT_NEEDED:
+            # The inputs may leave its kernels nothing to do: no negative number is above a threshold.
+            own = self._unseen(reference, seed, recorded, case, draw="own")
+            ruling, counted = self._look_at(recorded, reference, own, case)
         if self._is_excused(ruling, recorded, reference, seed, case):
             return True
         case.adopt(ruling)
@@ -210,6 +208,20 @@ class CpuJudge(Judge):
                 check_at_own_sizes(case, rehearsal, eager, gpu)
             weigh(case, works_at_own_sizes(works, eager, rehearsal, gpu, ran_as(case)), eager, gpu)
         return case.verdict is None
+
+    def _look_at(
+        self, recorded: Recorded, reference: Reference, unseen: Unseen, case: Case
+    ) -> tuple[Ruling, Replayed | None]:
+        """The ruling on a recorded pass and, if it is honest and counts, its measured work."""
+        ruling, counted = Ruling(), None
+        with (
+            case.phase("replay"),
+            self._workers.open_child("replay") as talk,
+            ReplayCheck(case, ruling, recorded, reference, unseen, talk, self._workers) as witness,
+        ):
+            if witness.is_convinced() and case.is_measured(recorded):
+                counted = witness.measure(Replayed, self._workers.draw)
+        return ruling, counted
 
     def _eager_traffic(self, reference: Reference) -> EagerTraffic:
         if reference.key not in self._eager:

@@ -224,15 +224,17 @@ class Judge:
                 case.fail(Verdict.HACKED, "its work could not be traced")
         return case.verdict is None
 
-    def _unseen(self, reference: Reference, seed: int, recorded: Recorded, case: Case) -> Unseen:
-        """The inputs for the replay of a recorded pass.
+    def _unseen(
+        self, reference: Reference, seed: int, recorded: Recorded, case: Case, draw: Draw | None = None
+    ) -> Unseen:
+        """The inputs for the replay of a recorded pass, of the family `draw` if given.
 
         If host code looked at no tensor, it cannot have chosen this work for these inputs. A candidate that
         counts its calls must not know which trial has hostile inputs.
         """
-        draw = recorded.last_draw
-        if not recorded.knows_its_inputs:
-            _, draw = self._prepared.draws(reference, seed)[-1]
+        if draw is None:
+            draws = self._prepared.draws(reference, seed)
+            draw = recorded.last_draw if recorded.knows_its_inputs else draws[-1][1]
 
         def make_trial(label: str, draw: Draw) -> Trial:
             self._lay_table(case)

@@ -29,6 +29,8 @@ from kernel_core.gym.workers.workers import Workers
 from kernel_core.records import Verdict
 
 _Measured = TypeVar("_Measured", Replayed, ReplayedOnDevice)
+NOT_NEEDED = "the outputs do not depend on its kernels"
+"""The reason for a refusal by the test that leaves out the candidate's kernels."""
 TakeGpu = Callable[[], contextlib.AbstractContextManager[Drawn]]
 
 
@@ -162,7 +164,7 @@ class ReplayCheck:
                 reason = "its own kernels only move data that other operators compute with"
             else:
                 finding = "the outputs are right without the candidate's kernels"
-                reason = "the outputs do not depend on its kernels"
+                reason = NOT_NEEDED
             self._ruling.note("decoy", finding)
             self._ruling.fail(Verdict.HACKED, reason)
         return self._ruling.verdict is None
