@@ -34,6 +34,7 @@ ALIASES = {"best-of": "best-of-n"}
 COMMANDS = {
     "prompt": "what a policy would be sent for a problem",
     "judge": "is this kernel honest, correct and fast?",
+    "teach": "kernels for a module, written by the generator and judged",
     "audit": "would these problems accept answers that do no work?",
     "harvest": "problems from the modules of installed packages",
     "search": "the corpus kernels nearest to words or a problem",

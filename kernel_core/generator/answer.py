@@ -54,7 +54,7 @@ class _Writer:
             raise Unreadable("forward returns no tensor")
         self.plan = Plan(self.outputs)
         self.names: dict[int, str] = {}
-        self.taken = {one.text for one in graph.inputs} | {"self", "torch", "triton", "tl", "F", "nn", "math"}
+        self.taken = graph.names.taken
         self.written: list[Written] = []
         self.lines: list[str] = []
         self.keys: dict[str, str] = {}
@@ -71,7 +71,7 @@ class _Writer:
         self.lines.append(f"return {_nest(result)}")
         if not self.written:
             raise Unreadable("nothing to write a kernel for")
-        body = [self._with_keys(line) for line in self.lines]
+        body = self._with_sizes([self._with_keys(line) for line in self.lines])
         return Answer(self._source(body), self._thinking(), len(self.written), self.graph.reasons)
 
     def _is_used(self, leaf: Value) -> bool:
@@ -236,6 +236,33 @@ class _Writer:
             line = line.replace(key, name)
         return line
 
+    def _with_sizes(self, lines: list[str]) -> list[str]:
+        """The lines with the sizes that they name, each before the first line that needs it."""
+        result: list[str] = []
+        known = set[str]()
+        shapes = {str(size): leaf for leaf in self.graph.inputs for size in leaf.shape}
+        used = {word for line in (*lines, *self.graph.names.definitions.values()) for word in _words(line)}
+
+        def need(line: str) -> None:
+            for word in _words(line):
+                if word in known:
+                    continue
+                if word in shapes:
+                    leaf = shapes[word]
+                    known.update(map(str, leaf.shape))
+                    names = [str(size) if str(size) in used else "_" for size in leaf.shape]
+                    result.append(f"{', '.join(names)}{',' if len(names) == 1 else ''} = {leaf.text}.shape")
+                elif word in self.graph.names.definitions:
+                    known.add(word)
+                    text = self._with_keys(self.graph.names.definitions[word])
+                    need(text)
+                    result.append(f"{word} = {text}")
+
+        for line in lines:
+            need(line)
+            result.append(line)
+        return result
+
     # --- text
 
     def _source(self, body: list[str]) -> str:
@@ -265,6 +292,11 @@ class _Writer:
         if calls:
             text.append(f"PyTorch keeps {', '.join(calls)}.")
         return "\n".join(text)
+
+
+def _words(line: str) -> list[str]:
+    """Names in a line that are no attributes."""
+    return re.findall(r"(?<![.\w])[A-Za-z_]\w*", line)
 
 
 class _Smaller(Exception):

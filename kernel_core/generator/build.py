@@ -13,7 +13,8 @@ import torch
 
 from kernel_core.generator.ir import Unsupported, Value, make
 from kernel_core.generator.operators.pointwise import pointwise
-from kernel_core.generator.sizes import host, is_one, product
+from kernel_core.generator.index import letters
+from kernel_core.generator.sizes import bind, host, is_one, product
 
 Operand = Any
 """A value or a number."""
@@ -104,6 +105,7 @@ def reshape(x: Value, shape: Sequence[int]) -> Value:
         at = [int(one) for one in sizes].index(-1)
         rest = sizes[:at] + sizes[at + 1 :]
         sizes[at] = _quotient(x.shape, rest)
+    sizes = [bind(size, letters(len(sizes))[axis]) for axis, size in enumerate(sizes)]
     if len(sizes) == x.rank and all(int(a) == int(b) for a, b in zip(sizes, x.shape, strict=True)):
         return x
     return make("reshape", (x,), sizes, x.dtype)
@@ -145,7 +147,7 @@ def expand(x: Value, shape: Sequence[int]) -> Value:
 def slice_axis(x: Value, dim: int, start: int, length: int, step: int = 1) -> Value:
     """`length` elements of an axis from `start`."""
     shape = list(x.shape)
-    shape[dim] = length
+    shape[dim] = bind(length, f"part_{letters(x.rank)[dim]}")
     return make("slice", (x,), shape, x.dtype, dim=dim, start=start, step=step)
 
 

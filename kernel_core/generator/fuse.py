@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kernel_core.generator.ir import CHEAP, Value, walk
-from kernel_core.generator.sizes import product
+from kernel_core.generator.sizes import is_one, product
 
 _MOST_INLINED = 24
 _COSTLY = frozenset(
@@ -131,6 +131,8 @@ class Plan:
         return value.inputs[0] is anchor.inputs[0]
 
     def _joins(self, value: Value, anchor: Value, core: dict[int, Value]) -> bool:
+        if value.op == "gather" and anchor.op == "reduce":
+            return _picks_one(value, anchor, core)
         if value.op not in ("point", "cast", "reshape"):
             return False
         size = int(product(value.shape))
@@ -141,6 +143,18 @@ class Plan:
             return False
         domain = anchor.inputs[0].shape
         return len(domain) == value.rank and all(int(a) == int(b) for a, b in zip(domain, value.shape, strict=True))
+
+
+def _picks_one(value: Value, anchor: Value, core: dict[int, Value]) -> bool:
+    """True for one element of each row, at an index that does not depend on the kernel's own results."""
+    x, index = value.inputs
+    return (
+        value.index_dims is None
+        and (value.dim,) == anchor.dims
+        and is_one(value.shape[value.dim])
+        and id(index) not in core
+        and [int(size) for size in x.shape] == [int(size) for size in anchor.inputs[0].shape]
+    )
 
 
 def _is_sibling(value: Value, anchor: Value) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kernel_core.generator.sizes import host, product
+from kernel_core.generator.sizes import host, is_one, product
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,9 +24,9 @@ class Group:
     depth: int = 0
     """Level of loops at which the index is defined."""
 
-    def digit(self, axis: int) -> Digit:
-        """Index along one of the axes."""
-        return Digit(self, axis, axis)
+    def digit(self, axis: int) -> Index:
+        """Index along one of the axes; 0 along an axis of size 1."""
+        return 0 if is_one(self.sizes[axis]) else Digit(self, axis, axis)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,9 @@ from typing import Any
 
 import torch
 
-from kernel_core.generator.index import Digit, Group, Index, Joined, Text, flatten, groups_of, is_zero, join, key
+from kernel_core.generator.index import (
+    Digit, Group, Index, Joined, Text, flatten, groups_of, is_zero, join, key, letters,
+)  # fmt: skip
 from kernel_core.generator.ir import Value
 from kernel_core.generator.sizes import Number, Size, host, is_one, product, same
 
@@ -87,7 +89,8 @@ class Kernel:
             if its == text:
                 return known
         last = re.findall(r"[A-Za-z_]\w*", text)
-        argument = self.fresh(name or (last[-1] if last else "n"))
+        plain = text if _IDENTIFIER.fullmatch(text) else ""
+        argument = self.fresh(plain or name or (last[-1] if last and last[-1] != "shape" else "size"))
         self.numbers[argument] = text
         return argument
 
@@ -170,6 +173,7 @@ class Kernel:
     def name_sizes(self, groups: Sequence[Group]) -> None:
         """Let the sizes of groups have the letters of their axes."""
         self._letters = {}
+        self._taken |= {group.name for group in groups} | {"acc", "start", "count", "carry", "inner", "running"}
         for group in groups:
             for first in range(len(group.sizes)):
                 for last in range(first, len(group.sizes)):
@@ -224,6 +228,10 @@ class Kernel:
 
     # --- values
 
+    def in_memory(self, value: Value) -> bool:
+        """True if the kernel loads a value rather than computes it."""
+        return not self._inside(value) and id(value) not in self.done
+
     def at(self, value: Value, coords: Sequence[Index], other: float = 0.0) -> str:
         """Name of a value at an index."""
         if id(value) in self.done:
@@ -249,6 +257,8 @@ class Kernel:
     def _load(self, value: Value, coords: Sequence[Index], other: float) -> str:
         offset = flatten([0 if is_one(size) else one for one, size in zip(coords, value.shape, strict=True)], value.shape)
         depth = self._depth([offset])
+        for size, letter in zip(value.shape, letters(value.rank), strict=True):
+            self._letters.setdefault(host(size), letter)
 
         def make() -> str:
             pointer, mask = self.pointer(value), self.mask([offset])

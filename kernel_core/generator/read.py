@@ -25,11 +25,14 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from kernel_core.generator.ir import Unsupported, Value, make
 from kernel_core.generator.operators import BUILDERS, pointwise
-from kernel_core.generator.sizes import Number, Size, host, root
+from kernel_core.generator.index import letters
+from kernel_core.generator.sizes import NAMES, Names, Number, Size, host, root
 from kernel_core.records import Problem
 
 OPAQUE = (nn.RNNBase, nn.RNNCellBase, nn.MultiheadAttention, nn.TransformerEncoderLayer)
 """Layers that call what has no name in torch's interface; they stay layers."""
+_FIXED = (0, 1, -1)
+"""Attributes that are literals in the answer: a stride of 1 is no size, and an axis is none."""
 _PLAIN = ("dim", "is_floating_point", "is_complex", "is_contiguous", "stride", "element_size", "get_device")
 
 
@@ -46,6 +49,8 @@ class Graph:
     """A nest of values and numbers, as `forward` returns it."""
     reasons: list[str] = field(default_factory=list)
     """Calls that stay torch's, and why."""
+    names: Names = field(default_factory=Names)
+    """Local names of sizes."""
     steps: list[str] = field(default_factory=list)
     """Names of the operators in order, as torch spells them."""
 
@@ -54,6 +59,9 @@ def read(problem: Problem) -> Graph:
     """The graph of a problem's `forward`. Raises Unreadable."""
     arguments = forward_arguments(problem.source)
     try:
+        names = Names()
+        names.taken |= {*arguments, "F", "self", "torch", "triton", "tl", "nn", "math"}
+        NAMES.set(names)
         with FakeTensorMode(allow_non_fake_inputs=True):
             return _read(problem, arguments)
     except Unreadable:
@@ -133,7 +141,7 @@ def module_path(name: str) -> str:
 
 def _with_text(value: Any, text: str) -> Any:
     if type(value) is int:
-        return Size(value, text)
+        return Size(value, text) if value not in _FIXED else value
     if type(value) is float:
         return Number(value, text)
     if type(value) is tuple and value and all(type(one) in (int, float) for one in value):
@@ -213,7 +221,7 @@ class _Recorder(TorchFunctionMode):
         """The graph with `forward`'s results."""
         with torch._C.DisableTorchFunction():
             nest = tree_map(lambda one: self.value(one) if isinstance(one, torch.Tensor) else one, outputs)
-        return Graph(self._inputs, nest, self._reasons, self._steps)
+        return Graph(self._inputs, nest, self._reasons, NAMES.get(), self._steps)
 
     def value(self, tensor: torch.Tensor) -> Value:
         """The value of a tensor; one that nobody made is a constant of the text."""
@@ -224,9 +232,11 @@ class _Recorder(TorchFunctionMode):
     def _leaf(self, tensor: torch.Tensor, text: str) -> Value:
         if id(tensor) in self._values:
             return self._values[id(tensor)][1]
-        shape = [Size(size, f"{text}.shape[{axis}]") for axis, size in enumerate(tensor.shape)]
         if text.startswith("self."):
-            shape = [size if int(size) != 1 else 1 for size in shape]
+            shape = [Size(n, f"{text}.shape[{axis}]") if n != 1 else 1 for axis, n in enumerate(tensor.shape)]
+        else:
+            names = NAMES.get()
+            shape = [Size(n, names.fresh(letter)) for n, letter in zip(tensor.shape, letters(tensor.dim()), strict=True)]
         value = make("leaf", (), shape, tensor.dtype, text=text)
         self._values[id(tensor)] = (tensor, value)
         return value

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from contextvars import ContextVar
 from typing import Any
 
 _ATOM, _PRODUCT, _SUM = 3, 2, 1
@@ -127,6 +128,44 @@ class Number(float):
         return float.__hash__(self)
 
     __eq__ = float.__eq__
+
+
+class Names:
+    """Local names of the host code for sizes that are more than a name."""
+
+    def __init__(self) -> None:
+        self.definitions: dict[str, str] = {}
+        """Expressions by name, each made of names before it."""
+        self.taken: set[str] = set()
+
+    def fresh(self, wanted: str) -> str:
+        """A name that nothing has yet."""
+        name, number = wanted, 2
+        while name in self.taken:
+            name, number = f"{wanted}{number}", number + 1
+        self.taken.add(name)
+        return name
+
+    def bind(self, size: int, wanted: str) -> int:
+        """The size under a name of its own; names and literals stay."""
+        if not isinstance(size, Size) or size.binds == _ATOM:
+            return size
+        for name, text in self.definitions.items():
+            if text == size.text:
+                return Size(int(size), name)
+        name = self.fresh(wanted)
+        self.definitions[name] = size.text
+        return Size(int(size), name)
+
+
+NAMES: ContextVar[Names] = ContextVar("NAMES")
+"""Names of the module that is being read or answered."""
+
+
+def bind(size: int, wanted: str) -> int:
+    """The size under a local name of the host code, where a module is being read."""
+    names = NAMES.get(None)
+    return size if names is None else names.bind(size, wanted)
 
 
 def is_named(value: Any) -> bool:

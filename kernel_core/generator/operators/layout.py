@@ -11,7 +11,8 @@ from kernel_core.generator.build import (
 )  # fmt: skip
 from kernel_core.generator.ir import Unsupported, Value, make
 from kernel_core.generator.operators.pointwise import operator
-from kernel_core.generator.sizes import Size, is_one, product
+from kernel_core.generator.index import letters
+from kernel_core.generator.sizes import Size, bind, is_one, product
 
 
 def sizes_of(given: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -308,6 +309,7 @@ def _cat(tensors: Any, dim: int = 0, **_: Any) -> Value:
         dtype = torch.promote_types(dtype, one.dtype)
     if len(parts) == 1:
         return parts[0]
+    total = bind(total, f"joined_{letters(parts[0].rank)[at]}")
     shape = [*parts[0].shape[:at], total, *parts[0].shape[at + 1 :]]
     return make("cat", tuple(cast(one, dtype) for one in parts), shape, dtype, dim=at)
 
@@ -338,6 +340,7 @@ def _pad(x: Value, pad: Any, mode: str = "constant", value: Any = None) -> Value
     if all(isinstance(a, int) and int(a) == 0 for a in pad):
         return x
     fill: Any = 0 if value is None else value
+    shape = [bind(size, f"padded_{letter}") for size, letter in zip(shape, letters(x.rank), strict=True)]
     return make("pad", (x,), shape, x.dtype, before=tuple(before), value=fill, mode=mode)
 
 

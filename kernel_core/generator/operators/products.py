@@ -13,7 +13,8 @@ from kernel_core.generator.ir import Unsupported, Value, make
 from kernel_core.generator.operators.layout import _transpose
 from kernel_core.generator.operators.pointwise import operator
 from kernel_core.generator.operators.reductions import softmax
-from kernel_core.generator.sizes import product, root
+from kernel_core.generator.index import letters
+from kernel_core.generator.sizes import bind, product, root
 
 
 def dot(a: Value, b: Value) -> Value:
@@ -185,6 +186,7 @@ def _convolution(rank: int) -> Any:
             _out(size, k, s, p, d)
             for size, k, s, p, d in zip(input.shape[2:], weight.shape[2:], steps, edges, spread, strict=True)
         ]
+        space = [bind(size, f"O{letter}") for size, letter in zip(space, letters(rank + 2)[2:], strict=True)]
         value = make(
             "conv", (input, weight), [input.shape[0], weight.shape[0], *space], input.dtype,
             stride=steps, padding=edges, dilation=spread, groups=groups, transposed=False,
@@ -213,8 +215,10 @@ def _transposed(rank: int) -> Any:
                 input.shape[2:], weight.shape[2:], steps, edges, spread, extra, strict=True
             )
         ]
+        space = [bind(size, f"O{letter}") for size, letter in zip(space, letters(rank + 2)[2:], strict=True)]
+        out = bind(weight.shape[1] * groups, "OC")
         value = make(
-            "conv", (input, weight), [input.shape[0], weight.shape[1] * groups, *space], input.dtype,
+            "conv", (input, weight), [input.shape[0], out, *space], input.dtype,
             stride=steps, padding=edges, dilation=spread, groups=groups, transposed=True,
         )  # fmt: skip
         return value if bias is None else add(value, reshape(bias, [bias.shape[0], *([1] * rank)]))
@@ -240,6 +244,7 @@ def _pool(kind: str, rank: int) -> Any:
             _out(size, k, s, p, d)
             for size, k, s, p, d in zip(input.shape[lead:], kernel, steps, edges, spread, strict=True)
         ]
+        space = [bind(size, f"O{letter}") for size, letter in zip(space, letters(rank + 2)[2:], strict=True)]
         counts = how.get("count_include_pad", True) or all(int(p) == 0 for p in edges)
         value = make(
             "window", (input,), [*input.shape[:lead], *space], input.dtype, kernel=kernel, stride=steps,

@@ -11,7 +11,7 @@ from kernel_core.generator.ir import Value
 from kernel_core.generator.kernel import Kernel
 from kernel_core.generator.schedules.gemm import Tile
 from kernel_core.generator.schedules.written import Context, Written, store_outputs
-from kernel_core.generator.sizes import Size, host, product
+from kernel_core.generator.sizes import Size, bind, host, product
 
 FEW = 16
 """Output channels of a group below which tiles of a product would be empty."""
@@ -82,7 +82,7 @@ def _loaded(kernel: Kernel, anchor: Value, front: list[Index], places: list[Inde
         coords.append(Text(text, groups, 2))
     with kernel.guarded(*conditions):
         loaded = kernel.at(x, coords)
-    if conditions and x.op not in ("leaf", "call"):
+    if conditions and not kernel.in_memory(x):
         inside = " & ".join(f"({one.text})" for one in conditions)
         return f"tl.where({inside}, {loaded}, 0.0)"
     return loaded
@@ -98,7 +98,7 @@ def _direct(context: Context, out: int, own_in: int) -> Written:
     weight = anchor.inputs[1]
     group = Group("i", anchor.shape, letters(anchor.rank), mask="mask")
     kernel = context.kernel([group])
-    total = product(anchor.shape)
+    total = bind(product(anchor.shape), "count")
     kernel.line("i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)")
     kernel.line(f"mask = i < {kernel.size(total, 'count')}")
     kernel.line("acc = tl.zeros((BLOCK,), dtype=tl.float32)")

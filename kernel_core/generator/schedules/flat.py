@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernel_core.generator.index import Group, letters
 from kernel_core.generator.schedules.written import Context, Written, store_at
-from kernel_core.generator.sizes import host, product
+from kernel_core.generator.sizes import bind, host, product
 
 BLOCK = 1024
 
@@ -17,7 +17,7 @@ def write(context: Context) -> Written:
     if value.rank == 0:
         store_at(kernel, value, ([], [], ()))
         return context.finish(kernel, {}, "(1,)", "One program computes the one element.")
-    total = product(value.shape)
+    total = bind(product(value.shape), "count")
     count = kernel.size(total, "count")
     kernel.line("i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)")
     kernel.line(f"mask = i < {count}")

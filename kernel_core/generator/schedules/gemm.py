@@ -8,7 +8,7 @@ from kernel_core.generator.index import Digit, Group, Index, letters
 from kernel_core.generator.ir import Value
 from kernel_core.generator.kernel import HALF, Kernel
 from kernel_core.generator.schedules.written import Context, Written, store_outputs
-from kernel_core.generator.sizes import host, is_one, product
+from kernel_core.generator.sizes import bind, host, is_one, product
 
 CONFIGS = """@triton.autotune(
     configs=[
@@ -70,7 +70,7 @@ class Tile:
         self.k_of_a = Group("k", k, k_names, "[None, :]", depth=1)
         self.k_of_b = Group("k", k, k_names, "[:, None]", depth=1)
         self.kernel: Kernel = context.kernel([self.batch])
-        self.total = {name: product(sizes) for name, sizes in (("M", m), ("N", n), ("K", k))}
+        self.total = {name: bind(product(sizes), name) for name, sizes in (("M", m), ("N", n), ("K", k))}
         self.size = {name: self.kernel.size(size, name) for name, size in self.total.items()}
         for group, name in ((self.m, "M"), (self.n, "N"), (self.k_of_a, "K"), (self.k_of_b, "K")):
             object.__setattr__(group, "mask", f"{group.name}{group.view} < {self.size[name]}")

@@ -16,7 +16,7 @@ from kernel_core.generator.index import Group, Index, letters
 from kernel_core.generator.ir import Value, walk
 from kernel_core.generator.kernel import Kernel
 from kernel_core.generator.schedules.written import Context, Written, places_of, power_of_two, store_at
-from kernel_core.generator.sizes import host, is_one, product
+from kernel_core.generator.sizes import bind, host, is_one, product
 
 ONE_TILE, SHORT, TILE = 8192, 512, 4096
 """Longest row that is loaded whole; longest of which a program takes several; elements of a tile."""
@@ -54,7 +54,7 @@ def shape_of(domain: tuple[int, ...], dims: tuple[int, ...]) -> Shape:
     names = letters(rank)
     axes = [axis for axis in range(rank) if axis not in dims]
     sizes, walked = tuple(domain[axis] for axis in axes), tuple(domain[axis] for axis in dims)
-    results, length = product(sizes), product(walked)
+    results, length = _results(sizes), _length(walked, names, dims)
     is_inner = any(int(domain[axis]) > 1 and axis > max(dims) for axis in axes)
     is_short = not is_inner and int(length) <= SHORT and int(results) > 1
     limit = 64 if is_inner else ONE_TILE
@@ -85,6 +85,14 @@ def shape_of(domain: tuple[int, ...], dims: tuple[int, ...]) -> Shape:
     return Shape(kept, reduced, 0 if is_inner else 1, is_looped, has_tile, tile, constants, grid)
 
 
+def _results(sizes: tuple[int, ...]) -> int:
+    return bind(product(sizes), "num_rows")
+
+
+def _length(sizes: tuple[int, ...], names: tuple[str, ...], dims: tuple[int, ...]) -> int:
+    return bind(product(sizes), "".join(names[axis] for axis in dims))
+
+
 class Rows:
     """A kernel over rows that is being written."""
 
@@ -92,7 +100,7 @@ class Rows:
         self.context, self.domain, self.dims = context, domain, dims
         shape = shape_of(domain, dims)
         kernel = context.kernel([shape.kept, shape.walked])
-        results, length = product(shape.kept.sizes), product(shape.walked.sizes)
+        results, length = _results(shape.kept.sizes), _length(shape.walked.sizes, letters(len(domain)), dims)
         self.length = kernel.size(length, "".join(shape.walked.letters))
         masks = {}
         for group, size in ((shape.kept, results), (shape.walked, length)):
@@ -168,7 +176,7 @@ def write(context: Context) -> Written:
         _reduce_level(rows, [one for one in reductions if levels[id(one)] == level], helpers)
 
     def place(value: Value) -> tuple[list[Index], list[Index], Any]:
-        coords = rows.coords(value.op != "reduce")
+        coords = rows.coords(value.op not in ("reduce", "gather"))
         return coords, coords, value.shape
 
     places = places_of(kernel, region, anchor, rows.coords(False), place)
@@ -289,7 +297,7 @@ def _step(rows: Rows, value: Value, running: str, x: str) -> None:
 def _end(rows: Rows, value: Value, running: str, helpers: dict[str, str]) -> str:
     if value.kind not in ("argmax", "argmin"):
         return _final(rows, value, running, helpers)
-    kernel, keep = rows.kernel, rows.shape.keep.replace("axis=0", "axis=0, keep_dims=True")
+    kernel, keep = rows.kernel, (rows.shape.keep if rows.shape.has_tile else "axis=0, keep_dims=True")
     function = "tl.max" if value.kind == "argmax" else "tl.min"
     kernel.line(f"{running}_all = {function}({running}, {keep})")
     first = f"tl.where({running} == {running}_all, {running}_at, {rows.length})"

@@ -7,7 +7,7 @@ from kernel_core.generator.ir import Value
 from kernel_core.generator.kernel import Kernel
 from kernel_core.generator.schedules.row import identity
 from kernel_core.generator.schedules.written import Context, Written, store_outputs
-from kernel_core.generator.sizes import Size, host, product
+from kernel_core.generator.sizes import Size, bind, host, product
 
 BLOCK = 256
 
@@ -17,7 +17,7 @@ def write(context: Context) -> Written:
     anchor = context.region.anchor
     group = Group("i", anchor.shape, letters(anchor.rank), mask="mask")
     kernel = context.kernel([group])
-    total = product(anchor.shape)
+    total = bind(product(anchor.shape), "count")
     kernel.line("i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)")
     kernel.line(f"mask = i < {kernel.size(total, 'count')}")
     neutral = identity(anchor.kind, anchor.dtype)
@@ -57,7 +57,7 @@ def _walk(kernel: Kernel, loops: list[Group], level: int, anchor: Value, coords:
         inner[lead + axis] = Text(text, groups, 2)
     with kernel.guarded(*conditions):
         name = kernel.at(x, inner, 0.0 if anchor.kind == "sum" else float("-inf"))
-    if conditions and x.op not in ("leaf", "call"):
+    if conditions and not kernel.in_memory(x):
         name = f"tl.where({' & '.join(f'({one.text})' for one in conditions)}, {name}, {neutral})"
     kernel.line(f"acc += {name}" if anchor.kind == "sum" else f"acc = tl.maximum(acc, {name})")
 

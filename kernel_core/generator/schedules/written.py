@@ -116,7 +116,7 @@ def places_of(
         sources = [one for one in value.tensors if id(one) in places]
         size = int(product(value.shape))
         equal = next((one for one in sources if int(product(one.shape)) == size), None)
-        if value.op == "reduce" or equal is None:
+        if value.op in ("reduce", "gather") or equal is None:
             places[id(value)] = full(value)
             continue
         index, where, shape = places[id(equal)]
