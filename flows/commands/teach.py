@@ -63,9 +63,7 @@ def teach(
     return judge_one(request_of(read, written.source, {}, seed, device), gym, json_)
 
 
-def _cover(
-    folder: Path, device: str, precision: str, out: Path | None, judged: bool, as_json: bool
-) -> int:
+def _cover(folder: Path, device: str, precision: str, out: Path | None, judged: bool, as_json: bool) -> int:
     from kernel_core.generator.coverage import cover, summary
 
     rows = cover(load_folder(folder), device, precision, judged)

@@ -8,21 +8,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch.utils._pytree import tree_flatten, tree_map
 
-from kernel_core.generator.fuse import Plan, Region, stored
+from kernel_core.generator.fuse import Plan, Region, in_two_stages
 from kernel_core.generator.ir import CHEAP, Value
 from kernel_core.generator.kernel import Unfusable
 from kernel_core.generator.read import Graph, Unreadable, read
-from kernel_core.generator.schedules import conv, flat, gemm, row, scan, window
+from kernel_core.generator.schedules import conv, flat, gemm, partial, row, scan, window
 from kernel_core.generator.schedules.written import Context, Written
 from kernel_core.generator.sizes import host
 from kernel_core.records import Problem
 
 SCHEDULES: dict[str, Callable[[Context], Written]] = {
     "flat": flat.write, "reduce": row.write, "dot": gemm.write, "conv": conv.write, "window": window.write,
-    "scan": scan.write,
+    "scan": scan.write, "partial": partial.write,
 }  # fmt: skip
 
 
@@ -50,6 +49,9 @@ class _Writer:
     def __init__(self, problem: Problem, graph: Graph, precision: str) -> None:
         self.problem, self.graph, self.precision = problem, graph, precision
         self.outputs = [one for one in tree_flatten(graph.outputs)[0] if isinstance(one, Value)]
+        split = in_two_stages(self.outputs)
+        self.final = {id(old): new for old, new in zip(self.outputs, split, strict=True)}
+        self.outputs = split
         if not self.outputs:
             raise Unreadable("forward returns no tensor")
         self.plan = Plan(self.outputs)
@@ -67,7 +69,10 @@ class _Writer:
             if self._is_used(one):
                 self.lines.append(f"{one.text} = {one.text}.contiguous()")
         self._host_lines(ready)
-        result = tree_map(lambda one: _Text(self._expression(one)) if isinstance(one, Value) else one, self.graph.outputs)
+        result = tree_map(
+            lambda one: _Text(self._expression(self.final[id(one)])) if isinstance(one, Value) else one,
+            self.graph.outputs,
+        )
         self.lines.append(f"return {_nest(result)}")
         if not self.written:
             raise Unreadable("nothing to write a kernel for")
@@ -93,7 +98,9 @@ class _Writer:
                 self.plan.partition()
 
     def _write(self, region: Region) -> Written:
-        materialised = self.plan.materialised | {id(one) for one in self.plan.values if one.op in ("leaf", "call")}
+        materialised = self.plan.materialised | {
+            id(one) for one in self.plan.values if one.op in ("leaf", "call")
+        }
         name = self._kernel_name(region)
         context = Context(region, materialised - set(region.core), self._short, name, self.precision)
         try:
@@ -110,7 +117,13 @@ class _Writer:
     def _kernel_name(self, region: Region) -> str:
         named = []
         for one in region.core.values():
-            word = one.entry.name.strip("_") if one.op == "point" else one.kind if one.op in ("reduce", "scan") else one.op
+            word = (
+                one.entry.name.strip("_")
+                if one.op == "point"
+                else one.kind
+                if one.op in ("reduce", "scan")
+                else one.op
+            )
             word = {"dot": "matmul", "window": "pool", "scan": "cumulative"}.get(word, word)
             if word not in ("reshape", "cast", *named):
                 named.append(word)
@@ -180,7 +193,9 @@ class _Writer:
     def _empty(self, value: Value, written: Written) -> str:
         tensors = [one for one in written.arguments if isinstance(one, Value) and one not in written.outputs]
         for one in tensors:
-            is_like = one.dtype == value.dtype and [host(s) for s in one.shape] == [host(s) for s in value.shape]
+            is_like = one.dtype == value.dtype and [host(s) for s in one.shape] == [
+                host(s) for s in value.shape
+            ]
             if is_like:
                 return f"torch.empty_like({self._expression(one)})"
         shape = host(tuple(value.shape))
@@ -287,7 +302,11 @@ class _Writer:
         calls = sorted({one.base for one in self.plan.values if one.op == "call"})
         number = len(self.written)
         text = [f"The module computes {', '.join(steps)}."]
-        text.append("One kernel does it all." if number == 1 and not calls else f"{number} kernel{'s' * (number > 1)}.")
+        text.append(
+            "One kernel does it all."
+            if number == 1 and not calls
+            else f"{number} kernel{'s' * (number > 1)}."
+        )
         text += [f"{one.name}: {one.plan}" for one in self.written]
         if calls:
             text.append(f"PyTorch keeps {', '.join(calls)}.")
@@ -312,7 +331,9 @@ def _nest(result: Any) -> str:
     if isinstance(result, _Text):
         return str(result)
     if isinstance(result, tuple | list):
-        inner = ", ".join(map(_nest, result)) + ("," if len(result) == 1 and isinstance(result, tuple) else "")
+        inner = ", ".join(map(_nest, result)) + (
+            "," if len(result) == 1 and isinstance(result, tuple) else ""
+        )
         return f"({inner})" if isinstance(result, tuple) else f"[{inner}]"
     if isinstance(result, dict):
         return "{" + ", ".join(f"{key!r}: {_nest(one)}" for key, one in result.items()) + "}"
@@ -322,10 +343,16 @@ def _nest(result: Any) -> str:
 def _kept(tree: ast.Module, body: list[str]) -> str:
     """The problem's own definitions that the constructor needs, and `ModelNew` with the new `forward`."""
     model = next(one for one in tree.body if isinstance(one, ast.ClassDef) and one.name == "Model")
-    items: list[ast.stmt] = [one for one in model.body if isinstance(one, ast.FunctionDef) and one.name == "__init__"]
+    items: list[ast.stmt] = [
+        one for one in model.body if isinstance(one, ast.FunctionDef) and one.name == "__init__"
+    ]
     forward = next(one for one in model.body if isinstance(one, ast.FunctionDef) and one.name == "forward")
     used = _names_of(items)
-    methods = [one for one in model.body if isinstance(one, ast.FunctionDef) and one.name in used and one not in items]
+    methods = [
+        one
+        for one in model.body
+        if isinstance(one, ast.FunctionDef) and one.name in used and one not in items
+    ]
     new = ast.FunctionDef(
         name="forward", args=forward.args, body=ast.parse("\n".join(body)).body if False else [ast.Pass()],
         decorator_list=[], lineno=0,
@@ -334,7 +361,11 @@ def _kept(tree: ast.Module, body: list[str]) -> str:
         argument.annotation = None
     items += [*methods, new]
     model_text = ast.ClassDef(
-        name="ModelNew", bases=model.bases, keywords=[], body=[_Renamed().visit(one) for one in items], decorator_list=[]
+        name="ModelNew",
+        bases=model.bases,
+        keywords=[],
+        body=[_Renamed().visit(one) for one in items],
+        decorator_list=[],
     )
     text = ast.unparse(ast.fix_missing_locations(model_text))
     head, _, _ = text.rpartition("        pass")
@@ -346,7 +377,13 @@ def _kept(tree: ast.Module, body: list[str]) -> str:
 
 
 def _without_docstring(text: str) -> str:
-    return re.sub(r'(def __init__\(.*?\).*?:\n)\s+(""".*?"""|\'\'\'.*?\'\'\'|"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\')\n', r"\1", text, count=1, flags=re.S)
+    return re.sub(
+        r'(def __init__\(.*?\).*?:\n)\s+(""".*?"""|\'\'\'.*?\'\'\'|"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\')\n',
+        r"\1",
+        text,
+        count=1,
+        flags=re.S,
+    )
 
 
 class _Renamed(ast.NodeTransformer):
@@ -366,7 +403,13 @@ def _names_of(nodes: list[ast.stmt]) -> set[str]:
     return names
 
 
-def _needed(tree: ast.Module, model: ast.ClassDef, items: list[ast.stmt], bases: list[ast.expr], body: list[str]) -> list[str]:
+def _arguments(function: ast.FunctionDef) -> list[ast.arg]:
+    return [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+
+
+def _needed(
+    tree: ast.Module, model: ast.ClassDef, items: list[ast.stmt], bases: list[ast.expr], body: list[str]
+) -> list[str]:
     """Definitions of the problem that the constructor reaches, in their order."""
     definitions: dict[str, ast.stmt] = {}
     for node in tree.body:
@@ -377,8 +420,19 @@ def _needed(tree: ast.Module, model: ast.ClassDef, items: list[ast.stmt], bases:
                 for one in ast.walk(target):
                     if isinstance(one, ast.Name):
                         definitions[one.id] = node
-    waiting = _names_of(items) | _names_of([ast.Expr(one) for one in bases])
-    waiting |= _names_of([ast.parse(line).body[0] for line in body if not line.startswith("return")])
+    statements: list[ast.stmt] = [ast.parse(line.removeprefix("return ")).body[0] for line in body]
+    own = {argument.arg for one in items if isinstance(one, ast.FunctionDef) for argument in _arguments(one)}
+    own |= {
+        one.id
+        for node in statements
+        for one in ast.walk(node)
+        if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)
+    }
+    waiting = (_names_of(items) | _names_of(statements)) - own
+    waiting |= _names_of([ast.Expr(one) for one in bases])
+    waiting |= _names_of(
+        [ast.Expr(one) for node in items if isinstance(node, ast.FunctionDef) for one in node.args.defaults]
+    )
     kept: list[ast.stmt] = []
     seen = set[str]()
     while waiting:
@@ -392,4 +446,4 @@ def _needed(tree: ast.Module, model: ast.ClassDef, items: list[ast.stmt], bases:
     return [ast.unparse(node) for node in tree.body if node in kept]
 
 
-__all__ = ["Answer", "answer", "stored", "torch"]
+__all__ = ["Answer", "answer"]

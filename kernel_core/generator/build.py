@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
+from kernel_core.generator.index import letters
 from kernel_core.generator.ir import Unsupported, Value, make
 from kernel_core.generator.operators.pointwise import pointwise
-from kernel_core.generator.index import letters
 from kernel_core.generator.sizes import bind, host, is_one, product
 
 Operand = Any
@@ -42,7 +42,9 @@ def result_type(operands: Sequence[Operand]) -> torch.dtype:
             shape = (1,) * min(one.rank, 1)
             kinds.append(torch.empty(shape, dtype=one.dtype, device="meta"))
         else:
-            kinds.append(float(one) if isinstance(one, float) else bool(one) if isinstance(one, bool) else int(one))
+            kinds.append(
+                float(one) if isinstance(one, float) else bool(one) if isinstance(one, bool) else int(one)
+            )
     if len(kinds) == 1:
         return kinds[0].dtype if isinstance(kinds[0], torch.Tensor) else torch.float32
     result = kinds[0] if isinstance(kinds[0], torch.Tensor) else torch.tensor(kinds[0])
@@ -173,7 +175,11 @@ def reduce(x: Value, kind: str, dims: Any = None, keepdim: bool = False) -> Valu
     elif kind in ("argmax", "argmin"):
         dtype = torch.int64
     kept = [1 if axis in axes else size for axis, size in enumerate(x.shape)]
-    if kind in ("sum", "prod", "any", "all", "argmax", "argmin") and dtype is torch.int64 and x.dtype is torch.bool:
+    if (
+        kind in ("sum", "prod", "any", "all", "argmax", "argmin")
+        and dtype is torch.int64
+        and x.dtype is torch.bool
+    ):
         x = cast(x, torch.int64)
     value = make("reduce", (x,), kept, dtype, kind=kind, dims=axes)
     return value if keepdim else reshape(value, [s for axis, s in enumerate(x.shape) if axis not in axes])

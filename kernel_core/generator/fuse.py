@@ -1,7 +1,7 @@
 """Partitions a graph into kernels: what can be one kernel is one kernel.
 
-A region grows from an *anchor* (a reduction, product, convolution, window or scan) over the pointwise operators
-behind it. Cheap operators before it are computed where they are read. What is left is a flat kernel.
+A region grows from an *anchor* (a reduction, product, convolution, window or scan) over the pointwise
+operators behind it. Cheap operators before it are computed where they are read. What is left is a flat kernel.
 """
 
 from __future__ import annotations
@@ -9,12 +9,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from kernel_core.generator.ir import CHEAP, Value, walk
-from kernel_core.generator.sizes import is_one, product
+from kernel_core.generator.ir import CHEAP, Value, make, walk
+from kernel_core.generator.sizes import bind, ceil_div, is_one, product
 
 _MOST_INLINED = 24
 _COSTLY = frozenset(
-    "exp exp2 expm1 log log2 log1p tanh sigmoid silu mish gelu_erf gelu_tanh erf power softplus elu sin cos".split()
+    (
+        "exp",
+        "exp2",
+        "expm1",
+        "log",
+        "log2",
+        "log1p",
+        "tanh",
+        "sigmoid",
+        "silu",
+        "mish",
+        "gelu_erf",
+        "gelu_tanh",
+    )
+    + ("erf", "power", "softplus", "elu", "sin", "cos")
 )
 
 
@@ -80,7 +94,8 @@ class Plan:
             region.outputs = [
                 one
                 for one in region.core.values()
-                if id(one) in self.forced or any(id(user) not in region.core for user in self.consumers[id(one)])
+                if id(one) in self.forced
+                or any(id(user) not in region.core for user in self.consumers[id(one)])
             ]
             region.outputs = self._without_views(region)
         for value in self.values:
@@ -100,40 +115,27 @@ class Plan:
         return kept
 
     def _grown(self, anchor: Value, owned: set[int]) -> dict[int, Value]:
+        """The anchor, what can be computed behind it, and reductions beside it that read the same tensor."""
         core, tainted = {id(anchor): anchor}, set[int]()
-        started = False
         for value in self.values:
             if value is anchor:
-                started = True
                 continue
-            if not started and not self._depends(value, core, tainted):
-                if not (anchor.op == "reduce" and value.op == "reduce" and _is_sibling(value, anchor)):
-                    continue
-            depends = [one for one in value.tensors if id(one) in core or id(one) in tainted]
-            sibling = anchor.op == "reduce" and value.op == "reduce" and _is_sibling(value, anchor)
-            if not depends and not sibling:
+            needs = [one for one in value.tensors if id(one) in core or id(one) in tainted]
+            is_sibling = anchor.op == value.op == "reduce" and _same_axes(value, anchor)
+            if not needs and not (is_sibling and value.inputs[0] is anchor.inputs[0]):
                 continue
-            can = id(value) not in owned and id(value) not in self.refused
-            can = can and not any(id(one) in tainted for one in value.tensors)
-            if can and (sibling or self._joins(value, anchor, core)):
-                if sibling and not depends and not self._shares(value, anchor):
-                    continue
+            is_free = id(value) not in owned and id(value) not in self.refused
+            is_free = is_free and not any(id(one) in tainted for one in needs)
+            if is_free and (is_sibling or self._joins(value, anchor, core)):
                 core[id(value)] = value
-            elif depends:
+            elif needs:
                 tainted.add(id(value))
         return core
-
-    def _depends(self, value: Value, core: dict[int, Value], tainted: set[int]) -> bool:
-        return any(id(one) in core or id(one) in tainted for one in value.tensors)
-
-    def _shares(self, value: Value, anchor: Value) -> bool:
-        """True if two reductions read the same tensor, and nothing else of the kernel comes between."""
-        return value.inputs[0] is anchor.inputs[0]
 
     def _joins(self, value: Value, anchor: Value, core: dict[int, Value]) -> bool:
         if value.op == "gather" and anchor.op == "reduce":
             return _picks_one(value, anchor, core)
-        if value.op not in ("point", "cast", "reshape"):
+        if value.op not in ("point", "cast", "reshape") or anchor.op == "partial":
             return False
         size = int(product(value.shape))
         inside = [one for one in value.tensors if id(one) in core]
@@ -142,7 +144,9 @@ class Plan:
         if anchor.op != "reduce":
             return False
         domain = anchor.inputs[0].shape
-        return len(domain) == value.rank and all(int(a) == int(b) for a, b in zip(domain, value.shape, strict=True))
+        return len(domain) == value.rank and all(
+            int(a) == int(b) for a, b in zip(domain, value.shape, strict=True)
+        )
 
 
 def _picks_one(value: Value, anchor: Value, core: dict[int, Value]) -> bool:
@@ -157,7 +161,7 @@ def _picks_one(value: Value, anchor: Value, core: dict[int, Value]) -> bool:
     )
 
 
-def _is_sibling(value: Value, anchor: Value) -> bool:
+def _same_axes(value: Value, anchor: Value) -> bool:
     """True if two reductions go over the same axes of the same sizes."""
     one, other = value.inputs[0].shape, anchor.inputs[0].shape
     return (
@@ -167,11 +171,43 @@ def _is_sibling(value: Value, anchor: Value) -> bool:
     )
 
 
+_STAGES = ("sum", "amax", "amin", "prod")
+_FEW_RESULTS, _LONG, _PART = 128, 32768, 16384
+"""Results below which, and elements beyond which, a reduction is split; elements of a part."""
+
+
+def in_two_stages(outputs: Sequence[Value]) -> list[Value]:
+    """The outputs with long reductions to few results split: parts first, by many programs, then the rest."""
+    made: dict[int, Value] = {}
+    for value in walk(tuple(outputs)):
+        inputs = tuple(made[id(one)] if isinstance(one, Value) else one for one in value.inputs)
+        is_same = all(a is b for a, b in zip(inputs, value.inputs, strict=True))
+        new = value if is_same else Value(value.op, inputs, value.shape, value.dtype, value.attributes)
+        made[id(value)] = _split(new) if value.op == "reduce" else new
+    return [made[id(one)] for one in outputs]
+
+
+def _split(value: Value) -> Value:
+    x = value.inputs[0]
+    length = product(x.shape[axis] for axis in value.dims)
+    results = product(value.shape)
+    if value.kind not in _STAGES or int(results) > _FEW_RESULTS or int(length) < _LONG:
+        return value
+    parts = bind(ceil_div(length, _PART), "parts")
+    first = make(
+        "partial", (x,), (results, parts), value.dtype, kind=value.kind, dims=value.dims, part=_PART
+    )  # fmt: skip
+    second = make("reduce", (first,), (results, 1), value.dtype, kind=value.kind, dims=(1,))
+    return make("reshape", (second,), value.shape, value.dtype)
+
+
 def stored(value: Value) -> Value:
     """The value whose memory a reshape has too."""
-    while value.op == "reshape" or (value.op == "expand" and value.rank == value.inputs[0].rank and all(
-        int(a) == int(b) for a, b in zip(value.shape, value.inputs[0].shape, strict=True)
-    )):
+    while value.op == "reshape" or (
+        value.op == "expand"
+        and value.rank == value.inputs[0].rank
+        and all(int(a) == int(b) for a, b in zip(value.shape, value.inputs[0].shape, strict=True))
+    ):
         value = value.inputs[0]
     return value
 

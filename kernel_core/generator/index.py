@@ -73,6 +73,8 @@ def join(high: Index, size: int, low: Index) -> Index:
     """Index along two axes taken as one; neighbouring digits become one digit."""
     if is_zero(high):
         return low
+    if is_one(size) and is_zero(low):
+        return high
     if (
         isinstance(high, Digit)
         and isinstance(low, Digit)

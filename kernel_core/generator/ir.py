@@ -3,14 +3,14 @@
 | operator | inputs | attributes |
 |---|---|---|
 | `leaf` | | `text`: host expression of a tensor |
-| `call` | anything | `text`: host call with `{0}`, `{1}` for tensors; `item`: index of one of several results |
+| `call` | tensors | `text`: host call with `{0}` for tensors; `item`: index of one of several results |
 | `point` | tensors and numbers | `entry`: pointwise operator of the table |
 | `cast` | tensor | |
 | `full`, `iota` | number; first, step | `dim` of `iota`: value grows along it |
-| `reshape`, `permute`, `expand`, `slice`, `flip`, `roll`, `pad`, `cat` | tensors | layout, folded into loads |
+| `reshape`, `permute`, `expand`, `slice`, `flip`, `roll`, `pad`, `cat` | tensors | layout |
 | `gather` | tensor, index | `dim`; index has the shape of the result, or `index_dims` of it |
 | `reduce` | tensor | `kind`, `dims` |
-| `partial` | tensor | `kind`, `dims`, `block`: reduction of blocks, first of two stages |
+| `partial` | tensor | `kind`, `dims`, `part`: reduction of parts of so many elements, first of two stages |
 | `scan` | tensor | `kind`, `dim` |
 | `dot` | a, b | of the last two dimensions, the first ones broadcast |
 | `conv` | x, weight | `stride`, `padding`, `dilation`, `groups`, `transposed` |

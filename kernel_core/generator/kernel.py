@@ -1,8 +1,8 @@
 """Text of one Triton kernel: names, arguments, lines at their depth of loops, and values at indices.
 
 `at(value, coords)` writes what is needed to have a value at an index and returns its name. Layout changes
-the index, pointwise operators write a line, tensors in memory are loaded. A line is written at the depth where
-the last of its indices is known, so what a loop does not change stands before it.
+the index, pointwise operators write a line, tensors in memory are loaded. A line is written at the depth
+where the last of its indices is known, so what a loop does not change stands before it.
 """
 
 from __future__ import annotations
@@ -17,10 +17,20 @@ from typing import Any
 import torch
 
 from kernel_core.generator.index import (
-    Digit, Group, Index, Joined, Text, flatten, groups_of, is_zero, join, key, letters,
+    Digit,
+    Group,
+    Index,
+    Joined,
+    Text,
+    flatten,
+    groups_of,
+    is_zero,
+    join,
+    key,
+    letters,
 )  # fmt: skip
 from kernel_core.generator.ir import Value
-from kernel_core.generator.sizes import Number, Size, host, is_one, product, same
+from kernel_core.generator.sizes import Number, Size, canonical, host, is_one, product, same
 
 _ATOM, _PRODUCT, _SUM, _LOOSE = 4, 3, 2, 1
 _IDENTIFIER = re.compile(r"\w+")
@@ -30,6 +40,8 @@ TL = {
     torch.int8: "tl.int8", torch.uint8: "tl.uint8", torch.bool: "tl.int1",
 }  # fmt: skip
 HALF = (torch.float16, torch.bfloat16)
+_AS_FLOAT = {torch.float32, *HALF}
+"""Types that are computed in float32."""
 
 
 class Unfusable(Exception):
@@ -43,7 +55,9 @@ class Unfusable(Exception):
 class Kernel:
     """A kernel that is being written."""
 
-    def __init__(self, name: str, is_inside: Callable[[Value], bool], name_of: Callable[[Value], str]) -> None:
+    def __init__(
+        self, name: str, is_inside: Callable[[Value], bool], name_of: Callable[[Value], str]
+    ) -> None:
         self.name = name
         self.pointers: dict[str, Value] = {}
         """Loaded tensors by the names of their pointers."""
@@ -84,13 +98,22 @@ class Kernel:
             return f'float("{size}")' if not math.isfinite(size) else repr(size)
         if not isinstance(size, Size | Number):
             return host(size)
-        text = host(size)
+        text = canonical(size)
         for known, its in self.numbers.items():
             if its == text:
                 return known
         last = re.findall(r"[A-Za-z_]\w*", text)
         plain = text if _IDENTIFIER.fullmatch(text) else ""
         argument = self.fresh(plain or name or (last[-1] if last and last[-1] != "shape" else "size"))
+        self.numbers[argument] = text
+        return argument
+
+    def named_size(self, size: int, name: str) -> str:
+        """A size as an argument of this name, whatever the host calls it; a literal stays."""
+        text = canonical(size)
+        if not isinstance(size, Size) or text in self.numbers.values():
+            return self.size(size)
+        argument = self.fresh(name)
         self.numbers[argument] = text
         return argument
 
@@ -173,7 +196,7 @@ class Kernel:
     def name_sizes(self, groups: Sequence[Group]) -> None:
         """Let the sizes of groups have the letters of their axes."""
         self._letters = {}
-        self._taken |= {group.name for group in groups} | {"acc", "start", "count", "carry", "inner", "running"}
+        self._taken |= {group.name for group in groups} | {"start", "carry", "inner", "running"}
         for group in groups:
             for first in range(len(group.sizes)):
                 for last in range(first, len(group.sizes)):
@@ -255,7 +278,9 @@ class Kernel:
         return max((group.depth for group in groups), default=0)
 
     def _load(self, value: Value, coords: Sequence[Index], other: float) -> str:
-        offset = flatten([0 if is_one(size) else one for one, size in zip(coords, value.shape, strict=True)], value.shape)
+        offset = flatten(
+            [0 if is_one(size) else one for one, size in zip(coords, value.shape, strict=True)], value.shape
+        )
         depth = self._depth([offset])
         for size, letter in zip(value.shape, letters(value.rank), strict=True):
             self._letters.setdefault(host(size), letter)
@@ -295,11 +320,12 @@ class Kernel:
             if isinstance(given, Value):
                 if name == "condition":
                     text = text if given.dtype is torch.bool else f"({text} != 0)"
-                elif given.dtype != compute and compute.is_floating_point and not given.dtype.is_floating_point:
+                elif (
+                    given.dtype != compute and compute.is_floating_point and not given.dtype.is_floating_point
+                ):
                     text = f"{text}.to({TL[torch.float32 if compute in HALF else compute]})"
-                elif given.dtype != compute and (compute not in HALF or not given.dtype.is_floating_point):
-                    if not (given.dtype in HALF and compute is torch.float32):
-                        text = f"{text}.to({TL[compute]})"
+                elif not given.dtype == compute and not {given.dtype, compute} <= _AS_FLOAT:
+                    text = f"{text}.to({TL[compute]})"
             elif entry.kind == "float" and isinstance(given, int) and not isinstance(given, bool):
                 text = f"{text}.0" if text.lstrip("-").isdigit() else text
             texts[name] = f"({text})" if text.startswith("-") else text
@@ -314,8 +340,14 @@ class Kernel:
     def _cast(self, value: Value, coords: Sequence[Index]) -> str:
         text = self.at(value.inputs[0], coords)
         source = value.inputs[0].dtype
-        if value.dtype in HALF and source is torch.float32 or source in HALF and value.dtype is torch.float32:
-            return text if value.dtype is torch.float32 else self._assign(value, f"{text}.to({TL[value.dtype]}).to(tl.float32)", coords)
+        if (value.dtype in HALF and source is torch.float32) or (
+            source in HALF and value.dtype is torch.float32
+        ):
+            return (
+                text
+                if value.dtype is torch.float32
+                else self._assign(value, f"{text}.to({TL[value.dtype]}).to(tl.float32)", coords)
+            )
         if value.dtype is torch.bool:
             return self._assign(value, f"{text} != 0", coords)
         return self._assign(value, f"{text}.to({TL[value.dtype]})", coords)
@@ -400,9 +432,13 @@ class Kernel:
         lead = value.rank - x.rank
         return self.at(x, [0 if int(size) == 1 else coords[lead + axis] for axis, size in enumerate(x.shape)])
 
-    def _changed(self, coords: Sequence[Index], axis: int, template: str, binds: int, *more: Any) -> list[Index]:
+    def _changed(
+        self, coords: Sequence[Index], axis: int, template: str, binds: int, *more: Any
+    ) -> list[Index]:
         """Index with one axis computed from the old one."""
-        text = template.format(_wrapped(self.index(coords[axis]), _PRODUCT if binds == _PRODUCT else _SUM), *map(self.size, more))
+        text = template.format(
+            _wrapped(self.index(coords[axis]), _PRODUCT if binds == _PRODUCT else _SUM), *map(self.size, more)
+        )
         groups = groups_of(coords[axis])
         return [*coords[:axis], Text(text, groups, binds), *coords[axis + 1 :]]
 
@@ -430,7 +466,10 @@ class Kernel:
         if int(back) < 0 or int(value.shift) > int(size):
             back = size - (value.shift % size)
         text = f"({_wrapped(self.index(index), _SUM)} + {self.size(back)}) % {self.size(size)}"
-        return self.at(value.inputs[0], [*coords[: value.dim], Text(text, groups_of(index), _PRODUCT), *coords[value.dim + 1 :]])
+        return self.at(
+            value.inputs[0],
+            [*coords[: value.dim], Text(text, groups_of(index), _PRODUCT), *coords[value.dim + 1 :]],
+        )
 
     def _pad(self, value: Value, coords: Sequence[Index]) -> str:
         x, inner, conditions = value.inputs[0], list(coords), list[Text]()
@@ -470,7 +509,9 @@ class Kernel:
                 conditions.append(Text(f"{written} < {self.size(end)}", groups_of(index)))
             inner = index if number == 0 else Text(f"{written} - {self.size(start)}", groups_of(index), _SUM)
             with self.guarded(*conditions):
-                parts.append((conditions[-1].text, self.at(part, [*coords[:axis], inner, *coords[axis + 1 :]])))
+                parts.append(
+                    (conditions[-1].text, self.at(part, [*coords[:axis], inner, *coords[axis + 1 :]]))
+                )
             start = end
         text = parts[-1][1]
         for condition, name in reversed(parts[:-1]):

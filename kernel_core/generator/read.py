@@ -23,9 +23,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils._pytree import tree_flatten, tree_map
 
+from kernel_core.generator.index import letters
 from kernel_core.generator.ir import Unsupported, Value, make
 from kernel_core.generator.operators import BUILDERS, pointwise
-from kernel_core.generator.index import letters
 from kernel_core.generator.sizes import NAMES, Names, Number, Size, host, root
 from kernel_core.records import Problem
 
@@ -236,7 +236,10 @@ class _Recorder(TorchFunctionMode):
             shape = [Size(n, f"{text}.shape[{axis}]") if n != 1 else 1 for axis, n in enumerate(tensor.shape)]
         else:
             names = NAMES.get()
-            shape = [Size(n, names.fresh(letter)) for n, letter in zip(tensor.shape, letters(tensor.dim()), strict=True)]
+            shape = [
+                Size(n, names.fresh(letter))
+                for n, letter in zip(tensor.shape, letters(tensor.dim()), strict=True)
+            ]
         value = make("leaf", (), shape, tensor.dtype, text=text)
         self._values[id(tensor)] = (tensor, value)
         return value
@@ -250,7 +253,11 @@ class _Recorder(TorchFunctionMode):
         plain_args, plain_kwargs = tree_map(_plain, (args, kwargs))
         result = function(*plain_args, **plain_kwargs)
         tensors = [one for one in tree_flatten(result)[0] if isinstance(one, torch.Tensor)]
-        if not tensors or base in _PLAIN or (name.endswith(".__get__") and base in ("grad", "device", "dtype")):
+        if (
+            not tensors
+            or base in _PLAIN
+            or (name.endswith(".__get__") and base in ("grad", "device", "dtype"))
+        ):
             return result
         if base == "setitem":
             raise Unreadable("assignment to a part of a tensor")
@@ -273,7 +280,9 @@ class _Recorder(TorchFunctionMode):
 
     def _recorded(self, name: str, base: str, args: Any, kwargs: Any, result: Any) -> Any:
         in_place = isinstance(args[0] if args else None, torch.Tensor) and result is args[0]
-        values = tree_map(lambda one: self.value(one) if isinstance(one, torch.Tensor) else one, (args, kwargs))
+        values = tree_map(
+            lambda one: self.value(one) if isinstance(one, torch.Tensor) else one, (args, kwargs)
+        )
         try:
             made = built(base, *values)
         except Unsupported as error:
@@ -313,7 +322,9 @@ class _Recorder(TorchFunctionMode):
                 tensors.append(self.value(one))
                 return f"{{{len(tensors) - 1}}}"
             if isinstance(one, tuple | list):
-                inner = ", ".join(map(written, one)) + ("," if len(one) == 1 and isinstance(one, tuple) else "")
+                inner = ", ".join(map(written, one)) + (
+                    "," if len(one) == 1 and isinstance(one, tuple) else ""
+                )
                 return f"({inner})" if isinstance(one, tuple) else f"[{inner}]"
             if isinstance(one, torch.dtype | torch.device | slice):
                 return repr(one) if not isinstance(one, torch.device) else f"torch.device({str(one)!r})"
@@ -325,14 +336,25 @@ class _Recorder(TorchFunctionMode):
         if spelled == "getitem":
             text = f"{parts[0]}[{', '.join(parts[1:])}]"
         else:
-            text = f"{parts[0]}{spelled}({', '.join(parts[1:])})" if method else f"{spelled}({', '.join(parts)})"
+            text = (
+                f"{parts[0]}{spelled}({', '.join(parts[1:])})" if method else f"{spelled}({', '.join(parts)})"
+            )
         text = text.replace("torch.nn.functional.", "F.")
         results, single = ([result], True) if isinstance(result, torch.Tensor) else (list(result), False)
         if any(not isinstance(one, torch.Tensor) for one in results):
             raise Unreadable(f"{base} gives a nest of tensors")
         group = object()
         for k, tensor in enumerate(results):
-            made = make("call", tuple(tensors), tensor.shape, tensor.dtype, text=text, item=None if single else k, group=group, base=base)
+            made = make(
+                "call",
+                tuple(tensors),
+                tensor.shape,
+                tensor.dtype,
+                text=text,
+                item=None if single else k,
+                group=group,
+                base=base,
+            )
             self._values[id(tensor)] = (tensor, _with_sizes(made))
         return result
 
@@ -360,7 +382,9 @@ def short_name(name: str) -> str:
 def built(base: str, args: Any, kwargs: Any) -> Any:
     """The values of a call by the table. Raises Unsupported, or TypeError for arguments it does not have."""
     if base in BUILDERS:
-        return BUILDERS[base](*args, **{key: one for key, one in kwargs.items() if key not in ("inplace", "out")})
+        return BUILDERS[base](
+            *args, **{key: one for key, one in kwargs.items() if key not in ("inplace", "out")}
+        )
     entry = pointwise().get(base)
     if entry is None:
         raise Unsupported("no entry")

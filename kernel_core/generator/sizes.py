@@ -137,6 +137,8 @@ class Names:
         self.definitions: dict[str, str] = {}
         """Expressions by name, each made of names before it."""
         self.taken: set[str] = set()
+        self.equal: dict[str, str] = {}
+        """Expressions of sizes that an operator needs to be equal, such as K of both factors."""
 
     def fresh(self, wanted: str) -> str:
         """A name that nothing has yet."""
@@ -166,6 +168,21 @@ def bind(size: int, wanted: str) -> int:
     """The size under a local name of the host code, where a module is being read."""
     names = NAMES.get(None)
     return size if names is None else names.bind(size, wanted)
+
+
+def unify(size: int, other: int) -> None:
+    """Say that two sizes are equal for every input that the module takes."""
+    names = NAMES.get(None)
+    if names is not None and is_named(size) and is_named(other) and canonical(size) != canonical(other):
+        names.equal[canonical(other)] = canonical(size)
+
+
+def canonical(size: int) -> str:
+    """Host text of a size, the same for sizes that are equal."""
+    names, text = NAMES.get(None), host(size)
+    while names is not None and text in names.equal:
+        text = names.equal[text]
+    return text
 
 
 def is_named(value: Any) -> bool:
@@ -206,7 +223,7 @@ def is_one(size: int) -> bool:
 
 def ceil_div(size: int, by: int) -> Size:
     """Blocks of `by` that cover `size`, as a host expression."""
-    return Size(-(-int(size) // int(by)), f"triton.cdiv({host(size)}, {host(by)})")
+    return Size(-(-int(size) // int(by)), f"triton.cdiv({host(size)}, {host(by)})", _PRODUCT)
 
 
 def root(value: float, function: str = "sqrt") -> float:

@@ -184,7 +184,9 @@ for _name, _dtype in _CASTS.items():
 
 
 @operator("isclose")
-def _isclose(x: Value, other: Value, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Value:
+def _isclose(
+    x: Value, other: Value, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> Value:
     if equal_nan or not x.dtype.is_floating_point:
         raise Unsupported("isclose of NaNs or of integers")
     return point("isclose_", x, other, rtol, atol)
@@ -214,7 +216,9 @@ def _glu(x: Value, dim: int = -1) -> Value:
 
 
 @operator("rrelu")
-def _rrelu(x: Value, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, inplace: bool = False) -> Value:
+def _rrelu(
+    x: Value, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, inplace: bool = False
+) -> Value:
     if training:
         raise Unsupported("random numbers")
     return point("leaky_relu", x, (lower + upper) / 2)

@@ -7,11 +7,20 @@ from typing import Any
 import torch
 
 from kernel_core.generator.build import (
-    cast, expand, full, iota, mul, permute, point, reshape, slice_axis, unsqueeze,
+    cast,
+    expand,
+    full,
+    iota,
+    mul,
+    permute,
+    point,
+    reshape,
+    slice_axis,
+    unsqueeze,
 )  # fmt: skip
+from kernel_core.generator.index import letters
 from kernel_core.generator.ir import Unsupported, Value, make
 from kernel_core.generator.operators.pointwise import operator
-from kernel_core.generator.index import letters
 from kernel_core.generator.sizes import Size, bind, is_one, product
 
 
@@ -94,7 +103,9 @@ def _m_t(x: Value) -> Value:
 @operator("movedim", "moveaxis")
 def _movedim(x: Value, source: Any, destination: Any) -> Value:
     sources = [x.axis(one) for one in (source if isinstance(source, tuple | list) else (source,))]
-    targets = [x.axis(one) for one in (destination if isinstance(destination, tuple | list) else (destination,))]
+    targets = [
+        x.axis(one) for one in (destination if isinstance(destination, tuple | list) else (destination,))
+    ]
     rest = iter(axis for axis in range(x.rank) if axis not in sources)
     back = dict(zip(targets, sources, strict=True))
     return permute(x, [back[axis] if axis in back else next(rest) for axis in range(x.rank)])
@@ -164,7 +175,9 @@ def _rot90(x: Value, k: int = 1, dims: Any = (0, 1)) -> Value:
 def _roll(x: Value, shifts: Any, dims: Any = None) -> Value:
     if dims is None or dims == ():
         return reshape(_roll(_flatten(x), shifts, 0), x.shape)
-    for shift, dim in zip(*(one if isinstance(one, tuple | list) else (one,) for one in (shifts, dims)), strict=True):
+    for shift, dim in zip(
+        *(one if isinstance(one, tuple | list) else (one,) for one in (shifts, dims)), strict=True
+    ):
         x = make("roll", (x,), x.shape, x.dtype, dim=x.axis(dim), shift=shift)
     return x
 
@@ -196,7 +209,9 @@ def _sliced(x: Value, dim: int, part: slice) -> Value:
     stop = size + stop if stop < 0 else stop if stop <= size else size
     length = stop - start
     if int(step) != 1:
-        length = -(-int(length) // int(step)) if not isinstance(length, Size) else (length + (step - 1)) // step
+        length = (
+            -(-int(length) // int(step)) if not isinstance(length, Size) else (length + (step - 1)) // step
+        )
     return slice_axis(x, dim, start, length if length > 0 else 0, step)
 
 
@@ -242,7 +257,9 @@ def _index_select(x: Value, dim: int, index: Value) -> Value:
 
 
 @operator("embedding")
-def _embedding(input: Value, weight: Value, padding_idx: Any = None, max_norm: Any = None, *_: Any, **__: Any) -> Value:
+def _embedding(
+    input: Value, weight: Value, padding_idx: Any = None, max_norm: Any = None, *_: Any, **__: Any
+) -> Value:
     if max_norm is not None:
         raise Unsupported("max_norm")
     return gather_rows(weight, 0, input)
@@ -263,9 +280,14 @@ def _take_along_dim(x: Value, indices: Value, dim: Any = None) -> Value:
     if dim is None:
         return _gather(_flatten(x), 0, _flatten(indices))
     at = x.axis(dim)
-    shape = [b if axis == at or is_one(a) else a for axis, (a, b) in enumerate(zip(x.shape, indices.shape, strict=True))]
+    shape = [
+        b if axis == at or is_one(a) else a
+        for axis, (a, b) in enumerate(zip(x.shape, indices.shape, strict=True))
+    ]
     index = expand(indices, shape)
-    return _gather(expand(x, [x.shape[at] if axis == at else size for axis, size in enumerate(shape)]), at, index)
+    return _gather(
+        expand(x, [x.shape[at] if axis == at else size for axis, size in enumerate(shape)]), at, index
+    )
 
 
 @operator("split", "split_with_sizes")
@@ -356,7 +378,11 @@ def _triu(x: Value, diagonal: int = 0) -> Value:
 
 def _triangle(x: Value, sign: str, diagonal: int) -> Value:
     rows, cols = (iota(x.shape[-2:], dim, torch.int64) for dim in (0, 1))
-    inside = point(sign, point("sub_", rows, cols) if not diagonal else point("add_", point("sub_", rows, cols), diagonal), 0)
+    inside = point(
+        sign,
+        point("sub_", rows, cols) if not diagonal else point("add_", point("sub_", rows, cols), diagonal),
+        0,
+    )
     return cast(point("where", inside, x, 0), x.dtype)
 
 
@@ -439,11 +465,15 @@ def _full_like(x: Value, fill_value: Any, **how: Any) -> Value:
 
 @operator("fill_", "fill", "zero", "zero_")
 def _fill(x: Value, value: Any = 0) -> Value:
-    return cast(expand(value, x.shape), x.dtype) if isinstance(value, Value) else full(x.shape, value, x.dtype)
+    return (
+        cast(expand(value, x.shape), x.dtype) if isinstance(value, Value) else full(x.shape, value, x.dtype)
+    )
 
 
 def _made(sizes: tuple[Any, ...], value: Any, how: dict[str, Any]) -> Value:
-    return full(sizes_of(sizes or (how.get("size", ()),)), value, how.get("dtype") or torch.get_default_dtype())
+    return full(
+        sizes_of(sizes or (how.get("size", ()),)), value, how.get("dtype") or torch.get_default_dtype()
+    )
 
 
 @operator("zeros")

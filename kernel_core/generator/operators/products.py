@@ -7,14 +7,27 @@ from typing import Any
 import torch
 
 from kernel_core.generator.build import (
-    add, as_float, broadcast, cast, div, expand, mean, mul, permute, point, reduce, reshape, sub, unsqueeze,
+    add,
+    as_float,
+    broadcast,
+    cast,
+    div,
+    expand,
+    mean,
+    mul,
+    permute,
+    point,
+    reduce,
+    reshape,
+    sub,
+    unsqueeze,
 )  # fmt: skip
+from kernel_core.generator.index import letters
 from kernel_core.generator.ir import Unsupported, Value, make
 from kernel_core.generator.operators.layout import _transpose
 from kernel_core.generator.operators.pointwise import operator
 from kernel_core.generator.operators.reductions import softmax
-from kernel_core.generator.index import letters
-from kernel_core.generator.sizes import bind, product, root
+from kernel_core.generator.sizes import bind, product, root, unify
 
 
 def dot(a: Value, b: Value) -> Value:
@@ -22,6 +35,7 @@ def dot(a: Value, b: Value) -> Value:
     if not a.dtype.is_floating_point or a.dtype is torch.float64 or a.dtype != b.dtype:
         raise Unsupported(f"a product of {a.dtype} and {b.dtype}")
     batch = broadcast([a.shape[:-2], b.shape[:-2]])
+    unify(a.shape[-1], b.shape[-2])
     return make("dot", (a, b), [*batch, a.shape[-2], b.shape[-1]], a.dtype)
 
 
@@ -119,7 +133,9 @@ def _einsum(equation: str, *operands: Any) -> Value:
 
 
 def _pair_sum(terms: list[str], right: str, parts: Any) -> Value:
-    sizes = {a: s for term, part in zip(terms, parts, strict=True) for a, s in zip(term, part.shape, strict=True)}
+    sizes = {
+        a: s for term, part in zip(terms, parts, strict=True) for a, s in zip(term, part.shape, strict=True)
+    }
     for k, (term, other) in enumerate(((terms[0], terms[1]), (terms[1], terms[0]))):
         if any(letter not in other and letter not in right for letter in term):
             raise Unsupported(f"einsum with an axis that only {'ab'[k]} has")
@@ -175,6 +191,7 @@ def _convolution(rank: int) -> Any:
         if input.rank != rank + 2 or not input.dtype.is_floating_point:
             raise Unsupported("a convolution without a batch or of integers")
         steps, spread = _each(stride, rank), _each(dilation, rank)
+        unify(input.shape[1], weight.shape[1] * groups)
         if padding == "valid":
             padding = 0
         if padding == "same":
@@ -197,8 +214,8 @@ def _convolution(rank: int) -> Any:
 
 
 def _out(size: Any, k: Any, s: Any, p: Any, d: Any) -> Any:
-    span = size + 2 * p - d * (k - 1) - 1
-    return span + 1 if int(s) == 1 and not hasattr(s, "text") else span // s + 1
+    span = size + 2 * p - d * (k - 1)
+    return span if int(s) == 1 and not hasattr(s, "text") else (span - 1) // s + 1
 
 
 def _transposed(rank: int) -> Any:
@@ -208,7 +225,9 @@ def _transposed(rank: int) -> Any:
     ) -> Value:  # fmt: skip
         if input.rank != rank + 2 or not input.dtype.is_floating_point:
             raise Unsupported("a convolution without a batch or of integers")
-        steps, edges, spread, extra = (_each(one, rank) for one in (stride, padding, dilation, output_padding))
+        steps, edges, spread, extra = (
+            _each(one, rank) for one in (stride, padding, dilation, output_padding)
+        )
         space = [
             (size - 1) * s - 2 * p + d * (k - 1) + o + 1
             for size, k, s, p, d, o in zip(
@@ -304,7 +323,11 @@ def _lp_pool(rank: int) -> Any:
     def build(
         input: Value, norm_type: Any, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
     ) -> Value:
-        powered = point("power", point("abs", input), float(norm_type)) if norm_type != 2 else point("square", input)
+        powered = (
+            point("power", point("abs", input), float(norm_type))
+            if norm_type != 2
+            else point("square", input)
+        )
         if ceil_mode:
             raise Unsupported("pooling with a last partial window")
         kernel = _each(kernel_size, rank)

@@ -7,7 +7,18 @@ from typing import Any
 import torch
 
 from kernel_core.generator.build import (
-    add, as_float, cast, count, div, mean, mul, point, reduce, reshape, sub, unsqueeze,
+    add,
+    as_float,
+    cast,
+    count,
+    div,
+    mean,
+    mul,
+    point,
+    reduce,
+    reshape,
+    sub,
+    unsqueeze,
 )  # fmt: skip
 from kernel_core.generator.ir import Unsupported, Value, make
 from kernel_core.generator.operators.pointwise import operator
@@ -119,25 +130,33 @@ def _correction(dim: Any, unbiased: Any, correction: Any) -> tuple[Any, Any]:
 
 
 @operator("var")
-def _var(x: Value, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None) -> Value:
+def _var(
+    x: Value, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None
+) -> Value:
     dim, correction = _correction(dim, unbiased, correction)
     return _moments(x, dim, correction, keepdim)[1]
 
 
 @operator("std")
-def _std(x: Value, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None) -> Value:
+def _std(
+    x: Value, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None
+) -> Value:
     return point("sqrt", _var(x, dim, unbiased, keepdim, correction=correction))
 
 
 @operator("var_mean")
-def _var_mean(x: Value, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None) -> Any:
+def _var_mean(
+    x: Value, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None
+) -> Any:
     dim, correction = _correction(dim, unbiased, correction)
     center, variance = _moments(x, dim, correction, keepdim)
     return variance, center
 
 
 @operator("std_mean")
-def _std_mean(x: Value, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None) -> Any:
+def _std_mean(
+    x: Value, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None
+) -> Any:
     variance, center = _var_mean(x, dim, unbiased, keepdim, correction=correction)
     return point("sqrt", variance), center
 
@@ -176,7 +195,9 @@ def log_softmax(x: Value, dim: Any = None, dtype: Any = None, _stacklevel: int =
 
 
 @operator("norm", "vector_norm", "linalg_vector_norm", "linalg_norm")
-def norm(x: Value, ord: Any = None, dim: Any = None, keepdim: bool = False, *, p: Any = None, dtype: Any = None) -> Value:
+def norm(
+    x: Value, ord: Any = None, dim: Any = None, keepdim: bool = False, *, p: Any = None, dtype: Any = None
+) -> Value:
     """A p-norm of the elements; the Frobenius norm is that of two."""
     power = 2 if (ord, p) in ((None, None), (None, "fro"), ("fro", None)) else ord if p is None else p
     if isinstance(power, str):
@@ -207,7 +228,9 @@ def _cosine_similarity(x1: Value, x2: Value, dim: int = 1, eps: float = 1e-8) ->
 
 
 @operator("pairwise_distance")
-def _pairwise_distance(x1: Value, x2: Value, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Value:
+def _pairwise_distance(
+    x1: Value, x2: Value, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
+) -> Value:
     return norm(add(sub(x1, x2), eps), p, -1, keepdim)
 
 
@@ -223,7 +246,9 @@ def _affine(x: Value, weight: Value | None, bias: Value | None) -> Value:
 
 
 @operator("layer_norm")
-def _layer_norm(x: Value, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: Any = 1e-5) -> Value:
+def _layer_norm(
+    x: Value, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: Any = 1e-5
+) -> Value:
     dims = tuple(range(x.rank - len(normalized_shape), x.rank))
     return _affine(_standard(x, dims, eps), weight, bias)
 
@@ -246,7 +271,8 @@ def _group_norm(x: Value, num_groups: int, weight: Any = None, bias: Any = None,
     grouped = reshape(x, [n, num_groups, c // num_groups, *space])
     result = _standard(grouped, tuple(range(2, grouped.rank)), eps)
     per_group = [
-        None if v is None else reshape(v, [num_groups, c // num_groups, *([1] * len(space))]) for v in (weight, bias)
+        None if v is None else reshape(v, [num_groups, c // num_groups, *([1] * len(space))])
+        for v in (weight, bias)
     ]
     return reshape(_affine(result, *per_group), x.shape)
 
@@ -308,14 +334,23 @@ def _l1_loss(input: Value, target: Value, weight: Any = None, **how: Any) -> Val
 
 
 @operator("smooth_l1_loss")
-def _smooth_l1_loss(input: Value, target: Value, size_average: Any = None, reduce: Any = None, reduction: str = "mean", beta: Any = 1.0) -> Value:
+def _smooth_l1_loss(
+    input: Value,
+    target: Value,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
+    beta: Any = 1.0,
+) -> Value:
     if float(beta) == 0.0:
         return _l1_loss(input, target, reduction=reduction)
     return _loss(point("smooth_", sub(input, target), beta), reduction, size_average, reduce)
 
 
 @operator("huber_loss")
-def _huber_loss(input: Value, target: Value, reduction: str = "mean", delta: Any = 1.0, weight: Any = None) -> Value:
+def _huber_loss(
+    input: Value, target: Value, reduction: str = "mean", delta: Any = 1.0, weight: Any = None
+) -> Value:
     if weight is not None:
         raise Unsupported("weights of elements")
     return _loss(point("huber_", sub(input, target), delta), reduction)
@@ -343,7 +378,14 @@ def _bce_logits(
 
 
 @operator("kl_div")
-def _kl_div(input: Value, target: Value, size_average: Any = None, reduce: Any = None, reduction: str = "mean", log_target: bool = False) -> Value:
+def _kl_div(
+    input: Value,
+    target: Value,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
+    log_target: bool = False,
+) -> Value:
     if log_target:
         values = mul(point("exp", target), sub(target, input))
     else:
@@ -370,7 +412,16 @@ def _margin_ranking_loss(input1: Value, input2: Value, target: Value, margin: An
 
 
 @operator("poisson_nll_loss")
-def _poisson_nll_loss(input: Value, target: Value, log_input: bool = True, full: bool = False, size_average: Any = None, eps: Any = 1e-8, reduce: Any = None, reduction: str = "mean") -> Value:
+def _poisson_nll_loss(
+    input: Value,
+    target: Value,
+    log_input: bool = True,
+    full: bool = False,
+    size_average: Any = None,
+    eps: Any = 1e-8,
+    reduce: Any = None,
+    reduction: str = "mean",
+) -> Value:
     if full:
         raise Unsupported("Stirling's term")
     if log_input:
@@ -381,7 +432,9 @@ def _poisson_nll_loss(input: Value, target: Value, log_input: bool = True, full:
 
 
 @operator("gaussian_nll_loss")
-def _gaussian_nll_loss(input: Value, target: Value, var: Value, full: bool = False, eps: Any = 1e-6, reduction: str = "mean") -> Value:
+def _gaussian_nll_loss(
+    input: Value, target: Value, var: Value, full: bool = False, eps: Any = 1e-6, reduction: str = "mean"
+) -> Value:
     if not isinstance(var, Value) or full:
         raise Unsupported("a variance that is a number, or the constant term")
     if var.rank == input.rank - 1:

@@ -1,12 +1,12 @@
-"""Convolutions: an implicit matrix product over input channels and offsets, or a direct sum where channels are few.
+"""Convolutions: an implicit matrix product over channels and offsets, or a direct sum for few channels.
 
-The product's rows are output places, its columns output channels of one group, and K walks over the channels and
-offsets of the weight. No patch is written to memory.
+The product's rows are output places, its columns output channels of one group, and K walks over the channels
+and offsets of the weight. No patch is written to memory.
 """
 
 from __future__ import annotations
 
-from kernel_core.generator.index import Group, Index, Text, groups_of, join, letters
+from kernel_core.generator.index import Group, Index, Text, groups_of, is_zero, join, letters
 from kernel_core.generator.ir import Value
 from kernel_core.generator.kernel import Kernel
 from kernel_core.generator.schedules.gemm import Tile
@@ -45,7 +45,9 @@ def write(context: Context) -> Written:
     def right() -> str:
         k = tile.k_of_b
         offset = [k.digit(1 + axis) for axis in range(len(space))]
-        front = [join(z, own_in, k.digit(0)), tile.n.digit(0)] if anchor.transposed else [out_channel, k.digit(0)]
+        front = (
+            [join(z, own_in, k.digit(0)), tile.n.digit(0)] if anchor.transposed else [out_channel, k.digit(0)]
+        )
         return kernel.at(weight, [*front, *offset])
 
     own: list[Index] = [tile.m.digit(0), out_channel, *places]
@@ -56,7 +58,9 @@ def write(context: Context) -> Written:
     return tile.finish(left, right, own, plan)
 
 
-def _loaded(kernel: Kernel, anchor: Value, front: list[Index], places: list[Index], spread: list[Index]) -> str:
+def _loaded(
+    kernel: Kernel, anchor: Value, front: list[Index], places: list[Index], spread: list[Index]
+) -> str:
     """The input under an offset of the weight, 0 beyond its edges."""
     x, conditions, coords = anchor.inputs[0], list[Text](), list[Index](front)
     for axis, (place, offset) in enumerate(zip(places, spread, strict=True)):
@@ -65,6 +69,9 @@ def _loaded(kernel: Kernel, anchor: Value, front: list[Index], places: list[Inde
         at, step = kernel.index(place)[0], kernel.index(offset)[0]
         size = kernel.size(x.shape[2 + axis])
         step = step if _is(dilation, 1) else f"{step} * {kernel.size(dilation)}"
+        if is_zero(offset) and _is(stride, 1) and _is(padding, 0):
+            coords.append(place)
+            continue
         if not anchor.transposed:
             at = at if _is(stride, 1) else f"{at} * {kernel.size(stride)}"
             text = f"{at} + {step}" if _is(padding, 0) else f"{at} + {step} - {kernel.size(padding)}"
@@ -101,12 +108,17 @@ def _direct(context: Context, out: int, own_in: int) -> Written:
     total = bind(product(anchor.shape), "count")
     kernel.line("i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)")
     kernel.line(f"mask = i < {kernel.size(total, 'count')}")
+    kernel.fresh("acc")
     kernel.line("acc = tl.zeros((BLOCK,), dtype=tl.float32)")
     coords: list[Index] = [group.digit(axis) for axis in range(anchor.rank)]
     channel = kernel.index(coords[1])[0]
     names = [f"k{one.lower()}" for one in letters(anchor.rank)[2:]]
     sizes = [own_in, *weight.shape[2:]]
-    loops = [Group(name, (size,), (name,), depth=1) for name, size in zip(["ic", *names], sizes, strict=True)]
+    loops = [
+        Group(name, (size,), (name.upper(),), depth=1)
+        for name, size in zip(["ic", *names], sizes, strict=True)
+    ]
+    kernel.name_sizes([group, *loops])
     group_index = channel if _is(out, 1) or int(out) == 1 else f"{channel} // {kernel.size(out)}"
     _sum_over(kernel, loops, 0, anchor, weight, coords, group_index, out, own_in)
     kernel.done[id(anchor)] = ("acc", frozenset(), tuple(coords))

@@ -1,4 +1,4 @@
-"""GEMM schedule: a program owns a tile of the product and walks along K; the epilogue is applied to the tile."""
+"""GEMM schedule: a program owns a tile of the product and walks along K; the epilogue works on the tile."""
 
 from __future__ import annotations
 
@@ -33,7 +33,17 @@ def write(context: Context) -> Written:
     batch = () if folds else tuple(anchor.shape[:lead])
     m_sizes = tuple(anchor.shape[: lead + 1]) if folds else (anchor.shape[lead],)
     m_names = names[: lead + 1] if folds else (names[lead],)
-    tile = Tile(context, batch, names[:lead], m_sizes, m_names, (anchor.shape[-1],), (names[-1],), (a.shape[-1],), ("K",))
+    tile = Tile(
+        context,
+        batch,
+        names[:lead],
+        m_sizes,
+        m_names,
+        (anchor.shape[-1],),
+        (names[-1],),
+        (a.shape[-1],),
+        ("K",),
+    )
     z = [tile.batch.digit(axis) for axis in range(len(batch))]
     m = [tile.m.digit(axis) for axis in range(len(m_sizes))]
     own: list[Index] = [*z, *m, tile.n.digit(0)]
@@ -43,10 +53,10 @@ def write(context: Context) -> Written:
         return tile.kernel.at(a, _aligned(coords, a))
 
     def right() -> str:
-        front = own[: lead] if not folds else [0] * lead
+        front = own[:lead] if not folds else [0] * lead
         return tile.kernel.at(b, _aligned([*front, tile.k_of_b.digit(0), tile.n.digit(0)], b))
 
-    plan = "A program owns a tile of the product, walks along K, and applies what follows to the tile in registers."
+    plan = "A program owns a tile of the product, walks along K, and applies what follows in registers."
     return tile.finish(left, right, own, plan)
 
 
@@ -71,7 +81,7 @@ class Tile:
         self.k_of_b = Group("k", k, k_names, "[:, None]", depth=1)
         self.kernel: Kernel = context.kernel([self.batch])
         self.total = {name: bind(product(sizes), name) for name, sizes in (("M", m), ("N", n), ("K", k))}
-        self.size = {name: self.kernel.size(size, name) for name, size in self.total.items()}
+        self.size = {name: self.kernel.named_size(size, name) for name, size in self.total.items()}
         for group, name in ((self.m, "M"), (self.n, "N"), (self.k_of_a, "K"), (self.k_of_b, "K")):
             object.__setattr__(group, "mask", f"{group.name}{group.view} < {self.size[name]}")
         self.kernel.name_sizes([self.batch, self.m, self.n, self.k_of_a])
@@ -84,6 +94,7 @@ class Tile:
         kernel.line("n = (tl.program_id(0) % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)")
         if self.batch.sizes:
             kernel.line("z = tl.program_id(1).to(tl.int64)")
+        kernel.fresh("acc")
         kernel.line("acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)")
         anchor = context.region.anchor
         is_half = anchor.dtype in HALF

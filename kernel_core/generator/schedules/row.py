@@ -1,7 +1,7 @@
 """Row schedule: a program owns one or several results of a reduction and walks along what is reduced.
 
-Operators before the reductions are computed as the row is loaded, those behind them before it is stored. A row
-that fits is loaded once; a longer one is walked in blocks, once for each reduction that needs another's result.
+Operators before the reductions are computed as the row is loaded, those behind them before it is stored. A
+row that fits is loaded once; a longer one is walked in blocks, once for each reduction that needs another's.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import torch
 
 from kernel_core.generator.index import Group, Index, letters
 from kernel_core.generator.ir import Value, walk
-from kernel_core.generator.kernel import Kernel
 from kernel_core.generator.schedules.written import Context, Written, places_of, power_of_two, store_at
 from kernel_core.generator.sizes import bind, host, is_one, product
 
@@ -78,7 +77,9 @@ def shape_of(domain: tuple[int, ...], dims: tuple[int, ...]) -> Shape:
     tile = "(BLOCK,)"
     if has_tile:
         other = "COLS" if is_inner else "ROWS"
-        number = 64 if is_inner else max(1, min(TILE // power_of_two(int(length)), power_of_two(int(results))))
+        number = (
+            64 if is_inner else max(1, min(TILE // power_of_two(int(length)), power_of_two(int(results))))
+        )
         constants[other] = str(number)
         grid = f"(triton.cdiv({host(results)}, {number}),)"
         tile = "(BLOCK, COLS)" if is_inner else "(ROWS, BLOCK)"
@@ -111,7 +112,9 @@ class Rows:
         self.kernel, self.shape = kernel, shape
         if shape.has_tile:
             block = next(name for name in shape.constants if name != "BLOCK")
-            kernel.line(f"{shape.kept.name} = tl.program_id(0).to(tl.int64) * {block} + tl.arange(0, {block})")
+            kernel.line(
+                f"{shape.kept.name} = tl.program_id(0).to(tl.int64) * {block} + tl.arange(0, {block})"
+            )
         elif shape.kept.sizes:
             kernel.line("row = tl.program_id(0).to(tl.int64)")
         if not shape.is_looped:
@@ -190,7 +193,13 @@ def write(context: Context) -> Written:
         for _ in rows.walk():
             for value in full:
                 store_at(kernel, value, places[id(value)])
-    return context.finish(kernel, rows.shape.constants, rows.shape.grid, _plan(rows, len(set(levels.values())), bool(full)), helpers=helpers)
+    return context.finish(
+        kernel,
+        rows.shape.constants,
+        rows.shape.grid,
+        _plan(rows, len(set(levels.values())), bool(full)),
+        helpers=helpers,
+    )
 
 
 def _plan(rows: Rows, passes: int, stores: bool) -> str:
@@ -198,7 +207,9 @@ def _plan(rows: Rows, passes: int, stores: bool) -> str:
     if not rows.shape.is_looped:
         return f"A program owns {what}: what is reduced is loaded once and stays in registers."
     turns = passes + stores
-    return f"A program owns {what} and walks along what is reduced in blocks, {turns} time{'s' * (turns > 1)}."
+    return (
+        f"A program owns {what} and walks along what is reduced in blocks, {turns} time{'s' * (turns > 1)}."
+    )
 
 
 def _levels(reductions: list[Value], core: dict[int, Value]) -> dict[int, int]:
@@ -232,7 +243,9 @@ def _reduce_level(rows: Rows, reductions: list[Value], helpers: dict[str, str]) 
 
 
 def _name(value: Value) -> str:
-    return {"sum": "total", "amax": "top", "amin": "bottom", "any": "some", "prod": "whole"}.get(value.kind, value.kind)
+    return {"sum": "total", "amax": "top", "amin": "bottom", "any": "some", "prod": "whole"}.get(
+        value.kind, value.kind
+    )
 
 
 def _element(rows: Rows, value: Value, coords: list[Index]) -> str:
@@ -255,7 +268,8 @@ def _final(rows: Rows, value: Value, x: str, helpers: dict[str, str]) -> str:
     keep = rows.shape.keep
     if value.kind == "prod":
         helpers["multiply"] = MULTIPLY
-        return f"tl.reduce({x}, {rows.shape.axis if rows.shape.has_tile else 0}, multiply{', keep_dims=True' if rows.shape.has_tile else ''})"
+        axis, keep_dims = (rows.shape.axis, ", keep_dims=True") if rows.shape.has_tile else (0, "")
+        return f"tl.reduce({x}, {axis}, multiply{keep_dims})"
     if value.kind in ("argmax", "argmin"):
         return f"tl.{value.kind}({x}, {keep}).to(tl.int64)"
     text = f"{_FUNCTIONS[value.kind]}({x}, {keep})"
@@ -265,7 +279,13 @@ def _final(rows: Rows, value: Value, x: str, helpers: dict[str, str]) -> str:
 def _begin(rows: Rows, value: Value, name: str) -> str:
     kernel, tile = rows.kernel, rows.shape.tile
     x = value.inputs[0].dtype
-    kind = "tl.float32" if x.is_floating_point and x is not torch.float64 else "tl.float64" if x is torch.float64 else "tl.int64"
+    kind = (
+        "tl.float32"
+        if x.is_floating_point and x is not torch.float64
+        else "tl.float64"
+        if x is torch.float64
+        else "tl.int64"
+    )
     if value.kind in ("any", "all"):
         kind = "tl.int32"
     neutral = {"any": "0", "all": "1"}.get(value.kind) or identity(value.kind, x)
@@ -285,7 +305,9 @@ def _step(rows: Rows, value: Value, running: str, x: str) -> None:
     elif value.kind == "prod":
         kernel.line(f"{running} *= {x}")
     elif value.kind in ("amax", "any", "amin", "all"):
-        kernel.line(f"{running} = tl.{'maximum' if value.kind in ('amax', 'any') else 'minimum'}({running}, {x})")
+        kernel.line(
+            f"{running} = tl.{'maximum' if value.kind in ('amax', 'any') else 'minimum'}({running}, {x})"
+        )
     else:
         sign = ">" if value.kind == "argmax" else "<"
         walked = rows.shape.walked

@@ -36,18 +36,23 @@ def write(context: Context) -> Written:
         }[kind]  # fmt: skip
         kernel.line(f"running = {text}")
         if rows.shape.is_looped:
-            joined = {"sum": "carry + running", "prod": "carry * running", "logaddexp": "log_add_exp(carry, running)"}
+            joined = {
+                "sum": "carry + running",
+                "prod": "carry * running",
+                "logaddexp": "log_add_exp(carry, running)",
+            }
             kernel.line(f"running = {joined[kind]}")
             final = {
                 "sum": f"carry += tl.sum(inner, {keep})",
                 "prod": f"carry *= tl.reduce(inner, {axis}, multiply, keep_dims=True)",
-                "logaddexp": f"carry = log_add_exp(carry, tl.reduce(inner, {axis}, log_add_exp, keep_dims=True))",
+                "logaddexp": "carry = log_add_exp(carry, "
+                f"tl.reduce(inner, {axis}, log_add_exp, keep_dims=True))",
             }[kind]  # fmt: skip
         kernel.done[id(anchor)] = ("running", frozenset(), None)
         store_outputs(kernel, context.region, anchor, coords)
         if rows.shape.is_looped:
             kernel.line(final)
-    plan = "A program walks along its rows in blocks and carries the last running value." if rows.shape.is_looped else (
-        "A program owns whole rows, so each is scanned in registers."
-    )  # fmt: skip
+    plan = "A program owns whole rows, so each is scanned in registers."
+    if rows.shape.is_looped:
+        plan = "A program walks along its rows in blocks and carries the last running value."
     return context.finish(kernel, rows.shape.constants, rows.shape.grid, plan, helpers=helpers)

@@ -21,13 +21,15 @@ def write(context: Context) -> Written:
     kernel.line("i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)")
     kernel.line(f"mask = i < {kernel.size(total, 'count')}")
     neutral = identity(anchor.kind, anchor.dtype)
+    kernel.fresh("acc")
     kernel.line(f"acc = tl.full((BLOCK,), {neutral}, dtype=tl.float32)")
     coords: list[Index] = [group.digit(axis) for axis in range(anchor.rank)]
     for one in coords:
         kernel.index(one)
     lead = anchor.rank - len(anchor.kernel)
     names = [f"k{letter.lower()}" for letter in letters(anchor.rank)[lead:]]
-    loops = [Group(name, (size,), (name,)) for name, size in zip(names, anchor.kernel, strict=True)]
+    loops = [Group(name, (size,), (name.upper(),)) for name, size in zip(names, anchor.kernel, strict=True)]
+    kernel.name_sizes([group, *loops])
     _walk(kernel, loops, 0, anchor, coords, neutral)
     kernel.done[id(anchor)] = ("acc", frozenset(), tuple(coords))
     store_outputs(kernel, context.region, anchor, coords)
@@ -35,7 +37,9 @@ def write(context: Context) -> Written:
     return context.finish(kernel, {"BLOCK": str(BLOCK)}, f"(triton.cdiv({host(total)}, {BLOCK}),)", plan)
 
 
-def _walk(kernel: Kernel, loops: list[Group], level: int, anchor: Value, coords: list[Index], neutral: str) -> None:
+def _walk(
+    kernel: Kernel, loops: list[Group], level: int, anchor: Value, coords: list[Index], neutral: str
+) -> None:
     if level < len(loops):
         object.__setattr__(loops[level], "depth", kernel.depth + 1)
         with kernel.loop(f"for {loops[level].name} in range({kernel.size(loops[level].sizes[0])}):"):

@@ -60,7 +60,11 @@ class Context:
         before: Sequence[str] = (), helpers: dict[str, str] | None = None, tuned: Sequence[str] = (),
     ) -> Written:  # fmt: skip
         """The text of the kernel; `constants` are its constexpr parameters with host values."""
-        parameters = [*kernel.pointers, *kernel.numbers, *(f"{one}: tl.constexpr" for one in (*constants, *tuned))]
+        parameters = [
+            *kernel.pointers,
+            *kernel.numbers,
+            *(f"{one}: tl.constexpr" for one in (*constants, *tuned)),
+        ]
         line = f"def {self.name}({', '.join(parameters)}):"
         if len(line) > 100:
             line = f"def {self.name}(\n    " + ",\n    ".join(_packed(parameters)) + ",\n):"
@@ -82,7 +86,9 @@ def _packed(parts: Sequence[str], width: int = 96) -> list[str]:
     return lines
 
 
-def store_outputs(kernel: Kernel, region: Region, anchor: Value, coords: list[Index], only: Any = None) -> None:
+def store_outputs(
+    kernel: Kernel, region: Region, anchor: Value, coords: list[Index], only: Any = None
+) -> None:
     """Store each output at the index where the anchor's own result stands; reshapes keep the order."""
     places = places_of(kernel, region, anchor, coords)
     for value in region.outputs:
@@ -138,4 +144,14 @@ def is_large(size: int, limit: int) -> bool:
     return int(size) > limit
 
 
-__all__ = ["Context", "Size", "Written", "host", "is_large", "places_of", "power_of_two", "store_at", "store_outputs"]
+__all__ = [
+    "Context",
+    "Size",
+    "Written",
+    "host",
+    "is_large",
+    "places_of",
+    "power_of_two",
+    "store_at",
+    "store_outputs",
+]
