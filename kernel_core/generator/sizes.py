@@ -242,7 +242,7 @@ def _joined(left: Any, sign: str, right: Any) -> Any:
         return left
     if sign in "+*" and not is_named(left) and left == neutral and is_whole:
         return right
-    if sign == "//" and is_named(left) and is_named(right) and left.text == right.text:
+    if sign == "//" and is_named(left) and is_named(right) and host(left) == host(right):
         return 1
     binds = _SUM if sign in "+-" else _PRODUCT
     text = f"{_wrapped(left, binds)} {sign} {_wrapped(right, binds + (sign not in '+*'))}"

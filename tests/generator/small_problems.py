@@ -58,6 +58,9 @@ def of_table() -> dict[str, str]:
         if name == "threshold":
             problems[name] = problem("F.threshold(a, 0.5, 2.0)", drawn)
             continue
+        if name in ("acosh", "arccosh"):
+            problems[name] = problem(f"{function}(a)", f"{drawn} + 1")
+            continue
         inputs = [f"{drawn} > 0.5" if one == "condition" else whole if entry.kind == "whole" else drawn for one in required]
         arguments = ", ".join("abcdef"[: len(required)])
         problems[name] = problem(f"{function}({arguments})", *inputs)
