@@ -23,11 +23,44 @@ from kernel_core.generator.ir import Unsupported, Value, make
 from kernel_core.generator.read import built, short_name
 
 _NOT_KERNELS = (
-    *("linalg.", "fft.", "sparse.", "torch.ops.aten._", "signal.windows", "rand", "normal", "bernoulli", "multinomial"),
-    *("empty", "new_empty", "stft", "istft", "cauchy", "exponential", "geometric", "log_normal", "uniform", "svd"),
-    *("cholesky", "lu", "qr", "pinverse", "geqrf", "ormqr", "triangular_solve", "polar", "view_as_", "complex", "jiterator"),
-)  # fmt: skip
-"""Beginnings of names without a kernel of their own: random numbers, linear algebra, complex numbers, sparse tensors."""
+    *(
+        "linalg.",
+        "fft.",
+        "sparse.",
+        "torch.ops.aten._",
+        "signal.windows",
+        "rand",
+        "normal",
+        "bernoulli",
+        "multinomial",
+    ),
+    *(
+        "empty",
+        "new_empty",
+        "stft",
+        "istft",
+        "cauchy",
+        "exponential",
+        "geometric",
+        "log_normal",
+        "uniform",
+        "svd",
+    ),
+    *(
+        "cholesky",
+        "lu",
+        "qr",
+        "pinverse",
+        "geqrf",
+        "ormqr",
+        "triangular_solve",
+        "polar",
+        "view_as_",
+        "complex",
+        "jiterator",
+    ),
+)
+"""Beginnings of names without a kernel of their own: random, linear algebra, complex numbers, sparse."""
 
 
 def main() -> None:

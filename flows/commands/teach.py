@@ -1,4 +1,4 @@
-"""`dojo teach`: the generator's kernels for a module, judged; `--coverage` counts what it answers in a folder."""
+"""`dojo teach`: the generator's kernels for a module, judged; `--coverage` counts those of a folder."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Makes values: pointwise operators with torch's types and broadcasting, layout, reductions.
 
-Operators that consist of others (`softmax`, `layer_norm`, `huber_loss`) are written with these, so each has its
-meaning once, and fusion sees only what it knows.
+Operators that consist of others (`softmax`, `layer_norm`, `huber_loss`) are written with these, so each has
+its meaning once, and fusion sees only what it knows.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Partitions a graph into kernels: what can be one kernel is one kernel.
 
 A region grows from an *anchor* (a reduction, product, convolution, window or scan) over the pointwise
-operators behind it. Cheap operators before it are computed where they are read. What is left is a flat kernel.
+operators behind it. Cheap operators before it are computed where they are read. What is left is a flat
+kernel.
 """
 
 from __future__ import annotations
@@ -13,23 +14,10 @@ from kernel_core.generator.ir import CHEAP, Value, make, walk
 from kernel_core.generator.sizes import bind, ceil_div, is_one, product
 
 _MOST_INLINED = 24
-_COSTLY = frozenset(
-    (
-        "exp",
-        "exp2",
-        "expm1",
-        "log",
-        "log2",
-        "log1p",
-        "tanh",
-        "sigmoid",
-        "silu",
-        "mish",
-        "gelu_erf",
-        "gelu_tanh",
-    )
-    + ("erf", "power", "softplus", "elu", "sin", "cos")
-)
+_COSTLY = {
+    *("exp", "exp2", "expm1", "log", "log2", "log1p", "tanh", "sigmoid", "silu", "mish", "gelu_erf"),
+    *("gelu_tanh", "erf", "power", "softplus", "elu", "sin", "cos"),
+}
 
 
 @dataclass

@@ -324,7 +324,7 @@ class Kernel:
                     given.dtype != compute and compute.is_floating_point and not given.dtype.is_floating_point
                 ):
                     text = f"{text}.to({TL[torch.float32 if compute in HALF else compute]})"
-                elif not given.dtype == compute and not {given.dtype, compute} <= _AS_FLOAT:
+                elif given.dtype != compute and not {given.dtype, compute} <= _AS_FLOAT:
                     text = f"{text}.to({TL[compute]})"
             elif entry.kind == "float" and isinstance(given, int) and not isinstance(given, bool):
                 text = f"{text}.0" if text.lstrip("-").isdigit() else text
@@ -563,8 +563,8 @@ def _result_name(value: Value) -> str:
 _RESULTS = {
     "add": "total", "sub": "diff", "mul": "scaled", "true_divide": "quotient", "square": "squared",
     "maximum": "upper", "minimum": "lower", "cast": "value", "where": "chosen", "sqrt": "root",
-    "gelu_erf": "gelu", "gelu_tanh": "gelu", "neg": "negated", "exp": "exps", "pad": "padded", "cat": "joined",
-    "abs": "size", "log": "logs", "power": "powered", "rsqrt": "inverse",
+    "gelu_erf": "gelu", "gelu_tanh": "gelu", "neg": "negated", "exp": "exps", "pad": "padded",
+    "cat": "joined", "abs": "size", "log": "logs", "power": "powered", "rsqrt": "inverse",
 }  # fmt: skip
 
 

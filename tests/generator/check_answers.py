@@ -1,6 +1,6 @@
-"""Answer problems and run the answers in Triton's interpreter; a script, as the interpreter's switch is per process.
+"""Answer problems and run the answers in Triton's interpreter; a script: its switch is per process.
 
-Reads a JSON list of problems' texts from a file or stdin. Prints, as a JSON list, for each `correct`, or what is wrong.
+Reads a JSON list of problems' texts from a file or stdin. Prints a JSON list: `correct`, or what is wrong.
 """
 
 from __future__ import annotations
@@ -58,8 +58,7 @@ def outcome(source: str, folder: str) -> str:
             torch.testing.assert_close(other, one, rtol=1e-3, atol=1e-4)
     except Exception as error:
         return f"{type(error).__name__}: {error}"[:400]
-    calls = [one for one in written.reasons]
-    return f"stays with PyTorch: {calls}" if calls else "correct"
+    return f"stays with PyTorch: {written.reasons}" if written.reasons else "correct"
 
 
 def main() -> None:

@@ -34,7 +34,9 @@ def get_init_inputs():
 def problem(expression: str, *inputs: str, layers: str = "pass") -> str:
     """A problem that computes an expression of `a`, `b`, `c`."""
     names = ", ".join("abcdef"[: len(inputs)])
-    return TEXT.format(layers=f"        {layers}", names=names, expression=expression, inputs=", ".join(inputs))
+    return TEXT.format(
+        layers=f"        {layers}", names=names, expression=expression, inputs=", ".join(inputs)
+    )
 
 
 def spelled(name: str) -> str | None:
@@ -61,7 +63,10 @@ def of_table() -> dict[str, str]:
         if name in ("acosh", "arccosh"):
             problems[name] = problem(f"{function}(a)", f"{drawn} + 1")
             continue
-        inputs = [f"{drawn} > 0.5" if one == "condition" else whole if entry.kind == "whole" else drawn for one in required]
+        inputs = [
+            f"{drawn} > 0.5" if one == "condition" else whole if entry.kind == "whole" else drawn
+            for one in required
+        ]
         arguments = ", ".join("abcdef"[: len(required)])
         problems[name] = problem(f"{function}({arguments})", *inputs)
     return problems
@@ -86,17 +91,31 @@ BY_SCHEDULE = {
     "rms_norm": problem("F.rms_norm(a, (77,))", ROWS),
     "cross_entropy": problem("F.cross_entropy(a, b)", ROWS, "torch.randint(0, 77, (5,))"),
     "linear": problem("torch.relu(self.fc(a)) * 0.5", ROWS, layers="self.fc = nn.Linear(77, 35)"),
-    "batched_product": problem("torch.bmm(a, b.transpose(1, 2)) / 3", "torch.randn(3, 33, 18)", "torch.randn(3, 20, 18)"),
+    "batched_product": problem(
+        "torch.bmm(a, b.transpose(1, 2)) / 3", "torch.randn(3, 33, 18)", "torch.randn(3, 20, 18)"
+    ),
     "broadcast_product": problem("a @ b", "torch.randn(2, 3, 17, 18)", "torch.randn(18, 19)"),
-    "addmm": problem("torch.addmm(a, b, c, beta=0.5)", "torch.randn(19)", "torch.randn(17, 18)", "torch.randn(18, 19)"),
+    "addmm": problem(
+        "torch.addmm(a, b, c, beta=0.5)", "torch.randn(19)", "torch.randn(17, 18)", "torch.randn(18, 19)"
+    ),
     "einsum": problem("torch.einsum('bik,bkj->bij', a, b)", "torch.randn(2, 5, 7)", "torch.randn(2, 7, 9)"),
-    "attention": problem("F.scaled_dot_product_attention(a, b, c, is_causal=True)", *["torch.randn(2, 2, 19, 16)"] * 3),
-    "convolution": problem("F.relu(self.conv(a))", IMAGE, layers="self.conv = nn.Conv2d(6, 20, 3, stride=2, padding=1)"),
-    "dilated": problem("self.conv(a)", "torch.randn(2, 4, 30)", layers="self.conv = nn.Conv1d(4, 18, 3, dilation=2)"),
+    "attention": problem(
+        "F.scaled_dot_product_attention(a, b, c, is_causal=True)", *["torch.randn(2, 2, 19, 16)"] * 3
+    ),
+    "convolution": problem(
+        "F.relu(self.conv(a))", IMAGE, layers="self.conv = nn.Conv2d(6, 20, 3, stride=2, padding=1)"
+    ),
+    "dilated": problem(
+        "self.conv(a)", "torch.randn(2, 4, 30)", layers="self.conv = nn.Conv1d(4, 18, 3, dilation=2)"
+    ),
     "groups": problem("self.conv(a)", IMAGE, layers="self.conv = nn.Conv2d(6, 12, 3, groups=3, padding=1)"),
-    "depthwise": problem("self.conv(a)", IMAGE, layers="self.conv = nn.Conv2d(6, 6, (3, 5), groups=6, padding=(1, 2))"),
+    "depthwise": problem(
+        "self.conv(a)", IMAGE, layers="self.conv = nn.Conv2d(6, 6, (3, 5), groups=6, padding=(1, 2))"
+    ),
     "transposed": problem(
-        "self.conv(a)", IMAGE, layers="self.conv = nn.ConvTranspose2d(6, 18, 3, stride=2, padding=1, output_padding=1)"
+        "self.conv(a)",
+        IMAGE,
+        layers="self.conv = nn.ConvTranspose2d(6, 18, 3, stride=2, padding=1, output_padding=1)",
     ),
     "max_pool": problem("F.max_pool2d(a, 3, stride=2, padding=1)", IMAGE),
     "avg_pool": problem("F.avg_pool2d(a, (2, 3)).abs()", IMAGE),
@@ -116,12 +135,16 @@ BY_SCHEDULE = {
     "repeated": problem("a.repeat(2, 3)", "torch.randn(5, 7)"),
     "selected": problem("a.index_select(1, b)", ROWS, "torch.randint(0, 77, (9,))"),
     "gathered": problem("torch.gather(a, 1, b) * 2", ROWS, "torch.randint(0, 77, (5, 6))"),
-    "looked_up": problem("self.table(a)", "torch.randint(0, 9, (4, 5))", layers="self.table = nn.Embedding(9, 21)"),
+    "looked_up": problem(
+        "self.table(a)", "torch.randint(0, 9, (4, 5))", layers="self.table = nn.Embedding(9, 21)"
+    ),
     "triangle": problem("torch.tril(a) + torch.triu(a, 1)", "torch.randn(2, 7, 7)"),
     "masked": problem("a.masked_fill(b, -1.0)", ROWS, "torch.rand(5, 77) > 0.5"),
     "two_results": problem("(a + 1, a.sum(-1))", ROWS),
-    "whole_numbers": problem("(a // b) * 2 + a % b", "torch.randint(-20, 20, (40,))", "torch.randint(1, 6, (40,))"),
+    "whole_numbers": problem(
+        "(a // b) * 2 + a % b", "torch.randint(-20, 20, (40,))", "torch.randint(1, 6, (40,))"
+    ),
     "types": problem("a.to(torch.int32) + b", "torch.randn(40) * 9", "torch.randint(0, 9, (40,))"),
     "powers": problem("a ** 2 + a ** 3 - torch.pow(a.abs(), 0.5) + 2 ** a", "torch.randn(40)"),
     "clamped": problem("a.clamp(min=-0.5, max=0.5) + a.clamp_min(0.1)", "torch.randn(40)"),
-}  # fmt: skip
+}

@@ -9,7 +9,6 @@ from kernel_core.generator.ir import walk
 from kernel_core.generator.read import Unreadable, read, short_name
 from kernel_core.generator.sizes import host
 from kernel_core.problems.source import parse_problem
-
 from tests.generator.small_problems import problem
 
 
@@ -21,7 +20,11 @@ def test_a_layer_becomes_operators_with_its_parameters_and_numbers_by_name():
     source = problem("self.norm(a)", "torch.randn(4, 33)", layers="self.norm = nn.LayerNorm(33, eps=0.25)")
     graph = read(parsed(source))
     values = walk((graph.outputs,))
-    assert {value.text for value in values if value.op == "leaf"} == {"a", "self.norm.weight", "self.norm.bias"}
+    assert {value.text for value in values if value.op == "leaf"} == {
+        "a",
+        "self.norm.weight",
+        "self.norm.bias",
+    }
     numbers = [one for value in values for one in value.inputs if isinstance(one, float)]
     assert "self.norm.eps" in [host(one) for one in numbers]
 
@@ -57,7 +60,12 @@ def test_a_softmax_with_what_stands_around_it_is_one_kernel():
 
 
 def test_a_product_with_its_epilogue_is_one_kernel():
-    source = problem("F.gelu(self.fc(a)) * b", "torch.randn(4, 33)", "torch.randn(4, 9)", layers="self.fc = nn.Linear(33, 9)")
+    source = problem(
+        "F.gelu(self.fc(a)) * b",
+        "torch.randn(4, 33)",
+        "torch.randn(4, 9)",
+        layers="self.fc = nn.Linear(33, 9)",
+    )
     written = answer(parsed(source))
     assert written.kernels == 1
     assert "self.fc = nn.Linear(33, 9)" in written.source

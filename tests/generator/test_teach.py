@@ -7,7 +7,6 @@ import json
 import pytest
 
 from flows.cli import run
-
 from tests.generator.small_problems import problem
 
 

@@ -1,8 +1,8 @@
 """Table of pointwise operators: a signature as torch spells it, and the Triton expression.
 
 The first line of a section says the type of its results: `float` (integers become float32), `same` (the
-promoted type of the tensors), `bool`, or `whole` (`same`, integers and truth values only). A `condition` keeps
-its own type. Names after the signature are further spellings. Torch's function is the reference.
+promoted type of the tensors), `bool`, or `whole` (`same`, integers and truth values only). A `condition`
+keeps its own type. Names after the signature are further spellings. Torch's function is the reference.
 """
 
 from __future__ import annotations

@@ -220,9 +220,15 @@ def _out(size: Any, k: Any, s: Any, p: Any, d: Any) -> Any:
 
 def _transposed(rank: int) -> Any:
     def build(
-        input: Value, weight: Value, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
-        groups: int = 1, dilation: Any = 1,
-    ) -> Value:  # fmt: skip
+        input: Value,
+        weight: Value,
+        bias: Any = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        output_padding: Any = 0,
+        groups: int = 1,
+        dilation: Any = 1,
+    ) -> Value:
         if input.rank != rank + 2 or not input.dtype.is_floating_point:
             raise Unsupported("a convolution without a batch or of integers")
         steps, edges, spread, extra = (
@@ -380,9 +386,14 @@ def _cdist(x1: Value, x2: Value, p: float = 2.0, compute_mode: Any = None) -> Va
 
 @operator("interpolate", "upsample", "upsample_nearest")
 def _interpolate(
-    input: Value, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: Any = None,
-    recompute_scale_factor: Any = None, antialias: bool = False,
-) -> Value:  # fmt: skip
+    input: Value,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: Any = None,
+    recompute_scale_factor: Any = None,
+    antialias: bool = False,
+) -> Value:
     space = input.rank - 2
     factors = (scale_factor,) * space if isinstance(scale_factor, int | float) else tuple(scale_factor or ())
     if mode != "nearest" or size is not None or any(float(one) != int(one) for one in factors):

@@ -30,9 +30,16 @@ def write(context: Context) -> Written:
     names, kernel_names = letters(anchor.rank), tuple(f"K{one}" for one in letters(anchor.rank)[2:])
     many = int(groups) > 1 or isinstance(groups, Size)
     tile = Tile(
-        context, (groups,) if many else (), ("G",), (anchor.shape[0], *space), (names[0], *(f"O{one}" for one in names[2:])),
-        (out,), ("OC",), (own_in, *offsets), ("C", *kernel_names),
-    )  # fmt: skip
+        context,
+        (groups,) if many else (),
+        ("G",),
+        (anchor.shape[0], *space),
+        (names[0], *(f"O{one}" for one in names[2:])),
+        (out,),
+        ("OC",),
+        (own_in, *offsets),
+        ("C", *kernel_names),
+    )
     kernel, z = tile.kernel, tile.batch.digit(0) if many else 0
     places = [tile.m.digit(1 + axis) for axis in range(len(space))]
     out_channel = join(z, out, tile.n.digit(0))
@@ -52,8 +59,8 @@ def write(context: Context) -> Written:
 
     own: list[Index] = [tile.m.digit(0), out_channel, *places]
     plan = (
-        "An implicit matrix product: a program owns a tile of output places and channels, and K walks over input "
-        "channels and offsets."
+        "An implicit matrix product: a program owns a tile of output places and channels, and K walks over "
+        "input channels and offsets."
     )
     return tile.finish(left, right, own, plan)
 
@@ -128,9 +135,16 @@ def _direct(context: Context, out: int, own_in: int) -> Written:
 
 
 def _sum_over(
-    kernel: Kernel, loops: list[Group], level: int, anchor: Value, weight: Value, coords: list[Index], group_index: str,
-    out: int, own_in: int,
-) -> None:  # fmt: skip
+    kernel: Kernel,
+    loops: list[Group],
+    level: int,
+    anchor: Value,
+    weight: Value,
+    coords: list[Index],
+    group_index: str,
+    out: int,
+    own_in: int,
+) -> None:
     if level < len(loops):
         if level == 0 and int(own_in) == 1:
             _sum_over(kernel, loops, 1, anchor, weight, coords, group_index, out, own_in)

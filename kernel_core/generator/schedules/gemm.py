@@ -70,9 +70,17 @@ class Tile:
     """A kernel that owns tiles of a product; matrix products and convolutions differ in their loads."""
 
     def __init__(
-        self, context: Context, batch: tuple[int, ...], batch_names: tuple[str, ...], m: tuple[int, ...],
-        m_names: tuple[str, ...], n: tuple[int, ...], n_names: tuple[str, ...], k: tuple[int, ...], k_names: tuple[str, ...],
-    ) -> None:  # fmt: skip
+        self,
+        context: Context,
+        batch: tuple[int, ...],
+        batch_names: tuple[str, ...],
+        m: tuple[int, ...],
+        m_names: tuple[str, ...],
+        n: tuple[int, ...],
+        n_names: tuple[str, ...],
+        k: tuple[int, ...],
+        k_names: tuple[str, ...],
+    ) -> None:
         self.context = context
         self.batch = Group("z", batch, batch_names)
         self.m = Group("m", m, m_names, "[:, None]")

@@ -20,8 +20,12 @@ def write(context: Context) -> Written:
     axes = [axis for axis in range(x.rank) if axis not in dims]
     kept = Group("row", tuple(x.shape[axis] for axis in axes), tuple(names[axis] for axis in axes))
     walked = Group(
-        "cols", tuple(x.shape[axis] for axis in dims), tuple(names[axis] for axis in dims), mask="mask", depth=1
-    )  # fmt: skip
+        "cols",
+        tuple(x.shape[axis] for axis in dims),
+        tuple(names[axis] for axis in dims),
+        mask="mask",
+        depth=1,
+    )
     kernel = context.kernel([kept, walked])
     length = kernel.size(bind(product(walked.sizes), "".join(walked.letters)))
     has_rows = int(product(kept.sizes)) > 1
@@ -57,6 +61,9 @@ def write(context: Context) -> Written:
     store_at(kernel, anchor, (place, place, anchor.shape))
     grid = f"({host(anchor.shape[1])}{f', {host(anchor.shape[0])}' if has_rows else ','})"
     return context.finish(
-        kernel, {"BLOCK": str(BLOCK)}, grid, "Each program reduces one part; a second kernel joins the parts.",
+        kernel,
+        {"BLOCK": str(BLOCK)},
+        grid,
+        "Each program reduces one part; a second kernel joins the parts.",
         helpers={"multiply": MULTIPLY} if anchor.kind == "prod" else {},
-    )  # fmt: skip
+    )
