@@ -115,7 +115,7 @@ class _Writer:
             raise _Smaller from error
 
     def _kernel_name(self, region: Region) -> str:
-        named = []
+        named: list[str] = []
         for one in region.core.values():
             word = (
                 one.entry.name.strip("_")

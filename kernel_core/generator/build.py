@@ -36,7 +36,7 @@ def broadcast(shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
 
 def result_type(operands: Sequence[Operand]) -> torch.dtype:
     """Torch's promoted type of tensors and numbers."""
-    kinds = []
+    kinds: list[Any] = []
     for one in operands:
         if isinstance(one, Value):
             shape = (1,) * min(one.rank, 1)

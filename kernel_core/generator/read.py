@@ -125,7 +125,7 @@ def _keeping(function: str) -> Callable[..., float]:
 
     def call(value: Any, *more: Any) -> float:
         if not isinstance(value, Size | Number) or more:
-            return plain(value, *more)  # type: ignore[no-any-return]
+            return plain(value, *more)
         return Number(plain(float(value)), f"math.{function}({host(value)})")
 
     return call
@@ -363,7 +363,7 @@ def _with_sizes(value: Value) -> Value:
     """A result of torch's with sizes that say where it stands; the name comes when the text is written."""
     key = f"<{id(value)}>"
     shape = tuple(Size(size, f"{key}.shape[{axis}]") for axis, size in enumerate(value.shape))
-    return Value(value.op, value.inputs, shape, value.dtype, {**value.attributes, "key": key})  # type: ignore[arg-type]
+    return Value(value.op, value.inputs, shape, value.dtype, {**value.attributes, "key": key})
 
 
 def short_name(name: str) -> str:

@@ -177,7 +177,7 @@ def unify(size: int, other: int) -> None:
         names.equal[canonical(other)] = canonical(size)
 
 
-def canonical(size: int) -> str:
+def canonical(size: Any) -> str:
     """Host text of a size, the same for sizes that are equal."""
     names, text = NAMES.get(None), host(size)
     while names is not None and text in names.equal:

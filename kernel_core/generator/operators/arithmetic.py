@@ -70,10 +70,10 @@ def _by_kind(name: str, x: Any, other: Any) -> Value:
 @operator("pow", "float_power")
 def _pow(x: Any, exponent: Any) -> Value:
     if isinstance(x, Value) and isinstance(exponent, int | float) and not hasattr(exponent, "text"):
-        whole = {2: "square", 3: "cube"}.get(exponent)
+        whole = {2.0: "square", 3.0: "cube"}.get(float(exponent))
         if whole:
             return point(whole, x)
-        floats = {0.5: "sqrt", -1: "reciprocal", -0.5: "rsqrt"}.get(exponent)
+        floats = {0.5: "sqrt", -1: "reciprocal", -0.5: "rsqrt"}.get(float(exponent))
         if floats and x.dtype.is_floating_point:
             return point(floats, x)
         if exponent == 1:

@@ -115,7 +115,9 @@ def places_of(
     kernel: Kernel, region: Region, anchor: Value, coords: list[Index], full: Any = None
 ) -> dict[int, tuple[list[Index], list[Index], Sequence[int]]]:
     """Index of each value of the core, and where it stands in memory."""
-    places = {id(anchor): (coords, coords, anchor.shape)}
+    places: dict[int, tuple[list[Index], list[Index], Sequence[int]]] = {
+        id(anchor): (coords, coords, anchor.shape)
+    }
     for value in region.core.values():
         if id(value) in places:
             continue
