@@ -23,7 +23,7 @@ def teach(
     device: Literal["cpu", "cuda"] = "cpu",
     precision: Literal["tf32", "tf32x3", "ieee"] = "tf32",
     out: Path | None = None,
-    judged: bool = True,
+    write_only: bool = False,
     seed: int | None = None,
     json_: Annotated[bool, Parameter(name="--json")] = False,
 ) -> int:
@@ -35,14 +35,14 @@ def teach(
         precision: of matrix products of float32 values
         out: where the answer goes, by default `<problem>_kernel.py` in the current folder; of a folder, where
             the table goes as JSON lines
-        judged: judge the answers of a folder, rather than only write them
+        write_only: count what is answered in a folder, without a judge
         seed: of the input draws; a fresh one by default
         json_: the last line of stdout is one JSON object
     """
     if (problem is None) == (coverage is None):
         raise ConfigError("give --problem FILE or --coverage FOLDER")
     if coverage is not None:
-        return _cover(coverage, device, precision, out, judged, json_)
+        return _cover(coverage, device, precision, out, not write_only, json_)
     assert problem is not None
     from kernel_core.generator.answer import answer  # with torch, which takes seconds
     from kernel_core.generator.read import Unreadable

@@ -92,7 +92,7 @@ class Plan:
         self.materialised = {id(one) for region in self.regions for one in region.outputs}
 
     def _without_views(self, region: Region) -> list[Value]:
-        """Outputs without those that are reshapes of another output, where nobody needs them in memory."""
+        """Outputs without those that are reshapes of another output, which share its memory."""
         kept = []
         for one in region.outputs:
             base = stored(one)
@@ -190,7 +190,7 @@ def _split(value: Value) -> Value:
 
 
 def stored(value: Value) -> Value:
-    """The value whose memory a reshape has too."""
+    """The value that a reshape shares memory with."""
     while value.op == "reshape" or (
         value.op == "expand"
         and value.rank == value.inputs[0].rank

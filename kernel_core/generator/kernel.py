@@ -385,7 +385,7 @@ class Kernel:
                 elif right < left and theirs < len(source):
                     right, theirs = right * int(source[theirs]), theirs + 1
                 else:
-                    raise Unfusable("a reshape whose sizes do not agree")
+                    raise Unfusable("a reshape with sizes that do not agree")
             mine, its = list(range(a, min(ours, len(shape)))), list(range(b, min(theirs, len(source))))
             if len(mine) == len(its) == 1:
                 result.append(coords[mine[0]])

@@ -224,7 +224,7 @@ class _Recorder(TorchFunctionMode):
         return Graph(self._inputs, nest, self._reasons, NAMES.get(), self._steps)
 
     def value(self, tensor: torch.Tensor) -> Value:
-        """The value of a tensor; one that nobody made is a constant of the text."""
+        """The value of a tensor that a recorded function made."""
         if id(tensor) not in self._values:
             raise Unreadable("a tensor that no recorded function made")
         return self._values[id(tensor)][1]

@@ -25,7 +25,7 @@ def test_a_module_without_tensors_is_refused_by_name(tmp_path, capsys):
 def test_a_folder_is_counted_without_a_judge(tmp_path, capsys):
     (tmp_path / "relu.py").write_text(problem("torch.relu(a)", "torch.randn(4, 33)"))
     (tmp_path / "number.py").write_text(problem("3", "torch.randn(4)"))
-    assert run(["teach", "--coverage", str(tmp_path), "--no-judged", "--json"]) == 0
+    assert run(["teach", "--coverage", str(tmp_path), "--write-only", "--json"]) == 0
     counts = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert counts["written"] == 1 and sum(counts.values()) == 2
 

@@ -1,4 +1,4 @@
-"""Pointwise operators whose arguments decide which expression of the table they are."""
+"""Pointwise operators with arguments that choose among expressions of the table."""
 
 from __future__ import annotations
 

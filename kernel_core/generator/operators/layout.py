@@ -245,7 +245,7 @@ def _getitem(x: Value, key: Any) -> Value:
 
 
 def gather_rows(x: Value, dim: int, index: Value, wraps: bool = False) -> Value:
-    """Slices of an axis by an index of any rank, whose axes take the place of `dim`."""
+    """Slices of an axis by an index of any rank; its axes take the place of `dim`."""
     shape = [*x.shape[:dim], *index.shape, *x.shape[dim + 1 :]]
     places = tuple(range(dim, dim + index.rank))
     return make("gather", (x, index), shape, x.dtype, dim=dim, index_dims=places, wraps=wraps)
