@@ -34,6 +34,7 @@ ALIASES = {"best-of": "best-of-n"}
 COMMANDS = {
     "prompt": "print the prompt of a problem",
     "judge": "judge a kernel: honest, correct, fast",
+    "teach": "write a judged kernel for a module by the generator",
     "audit": "find problems that accept answers which do no work",
     "harvest": "make problems from installed packages",
     "search": "find corpus kernels near a text or a problem",

@@ -360,7 +360,7 @@ def test_a_reference_that_fails_stops_no_other_request(gym: PooledGym, problems:
     text += "def get_inputs():\n    return [torch.rand(4, 5)]\n\ndef get_init_inputs():\n    return []\n"
     broken = parse_problem(text, id="test/broken", suite="test")
     nothing = Candidate.from_source("class ModelNew(nn.Module):\n    pass\n")
-    sound = Candidate.from_source((EXPLOITS / "honest_softmax.py").read_text())
+    sound = Candidate.from_source(FILES["honest_softmax"].read_text())
     requests = [
         JudgeRequest(problem=broken, candidate=nothing, seed=1),
         JudgeRequest(problem=problems["softmax_rows"], candidate=sound, seed=1),

@@ -1,0 +1,449 @@
+"""Answers a problem: reads its module, plans the kernels, and writes `ModelNew` in KernelBench's format."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch.utils._pytree import tree_flatten, tree_map
+
+from kernel_core.generator.fuse import Plan, Region, in_two_stages
+from kernel_core.generator.ir import CHEAP, Value
+from kernel_core.generator.kernel import Unfusable
+from kernel_core.generator.read import Graph, Unreadable, read
+from kernel_core.generator.schedules import conv, flat, gemm, partial, row, scan, window
+from kernel_core.generator.schedules.written import Context, Written
+from kernel_core.generator.sizes import host
+from kernel_core.records import Problem
+
+SCHEDULES: dict[str, Callable[[Context], Written]] = {
+    "flat": flat.write, "reduce": row.write, "dot": gemm.write, "conv": conv.write, "window": window.write,
+    "scan": scan.write, "partial": partial.write,
+}  # fmt: skip
+
+
+@dataclass
+class Answer:
+    """A module with kernels for a problem."""
+
+    source: str
+    thinking: str
+    """The plan: what becomes a kernel, what fuses, how the work is split."""
+    kernels: int
+    reasons: list[str] = field(default_factory=list)
+    """Calls that stay torch's, and why."""
+
+
+def answer(problem: Problem, precision: str = "tf32") -> Answer:
+    """A kernel for a problem. Raises Unreadable where its module cannot be read or has nothing to write."""
+    graph = read(problem)
+    return _Writer(problem, graph, precision).answer()
+
+
+class _Writer:
+    """Host code and kernels of one graph."""
+
+    def __init__(self, problem: Problem, graph: Graph, precision: str) -> None:
+        self.problem, self.graph, self.precision = problem, graph, precision
+        self.outputs = [one for one in tree_flatten(graph.outputs)[0] if isinstance(one, Value)]
+        split = in_two_stages(self.outputs)
+        self.final = {id(old): new for old, new in zip(self.outputs, split, strict=True)}
+        self.outputs = split
+        if not self.outputs:
+            raise Unreadable("forward returns no tensor")
+        self.plan = Plan(self.outputs)
+        self.names: dict[int, str] = {}
+        self.taken = graph.names.taken
+        self.written: list[Written] = []
+        self.lines: list[str] = []
+        self.keys: dict[str, str] = {}
+        self.kernel_names: set[str] = set()
+
+    def answer(self) -> Answer:
+        """The text; regions that cannot be written are made smaller until they can."""
+        ready = self._write_regions()
+        for one in self.graph.inputs:
+            if self._is_used(one):
+                self.lines.append(f"{one.text} = {one.text}.contiguous()")
+        self._host_lines(ready)
+        result = tree_map(
+            lambda one: _Text(self._expression(self.final[id(one)])) if isinstance(one, Value) else one,
+            self.graph.outputs,
+        )
+        self.lines.append(f"return {_nest(result)}")
+        if not self.written:
+            raise Unreadable("nothing to write a kernel for")
+        body = self._with_sizes([self._with_keys(line) for line in self.lines])
+        return Answer(self._source(body), self._thinking(), len(self.written), self.graph.reasons)
+
+    def _is_used(self, leaf: Value) -> bool:
+        return any(leaf in value.tensors for value in self.plan.values) or leaf in self.outputs
+
+    # --- kernels
+
+    def _write_regions(self) -> dict[int, Written]:
+        while True:
+            try:
+                self.written, self.kernel_names = [], set()
+                ready = {}
+                for region in self.plan.regions:
+                    one = self._write(region)
+                    ready[id(region)] = one
+                    self.written.append(one)
+                return ready
+            except _Smaller:
+                self.plan.partition()
+
+    def _write(self, region: Region) -> Written:
+        materialised = self.plan.materialised | {
+            id(one) for one in self.plan.values if one.op in ("leaf", "call")
+        }
+        name = self._kernel_name(region)
+        context = Context(region, materialised - set(region.core), self._short, name, self.precision)
+        try:
+            return SCHEDULES[region.kind](context)
+        except Unfusable as error:
+            if len(region.core) == 1 and region.kind != "flat":
+                raise Unreadable(f"no schedule for {region.kind}: {error}") from error
+            if region.kind == "flat":
+                raise Unreadable(f"no flat kernel: {error}") from error
+            last = list(region.core)[-1]
+            self.plan.refused.add(last)
+            raise _Smaller from error
+
+    def _kernel_name(self, region: Region) -> str:
+        named: list[str] = []
+        for one in region.core.values():
+            word = (
+                one.entry.name.strip("_")
+                if one.op == "point"
+                else one.kind
+                if one.op in ("reduce", "scan")
+                else one.op
+            )
+            word = {"dot": "matmul", "window": "pool", "scan": "cumulative"}.get(word, word)
+            if word not in ("reshape", "cast", *named):
+                named.append(word)
+        words = [one for one in named if one not in ("add", "sub", "mul", "true_divide")] or named
+        base = "_".join(words[:3]) + "_kernel"
+        name, number = base, 2
+        while name in self.kernel_names:
+            name, number = f"{base}_{number}", number + 1
+        self.kernel_names.add(name)
+        return name
+
+    def _short(self, value: Value) -> str:
+        """Name of a tensor in a kernel."""
+        if value.op == "leaf":
+            parts = [one for one in re.split(r"[.\[\]]+", value.text) if one and one != "self"]
+            return "_".join(parts[-2:]) if len(parts) > 1 and parts[-1].isdigit() else parts[-1]
+        return self.names.get(id(value), "x")
+
+    # --- host
+
+    def _host_lines(self, ready: dict[int, Written]) -> None:
+        """Launches and calls, each as soon as its tensors are there."""
+        waiting: list[Any] = [*self.plan.regions]
+        groups: dict[int, list[Value]] = {}
+        for value in self.plan.values:
+            if value.op == "call":
+                groups.setdefault(id(value.group), []).append(value)
+        waiting += list(groups.values())
+        have = {id(one) for one in self.plan.values if one.op == "leaf"}
+        while waiting:
+            for item in waiting:
+                needs = self._needs_of(item, ready)
+                if all(id(one) in have for one in needs):
+                    break
+            else:
+                raise Unreadable("kernels that wait for each other")
+            waiting.remove(item)
+            if isinstance(item, Region):
+                self._launch(ready[id(item)])
+                have |= {id(one) for one in item.outputs}
+            else:
+                self._call(item)
+                have |= {id(one) for one in item}
+
+    def _needs_of(self, item: Any, ready: dict[int, Written]) -> list[Value]:
+        if isinstance(item, Region):
+            written = ready[id(item)]
+            return [one for one in written.arguments if isinstance(one, Value) and one not in written.outputs]
+        return [self._base(one) for one in item[0].tensors]
+
+    def _base(self, value: Value) -> Value:
+        while value.op in CHEAP and id(value) not in self.plan.materialised:
+            value = value.inputs[0]
+        return value
+
+    def _launch(self, written: Written) -> None:
+        for value in written.outputs:
+            name = self._name(value, "out")
+            self.lines.append(f"{name} = {self._empty(value, written)}")
+        arguments = [self._expression(one) if isinstance(one, Value) else one for one in written.arguments]
+        if written.grid.startswith("lambda"):
+            self.lines.append(f"grid = {written.grid}")
+        grid = "grid" if written.grid.startswith("lambda") else written.grid
+        call = f"{written.name}[{grid}]({', '.join([*arguments, *written.constants])})"
+        self.lines.append(call)
+
+    def _empty(self, value: Value, written: Written) -> str:
+        tensors = [one for one in written.arguments if isinstance(one, Value) and one not in written.outputs]
+        for one in tensors:
+            is_like = one.dtype == value.dtype and [host(s) for s in one.shape] == [
+                host(s) for s in value.shape
+            ]
+            if is_like:
+                return f"torch.empty_like({self._expression(one)})"
+        shape = host(tuple(value.shape))
+        source = next((one for one in tensors), None)
+        device = f"device={self._expression(source)}.device" if source is not None else "device=self.device"
+        same = next((one for one in tensors if one.dtype == value.dtype), None)
+        dtype = f"{self._expression(same)}.dtype" if same is not None else str(value.dtype)
+        return f"torch.empty({shape}, {device}, dtype={dtype})"
+
+    def _call(self, values: list[Value]) -> None:
+        """A call that stays torch's."""
+        first = values[0]
+        text = first.text.format(*(self._expression(one) for one in first.tensors))
+        if first.item is None:
+            name = self._name(first, first.base)
+            self.lines.append(f"{name} = {text}")
+        else:
+            name = self._free(first.base)
+            self.lines.append(f"{name} = {text}")
+            for one in values:
+                own = self._name(one, f"{first.base}_{one.item}")
+                self.lines.append(f"{own} = {name}[{one.item}]")
+        for one in values:
+            self.keys[one.key] = self.names[id(one)]
+            self.lines.append(f"{self.names[id(one)]} = {self.names[id(one)]}.contiguous()")
+
+    def _name(self, value: Value, wanted: str) -> str:
+        name = self._free(wanted)
+        self.names[id(value)] = name
+        return name
+
+    def _free(self, wanted: str) -> str:
+        name, number = wanted, 2
+        while name in self.taken:
+            name, number = f"{wanted}_{number}", number + 1
+        self.taken.add(name)
+        return name
+
+    def _expression(self, value: Value) -> str:
+        """Host text of a value in memory, as a view where its shape differs."""
+        if value.op == "leaf":
+            return value.text
+        if id(value) in self.names:
+            return self.names[id(value)]
+        if value.op == "reshape":
+            return f"{self._expression(value.inputs[0])}.view({', '.join(map(host, value.shape)) or '()'})"
+        if value.op == "expand":
+            return self._expression(value.inputs[0])
+        raise Unreadable(f"{value.op} that no kernel stored")
+
+    def _with_keys(self, line: str) -> str:
+        for key, name in self.keys.items():
+            line = line.replace(key, name)
+        return line
+
+    def _with_sizes(self, lines: list[str]) -> list[str]:
+        """The lines with the sizes that they name, each before the first line that needs it."""
+        result: list[str] = []
+        known = set[str]()
+        shapes = {str(size): leaf for leaf in self.graph.inputs for size in leaf.shape}
+        used = {word for line in (*lines, *self.graph.names.definitions.values()) for word in _words(line)}
+
+        def need(line: str) -> None:
+            for word in _words(line):
+                if word in known:
+                    continue
+                if word in shapes:
+                    leaf = shapes[word]
+                    known.update(map(str, leaf.shape))
+                    names = [str(size) if str(size) in used else "_" for size in leaf.shape]
+                    result.append(f"{', '.join(names)}{',' if len(names) == 1 else ''} = {leaf.text}.shape")
+                elif word in self.graph.names.definitions:
+                    known.add(word)
+                    text = self._with_keys(self.graph.names.definitions[word])
+                    need(text)
+                    result.append(f"{word} = {text}")
+
+        for line in lines:
+            need(line)
+            result.append(line)
+        return result
+
+    # --- text
+
+    def _source(self, body: list[str]) -> str:
+        tree = ast.parse(self.problem.source)
+        texts = [self._with_keys(one.text) for one in self.written]
+        helpers = {name: text for one in self.written for name, text in one.helpers.items()}
+        kernels = "\n\n".join([*helpers.values(), *texts])
+        imports = ["import torch", "import triton", "import triton.language as tl"]
+        rest = _kept(tree, body)
+        if "libdevice." in kernels:
+            imports.append("from triton.language.extra import libdevice")
+        own = [ast.unparse(one) for one in tree.body if isinstance(one, ast.Import | ast.ImportFrom)]
+        if any("F." in line for line in body):
+            imports.append("import torch.nn.functional as F")
+        if any("math." in line for line in body):
+            imports.append("import math")
+        lines = list(dict.fromkeys([*own, *imports]))
+        return "\n".join(lines) + f"\n\n\n{kernels}\n\n{rest}\n"
+
+    def _thinking(self) -> str:
+        steps = list(dict.fromkeys(self.graph.steps))
+        calls = sorted({one.base for one in self.plan.values if one.op == "call"})
+        number = len(self.written)
+        text = [f"The module computes {', '.join(steps)}."]
+        text.append(
+            "One kernel does it all."
+            if number == 1 and not calls
+            else f"{number} kernel{'s' * (number > 1)}."
+        )
+        text += [f"{one.name}: {one.plan}" for one in self.written]
+        if calls:
+            text.append(f"PyTorch keeps {', '.join(calls)}.")
+        return "\n".join(text)
+
+
+def _words(line: str) -> list[str]:
+    """Names in a line that are no attributes."""
+    return re.findall(r"(?<![.\w])[A-Za-z_]\w*", line)
+
+
+class _Smaller(Exception):
+    """A region was too large."""
+
+
+class _Text(str):
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _nest(result: Any) -> str:
+    if isinstance(result, _Text):
+        return str(result)
+    if isinstance(result, tuple | list):
+        inner = ", ".join(map(_nest, result)) + (
+            "," if len(result) == 1 and isinstance(result, tuple) else ""
+        )
+        return f"({inner})" if isinstance(result, tuple) else f"[{inner}]"
+    if isinstance(result, dict):
+        return "{" + ", ".join(f"{key!r}: {_nest(one)}" for key, one in result.items()) + "}"
+    return host(result)
+
+
+def _kept(tree: ast.Module, body: list[str]) -> str:
+    """The problem's own definitions that the constructor needs, and `ModelNew` with the new `forward`."""
+    model = next(one for one in tree.body if isinstance(one, ast.ClassDef) and one.name == "Model")
+    items: list[ast.stmt] = [
+        one for one in model.body if isinstance(one, ast.FunctionDef) and one.name == "__init__"
+    ]
+    forward = next(one for one in model.body if isinstance(one, ast.FunctionDef) and one.name == "forward")
+    used = _names_of(items)
+    methods = [
+        one
+        for one in model.body
+        if isinstance(one, ast.FunctionDef) and one.name in used and one not in items
+    ]
+    new = ast.FunctionDef(
+        name="forward", args=forward.args, body=ast.parse("\n".join(body)).body if False else [ast.Pass()],
+        decorator_list=[], lineno=0,
+    )  # fmt: skip
+    for argument in (*new.args.posonlyargs, *new.args.args):
+        argument.annotation = None
+    items += [*methods, new]
+    model_text = ast.ClassDef(
+        name="ModelNew",
+        bases=model.bases,
+        keywords=[],
+        body=[_Renamed().visit(one) for one in items],
+        decorator_list=[],
+    )
+    text = ast.unparse(ast.fix_missing_locations(model_text))
+    head, _, _ = text.rpartition("        pass")
+    text = head + "\n".join(f"        {line}" for line in body)
+    if "def __init__" in text:
+        text = _without_docstring(text)
+    needed = _needed(tree, model, items, model.bases, body)
+    return "\n\n\n".join([*needed, text])
+
+
+def _without_docstring(text: str) -> str:
+    return re.sub(
+        r'(def __init__\(.*?\).*?:\n)\s+(""".*?"""|\'\'\'.*?\'\'\'|"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\')\n',
+        r"\1",
+        text,
+        count=1,
+        flags=re.S,
+    )
+
+
+class _Renamed(ast.NodeTransformer):
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        """`Model` becomes `ModelNew`."""
+        return ast.Name("ModelNew", node.ctx) if node.id == "Model" else node
+
+
+def _names_of(nodes: list[ast.stmt]) -> set[str]:
+    names = set[str]()
+    for node in nodes:
+        for one in ast.walk(node):
+            if isinstance(one, ast.Name):
+                names.add(one.id)
+            elif isinstance(one, ast.Attribute):
+                names.add(one.attr)
+    return names
+
+
+def _arguments(function: ast.FunctionDef) -> list[ast.arg]:
+    return [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+
+
+def _needed(
+    tree: ast.Module, model: ast.ClassDef, items: list[ast.stmt], bases: list[ast.expr], body: list[str]
+) -> list[str]:
+    """Definitions of the problem that the constructor reaches, in their order."""
+    definitions: dict[str, ast.stmt] = {}
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node is not model:
+            definitions[node.name] = node
+        elif isinstance(node, ast.Assign):
+            for target in node.targets:
+                for one in ast.walk(target):
+                    if isinstance(one, ast.Name):
+                        definitions[one.id] = node
+    statements: list[ast.stmt] = [ast.parse(line.removeprefix("return ")).body[0] for line in body]
+    own = {argument.arg for one in items if isinstance(one, ast.FunctionDef) for argument in _arguments(one)}
+    own |= {
+        one.id
+        for node in statements
+        for one in ast.walk(node)
+        if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)
+    }
+    waiting = (_names_of(items) | _names_of(statements)) - own
+    waiting |= _names_of([ast.Expr(one) for one in bases])
+    waiting |= _names_of(
+        [ast.Expr(one) for node in items if isinstance(node, ast.FunctionDef) for one in node.args.defaults]
+    )
+    kept: list[ast.stmt] = []
+    seen = set[str]()
+    while waiting:
+        name = waiting.pop()
+        if name in seen or name not in definitions:
+            continue
+        seen.add(name)
+        if definitions[name] not in kept:
+            kept.append(definitions[name])
+            waiting |= _names_of([definitions[name]])
+    return [ast.unparse(node) for node in tree.body if node in kept]
+
+
+__all__ = ["Answer", "answer"]

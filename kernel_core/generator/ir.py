@@ -1,0 +1,91 @@
+"""Graph of values: each is immutable, has axes and a type, and names the operator that makes it.
+
+| operator | inputs | attributes |
+|---|---|---|
+| `leaf` | | `text`: host expression of a tensor |
+| `call` | tensors | `text`: host call with `{0}` for tensors; `item`: index of one of several results |
+| `point` | tensors and numbers | `entry`: pointwise operator of the table |
+| `cast` | tensor | |
+| `full`, `iota` | number; first, step | `dim` of `iota`: value grows along it |
+| `reshape`, `permute`, `expand`, `slice`, `flip`, `roll`, `pad`, `cat` | tensors | layout |
+| `gather` | tensor, index | `dim`; index has the shape of the result, or `index_dims` of it |
+| `reduce` | tensor | `kind`, `dims` |
+| `partial` | tensor | `kind`, `dims`, `part`: reduction of parts of so many elements, first of two stages |
+| `scan` | tensor | `kind`, `dim` |
+| `dot` | a, b | of the last two dimensions, the first ones broadcast |
+| `conv` | x, weight | `stride`, `padding`, `dilation`, `groups`, `transposed` |
+| `window` | x | `kind`, `kernel`, `stride`, `padding`, `dilation`: pooling |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+LAYOUT = ("reshape", "permute", "expand", "slice", "flip", "roll", "pad", "cat", "gather")
+CHEAP = ("point", "cast", "full", "iota", *LAYOUT)
+"""Operators that are computed where they are read."""
+
+
+class Unsupported(Exception):
+    """A form of an operator that the table does not have; the call stays torch's."""
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """A tensor of the graph."""
+
+    op: str
+    inputs: tuple[Any, ...]
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    attributes: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.__dict__["attributes"][name]
+        except KeyError:
+            raise AttributeError(f"a value of {self.op} has no {name}") from None
+
+    @property
+    def tensors(self) -> tuple[Value, ...]:
+        """Inputs that are tensors."""
+        return tuple(one for one in self.inputs if isinstance(one, Value))
+
+    @property
+    def rank(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    def axis(self, dim: int) -> int:
+        """An axis by a number that may be negative."""
+        return int(dim) % max(self.rank, 1)
+
+
+def make(op: str, inputs: tuple[Any, ...], shape: Any, dtype: torch.dtype, **attributes: Any) -> Value:
+    """A value with its attributes."""
+    return Value(op, inputs, tuple(shape), dtype, MappingProxyType(attributes))
+
+
+def walk(outputs: tuple[Value, ...]) -> list[Value]:
+    """All values that the outputs need, producers first."""
+    seen: dict[int, Value] = {}
+
+    def visit(value: Value) -> Iterator[Value]:
+        stack: list[tuple[Value, Iterator[Value]]] = [(value, iter(value.tensors))]
+        while stack:
+            top, rest = stack[-1]
+            child = next((one for one in rest if id(one) not in seen), None)
+            if child is not None:
+                stack.append((child, iter(child.tensors)))
+                continue
+            stack.pop()
+            if id(top) not in seen:
+                seen[id(top)] = top
+                yield top
+
+    return [one for output in outputs if id(output) not in seen for one in visit(output)]

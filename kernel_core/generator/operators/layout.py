@@ -1,0 +1,523 @@
+"""Layout and indexing: maps of indices, folded into the loads of the kernels that read them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from kernel_core.generator.build import (
+    cast,
+    expand,
+    full,
+    iota,
+    mul,
+    permute,
+    point,
+    reshape,
+    slice_axis,
+    unsqueeze,
+)  # fmt: skip
+from kernel_core.generator.index import letters
+from kernel_core.generator.ir import Unsupported, Value, make
+from kernel_core.generator.operators.pointwise import operator
+from kernel_core.generator.sizes import Size, bind, is_one, product
+
+
+def sizes_of(given: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Sizes that come one by one or as one tuple."""
+    if len(given) == 1 and isinstance(given[0], tuple | list):
+        return tuple(given[0])
+    return given
+
+
+@operator("view", "reshape", "_unsafe_view")
+def _view(x: Value, *shape: Any, **named: Any) -> Value:
+    sizes = sizes_of(shape or tuple(named.values()))
+    if any(isinstance(one, torch.dtype) for one in sizes):
+        raise Unsupported("a view as another type")
+    return reshape(x, sizes)
+
+
+@operator("view_as", "reshape_as")
+def _view_as(x: Value, other: Value) -> Value:
+    return reshape(x, other.shape)
+
+
+@operator("flatten")
+def _flatten(x: Value, start_dim: int = 0, end_dim: int = -1) -> Value:
+    if x.rank == 0:
+        return reshape(x, (1,))
+    first, last = x.axis(start_dim), x.axis(end_dim)
+    return reshape(x, [*x.shape[:first], product(x.shape[first : last + 1]), *x.shape[last + 1 :]])
+
+
+@operator("ravel")
+def _ravel(x: Value) -> Value:
+    return _flatten(x)
+
+
+@operator("unflatten")
+def _unflatten(x: Value, dim: int, sizes: Any) -> Value:
+    at, sizes = x.axis(dim), list(sizes)
+    inner = reshape(make("leaf", (), (x.shape[at],), x.dtype, text=""), sizes).shape
+    return reshape(x, [*x.shape[:at], *inner, *x.shape[at + 1 :]])
+
+
+@operator("unsqueeze")
+def _unsqueeze(x: Value, dim: int) -> Value:
+    return unsqueeze(x, dim)
+
+
+@operator("squeeze")
+def _squeeze(x: Value, *dims: Any, dim: Any = None) -> Value:
+    given = sizes_of(dims) if dims else () if dim is None else sizes_of((dim,))
+    axes = {x.axis(one) for one in given} if given else set(range(x.rank))
+    return reshape(x, [size for axis, size in enumerate(x.shape) if axis not in axes or int(size) != 1])
+
+
+@operator("permute")
+def _permute(x: Value, *dims: Any, **named: Any) -> Value:
+    return permute(x, sizes_of(dims or tuple(named.values())))
+
+
+@operator("transpose", "swapaxes", "swapdims")
+def _transpose(x: Value, dim0: int, dim1: int) -> Value:
+    order = list(range(x.rank))
+    if x.rank:
+        one, other = x.axis(dim0), x.axis(dim1)
+        order[one], order[other] = order[other], order[one]
+    return permute(x, order)
+
+
+@operator("t", "T", "numpy_T")
+def _t(x: Value) -> Value:
+    return permute(x, tuple(reversed(range(x.rank))))
+
+
+@operator("mT", "adjoint", "mH", "H")
+def _m_t(x: Value) -> Value:
+    return _transpose(x, -1, -2)
+
+
+@operator("movedim", "moveaxis")
+def _movedim(x: Value, source: Any, destination: Any) -> Value:
+    sources = [x.axis(one) for one in (source if isinstance(source, tuple | list) else (source,))]
+    targets = [
+        x.axis(one) for one in (destination if isinstance(destination, tuple | list) else (destination,))
+    ]
+    rest = iter(axis for axis in range(x.rank) if axis not in sources)
+    back = dict(zip(targets, sources, strict=True))
+    return permute(x, [back[axis] if axis in back else next(rest) for axis in range(x.rank)])
+
+
+@operator("expand", "broadcast_to")
+def _expand(x: Value, *sizes: Any, **_: Any) -> Value:
+    return expand(x, sizes_of(sizes))
+
+
+@operator("expand_as")
+def _expand_as(x: Value, other: Value) -> Value:
+    return expand(x, other.shape)
+
+
+@operator("repeat", "tile")
+def _repeat(x: Value, *repeats: Any, dims: Any = None) -> Value:
+    times = list(sizes_of(repeats) if repeats else dims)
+    times = [1] * (x.rank - len(times)) + times
+    lead = len(times) - x.rank
+    shape = [*([1] * lead), *x.shape]
+    value = reshape(x, [part for size in shape for part in (1, size)])
+    value = expand(value, [part for n, size in zip(times, shape, strict=True) for part in (n, size)])
+    return reshape(value, [size * n for n, size in zip(times, shape, strict=True)])
+
+
+@operator("repeat_interleave")
+def _repeat_interleave(x: Value, repeats: Any, dim: Any = None, **_: Any) -> Value:
+    if isinstance(repeats, Value):
+        raise Unsupported("repeats that are a tensor")
+    if dim is None:
+        x, dim = _flatten(x), 0
+    at = x.axis(dim)
+    value = reshape(x, [*x.shape[: at + 1], 1, *x.shape[at + 1 :]])
+    value = expand(value, [*x.shape[: at + 1], repeats, *x.shape[at + 1 :]])
+    return reshape(value, [*x.shape[:at], x.shape[at] * repeats, *x.shape[at + 1 :]])
+
+
+@operator("flip")
+def _flip(x: Value, *dims: Any, **named: Any) -> Value:
+    axes = tuple({x.axis(one) for one in sizes_of(dims or tuple(named.values()))})
+    return make("flip", (x,), x.shape, x.dtype, dims=axes) if axes else x
+
+
+@operator("fliplr")
+def _fliplr(x: Value) -> Value:
+    return _flip(x, 1)
+
+
+@operator("flipud")
+def _flipud(x: Value) -> Value:
+    return _flip(x, 0)
+
+
+@operator("rot90")
+def _rot90(x: Value, k: int = 1, dims: Any = (0, 1)) -> Value:
+    one, other = dims
+    turns = int(k) % 4
+    if turns == 0:
+        return x
+    if turns == 2:
+        return _flip(x, one, other)
+    return _flip(_transpose(x, one, other), one) if turns == 1 else _transpose(_flip(x, one), one, other)
+
+
+@operator("roll")
+def _roll(x: Value, shifts: Any, dims: Any = None) -> Value:
+    if dims is None or dims == ():
+        return reshape(_roll(_flatten(x), shifts, 0), x.shape)
+    for shift, dim in zip(
+        *(one if isinstance(one, tuple | list) else (one,) for one in (shifts, dims)), strict=True
+    ):
+        x = make("roll", (x,), x.shape, x.dtype, dim=x.axis(dim), shift=shift)
+    return x
+
+
+@operator("narrow")
+def _narrow(x: Value, dim: int, start: int, length: int) -> Value:
+    if isinstance(start, Value):
+        raise Unsupported("a start that is a tensor")
+    at = x.axis(dim)
+    return slice_axis(x, at, start + x.shape[at] if start < 0 else start, length)
+
+
+@operator("select")
+def _select(x: Value, dim: int, index: int) -> Value:
+    if isinstance(index, Value):
+        raise Unsupported("an index that is a tensor")
+    at = x.axis(dim)
+    value = slice_axis(x, at, index + x.shape[at] if index < 0 else index, 1)
+    return reshape(value, [*x.shape[:at], *x.shape[at + 1 :]])
+
+
+def _sliced(x: Value, dim: int, part: slice) -> Value:
+    size, step = x.shape[dim], 1 if part.step is None else part.step
+    if part.start is None and part.stop is None and int(step) == 1:
+        return x
+    start: Any = 0 if part.start is None else part.start
+    stop: Any = size if part.stop is None else part.stop
+    start = max(size + start, 0) if start < 0 else start if start <= size else size
+    stop = size + stop if stop < 0 else stop if stop <= size else size
+    length = stop - start
+    if int(step) != 1:
+        length = (
+            -(-int(length) // int(step)) if not isinstance(length, Size) else (length + (step - 1)) // step
+        )
+    return slice_axis(x, dim, start, length if length > 0 else 0, step)
+
+
+@operator("getitem")
+def _getitem(x: Value, key: Any) -> Value:
+    keys = list(key) if isinstance(key, tuple) else [key]
+    if any(isinstance(one, list | bool) for one in keys):
+        raise Unsupported("an index that is a list or a truth value")
+    indexed = sum(1 for one in keys if one is not None and one is not Ellipsis)
+    if Ellipsis in [one for one in keys if not isinstance(one, Value)]:
+        at = next(k for k, one in enumerate(keys) if one is Ellipsis)
+        keys[at : at + 1] = [slice(None)] * (x.rank - indexed)
+    if sum(isinstance(one, Value) for one in keys) > 1:
+        raise Unsupported("several indices that are tensors")
+    dim = 0
+    for one in keys:
+        if one is None:
+            x = unsqueeze(x, dim)
+        elif isinstance(one, slice):
+            x = _sliced(x, dim, one)
+        elif isinstance(one, Value):
+            if one.dtype is torch.bool or one.dtype.is_floating_point:
+                raise Unsupported("a mask as an index")
+            x = gather_rows(x, dim, one, wraps=True)
+            dim += one.rank - 1
+        else:
+            x = _select(x, dim, one)
+            dim -= 1
+        dim += 1
+    return x
+
+
+def gather_rows(x: Value, dim: int, index: Value, wraps: bool = False) -> Value:
+    """Slices of an axis by an index of any rank; its axes take the place of `dim`."""
+    shape = [*x.shape[:dim], *index.shape, *x.shape[dim + 1 :]]
+    places = tuple(range(dim, dim + index.rank))
+    return make("gather", (x, index), shape, x.dtype, dim=dim, index_dims=places, wraps=wraps)
+
+
+@operator("index_select")
+def _index_select(x: Value, dim: int, index: Value) -> Value:
+    return gather_rows(x, x.axis(dim), index if index.rank else reshape(index, (1,)))
+
+
+@operator("embedding")
+def _embedding(
+    input: Value, weight: Value, padding_idx: Any = None, max_norm: Any = None, *_: Any, **__: Any
+) -> Value:
+    if max_norm is not None:
+        raise Unsupported("max_norm")
+    return gather_rows(weight, 0, input)
+
+
+@operator("take")
+def _take(x: Value, index: Value) -> Value:
+    return gather_rows(_flatten(x), 0, index, wraps=True)
+
+
+@operator("gather")
+def _gather(x: Value, dim: int, index: Value, *, sparse_grad: bool = False) -> Value:
+    return make("gather", (x, index), index.shape, x.dtype, dim=x.axis(dim), index_dims=None, wraps=False)
+
+
+@operator("take_along_dim")
+def _take_along_dim(x: Value, indices: Value, dim: Any = None) -> Value:
+    if dim is None:
+        return _gather(_flatten(x), 0, _flatten(indices))
+    at = x.axis(dim)
+    shape = [
+        b if axis == at or is_one(a) else a
+        for axis, (a, b) in enumerate(zip(x.shape, indices.shape, strict=True))
+    ]
+    index = expand(indices, shape)
+    return _gather(
+        expand(x, [x.shape[at] if axis == at else size for axis, size in enumerate(shape)]), at, index
+    )
+
+
+@operator("split", "split_with_sizes")
+def _split(x: Value, split_size: Any, dim: int = 0) -> tuple[Value, ...]:
+    at = x.axis(dim)
+    if isinstance(split_size, int):
+        number = -(-int(x.shape[at]) // int(split_size))
+        parts: list[Any] = [split_size] * number
+        parts[-1] = x.shape[at] - split_size * (number - 1)
+    else:
+        parts = list(split_size)
+    values, start = [], 0
+    for part in parts:
+        values.append(slice_axis(x, at, start, part))
+        start = start + part
+    return tuple(values)
+
+
+@operator("chunk", "tensor_split")
+def _chunk(x: Value, chunks: int, dim: int = 0) -> tuple[Value, ...]:
+    at = x.axis(dim)
+    if int(x.shape[at]) % int(chunks):
+        raise Unsupported("chunks of two sizes")
+    part = x.shape[at] // chunks
+    return tuple(slice_axis(x, at, part * k, part) for k in range(int(chunks)))
+
+
+@operator("unbind")
+def _unbind(x: Value, dim: int = 0) -> tuple[Value, ...]:
+    return tuple(_select(x, dim, k) for k in range(int(x.shape[x.axis(dim)])))
+
+
+@operator("cat", "concat", "concatenate")
+def _cat(tensors: Any, dim: int = 0, **_: Any) -> Value:
+    parts = [one for one in tensors if one.shape != (0,)]
+    at = parts[0].axis(dim)
+    total: Any = 0
+    dtype = parts[0].dtype
+    for one in parts:
+        total = total + one.shape[at]
+        dtype = torch.promote_types(dtype, one.dtype)
+    if len(parts) == 1:
+        return parts[0]
+    total = bind(total, f"joined_{letters(parts[0].rank)[at]}")
+    shape = [*parts[0].shape[:at], total, *parts[0].shape[at + 1 :]]
+    return make("cat", tuple(cast(one, dtype) for one in parts), shape, dtype, dim=at)
+
+
+@operator("stack")
+def _stack(tensors: Any, dim: int = 0) -> Value:
+    at = int(dim) % (tensors[0].rank + 1)
+    return _cat([unsqueeze(one, at) for one in tensors], at)
+
+
+@operator("hstack")
+def _hstack(tensors: Any) -> Value:
+    return _cat(tensors, 0 if tensors[0].rank == 1 else 1)
+
+
+@operator("vstack", "row_stack")
+def _vstack(tensors: Any) -> Value:
+    return _cat([unsqueeze(one, 0) if one.rank == 1 else one for one in tensors], 0)
+
+
+@operator("pad")
+def _pad(x: Value, pad: Any, mode: str = "constant", value: Any = None) -> Value:
+    before, shape = [0] * x.rank, list(x.shape)
+    for k in range(len(pad) // 2):
+        axis = x.rank - 1 - k
+        before[axis] = pad[2 * k]
+        shape[axis] = shape[axis] + pad[2 * k] + pad[2 * k + 1]
+    if all(isinstance(a, int) and int(a) == 0 for a in pad):
+        return x
+    fill: Any = 0 if value is None else value
+    shape = [bind(size, f"padded_{letter}") for size, letter in zip(shape, letters(x.rank), strict=True)]
+    return make("pad", (x,), shape, x.dtype, before=tuple(before), value=fill, mode=mode)
+
+
+@operator("tril")
+def _tril(x: Value, diagonal: int = 0) -> Value:
+    return _triangle(x, "ge", diagonal)
+
+
+@operator("triu")
+def _triu(x: Value, diagonal: int = 0) -> Value:
+    return _triangle(x, "le", diagonal)
+
+
+def _triangle(x: Value, sign: str, diagonal: int) -> Value:
+    rows, cols = (iota(x.shape[-2:], dim, torch.int64) for dim in (0, 1))
+    inside = point(
+        sign,
+        point("sub_", rows, cols) if not diagonal else point("add_", point("sub_", rows, cols), diagonal),
+        0,
+    )
+    return cast(point("where", inside, x, 0), x.dtype)
+
+
+@operator("diagonal", "linalg_diagonal")
+def _diagonal(x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
+    one, other = x.axis(dim1), x.axis(dim2)
+    if offset or int(x.shape[one]) != int(x.shape[other]):
+        raise Unsupported("a diagonal beside the main one")
+    rest = [axis for axis in range(x.rank) if axis not in (one, other)]
+    value = permute(x, [*rest, one, other])
+    n, lead = x.shape[one], value.shape[:-2]
+    index = point("mul", iota((n,), 0, torch.int64), n + 1)
+    return gather_rows(reshape(value, [*lead, n * n]), len(lead), index)
+
+
+@operator("diag")
+def _diag(x: Value, diagonal: int = 0) -> Value:
+    if x.rank == 2:
+        return _diagonal(x, diagonal)
+    if diagonal:
+        raise Unsupported("a diagonal beside the main one")
+    n = x.shape[0]
+    rows, cols = (iota((n, n), dim, torch.int64) for dim in (0, 1))
+    return cast(point("where", point("eq", rows, cols), x, 0), x.dtype)
+
+
+@operator("diag_embed")
+def _diag_embed(x: Value, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Value:
+    if offset or (dim1, dim2) != (-2, -1):
+        raise Unsupported("a diagonal beside the main one")
+    n = x.shape[-1]
+    rows, cols = (iota((n, n), dim, torch.int64) for dim in (0, 1))
+    return cast(point("where", point("eq", rows, cols), unsqueeze(x, -2), 0), x.dtype)
+
+
+@operator("pixel_shuffle")
+def _pixel_shuffle(x: Value, upscale_factor: int) -> Value:
+    *lead, c, h, w = x.shape
+    r, n = upscale_factor, len(lead)
+    value = reshape(x, [*lead, c // (r * r), r, r, h, w])
+    value = permute(value, [*range(n), n, n + 3, n + 1, n + 4, n + 2])
+    return reshape(value, [*lead, c // (r * r), h * r, w * r])
+
+
+@operator("pixel_unshuffle")
+def _pixel_unshuffle(x: Value, downscale_factor: int) -> Value:
+    *lead, c, h, w = x.shape
+    r, n = downscale_factor, len(lead)
+    value = reshape(x, [*lead, c, h // r, r, w // r, r])
+    value = permute(value, [*range(n), n, n + 2, n + 4, n + 1, n + 3])
+    return reshape(value, [*lead, c * r * r, h // r, w // r])
+
+
+@operator("channel_shuffle")
+def _channel_shuffle(x: Value, groups: int) -> Value:
+    n, c, *space = x.shape
+    value = reshape(x, [n, groups, c // groups, *space])
+    return reshape(_transpose(value, 1, 2), x.shape)
+
+
+@operator("outer", "ger")
+def _outer(x: Value, vec2: Value) -> Value:
+    return mul(unsqueeze(x, 1), vec2)
+
+
+@operator("zeros_like", "new_zeros_like")
+def _zeros_like(x: Value, **how: Any) -> Value:
+    return full(x.shape, 0, how.get("dtype") or x.dtype)
+
+
+@operator("ones_like")
+def _ones_like(x: Value, **how: Any) -> Value:
+    return full(x.shape, 1, how.get("dtype") or x.dtype)
+
+
+@operator("full_like")
+def _full_like(x: Value, fill_value: Any, **how: Any) -> Value:
+    return full(x.shape, fill_value, how.get("dtype") or x.dtype)
+
+
+@operator("fill_", "fill", "zero", "zero_")
+def _fill(x: Value, value: Any = 0) -> Value:
+    return (
+        cast(expand(value, x.shape), x.dtype) if isinstance(value, Value) else full(x.shape, value, x.dtype)
+    )
+
+
+def _made(sizes: tuple[Any, ...], value: Any, how: dict[str, Any]) -> Value:
+    return full(
+        sizes_of(sizes or (how.get("size", ()),)), value, how.get("dtype") or torch.get_default_dtype()
+    )
+
+
+@operator("zeros")
+def _zeros(*sizes: Any, **how: Any) -> Value:
+    return _made(sizes, 0, how)
+
+
+@operator("ones")
+def _ones(*sizes: Any, **how: Any) -> Value:
+    return _made(sizes, 1, how)
+
+
+@operator("arange")
+def _arange(*limits: Any, dtype: Any = None, **_: Any) -> Value:
+    if any(not isinstance(one, int) for one in limits):
+        raise Unsupported("a range of fractions")
+    first, stop, step = (0, limits[0], 1) if len(limits) == 1 else (*limits, 1)[:3]
+    length = stop - first if int(step) == 1 else (stop - first + (step - 1)) // step
+    return cast(iota((length,), 0, torch.int64, first, step), dtype or torch.int64)
+
+
+@operator("eye")
+def _eye(n: int, m: Any = None, *, dtype: Any = None, **_: Any) -> Value:
+    shape = (n, n if m is None else m)
+    rows, cols = (iota(shape, dim, torch.int64) for dim in (0, 1))
+    return cast(point("eq", rows, cols), dtype or torch.get_default_dtype())
+
+
+@operator("meshgrid")
+def _meshgrid(*tensors: Any, indexing: Any = None) -> tuple[Value, ...]:
+    parts = sizes_of(tensors)
+    shape = [one.shape[0] for one in parts]
+    if indexing != "ij":
+        raise Unsupported("a meshgrid that is not of ij")
+    return tuple(
+        expand(reshape(one, [one.shape[0] if axis == k else 1 for axis in range(len(parts))]), shape)
+        for k, one in enumerate(parts)
+    )
+
+
+@operator("broadcast_tensors")
+def _broadcast_tensors(*tensors: Any) -> tuple[Value, ...]:
+    from kernel_core.generator.build import broadcast
+
+    parts = sizes_of(tensors)
+    shape = broadcast([one.shape for one in parts])
+    return tuple(expand(one, shape) for one in parts)

@@ -1,0 +1,407 @@
+"""Matrix products, convolutions, pooling, scans, attention."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from kernel_core.generator.build import (
+    add,
+    as_float,
+    broadcast,
+    cast,
+    div,
+    expand,
+    mean,
+    mul,
+    permute,
+    point,
+    reduce,
+    reshape,
+    sub,
+    unsqueeze,
+)  # fmt: skip
+from kernel_core.generator.index import letters
+from kernel_core.generator.ir import Unsupported, Value, make
+from kernel_core.generator.operators.layout import _transpose
+from kernel_core.generator.operators.pointwise import operator
+from kernel_core.generator.operators.reductions import softmax
+from kernel_core.generator.sizes import bind, product, root, unify
+
+
+def dot(a: Value, b: Value) -> Value:
+    """Product over the last axis of `a` and the last but one of `b`; the first axes are broadcast."""
+    if not a.dtype.is_floating_point or a.dtype is torch.float64 or a.dtype != b.dtype:
+        raise Unsupported(f"a product of {a.dtype} and {b.dtype}")
+    batch = broadcast([a.shape[:-2], b.shape[:-2]])
+    unify(a.shape[-1], b.shape[-2])
+    return make("dot", (a, b), [*batch, a.shape[-2], b.shape[-1]], a.dtype)
+
+
+@operator("matmul", "mm", "bmm")
+def matmul(x: Value, other: Value, **_: Any) -> Value:
+    """Products of all ranks; a vector is a reduction of products."""
+    if x.rank == 1 and other.rank == 1:
+        return reduce(mul(x, other), "sum")
+    if other.rank == 1:
+        return reduce(mul(x, other), "sum", -1)
+    if x.rank == 1:
+        return reduce(mul(unsqueeze(x, 1), other), "sum", -2)
+    return dot(x, other)
+
+
+@operator("rmatmul")
+def _rmatmul(x: Value, other: Value) -> Value:
+    return matmul(other, x)
+
+
+@operator("mv")
+def _mv(x: Value, vec: Value) -> Value:
+    return matmul(x, vec)
+
+
+@operator("dot", "vdot", "inner")
+def _dot(x: Value, other: Value) -> Value:
+    if x.rank == 1 and other.rank == 1:
+        return matmul(x, other)
+    return matmul(x, _transpose(other, -1, -2)) if other.rank <= 2 else _refuse("inner of higher ranks")
+
+
+def _refuse(reason: str) -> Any:
+    raise Unsupported(reason)
+
+
+@operator("linear")
+def _linear(input: Value, weight: Value, bias: Any = None) -> Value:
+    value = matmul(input, permute(weight, (1, 0))) if weight.rank == 2 else matmul(input, weight)
+    return value if bias is None else add(value, bias)
+
+
+@operator("bilinear")
+def _bilinear(input1: Value, input2: Value, weight: Value, bias: Any = None) -> Value:
+    if input1.rank != 2:
+        raise Unsupported("bilinear of higher ranks")
+    o, i, j = weight.shape
+    left = matmul(input1, reshape(permute(weight, (1, 0, 2)), [i, o * j]))
+    value = reduce(mul(reshape(left, [input1.shape[0], o, j]), unsqueeze(input2, 1)), "sum", -1)
+    return value if bias is None else add(value, bias)
+
+
+def _added(x: Value, value: Value, beta: Any, alpha: Any) -> Value:
+    value = value if alpha == 1 else mul(value, alpha)
+    if beta == 0:
+        return value
+    return add(x if beta == 1 else mul(x, beta), value)
+
+
+@operator("addmm", "baddbmm")
+def _addmm(x: Value, one: Value, other: Value, *, beta: Any = 1, alpha: Any = 1) -> Value:
+    return _added(x, dot(one, other), beta, alpha)
+
+
+@operator("addmv")
+def _addmv(x: Value, one: Value, other: Value, *, beta: Any = 1, alpha: Any = 1) -> Value:
+    return _added(x, matmul(one, other), beta, alpha)
+
+
+@operator("addr")
+def _addr(x: Value, one: Value, other: Value, *, beta: Any = 1, alpha: Any = 1) -> Value:
+    return _added(x, mul(unsqueeze(one, 1), other), beta, alpha)
+
+
+@operator("addbmm")
+def _addbmm(x: Value, one: Value, other: Value, *, beta: Any = 1, alpha: Any = 1) -> Value:
+    b, m, k = one.shape
+    left = reshape(permute(one, (1, 0, 2)), [m, b * k])
+    return _added(x, dot(left, reshape(other, [b * k, other.shape[-1]])), beta, alpha)
+
+
+@operator("einsum")
+def _einsum(equation: str, *operands: Any) -> Value:
+    parts = operands[0] if len(operands) == 1 and isinstance(operands[0], list | tuple) else operands
+    left, _, right = equation.replace(" ", "").partition("->")
+    terms = left.split(",")
+    if "." in equation or not _ or len(parts) > 2 or any(len(set(one)) != len(one) for one in terms):
+        raise Unsupported(f"einsum {equation}")
+    if len(parts) == 1:
+        summed = tuple(k for k, letter in enumerate(terms[0]) if letter not in right)
+        kept = [letter for letter in terms[0] if letter in right]
+        value = reduce(parts[0], "sum", summed) if summed else parts[0]
+        return permute(value, [kept.index(letter) for letter in right])
+    return _pair_sum(terms, right, parts)
+
+
+def _pair_sum(terms: list[str], right: str, parts: Any) -> Value:
+    sizes = {
+        a: s for term, part in zip(terms, parts, strict=True) for a, s in zip(term, part.shape, strict=True)
+    }
+    for k, (term, other) in enumerate(((terms[0], terms[1]), (terms[1], terms[0]))):
+        if any(letter not in other and letter not in right for letter in term):
+            raise Unsupported(f"einsum with an axis that only {'ab'[k]} has")
+    batch = [x for x in right if x in terms[0] and x in terms[1]]
+    rows = [x for x in right if x in terms[0] and x not in terms[1]]
+    cols = [x for x in right if x in terms[1] and x not in terms[0]]
+    summed = [x for x in terms[0] if x not in right]
+    a = permute(parts[0], [terms[0].index(x) for x in (*batch, *rows, *summed)])
+    b = permute(parts[1], [terms[1].index(x) for x in (*batch, *summed, *cols)])
+    m, n, k = (product(sizes[x] for x in group) for group in (rows, cols, summed))
+    lead = [sizes[x] for x in batch]
+    if not summed:
+        value = mul(reshape(a, [*lead, m, 1]), reshape(b, [*lead, 1, n]))
+    else:
+        value = dot(reshape(a, [*lead, m, k]), reshape(b, [*lead, k, n]))
+    order = [*batch, *rows, *cols]
+    return permute(reshape(value, [sizes[x] for x in order]), [order.index(x) for x in right])
+
+
+@operator("scaled_dot_product_attention")
+def _attention(
+    query: Value, key: Value, value: Value, attn_mask: Any = None, dropout_p: float = 0.0,
+    is_causal: bool = False, scale: Any = None, enable_gqa: bool = False,
+) -> Value:  # fmt: skip
+    if float(dropout_p) or enable_gqa:
+        raise Unsupported("dropout or grouped heads in attention")
+    factor = 1.0 / root(query.shape[-1]) if scale is None else scale
+    scores = mul(dot(query, _transpose(key, -1, -2)), factor)
+    if is_causal:
+        from kernel_core.generator.build import iota
+
+        rows, cols = (iota(scores.shape[-2:], dim, torch.int64) for dim in (0, 1))
+        scores = point("where", point("le", cols, rows), scores, float("-inf"))
+    if attn_mask is not None:
+        if attn_mask.dtype is torch.bool:
+            scores = point("where", attn_mask, scores, float("-inf"))
+        else:
+            scores = add(scores, attn_mask)
+    return dot(softmax(scores, -1), value)
+
+
+def _each(value: Any, n: int) -> tuple[Any, ...]:
+    if isinstance(value, int):
+        return (value,) * n
+    return tuple(value) * n if len(value) == 1 else tuple(value)
+
+
+def _convolution(rank: int) -> Any:
+    def build(
+        input: Value, weight: Value, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
+        groups: int = 1,
+    ) -> Value:  # fmt: skip
+        if input.rank != rank + 2 or not input.dtype.is_floating_point:
+            raise Unsupported("a convolution without a batch or of integers")
+        steps, spread = _each(stride, rank), _each(dilation, rank)
+        unify(input.shape[1], weight.shape[1] * groups)
+        if padding == "valid":
+            padding = 0
+        if padding == "same":
+            padding = tuple(d * (k - 1) // 2 for d, k in zip(spread, weight.shape[2:], strict=True))
+            if any(int(d) * (int(k) - 1) % 2 for d, k in zip(spread, weight.shape[2:], strict=True)):
+                raise Unsupported("padding that differs on both sides")
+        edges = _each(padding, rank)
+        space = [
+            _out(size, k, s, p, d)
+            for size, k, s, p, d in zip(input.shape[2:], weight.shape[2:], steps, edges, spread, strict=True)
+        ]
+        space = [bind(size, f"O{letter}") for size, letter in zip(space, letters(rank + 2)[2:], strict=True)]
+        value = make(
+            "conv", (input, weight), [input.shape[0], weight.shape[0], *space], input.dtype,
+            stride=steps, padding=edges, dilation=spread, groups=groups, transposed=False,
+        )  # fmt: skip
+        return value if bias is None else add(value, reshape(bias, [bias.shape[0], *([1] * rank)]))
+
+    return build
+
+
+def _out(size: Any, k: Any, s: Any, p: Any, d: Any) -> Any:
+    span = size + 2 * p - d * (k - 1)
+    return span if int(s) == 1 and not hasattr(s, "text") else (span - 1) // s + 1
+
+
+def _transposed(rank: int) -> Any:
+    def build(
+        input: Value,
+        weight: Value,
+        bias: Any = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        output_padding: Any = 0,
+        groups: int = 1,
+        dilation: Any = 1,
+    ) -> Value:
+        if input.rank != rank + 2 or not input.dtype.is_floating_point:
+            raise Unsupported("a convolution without a batch or of integers")
+        steps, edges, spread, extra = (
+            _each(one, rank) for one in (stride, padding, dilation, output_padding)
+        )
+        space = [
+            (size - 1) * s - 2 * p + d * (k - 1) + o + 1
+            for size, k, s, p, d, o in zip(
+                input.shape[2:], weight.shape[2:], steps, edges, spread, extra, strict=True
+            )
+        ]
+        space = [bind(size, f"O{letter}") for size, letter in zip(space, letters(rank + 2)[2:], strict=True)]
+        out = bind(weight.shape[1] * groups, "OC")
+        value = make(
+            "conv", (input, weight), [input.shape[0], out, *space], input.dtype,
+            stride=steps, padding=edges, dilation=spread, groups=groups, transposed=True,
+        )  # fmt: skip
+        return value if bias is None else add(value, reshape(bias, [bias.shape[0], *([1] * rank)]))
+
+    return build
+
+
+def _pool(kind: str, rank: int) -> Any:
+    def build(
+        input: Value, kernel_size: Any, stride: Any = None, padding: Any = 0, *more: Any, **how: Any
+    ) -> Value:
+        names = ("dilation", "ceil_mode", "return_indices") if kind == "max" else (
+            "ceil_mode", "count_include_pad", "divisor_override",
+        )  # fmt: skip
+        how |= dict(zip(names, more, strict=False))
+        if how.get("ceil_mode") or how.get("return_indices") or how.get("divisor_override"):
+            raise Unsupported("pooling with a last partial window, indices or a divisor")
+        kernel = _each(kernel_size, rank)
+        steps = kernel if stride is None or stride == () else _each(stride, rank)
+        edges, spread = _each(padding, rank), _each(how.get("dilation", 1), rank)
+        lead = input.rank - rank
+        space = [
+            _out(size, k, s, p, d)
+            for size, k, s, p, d in zip(input.shape[lead:], kernel, steps, edges, spread, strict=True)
+        ]
+        space = [bind(size, f"O{letter}") for size, letter in zip(space, letters(rank + 2)[2:], strict=True)]
+        counts = how.get("count_include_pad", True) or all(int(p) == 0 for p in edges)
+        value = make(
+            "window", (input,), [*input.shape[:lead], *space], input.dtype, kernel=kernel, stride=steps,
+            padding=edges, dilation=spread, kind="amax" if kind == "max" else "sum",
+        )  # fmt: skip
+        if kind == "max":
+            return value
+        if not counts:
+            raise Unsupported("averages that leave out the padding")
+        return div(value, product(kernel))
+
+    return build
+
+
+def _adaptive_mean(rank: int) -> Any:
+    def build(input: Value, output_size: Any) -> Value:
+        sizes = _each(output_size, rank)
+        lead = input.rank - rank
+        sizes = tuple(input.shape[lead + k] if one is None else one for k, one in enumerate(sizes))
+        if all(int(one) == 1 for one in sizes):
+            return mean(input, tuple(range(lead, input.rank)), True)
+        return mean(_blocks(input, sizes, lead), tuple(range(lead + 1, input.rank + rank, 2)))
+
+    return build
+
+
+def _blocks(x: Value, sizes: tuple[Any, ...], lead: int) -> Value:
+    if any(int(size) % int(one) for size, one in zip(x.shape[lead:], sizes, strict=True)):
+        raise Unsupported("adaptive windows of several sizes")
+    parts = [(one, size // one) for size, one in zip(x.shape[lead:], sizes, strict=True)]
+    return reshape(x, [*x.shape[:lead], *(part for pair in parts for part in pair)])
+
+
+def _adaptive_max(rank: int) -> Any:
+    def build(input: Value, output_size: Any, return_indices: bool = False) -> Value:
+        if return_indices:
+            raise Unsupported("indices of maxima")
+        sizes = _each(output_size, rank)
+        lead = input.rank - rank
+        if all(int(one) == 1 for one in sizes):
+            return reduce(input, "amax", tuple(range(lead, input.rank)), True)
+        return reduce(_blocks(input, sizes, lead), "amax", tuple(range(lead + 1, input.rank + rank, 2)))
+
+    return build
+
+
+for _rank in (1, 2, 3):
+    operator(f"conv{_rank}d")(_convolution(_rank))
+    operator(f"conv_transpose{_rank}d")(_transposed(_rank))
+    operator(f"max_pool{_rank}d", f"_max_pool{_rank}d")(_pool("max", _rank))
+    operator(f"avg_pool{_rank}d")(_pool("avg", _rank))
+    operator(f"adaptive_avg_pool{_rank}d")(_adaptive_mean(_rank))
+    operator(f"adaptive_max_pool{_rank}d")(_adaptive_max(_rank))
+
+
+def _lp_pool(rank: int) -> Any:
+    def build(
+        input: Value, norm_type: Any, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
+    ) -> Value:
+        powered = (
+            point("power", point("abs", input), float(norm_type))
+            if norm_type != 2
+            else point("square", input)
+        )
+        if ceil_mode:
+            raise Unsupported("pooling with a last partial window")
+        kernel = _each(kernel_size, rank)
+        total = mul(_pool("avg", rank)(powered, kernel, stride), product(kernel))
+        return point("sqrt", total) if norm_type == 2 else point("power", total, 1.0 / norm_type)
+
+    return build
+
+
+operator("lp_pool1d")(_lp_pool(1))
+operator("lp_pool2d")(_lp_pool(2))
+
+
+def _scan(x: Value, kind: str, dim: int) -> Value:
+    if x.rank == 0:
+        return x
+    return make("scan", (x,), x.shape, x.dtype, kind=kind, dim=x.axis(dim))
+
+
+@operator("cumsum")
+def cumsum(x: Value, dim: int, *, dtype: Any = None) -> Value:
+    """Running sum."""
+    x = x if dtype is None else cast(x, dtype)
+    return _scan(x if x.dtype.is_floating_point else cast(x, torch.int64), "sum", dim)
+
+
+@operator("cumprod")
+def _cumprod(x: Value, dim: int, *, dtype: Any = None) -> Value:
+    x = x if dtype is None else cast(x, dtype)
+    return _scan(x if x.dtype.is_floating_point else cast(x, torch.int64), "prod", dim)
+
+
+@operator("logcumsumexp")
+def _logcumsumexp(x: Value, dim: int) -> Value:
+    x = as_float(x)
+    if x.rank == 0:
+        return x
+    return _scan(x, "logaddexp", dim)
+
+
+@operator("cdist")
+def _cdist(x1: Value, x2: Value, p: float = 2.0, compute_mode: Any = None) -> Value:
+    apart = sub(unsqueeze(x1, -2), unsqueeze(x2, -3))
+    if p == 1:
+        return reduce(point("abs", apart), "sum", -1)
+    if p != 2:
+        raise Unsupported(f"cdist of p = {p}")
+    return point("sqrt", reduce(point("square", apart), "sum", -1))
+
+
+@operator("interpolate", "upsample", "upsample_nearest")
+def _interpolate(
+    input: Value,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: Any = None,
+    recompute_scale_factor: Any = None,
+    antialias: bool = False,
+) -> Value:
+    space = input.rank - 2
+    factors = (scale_factor,) * space if isinstance(scale_factor, int | float) else tuple(scale_factor or ())
+    if mode != "nearest" or size is not None or any(float(one) != int(one) for one in factors):
+        raise Unsupported(f"interpolation {mode} to these sizes")
+    for k, factor in enumerate(factors):
+        at = 2 + k
+        times = factor if isinstance(factor, int) else int(factor)
+        value = reshape(input, [*input.shape[: at + 1], 1, *input.shape[at + 1 :]])
+        value = expand(value, [*input.shape[: at + 1], times, *input.shape[at + 1 :]])
+        input = reshape(value, [*input.shape[:at], input.shape[at] * times, *input.shape[at + 1 :]])
+    return input

@@ -1,0 +1,503 @@
+"""Reductions, softmax, norms, and losses, each written with pointwise operators and reductions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from kernel_core.generator.build import (
+    add,
+    as_float,
+    cast,
+    count,
+    div,
+    mean,
+    mul,
+    point,
+    reduce,
+    reshape,
+    sub,
+    unsqueeze,
+)  # fmt: skip
+from kernel_core.generator.ir import Unsupported, Value, make
+from kernel_core.generator.operators.pointwise import operator
+from kernel_core.generator.sizes import product
+
+
+def _typed(x: Value, dtype: torch.dtype | None) -> Value:
+    return x if dtype is None else cast(x, dtype)
+
+
+@operator("sum")
+def _sum(x: Value, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Value:
+    return reduce(_typed(x, dtype), "sum", dim, keepdim)
+
+
+@operator("mean")
+def _mean(x: Value, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Value:
+    return mean(_typed(x, dtype), dim, keepdim)
+
+
+@operator("prod")
+def _prod(x: Value, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Value:
+    return reduce(_typed(x, dtype), "prod", dim, keepdim)
+
+
+@operator("nansum")
+def _nansum(x: Value, dim: Any = None, keepdim: bool = False) -> Value:
+    return reduce(point("where", point("isnan", x), 0.0, x), "sum", dim, keepdim)
+
+
+@operator("amax")
+def _amax(x: Value, dim: Any = (), keepdim: bool = False) -> Value:
+    return reduce(x, "amax", dim, keepdim)
+
+
+@operator("amin")
+def _amin(x: Value, dim: Any = (), keepdim: bool = False) -> Value:
+    return reduce(x, "amin", dim, keepdim)
+
+
+@operator("aminmax")
+def _aminmax(x: Value, *, dim: Any = None, keepdim: bool = False) -> tuple[Value, Value]:
+    return reduce(x, "amin", dim, keepdim), reduce(x, "amax", dim, keepdim)
+
+
+@operator("max")
+def _max(x: Value, dim: Any = None, keepdim: bool = False, other: Any = None) -> Any:
+    if other is not None or isinstance(dim, Value):
+        return point("maximum", x, dim if other is None else other)
+    if dim is None:
+        return reduce(x, "amax")
+    return reduce(x, "amax", dim, keepdim), reduce(x, "argmax", dim, keepdim)
+
+
+@operator("min")
+def _min(x: Value, dim: Any = None, keepdim: bool = False, other: Any = None) -> Any:
+    if other is not None or isinstance(dim, Value):
+        return point("minimum", x, dim if other is None else other)
+    if dim is None:
+        return reduce(x, "amin")
+    return reduce(x, "amin", dim, keepdim), reduce(x, "argmin", dim, keepdim)
+
+
+@operator("argmax")
+def _argmax(x: Value, dim: Any = None, keepdim: bool = False) -> Value:
+    return _arg(x, "argmax", dim, keepdim)
+
+
+@operator("argmin")
+def _argmin(x: Value, dim: Any = None, keepdim: bool = False) -> Value:
+    return _arg(x, "argmin", dim, keepdim)
+
+
+def _arg(x: Value, kind: str, dim: Any, keepdim: bool) -> Value:
+    if dim is None:
+        flat = reduce(reshape(x, (product(x.shape),)), kind, 0)
+        return reshape(flat, (1,) * x.rank) if keepdim else flat
+    return reduce(x, kind, dim, keepdim)
+
+
+@operator("any")
+def _any(x: Value, dim: Any = None, keepdim: bool = False) -> Value:
+    return reduce(point("ne", x, 0), "any", dim, keepdim)
+
+
+@operator("all")
+def _all(x: Value, dim: Any = None, keepdim: bool = False) -> Value:
+    return reduce(point("ne", x, 0), "all", dim, keepdim)
+
+
+@operator("count_nonzero")
+def _count_nonzero(x: Value, dim: Any = None) -> Value:
+    return reduce(cast(point("ne", x, 0), torch.int64), "sum", dim)
+
+
+def _moments(x: Value, dim: Any, correction: Any, keepdim: bool) -> tuple[Value, Value]:
+    center = mean(x, dim, True)
+    squares = reduce(point("square", sub(x, center)), "sum", dim, keepdim)
+    below = count(x, dim) - correction if correction else count(x, dim)
+    return (center if keepdim else mean(x, dim, False)), div(squares, below)
+
+
+def _correction(dim: Any, unbiased: Any, correction: Any) -> tuple[Any, Any]:
+    if isinstance(dim, bool):
+        dim, unbiased = None, dim
+    if correction is not None:
+        return dim, correction
+    return dim, 0 if unbiased is False else 1
+
+
+@operator("var")
+def _var(
+    x: Value, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None
+) -> Value:
+    dim, correction = _correction(dim, unbiased, correction)
+    return _moments(x, dim, correction, keepdim)[1]
+
+
+@operator("std")
+def _std(
+    x: Value, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None
+) -> Value:
+    return point("sqrt", _var(x, dim, unbiased, keepdim, correction=correction))
+
+
+@operator("var_mean")
+def _var_mean(
+    x: Value, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None
+) -> Any:
+    dim, correction = _correction(dim, unbiased, correction)
+    center, variance = _moments(x, dim, correction, keepdim)
+    return variance, center
+
+
+@operator("std_mean")
+def _std_mean(
+    x: Value, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None
+) -> Any:
+    variance, center = _var_mean(x, dim, unbiased, keepdim, correction=correction)
+    return point("sqrt", variance), center
+
+
+@operator("logsumexp")
+def _logsumexp(x: Value, dim: Any, keepdim: bool = False) -> Value:
+    x = as_float(x)
+    top = reduce(x, "amax", dim, True)
+    total = reduce(point("exp", sub(x, top)), "sum", dim, keepdim)
+    return add(point("log", total), top if keepdim else reduce(x, "amax", dim))
+
+
+@operator("softmax")
+def softmax(x: Value, dim: Any = None, dtype: Any = None, _stacklevel: int = 3) -> Value:
+    """Shifted by the maximum."""
+    if dim is None:
+        dim = 0 if x.rank in (0, 1, 3) else 1
+    x = _typed(x, dtype)
+    raised = point("exp", sub(x, reduce(x, "amax", dim, True)))
+    return div(raised, reduce(raised, "sum", dim, True))
+
+
+@operator("softmin")
+def _softmin(x: Value, dim: Any = None, dtype: Any = None, _stacklevel: int = 3) -> Value:
+    return softmax(point("neg", _typed(x, dtype)), dim)
+
+
+@operator("log_softmax")
+def log_softmax(x: Value, dim: Any = None, dtype: Any = None, _stacklevel: int = 3) -> Value:
+    """Shifted by the maximum."""
+    if dim is None:
+        dim = 0 if x.rank in (0, 1, 3) else 1
+    x = _typed(x, dtype)
+    shifted = sub(x, reduce(x, "amax", dim, True))
+    return sub(shifted, point("log", reduce(point("exp", shifted), "sum", dim, True)))
+
+
+@operator("norm", "vector_norm", "linalg_vector_norm", "linalg_norm")
+def norm(
+    x: Value, ord: Any = None, dim: Any = None, keepdim: bool = False, *, p: Any = None, dtype: Any = None
+) -> Value:
+    """A p-norm of the elements; the Frobenius norm is that of two."""
+    power = 2 if (ord, p) in ((None, None), (None, "fro"), ("fro", None)) else ord if p is None else p
+    if isinstance(power, str):
+        raise Unsupported(f"norm {power}")
+    x = as_float(_typed(x, dtype))
+    if power == 2:
+        return point("sqrt", reduce(point("square", x), "sum", dim, keepdim))
+    size = point("abs", x)
+    if power == 1:
+        return reduce(size, "sum", dim, keepdim)
+    if power in (float("inf"), float("-inf")):
+        return reduce(size, "amax" if power > 0 else "amin", dim, keepdim)
+    if power == 0:
+        return reduce(cast(point("ne", x, 0), x.dtype), "sum", dim, keepdim)
+    return point("power", reduce(point("power", size, float(power)), "sum", dim, keepdim), 1.0 / power)
+
+
+@operator("normalize")
+def _normalize(x: Value, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, out: Any = None) -> Value:
+    return div(x, point("maximum", norm(x, p, dim, True), eps))
+
+
+@operator("cosine_similarity")
+def _cosine_similarity(x1: Value, x2: Value, dim: int = 1, eps: float = 1e-8) -> Value:
+    dot = reduce(mul(x1, x2), "sum", dim)
+    lengths = [point("maximum", norm(one, 2, dim), eps) for one in (x1, x2)]
+    return div(dot, mul(*lengths))
+
+
+@operator("pairwise_distance")
+def _pairwise_distance(
+    x1: Value, x2: Value, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
+) -> Value:
+    return norm(add(sub(x1, x2), eps), p, -1, keepdim)
+
+
+def _standard(x: Value, dims: tuple[int, ...], eps: Any) -> Value:
+    center = sub(x, mean(x, dims, True))
+    variance = mean(point("square", center), dims, True)
+    return mul(center, point("rsqrt", add(variance, eps)))
+
+
+def _affine(x: Value, weight: Value | None, bias: Value | None) -> Value:
+    x = x if weight is None else mul(x, weight)
+    return x if bias is None else add(x, bias)
+
+
+@operator("layer_norm")
+def _layer_norm(
+    x: Value, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: Any = 1e-5
+) -> Value:
+    dims = tuple(range(x.rank - len(normalized_shape), x.rank))
+    return _affine(_standard(x, dims, eps), weight, bias)
+
+
+@operator("rms_norm")
+def _rms_norm(x: Value, normalized_shape: Any, weight: Any = None, eps: Any = None) -> Value:
+    dims = tuple(range(x.rank - len(normalized_shape), x.rank))
+    eps = torch.finfo(x.dtype).eps if eps is None else eps
+    scale = point("rsqrt", add(mean(point("square", x), dims, True), eps))
+    return _affine(mul(x, scale), weight, None)
+
+
+def _per_channel(v: Value | None, x: Value) -> Value | None:
+    return v if v is None else reshape(v, [v.shape[0], *([1] * (x.rank - 2))])
+
+
+@operator("group_norm")
+def _group_norm(x: Value, num_groups: int, weight: Any = None, bias: Any = None, eps: Any = 1e-5) -> Value:
+    n, c, *space = x.shape
+    grouped = reshape(x, [n, num_groups, c // num_groups, *space])
+    result = _standard(grouped, tuple(range(2, grouped.rank)), eps)
+    per_group = [
+        None if v is None else reshape(v, [num_groups, c // num_groups, *([1] * len(space))])
+        for v in (weight, bias)
+    ]
+    return reshape(_affine(result, *per_group), x.shape)
+
+
+@operator("instance_norm")
+def _instance_norm(
+    x: Value, running_mean: Any = None, running_var: Any = None, weight: Any = None, bias: Any = None,
+    use_input_stats: bool = True, momentum: float = 0.1, eps: Any = 1e-5,
+) -> Value:  # fmt: skip
+    if not use_input_stats or x.rank < 3:
+        raise Unsupported("instance_norm with kept statistics")
+    result = _standard(x, tuple(range(2, x.rank)), eps)
+    return _affine(result, _per_channel(weight, x), _per_channel(bias, x))
+
+
+@operator("batch_norm")
+def _batch_norm(
+    x: Value, running_mean: Any = None, running_var: Any = None, weight: Any = None, bias: Any = None,
+    training: bool = False, momentum: Any = 0.1, eps: Any = 1e-5,
+) -> Value:  # fmt: skip
+    if training:
+        result = _standard(x, (0, *range(2, x.rank)), eps)
+    else:
+        scale = point("rsqrt", add(running_var, eps))
+        result = mul(sub(x, _per_channel(running_mean, x)), _per_channel(scale, x))
+    return _affine(result, _per_channel(weight, x), _per_channel(bias, x))
+
+
+@operator("local_response_norm")
+def _local_response_norm(x: Value, size: int, alpha: Any = 1e-4, beta: Any = 0.75, k: Any = 1.0) -> Value:
+    raise Unsupported("local_response_norm")
+
+
+def _reduced(values: Value, reduction: str) -> Value:
+    if reduction == "none":
+        return values
+    return mean(values) if reduction == "mean" else reduce(values, "sum")
+
+
+def _loss(values: Value, reduction: str = "mean", size_average: Any = None, reduce: Any = None) -> Value:
+    if size_average is not None or reduce is not None:
+        raise Unsupported("size_average and reduce")
+    return _reduced(values, reduction)
+
+
+@operator("mse_loss")
+def _mse_loss(input: Value, target: Value, weight: Any = None, **how: Any) -> Value:
+    squares = point("square", sub(input, target))
+    if weight is not None:
+        raise Unsupported("weights of elements")
+    return _loss(squares, **how)
+
+
+@operator("l1_loss")
+def _l1_loss(input: Value, target: Value, weight: Any = None, **how: Any) -> Value:
+    if weight is not None:
+        raise Unsupported("weights of elements")
+    return _loss(point("abs", sub(input, target)), **how)
+
+
+@operator("smooth_l1_loss")
+def _smooth_l1_loss(
+    input: Value,
+    target: Value,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
+    beta: Any = 1.0,
+) -> Value:
+    if float(beta) == 0.0:
+        return _l1_loss(input, target, reduction=reduction)
+    return _loss(point("smooth_", sub(input, target), beta), reduction, size_average, reduce)
+
+
+@operator("huber_loss")
+def _huber_loss(
+    input: Value, target: Value, reduction: str = "mean", delta: Any = 1.0, weight: Any = None
+) -> Value:
+    if weight is not None:
+        raise Unsupported("weights of elements")
+    return _loss(point("huber_", sub(input, target), delta), reduction)
+
+
+@operator("binary_cross_entropy")
+def _binary_cross_entropy(input: Value, target: Value, weight: Any = None, **how: Any) -> Value:
+    one = mul(target, point("maximum", point("log", input), -100.0))
+    other = mul(sub(1, target), point("maximum", point("log1p", point("neg", input)), -100.0))
+    values = point("neg", add(one, other))
+    return _loss(values if weight is None else mul(values, weight), **how)
+
+
+@operator("binary_cross_entropy_with_logits")
+def _bce_logits(
+    input: Value, target: Value, weight: Any = None, size_average: Any = None, reduce: Any = None,
+    reduction: str = "mean", pos_weight: Any = None,
+) -> Value:  # fmt: skip
+    if pos_weight is None:
+        values = sub(mul(sub(1, target), input), point("logsigmoid", input))
+    else:
+        factor = add(mul(sub(pos_weight, 1), target), 1)
+        values = sub(mul(sub(1, target), input), mul(factor, point("logsigmoid", input)))
+    return _loss(values if weight is None else mul(values, weight), reduction, size_average, reduce)
+
+
+@operator("kl_div")
+def _kl_div(
+    input: Value,
+    target: Value,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
+    log_target: bool = False,
+) -> Value:
+    if log_target:
+        values = mul(point("exp", target), sub(target, input))
+    else:
+        values = sub(point("xlogy", target, target), mul(target, input))
+    if reduction == "batchmean":
+        return div(_loss(values, "sum", size_average, reduce), input.shape[0])
+    return _loss(values, reduction, size_average, reduce)
+
+
+@operator("soft_margin_loss")
+def _soft_margin_loss(input: Value, target: Value, **how: Any) -> Value:
+    return _loss(point("log1p", point("exp", mul(point("neg", target), input))), **how)
+
+
+@operator("hinge_embedding_loss")
+def _hinge_embedding_loss(input: Value, target: Value, margin: Any = 1.0, **how: Any) -> Value:
+    apart = point("where", point("ne", target, 1), point("relu", sub(margin, input)), 0.0)
+    return _loss(add(apart, point("where", point("ne", target, -1), input, 0.0)), **how)
+
+
+@operator("margin_ranking_loss")
+def _margin_ranking_loss(input1: Value, input2: Value, target: Value, margin: Any = 0, **how: Any) -> Value:
+    return _loss(point("relu", add(mul(point("neg", target), sub(input1, input2)), margin)), **how)
+
+
+@operator("poisson_nll_loss")
+def _poisson_nll_loss(
+    input: Value,
+    target: Value,
+    log_input: bool = True,
+    full: bool = False,
+    size_average: Any = None,
+    eps: Any = 1e-8,
+    reduce: Any = None,
+    reduction: str = "mean",
+) -> Value:
+    if full:
+        raise Unsupported("Stirling's term")
+    if log_input:
+        values = sub(point("exp", input), mul(target, input))
+    else:
+        values = sub(input, mul(target, point("log", add(input, eps))))
+    return _loss(values, reduction, size_average, reduce)
+
+
+@operator("gaussian_nll_loss")
+def _gaussian_nll_loss(
+    input: Value, target: Value, var: Value, full: bool = False, eps: Any = 1e-6, reduction: str = "mean"
+) -> Value:
+    if not isinstance(var, Value) or full:
+        raise Unsupported("a variance that is a number, or the constant term")
+    if var.rank == input.rank - 1:
+        var = unsqueeze(var, -1)
+    var = point("maximum", var, eps)
+    return _loss(mul(add(point("log", var), div(point("square", sub(input, target)), var)), 0.5), reduction)
+
+
+@operator("cosine_embedding_loss")
+def _cosine_embedding_loss(input1: Value, input2: Value, target: Value, margin: Any = 0, **how: Any) -> Value:
+    eps = 1e-12
+    dot = reduce(mul(input1, input2), "sum", -1)
+    squares = [add(reduce(point("square", one), "sum", -1), eps) for one in (input1, input2)]
+    cosine = div(dot, point("sqrt", mul(*squares)))
+    near = point("where", point("eq", target, 1), sub(1, cosine), 0.0)
+    far = point("where", point("eq", target, -1), point("relu", sub(cosine, margin)), 0.0)
+    return _loss(add(near, far), **how)
+
+
+@operator("triplet_margin_loss")
+def _triplet_margin_loss(
+    anchor: Value, positive: Value, negative: Value, margin: Any = 1.0, p: Any = 2, eps: Any = 1e-6,
+    swap: bool = False, size_average: Any = None, reduce: Any = None, reduction: str = "mean",
+) -> Value:  # fmt: skip
+    near, far = (_pairwise_distance(anchor, one, p, eps) for one in (positive, negative))
+    if swap:
+        far = point("minimum", far, _pairwise_distance(positive, negative, p, eps))
+    return _loss(point("relu", add(sub(near, far), margin)), reduction, size_average, reduce)
+
+
+@operator("cross_entropy")
+def _cross_entropy(
+    input: Value, target: Value, weight: Any = None, size_average: Any = None, ignore_index: int = -100,
+    reduce: Any = None, reduction: str = "mean", label_smoothing: Any = 0.0,
+) -> Value:  # fmt: skip
+    if weight is not None or float(label_smoothing) or int(ignore_index) != -100:
+        raise Unsupported("weights of classes, ignored classes or smoothed labels")
+    dim = 0 if input.rank == 1 else 1
+    logs = log_softmax(input, dim)
+    if target.dtype.is_floating_point:
+        values = point("neg", _plain_sum(mul(logs, target), dim))
+        if reduction == "mean":
+            return div(_reduced(values, "sum"), count(values, None))
+        return _reduced(values, reduction)
+    return _nll(logs, target, dim, reduction)
+
+
+def _plain_sum(x: Value, dim: int) -> Value:
+    return reduce(x, "sum", dim)
+
+
+def _nll(logs: Value, target: Value, dim: int, reduction: str) -> Value:
+    index = unsqueeze(target, dim)
+    picked = make("gather", (logs, index), index.shape, logs.dtype, dim=dim, index_dims=None, wraps=False)
+    values = point("neg", reshape(picked, target.shape))
+    return _reduced(values, reduction)
+
+
+@operator("nll_loss")
+def _nll_loss(
+    input: Value, target: Value, weight: Any = None, size_average: Any = None, ignore_index: int = -100,
+    reduce: Any = None, reduction: str = "mean",
+) -> Value:  # fmt: skip
+    if weight is not None or int(ignore_index) != -100:
+        raise Unsupported("weights of classes or ignored classes")
+    return _nll(input, target, 0 if input.rank == 1 else 1, reduction)

@@ -1,0 +1,408 @@
+"""Reads a problem's module into a graph, by running it once on fake tensors of its own sizes.
+
+Nothing is computed: fake tensors have shapes and types only. Each call of torch's is looked up in the table
+of operators; a call without an entry stays as it is. Shapes and attributes of the module are `Size` and
+`Number`, so the graph holds for any size.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import random
+import types
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.overrides import TorchFunctionMode, resolve_name
+from torch.utils._pytree import tree_flatten, tree_map
+
+from kernel_core.generator.index import letters
+from kernel_core.generator.ir import Unsupported, Value, make
+from kernel_core.generator.operators import BUILDERS, pointwise
+from kernel_core.generator.sizes import NAMES, Names, Number, Size, host, root
+from kernel_core.records import Problem
+
+OPAQUE = (nn.RNNBase, nn.RNNCellBase, nn.MultiheadAttention, nn.TransformerEncoderLayer)
+"""Layers that call what has no name in torch's interface; they stay layers."""
+_FIXED = (0, 1, -1)
+"""Attributes that are literals in the answer: a stride of 1 is no size, and an axis is none."""
+_PLAIN = ("dim", "is_floating_point", "is_complex", "is_contiguous", "stride", "element_size", "get_device")
+
+
+class Unreadable(Exception):
+    """A module that cannot be run, or that does what a graph cannot hold."""
+
+
+@dataclass
+class Graph:
+    """Values of a module."""
+
+    inputs: list[Value]
+    outputs: Any
+    """A nest of values and numbers, as `forward` returns it."""
+    reasons: list[str] = field(default_factory=list)
+    """Calls that stay torch's, and why."""
+    names: Names = field(default_factory=Names)
+    """Local names of sizes."""
+    steps: list[str] = field(default_factory=list)
+    """Names of the operators in order, as torch spells them."""
+
+
+def read(problem: Problem) -> Graph:
+    """The graph of a problem's `forward`. Raises Unreadable."""
+    arguments = forward_arguments(problem.source)
+    try:
+        names = Names()
+        names.taken |= {*arguments, "F", "self", "torch", "triton", "tl", "nn", "math"}
+        NAMES.set(names)
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            return _read(problem, arguments)
+    except Unreadable:
+        raise
+    except Exception as error:  # another program's code may raise anything
+        raise Unreadable(f"{type(error).__name__}: {error}") from error
+
+
+def forward_arguments(source: str) -> list[str]:
+    """Names of `forward`'s parameters without `self`; `*names` keeps its star."""
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.ClassDef) and node.name == "Model":
+            for item in node.body:
+                if isinstance(item, ast.FunctionDef) and item.name == "forward":
+                    if item.args.vararg or item.args.kwonlyargs:
+                        raise Unreadable("forward takes a variable number of arguments")
+                    return [one.arg for one in (*item.args.posonlyargs, *item.args.args)][1:]
+    raise Unreadable("no class Model with a forward")
+
+
+def load_module(problem: Problem) -> types.ModuleType:
+    """The problem's text, executed."""
+    module = types.ModuleType("problem")
+    exec(compile(problem.source, problem.id, "exec"), module.__dict__)
+    return module
+
+
+def _read(problem: Problem, arguments: list[str]) -> Graph:
+    module = load_module(problem)
+    torch.manual_seed(0)
+    random.seed(0)
+    given = module.get_init_inputs() if hasattr(module, "get_init_inputs") else []
+    positional, named = ([], given) if isinstance(given, dict) else (list(given), {})
+    if len(positional) == 2 and isinstance(positional[1], dict) and isinstance(positional[0], list):
+        positional, named = positional
+    model = module.Model(*positional, **named)
+    inputs = list(module.get_inputs())
+    recorder = _Recorder(model)
+    with _named_numbers(model), recorder.running(), torch.no_grad():
+        values = [recorder.argument(one, name) for one, name in zip(inputs, arguments, strict=False)]
+        outputs = model(*values)
+    return recorder.graph(outputs)
+
+
+@contextmanager
+def _named_numbers(model: nn.Module) -> Iterator[None]:
+    """Numbers of all modules as attributes with a text, and `math` that keeps it."""
+    for name, module in model.named_modules():
+        path = module_path(name)
+        for key, value in list(vars(module).items()):
+            if not key.startswith("_") and key != "training":
+                vars(module)[key] = _with_text(value, f"{path}.{key}")
+    with ExitStack() as stack:
+        for function in ("sqrt", "log", "exp"):
+            stack.enter_context(mock.patch.object(math, function, _keeping(function)))
+        yield
+
+
+def _keeping(function: str) -> Callable[..., float]:
+    plain = getattr(math, function)
+
+    def call(value: Any, *more: Any) -> float:
+        if not isinstance(value, Size | Number) or more:
+            return plain(value, *more)
+        return Number(plain(float(value)), f"math.{function}({host(value)})")
+
+    return call
+
+
+def module_path(name: str) -> str:
+    """Host text of a submodule: `self.net[0].conv`."""
+    text = "self"
+    for part in name.split(".") if name else ():
+        text += f"[{part}]" if part.isdigit() else f".{part}"
+    return text
+
+
+def _with_text(value: Any, text: str) -> Any:
+    if type(value) is int:
+        return Size(value, text) if value not in _FIXED else value
+    if type(value) is float:
+        return Number(value, text)
+    if type(value) is tuple and value and all(type(one) in (int, float) for one in value):
+        return tuple(_with_text(one, f"{text}[{k}]") for k, one in enumerate(value))
+    return value
+
+
+def _plain(value: Any) -> Any:
+    """Numbers without their texts: torch takes no subclasses everywhere."""
+    if isinstance(value, Size):
+        return int(value)
+    if isinstance(value, Number):
+        return float(value)
+    if isinstance(value, slice):
+        return slice(_plain(value.start), _plain(value.stop), _plain(value.step))
+    return value
+
+
+class _Shape(tuple[int, ...]):
+    """Sizes with texts, with the methods of `torch.Size`."""
+
+    def numel(self) -> int:
+        total: int = 1
+        for one in self:
+            total = total * one
+        return total
+
+    def __getitem__(self, key: Any) -> Any:
+        part = tuple.__getitem__(self, key)
+        return _Shape(part) if isinstance(key, slice) else part
+
+
+class _Recorder(TorchFunctionMode):
+    """Makes a value of each tensor that torch's functions return."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self._values: dict[int, tuple[torch.Tensor, Value]] = {}
+        self._inputs: list[Value] = []
+        self._model = model
+        self._reasons: list[str] = []
+        self._steps: list[str] = []
+        self._paths = {id(module): module_path(name) for name, module in model.named_modules()}
+        for name, module in model.named_modules():
+            path = module_path(name)
+            own = {**module._parameters, **module._buffers, **vars(module)}
+            for key, tensor in own.items():
+                if isinstance(tensor, torch.Tensor):
+                    self._leaf(tensor, f"{path}[{key}]" if key.isdigit() else f"{path}.{key}")
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Record what torch's functions do, and keep opaque layers whole."""
+        call = nn.Module.__call__
+
+        def layer(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            if not isinstance(module, OPAQUE):
+                return call(module, *args, **kwargs)
+            plain = tree_map(_plain, (args, kwargs))
+            with torch._C.DisableTorchFunction():
+                result = call(module, *plain[0], **plain[1])
+            return self._call(self._paths[id(module)], args, kwargs, result, type(module).__name__)
+
+        with mock.patch.object(nn.Module, "__call__", layer), self:
+            yield
+
+    def argument(self, given: Any, name: str) -> Any:
+        """What `forward` is called with."""
+        if isinstance(given, torch.Tensor):
+            self._inputs.append(self._leaf(given, name))
+            return given
+        if isinstance(given, tuple | list):
+            raise Unreadable("an input that is a list of tensors")
+        return _with_text(given, name)
+
+    def graph(self, outputs: Any) -> Graph:
+        """The graph with `forward`'s results."""
+        with torch._C.DisableTorchFunction():
+            nest = tree_map(lambda one: self.value(one) if isinstance(one, torch.Tensor) else one, outputs)
+        return Graph(self._inputs, nest, self._reasons, NAMES.get(), self._steps)
+
+    def value(self, tensor: torch.Tensor) -> Value:
+        """The value of a tensor that a recorded function made."""
+        if id(tensor) not in self._values:
+            raise Unreadable("a tensor that no recorded function made")
+        return self._values[id(tensor)][1]
+
+    def _leaf(self, tensor: torch.Tensor, text: str) -> Value:
+        if id(tensor) in self._values:
+            return self._values[id(tensor)][1]
+        if text.startswith("self."):
+            shape = [Size(n, f"{text}.shape[{axis}]") if n != 1 else 1 for axis, n in enumerate(tensor.shape)]
+        else:
+            names = NAMES.get()
+            shape = [
+                Size(n, names.fresh(letter))
+                for n, letter in zip(tensor.shape, letters(tensor.dim()), strict=True)
+            ]
+        value = make("leaf", (), shape, tensor.dtype, text=text)
+        self._values[id(tensor)] = (tensor, value)
+        return value
+
+    def __torch_function__(self, function: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        name = resolve_name(function) or getattr(function, "__name__", str(function))
+        base = short_name(name)
+        if base in ("shape", "size", "numel", "nelement", "ndim", "__len__", "len"):
+            return self._measured(base, function, args, kwargs)
+        plain_args, plain_kwargs = tree_map(_plain, (args, kwargs))
+        result = function(*plain_args, **plain_kwargs)
+        tensors = [one for one in tree_flatten(result)[0] if isinstance(one, torch.Tensor)]
+        if (
+            not tensors
+            or base in _PLAIN
+            or (name.endswith(".__get__") and base in ("grad", "device", "dtype"))
+        ):
+            return result
+        if base == "setitem":
+            raise Unreadable("assignment to a part of a tensor")
+        self._steps.append(base)
+        return self._recorded(name, base, args, kwargs, result)
+
+    def _measured(self, base: str, function: Any, args: Any, kwargs: Any) -> Any:
+        known = isinstance(args[0], torch.Tensor) and id(args[0]) in self._values
+        if not known:
+            return function(*tree_map(_plain, args), **kwargs)
+        shape = _Shape(self.value(args[0]).shape)
+        if base == "ndim":
+            return len(shape)
+        if base in ("numel", "nelement"):
+            return shape.numel()
+        if base in ("len", "__len__"):
+            return int(shape[0])
+        dim = args[1] if len(args) > 1 else kwargs.get("dim")
+        return shape if dim is None else shape[int(dim)]
+
+    def _recorded(self, name: str, base: str, args: Any, kwargs: Any, result: Any) -> Any:
+        in_place = isinstance(args[0] if args else None, torch.Tensor) and result is args[0]
+        values = tree_map(
+            lambda one: self.value(one) if isinstance(one, torch.Tensor) else one, (args, kwargs)
+        )
+        try:
+            made = built(base, *values)
+        except Unsupported as error:
+            self._reasons.append(f"{base}: {error}")
+            made = None
+        except (TypeError, AttributeError, ValueError, KeyError) as error:
+            self._reasons.append(f"{base}: arguments that the table does not have ({error})")
+            made = None
+        if made is not None and self._bound(made, result, in_place):
+            return result
+        if made is not None:
+            self._reasons.append(f"{base}: another shape or type than torch's")
+        if in_place:
+            raise Unreadable(f"{base} in place")
+        return self._call(_spelled(name), args, kwargs, result, base)
+
+    def _bound(self, made: Any, result: Any, in_place: bool) -> bool:
+        """Give each result its value; False where shape or type is not torch's."""
+        pairs = [(made, result)] if isinstance(made, Value) else list(zip(made, result, strict=False))
+        if not isinstance(made, Value) and len(made) != len(result):
+            return False
+        for value, tensor in pairs:
+            if value.dtype != tensor.dtype and in_place:
+                return False
+            if tuple(map(int, value.shape)) != tuple(tensor.shape) or value.dtype != tensor.dtype:
+                return False
+        for value, tensor in pairs:
+            self._values[id(tensor)] = (tensor, value)
+        return True
+
+    def _call(self, spelled: str, args: Any, kwargs: Any, result: Any, base: str) -> Any:
+        """A call that stays torch's: its text, with tensors as `{0}`, `{1}`."""
+        tensors: list[Value] = []
+
+        def written(one: Any) -> str:
+            if isinstance(one, torch.Tensor):
+                tensors.append(self.value(one))
+                return f"{{{len(tensors) - 1}}}"
+            if isinstance(one, tuple | list):
+                inner = ", ".join(map(written, one)) + (
+                    "," if len(one) == 1 and isinstance(one, tuple) else ""
+                )
+                return f"({inner})" if isinstance(one, tuple) else f"[{inner}]"
+            if isinstance(one, torch.dtype | torch.device | slice):
+                return repr(one) if not isinstance(one, torch.device) else f"torch.device({str(one)!r})"
+            return host(one)
+
+        parts = [written(one) for one in args]
+        parts += [f"{key}={written(one)}" for key, one in kwargs.items() if key != "_stacklevel"]
+        method = spelled.startswith(".")
+        if spelled == "getitem":
+            text = f"{parts[0]}[{', '.join(parts[1:])}]"
+        else:
+            text = (
+                f"{parts[0]}{spelled}({', '.join(parts[1:])})" if method else f"{spelled}({', '.join(parts)})"
+            )
+        text = text.replace("torch.nn.functional.", "F.")
+        results, single = ([result], True) if isinstance(result, torch.Tensor) else (list(result), False)
+        if any(not isinstance(one, torch.Tensor) for one in results):
+            raise Unreadable(f"{base} gives a nest of tensors")
+        group = object()
+        for k, tensor in enumerate(results):
+            made = make(
+                "call",
+                tuple(tensors),
+                tensor.shape,
+                tensor.dtype,
+                text=text,
+                item=None if single else k,
+                group=group,
+                base=base,
+            )
+            self._values[id(tensor)] = (tensor, _with_sizes(made))
+        return result
+
+
+def _with_sizes(value: Value) -> Value:
+    """A result of torch's with sizes that say where it stands; the name comes when the text is written."""
+    key = f"<{id(value)}>"
+    shape = tuple(Size(size, f"{key}.shape[{axis}]") for axis, size in enumerate(value.shape))
+    return Value(value.op, value.inputs, shape, value.dtype, {**value.attributes, "key": key})
+
+
+def short_name(name: str) -> str:
+    """Last part of torch's name without marks of operators, methods in place and getters."""
+    base = name.removesuffix(".__get__").rsplit(".", 1)[-1]
+    if base.startswith("special_"):
+        base = base.removeprefix("special_")
+    if base.startswith("__") and base.endswith("__"):
+        base = base.strip("_")
+        if base in ("iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "iand", "ior", "ixor"):
+            return base[1:]
+        return {"radd": "add", "rand": "and", "ror": "or", "rxor": "xor"}.get(base, base)
+    return base[:-1] if base.endswith("_") and not base.startswith("_") else base
+
+
+def built(base: str, args: Any, kwargs: Any) -> Any:
+    """The values of a call by the table. Raises Unsupported, or TypeError for arguments it does not have."""
+    if base in BUILDERS:
+        return BUILDERS[base](
+            *args, **{key: one for key, one in kwargs.items() if key not in ("inplace", "out")}
+        )
+    entry = pointwise().get(base)
+    if entry is None:
+        raise Unsupported("no entry")
+    if kwargs.get("out") is not None:
+        raise Unsupported("out")
+    from kernel_core.generator.build import point
+
+    named = {key: one for key, one in kwargs.items() if key not in ("inplace", "out")}
+    renamed = {"input": "x", "self": "x", "exponent": "other"}
+    return point(entry.name, *args, **{renamed.get(key, key): one for key, one in named.items()})
+
+
+def _spelled(name: str) -> str:
+    """Host text of a function by its resolved name."""
+    base = name.rsplit(".", 1)[-1]
+    if name.startswith("torch.Tensor."):
+        return "getitem" if base == "__getitem__" else f".{base}"
+    return name.replace("torch.functional.", "torch.")
+
+
+__all__ = ["Graph", "Unreadable", "forward_arguments", "load_module", "read", "root"]

@@ -1,0 +1,28 @@
+"""Flat schedule: a program computes a block of the output's elements, each on its own."""
+
+from __future__ import annotations
+
+from kernel_core.generator.index import Group, letters
+from kernel_core.generator.schedules.written import Context, Written, store_at
+from kernel_core.generator.sizes import bind, host, product
+
+BLOCK = 1024
+
+
+def write(context: Context) -> Written:
+    """One output of any shape; its inputs are read at the index of the element."""
+    (value,) = context.region.outputs
+    group = Group("i", value.shape, letters(value.rank), mask="mask")
+    kernel = context.kernel([group])
+    if value.rank == 0:
+        store_at(kernel, value, ([], [], ()))
+        return context.finish(kernel, {}, "(1,)", "One program computes the one element.")
+    total = bind(product(value.shape), "count")
+    count = kernel.size(total, "count")
+    kernel.line("i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)")
+    kernel.line(f"mask = i < {count}")
+    coords = [group.digit(axis) for axis in range(value.rank)]
+    store_at(kernel, value, (list(coords), list(coords), value.shape))
+    grid = f"(triton.cdiv({host(total)}, {BLOCK}),)"
+    plan = "A program takes a block of elements: it loads each operand once and stores the result."
+    return context.finish(kernel, {"BLOCK": str(BLOCK)}, grid, plan)

@@ -1,0 +1,129 @@
+"""GEMM schedule: a program owns a tile of the product and walks along K; the epilogue works on the tile."""
+
+from __future__ import annotations
+
+import torch
+
+from kernel_core.generator.index import Digit, Group, Index, letters
+from kernel_core.generator.ir import Value
+from kernel_core.generator.kernel import HALF, Kernel
+from kernel_core.generator.schedules.written import Context, Written, store_outputs
+from kernel_core.generator.sizes import bind, host, is_one, product
+
+CONFIGS = """@triton.autotune(
+    configs=[
+        triton.Config({"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32}, num_warps=4, num_stages=3),
+        triton.Config({"BLOCK_M": 128, "BLOCK_N": 64, "BLOCK_K": 32}, num_warps=4, num_stages=3),
+        triton.Config({"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 32}, num_warps=8, num_stages=3),
+        triton.Config({"BLOCK_M": 32, "BLOCK_N": 64, "BLOCK_K": 64}, num_warps=4, num_stages=4),
+    ],
+    key=[KEY],
+)
+"""
+
+
+def write(context: Context) -> Written:
+    """A product of two tensors; batches that both have are an axis of the grid."""
+    anchor = context.region.anchor
+    a, b = anchor.inputs
+    names = letters(anchor.rank)
+    lead = anchor.rank - 2
+    b_batched = [axis for axis in range(b.rank - 2) if int(b.shape[axis]) != 1]
+    folds = not b_batched
+    batch = () if folds else tuple(anchor.shape[:lead])
+    m_sizes = tuple(anchor.shape[: lead + 1]) if folds else (anchor.shape[lead],)
+    m_names = names[: lead + 1] if folds else (names[lead],)
+    tile = Tile(
+        context,
+        batch,
+        names[:lead],
+        m_sizes,
+        m_names,
+        (anchor.shape[-1],),
+        (names[-1],),
+        (a.shape[-1],),
+        ("K",),
+    )
+    z = [tile.batch.digit(axis) for axis in range(len(batch))]
+    m = [tile.m.digit(axis) for axis in range(len(m_sizes))]
+    own: list[Index] = [*z, *m, tile.n.digit(0)]
+
+    def left() -> str:
+        coords = [*own[:-1], tile.k_of_a.digit(0)]
+        return tile.kernel.at(a, _aligned(coords, a))
+
+    def right() -> str:
+        front = own[:lead] if not folds else [0] * lead
+        return tile.kernel.at(b, _aligned([*front, tile.k_of_b.digit(0), tile.n.digit(0)], b))
+
+    plan = "A program owns a tile of the product, walks along K, and applies what follows in registers."
+    return tile.finish(left, right, own, plan)
+
+
+def _aligned(coords: list[Index], value: Value) -> list[Index]:
+    """Index of an operand that may have fewer axes, or axes of size 1."""
+    own = coords[len(coords) - value.rank :]
+    return [0 if is_one(size) else one for one, size in zip(own, value.shape, strict=True)]
+
+
+class Tile:
+    """A kernel that owns tiles of a product; matrix products and convolutions differ in their loads."""
+
+    def __init__(
+        self,
+        context: Context,
+        batch: tuple[int, ...],
+        batch_names: tuple[str, ...],
+        m: tuple[int, ...],
+        m_names: tuple[str, ...],
+        n: tuple[int, ...],
+        n_names: tuple[str, ...],
+        k: tuple[int, ...],
+        k_names: tuple[str, ...],
+    ) -> None:
+        self.context = context
+        self.batch = Group("z", batch, batch_names)
+        self.m = Group("m", m, m_names, "[:, None]")
+        self.n = Group("n", n, n_names, "[None, :]")
+        self.k_of_a = Group("k", k, k_names, "[None, :]", depth=1)
+        self.k_of_b = Group("k", k, k_names, "[:, None]", depth=1)
+        self.kernel: Kernel = context.kernel([self.batch])
+        self.total = {name: bind(product(sizes), name) for name, sizes in (("M", m), ("N", n), ("K", k))}
+        self.size = {name: self.kernel.named_size(size, name) for name, size in self.total.items()}
+        for group, name in ((self.m, "M"), (self.n, "N"), (self.k_of_a, "K"), (self.k_of_b, "K")):
+            object.__setattr__(group, "mask", f"{group.name}{group.view} < {self.size[name]}")
+        self.kernel.name_sizes([self.batch, self.m, self.n, self.k_of_a])
+
+    def finish(self, left, right, own: list[Index], plan: str) -> Written:  # type: ignore[no-untyped-def]
+        """Write the loop over K and the store."""
+        kernel, context = self.kernel, self.context
+        kernel.line(f"tiles_n = tl.cdiv({self.size['N']}, BLOCK_N)")
+        kernel.line("m = (tl.program_id(0) // tiles_n).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)")
+        kernel.line("n = (tl.program_id(0) % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)")
+        if self.batch.sizes:
+            kernel.line("z = tl.program_id(1).to(tl.int64)")
+        kernel.fresh("acc")
+        kernel.line("acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)")
+        anchor = context.region.anchor
+        is_half = anchor.dtype in HALF
+        with kernel.loop(f"for start in range(0, {self.size['K']}, BLOCK_K):"):
+            kernel.line("k = start + tl.arange(0, BLOCK_K)")
+            a, b = left(), right()
+            if is_half:
+                kind = "tl.float16" if anchor.dtype is torch.float16 else "tl.bfloat16"
+                kernel.line(f"acc = tl.dot({a}.to({kind}), {b}.to({kind}), acc)")
+            else:
+                kernel.line(f'acc = tl.dot({a}, {b}, acc, input_precision="{context.precision}")')
+        kernel.done[id(anchor)] = ("acc", frozenset(), tuple(own))
+        store_outputs(kernel, context.region, anchor, own)
+        key = ", ".join(f'"{one}"' for one in dict.fromkeys(self.size.values()) if one in kernel.numbers)
+        rows, cols = host(self.total["M"]), host(self.total["N"])
+        tiles = f'triton.cdiv({rows}, meta["BLOCK_M"]) * triton.cdiv({cols}, meta["BLOCK_N"])'
+        batches = f", {host(product(self.batch.sizes))}" if self.batch.sizes else ","
+        return context.finish(
+            kernel, {}, f"lambda meta: ({tiles}{batches})", plan,
+            decorator=CONFIGS.replace("KEY", key), tuned=("BLOCK_M", "BLOCK_N", "BLOCK_K"),
+        )  # fmt: skip
+
+
+__all__ = ["Digit", "Tile", "write"]

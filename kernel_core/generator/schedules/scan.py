@@ -1,0 +1,58 @@
+"""Scan schedule: a program walks along one or several rows, carrying the last running value."""
+
+from __future__ import annotations
+
+from kernel_core.generator.schedules.row import MULTIPLY, Rows, identity
+from kernel_core.generator.schedules.written import Context, Written, store_outputs
+
+LOGADDEXP = """@triton.jit
+def log_add_exp(a, b):
+    top = tl.maximum(a, b)
+    return tl.where(top == float("-inf"), top, top + tl.log(tl.exp(a - top) + tl.exp(b - top)))
+"""
+
+
+def write(context: Context) -> Written:
+    """A running sum, product or logarithm of a sum of exponentials."""
+    anchor = context.region.anchor
+    rows = Rows(context, anchor.shape, (anchor.dim,))
+    kernel, x, kind = rows.kernel, anchor.inputs[0], anchor.kind
+    neutral = 'float("-inf")' if kind == "logaddexp" else identity(kind, x.dtype)
+    helpers = {"prod": {"multiply": MULTIPLY}, "logaddexp": {"log_add_exp": LOGADDEXP}}.get(kind, {})
+    axis = rows.shape.axis if rows.shape.has_tile else 0
+    keep = rows.shape.keep
+    if rows.shape.is_looped:
+        other = rows.shape.tile.replace("BLOCK", "1")
+        kind_of = "tl.float32" if x.dtype.is_floating_point else "tl.int64"
+        kernel.line(f"carry = tl.full({other}, {neutral}, dtype={kind_of})")
+        keep = keep if rows.shape.has_tile else "axis=0, keep_dims=True"
+    coords = rows.coords(True)
+    for _ in rows.walk():
+        loaded = kernel.at(x, coords)
+        kernel.line(f"inner = tl.where({rows.inside()}, {loaded}, {neutral})")
+        text = {
+            "sum": f"tl.cumsum(inner, axis={axis})", "prod": f"tl.cumprod(inner, axis={axis})",
+            "logaddexp": f"tl.associative_scan(inner, {axis}, log_add_exp)",
+        }[kind]  # fmt: skip
+        kernel.line(f"running = {text}")
+        if rows.shape.is_looped:
+            joined = {
+                "sum": "carry + running",
+                "prod": "carry * running",
+                "logaddexp": "log_add_exp(carry, running)",
+            }
+            kernel.line(f"running = {joined[kind]}")
+            final = {
+                "sum": f"carry += tl.sum(inner, {keep})",
+                "prod": f"carry *= tl.reduce(inner, {axis}, multiply, keep_dims=True)",
+                "logaddexp": "carry = log_add_exp(carry, "
+                f"tl.reduce(inner, {axis}, log_add_exp, keep_dims=True))",
+            }[kind]  # fmt: skip
+        kernel.done[id(anchor)] = ("running", frozenset(), None)
+        store_outputs(kernel, context.region, anchor, coords)
+        if rows.shape.is_looped:
+            kernel.line(final)
+    plan = "A program owns whole rows, so each is scanned in registers."
+    if rows.shape.is_looped:
+        plan = "A program walks along its rows in blocks and carries the last running value."
+    return context.finish(kernel, rows.shape.constants, rows.shape.grid, plan, helpers=helpers)

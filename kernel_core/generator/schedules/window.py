@@ -1,0 +1,70 @@
+"""Pooling: a program owns a block of outputs and walks over the places of their windows."""
+
+from __future__ import annotations
+
+from kernel_core.generator.index import Group, Index, Text, groups_of, letters
+from kernel_core.generator.ir import Value
+from kernel_core.generator.kernel import Kernel
+from kernel_core.generator.schedules.row import identity
+from kernel_core.generator.schedules.written import Context, Written, store_outputs
+from kernel_core.generator.sizes import Size, bind, host, product
+
+BLOCK = 256
+
+
+def write(context: Context) -> Written:
+    """A maximum or sum over sliding windows of any rank."""
+    anchor = context.region.anchor
+    group = Group("i", anchor.shape, letters(anchor.rank), mask="mask")
+    kernel = context.kernel([group])
+    total = bind(product(anchor.shape), "count")
+    kernel.line("i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)")
+    kernel.line(f"mask = i < {kernel.size(total, 'count')}")
+    neutral = identity(anchor.kind, anchor.dtype)
+    kernel.fresh("acc")
+    kernel.line(f"acc = tl.full((BLOCK,), {neutral}, dtype=tl.float32)")
+    coords: list[Index] = [group.digit(axis) for axis in range(anchor.rank)]
+    for one in coords:
+        kernel.index(one)
+    lead = anchor.rank - len(anchor.kernel)
+    names = [f"k{letter.lower()}" for letter in letters(anchor.rank)[lead:]]
+    loops = [Group(name, (size,), (name.upper(),)) for name, size in zip(names, anchor.kernel, strict=True)]
+    kernel.name_sizes([group, *loops])
+    _walk(kernel, loops, 0, anchor, coords, neutral)
+    kernel.done[id(anchor)] = ("acc", frozenset(), tuple(coords))
+    store_outputs(kernel, context.region, anchor, coords)
+    plan = "A program owns a block of outputs and goes over the places of their windows."
+    return context.finish(kernel, {"BLOCK": str(BLOCK)}, f"(triton.cdiv({host(total)}, {BLOCK}),)", plan)
+
+
+def _walk(
+    kernel: Kernel, loops: list[Group], level: int, anchor: Value, coords: list[Index], neutral: str
+) -> None:
+    if level < len(loops):
+        object.__setattr__(loops[level], "depth", kernel.depth + 1)
+        with kernel.loop(f"for {loops[level].name} in range({kernel.size(loops[level].sizes[0])}):"):
+            _walk(kernel, loops, level + 1, anchor, coords, neutral)
+        return
+    x, conditions = anchor.inputs[0], list[Text]()
+    lead = anchor.rank - len(loops)
+    inner = list(coords)
+    for axis, loop in enumerate(loops):
+        stride, padding, dilation = anchor.stride[axis], anchor.padding[axis], anchor.dilation[axis]
+        groups = groups_of(coords[lead + axis]) | {loop}
+        at = kernel.index(coords[lead + axis])[0]
+        at = at if _is(stride, 1) else f"{at} * {kernel.size(stride)}"
+        step = loop.name if _is(dilation, 1) else f"{loop.name} * {kernel.size(dilation)}"
+        text = f"{at} + {step}" if _is(padding, 0) else f"{at} + {step} - {kernel.size(padding)}"
+        if not _is(padding, 0):
+            size = kernel.size(x.shape[lead + axis])
+            conditions += [Text(f"{text} >= 0", groups), Text(f"{text} < {size}", groups)]
+        inner[lead + axis] = Text(text, groups, 2)
+    with kernel.guarded(*conditions):
+        name = kernel.at(x, inner, 0.0 if anchor.kind == "sum" else float("-inf"))
+    if conditions and not kernel.in_memory(x):
+        name = f"tl.where({' & '.join(f'({one.text})' for one in conditions)}, {name}, {neutral})"
+    kernel.line(f"acc += {name}" if anchor.kind == "sum" else f"acc = tl.maximum(acc, {name})")
+
+
+def _is(number: int, wanted: int) -> bool:
+    return not isinstance(number, Size) and number == wanted

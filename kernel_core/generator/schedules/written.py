@@ -1,0 +1,159 @@
+"""A kernel with its launch, as text, and what all schedules need to write one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernel_core.generator.fuse import Region
+from kernel_core.generator.index import Group, Index
+from kernel_core.generator.ir import CHEAP, Value
+from kernel_core.generator.kernel import Kernel
+from kernel_core.generator.sizes import Size, host, product
+
+
+@dataclass
+class Written:
+    """A kernel and what its launch needs."""
+
+    name: str
+    text: str
+    grid: str
+    """Host text of the grid; may name the sizes in `before`."""
+    arguments: list[str | Value]
+    """Tensors as values, numbers as host texts."""
+    constants: list[str]
+    outputs: list[Value]
+    plan: str
+    """One sentence: what a program does."""
+    before: list[str] = field(default_factory=list)
+    helpers: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Context:
+    """What a schedule is given."""
+
+    region: Region
+    materialised: set[int]
+    """Values that are in memory after some kernel or call."""
+    name_of: Callable[[Value], str]
+    name: str
+    precision: str = "tf32"
+
+    def kernel(self, groups: Sequence[Group]) -> Kernel:
+        """An empty kernel of the region."""
+        own = set(self.region.core)
+
+        def inside(value: Value) -> bool:
+            if id(value) in own:
+                return True
+            return value.op in CHEAP and id(value) not in self.materialised
+
+        kernel = Kernel(self.name, inside, self.name_of)
+        kernel.name_sizes(groups)
+        return kernel
+
+    def finish(
+        self, kernel: Kernel, constants: dict[str, str], grid: str, plan: str, *, decorator: str = "",
+        before: Sequence[str] = (), helpers: dict[str, str] | None = None, tuned: Sequence[str] = (),
+    ) -> Written:  # fmt: skip
+        """The text of the kernel; `constants` are its constexpr parameters with host values."""
+        parameters = [
+            *kernel.pointers,
+            *kernel.numbers,
+            *(f"{one}: tl.constexpr" for one in (*constants, *tuned)),
+        ]
+        line = f"def {self.name}({', '.join(parameters)}):"
+        if len(line) > 100:
+            line = f"def {self.name}(\n    " + ",\n    ".join(_packed(parameters)) + ",\n):"
+        text = f"{decorator}@triton.jit\n{line}\n    # {plan}\n" + "\n".join(kernel.lines()) + "\n"
+        arguments: list[Any] = [*kernel.pointers.values(), *kernel.numbers.values()]
+        return Written(
+            self.name, text, grid, arguments, [f"{key}={value}" for key, value in constants.items()],
+            self.region.outputs, plan, list(before), helpers or {},
+        )  # fmt: skip
+
+
+def _packed(parts: Sequence[str], width: int = 96) -> list[str]:
+    lines: list[str] = []
+    for part in parts:
+        if lines and len(lines[-1]) + len(part) + 2 <= width:
+            lines[-1] += f", {part}"
+        else:
+            lines.append(part)
+    return lines
+
+
+def store_outputs(
+    kernel: Kernel, region: Region, anchor: Value, coords: list[Index], only: Any = None
+) -> None:
+    """Store each output at the index where the anchor's own result stands; reshapes keep the order."""
+    places = places_of(kernel, region, anchor, coords)
+    for value in region.outputs:
+        if only is None or only(value):
+            store_at(kernel, value, places[id(value)])
+
+
+def store_at(kernel: Kernel, value: Value, place: tuple[list[Index], list[Index], Sequence[int]]) -> None:
+    """Store a value with its own index and the place in memory."""
+    coords, where, shape = place
+    name = kernel.at(value, coords)
+    pointer = kernel.fresh("out_ptr")
+    kernel.pointers[pointer] = value
+    from kernel_core.generator.index import flatten, is_zero
+    from kernel_core.generator.sizes import is_one
+
+    offset = flatten([0 if is_one(size) else one for one, size in zip(where, shape, strict=True)], shape)
+    mask = kernel.mask([offset])
+    text = pointer if is_zero(offset) else f"{pointer} + {kernel.index(offset)[0]}"
+    kernel.line(f"tl.store({text}, {name}{f', mask={mask}' if mask else ''})")
+
+
+def places_of(
+    kernel: Kernel, region: Region, anchor: Value, coords: list[Index], full: Any = None
+) -> dict[int, tuple[list[Index], list[Index], Sequence[int]]]:
+    """Index of each value of the core, and where it stands in memory."""
+    places: dict[int, tuple[list[Index], list[Index], Sequence[int]]] = {
+        id(anchor): (coords, coords, anchor.shape)
+    }
+    for value in region.core.values():
+        if id(value) in places:
+            continue
+        sources = [one for one in value.tensors if id(one) in places]
+        size = int(product(value.shape))
+        equal = next((one for one in sources if int(product(one.shape)) == size), None)
+        if value.op in ("reduce", "gather") or equal is None:
+            places[id(value)] = full(value)
+            continue
+        index, where, shape = places[id(equal)]
+        if value.op == "reshape":
+            index = kernel.reshaped(index, equal.shape, value.shape)
+        elif value.rank > equal.rank:
+            index = [0] * (value.rank - equal.rank) + list(index)
+        places[id(value)] = (list(index), where, shape)
+    return places
+
+
+def power_of_two(size: int) -> int:
+    """The next power of two."""
+    return 1 << max(int(size) - 1, 0).bit_length()
+
+
+def is_large(size: int, limit: int) -> bool:
+    """True if a size of the problem exceeds a limit."""
+    return int(size) > limit
+
+
+__all__ = [
+    "Context",
+    "Size",
+    "Written",
+    "host",
+    "is_large",
+    "places_of",
+    "power_of_two",
+    "store_at",
+    "store_outputs",
+]

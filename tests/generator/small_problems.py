@@ -1,0 +1,150 @@
+"""Problems of one expression at ragged sizes."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+from kernel_core.generator.operators import pointwise
+
+TEXT = """\
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+{layers}
+
+    def forward(self, {names}):
+        return {expression}
+
+
+def get_inputs():
+    return [{inputs}]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+def problem(expression: str, *inputs: str, layers: str = "pass") -> str:
+    """A problem that computes an expression of `a`, `b`, `c`."""
+    names = ", ".join("abcdef"[: len(inputs)])
+    return TEXT.format(
+        layers=f"        {layers}", names=names, expression=expression, inputs=", ".join(inputs)
+    )
+
+
+def spelled(name: str) -> str | None:
+    """Torch's public function of a name of the table."""
+    for text, module in (("torch", torch), ("F", F), ("torch.special", torch.special)):
+        if callable(getattr(module, name, None)):
+            return f"{text}.{name}"
+    return None
+
+
+def of_table() -> dict[str, str]:
+    """A problem for each name of the pointwise table that torch has too, by name."""
+    drawn = "torch.rand(3, 37) * 0.8 + 0.1"
+    whole = "torch.randint(1, 6, (3, 37))"
+    problems = {}
+    for name, entry in pointwise().items():
+        function = spelled(name)
+        if function is None:
+            continue
+        required = [one for one in entry.parameters if one not in entry.defaults]
+        if name == "threshold":
+            problems[name] = problem("F.threshold(a, 0.5, 2.0)", drawn)
+            continue
+        if name in ("acosh", "arccosh"):
+            problems[name] = problem(f"{function}(a)", f"{drawn} + 1")
+            continue
+        inputs = [
+            f"{drawn} > 0.5" if one == "condition" else whole if entry.kind == "whole" else drawn
+            for one in required
+        ]
+        arguments = ", ".join("abcdef"[: len(required)])
+        problems[name] = problem(f"{function}({arguments})", *inputs)
+    return problems
+
+
+ROWS = "torch.randn(5, 77)"
+IMAGE = "torch.randn(2, 6, 9, 11)"
+BY_SCHEDULE = {
+    "softmax": problem("torch.softmax(a, dim=-1) * 2", ROWS),
+    "softmax_of_columns": problem("F.softmax(a, dim=1)", IMAGE),
+    "long_softmax": problem("torch.log_softmax(a + 1, dim=-1)", "torch.randn(2, 9001)"),
+    "long_columns": problem("a.sum(dim=1), a.argmax(dim=1)", "torch.randn(2, 131, 67)"),
+    "mean_of_all": problem("((a - b) ** 2).mean()", "torch.randn(300, 301)", "torch.randn(300, 301)"),
+    "variance": problem("a.var(dim=(0, 2)), a.std(-1, keepdim=True)", "torch.randn(3, 5, 7)"),
+    "extremes": problem("a.max(dim=1)[0], a.min(dim=-1).indices, a.amax((1, 2))", "torch.randn(3, 5, 7)"),
+    "truths": problem("(a > 2).any(dim=1), (a > -9).all()", "torch.randn(3, 50)"),
+    "product": problem("a.prod(dim=-1)", ROWS),
+    "layer_norm": problem("F.gelu(self.norm(a)) + a", ROWS, layers="self.norm = nn.LayerNorm(77)"),
+    "group_norm": problem("F.silu(self.norm(a))", IMAGE, layers="self.norm = nn.GroupNorm(3, 6)"),
+    "batch_norm": problem("torch.relu(self.norm(a))", IMAGE, layers="self.norm = nn.BatchNorm2d(6)"),
+    "instance_norm": problem("self.norm(a)", IMAGE, layers="self.norm = nn.InstanceNorm2d(6, affine=True)"),
+    "rms_norm": problem("F.rms_norm(a, (77,))", ROWS),
+    "cross_entropy": problem("F.cross_entropy(a, b)", ROWS, "torch.randint(0, 77, (5,))"),
+    "linear": problem("torch.relu(self.fc(a)) * 0.5", ROWS, layers="self.fc = nn.Linear(77, 35)"),
+    "batched_product": problem(
+        "torch.bmm(a, b.transpose(1, 2)) / 3", "torch.randn(3, 33, 18)", "torch.randn(3, 20, 18)"
+    ),
+    "broadcast_product": problem("a @ b", "torch.randn(2, 3, 17, 18)", "torch.randn(18, 19)"),
+    "addmm": problem(
+        "torch.addmm(a, b, c, beta=0.5)", "torch.randn(19)", "torch.randn(17, 18)", "torch.randn(18, 19)"
+    ),
+    "einsum": problem("torch.einsum('bik,bkj->bij', a, b)", "torch.randn(2, 5, 7)", "torch.randn(2, 7, 9)"),
+    "attention": problem(
+        "F.scaled_dot_product_attention(a, b, c, is_causal=True)", *["torch.randn(2, 2, 19, 16)"] * 3
+    ),
+    "convolution": problem(
+        "F.relu(self.conv(a))", IMAGE, layers="self.conv = nn.Conv2d(6, 20, 3, stride=2, padding=1)"
+    ),
+    "dilated": problem(
+        "self.conv(a)", "torch.randn(2, 4, 30)", layers="self.conv = nn.Conv1d(4, 18, 3, dilation=2)"
+    ),
+    "groups": problem("self.conv(a)", IMAGE, layers="self.conv = nn.Conv2d(6, 12, 3, groups=3, padding=1)"),
+    "depthwise": problem(
+        "self.conv(a)", IMAGE, layers="self.conv = nn.Conv2d(6, 6, (3, 5), groups=6, padding=(1, 2))"
+    ),
+    "transposed": problem(
+        "self.conv(a)",
+        IMAGE,
+        layers="self.conv = nn.ConvTranspose2d(6, 18, 3, stride=2, padding=1, output_padding=1)",
+    ),
+    "max_pool": problem("F.max_pool2d(a, 3, stride=2, padding=1)", IMAGE),
+    "avg_pool": problem("F.avg_pool2d(a, (2, 3)).abs()", IMAGE),
+    "global_pool": problem("F.adaptive_avg_pool2d(a, 1).flatten(1)", IMAGE),
+    "cumsum": problem("torch.cumsum(a, dim=1) + 1", ROWS),
+    "cumprod_of_columns": problem("torch.cumprod(a, dim=0)", ROWS),
+    "long_cumsum": problem("torch.cumsum(a, dim=1)", "torch.randn(2, 9001)"),
+    "logcumsumexp": problem("torch.logcumsumexp(a, dim=1)", ROWS),
+    "permuted": problem("a.permute(0, 2, 3, 1).contiguous() + 1", IMAGE),
+    "flipped": problem("torch.flip(a, [1]) + torch.roll(a, 2, 1)", ROWS),
+    "joined": problem("torch.cat([a, b * 2], dim=1)", ROWS, "torch.randn(5, 13)"),
+    "padded": problem("F.pad(a, (1, 2, 0, 3), value=0.5)", IMAGE),
+    "reflected": problem("F.pad(a, (2, 1), mode='reflect')", "torch.randn(2, 3, 9)"),
+    "parts": problem("a[:, 3:40:2] * a[:, :19]", ROWS),
+    "chunks": problem("torch.sigmoid(a.chunk(2, dim=1)[0]) * a.chunk(2, dim=1)[1]", "torch.randn(5, 78)"),
+    "shuffled": problem("F.pixel_shuffle(a, 2)", "torch.randn(2, 8, 3, 5)"),
+    "repeated": problem("a.repeat(2, 3)", "torch.randn(5, 7)"),
+    "selected": problem("a.index_select(1, b)", ROWS, "torch.randint(0, 77, (9,))"),
+    "gathered": problem("torch.gather(a, 1, b) * 2", ROWS, "torch.randint(0, 77, (5, 6))"),
+    "looked_up": problem(
+        "self.table(a)", "torch.randint(0, 9, (4, 5))", layers="self.table = nn.Embedding(9, 21)"
+    ),
+    "triangle": problem("torch.tril(a) + torch.triu(a, 1)", "torch.randn(2, 7, 7)"),
+    "masked": problem("a.masked_fill(b, -1.0)", ROWS, "torch.rand(5, 77) > 0.5"),
+    "two_results": problem("(a + 1, a.sum(-1))", ROWS),
+    "whole_numbers": problem(
+        "(a // b) * 2 + a % b", "torch.randint(-20, 20, (40,))", "torch.randint(1, 6, (40,))"
+    ),
+    "types": problem("a.to(torch.int32) + b", "torch.randn(40) * 9", "torch.randint(0, 9, (40,))"),
+    "powers": problem("a ** 2 + a ** 3 - torch.pow(a.abs(), 0.5) + 2 ** a", "torch.randn(40)"),
+    "clamped": problem("a.clamp(min=-0.5, max=0.5) + a.clamp_min(0.1)", "torch.randn(40)"),
+}

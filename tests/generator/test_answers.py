@@ -1,0 +1,58 @@
+"""Answers of the table and of each schedule against torch, through Triton's interpreter, at ragged sizes."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.generator.small_problems import BY_SCHEDULE, of_table
+
+HERE = Path(__file__).parent
+SAMPLE = 8
+"""Problems of each kind in the fast suite, other ones with each operator that is added."""
+
+
+def outcomes(problems: dict[str, str]) -> dict[str, str]:
+    done = subprocess.run(
+        [sys.executable, str(HERE / "check_answers.py")],
+        input=json.dumps(list(problems.values())),
+        capture_output=True,
+        text=True,
+        timeout=900,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return dict(zip(problems, json.loads(done.stdout.splitlines()[-1]), strict=True))
+
+
+def sampled(problems: dict[str, str]) -> dict[str, str]:
+    names = random.Random(len(problems)).sample(sorted(problems), SAMPLE)
+    return {name: problems[name] for name in names}
+
+
+def wrong(problems: dict[str, str]) -> dict[str, str]:
+    return {name: outcome for name, outcome in outcomes(problems).items() if outcome != "correct"}
+
+
+def test_some_operators_and_schedules_agree_with_torch():
+    assert not wrong(sampled(of_table()) | sampled(BY_SCHEDULE))
+
+
+@pytest.mark.exhaustive
+def test_all_operators_of_the_table_agree_with_torch():
+    assert not wrong(of_table())
+
+
+@pytest.mark.exhaustive
+def test_all_schedules_agree_with_torch():
+    assert not wrong(BY_SCHEDULE)
+
+
+def test_the_table_has_more_than_a_hundred_of_torchs_names():
+    assert len(of_table()) > 100
