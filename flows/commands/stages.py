@@ -15,6 +15,7 @@ from rich.logging import RichHandler
 from flows.server import prepare_environment, require_access, send_queued, standing_server, starting_server
 from flows.terminal import say
 from kernel_core.config.base import laid_over
+from kernel_core.runs.run_folder import Run
 
 
 def run_stage(stage: str, words: Sequence[str], file: Path | None, *, dry_run: bool = False) -> int:
@@ -73,6 +74,19 @@ def resume(stage: str, recorded: Mapping[str, Any]) -> int:
         return build_parameters(stage, recorded)
 
     return _run_flow(stage, parameters)
+
+
+def judge_again(run: Run, folder: str, settings: Sequence[str]) -> int:
+    """Judge the answers in a folder of a run again, under settings given as key=value."""
+
+    def parameters() -> dict[str, Any]:
+        from flows.presets import build_parameters, chosen_settings
+        from kernel_core.runs.judging_again import parameters_to_judge_again
+
+        chosen = chosen_settings("evaluate", None, list(settings), {})
+        return build_parameters("evaluate", parameters_to_judge_again(run, folder, chosen))
+
+    return _run_flow("evaluate", parameters)
 
 
 def _run_flow(stage: str, make_parameters: Callable[[], dict[str, Any]]) -> int:
