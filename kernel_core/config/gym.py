@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from kernel_core.config.base import Config
+from kernel_core.records import Baseline, Tolerance
 
 
 class GymConfig(Config):
@@ -33,8 +34,18 @@ class GymConfig(Config):
     warm_runners: int = Field(
         8, ge=1, description="On CUDA, processes that wait beside each GPU with their context up."
     )
-    baseline: Literal["eager", "compile"] = Field(
-        "eager", description="On CUDA, what a speed-up is relative to; `compile` is torch.compile."
+    baseline: Baseline = Field(
+        "fair",
+        description="On CUDA, the denominator of a speed-up: eager or torch.compile, with TF32 products off "
+        "or on (`_tf32`); `fair` is the fastest of those at the candidate's precision or higher.",
+    )
+    compile_mode: Literal["default", "max-autotune"] = Field(
+        "default", description="Mode of torch.compile for baselines."
+    )
+    tolerance: Tolerance = Field(
+        "measured",
+        description="Error bound of a correct output: `field` as KernelBench's, `measured` errors of honest "
+        "arithmetic with TF32 products, `strict` without these.",
     )
     retime_at: tuple[float, ...] = Field(
         (1.0, 1.2), description="Speed-ups that matter: a kernel too near to one to tell is timed longer."

@@ -29,7 +29,8 @@ _HONEST = [file for file in _EXPLOITS if file.stem.startswith("honest_")]
 @pytest.fixture(scope="module")
 def cuda_gym() -> Iterator[PooledGym]:
     """One judge of one GPU, several candidates at once."""
-    with open_gym(GymConfig(device="cuda", workers=1, in_flight=8, deadline_s=10.0)) as opened:
+    config = GymConfig(device="cuda", workers=1, in_flight=8, deadline_s=10.0, baseline="eager")
+    with open_gym(config) as opened:
         yield opened
 
 

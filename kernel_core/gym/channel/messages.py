@@ -149,10 +149,11 @@ class BuildRequest(Claim):
 
 
 class Built(Claim):
-    """A built extension. Its blob is the library, then the device code."""
+    """A built extension. Its blob is the library, then the device code, with `products` of these kinds."""
 
     library_bytes: _Count
     image_bytes: _Count
+    products: tuple[_Name, ...] = Field(max_length=8)
 
 
 class BuildFailed(Claim):
@@ -163,10 +164,21 @@ class BuildFailed(Claim):
     line: _Line
 
 
+_Kinds = Annotated[tuple[_Name, ...], Field(max_length=8)]
+"""Kinds of products: see `compiled_products.py`."""
+
+
 class Compiled(Claim):
-    """Every launch compiled."""
+    """Every launch compiled; `products` has the kinds of each."""
 
     compiled: _Count
+    products: tuple[_Kinds, ...] = Field(max_length=100_000)
+
+    @model_validator(mode="after")
+    def _each_launch_has_its_products(self) -> Self:
+        if len(self.products) != self.compiled:
+            raise ValueError("a launch without the kinds of its products")
+        return self
 
 
 class NotCompiled(Claim):
@@ -189,6 +201,12 @@ class Mapped(Claim):
     """The memory for timed calls is at hand."""
 
     mapped: StrictBool
+
+
+class Prepared(Claim):
+    """A way to run a reference is compiled, and ran once."""
+
+    prepared: StrictBool
 
 
 class CallTimes(Claim):
@@ -238,9 +256,10 @@ class CountedWork(Claim):
 
 
 class Played(Claim):
-    """The trace ran to its end."""
+    """The trace ran to its end; `products` are the kinds of the products of its Triton kernels."""
 
     played: StrictBool
+    products: tuple[_Name, ...] = Field(default=(), max_length=8)
 
 
 class Replayed(Claim):

@@ -10,6 +10,7 @@ from typing import Any
 
 from kernel_core.errors import GymUnavailable
 from kernel_core.gym.channel.candidate_file import CANDIDATE_FILE, first_line
+from kernel_core.gym.channel.compiled_products import UNKNOWN
 from kernel_core.gym.channel.launch_limits import grid_fault
 from kernel_core.gym.channel.messages import Compiled, CompilerFault, Kernel, Launch, NotCompiled
 from kernel_core.gym.channel.shared_arena import DTYPES
@@ -61,15 +62,18 @@ class CompileGate:
         self._compilers = compilers
         self._base = base
         self._gpu = gpu
-        self._known: OrderedDict[str, _Fault | None] = OrderedDict()
+        self._known: OrderedDict[str, _Fault | frozenset[str]] = OrderedDict()
+        """By launch the fault, or the kinds of its products."""
 
     def check(self, case: Case, parts: Sequence[CompileUnit]) -> None:
-        """A launch that does not compile overrides every failure of the run."""
-        fault = self._fault_of(case.source, parts)
+        """A launch that does not compile overrides every failure of the run. The case gets the kinds of the
+        products of all launches."""
+        fault = self._fault_of(case, parts)
         if fault is not None:
             case.fail(Verdict.NOT_COMPILED, fault.text, fault.line, exceeds_gpu=fault.exceeds_gpu)
 
-    def _fault_of(self, source: str, parts: Sequence[CompileUnit]) -> _Fault | None:
+    def _fault_of(self, case: Case, parts: Sequence[CompileUnit]) -> _Fault | None:
+        source = case.source
         keys: list[tuple[str, CompileUnit]] = []
         missing: list[dict[str, Any]] = []
         asked: dict[str, None] = {}
@@ -88,19 +92,23 @@ class CompileGate:
             if launches:
                 missing.append({"kernels": kernels, "launches": launches, "whole": part.whole})
         if missing:
-            place, fault = self._compile(source, missing)
+            products, fault = self._compile(source, missing)
             in_order = list(asked)
-            self._known |= dict.fromkeys(in_order[:place])
+            self._known |= zip(in_order, products, strict=False)
             if fault is not None:
-                self._known[in_order[min(place, len(asked) - 1)]] = fault
-        faults = ((known, part.where) for key, part in keys if (known := self._known.get(key)) is not None)
+                self._known[in_order[min(len(products), len(asked) - 1)]] = fault
+        outcomes = [(self._known.get(key), part.where) for key, part in keys]
+        case.products = set().union(*(one for one, _ in outcomes if isinstance(one, frozenset)))
+        faults = ((one, where) for one, where in outcomes if isinstance(one, _Fault))
         found = next((replace(known, text=where + known.text) for known, where in faults), None)
         while len(self._known) > _KEPT_ANSWERS:
             self._known.popitem(last=False)
         return found
 
-    def _compile(self, source: str, parts: list[dict[str, Any]]) -> tuple[int, _Fault | None]:
-        """The number of launches that compile, one after the other, and the fault of the next."""
+    def _compile(
+        self, source: str, parts: list[dict[str, Any]]
+    ) -> tuple[list[frozenset[str]], _Fault | None]:
+        """Return the kinds of products of each launch that compiles, in order, and the fault of the next."""
         with open_caged_child(
             self._compilers,
             "compile",
@@ -119,12 +127,15 @@ class CompileGate:
             answer = talk.ask(request, (Compiled, NotCompiled, CompilerFault))
         match answer:
             case Died():
-                return 0, _Fault(f"the compiler gave up: {answer.reason}")
+                return [], _Fault(f"the compiler gave up: {answer.reason}")
             case Answer(claim=CompilerFault() as fault):
                 raise compiler_unavailable(fault)
             case Answer(claim=NotCompiled() as refused):
-                return refused.place, _Fault(refused.failed, refused.line, refused.exceeds_gpu)
-        return sum(len(part["launches"]) for part in parts), None
+                compiled = [frozenset((UNKNOWN,))] * refused.place
+                return compiled, _Fault(refused.failed, refused.line, refused.exceeds_gpu)
+            case Answer(claim=Compiled() as done):
+                return [frozenset(kinds) for kinds in done.products], None
+        raise AssertionError(answer)
 
 
 def refuse_grids(case: Case, part: CompileUnit) -> None:

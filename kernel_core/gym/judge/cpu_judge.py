@@ -10,12 +10,14 @@ from dataclasses import dataclass
 
 from kernel_core.config import GymConfig
 from kernel_core.errors import NotAProblem
+from kernel_core.gym.channel.compiled_products import UNKNOWN
 from kernel_core.gym.channel.messages import Kernel, Launch, Replayed
 from kernel_core.gym.channel.seeds import derive_seed
 from kernel_core.gym.channel.work import Work
 from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.judge.compile_check import CompileGate, CompileUnit, refuse_grids
 from kernel_core.gym.judge.judge import Judge
+from kernel_core.gym.judge.precision import note_precision
 from kernel_core.gym.judge.problem_cache import KEPT_PROBLEMS, Prepared, keep
 from kernel_core.gym.judge.replay_check import ReplayCheck
 from kernel_core.gym.judge.scaled_sizes import Sizes, grown_sizes, in_order
@@ -84,6 +86,8 @@ class CpuJudge(Judge):
         if self._config.compile_gate:
             with case.phase("compile"):
                 self._gate.check(case, parts)
+        else:
+            case.products = {UNKNOWN}
         for part in parts:
             refuse_grids(case, part)
         if case.verdict is not None or self._strict or not self._has_traces(case):
@@ -92,6 +96,9 @@ class CpuJudge(Judge):
             with case.phase("grown"):
                 self._try_grown(reference, seed, case)
         self._replay_all(rehearsal, reference, seed, case)
+        note_precision(case, reference)
+        if case.product_precision in ("tf32", "half"):
+            case.tolerances &= {"measured"}  # the interpreter multiplied in float32
 
     def _try_later(self, talk: ChildSession, reference: Reference, seed: int, case: Case) -> None:
         """A secret number of further passes, because a candidate may count its calls. Their time is limited,

@@ -15,6 +15,7 @@ import torch
 
 from kernel_core.config import GymConfig
 from kernel_core.errors import GymUnavailable
+from kernel_core.gym.channel.compiled_products import UNKNOWN
 from kernel_core.gym.channel.cuda_arena import ArenaPool, TooLittleMemory
 from kernel_core.gym.channel.decoy_thresholds import library_works
 from kernel_core.gym.channel.messages import BuildFailed, ReplayedOnDevice, Sources
@@ -22,12 +23,14 @@ from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.judge.cuda_problem_cache import CudaPrepared
 from kernel_core.gym.judge.extension_check import Builder
 from kernel_core.gym.judge.judge import Judge
+from kernel_core.gym.judge.precision import note_precision
 from kernel_core.gym.judge.replay_check import ReplayCheck, TakeGpu
 from kernel_core.gym.judge.replay_cost import ReplayCost, contradicted, others_matter
 from kernel_core.gym.oracle.reference import Reference
 from kernel_core.gym.oracle.trial import Trial
 from kernel_core.gym.prediction.own_work_share import weigh_times
-from kernel_core.gym.timing.baseline_store import Baseline, Baselines
+from kernel_core.gym.timing.baseline_choice import chosen_row, with_repeated
+from kernel_core.gym.timing.baseline_store import Baselines, MeasuredBaseline
 from kernel_core.gym.timing.baseline_timer import HEAVY_BYTES, ReferenceClock
 from kernel_core.gym.timing.nvml import NvmlDevice, describe_platform
 from kernel_core.gym.timing.retiming import Stopwatch
@@ -78,7 +81,7 @@ class CudaJudge(Judge):
         torch.cuda.set_per_process_memory_fraction(self._torch_share)
         self._room = Room(int(_ROOM_SHARE * usable_bytes))
         self._arenas = ArenaPool()
-        baselines = Baselines(store, self.platform, config.baseline)
+        baselines = Baselines(store, self.platform, config.compile_mode)
         self._reference_clock = ReferenceClock(
             config, workers, self._stopwatch, baselines, self._room, self._arenas
         )
@@ -117,26 +120,27 @@ class CudaJudge(Judge):
             like = self._prepared.outline(reference, seed)
             has_fixed_sizes = self._prepared.has_fixed_sizes(reference, seed, _hidden_labels(like))
             is_timed = has_fixed_sizes and request.timing
-        baseline: Baseline | None = None
+        eager: MeasuredBaseline | None = None
         if is_timed:
             with case.phase("baseline"):
-                baseline = self._reference_clock.baseline(reference, like)
+                eager = self._reference_clock.eager(reference, like)
         try:
-            self._decide_in_room(reference, like, baseline, seed, case)
+            self._decide_in_room(reference, like, eager, seed, case)
         finally:
             self._clear_away(case)
         if case.ran_out_of_memory and not self._room.is_all_mine():
             raise TooLittleMemory(case.detail)
 
     def _decide_in_room(
-        self, reference: Reference, like: Trial, baseline: Baseline | None, seed: int, case: Case
+        self, reference: Reference, like: Trial, eager: MeasuredBaseline | None, seed: int, case: Case
     ) -> None:
         case.arena_bytes = arena_bytes(like)
         case.needs_bytes = self._needed_bytes(reference, like, _FOOTPRINT)
         is_heavy = reference.weight_bytes > HEAVY_BYTES
         if is_heavy:
             self._take_room(case)
-        clocked = self._try_and_clock(reference, like, baseline, seed, case)
+        with self._reference_clock.presence.running(reference.key):
+            clocked = self._try_and_clock(reference, like, eager, seed, case)
         if not is_heavy:
             # While the trace is compiled again, other candidates may have the memory.
             self._clear_away(case)
@@ -145,24 +149,45 @@ class CudaJudge(Judge):
         if case.verdict is not None:
             return
         replayed: ReplayTime | None = None
-        if not self._strict:
+        if self._strict:
+            case.products = {UNKNOWN}  # nothing is replayed, so nothing is compiled here
+        else:
             with case.phase("replay"):
                 replayed = self._replay_all(reference, clocked, seed, case)
-            if replayed is None:
-                return
-        if clocked is not None and baseline is not None:
-            self._stopwatch.conclude(clocked, baseline, reference, like, replayed, case)
+        note_precision(case, reference)
+        if replayed is None and not self._strict:
+            return
+        if clocked is not None and eager is not None:
+            self._clear_away(case)  # the compilers of baselines may have the memory
+            self._conclude(clocked, eager, replayed, reference, like, case)
+
+    def _conclude(
+        self,
+        clocked: Clocked,
+        eager: MeasuredBaseline,
+        replayed: ReplayTime | None,
+        reference: Reference,
+        like: Trial,
+        case: Case,
+    ) -> None:
+        """Set the times that count, against the baseline at the candidate's precision."""
+        with case.phase("baselines"):
+            rows = self._reference_clock.rows(reference, like)
+        case.baselines = with_repeated(rows, has_products=reference.has_float32_products)
+        chosen = chosen_row(case.baselines, self._config.baseline, case.product_precision)
+        self._stopwatch.conclude(clocked, eager.overhead_ms, chosen, reference, like, replayed, case)
 
     def _try_and_clock(
-        self, reference: Reference, like: Trial, baseline: Baseline | None, seed: int, case: Case
+        self, reference: Reference, like: Trial, eager: MeasuredBaseline | None, seed: int, case: Case
     ) -> Clocked | None:
         """Every trial, then the clock, where there is a baseline to compare with, and inputs beyond the
         contract."""
         clocked: Clocked | None = None
         with self._runner(case) as talk:
-            if self._try_all(talk, reference, seed, case) and baseline is not None:
+            if self._try_all(talk, reference, seed, case) and eager is not None:
+                self._reference_clock.begin_others(reference, like)
                 hidden = self._hidden_trials(reference, like, seed, case)
-                clocked = self._stopwatch.clock(talk, reference, like, hidden, case, baseline)
+                clocked = self._stopwatch.clock(talk, reference, like, hidden, case, eager)
             if not self._strict:
                 self._try_beyond(talk, reference, seed, case)
         return clocked
@@ -185,6 +210,7 @@ class CudaJudge(Judge):
         if isinstance(outcome, BuildFailed):
             return outcome.model_dump(), b""
         case.images[outcome.name] = outcome.image
+        case.products |= outcome.products
         return {"built": outcome.name}, outcome.library
 
     def _take_room(self, case: Case) -> None:

@@ -35,6 +35,8 @@ class Extension:
     """The library for the candidate's process."""
     image: bytes
     """Device code alone, for the replay."""
+    products: frozenset[str]
+    """Kinds of the products in the device code."""
 
 
 class Builder:
@@ -72,15 +74,17 @@ class Builder:
         """The library that an earlier judge built."""
         try:
             library, image = self.shelf.read(f"{name}/library"), self.shelf.read(f"{name}/image")
+            products = self.shelf.read(f"{name}/products").decode().split()
         except (NotFound, StoreFault):
             return None
-        return Extension(name, library, image)
+        return Extension(name, library, image, frozenset(products))
 
     def _lay_down(self, built: Extension) -> None:
         """Store a built library. A full disk costs a later build but never a verdict. When there are too many
         libraries, arbitrary ones are removed."""
         try:
             self.shelf.write(f"{built.name}/image", built.image)
+            self.shelf.write(f"{built.name}/products", " ".join(sorted(built.products)).encode())
             self.shelf.write(f"{built.name}/library", built.library)
             for name in self.shelf.names()[:-_KEPT]:
                 self.shelf.remove(name)
@@ -127,5 +131,6 @@ class Builder:
                 return failed
             case Answer(claim=Built() as built, blob=blob):
                 whole = bytes(blob)
-                return Extension(name, whole[: built.library_bytes], whole[built.library_bytes :])
+                library, image = whole[: built.library_bytes], whole[built.library_bytes :]
+                return Extension(name, library, image, frozenset(built.products))
         raise AssertionError(answer)

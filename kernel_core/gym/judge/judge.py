@@ -20,7 +20,12 @@ from kernel_core.gym.channel.messages import Loaded, NotLoaded, Raised, Ran
 from kernel_core.gym.channel.seeds import derive_seed
 from kernel_core.gym.contract.requests import JudgeRequest
 from kernel_core.gym.judge.not_python import parse_python
-from kernel_core.gym.judge.output_check import kernelbench_fault, output_fault, outputs_pass
+from kernel_core.gym.judge.output_check import (
+    kernelbench_fault,
+    output_fault,
+    outputs_pass,
+    tolerances_passed,
+)
 from kernel_core.gym.judge.problem_cache import Prepared
 from kernel_core.gym.judge.replay_check import Unseen
 from kernel_core.gym.judge.static_findings import inspect_source
@@ -35,7 +40,7 @@ from kernel_core.gym.verdict.recorded_pass import Recorded
 from kernel_core.gym.workers.child import NO_ANSWER, Answer, ChildSession, Died
 from kernel_core.gym.workers.payload import TrialPayload, deliver, load_header
 from kernel_core.gym.workers.workers import Workers
-from kernel_core.records import Evaluation, NoCandidate, Verdict
+from kernel_core.records import Evaluation, NoCandidate, Tolerance, Verdict
 
 
 class Judge:
@@ -48,6 +53,7 @@ class Judge:
         self._config = config
         self.platform = describe_platform()
         self._strict = config.rules == "kernelbench"
+        self._decisive: Tolerance = "field" if self._strict else config.tolerance
         self._workers = workers
         self._prepared = prepared
 
@@ -73,6 +79,7 @@ class Judge:
         with case.phase("expected"):
             draws = self._prepared.draws(reference, seed)
         case.trials = len(draws)
+        case.tolerances = {"field", "measured", "strict"}
         with case.phase("load"):
             loaded = self._load(talk, reference, case)
         for label, draw in draws if loaded else ():
@@ -169,16 +176,23 @@ class Judge:
                 memory=answer.descriptors,
             )
         )
+        fault = self._fault(claim, delivery, reference, trial)
+        if fault is not None:
+            case.fail(Verdict.WRONG, fault)
+        elif case.tolerances:
+            with self._workers.draw():
+                case.tolerances &= tolerances_passed(delivery, reference, trial, self._decisive)
+        return fault is None
+
+    def _fault(self, claim: Ran, delivery: TrialPayload, reference: Reference, trial: Trial) -> str | None:
+        """Return the fault of a trial's outputs by the tolerance that decides."""
         if trial.has_values and not self._strict:
             with self._workers.share():
                 if outputs_pass(claim, delivery, reference, trial):
-                    return True
+                    return None
         with self._workers.draw():
             check = kernelbench_fault if self._strict else output_fault
-            fault = check(claim, delivery, reference, trial)
-        if fault is not None:
-            case.fail(Verdict.WRONG, fault)
-        return fault is None
+            return check(claim, delivery, reference, trial)
 
     def _try_beyond(self, talk: ChildSession, reference: Reference, seed: int, case: Case) -> None:
         """Passes on inputs beyond the contract, up to the first fault, which is a finding."""

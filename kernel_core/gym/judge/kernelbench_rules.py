@@ -1,8 +1,9 @@
 """KernelBench's own rules, for comparable figures: `gym.rules: kernelbench`.
 
 Its seeds, its five draws and its tolerance are used, and no more. Weights agree only because both
-constructors begin with the same seed. Every answer that `torch.allclose` accepts is right, by whatever work,
-and inputs may be written to. The sandbox still limits the candidate.
+constructors begin with the same seed. The reference runs with torch's switches for TF32 as torch ships
+them: off for matrix products, on for cuDNN's convolutions. Every answer that `torch.allclose` accepts is
+right, by whatever work, and inputs may be written to. The sandbox still limits the candidate.
 """
 
 from __future__ import annotations
@@ -33,11 +34,24 @@ def accepts(nesting: Any, leaves: Sequence[Any], values: Sequence[torch.Tensor],
     if dtype != want.dtype:
         return f"output has dtype {dtype}, expected {want.dtype}"
     got, true = values[0], want.value.to(values[0].dtype)
-    tolerance = TOLERANCE.get(dtype, 1e-4)
-    if torch.allclose(true, got, atol=tolerance, rtol=tolerance):
+    if is_close(true, got):
         return None
     difference = (got.double() - true.double()).abs()
     return f"output differs by up to {difference.max().item():.4g}, {difference.mean().item():.4g} on average"
+
+
+def is_close(true: torch.Tensor, got: torch.Tensor) -> bool:
+    """Return whether an output is close to the reference's own by KernelBench's tolerance for its type.
+
+    Source: `get_tolerance_for_precision` and `run_and_check_correctness` of KernelBench's `eval.py` at
+    423217d.
+    """
+    if true.shape != got.shape or true.dtype != got.dtype:
+        return False
+    if not true.is_floating_point() and not true.is_complex():
+        return torch.equal(true, got)
+    tolerance = TOLERANCE.get(str(true.dtype).removeprefix("torch."), 1e-4)
+    return torch.allclose(true, got, atol=tolerance, rtol=tolerance)
 
 
 def result_of(evaluation: Evaluation) -> dict[str, Any]:

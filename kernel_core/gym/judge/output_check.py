@@ -24,6 +24,7 @@ from kernel_core.gym.oracle.input_families import in_words
 from kernel_core.gym.oracle.reference import Reference
 from kernel_core.gym.oracle.trial import Trial
 from kernel_core.gym.workers.payload import TrialPayload, changed_inputs
+from kernel_core.records import Tolerance
 
 
 def outputs_pass(claim: Ran, delivery: TrialPayload, reference: Reference, trial: Trial) -> bool:
@@ -65,6 +66,31 @@ def kernelbench_fault(claim: Ran, delivery: TrialPayload, reference: Reference, 
     """The fault by KernelBench's rules."""
     values = _values(delivery, reference, delivery.output_slots)
     return kernelbench_rules.accepts(claim.nesting, claim.leaves, values, reference.with_values(trial))
+
+
+def tolerances_passed(
+    delivery: TrialPayload, reference: Reference, trial: Trial, decisive: Tolerance
+) -> set[Tolerance]:
+    """Return the tolerances that a trial's outputs pass, where they pass the `decisive` one. The caller holds
+    the drawing turn.
+
+    KernelBench draws inputs as the problem does, so other trials say nothing of `field`. With `field` as the
+    decisive one, the others are not known.
+    """
+    passed: set[Tolerance] = {decisive}
+    if decisive == "field":
+        return passed
+    passed.add("measured")  # it allows what `strict` allows
+    values = _values(delivery, reference, delivery.output_slots)
+    if not reference.has_float32_products:
+        passed.add("strict")
+    elif decisive != "strict":
+        known = reference.with_values(trial)
+        if each_passes(values, [one.strictly() for one in known.expected]):
+            passed.add("strict")
+    if trial.draw != "own" or all(map(kernelbench_rules.is_close, reference.as_shipped(trial), values)):
+        passed.add("field")
+    return passed
 
 
 def _value_fault(delivery: TrialPayload, reference: Reference, trial: Trial, compare: Compare) -> str | None:

@@ -148,6 +148,7 @@ class ReplayCheck:
         if not isinstance(answer, Answer) or not isinstance(answer.claim, Played) or not laid:
             self._fail_to_reproduce(answer)
             return None
+        case.products |= {*answer.claim.products}
         return laid[0] if self._is_right_on(laid[0]) else None
 
     def _kernels_do_something(self, trial: Trial) -> bool:

@@ -189,7 +189,8 @@ class _Comparison:
         if not self._is_exact:
             self._relative = RELATIVE_TOLERANCE[wanted.dtype]
             self._scale = typical_size(self._true) if scale is None else scale
-            self._floor = max(self._relative * min(1.0, self._scale), _SMALLEST_TOLERANCE)
+            scaled = max(self._relative * min(1.0, self._scale), _SMALLEST_TOLERANCE)
+            self._floor = self._relative if wanted.is_field else scaled
             self._chunk = _EXACT_CHUNK
         is_well = not self._is_exact and _is_plainly_close(self._got, self._true, self._relative, self._floor)
         self.starts = range(0, 0 if is_well else self._true.numel(), self._chunk)

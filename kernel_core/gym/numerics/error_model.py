@@ -7,15 +7,14 @@ err four times as much and are left out.
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from kernel_core.gym.channel.dispatch_mode import LightDispatchMode
-from kernel_core.gym.channel.torch_ops import has_products, map_tensors
+from kernel_core.gym.channel.torch_ops import has_products, map_tensors, tensors_in
 
 _SAMPLE = 1 << 24
 _BINS = 258
@@ -123,17 +122,6 @@ def _exponent(values: torch.Tensor) -> torch.Tensor:
     return values.abs().clamp(2.0**-126, 2.0**127).log2().floor().nan_to_num(0.0).long() + 128
 
 
-@contextlib.contextmanager
-def tf32_products(allowed: bool) -> Iterator[None]:
-    """Whether torch's own products and convolutions may use TF32, for as long as this lasts."""
-    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = allowed
-    try:
-        yield
-    finally:
-        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
-
-
 class ProductsSeen(LightDispatchMode):
     """While active, looks for operators that may have products: by name, or because a library's recurrent
     cells and other packages' operators may do anything."""
@@ -141,11 +129,15 @@ class ProductsSeen(LightDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.are_there = False
+        self.on_float32 = False
+        """Some of them multiply float32 values."""
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         package, name = function.namespace, function._opname
         is_open = package not in ("aten", "prim") or any(cell in name for cell in _CELLS)
-        self.are_there |= is_open or has_products(function)
+        if is_open or has_products(function):
+            self.are_there = True
+            self.on_float32 |= any(one.dtype is torch.float32 for one in tensors_in(list(args)))
         return function(*args, **(kwargs or {}))
 
 

@@ -31,10 +31,13 @@ class Rounding:
     """Places with the largest error that is ever allowed by size."""
     spread: torch.Tensor | float = 0.0
     """The error that its last bits may cause at each value: see `random_rounding.py`."""
+    strict_by_size: torch.Tensor | float = 0.0
+    """`by_size` without what TF32 products may err."""
 
     def at(self, places: Places) -> Rounding:
         """The same for a part of the output."""
-        return Rounding(self.by_size, _part(self.loose, places), _part(self.spread, places))
+        loose, spread = _part(self.loose, places), _part(self.spread, places)
+        return replace(self, loose=loose, spread=spread)
 
     def error(self, true: torch.Tensor, most: torch.Tensor) -> torch.Tensor:
         """The error that is allowed at each value; `most` is the largest by size."""
@@ -74,6 +77,8 @@ class Expected:
     value: torch.Tensor
     """Without data where it is made again rather than kept: see `Reference.with_values`."""
     tolerance: Rounding | Undecided = Rounding()
+    is_field: bool = False
+    """The value is compared as by `torch.allclose`, with absolute and relative tolerance alike."""
 
     def at(self, places: Places) -> Expected:
         """The expected values at some places of the flat output, as an output of its own."""
@@ -89,7 +94,15 @@ class Expected:
     def rounding(self, times: float = 1.0) -> Rounding:
         """The errors by size, or a multiple of them; none for ambiguous integers and booleans."""
         tolerance = self.tolerance
-        return Rounding() if isinstance(tolerance, Undecided) else Rounding(times * tolerance.by_size)
+        if isinstance(tolerance, Undecided):
+            return Rounding()
+        return Rounding(times * tolerance.by_size, strict_by_size=times * tolerance.strict_by_size)
+
+    def strictly(self) -> Expected:
+        """Return the same without what TF32 products may err; ambiguous integers stay as they are."""
+        if isinstance(self.tolerance, Undecided):
+            return self
+        return replace(self, tolerance=replace(self.tolerance, by_size=self.tolerance.strict_by_size))
 
     def allowing(self, **parts: torch.Tensor | bool) -> Expected:
         """The same with these parts of its `Rounding`; ambiguous integers and booleans stay as they are."""

@@ -6,6 +6,7 @@ import copy
 import functools
 import inspect
 import itertools
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -26,7 +27,7 @@ from kernel_core.gym.oracle.problem_module import ProblemModule, own_seeds
 from kernel_core.gym.oracle.reference_outputs import LARGE_BYTES, IsEnough, ReferenceOutputs
 from kernel_core.gym.oracle.trial import Trial, is_finite, loose, tensor_bytes
 from kernel_core.problems.source import resize
-from kernel_core.records import Constant, Problem
+from kernel_core.records import Constant, Problem, Tolerance
 from kernel_core.store import digest_of
 
 _ASSERTING = frozenset(
@@ -38,6 +39,9 @@ _ASSERTING = frozenset(
 """Operators that assert numbers in [0, 1], or indices within a tensor, in their kernels."""
 
 _FEW_DRAWS, _MANY_DRAWS = 2, 16
+_TRAITS: OrderedDict[str, tuple[bool, bool]] = OrderedDict()
+"""Whether a problem has products on float32 values, and values in half precision, by its key."""
+_MOST_TRAITS = 1 << 14
 _BOTH_STRAY = 1.25
 """Allowances are four errors of the reference's or more; its own values stray by one."""
 
@@ -55,12 +59,15 @@ class Reference:
         device: str = "cpu",
         varies: bool = True,
         tf32: bool | None = None,
+        tolerance: Tolerance = "measured",
     ) -> None:
-        """`tf32`: whether products may be of that precision; on a GPU they may, unless it says otherwise."""
+        """`tf32`: whether products may be of that precision; on a GPU they may, unless it says otherwise or
+        the tolerance is `strict`."""
         self.problem = problem
         self.sizes = dict(sizes)
         self.device = device
         self.key = reference_key(problem, self.sizes)
+        self._is_field = tolerance == "field"
         self.source = resize(problem, self.sizes).source if self.sizes else problem.source
         self.mutable = mutable_inputs(self.source)
         """The positions of the input tensors that a candidate may leave with any contents."""
@@ -79,9 +86,9 @@ class Reference:
             name: value.detach().clone()
             for name, value in (*self.module.named_parameters(), *self.module.named_buffers())
         }
-        self._answers = ReferenceOutputs(
-            problem.id, device, self.module, device == "cuda" if tf32 is None else tf32
-        )
+        if tf32 is None:
+            tf32 = device == "cuda" and tolerance == "measured"
+        self._answers = ReferenceOutputs(problem.id, device, self.module, tf32, as_shipped=self._is_field)
         self._gaps: list[torch.Tensor | None] | None = None
         self._kept: tuple[Kept, ...] | None = None
         self._small: Reference | None = None
@@ -158,9 +165,36 @@ class Reference:
         """Whether products may be TF32 and no trial has shown that there are none."""
         return self._answers.has_products
 
+    @property
+    def has_float32_products(self) -> bool:
+        """Whether the module multiplies matrices of float32 values; true before a trial of the problem."""
+        return _TRAITS.get(self.key, (True, False))[0]
+
+    @property
+    def is_in_half(self) -> bool:
+        """Whether half precision or shorter is native to it: it has such values, and no float32 products."""
+        has_products, has_half = _TRAITS.get(self.key, (True, False))
+        return has_half and not has_products
+
+    def _note_traits(self) -> None:
+        """Keep what the first pass showed longer than this reference: outlines of its trials outlive it."""
+        if self._answers.float32_products is not None:
+            _TRAITS[self.key] = (self._answers.float32_products, self._answers.has_half)
+            while len(_TRAITS) > _MOST_TRAITS:
+                _TRAITS.popitem(last=False)
+
+    def as_shipped(self, trial: Trial) -> list[Any]:
+        """Return the outputs for a trial with torch's switches for TF32 as they are at its start."""
+        with own_seeds(self.device):
+            inputs = copy.deepcopy(trial.inputs) or self.draw(trial.seed, trial.draw)
+            return self._answers.shipped(inputs, trial.seed)
+
     def exactly(self, trial: Trial, is_enough: IsEnough = lambda expected: False) -> Trial:
         """The trial with the largest tolerance that its own inputs justify, or one that `is_enough`: by
-        float64's answer to them, where slices of zeros decide an output, and where last bits do."""
+        float64's answer to them, where slices of zeros decide an output, and where last bits do. The field's
+        tolerance knows no more than its own."""
+        if self._is_field:
+            return self.with_values(trial)
         known = self._loosened(trial) if trial.has_values else self._made_loose(trial)
         with own_seeds(self.device):
             blurred = self._answers.blurred(known.expected, self.inputs_of(known), known.seed, is_enough)
@@ -216,12 +250,14 @@ class Reference:
     def trial(self, seed: int, draw: Draw, exact: bool = True) -> Trial:
         """Inputs drawn under a seed, and the expected outputs: in float64 where that is possible, or, not
         `exact` or too large for it, in the reference's own arithmetic. Raises `NotAProblem` when it fails."""
+        exact = exact and not self._is_field
         with own_seeds(self.device):
             wide = self._answers.double() if exact else None
             inputs = self.draw(seed, draw)
             known = copy.deepcopy(inputs) if tensor_bytes(inputs) <= LARGE_BYTES else []
             before = [tensor._version for tensor in tensors_in(inputs)]
             nesting, plain = self._answers.plain(inputs, seed)
+            self._note_traits()
             if plain and all(isinstance(leaf, torch.Tensor) and not leaf.numel() for leaf in plain):
                 raise NotAProblem(
                     f"the outputs of {self.problem.id} are empty at these sizes; give larger ones"
@@ -239,7 +275,9 @@ class Reference:
             del inputs, known
             is_fit, true = True, plain
             if not exact:
-                expected = self._answers.plainly(plain)
+                expected = tuple(
+                    replace(one, is_field=self._is_field) for one in self._answers.plainly(plain)
+                )
             elif tensor_bytes([*pristine, *plain]) > LARGE_BYTES:
                 expected, is_fit = self._answers.expected_by_a_part(wide, pristine, seed, plain)
             else:
@@ -261,7 +299,7 @@ class Reference:
             if known.changes_inputs:
                 inputs = self.draw(seed, known.draw)
         expected = tuple(
-            replace(one, tolerance=other.rounding(_BOTH_STRAY))
+            replace(one, tolerance=other.rounding(_BOTH_STRAY), is_field=self._is_field)
             for one, other in zip(self._answers.plainly(plain), known.expected, strict=True)
         )
         return Trial(known.draw, seed, inputs, nesting, expected, left, False, known.is_usual)

@@ -15,6 +15,8 @@ from kernel_core.errors import NotAProblem, first_line
 from kernel_core.gym.channel.gradients import Differentiated
 from kernel_core.gym.channel.pytree import flatten
 from kernel_core.gym.channel.seeds import seed_torch
+from kernel_core.gym.channel.tf32_flags import SHIPPED
+from kernel_core.gym.channel.tf32_flags import tf32 as switched
 from kernel_core.gym.channel.torch_ops import computable, map_tensors, tensors_in
 from kernel_core.gym.numerics.ambiguous_indices import is_discrete
 from kernel_core.gym.numerics.ambiguous_integers import ConversionsSeen, look_for_undecided
@@ -27,7 +29,6 @@ from kernel_core.gym.numerics.error_model import (
     allowed_table,
     most_by_size,
     nearest,
-    tf32_products,
     truncated,
     typical_size,
     with_room,
@@ -53,7 +54,10 @@ _SEPARATE = 1e-3
 class ReferenceOutputs:
     """The outputs of one module for inputs. The caller holds the drawing turn. `plain` advances its state."""
 
-    def __init__(self, problem_id: str, device: str, module: Any, tf32: bool) -> None:
+    def __init__(
+        self, problem_id: str, device: str, module: Any, tf32: bool, as_shipped: bool = False
+    ) -> None:
+        """`as_shipped`: its own arithmetic has TF32 products where torch's initial switches allow them."""
         self.work_bytes = 0
         """On a GPU: the most memory that a pass took beside its inputs and weights, outputs included; more if
         other threads took some meanwhile."""
@@ -64,22 +68,37 @@ class ReferenceOutputs:
         self._can_widen = True
         self.has_products = tf32
         """Whether the module may have TF32 products."""
+        self.float32_products: bool | None = None
+        """Whether it multiplies matrices of float32 values; None before the first pass."""
+        self.has_half = False
+        """Whether some input, output or weight is in half precision or shorter."""
+        self._switches = SHIPPED if as_shipped else (False, False)
         self.is_defined = True
         """Whether the answers of `plain` follow from the last inputs: see `ConversionsSeen`."""
 
     def plain(self, inputs: list[Any], seed: int) -> tuple[Any, list[Any]]:
         """Nesting and leaves, by the module's own arithmetic."""
         products, conversions = ProductsSeen(), ConversionsSeen()
-        looking = products if self.has_products else contextlib.nullcontext()
-        with tf32_products(False), self._weighing(), looking, conversions:
+        is_new = self.float32_products is None
+        looking = products if self.has_products or is_new else contextlib.nullcontext()
+        with switched(self._switches), self._weighing(), looking, conversions:
             found = flatten(self._forward(self._module, inputs, seed))
         self.has_products &= products.are_there
+        if is_new:
+            self.float32_products = products.on_float32
+            weights = [*self._module.parameters(), *self._module.buffers()]
+            self.has_half = any(map(_is_half, [*tensors_in(inputs), *tensors_in(found[1]), *weights]))
         self.is_defined = conversions.are_defined
         return found
 
     def now(self, inputs: list[Any], seed: int) -> list[Any]:
         """The same leaves, by a copy of the module, which is left as it is."""
         return flatten(self._forward(copy.deepcopy(self._module), inputs, seed))[1]
+
+    def shipped(self, inputs: list[Any], seed: int) -> list[Any]:
+        """Return the leaves by a copy of the module, with torch's switches as they are at its start."""
+        with switched(SHIPPED):
+            return self.now(inputs, seed)
 
     def double(self) -> Any:
         """A copy of the module as it is now, in float64; None where that cannot be."""
@@ -196,7 +215,7 @@ class ReferenceOutputs:
         """The leaves with TF32 products; None where there are no products."""
         if not self.has_products:
             return None
-        with tf32_products(True), ShortenedProducts(shorten) as products:
+        with switched((True, True)), ShortenedProducts(shorten) as products:
             _, leaves = flatten(self._forward(self._module, copy.deepcopy(inputs), seed))
         if not _are_alike(leaves, plain):
             return None
@@ -236,7 +255,9 @@ class ReferenceOutputs:
             raise NotAProblem(f"the reference of {self._problem_id} gives a {kind}, not tensors")
         rounding = Rounding()
         if plain.is_floating_point() and (exact.dtype != plain.dtype or tf32 is not None):
-            rounding = Rounding(allowed_table(plain, tf32, exact, num_inputs))
+            strict = allowed_table(plain, None, exact, num_inputs)
+            table = strict if tf32 is None else allowed_table(plain, tf32, exact, num_inputs)
+            rounding = Rounding(table, strict_by_size=strict)
         value = computable(exact.detach())
         if self._device == "cuda" and plain.is_floating_point() and plain.dtype != torch.float64:
             # Half the memory of float64, and far finer than any tolerance.
@@ -280,8 +301,12 @@ def _to_double(value: torch.Tensor) -> torch.Tensor:
 
 
 def _wider(one: Rounding, other: Rounding) -> Rounding:
-    tables = [each.by_size for each in (one, other) if isinstance(each.by_size, torch.Tensor)]
-    return Rounding(functools.reduce(torch.maximum, tables) if tables else 0.0)
+    def widest(*tables: torch.Tensor | float) -> torch.Tensor | float:
+        known = [table for table in tables if isinstance(table, torch.Tensor)]
+        return functools.reduce(torch.maximum, known) if known else 0.0
+
+    strict = widest(one.strict_by_size, other.strict_by_size)
+    return Rounding(widest(one.by_size, other.by_size), strict_by_size=strict)
 
 
 def _are_alike(leaves: list[Any], plain: list[Any]) -> bool:
@@ -294,6 +319,10 @@ def _agree(leaf: Any, known: torch.Tensor) -> bool:
     if not isinstance(leaf, torch.Tensor) or leaf.shape != known.shape:
         return False
     return bool((leaf - known).abs().max() <= _SEPARATE * known.abs().max())
+
+
+def _is_half(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() and tensor.element_size() < torch.float32.itemsize
 
 
 def _is_single(leaf: Any) -> bool:

@@ -43,6 +43,8 @@ def request_key(request: JudgeRequest, config: GymConfig) -> str:
                 config.compile_gate,
                 config.predict_gpu,
                 config.baseline,
+                config.compile_mode,
+                config.tolerance,
             ],
         }
     )

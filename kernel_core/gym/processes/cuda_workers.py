@@ -28,7 +28,7 @@ from kernel_core.gym.channel.cuda_driver import call_driver
 from kernel_core.gym.sandbox.fork_server import Caged, ForkServer, ForkServerLost
 from kernel_core.gym.sandbox.limits import Cage
 from kernel_core.gym.timing.idle_gpu import MemoryProbe
-from kernel_core.gym.untrusted.candidate import runner
+from kernel_core.gym.untrusted.candidate import baseline_runner, runner
 from kernel_core.gym.untrusted.replay import replay
 from kernel_core.gym.workers.child import ChildSession, cage_folder
 from kernel_core.gym.workers.gpu_locks import Drawn, GpuLock, nothing_drawn
@@ -41,7 +41,7 @@ _HELD_BACK_BYTES = 16 << 30
 _MAX_PROCESSES = 256
 """A GPU's context has threads; Triton starts an assembler and a C compiler."""
 _FILE_BYTES = 1 << 30
-_JOBS = {"runner": runner.run, "replay": replay.replay}
+_JOBS = {"runner": runner.run, "replay": replay.replay, "baseline": baseline_runner.run}
 _USES, _RESTING = 16, 4
 """The number of traces that one process replays, and the number of such processes that wait."""
 
@@ -112,7 +112,8 @@ class CudaWorkers:
         waiting.uses += 1
         try:
             if talk.is_fresh:
-                seconds = self._cpu_seconds * (_USES if job == "replay" else 1)
+                # A replay takes several traces, and a compiler of references takes long.
+                seconds = self._cpu_seconds * (1 if job == "runner" else _USES)
                 talk.tell({"job": job, "cpu_seconds": seconds})
             yield talk
         finally:

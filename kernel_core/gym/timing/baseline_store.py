@@ -1,4 +1,5 @@
-"""Times of references by problem, GPU, driver and versions: measured once, kept where there is a store.
+"""Times of references by problem, way to run them, GPU, driver and versions: measured once, kept where there
+is a store. A way that failed is kept with its reason.
 
 A kept baseline counts only for the machine it was measured on, and its interval gives its precision.
 """
@@ -13,70 +14,71 @@ from pydantic import ValidationError
 from kernel_core.errors import Corrupt
 from kernel_core.gym.contract.version import GYM_VERSION
 from kernel_core.gym.oracle.reference import Reference
-from kernel_core.records import Platform, Record, Timing
+from kernel_core.records import BaselineKind, BaselineTiming, Platform, Record
 from kernel_core.store import Store, digest_of
 
 _log = logging.getLogger(__name__)
-_IN_MEMORY = 1024
+_IN_MEMORY = 4096
 
 
-class Baseline(Record):
-    """The reference's own time, and what the judge's clock sees beside it, by call."""
+class MeasuredBaseline(Record):
+    """The reference's time in one way to run it, and what the judge's clock sees beside it, by call."""
 
-    timing: Timing
-    overhead_ms: float
+    row: BaselineTiming
+    overhead_ms: float = 0.0
 
 
-class _StoredTimes(Record):
+class _StoredBaseline(Record):
     """A baseline as it lies in a store, for people too."""
 
     problem_id: str
-    how: str
+    compile_mode: str
     platform: Platform
     gym_version: str
-    baseline: Baseline
+    baseline: MeasuredBaseline
 
 
 class Baselines:
-    """Known baselines of one platform. `how` is how references are run: `eager` or `compile`."""
+    """Known baselines of one platform and one mode of `torch.compile`."""
 
-    def __init__(self, store: Store | None, platform: Platform, how: str) -> None:
+    def __init__(self, store: Store | None, platform: Platform, compile_mode: str) -> None:
         self._store = store
         self._platform = platform
-        self._how = how
-        self._known: OrderedDict[str, Baseline] = OrderedDict()
+        self._mode = compile_mode
+        self._known: OrderedDict[str, MeasuredBaseline] = OrderedDict()
 
-    def get(self, reference: Reference) -> Baseline | None:
-        """The kept time of a reference; after a read error it is measured again."""
-        name = self._name(reference)
+    def get(self, reference: Reference, kind: BaselineKind) -> MeasuredBaseline | None:
+        """Return the kept time of a reference; after a read error it is measured again."""
+        name = self._name(reference, kind)
         if name not in self._known and self._store is not None and self._store.exists(name):
             try:
-                kept = _StoredTimes.model_validate(self._store.read_json(name))
+                kept = _StoredBaseline.model_validate(self._store.read_json(name))
             except (ValidationError, Corrupt) as error:
                 _log.warning("%s: measuring again (%s)", self._store.path(name), error)
                 return None
             self._remember(name, kept.baseline)
         return self._known.get(name)
 
-    def put(self, reference: Reference, baseline: Baseline) -> None:
-        """Keep a measured baseline."""
-        name = self._name(reference)
+    def put(self, reference: Reference, baseline: MeasuredBaseline, *, lasting: bool = True) -> None:
+        """Keep a measured baseline, or the failure of one; not `lasting`, in this process alone."""
+        name = self._name(reference, baseline.row.kind)
         self._remember(name, baseline)
-        if self._store is not None:
-            kept = _StoredTimes(
+        if self._store is not None and lasting:
+            kept = _StoredBaseline(
                 problem_id=reference.problem.id,
-                how=self._how,
+                compile_mode=self._mode,
                 platform=self._platform,
                 gym_version=GYM_VERSION,
                 baseline=baseline,
             )
             self._store.write_json(name, kept.model_dump(mode="json"))
 
-    def _remember(self, name: str, baseline: Baseline) -> None:
+    def _remember(self, name: str, baseline: MeasuredBaseline) -> None:
         self._known[name] = baseline
         while len(self._known) > _IN_MEMORY:
             self._known.popitem(last=False)
 
-    def _name(self, reference: Reference) -> str:
-        key = digest_of([reference.key, self._how, self._platform.model_dump(mode="json"), GYM_VERSION])
+    def _name(self, reference: Reference, kind: BaselineKind) -> str:
+        mode = self._mode if kind.startswith("compile") else ""
+        key = digest_of([reference.key, kind, mode, self._platform.model_dump(mode="json"), GYM_VERSION])
         return f"baselines/{key[:2]}/{key}.json"

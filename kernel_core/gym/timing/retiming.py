@@ -13,7 +13,7 @@ from kernel_core.gym.channel.messages import Failure
 from kernel_core.gym.oracle.reference import Reference
 from kernel_core.gym.oracle.trial import Trial
 from kernel_core.gym.prediction.roofline import count_eager
-from kernel_core.gym.timing.baseline_store import Baseline
+from kernel_core.gym.timing.baseline_store import MeasuredBaseline
 from kernel_core.gym.timing.nvml import NvmlDevice
 from kernel_core.gym.timing.timed_batch import GpuAccess, clock_calls
 from kernel_core.gym.timing.timing_stats import (
@@ -30,7 +30,7 @@ from kernel_core.gym.timing.timing_stats import (
 from kernel_core.gym.verdict.case import Case
 from kernel_core.gym.workers.child import ChildSession, Died
 from kernel_core.gym.workers.workers import Workers
-from kernel_core.records import Timing, Verdict
+from kernel_core.records import BaselineTiming, Timing, Verdict
 
 _CLOCKINGS, _RETIMINGS = 3, 2
 _KEPT_FLOORS = 1024
@@ -74,7 +74,7 @@ class Stopwatch:
         like: Trial,
         hidden: Sequence[Trial],
         case: Case,
-        baseline: Baseline,
+        baseline: MeasuredBaseline,
     ) -> Clocked | None:
         """The timing; None, and a verdict, when a call fails or an output of a hidden trial is wrong."""
         with case.phase("timed"):
@@ -96,31 +96,37 @@ class Stopwatch:
     def conclude(
         self,
         clocked: Clocked,
-        baseline: Baseline,
+        overhead_ms: float,
+        denominator: BaselineTiming | None,
         reference: Reference,
         like: Trial,
         replayed: ReplayTime | None,
         case: Case,
     ) -> None:
-        """Set the times that count, and note what was odd about the claimed ones."""
-        timing, fault = settle(clocked, baseline.overhead_ms, like.num_bytes, replayed)
+        """Set the times that count, and note what was odd about the claimed ones. `overhead_ms` is that of
+        eager's calls, and `denominator` the baseline of the speed-up."""
+        timing, fault = settle(clocked, overhead_ms, like.num_bytes, replayed)
         if fault:
             case.note("clock_disagrees", fault)
         timing = self._above_floor(reference, like, timing, case)
-        near = straddled(timing, baseline.timing, self._thresholds)
-        if near is not None:
-            case.note("near_threshold", f"too near to {near:g}x to say on which side")
-        case.timing, case.reference_timing = timing, baseline.timing
+        case.timing = timing
+        if denominator is not None and denominator.timing is not None:
+            near = straddled(timing, denominator.timing, self._thresholds)
+            if near is not None:
+                case.note("near_threshold", f"too near to {near:g}x to say on which side")
+            case.baseline, case.reference_timing = denominator.kind, denominator.timing
         if self._gpu.bytes_per_s:
             case.bandwidth_share = like.num_bytes / (1e-3 * timing.median_ms) / self._gpu.bytes_per_s
 
-    def _clock_until_sure(self, calls: TimeCalls, baseline: Baseline, num_bytes: int) -> Outcome:
+    def _clock_until_sure(self, calls: TimeCalls, baseline: MeasuredBaseline, num_bytes: int) -> Outcome:
         """Longer where the speed-up is too near to one that matters to say on which side it lies."""
+        eager = baseline.row.timing
+        assert eager is not None
         clocked = _clock_until_agreed(calls, baseline, num_bytes)
         for _ in range(_RETIMINGS):
             if not isinstance(clocked, Clocked):
                 break
-            if straddled(summarize(clocked), baseline.timing, self._thresholds) is None:
+            if straddled(summarize(clocked), eager, self._thresholds) is None:
                 break
             more = _clock_until_agreed(calls, baseline, num_bytes)
             clocked = clocked.joined(more) if isinstance(more, Clocked) else more
@@ -150,7 +156,7 @@ class Stopwatch:
             return self._compulsory[reference.key]
 
 
-def _clock_until_agreed(calls: TimeCalls, baseline: Baseline, num_bytes: int) -> Outcome:
+def _clock_until_agreed(calls: TimeCalls, baseline: MeasuredBaseline, num_bytes: int) -> Outcome:
     """The host may be busy when it should look at its clock: only a disagreement that stays counts."""
     best: Clocked | None = None
     for _ in range(_CLOCKINGS):

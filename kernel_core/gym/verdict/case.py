@@ -15,13 +15,17 @@ from kernel_core.gym.oracle.input_families import Draw
 from kernel_core.gym.verdict.feedback import describe
 from kernel_core.gym.verdict.recorded_pass import Recorded, joined
 from kernel_core.records import (
+    BaselineKind,
+    BaselineTiming,
     Evaluation,
     Finding,
     KernelUse,
     NoCandidate,
     Platform,
+    ProductPrecision,
     Provenance,
     Timing,
+    Tolerance,
     Traffic,
     Verdict,
 )
@@ -83,6 +87,11 @@ class Case(Ruling):
     launches: tuple[Launch, ...] = ()
     recorded: list[Recorded] = field(default_factory=list)
     """The recorded passes; passes with equal work are merged."""
+    products: set[str] = field(default_factory=set)
+    """Kinds of the products in its compiled kernels: see `compiled_products.py`."""
+    product_precision: ProductPrecision | None = None
+    tolerances: set[Tolerance] = field(default_factory=set)
+    """Tolerances that all trials passed so far."""
     images: dict[str, bytes] = field(default_factory=dict)
     """Device code of what was built for this candidate, by its name."""
     arena: DeviceArena | None = None
@@ -99,6 +108,9 @@ class Case(Ruling):
     timing: Timing | None = None
     phases_s: dict[str, float] = field(default_factory=dict)
     reference_timing: Timing | None = None
+    baseline: BaselineKind | None = None
+    """Kind of `reference_timing`."""
+    baselines: tuple[BaselineTiming, ...] = ()
     traffic: Traffic | None = None
     reference_traffic: Traffic | None = None
 
@@ -133,6 +145,7 @@ class Case(Ruling):
         self.verdict, self.detail, self.line, self.exceeds_gpu = None, "", 0, False
         self.findings = [*findings]
         self.trials_passed, self.kernels, self.launches = 0, (), ()
+        self.products, self.tolerances = set(), set()
         self.configuration = configuration
 
     def to_replay(self) -> list[Recorded]:
@@ -178,6 +191,10 @@ class Case(Ruling):
             timing=self.timing if known else None,
             reference_timing=self.reference_timing if known else None,
             speedup=speedup,
+            baseline=self.baseline if known and self.reference_timing else None,
+            baselines=self.baselines if known else (),
+            product_precision=self.product_precision if verdict is Verdict.CORRECT else None,
+            tolerances_passed=tuple(sorted(self.tolerances)) if verdict is Verdict.CORRECT else (),
             provenance=self._provenance(),
             findings=tuple(self.findings),
             feedback=describe(
@@ -186,6 +203,7 @@ class Case(Ruling):
                 line=self.line,
                 predicted_speedup=predicted,
                 speedup=speedup,
+                baseline=self.baseline,
                 own_share=self.own_kernel_share,
                 num_launches=len(self.launches),
                 traffic=None if self.request.fast else self.traffic,

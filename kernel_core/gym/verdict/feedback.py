@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from kernel_core.records import KernelUse, Traffic, Verdict
+from kernel_core.records import BaselineKind, KernelUse, Traffic, Verdict
 
 MAX_CHARS = 300
 _MAX_NAME = 40
@@ -30,6 +30,12 @@ _ADVICE = {
     "on other inputs": "host code may take shapes from the inputs, but no numbers",
 }
 """Advice by a pattern of the fault."""
+_BASELINES: dict[BaselineKind, str] = {
+    "eager": "eager",
+    "eager_tf32": "eager (TF32)",
+    "compile": "torch.compile",
+    "compile_tf32": "torch.compile (TF32)",
+}
 
 
 def describe(
@@ -39,6 +45,7 @@ def describe(
     line: int = 0,
     predicted_speedup: float | None = None,
     speedup: float | None = None,
+    baseline: BaselineKind | None = None,
     own_share: float | None = None,
     num_launches: int = 0,
     traffic: Traffic | None = None,
@@ -66,7 +73,7 @@ def describe(
             text = f"not accepted: {detail}"
         case Verdict.CORRECT:
             if speedup is not None:
-                text = f"correct; {speedup:.2f}x of eager"
+                text = f"correct; {speedup:.2f}x of {_BASELINES[baseline or 'eager']}"
             elif predicted_speedup is not None and traffic is not None:
                 text = f"correct; predicted {predicted_speedup:.2f}x of eager on {traffic.gpu}"
             elif is_unknown:

@@ -19,7 +19,8 @@ class Workers(Protocol):
     device: str
 
     def open_child(self, job: str, *, fresh: bool = True) -> contextlib.AbstractContextManager[ChildSession]:
-        """A sandboxed process that does one job (`runner` or `replay`; on a CPU also `rehearse`). It ends
+        """A sandboxed process that does one job (`runner` or `replay`; on a CPU also `rehearse`, on a GPU
+        `baseline`). It ends
         with the context, unless it `is_as_new` then. A job for which `fresh` is false may get such a process.
         """
         ...

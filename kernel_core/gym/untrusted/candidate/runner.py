@@ -195,7 +195,7 @@ def _run_trial(
             output = model(*inputs)
         nesting, leaves = flatten(output)
         _check_booleans(leaves)
-        _write_outputs(leaves, slots, arena)
+        write_outputs(leaves, slots, arena)
         given = {
             "nesting": nesting,
             "leaves": [describe_leaf(leaf) for leaf in leaves],
@@ -213,7 +213,7 @@ def _time(model: Any, described: list[Any], arena: Any, path: Path) -> dict[str,
         for inputs, tensors, outputs in described
     ]
     try:
-        times = time_calls(model, calls, lambda leaves, slots: _write_outputs(leaves, slots, arena))
+        times = time_calls(model, calls, lambda leaves, slots: write_outputs(leaves, slots, arena))
     except BaseException as error:
         return {"failed": "timing", **describe_error(error, path)}
     return {"times_ms": times}
@@ -228,7 +228,8 @@ def _check_booleans(leaves: list[Any]) -> None:
             raise ValueError("an output of booleans holds bytes other than 0 and 1: not all of it is written")
 
 
-def _write_outputs(leaves: list[Any], slots: list[Slot], arena: Any) -> None:
+def write_outputs(leaves: list[Any], slots: list[Slot], arena: Any) -> None:
+    """Copy the outputs that have the form of their slots."""
     for leaf, slot in zip(leaves, slots, strict=False):
         kind = describe_leaf(leaf)
         if kind == ["tensor", slot.dtype, list(slot.shape)]:

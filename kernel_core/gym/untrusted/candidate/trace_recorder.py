@@ -18,7 +18,9 @@ from kernel_core.gym.channel.cuda_params import arguments_in
 from kernel_core.gym.channel.dispatch_mode import LightDispatchMode
 from kernel_core.gym.channel.kernel_description import JitFunction, LaunchedKernels
 from kernel_core.gym.channel.launch_codec import encode_argument, options_in, sizes_of
+from kernel_core.gym.channel.operator_products import may_use_tf32
 from kernel_core.gym.channel.poison import Poison
+from kernel_core.gym.channel.tf32_flags import tf32_flags
 from kernel_core.gym.channel.torch_ops import (
     do_inside,
     is_torchs_own,
@@ -116,6 +118,8 @@ class Recorder(LightDispatchMode):
         """Record what goes in; the result is to be given to what this gives."""
         name = function._schema.name
         record: dict[str, Any] = {"op": name, "overload": function._overloadname}
+        if may_use_tf32(function):
+            record["tf32"] = list(tf32_flags())
         try:
             record["args"] = encode(list(args), self._tensor)["l"]
             record["kwargs"] = {key: encode(value, self._tensor) for key, value in kwargs.items()}

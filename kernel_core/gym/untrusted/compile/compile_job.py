@@ -20,6 +20,7 @@ from triton.compiler import ASTSource, make_backend
 from triton.runtime.jit import create_function_from_signature
 
 from kernel_core.gym.channel import framing
+from kernel_core.gym.channel.compiled_products import kinds_of_triton
 from kernel_core.gym.channel.launch_codec import STAND_IN_ADDRESS, decode_argument
 from kernel_core.gym.channel.launch_limits import excess_of
 from kernel_core.gym.channel.target_gpu import answer_for, target_of
@@ -35,27 +36,27 @@ class _ExceedsGpu(KernelRefused):
 
 def compile_launches(channel: socket.socket, cage: dict[str, Any]) -> None:
     """One request has the text and parts. A part has kernels, their distinct launches, and whether to compile
-    them `whole`. The answer names the first failure."""
+    them `whole`. The answer names the first failure, or for each launch the kinds of its products."""
     header = framing.receive(channel).header
     kernels: list[Any] = []
-    count, target = 0, target_of(header["gpu"])
+    products: list[list[str]] = []
+    target = target_of(header["gpu"])
     answer_for(header["gpu"])
     try:
         for part in header["parts"]:
             kernels = build_kernels(header["source"], header["filename"], part["kernels"])
             for launch in part["launches"]:
-                _compile(kernels, launch, target, whole=part["whole"])
-                count += 1
+                products.append(sorted(_compile(kernels, launch, target, whole=part["whole"])))
     except KernelRefused as refusal:
-        refused = {"failed": refusal.reason, "line": refusal.line, "place": count}
+        refused = {"failed": refusal.reason, "line": refusal.line, "place": len(products)}
         framing.send(channel, {**refused, "exceeds_gpu": isinstance(refusal, _ExceedsGpu)})
     except OSError as error:
         # A full disk is a fault of the gym, not of a kernel.
         framing.send(channel, {"fault": str(error)})
     except Exception as error:
-        framing.send(channel, {**_describe(error, kernels), "place": count, "exceeds_gpu": False})
+        framing.send(channel, {**_describe(error, kernels), "place": len(products), "exceeds_gpu": False})
     else:
-        framing.send(channel, {"compiled": count})
+        framing.send(channel, {"compiled": len(products), "products": products})
 
 
 def warm_up() -> None:
@@ -76,10 +77,10 @@ def warm_up() -> None:
         _compile([triton.jit(copy)], launch, target_of("H200"), whole=True)
 
 
-def _compile(kernels: list[Any], launch: dict[str, Any], target: GPUTarget, *, whole: bool) -> None:
+def _compile(kernels: list[Any], launch: dict[str, Any], target: GPUTarget, *, whole: bool) -> set[str]:
     """Compile for a launch with these arguments, as Triton does: Triton chooses the constants. Without
     `whole` only Triton's first language is produced, which takes a fifth of the time and finds invalid
-    Triton."""
+    Triton. Return the kinds of its products (`compiled_products.py`)."""
     kernel = kernels[launch["launch"]]
     backend = make_backend(target)
     bind = create_function_from_signature(kernel.signature, kernel.params, backend)
@@ -94,19 +95,21 @@ def _compile(kernels: list[Any], launch: dict[str, Any], target: GPUTarget, *, w
     )
     source = ASTSource(kernel, signature, constants, attributes)
     if whole:
-        metadata = triton.compile(source, target=target, options=launch["options"]).metadata
-        shared_bytes, num_warps = metadata.shared, metadata.num_warps
+        compiled = triton.compile(source, target=target, options=launch["options"])
+        shared_bytes, num_warps = compiled.metadata.shared, compiled.metadata.num_warps
+        text = compiled.asm["ttir"]
     else:
         parsed = backend.parse_options({**launch["options"], **source.parse_options()})
         context = ir.context()
         ir.load_dialects(context)
         backend.load_dialects(context)
         functions = backend.get_codegen_implementation(parsed)
-        source.make_ir(target, parsed, functions, backend.get_module_map(), context)
+        text = str(source.make_ir(target, parsed, functions, backend.get_module_map(), context))
         shared_bytes, num_warps = 0, parsed.num_warps
     excess = excess_of(shared_bytes, num_warps * target.warp_size, int(target.arch))
     if excess is not None:
         raise _ExceedsGpu(kernel.fn.__code__.co_firstlineno, excess)
+    return kinds_of_triton(text)
 
 
 class _Dtype(str):

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from kernel_core.gym.channel import framing
+from kernel_core.gym.channel.compiled_products import UNKNOWN, kinds_of_ptx
 
 _LAUNCHES = (Path(__file__).parent / "launches.cpp").read_text()
 _WRAPPED = ("cudaLaunchKernel", "__cudaLaunchKernel")
@@ -59,7 +60,16 @@ def build(channel: socket.socket, cage: dict[str, Any]) -> None:
         # A full disk is a fault of the gym, not of a candidate.
         framing.send(channel, {"fault": str(error)})
     else:
-        framing.send(channel, {"library_bytes": len(library), "image_bytes": len(image)}, library + image)
+        sizes = {"library_bytes": len(library), "image_bytes": len(image)}
+        framing.send(channel, sizes | {"products": _products(Path.cwd())}, library + image)
+
+
+def _products(folder: Path) -> list[str]:
+    """Return the kinds of products in the device code, from the PTX that nvcc kept."""
+    if not _has(folder, "cuda"):
+        return []
+    texts = [file.read_text(errors="replace") for file in folder.glob("cuda*.ptx")]
+    return sorted(set().union(*map(kinds_of_ptx, texts))) if texts else [UNKNOWN]
 
 
 def _build(folder: Path, header: dict[str, Any]) -> tuple[bytes, bytes]:

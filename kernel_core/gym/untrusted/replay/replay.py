@@ -28,6 +28,7 @@ from triton.runtime.jit import MockTensor
 
 from kernel_core.gym.channel import framing
 from kernel_core.gym.channel.candidate_file import CANDIDATE_FILE
+from kernel_core.gym.channel.compiled_products import UNKNOWN, kinds_of_triton
 from kernel_core.gym.channel.cuda_driver import call_driver
 from kernel_core.gym.channel.decoy_thresholds import ECHOES, library_works
 from kernel_core.gym.channel.failures import describe_error
@@ -104,9 +105,10 @@ class _Replay:
         self._conduct = conduct
         self._trace = header["trace"]
         self._kernels = _all_kernels(header, path)
+        self._products: set[str] = set()
         if device == "cuda":
             triton.set_allocator(_allocate)
-            compile_launches(self._trace, self._kernels)
+            self._products = compile_launches(self._trace, self._kernels)
         framing.send(channel, {"ready": True})
         work = framing.receive(channel, take_descriptors=True)
         self._arena = memory.open(work.descriptors[0], work.header["arena_bytes"])
@@ -126,7 +128,7 @@ class _Replay:
         player.write_outputs(self._slots, self._arena)
         is_kept = library_works(self._trace)
         right = [self._arena.tensor(slot).clone() for slot in self._slots] if is_kept else []
-        framing.send(self._channel, {"played": True})
+        framing.send(self._channel, {"played": True, "products": sorted(self._products)})
         _wait_for_turn(self._channel)
         first = [tensor.clone() for tensor in self._inputs] if is_kept else []
         player = player.restart()
@@ -223,8 +225,10 @@ def _allocate(size: int, alignment: int, stream: int | None) -> torch.Tensor:
     return torch.empty(size, dtype=torch.int8, device="cuda")
 
 
-def compile_launches(trace: dict[str, Any], kernels: list[Any]) -> None:
-    """Have every launch of a trace compiled, which needs no GPU, before the GPU is asked for."""
+def compile_launches(trace: dict[str, Any], kernels: list[Any]) -> set[str]:
+    """Have every launch of a trace compiled, which needs no GPU, before the GPU is asked for. Return the
+    kinds of their products (`compiled_products.py`)."""
+    products: set[str] = set()
     for operation in trace["operations"]:
         if "launch" in operation and not isinstance(kernels[operation["launch"]], ImageKernel):
             values = {name: argument(value, kernels, _pointer) for name, value in operation["args"].items()}
@@ -233,6 +237,16 @@ def compile_launches(trace: dict[str, Any], kernels: list[Any]) -> None:
                 grid=tuple(operation["grid"]), warmup=True, **{**operation["options"], **values}
             )
             make_launcher(compiled)
+            products |= _products_of(compiled)
+    return products
+
+
+def _products_of(compiled: Any) -> set[str]:
+    """Return the kinds of the products of a compiled kernel; one without its first language is not known."""
+    try:
+        return kinds_of_triton(str(compiled.asm["ttir"]))
+    except (AttributeError, KeyError, TypeError):
+        return {UNKNOWN}
 
 
 class _Pointer(MockTensor):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -10,9 +11,11 @@ import torch
 
 from kernel_core.gym.channel.cuda_params import put_addresses
 from kernel_core.gym.channel.launch_codec import decode_argument
+from kernel_core.gym.channel.operator_products import flags_of, may_use_tf32
 from kernel_core.gym.channel.poison import Poison
 from kernel_core.gym.channel.pytree import fingerprint, is_same
 from kernel_core.gym.channel.shared_arena import DTYPES, Slot
+from kernel_core.gym.channel.tf32_flags import tf32
 from kernel_core.gym.channel.torch_ops import operator_by_name, tensors_in
 from kernel_core.gym.channel.trace_codec import Decode, bytes_of, decode, views_in, views_of_launch
 from kernel_core.gym.channel.work import written_by
@@ -168,7 +171,8 @@ class TracePlayer:
         kwargs = {key: decode(value, self._tensor) for key, value in operation["kwargs"].items()}
         given = tensors_in([*args, *kwargs.values()]) if self.made else []
         before = [fingerprint(bytes_of(tensor.untyped_storage())) for tensor in given]
-        with torch.no_grad(), self._conduct.operator(operation["op"]):
+        switches = tf32(flags_of(operation)) if may_use_tf32(function) else contextlib.nullcontext()
+        with torch.no_grad(), switches, self._conduct.operator(operation["op"]):
             result = function(*args, **kwargs)
         tensors = tensors_in(result)
         for tensor, view in zip(tensors, operation["outputs"], strict=True):
