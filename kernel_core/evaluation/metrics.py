@@ -155,6 +155,8 @@ class Conditions(Record):
     """The GPU of predicted times."""
     baseline: Baseline
     """Of measured speed-ups. Predicted ones are over the traffic of the eager reference."""
+    tolerance: Tolerance
+    """Error bound of the verdict `correct`."""
     versions: dict[str, str]
     taken_out: tuple[str, ...] = ()
     """Judges that failed their health checks or left meanwhile, each with the reason."""
