@@ -30,7 +30,9 @@ def check_before_start(stage: str, parameters: Mapping[str, Any], *, elsewhere: 
     Nothing is downloaded and no judge starts. Stages that run `elsewhere` or as deployments check their own
     hosts for GPUs and models.
     """
-    config = parameters["config"]
+    config = parameters.get("config")
+    if config is None:
+        return  # a flow without a stage's settings
     here = parameters.get("mode", "inline") == "inline" and not elsewhere
     stages = list(_stages_of(config))
     for one in stages:

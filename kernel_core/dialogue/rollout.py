@@ -139,7 +139,7 @@ def roll_out(
     )
 
 
-def _require_one_left(conversations: Sequence[_Conversation], judgements: Sequence[Judgement]) -> None:
+def _require_one_left(conversations: Sequence[_Conversation], judgements: Sequence[Judgement[_Part]]) -> None:
     """Raise the gym's last fault where it left every conversation without an answer."""
     faults = [judgement.fault for judgement in judgements if judgement.fault is not None]
     if faults and all(conversation.left_out for conversation in conversations):

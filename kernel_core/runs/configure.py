@@ -116,11 +116,25 @@ def without_defaults(
             if inner := without_defaults(value, preset.get(name) or {}, current, *groups):
                 chosen[name] = inner
             continue
+        if isinstance(current, Mapping) and _is_same_groups(value, preset.get(name) or {}, current):
+            continue
         (read,) = canonical({name: value}).values()
         is_default = name not in preset and any(name in one and one[name] == read for one in values)
         if not is_default and (name not in now or now[name] != read):
             chosen[name] = value
     return chosen
+
+
+def _is_same_groups(given: Any, preset: Mapping[str, Any], resolved: Mapping[str, Any]) -> bool:
+    """True if `given` has the same named configs as `resolved`, and nothing was chosen in any of them."""
+    if not isinstance(given, Mapping) or not resolved or given.keys() != resolved.keys():
+        return False
+    return all(
+        isinstance(config, Config)
+        and isinstance(given[name], Mapping)
+        and not without_defaults(given[name], preset.get(name) or {}, config, type(config).model_construct())
+        for name, config in resolved.items()
+    )
 
 
 def _unfilled(config: Config) -> Config:

@@ -6,7 +6,7 @@ until inputs, weights and outputs are small, by 16, 4 or 2 at a time and the lar
 taken if the reference still runs without data and its tensors become smaller.
 
 A divided size keeps what a kernel may rely on or must mask (`divided`): its remainder by a common block, its
-parity, and whether it is a power of two. A size that another one divides stays a multiple of it. Floors are
+parity, and whether it is a power of two. A size stays a multiple of a group, head or block size that divides it. Floors are
 given up one after the other: a few rows of the own width show most, then whole blocks of 64 along a width, at
 last anything that runs. A reference that reads values runs with data instead, at sizes that grow.
 
@@ -36,6 +36,8 @@ width, or a size of a problem that reads values, would be less than a tile."""
 _DIVISORS = (16, 4, 2)
 _BLOCKS = (8192, 1024, 128, 16, 2, 1)
 """Common blocks of kernels. A divided size has the same remainder by one of them."""
+_MOST_IN_A_GROUP = 1024
+"""A larger size that divides another one, as a width the number of rows, does so by chance."""
 _MOST_WITH_DATA = 2**24
 """The product of sizes at which a problem that reads values is run first: a run at more may be long."""
 _MOST_OPERATIONS = 2**28
@@ -243,9 +245,9 @@ def _divided(sizes: dict[str, int], excess: int, floor: int) -> Iterator[dict[st
 
 
 def _keeps_divisors(own: Mapping[str, int], tried: Mapping[str, int]) -> bool:
-    """Whether each size that another one divides is still a multiple of it."""
+    """True if each size is still a multiple of the groups, heads or blocks that divide it."""
     return all(
         tried[more] % tried[less] == 0
         for more, less in itertools.permutations(own, 2)
-        if own[more] > own[less] and own[more] % own[less] == 0
+        if own[more] > own[less] and own[less] <= _MOST_IN_A_GROUP and own[more] % own[less] == 0
     )
