@@ -20,8 +20,9 @@ CODE_FOLDERS = ("flows", "tasks", "kernel_core", "benchmarks")
 MOST_WORDS = 30
 
 _PRONOUN = re.compile(
-    r"(?<![A-Za-z'`-])(who|whoever|whom|whose|nobody|somebody|anybody)(?![A-Za-z'`])", re.IGNORECASE
+    r"(?<![A-Za-z'`-])(who|whoever|whom|nobody|somebody|anybody)(?![A-Za-z'`])", re.IGNORECASE
 )
+_QUESTION = re.compile(r"(What|Whether|How|Which|Where) ")
 _SENTENCE_END = re.compile(r"(?<=[.!?:;])\s+|\n\s*\n|\n\s*[-*|] |\n\s*\d+\. ")
 _NAMES = re.compile(r"\n[\w\s]+")
 _CODE = re.compile(r"```.*?```|`[^`]*`", re.DOTALL)
@@ -51,12 +52,14 @@ def texts_of(path: Path) -> Iterator[str]:
 
 
 def faults_of(path: Path) -> list[str]:
-    """Pronouns for processes and values, docstrings that begin with `Of`, sentences over 30 words."""
+    """Pronouns for processes and values, docstrings that begin with `Of` or as a question, long sentences."""
     found = []
     for text in texts_of(path):
         found += [f"pronoun: {match[0]}: {text.strip()[:80]}" for match in _PRONOUN.finditer(text)]
         if path.suffix == ".py" and text.lstrip().startswith("Of "):
             found.append(f"begins with Of: {text.strip()[:80]}")
+        if path.suffix == ".py" and _QUESTION.match(text.lstrip()):
+            found.append(f"begins as a question: {text.strip()[:80]}")
         for sentence in _SENTENCE_END.split(text):
             if len(re.findall(r"[A-Za-z][\w'-]*", sentence)) > MOST_WORDS:
                 found.append(f"over {MOST_WORDS} words: {sentence.strip()[:80]}")

@@ -94,12 +94,9 @@ def judge(name: str, /, *settings: str, folder: str = "", root: Root = "runs") -
         settings: such as gym.device=cuda, or rollout.turns=1 for first turns alone
         folder: with the answers, where the run has several
     """
-    from flows.commands.stages import resume as run_again
-    from flows.presets import chosen_settings
-    from kernel_core.runs.judging_again import parameters_to_judge_again
+    from flows.commands.stages import judge_again
 
-    chosen = chosen_settings("evaluate", None, list(settings), {})
-    return run_again("evaluate", parameters_to_judge_again(find_run(root, name), folder, chosen))
+    return judge_again(find_run(root, name), folder, settings)
 
 
 @runs.command
@@ -186,17 +183,9 @@ def export(name: str, folder: Path, /, *, root: Root = "runs") -> int:
     Args:
         folder: where to write; not there yet
     """
-    from kernel_core.config import PolicyConfig
-    from kernel_core.policy.tinker_export import export_adapters
-    from kernel_core.policy.tinker_policy import read_saved
-    from kernel_core.runs.resolve import locate_checkpoint
-    from kernel_core.store import Store
+    from kernel_core.policy.tinker_export import export_adapters_of
 
-    run = find_run(root, name.partition("@")[0])
-    config = PolicyConfig.model_validate(run.command()["parameters"]["config"]["policy"])
-    version, saved = read_saved(Store(locate_checkpoint(root, name)), config)
-    export_adapters(config, saved.sampler, folder)
-    say(f"adapters of {version} for {config.model} are in {folder}; policy.model={folder} opens them")
+    say(export_adapters_of(find_run(root, name.partition("@")[0]), name, folder))
     return 0
 
 

@@ -16,6 +16,7 @@ from flows.server import prepare_environment, require_access, send_queued, stand
 from flows.terminal import say, working
 from kernel_core.config import Config, PipelineConfig
 from kernel_core.config.base import laid_over
+from kernel_core.runs.run_folder import Run
 from tasks.gpu import NoGpu
 
 
@@ -93,6 +94,19 @@ def resume(stage: str, recorded: Mapping[str, Any]) -> int:
         return build_parameters(stage, recorded)
 
     return _run_flow(stage, parameters)
+
+
+def judge_again(run: Run, folder: str, settings: Sequence[str]) -> int:
+    """Judge the answers in a folder of a run again, under settings given as key=value."""
+
+    def parameters() -> dict[str, Any]:
+        from flows.presets import build_parameters, chosen_settings
+        from kernel_core.runs.judging_again import parameters_to_judge_again
+
+        chosen = chosen_settings("evaluate", None, list(settings), {})
+        return build_parameters("evaluate", parameters_to_judge_again(run, folder, chosen))
+
+    return _run_flow("evaluate", parameters)
 
 
 def _run_flow(stage: str, make_parameters: Callable[[], dict[str, Any]]) -> int:

@@ -128,11 +128,7 @@ def roll_out(
         progress=progress,
         total=len(conversations) * config.turns,
     )
-    if any(one.fault for one in judgements) and all(c.left_out for c in conversations):
-        fault = next(one.fault for one in reversed(judgements) if one.fault is not None)
-        raise GymUnavailable(
-            f"the gym left every one of {len(conversations)} conversations without an answer; last: {fault}"
-        ) from fault
+    _require_one_left(conversations, judgements)
     return Rollouts(
         groups=_grouped(problems, conversations),
         samples=round_.samples,
@@ -141,6 +137,16 @@ def roll_out(
         num_judged=sum(len(c.turns) for c in conversations),
         seconds_judging=seconds_judging(judgements),
     )
+
+
+def _require_one_left(conversations: Sequence[_Conversation], judgements: Sequence[Judgement]) -> None:
+    """Raise the gym's last fault where it left every conversation without an answer."""
+    faults = [judgement.fault for judgement in judgements if judgement.fault is not None]
+    if faults and all(conversation.left_out for conversation in conversations):
+        raise GymUnavailable(
+            f"the gym left every one of {len(conversations)} conversations without an answer; "
+            f"last: {faults[-1]}"
+        ) from faults[-1]
 
 
 @dataclass(slots=True)

@@ -161,6 +161,12 @@ def _require_comparable(before: Scorecard, after: Scorecard) -> None:
             f"one scorecard has {before.headline} speed-ups and the other {after.headline} ones; "
             "evaluate both on the same kind of device"
         )
+    tolerances = {card.conditions.tolerance for card in (before, after)}
+    if len(tolerances) > 1:
+        raise ConfigError(
+            f"the verdicts are under different tolerances ({' and '.join(sorted(tolerances))}); "
+            "judge the answers of one again with `dojo runs judge`"
+        )
     baselines = {card.conditions.baseline for card in (before, after)}
     if before.headline == "measured" and len(baselines) > 1:
         raise ConfigError(

@@ -112,7 +112,7 @@ class SpeedScore(Record):
 
     kind: SpeedKind
     baseline: Baseline | None = None
-    """Of measured speed-ups, where it is not the judge's own."""
+    """Denominator of measured speed-ups, where it is not the judge's own."""
     fast_p: tuple[FastP, ...]
     geometric_mean: Estimate | None
     """Over correct samples; None when none is correct."""
@@ -154,7 +154,9 @@ class Conditions(Record):
     gpu: str
     """The GPU of predicted times."""
     baseline: Baseline
-    """Of measured speed-ups. Predicted ones are over the traffic of the eager reference."""
+    """Denominator of measured speed-ups. Predicted ones are over the traffic of the eager reference."""
+    tolerance: Tolerance
+    """Error bound of the verdict `correct`."""
     versions: dict[str, str]
     taken_out: tuple[str, ...] = ()
     """Judges that failed their health checks or left meanwhile, each with the reason."""

@@ -152,6 +152,7 @@ def _conditions(
         device=config.gym.device,
         gpu=config.gym.predict_gpu,
         baseline=config.gym.baseline,
+        tolerance=config.gym.tolerance,
         versions=_versions(),
         taken_out=tuple(f"{one.place}: {one.reason}" for one in gym.taken_out),
         left_out=left_out,

@@ -14,8 +14,23 @@ from safetensors import safe_open
 from kernel_core.config import PolicyConfig
 from kernel_core.errors import ConfigError, SourceUnavailable, first_line
 from kernel_core.policy.tinker_model import require_client
+from kernel_core.policy.tinker_policy import read_saved
+from kernel_core.runs.resolve import locate_checkpoint
+from kernel_core.runs.run_folder import Run
+from kernel_core.store import Store
 
 WEIGHTS, ABOUT = "adapter_model.safetensors", "adapter_config.json"
+
+
+def export_adapters_of(run: Run, name: str, folder: Path) -> str:
+    """Write the adapters of a run, or of its checkpoint `NAME@STEP`, into a folder; say so in a sentence.
+
+    Raises as `export_adapters` does.
+    """
+    config = PolicyConfig.model_validate(run.command()["parameters"]["config"]["policy"])
+    version, saved = read_saved(Store(locate_checkpoint(run.root, name)), config)
+    export_adapters(config, saved.sampler, str(folder))
+    return f"adapters of {version} for {config.model} are in {folder}; policy.model={folder} opens them"
 
 
 def export_adapters(config: PolicyConfig, sampler: str, folder: str) -> None:

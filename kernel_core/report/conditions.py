@@ -32,7 +32,8 @@ def conditions_in_words(config: Mapping[str, Any]) -> str:
         speed = f"speed-ups measured over the baseline {gym['baseline']}"
     return (
         f"suite {mix or problems['suite']}, split {problems['split']}, seed {problems['seed']}, "
-        f"limit {limit}, turns {turns}, samples {samples}, {speed}"
+        f"limit {limit}, turns {turns}, samples {samples}, "
+        f"tolerance {gym.get('tolerance', 'measured')}, {speed}"
     )
 
 

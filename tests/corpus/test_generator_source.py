@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+import pandas as pd
 import pytest
 
 from kernel_core.config import IngestConfig
@@ -59,15 +60,16 @@ def test_only_correct_kernels_of_the_grades_measured_fastest_are_kept():
 
 
 def test_a_measured_grade_that_leaves_the_work_to_torch_is_not_taught(tmp_path):
+    columns = ("family", "grade", "verdict", "speedup", "own_share")
     rows = [
-        '{"family": "a", "kernel": "0-naive", "verdict": "correct", "speedup": 1.0, "own_share": 1.0}',
-        '{"family": "a", "kernel": "1-lazy", "verdict": "correct", "speedup": 9.0, "own_share": 0.1}',
-        '{"family": "a", "kernel": "2-fused", "verdict": "correct", "speedup": 1.1, "own_share": 1.0}',
-        '{"family": "a", "kernel": "3-tuned", "verdict": "wrong", "speedup": null, "own_share": null}',
-        '{"family": "b", "kernel": "0-lazy", "verdict": "correct", "speedup": 1.0, "own_share": 0.0}',
+        ("a", "naive", "correct", 1.0, 1.0),
+        ("a", "lazy", "correct", 9.0, 0.1),
+        ("a", "fused", "correct", 1.1, 1.0),
+        ("a", "tuned", "wrong", None, None),
+        ("b", "lazy", "correct", 1.0, 0.0),
     ]
-    file = tmp_path / "measured.jsonl"
-    file.write_text("\n".join(rows))
+    file = tmp_path / "measured.parquet"
+    pd.DataFrame(rows, columns=columns).to_parquet(file)
     assert fastest_grades(file) == {"a": ("fused", "naive"), "b": ("fused", "tuned")}
     assert set(fastest_grades(MEASURED)) <= {*FAMILIES, *TRAINED}
 

@@ -20,7 +20,15 @@ from kernel_core.evaluation.statistics import Difference
 from kernel_core.evaluation.tables import family_rows, headline_rows, problem_rows, work_rows
 from kernel_core.records import BaselineTiming, Evaluation, NotJudged, Provenance, Timing, Verdict
 
-CPU = Conditions(policy_version="p", gym_version="g", device="cpu", gpu="H200", baseline="fair", versions={})
+CPU = Conditions(
+    policy_version="p",
+    gym_version="g",
+    device="cpu",
+    gpu="H200",
+    baseline="fair",
+    tolerance="measured",
+    versions={},
+)
 THRESHOLDS = (0.0, 1.0, 1.5, 2.0)
 
 
@@ -284,6 +292,9 @@ def test_speed_ups_over_different_baselines_are_not_compared():
     eager = card.model_copy(update={"conditions": card.conditions.model_copy(update={"baseline": "eager"})})
     with pytest.raises(ConfigError, match="different baselines"):
         compare(card, eager)
+    field = card.model_copy(update={"conditions": card.conditions.model_copy(update={"tolerance": "field"})})
+    with pytest.raises(ConfigError, match="different tolerances"):
+        compare(card, field)
 
 
 def test_a_card_without_a_problem_that_can_be_judged_says_why():

@@ -18,7 +18,15 @@ from kernel_core.evaluation.scorecard import KIND
 from kernel_core.records import Verdict
 from kernel_core.runs.run_folder import Run
 
-CPU = Conditions(policy_version="p", gym_version="g", device="cpu", gpu="H200", baseline="fair", versions={})
+CPU = Conditions(
+    policy_version="p",
+    gym_version="g",
+    device="cpu",
+    gpu="H200",
+    baseline="fair",
+    tolerance="measured",
+    versions={},
+)
 
 
 def card(correct_by_problem, samples=2, speedup=1.5):

@@ -95,7 +95,7 @@ def test_15_what_a_parent_sends_is_far_below_the_limit_of_parameters():
 def test_15_a_page_is_cut_below_the_limit_of_events(prefect_api, tmp_path):
     from kernel_core.store import Store
 
-    publish("a-long-page", ["x" * 1000] * 2000, Store(tmp_path))
+    publish("a-long-page", ["x" * 1000] * 2000, Store(tmp_path), "A page that is cut")
     with get_client(sync_client=True) as client:
         (page,) = [artifact for artifact in client.read_artifacts() if artifact.key == "a-long-page"]
     assert MAX_BYTES * 0.9 < len(page.data) < MAX_BYTES * 1.1

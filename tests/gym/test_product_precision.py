@@ -16,10 +16,15 @@ from kernel_core.gym.channel.operator_products import (
 )
 from kernel_core.gym.channel.target_gpu import target_of
 from kernel_core.gym.channel.tf32_flags import SHIPPED, tf32, tf32_flags
+from kernel_core.gym.channel.work import Work
+from kernel_core.gym.contract.requests import JudgeRequest
+from kernel_core.gym.pool.pool import PooledGym
+from kernel_core.gym.prediction.roofline import at_precision
 from kernel_core.gym.untrusted.compile.compile_job import _compile
 from kernel_core.gym.untrusted.compile.rebuild_kernels import build_kernels
+from kernel_core.records import Candidate, Evaluation
 
-from .planted_products import PLANTED, PRECISION
+from .planted_products import PLANTED, PRECISION, PROBLEM
 
 
 def _kinds(source: str, *, whole: bool) -> set[str]:
@@ -111,3 +116,26 @@ def test_switches_are_read_whichever_interface_set_them() -> None:
 def test_a_forged_record_of_switches_counts_as_off() -> None:
     assert flags_of({"tf32": ["yes", 1]}) == flags_of({}) == (False, False)
     assert may_use_tf32(torch.ops.aten.mm.default) and not may_use_tf32(torch.ops.aten.relu.default)
+
+
+@pytest.mark.parametrize(
+    ("precision", "kind"), [("ieee", "float32"), ("tf32x3", "float32"), ("tf32", "fp32"), (None, "fp32")]
+)
+def test_a_predicted_product_of_the_library_runs_at_the_candidates_precision(
+    precision: str | None, kind: str
+) -> None:
+    work = Work("mm", own=False, bytes_accessed=8, bytes_distinct=8, operations={"float32": 4, "float": 1})
+    [compared] = at_precision([work], precision)
+    assert compared.operations == {kind: 4, "float": 1}
+
+
+@pytest.mark.exhaustive
+def test_a_switch_of_precision_alone_is_not_predicted_to_be_faster(gym: PooledGym) -> None:
+    requests = [
+        JudgeRequest(problem=PROBLEM, candidate=Candidate.from_source(PLANTED[name]), seed=1)
+        for name in ("tf32", "ieee")
+    ]
+    tf32_products, exact = gym.judge(requests)
+    assert isinstance(tf32_products, Evaluation) and isinstance(exact, Evaluation)
+    assert tf32_products.predicted_speedup is not None and tf32_products.predicted_speedup < 1.5
+    assert exact.predicted_speedup is not None and exact.predicted_speedup < 1.5

@@ -23,7 +23,14 @@ from kernel_core.runs.run_folder import Run, StageRecord
     ],
 )
 def test_conditions_name_suite_split_seed_limit_turns_and_samples(config, words):
-    assert conditions_in_words(config.model_dump(mode="json")) == words
+    told = conditions_in_words(config.model_dump(mode="json"))
+    assert told == f"{words}, tolerance measured, speed-ups predicted for H200 over eager"
+
+
+def test_conditions_name_the_baseline_and_the_tolerance_of_a_gpu_judge():
+    config = EvaluateConfig(gym={"device": "cuda", "baseline": "fair", "tolerance": "field"})
+    told = conditions_in_words(config.model_dump(mode="json"))
+    assert told.endswith("tolerance field, speed-ups measured over the baseline fair")
 
 
 def test_a_stage_without_a_record_has_no_conditions(tmp_path):
@@ -34,4 +41,6 @@ def test_the_conditions_of_a_stage_are_those_it_was_begun_with(tmp_path):
     run = Run(str(tmp_path), "mine")
     config = EvaluateConfig(samples_per_problem=5).model_dump(mode="json")
     run.record(StageRecord(stage="evaluate", status="done", config=config, inputs={}, code="", begun_at=""))
-    assert conditions_of(run, "evaluate").endswith("turns 2, samples 5")
+    assert conditions_of(run, "evaluate").startswith(
+        "suite generated, split held_out, seed 1000, limit 24, turns 2, samples 5"
+    )

@@ -12,6 +12,7 @@ def test_judges_that_were_taken_out_stand_below_the_scorecard():
         device="cuda",
         gpu="H200",
         baseline="fair",
+        tolerance="measured",
         versions={},
         taken_out=("GPU 3: 4 fresh judges failed the probe [Errno 27]",),
     )

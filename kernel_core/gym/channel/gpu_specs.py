@@ -39,10 +39,14 @@ _RATES = dict.fromkeys(("float16", "bfloat16", "fp16", "bf16"), "half") | {"fp64
 # geometric mean.
 
 
+LIBRARY_PRODUCTS, TF32_PRODUCTS = "float32", "fp32"
+"""Kinds of products on float32 values: by a library with TF32 off, and in TF32."""
+
+
 def _rates(arithmetic: float, integer: float, ieee: float, tf32: float, float64: float) -> dict[str, float]:
     """Operations a second by kind. Products of fp32 by a library are as fast as other arithmetic."""
-    products = {"float32": arithmetic, "ieee": ieee, "fp32": tf32, "half": 2 * tf32, "float64": float64}
-    return {"float": arithmetic, "integer": integer, **products}
+    products = {LIBRARY_PRODUCTS: arithmetic, "ieee": ieee, TF32_PRODUCTS: tf32}
+    return {"float": arithmetic, "integer": integer, "half": 2 * tf32, "float64": float64, **products}
 
 
 _GB, _MB = 10**9, 1 << 20

@@ -111,8 +111,8 @@ class CpuJudge(Judge):
         if not request.fast:
             with case.phase("grown"):
                 self._try_grown(reference, seed, case)
-        self._replay_all(rehearsal, reference, seed, case)
         note_precision(case, reference)
+        self._replay_all(rehearsal, reference, seed, case)
         if case.product_precision in ("tf32", "half"):
             case.tolerances &= {"measured"}  # the interpreter multiplied in float32
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from kernel_core.gym.channel.decoy_thresholds import NEGLIGIBLE_SHARE
 from kernel_core.gym.channel.messages import DeviceWork
 from kernel_core.gym.channel.work import Work
-from kernel_core.gym.prediction.roofline import EagerTraffic, own_work_share, predict
+from kernel_core.gym.prediction.roofline import EagerTraffic, at_precision, own_work_share, predict
 from kernel_core.gym.verdict.case import Case
 from kernel_core.records import KernelUse, Verdict
 
@@ -23,8 +23,9 @@ def weigh_times(case: Case, works: Sequence[DeviceWork]) -> None:
 
 
 def weigh(case: Case, at_own_sizes: Sequence[Work], eager: EagerTraffic, gpu: str) -> None:
-    """Predict both times; own kernels that do next to nothing, beside copying, are a decoy."""
-    case.reference_traffic, _ = predict(eager.works, gpu)
+    """Predict both times at the candidate's precision; own kernels with next to no work are a decoy."""
+    case.reference_traffic, _ = predict(at_precision(eager.works, case.product_precision), gpu)
+    at_own_sizes = at_precision(at_own_sizes, case.product_precision)
     case.traffic, raised = predict(at_own_sizes, gpu, eager.compulsory_bytes)
     if raised:
         case.note("below_compulsory_traffic", "fewer bytes were counted than any program must move")

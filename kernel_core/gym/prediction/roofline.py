@@ -11,18 +11,18 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 
-from kernel_core.gym.channel.gpu_specs import GPUS, GpuSpec
+from kernel_core.gym.channel.gpu_specs import GPUS, LIBRARY_PRODUCTS, TF32_PRODUCTS, GpuSpec
 from kernel_core.gym.channel.pytree import flatten
 from kernel_core.gym.channel.torch_ops import GATHERS
 from kernel_core.gym.channel.work import ELEMENTWISE, OperatorCounter, Work
 from kernel_core.gym.oracle.problem_module import ProblemModule, own_seeds
 from kernel_core.gym.oracle.reference import Reference
-from kernel_core.records import Problem, Traffic
+from kernel_core.records import Problem, ProductPrecision, Traffic, fair_kinds
 
 _SLOWEST_FIRST = GPUS["H200"].rate_of
 """The order of the kinds of operations."""
@@ -159,6 +159,23 @@ def own_work_share(works: Sequence[Work], gpu_name: str) -> float:
     total_ms = math.fsum(time for time, _ in times)
     working_ms = math.fsum(time for time, works_itself in times if works_itself)
     return working_ms / total_ms if total_ms else 0.0
+
+
+def at_precision(works: Sequence[Work], precision: ProductPrecision | None) -> list[Work]:
+    """Return works with the library's products of float32 at the rate of TF32, unless the candidate's
+    products are exact.
+
+    The counterpart of `records.fair_kinds` in predicted times: a switch of precision earns nothing.
+    """
+    if "eager_tf32" not in fair_kinds(precision):
+        return list(works)
+    return [replace(work, operations=_as_tf32(work.operations)) for work in works]
+
+
+def _as_tf32(operations: Mapping[str, int]) -> dict[str, int]:
+    counts = Counter(operations)
+    counts[TF32_PRODUCTS] += counts.pop(LIBRARY_PRODUCTS, 0)
+    return dict(+counts)
 
 
 def predict(works: Sequence[Work], gpu_name: str, least_bytes: int = 0) -> tuple[Traffic, bool]:
