@@ -128,6 +128,16 @@ def roll_out(
         progress=progress,
         total=len(conversations) * config.turns,
     )
+    return _rollouts(problems, conversations, judgements, round_.samples)
+
+
+def _rollouts(
+    problems: Sequence[Problem],
+    conversations: Sequence[_Conversation],
+    judgements: Sequence[Judgement[_Part]],
+    samples: dict[TurnKey, Sample],
+) -> Rollouts:
+    """The groups and counts of finished conversations; `GymUnavailable` where a fault left none of them."""
     if any(one.fault for one in judgements) and all(c.left_out for c in conversations):
         fault = next(one.fault for one in reversed(judgements) if one.fault is not None)
         raise GymUnavailable(
@@ -135,7 +145,7 @@ def roll_out(
         ) from fault
     return Rollouts(
         groups=_grouped(problems, conversations),
-        samples=round_.samples,
+        samples=samples,
         num_left_out=sum(c.left_out for c in conversations),
         num_retried=sum(one.num_retried for one in judgements),
         num_judged=sum(len(c.turns) for c in conversations),
