@@ -2,7 +2,7 @@
 
     python benchmarks/intervals.py --write
 
-Simulates evaluations whose truth is known, 1,000 of each kind: problems have a drawn difficulty, samples of a
+Simulates evaluations with a known truth, 1,000 of each kind: problems have a drawn difficulty, samples of a
 problem are correct with that chance. A change gains a share of what was missing (`dense`), or turns one
 problem in ten around (`rare`). With several seeds, each shifts all its problems (`seeds`).
 """

@@ -128,25 +128,29 @@ def roll_out(
         progress=progress,
         total=len(conversations) * config.turns,
     )
-    _require_one_left(conversations, judgements)
+    return _rollouts(problems, conversations, judgements, round_.samples)
+
+
+def _rollouts(
+    problems: Sequence[Problem],
+    conversations: Sequence[_Conversation],
+    judgements: Sequence[Judgement[_Part]],
+    samples: dict[TurnKey, Sample],
+) -> Rollouts:
+    """The groups and counts of finished conversations; `GymUnavailable` where a fault left none of them."""
+    if any(one.fault for one in judgements) and all(c.left_out for c in conversations):
+        fault = next(one.fault for one in reversed(judgements) if one.fault is not None)
+        raise GymUnavailable(
+            f"the gym left every one of {len(conversations)} conversations without an answer; last: {fault}"
+        ) from fault
     return Rollouts(
         groups=_grouped(problems, conversations),
-        samples=round_.samples,
+        samples=samples,
         num_left_out=sum(c.left_out for c in conversations),
         num_retried=sum(one.num_retried for one in judgements),
         num_judged=sum(len(c.turns) for c in conversations),
         seconds_judging=seconds_judging(judgements),
     )
-
-
-def _require_one_left(conversations: Sequence[_Conversation], judgements: Sequence[Judgement[_Part]]) -> None:
-    """Raise the gym's last fault where it left every conversation without an answer."""
-    faults = [judgement.fault for judgement in judgements if judgement.fault is not None]
-    if faults and all(conversation.left_out for conversation in conversations):
-        raise GymUnavailable(
-            f"the gym left every one of {len(conversations)} conversations without an answer; "
-            f"last: {faults[-1]}"
-        ) from faults[-1]
 
 
 @dataclass(slots=True)

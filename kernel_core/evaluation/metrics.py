@@ -112,7 +112,7 @@ class SpeedScore(Record):
 
     kind: SpeedKind
     baseline: Baseline | None = None
-    """Denominator of measured speed-ups, where it is not the judge's own."""
+    """Baseline of measured speed-ups, where it is not that of the judge."""
     fast_p: tuple[FastP, ...]
     geometric_mean: Estimate | None
     """Over correct samples; None when none is correct."""
@@ -154,7 +154,7 @@ class Conditions(Record):
     gpu: str
     """The GPU of predicted times."""
     baseline: Baseline
-    """Denominator of measured speed-ups. Predicted ones are over the traffic of the eager reference."""
+    """Baseline of measured speed-ups. Predicted ones are over the traffic of the eager reference."""
     tolerance: Tolerance
     """Error bound of the verdict `correct`."""
     versions: dict[str, str]
@@ -192,7 +192,7 @@ class Scorecard(Record):
     """Of last turns."""
     problems: tuple[ProblemOutcomes, ...]
     not_judged: tuple[NotJudged, ...] = ()
-    """Problems whose reference fails here, which are in no figure."""
+    """Problems with a reference that fails here. They are in no figure."""
 
     def view(self, view: View) -> Score:
         """The score of last or of best turns."""

@@ -25,13 +25,13 @@ class Work(Record):
     num_answers: int
     num_correct: int
     tolerances: dict[Tolerance, int]
-    """Answers whose outputs pass under each tolerance; empty where no evaluation names any."""
+    """Answers with outputs that pass under each tolerance; empty where no evaluation names any."""
     tolerances_unknown: int
     """Correct answers without a word on tolerances."""
     precisions: dict[str, int]
     """Correct answers by the precision of their products; `none known` has those without."""
     own_share: tuple[float, float, float] | None
-    """Quartiles over the correct answers whose share is known."""
+    """Quartiles over the correct answers with a known share."""
     own_share_unknown: int
     fused_tails: int
     """Correct answers with less than `FUSED_TAIL_BELOW` of the time in own kernels."""

@@ -29,7 +29,7 @@ class Sample:
     logprobs: npt.NDArray[np.float32] | None = None
     """One number a token of `token_ids`, under the sampling distribution (temperature applied)."""
     counted: int = 0
-    """Tokens of an answer whose ids are not here."""
+    """Tokens of an answer without its ids."""
 
     @property
     def num_tokens(self) -> int:
