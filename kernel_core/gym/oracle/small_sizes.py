@@ -8,7 +8,8 @@ taken if the reference still runs without data and its tensors become smaller.
 A divided size keeps what a kernel may rely on or must mask (`divided`): its remainder by a common block, its
 parity, and whether it is a power of two. A size stays a multiple of a group, head or block size that divides
 it. Floors are given up one after the other: a few rows of the own width show most, then whole blocks of 64
-along a width, at last anything that runs. A reference that reads values runs with data instead, at sizes that grow.
+along a width, at last anything that runs. A reference that reads values runs with data instead, at sizes that
+grow.
 
 A kernel that is not correct at these sizes is judged once more: at smaller ones if it ran out of time, else
 at larger ones. There it may be correct, as it is at sizes nearer to the problem's own.
