@@ -147,4 +147,4 @@ def test_one_table_has_the_three_groups_of_both_arms_and_their_differences(judge
     assert all(group in verdicts for group in (SEEN, UNSEEN, "theirs"))
     assert figures.index(f"\n{SEEN}") < figures.index(f"\n{UNSEEN}") < figures.index("\ntheirs")
     assert figures.count("100.0 % (") == 3 and figures.count(" 50.0 % (") == 3
-    assert differences.count("rl-0 less frozen-0") == 3 and differences.count("+50.0 % (") == 3
+    assert differences.count("rl-0 less frozen-0") == 3 and differences.count("+50.0 % p 0.500") == 3
