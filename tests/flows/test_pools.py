@@ -228,7 +228,7 @@ def test_a_worker_writes_to_the_root_that_the_server_names_and_no_deployment_has
     (tmp_path / "pool.json").write_text(json.dumps(with_the_pages_env(templates()["process"])))
     environment = os.environ | {"PREFECT_API_URL": prefect_api, "PYTHONPATH": str(PREFECT_YAML.parent)}
     environment.pop("DOJO_ROOT", None)
-    small = json.dumps({"generator_rows": 10})
+    small = json.dumps({"generator_rows": 10, "decontaminate_against": ["dojo"]})
     for command in (
         ["flows.cli", "deploy", "--file", str(tmp_path / "prefect.yaml")],
         ["prefect", "work-pool", "update", "stored", "--base-job-template", str(tmp_path / "pool.json")],
@@ -240,7 +240,7 @@ def test_a_worker_writes_to_the_root_that_the_server_names_and_no_deployment_has
         )
         assert done.returncode == 0, done.stdout + done.stderr
         assert "sesame" not in done.stdout + done.stderr
-    assert (Path(stored) / "corpus" / "snapshot" / "manifest.json").exists()
+    assert (Path(stored) / "corpus" / "snapshot" / "manifest.json").exists(), done.stdout + done.stderr
     with get_client(sync_client=True) as client:
         deployment = client.read_deployment_by_name("ingest/generated-corpus")
         pool = client.read_work_pool("stored")
