@@ -193,7 +193,12 @@ def stored(prefect_api, tmp_path_factory):
     """The variable and the block of the page, on the server; gives the root that they name."""
     root = str(tmp_path_factory.mktemp("stored") / "runs")
     Variable.set("dojo_root", root, overwrite=True)
-    Variable.set("kernelbench_root", "/data/kernelbench", overwrite=True)
+    checkout = tmp_path_factory.mktemp("kernelbench")
+    for level in (1, 2, 3, 4):
+        folder = checkout / "KernelBench" / f"level{level}"
+        folder.mkdir(parents=True)
+        shutil.copy(PREFECT_YAML.parent / "data" / "problems" / "huber_mean.py", folder / "1_Huber.py")
+    Variable.set("kernelbench_root", str(checkout), overwrite=True)
     Secret(value="sesame").save("endpoint-key", overwrite=True)
     return root
 
@@ -209,7 +214,8 @@ def test_a_run_gets_its_root_and_key_from_the_server(kind, stored):
     template = with_the_pages_env(templates()[kind])
     asked = {"env": {"DO_NOT_TRACK": "1"}}
     job = run_coro_as_sync(BaseJobConfiguration.from_template_and_values(template, asked))
-    given = {"DOJO_ROOT": stored, "KERNELBENCH_ROOT": "/data/kernelbench", "OPENAI_API_KEY": "sesame"}
+    checkout = Variable.get("kernelbench_root")
+    given = {"DOJO_ROOT": stored, "KERNELBENCH_ROOT": checkout, "OPENAI_API_KEY": "sesame"}
     assert job.env == given | {"DO_NOT_TRACK": "1"}
 
 
@@ -228,7 +234,7 @@ def test_a_worker_writes_to_the_root_that_the_server_names_and_no_deployment_has
     (tmp_path / "pool.json").write_text(json.dumps(with_the_pages_env(templates()["process"])))
     environment = os.environ | {"PREFECT_API_URL": prefect_api, "PYTHONPATH": str(PREFECT_YAML.parent)}
     environment.pop("DOJO_ROOT", None)
-    small = json.dumps({"generator_rows": 10, "decontaminate_against": ["dojo"]})
+    small = json.dumps({"generator_rows": 10})
     for command in (
         ["flows.cli", "deploy", "--file", str(tmp_path / "prefect.yaml")],
         ["prefect", "work-pool", "update", "stored", "--base-job-template", str(tmp_path / "pool.json")],
