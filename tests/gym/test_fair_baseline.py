@@ -151,7 +151,10 @@ def _evaluator_accepts(source: str, folder: Path) -> bool:
     (folder / "reference.py").write_text(PROBLEM.source)
     (folder / "candidate.py").write_text(source)
     script = (
-        "import sys, torch, pathlib\n"
+        "import sys, torch, pathlib, types\n"
+        "for name in ('openai', 'litellm', 'dotenv', 'pydra', 'modal'):\n"  # of no use to the evaluator
+        "    stub = sys.modules.setdefault(name, types.ModuleType(name))\n"
+        "    stub.OpenAI, stub.completion, stub.load_dotenv = object, None, lambda *a, **k: None\n"
         "from kernelbench.eval import eval_kernel_against_ref\n"
         "reference, candidate = (pathlib.Path(name).read_text() for name in sys.argv[1:])\n"
         "result = eval_kernel_against_ref(reference, candidate, num_correct_trials=5,\n"

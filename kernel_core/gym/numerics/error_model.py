@@ -18,6 +18,8 @@ from kernel_core.gym.channel.torch_ops import has_products, map_tensors, tensors
 
 _SAMPLE = 1 << 24
 _BINS = 258
+_LANES = 256
+"""Copies of the table of maxima that are filled side by side."""
 _WINDOW = 5
 _ENOUGH_VALUES, _ENOUGH_SHARE = 64, 1 / 16
 _HONEST_ERRORS_ALLOWED = 4.0
@@ -34,36 +36,36 @@ _ALLOWANCE_CAP = 1e-2
 
 def sample(flat: torch.Tensor) -> torch.Tensor:
     """At most about 16 million of the elements, evenly spaced."""
-    return flat[:: _stride(flat)]
-
-
-def _stride(values: torch.Tensor) -> int:
-    """The distance between the elements of a sample."""
-    return max(1, -(-values.numel() // _SAMPLE))
+    return flat[:: max(1, -(-flat.numel() // _SAMPLE))]
 
 
 def error_by_size(plain: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
     """The largest error by binary exponent of the exact value, each over a factor of about four (258).
 
-    One figure for all would let the rounding of huge values excuse small ones that are plain wrong.
+    One figure for all would let the rounding of huge values excuse small ones that are plain wrong. Every
+    element counts: where a slope changes at zero, the largest error of the rarest sizes is in few of them.
     """
-    true = sample(exact.reshape(-1)).double()
-    error = (sample(plain.reshape(-1)).double() - true).abs().nan_to_num(0.0, 0.0, 0.0)
-    sizes = _exponent(true)
-    largest = torch.zeros(_BINS, dtype=torch.float64, device=exact.device)
-    largest.scatter_reduce_(0, sizes, error, "amax")
-    nearby = torch.nn.functional.max_pool1d(largest[None], _WINDOW, stride=1, padding=_WINDOW // 2)[0]
-    counts = torch.bincount(sizes, minlength=_BINS).double()
+    largest = torch.zeros(_LANES * _BINS, dtype=torch.float64, device=exact.device)
+    counts = torch.zeros(_BINS, dtype=torch.float64, device=exact.device)
+    for mine, true in zip(plain.reshape(-1).split(_SAMPLE), exact.reshape(-1).split(_SAMPLE), strict=True):
+        true = true.double()
+        error = (mine.double() - true).abs_().nan_to_num_(0.0, 0.0, 0.0)
+        sizes = _exponent(true)
+        counts += torch.bincount(sizes, minlength=_BINS)
+        # Threads of a GPU that raise the same maximum wait for each other.
+        sizes += _BINS * (torch.arange(sizes.numel(), device=sizes.device) % _LANES)
+        largest.scatter_reduce_(0, sizes, error, "amax")
+    by_size = largest.view(_LANES, _BINS).amax(0)
+    nearby = torch.nn.functional.max_pool1d(by_size[None], _WINDOW, stride=1, padding=_WINDOW // 2)[0]
     shares = torch.nn.functional.avg_pool1d(counts[None], _WINDOW, stride=1, padding=_WINDOW // 2)[0]
-    return torch.maximum(nearby, nearby[_well_known(_WINDOW * shares, _stride(exact))])
+    return torch.maximum(nearby, nearby[_well_known(_WINDOW * shares)])
 
 
-def _well_known(counts: torch.Tensor, stride: int) -> torch.Tensor:
+def _well_known(counts: torch.Tensor) -> torch.Tensor:
     """For each size the nearest well-known one, preferably larger: it has enough values to know their errors.
-    A sum that happens to cancel is a small value with the error of a large one, and rare. A sample of every
-    `stride`-th value must have more of a size: the largest error of few says little about the others."""
+    A sum that happens to cancel is a small value with the error of a large one, and rare."""
     few = counts.sum() / _WINDOW * _ENOUGH_SHARE
-    enough = counts >= few.clamp(1, stride * _ENOUGH_VALUES)
+    enough = counts >= few.clamp(1, _ENOUGH_VALUES)
     sizes = torch.arange(_BINS, device=counts.device)
     larger = torch.where(enough, sizes, _BINS).flip(0).cummin(0).values.flip(0)
     smaller = torch.where(enough, sizes, -1).cummax(0).values
