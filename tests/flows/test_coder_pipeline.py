@@ -1,8 +1,10 @@
 """`dojo pipeline coder-quick` with a tiny model on two cores: every stage, as small as it gets."""
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -69,19 +71,15 @@ def kernelbench(tmp_path_factory):
     return str(folder)
 
 
-def dojo(prefect_api, kernelbench, root, *words):
-    return subprocess.run(
-        [sys.executable, "-m", "flows.cli", *words, f"root={root}"],
-        env=os.environ
-        | {
-            "PREFECT_API_URL": prefect_api,
-            "PYTHONPATH": str(REPOSITORY),
-            "KERNELBENCH_ROOT": kernelbench,
-        },
-        capture_output=True,
-        text=True,
-        timeout=3000,
-    )
+def call(prefect_api, kernelbench, root, *words):
+    """Command and environment of a `dojo` process."""
+    own = {"PREFECT_API_URL": prefect_api, "PYTHONPATH": str(REPOSITORY), "KERNELBENCH_ROOT": kernelbench}
+    return [sys.executable, "-m", "flows.cli", *words, f"root={root}"], os.environ | own
+
+
+def dojo(*arguments):
+    command, environment = call(*arguments)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=3000)
 
 
 @pytest.mark.slow
@@ -104,3 +102,48 @@ def test_the_recipe_teaches_trains_and_measures_in_one_command(prefect_api, mode
     assert [record.begun_at for record in run.stages()] == [
         record.begun_at for record in Run(str(tmp_path), "coder-quick").stages()
     ]
+
+
+def is_under_way(run, stage):
+    """A stage has kept a part of its work, and has not ended."""
+    if run.stage_at_work() != stage:
+        return False
+    if stage == "cold-start":
+        return run.store.exists("cold_start/checkpoints/latest.json")
+    if stage == "train":
+        return run.store.exists("metrics.jsonl")
+    return bool(run.store.names(f"{stage}/answers"))
+
+
+def kill_in(stage, run, log, *arguments):
+    """Start the command, and kill its process group once the stage is under way."""
+    command, environment = call(*arguments)
+    process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+    while process.poll() is None and not is_under_way(run, stage):
+        time.sleep(0.02)
+    assert process.poll() is None, f"{stage} was never seen at work"
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+@pytest.mark.slow
+def test_killed_in_teaching_in_rl_and_in_judging_it_goes_on(prefect_api, model, kernelbench, tmp_path):
+    often = [
+        *("train.checkpoint_minutes=0.0001", "train.cold_start.checkpoint_minutes=0.0001"),
+        *("train.cold_start.steps=6", "train.steps=4"),
+    ]
+    command = ["pipeline", "coder-quick", f"policy.model={model}", *ON_CPU, *SMALLEST, *often]
+    run, ended = Run(str(tmp_path), "coder-quick"), {}
+    with (tmp_path / "log").open("w") as log:
+        for stage in ("cold-start", "train", "evaluate-after"):
+            kill_in(stage, run, log, prefect_api, kernelbench, tmp_path, *command)
+            assert run.state().condition == "dead"
+            ended |= {record.stage: record for record in run.stages() if record.status == "done"}
+    done = dojo(prefect_api, kernelbench, tmp_path, *command)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert all(record.status == "done" for record in run.stages())
+    assert {stage: run.stage(stage) for stage in ended} == ended  # no finished stage was made again
+    lines = (tmp_path / "coder-quick" / "logs.log").read_text()
+    assert "cold start: going on after step" in lines
+    steps = [line["step"] for line in run.store.lines("metrics.jsonl")]
+    assert steps == sorted(set(steps)) and len(steps) == 4
