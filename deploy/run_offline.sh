@@ -139,8 +139,16 @@ print(client.get(f"/flow_runs/{main}").json()["state"]["name"])
 PY
 }
 
+# A worker in the background of a shell ignores the signals that ask it to stop.
+finish() {
+  kill $(jobs -p) 2>/dev/null
+  sleep 5
+  kill -9 $(jobs -p) 2>/dev/null
+  echo "$1" >"$WORK/ended"
+}
+
 work() {
-  trap 'kill $(jobs -p) 2>/dev/null; echo $? >"$WORK/ended"' EXIT
+  trap 'finish $?' EXIT
   cd "$REPOSITORY" || exit 1
   need install install
   need check check
