@@ -40,7 +40,12 @@ class Answer:
 def answer(problem: Problem, precision: str = "tf32") -> Answer:
     """A kernel for a problem. Raises Unreadable where its module cannot be read or has nothing to write."""
     graph = read(problem)
-    return _Writer(problem, graph, precision).answer()
+    try:
+        return _Writer(problem, graph, precision).answer()
+    except Unreadable:
+        raise
+    except Exception as error:  # a form that no schedule was written for; others go on
+        raise Unreadable(f"no kernel text: {type(error).__name__}: {error}") from error
 
 
 class _Writer:
@@ -209,15 +214,15 @@ class _Writer:
         """A call that stays torch's."""
         first = values[0]
         text = first.text.format(*(self._expression(one) for one in first.tensors))
-        if first.item is None:
+        if not first.path:
             name = self._name(first, first.base)
             self.lines.append(f"{name} = {text}")
         else:
             name = self._free(first.base)
             self.lines.append(f"{name} = {text}")
             for one in values:
-                own = self._name(one, f"{first.base}_{one.item}")
-                self.lines.append(f"{own} = {name}[{one.item}]")
+                own = self._name(one, "_".join(map(str, (first.base, *one.path))))
+                self.lines.append(f"{own} = {name}{''.join(f'[{index}]' for index in one.path)}")
         for one in values:
             self.keys[one.key] = self.names[id(one)]
             self.lines.append(f"{self.names[id(one)]} = {self.names[id(one)]}.contiguous()")

@@ -3,7 +3,7 @@
 | operator | inputs | attributes |
 |---|---|---|
 | `leaf` | | `text`: host expression of a tensor |
-| `call` | tensors | `text`: host call with `{0}` for tensors; `item`: index of one of several results |
+| `call` | tensors | `text`: host call with `{0}` for tensors; `path`: indices of one of several results |
 | `point` | tensors and numbers | `entry`: pointwise operator of the table |
 | `cast` | tensor | |
 | `full`, `iota` | number; first, step | `dim` of `iota`: value grows along it |

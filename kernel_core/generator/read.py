@@ -174,6 +174,15 @@ class _Shape(tuple[int, ...]):
         return _Shape(part) if isinstance(key, slice) else part
 
 
+def _one_step(module: nn.RNNBase, x: torch.Tensor, *state: Any, **named: Any) -> Any:
+    """Shapes of a recurrent layer's results from one step: thousands of fake ones take minutes."""
+    axis = 1 if module.batch_first and x.dim() == 3 else 0
+    length = x.shape[axis]
+    output, *rest = module.forward(x.narrow(axis, 0, 1), *state, **named)
+    shape = [length if k == axis else size for k, size in enumerate(output.shape)]
+    return output.new_empty(shape), *rest
+
+
 class _Recorder(TorchFunctionMode):
     """Makes a value of each tensor that torch's functions return."""
 
@@ -202,7 +211,8 @@ class _Recorder(TorchFunctionMode):
                 return call(module, *args, **kwargs)
             plain = tree_map(_plain, (args, kwargs))
             with torch._C.DisableTorchFunction():
-                result = call(module, *plain[0], **plain[1])
+                run = _one_step if isinstance(module, nn.RNNBase) else call
+                result = run(module, *plain[0], **plain[1])
             return self._call(self._paths[id(module)], args, kwargs, result, type(module).__name__)
 
         with mock.patch.object(nn.Module, "__call__", layer), self:
@@ -340,23 +350,31 @@ class _Recorder(TorchFunctionMode):
                 f"{parts[0]}{spelled}({', '.join(parts[1:])})" if method else f"{spelled}({', '.join(parts)})"
             )
         text = text.replace("torch.nn.functional.", "F.")
-        results, single = ([result], True) if isinstance(result, torch.Tensor) else (list(result), False)
-        if any(not isinstance(one, torch.Tensor) for one in results):
-            raise Unreadable(f"{base} gives a nest of tensors")
         group = object()
-        for k, tensor in enumerate(results):
+        for path, tensor in _leaves(result):
             made = make(
                 "call",
                 tuple(tensors),
                 tensor.shape,
                 tensor.dtype,
                 text=text,
-                item=None if single else k,
+                path=path,
                 group=group,
                 base=base,
             )
             self._values[id(tensor)] = (tensor, _with_sizes(made))
         return result
+
+
+def _leaves(result: Any, path: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], torch.Tensor]]:
+    """Tensors of a nest of tuples with the indices that lead to them."""
+    if isinstance(result, torch.Tensor):
+        yield path, result
+    elif isinstance(result, tuple | list):
+        for index, part in enumerate(result):
+            yield from _leaves(part, (*path, index))
+    elif result is not None:
+        raise Unreadable(f"a call that gives {type(result).__name__}")
 
 
 def _with_sizes(value: Value) -> Value:
