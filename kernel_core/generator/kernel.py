@@ -540,6 +540,22 @@ class Kernel:
         rest[dim] = Text(name, groups, _ATOM)
         return self.at(x, rest)
 
+    def _take(self, value: Value, coords: Sequence[Index]) -> str:
+        x, *indices = value.inputs
+        rank, place = indices[0].rank, value.place
+        at = coords[place : place + rank]
+        rest = [*coords[:place], *coords[place + rank :]]
+        groups = frozenset(group for one in at for group in groups_of(one))
+        names = iter([self.at(index, at) for index in indices])
+        inner: list[Index] = []
+        for axis in range(x.rank):
+            if axis not in value.dims:
+                inner.append(rest.pop(0))
+                continue
+            name, size = next(names), self.size(x.shape[axis])
+            inner.append(Text(f"tl.where({name} < 0, {name} + {size}, {name})", groups, _ATOM))
+        return self.at(x, inner)
+
 
 def _digits(index: Digit, sizes: Sequence[int]) -> list[Index] | None:
     """The digit's own axes where these are the sizes, as products of neighbours; None elsewhere."""

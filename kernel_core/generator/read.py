@@ -23,9 +23,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils._pytree import tree_flatten, tree_map
 
+from kernel_core.generator.decompose import decomposed
 from kernel_core.generator.index import letters
 from kernel_core.generator.ir import Unsupported, Value, make
 from kernel_core.generator.operators import BUILDERS, pointwise
+from kernel_core.generator.operators.indexing import assign
 from kernel_core.generator.sizes import NAMES, Names, Number, Size, host, root
 from kernel_core.records import Problem
 
@@ -189,6 +191,8 @@ class _Recorder(TorchFunctionMode):
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self._values: dict[int, tuple[torch.Tensor, Value]] = {}
+        self._parts: dict[int, tuple[torch.Tensor, Any]] = {}
+        """For views made by an index: the tensor and the index."""
         self._inputs: list[Value] = []
         self._model = model
         self._reasons: list[str] = []
@@ -262,6 +266,10 @@ class _Recorder(TorchFunctionMode):
             return self._measured(base, function, args, kwargs)
         plain_args, plain_kwargs = tree_map(_plain, (args, kwargs))
         result = function(*plain_args, **plain_kwargs)
+        if base == "setitem":
+            result = args[0]
+            if self._parts.get(id(args[2]), (None,))[0] is result and args[2]._base is not None:
+                return None  # the part was changed in place and written back
         tensors = [one for one in tree_flatten(result)[0] if isinstance(one, torch.Tensor)]
         if (
             not tensors
@@ -269,10 +277,10 @@ class _Recorder(TorchFunctionMode):
             or (name.endswith(".__get__") and base in ("grad", "device", "dtype"))
         ):
             return result
-        if base == "setitem":
-            raise Unreadable("assignment to a part of a tensor")
+        if base == "getitem" and result._base is not None:
+            self._parts[id(result)] = (args[0], args[1])
         self._steps.append(base)
-        return self._recorded(name, base, args, kwargs, result)
+        return self._recorded(function, name, base, args, kwargs, result)
 
     def _measured(self, base: str, function: Any, args: Any, kwargs: Any) -> Any:
         known = isinstance(args[0], torch.Tensor) and id(args[0]) in self._values
@@ -288,32 +296,36 @@ class _Recorder(TorchFunctionMode):
         dim = args[1] if len(args) > 1 else kwargs.get("dim")
         return shape if dim is None else shape[int(dim)]
 
-    def _recorded(self, name: str, base: str, args: Any, kwargs: Any, result: Any) -> Any:
+    def _recorded(self, function: Any, name: str, base: str, args: Any, kwargs: Any, result: Any) -> Any:
         in_place = isinstance(args[0] if args else None, torch.Tensor) and result is args[0]
         values = tree_map(
             lambda one: self.value(one) if isinstance(one, torch.Tensor) else one, (args, kwargs)
         )
+        reason = "another shape or type than torch's"
         try:
             made = built(base, *values)
+            if self._bound(made, result, in_place):
+                return result
         except Unsupported as error:
-            self._reasons.append(f"{base}: {error}")
-            made = None
-        except (TypeError, AttributeError, ValueError, KeyError) as error:
-            self._reasons.append(f"{base}: arguments that the table does not have ({error})")
-            made = None
-        if made is not None and self._bound(made, result, in_place):
-            return result
-        if made is not None:
-            self._reasons.append(f"{base}: another shape or type than torch's")
+            reason = str(error)
+        except (TypeError, AttributeError, ValueError, KeyError, IndexError) as error:
+            reason = f"arguments that the table does not have ({error})"
+        try:
+            if self._bound(decomposed(function, *values, built), result, in_place):
+                return result
+        except Exception as error:  # torch's decompositions may raise anything
+            reason += f"; decomposed: {error or type(error).__name__}"[:200]
+        self._reasons.append(f"{base}: {reason}")
         if in_place:
             raise Unreadable(f"{base} in place")
         return self._call(_spelled(name), args, kwargs, result, base)
 
     def _bound(self, made: Any, result: Any, in_place: bool) -> bool:
         """Give each result its value; False where shape or type is not torch's."""
-        pairs = [(made, result)] if isinstance(made, Value) else list(zip(made, result, strict=False))
-        if not isinstance(made, Value) and len(made) != len(result):
+        made, result = tree_flatten(made)[0], [tensor for _, tensor in _leaves(result)]
+        if len(made) != len(result) or not all(isinstance(one, Value) for one in made):
             return False
+        pairs = list(zip(made, result, strict=True))
         for value, tensor in pairs:
             if value.dtype != tensor.dtype and in_place:
                 return False
@@ -321,7 +333,22 @@ class _Recorder(TorchFunctionMode):
                 return False
         for value, tensor in pairs:
             self._values[id(tensor)] = (tensor, value)
+        if in_place:
+            self._change_memory(pairs[0][1])
         return True
+
+    def _change_memory(self, changed: torch.Tensor) -> None:
+        """Write a part that was changed in place back; other views of its memory are forgotten."""
+        known, part = {id(changed)}, changed
+        while id(part) in self._parts:
+            whole, key = self._parts[id(part)]
+            value = assign(self.value(whole), key, self.value(part))
+            self._values[id(whole)], part = (whole, value), whole
+            known.add(id(whole))
+        base = changed if changed._base is None else changed._base
+        for tensor, _ in list(self._values.values()):
+            if id(tensor) not in known and (tensor is base or tensor._base is base):
+                del self._values[id(tensor)]
 
     def _call(self, spelled: str, args: Any, kwargs: Any, result: Any, base: str) -> Any:
         """A call that stays torch's: its text, with tensors as `{0}`, `{1}`."""
@@ -399,6 +426,8 @@ def short_name(name: str) -> str:
 
 def built(base: str, args: Any, kwargs: Any) -> Any:
     """The values of a call by the table. Raises Unsupported, or TypeError for arguments it does not have."""
+    if base not in BUILDERS:
+        base = base.removesuffix("_copy")  # `permute_copy` and its like: where values stand is not theirs
     if base in BUILDERS:
         return BUILDERS[base](
             *args, **{key: one for key, one in kwargs.items() if key not in ("inplace", "out")}
