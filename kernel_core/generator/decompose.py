@@ -62,7 +62,8 @@ class _Run(TorchDispatchMode):
                 source=ConstantSource(f"t{len(self._values)}"),
                 symbolic_context=StatelessSymbolicContext(dynamic_sizes=dims),
             ).to("cpu")
-            for size, symbol in zip(one.shape, tensor.shape, strict=True):
+            symbols: list[Any] = list(tensor.shape)
+            for size, symbol in zip(one.shape, symbols, strict=True):
                 if isinstance(symbol, torch.SymInt):
                     self._texts.setdefault(str(symbol.node.expr), host(size))
             self._values[id(tensor)] = (tensor, one)

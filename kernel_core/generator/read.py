@@ -215,8 +215,10 @@ class _Recorder(TorchFunctionMode):
                 return call(module, *args, **kwargs)
             plain = tree_map(_plain, (args, kwargs))
             with torch._C.DisableTorchFunction():
-                run = _one_step if isinstance(module, nn.RNNBase) else call
-                result = run(module, *plain[0], **plain[1])
+                if isinstance(module, nn.RNNBase):
+                    result = _one_step(module, *plain[0], **plain[1])
+                else:
+                    result = call(module, *plain[0], **plain[1])
             return self._call(self._paths[id(module)], args, kwargs, result, type(module).__name__)
 
         with mock.patch.object(nn.Module, "__call__", layer), self:
@@ -311,7 +313,7 @@ class _Recorder(TorchFunctionMode):
         except (TypeError, AttributeError, ValueError, KeyError, IndexError) as error:
             reason = f"arguments that the table does not have ({error})"
         try:
-            if self._bound(decomposed(function, *values, built), result, in_place):
+            if self._bound(decomposed(function, values[0], values[1], built), result, in_place):
                 return result
         except Exception as error:  # torch's decompositions may raise anything
             reason += f"; decomposed: {error or type(error).__name__}"[:200]

@@ -275,7 +275,7 @@ def _transposed(rank: int) -> Any:
 def _pool(kind: str, rank: int) -> Any:
     def build(
         input: Value, kernel_size: Any, stride: Any = None, padding: Any = 0, *more: Any, **how: Any
-    ) -> Value:
+    ) -> Any:
         names = ("dilation", "ceil_mode", "return_indices") if kind == "max" else (
             "ceil_mode", "count_include_pad", "divisor_override",
         )  # fmt: skip
