@@ -11,6 +11,7 @@ all its samples are right (`--judge`), or are written with nothing left to PyTor
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import re
 import warnings
@@ -121,7 +122,10 @@ def operator_problems(info: Any, most: int) -> list[Problem]:
             info.name.startswith("special.")
         ) else "torch.masked" if info.name.startswith("masked.") else "torch"  # fmt: skip
         owner = {"F": torch.nn.functional, "torch.special": torch.special, "torch": torch}.get(module)
-        if owner is None or hasattr(owner, last):
+        attribute = getattr(torch.Tensor, last, None)
+        if not callable(attribute) and attribute is not None:
+            call = f"{arguments[0]}.{last}"
+        elif owner is None or inspect.isroutine(getattr(owner, last, None)):
             call = f"{module}.{last}({', '.join([*arguments, *named])})"
         else:
             call = f"{arguments[0]}.{last}({', '.join([*arguments[1:], *named])})"

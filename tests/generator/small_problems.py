@@ -88,6 +88,7 @@ ASSIGNS = problem("self.changed(a)", ROWS).replace(
 )
 BY_SCHEDULE = {
     "assignment_to_parts": ASSIGNS,
+    "clamp_max": problem("torch.clamp_max(a, 0.3)", ROWS),
     "index_add": problem("a.index_add(0, b, c)", ROWS, INDEX, "torch.randn(8, 77)"),
     "scatter_add": problem(
         "torch.scatter_add(a, 1, b, c)", ROWS, "torch.randint(0, 77, (5, 7))", "torch.randn(5, 7)"

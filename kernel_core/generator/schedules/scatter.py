@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernel_core.generator.index import Group, Index, Text, flatten, letters
+from kernel_core.generator.index import Group, Index, Text, flatten, groups_of, letters
 from kernel_core.generator.schedules.written import Context, Written
 from kernel_core.generator.sizes import bind, host, product
 
@@ -23,17 +23,20 @@ def write(context: Context) -> Written:
     names = [kernel.at(index, coords) for index in indices]
     place: list[Index] = []
     for how, number in anchor.axes:
-        place.append(Text(names[number], frozenset([group])) if how == "index" else coords[number])
+        own = groups_of(flatten(coords, source.shape))
+        place.append(Text(names[number], own) if how == "index" else coords[number])
     value = kernel.at(source, coords)
-    offset = kernel.index(flatten(place, x.shape))[0]
-    mask = "mask"
+    flat = flatten(place, x.shape)
+    offset, mask = kernel.index(flat)[0], kernel.mask([flat])
     if anchor.bounded:
         axis = next(axis for axis, (how, _) in enumerate(anchor.axes) if how == "index")
-        mask = f"mask & ({names[0]} < {kernel.size(x.shape[axis])})"
+        mask = f"{mask} & (" if mask else "("
+        mask += f"{names[0]} < {kernel.size(x.shape[axis])})"
     pointer = kernel.fresh("out_ptr")
     kernel.pointers[pointer] = anchor
     write = _ATOMIC.get(anchor.kind, "store")
-    kernel.line(f"tl.{write}({pointer} + {offset}, {value}, mask={mask})")
+    masked = f", mask={mask}" if mask else ""
+    kernel.line(f"tl.{write}({pointer} + {offset}, {value}{masked})")
     grid = f"(triton.cdiv({host(total)}, {BLOCK}),)"
     does = "stores them" if anchor.kind == "store" else "adds them atomically" if anchor.kind == "sum" else (
         "keeps the extreme atomically"
