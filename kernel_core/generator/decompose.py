@@ -31,8 +31,19 @@ _FAULTS = (TypeError, AttributeError, ValueError, KeyError, IndexError)
 def decomposed(function: Any, args: Any, kwargs: Any, build: Build) -> Any:
     """The values of `function(*args, **kwargs)`; tensors among the arguments are values.
 
+    Numbers are symbolic too, where the function takes such numbers; else they are literals in the answer.
     Raises Unsupported where an operator has neither an entry nor a decomposition.
     """
+    is_named = any(isinstance(one, Size) for one in tree_flatten((args, kwargs))[0])
+    if is_named:
+        try:
+            return _decomposed(function, args, kwargs, build)
+        except Exception:  # many functions take no symbolic number, and each says so in another way
+            args, kwargs = tree_map(lambda one: int(one) if isinstance(one, Size) else one, (args, kwargs))
+    return _decomposed(function, args, kwargs, build)
+
+
+def _decomposed(function: Any, args: Any, kwargs: Any, build: Build) -> Any:
     with unset_fake_temporarily(), torch._C.DisableTorchFunction():
         env = ShapeEnv()
         run = _Run(env, build)

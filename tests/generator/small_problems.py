@@ -89,6 +89,7 @@ ASSIGNS = problem("self.changed(a)", ROWS).replace(
 BY_SCHEDULE = {
     "assignment_to_parts": ASSIGNS,
     "clamp_max": problem("torch.clamp_max(a, 0.3)", ROWS),
+    "extreme_of_indices": problem("torch.where(a > 0, torch.arange(77, device=a.device), 99).amin(1)", ROWS),
     "index_add": problem("a.index_add(0, b, c)", ROWS, INDEX, "torch.randn(8, 77)"),
     "scatter_add": problem(
         "torch.scatter_add(a, 1, b, c)", ROWS, "torch.randint(0, 77, (5, 7))", "torch.randn(5, 7)"
@@ -109,6 +110,9 @@ BY_SCHEDULE = {
     "decomposed_bilinear": problem("F.interpolate(a, scale_factor=2, mode='bilinear')", IMAGE),
     "decomposed_grid_sample": problem("F.grid_sample(a, b)", IMAGE, "torch.rand(2, 4, 5, 2) * 2 - 1"),
     "decomposed_adaptive_pool": problem("F.adaptive_avg_pool2d(a, (4, 5))", IMAGE),
+    "decomposed_adaptive_layer": problem(
+        "self.pool(a)", IMAGE, layers="self.pool = nn.AdaptiveAvgPool2d((4, 5))"
+    ),
     "decomposed_tensordot": problem("torch.tensordot(a, b, dims=([1], [1]))", ROWS, ROWS),
     "softmax": problem("torch.softmax(a, dim=-1) * 2", ROWS),
     "softmax_of_columns": problem("F.softmax(a, dim=1)", IMAGE),
