@@ -105,6 +105,8 @@ BY_SCHEDULE = {
     "pool_without_padding": problem(
         "F.avg_pool2d(a, 3, 2, 1, ceil_mode=True, count_include_pad=False)", IMAGE
     ),
+    "pool_of_cubes": problem("F.lp_pool2d(a, 3.0, 3)", "torch.rand(2, 6, 9, 11)"),
+    "pool_of_signed_numbers": problem("F.lp_pool2d(a, 1.0, 3)", IMAGE),
     "pool_with_indices": problem("F.max_pool2d(a, 3, 2, 1, return_indices=True)", IMAGE),
     "decomposed_unfold": problem("F.unfold(a, 3, padding=1)", IMAGE),
     "decomposed_bilinear": problem("F.interpolate(a, scale_factor=2, mode='bilinear')", IMAGE),

@@ -356,11 +356,7 @@ def _lp_pool(rank: int) -> Any:
     def build(
         input: Value, norm_type: Any, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
     ) -> Value:
-        powered = (
-            point("power", point("abs", input), float(norm_type))
-            if norm_type != 2
-            else point("square", input)
-        )
+        powered = point("power", input, float(norm_type)) if norm_type != 2 else point("square", input)
         kernel = _each(kernel_size, rank)
         total = _pool("avg", rank)(powered, kernel, stride, ceil_mode=ceil_mode, divisor_override=1)
         return point("sqrt", total) if norm_type == 2 else point("power", total, 1.0 / norm_type)
