@@ -14,14 +14,14 @@ from kernel_core.generator.fuse import Plan, Region, in_two_stages
 from kernel_core.generator.ir import CHEAP, Value
 from kernel_core.generator.kernel import Unfusable
 from kernel_core.generator.read import Graph, Unreadable, read
-from kernel_core.generator.schedules import conv, flat, gemm, partial, row, scan, window
+from kernel_core.generator.schedules import conv, flat, gemm, partial, row, scan, scatter, window
 from kernel_core.generator.schedules.written import Context, Written
 from kernel_core.generator.sizes import host
 from kernel_core.records import Problem
 
 SCHEDULES: dict[str, Callable[[Context], Written]] = {
     "flat": flat.write, "reduce": row.write, "dot": gemm.write, "conv": conv.write, "window": window.write,
-    "scan": scan.write, "partial": partial.write,
+    "scan": scan.write, "partial": partial.write, "scatter": scatter.write,
 }  # fmt: skip
 
 
@@ -40,7 +40,12 @@ class Answer:
 def answer(problem: Problem, precision: str = "tf32") -> Answer:
     """A kernel for a problem. Raises Unreadable where its module cannot be read or has nothing to write."""
     graph = read(problem)
-    return _Writer(problem, graph, precision).answer()
+    try:
+        return _Writer(problem, graph, precision).answer()
+    except Unreadable:
+        raise
+    except Exception as error:  # a form that no schedule was written for; others go on
+        raise Unreadable(f"no kernel text: {type(error).__name__}: {error}") from error
 
 
 class _Writer:
@@ -171,7 +176,11 @@ class _Writer:
     def _needs_of(self, item: Any, ready: dict[int, Written]) -> list[Value]:
         if isinstance(item, Region):
             written = ready[id(item)]
-            return [one for one in written.arguments if isinstance(one, Value) and one not in written.outputs]
+            start = written.starts_from
+            own = [] if start is None or start.op == "full" else [self._base(start)]
+            return own + [
+                one for one in written.arguments if isinstance(one, Value) and one not in written.outputs
+            ]
         return [self._base(one) for one in item[0].tensors]
 
     def _base(self, value: Value) -> Value:
@@ -181,14 +190,26 @@ class _Writer:
 
     def _launch(self, written: Written) -> None:
         for value in written.outputs:
+            made = self._empty(value, written)
+            if (start := written.starts_from) is not None:
+                made = self._copied(start, made)
             name = self._name(value, "out")
-            self.lines.append(f"{name} = {self._empty(value, written)}")
+            self.lines.append(f"{name} = {made}")
         arguments = [self._expression(one) if isinstance(one, Value) else one for one in written.arguments]
         if written.grid.startswith("lambda"):
             self.lines.append(f"grid = {written.grid}")
         grid = "grid" if written.grid.startswith("lambda") else written.grid
         call = f"{written.name}[{grid}]({', '.join([*arguments, *written.constants])})"
         self.lines.append(call)
+
+    def _copied(self, start: Value, empty: str) -> str:
+        """Host text of a copy of a value, or of a tensor of one number."""
+        if start.op != "full":
+            return f"{self._expression(start)}.clone()"
+        if empty.startswith("torch.empty_like("):
+            return empty.replace("torch.empty_like(", "torch.full_like(")[:-1] + f", {host(start.inputs[0])})"
+        shape, _, options = empty.removeprefix("torch.empty(").partition(", device=")
+        return f"torch.full({shape}, {host(start.inputs[0])}, device={options}"
 
     def _empty(self, value: Value, written: Written) -> str:
         tensors = [one for one in written.arguments if isinstance(one, Value) and one not in written.outputs]
@@ -199,8 +220,10 @@ class _Writer:
             if is_like:
                 return f"torch.empty_like({self._expression(one)})"
         shape = host(tuple(value.shape))
-        source = next((one for one in tensors), None)
-        device = f"device={self._expression(source)}.device" if source is not None else "device=self.device"
+        source = next(iter(tensors), None) or next(iter(self.graph.inputs), None)
+        if source is None:
+            raise Unreadable("a kernel without a tensor that says its device")
+        device = f"device={self._expression(source)}.device"
         same = next((one for one in tensors if one.dtype == value.dtype), None)
         dtype = f"{self._expression(same)}.dtype" if same is not None else str(value.dtype)
         return f"torch.empty({shape}, {device}, dtype={dtype})"
@@ -209,15 +232,15 @@ class _Writer:
         """A call that stays torch's."""
         first = values[0]
         text = first.text.format(*(self._expression(one) for one in first.tensors))
-        if first.item is None:
+        if not first.path:
             name = self._name(first, first.base)
             self.lines.append(f"{name} = {text}")
         else:
             name = self._free(first.base)
             self.lines.append(f"{name} = {text}")
             for one in values:
-                own = self._name(one, f"{first.base}_{one.item}")
-                self.lines.append(f"{own} = {name}[{one.item}]")
+                own = self._name(one, "_".join(map(str, (first.base, *one.path))))
+                self.lines.append(f"{own} = {name}{''.join(f'[{index}]' for index in one.path)}")
         for one in values:
             self.keys[one.key] = self.names[id(one)]
             self.lines.append(f"{self.names[id(one)]} = {self.names[id(one)]}.contiguous()")

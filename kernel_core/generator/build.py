@@ -14,7 +14,7 @@ import torch
 from kernel_core.generator.index import letters
 from kernel_core.generator.ir import Unsupported, Value, make
 from kernel_core.generator.operators.pointwise import pointwise
-from kernel_core.generator.sizes import bind, host, is_one, product
+from kernel_core.generator.sizes import bind, host, is_named, is_one, product
 
 Operand = Any
 """A value or a number."""
@@ -85,7 +85,12 @@ def cast(x: Value, dtype: torch.dtype) -> Value:
     """The tensor in another type."""
     if dtype.is_complex or x.dtype.is_complex:
         raise Unsupported("complex numbers")
-    return x if x.dtype == dtype else make("cast", (x,), x.shape, dtype)
+    if x.dtype == dtype:
+        return x
+    if x.op == "full" and not is_named(x.inputs[0]):
+        convert = float if dtype.is_floating_point else bool if dtype is torch.bool else int
+        return full(x.shape, convert(x.inputs[0]), dtype)
+    return make("cast", (x,), x.shape, dtype)
 
 
 def full(shape: Sequence[int], value: Operand, dtype: torch.dtype) -> Value:

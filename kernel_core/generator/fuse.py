@@ -53,13 +53,17 @@ class Plan:
         inlined: dict[int, int] = {}
         for value in self.values:
             total = sum(inlined.get(id(one), 0) for one in value.tensors)
-            inlined[id(value)] = total + (value.op in ("point", "cat", "gather")) if value.op in CHEAP else 0
+            is_counted = value.op in ("point", "cat", "gather", "take")
+            inlined[id(value)] = total + is_counted if value.op in CHEAP else 0
             if value.op in CHEAP and inlined[id(value)] > _MOST_INLINED:
                 self._force_one(value)
                 inlined[id(value)] = 0
             if value.op == "call":
                 for one in value.tensors:
                     self._force_one(one)
+            elif value.op == "scatter":
+                if value.inputs[0].op != "full":
+                    self._force_one(value.inputs[0])
             elif value.op in ("dot", "conv", "window"):
                 for one in value.tensors:
                     if _work(one) > (1 if value.op != "window" else 4):
@@ -123,7 +127,7 @@ class Plan:
     def _joins(self, value: Value, anchor: Value, core: dict[int, Value]) -> bool:
         if value.op == "gather" and anchor.op == "reduce":
             return _picks_one(value, anchor, core)
-        if value.op not in ("point", "cast", "reshape") or anchor.op == "partial":
+        if value.op not in ("point", "cast", "reshape") or anchor.op in ("partial", "scatter"):
             return False
         size = int(product(value.shape))
         inside = [one for one in value.tensors if id(one) in core]
@@ -207,6 +211,6 @@ def _work(value: Value) -> int:
         one = stack.pop()
         if one.op in CHEAP:
             stack += one.tensors
-            if one.op in ("point", "gather", "cat"):
+            if one.op in ("point", "gather", "take", "cat"):
                 total += 9 if one.op == "point" and one.entry.name in _COSTLY else 1
     return total

@@ -3,18 +3,23 @@
 | operator | inputs | attributes |
 |---|---|---|
 | `leaf` | | `text`: host expression of a tensor |
-| `call` | tensors | `text`: host call with `{0}` for tensors; `item`: index of one of several results |
+| `call` | tensors | `text`: host call with `{0}` for tensors; `path`: indices of one of several results |
 | `point` | tensors and numbers | `entry`: pointwise operator of the table |
 | `cast` | tensor | |
 | `full`, `iota` | number; first, step | `dim` of `iota`: value grows along it |
 | `reshape`, `permute`, `expand`, `slice`, `flip`, `roll`, `pad`, `cat` | tensors | layout |
 | `gather` | tensor, index | `dim`; index has the shape of the result, or `index_dims` of it |
+| `take` | tensor, indices of one shape | `dims` that are indexed; `place` of the indices' axes |
+| `scatter` | tensor, source, its indices | `kind`: `store`, `sum`, `amax`, `amin`; `axes`, `bounded` |
 | `reduce` | tensor | `kind`, `dims` |
 | `partial` | tensor | `kind`, `dims`, `part`: reduction of parts of so many elements, first of two stages |
 | `scan` | tensor | `kind`, `dim` |
 | `dot` | a, b | of the last two dimensions, the first ones broadcast |
 | `conv` | x, weight | `stride`, `padding`, `dilation`, `groups`, `transposed` |
-| `window` | x | `kind`, `kernel`, `stride`, `padding`, `dilation`: pooling |
+| `window` | x | `kind`, `kernel`, `stride`, `padding`, `dilation`, `is_partial` |
+
+`axes` of a `scatter` has for each axis of the tensor `("index", k)` or `("axis", k)` of the source; if
+`bounded`, indices beyond the end are dropped. A `window` that `is_partial` may reach beyond the last edge.
 """
 
 from __future__ import annotations
@@ -26,7 +31,7 @@ from typing import Any
 
 import torch
 
-LAYOUT = ("reshape", "permute", "expand", "slice", "flip", "roll", "pad", "cat", "gather")
+LAYOUT = ("reshape", "permute", "expand", "slice", "flip", "roll", "pad", "cat", "gather", "take")
 CHEAP = ("point", "cast", "full", "iota", *LAYOUT)
 """Operators that are computed where they are read."""
 

@@ -34,6 +34,7 @@ from kernel_core.generator.sizes import Number, Size, canonical, host, is_one, p
 
 _ATOM, _PRODUCT, _SUM, _LOOSE = 4, 3, 2, 1
 _IDENTIFIER = re.compile(r"\w+")
+_LITERAL = re.compile(r"-?\d+(\.\d*)?(e-?\d+)?")
 TL = {
     torch.float32: "tl.float32", torch.float16: "tl.float16", torch.bfloat16: "tl.bfloat16",
     torch.float64: "tl.float64", torch.int64: "tl.int64", torch.int32: "tl.int32", torch.int16: "tl.int16",
@@ -317,7 +318,10 @@ class Kernel:
         texts: dict[str, str] = {}
         for name, given in zip(entry.parameters, value.inputs, strict=True):
             text = self.operand(given, value.shape, coords)
-            if isinstance(given, Value):
+            if isinstance(given, Value) and _LITERAL.fullmatch(text):
+                if compute.is_floating_point and name != "condition":
+                    text = repr(float(text))
+            elif isinstance(given, Value):
                 if name == "condition":
                     text = text if given.dtype is torch.bool else f"({text} != 0)"
                 elif (
@@ -340,6 +344,8 @@ class Kernel:
     def _cast(self, value: Value, coords: Sequence[Index]) -> str:
         text = self.at(value.inputs[0], coords)
         source = value.inputs[0].dtype
+        if _LITERAL.fullmatch(text):
+            return repr(float(text)) if value.dtype.is_floating_point else text
         if (value.dtype in HALF and source is torch.float32) or (
             source in HALF and value.dtype is torch.float32
         ):
@@ -533,6 +539,22 @@ class Kernel:
         groups = frozenset(group for one in at for group in groups_of(one))
         rest[dim] = Text(name, groups, _ATOM)
         return self.at(x, rest)
+
+    def _take(self, value: Value, coords: Sequence[Index]) -> str:
+        x, *indices = value.inputs
+        rank, place = indices[0].rank, value.place
+        at = coords[place : place + rank]
+        rest = [*coords[:place], *coords[place + rank :]]
+        groups = frozenset(group for one in at for group in groups_of(one))
+        names = iter([self.at(index, at) for index in indices])
+        inner: list[Index] = []
+        for axis in range(x.rank):
+            if axis not in value.dims:
+                inner.append(rest.pop(0))
+                continue
+            name, size = next(names), self.size(x.shape[axis])
+            inner.append(Text(f"tl.where({name} < 0, {name} + {size}, {name})", groups, _ATOM))
+        return self.at(x, inner)
 
 
 def _digits(index: Digit, sizes: Sequence[int]) -> list[Index] | None:

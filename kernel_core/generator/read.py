@@ -23,9 +23,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils._pytree import tree_flatten, tree_map
 
+from kernel_core.generator.decompose import decomposed
 from kernel_core.generator.index import letters
 from kernel_core.generator.ir import Unsupported, Value, make
 from kernel_core.generator.operators import BUILDERS, pointwise
+from kernel_core.generator.operators.indexing import assign
 from kernel_core.generator.sizes import NAMES, Names, Number, Size, host, root
 from kernel_core.records import Problem
 
@@ -174,12 +176,23 @@ class _Shape(tuple[int, ...]):
         return _Shape(part) if isinstance(key, slice) else part
 
 
+def _one_step(module: nn.RNNBase, x: torch.Tensor, *state: Any, **named: Any) -> Any:
+    """Shapes of a recurrent layer's results from one step: thousands of fake ones take minutes."""
+    axis = 1 if module.batch_first and x.dim() == 3 else 0
+    length = x.shape[axis]
+    output, *rest = module.forward(x.narrow(axis, 0, 1), *state, **named)
+    shape = [length if k == axis else size for k, size in enumerate(output.shape)]
+    return output.new_empty(shape), *rest
+
+
 class _Recorder(TorchFunctionMode):
     """Makes a value of each tensor that torch's functions return."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self._values: dict[int, tuple[torch.Tensor, Value]] = {}
+        self._parts: dict[int, tuple[torch.Tensor, Any]] = {}
+        """For views made by an index: the tensor and the index."""
         self._inputs: list[Value] = []
         self._model = model
         self._reasons: list[str] = []
@@ -202,7 +215,10 @@ class _Recorder(TorchFunctionMode):
                 return call(module, *args, **kwargs)
             plain = tree_map(_plain, (args, kwargs))
             with torch._C.DisableTorchFunction():
-                result = call(module, *plain[0], **plain[1])
+                if isinstance(module, nn.RNNBase):
+                    result = _one_step(module, *plain[0], **plain[1])
+                else:
+                    result = call(module, *plain[0], **plain[1])
             return self._call(self._paths[id(module)], args, kwargs, result, type(module).__name__)
 
         with mock.patch.object(nn.Module, "__call__", layer), self:
@@ -252,6 +268,10 @@ class _Recorder(TorchFunctionMode):
             return self._measured(base, function, args, kwargs)
         plain_args, plain_kwargs = tree_map(_plain, (args, kwargs))
         result = function(*plain_args, **plain_kwargs)
+        if base == "setitem":
+            result = args[0]
+            if self._parts.get(id(args[2]), (None,))[0] is result and args[2]._base is not None:
+                return None  # the part was changed in place and written back
         tensors = [one for one in tree_flatten(result)[0] if isinstance(one, torch.Tensor)]
         if (
             not tensors
@@ -259,10 +279,10 @@ class _Recorder(TorchFunctionMode):
             or (name.endswith(".__get__") and base in ("grad", "device", "dtype"))
         ):
             return result
-        if base == "setitem":
-            raise Unreadable("assignment to a part of a tensor")
+        if base == "getitem" and result._base is not None:
+            self._parts[id(result)] = (args[0], args[1])
         self._steps.append(base)
-        return self._recorded(name, base, args, kwargs, result)
+        return self._recorded(function, name, base, args, kwargs, result)
 
     def _measured(self, base: str, function: Any, args: Any, kwargs: Any) -> Any:
         known = isinstance(args[0], torch.Tensor) and id(args[0]) in self._values
@@ -278,32 +298,36 @@ class _Recorder(TorchFunctionMode):
         dim = args[1] if len(args) > 1 else kwargs.get("dim")
         return shape if dim is None else shape[int(dim)]
 
-    def _recorded(self, name: str, base: str, args: Any, kwargs: Any, result: Any) -> Any:
+    def _recorded(self, function: Any, name: str, base: str, args: Any, kwargs: Any, result: Any) -> Any:
         in_place = isinstance(args[0] if args else None, torch.Tensor) and result is args[0]
         values = tree_map(
             lambda one: self.value(one) if isinstance(one, torch.Tensor) else one, (args, kwargs)
         )
+        reason = "another shape or type than torch's"
         try:
             made = built(base, *values)
+            if self._bound(made, result, in_place):
+                return result
         except Unsupported as error:
-            self._reasons.append(f"{base}: {error}")
-            made = None
-        except (TypeError, AttributeError, ValueError, KeyError) as error:
-            self._reasons.append(f"{base}: arguments that the table does not have ({error})")
-            made = None
-        if made is not None and self._bound(made, result, in_place):
-            return result
-        if made is not None:
-            self._reasons.append(f"{base}: another shape or type than torch's")
+            reason = str(error)
+        except (TypeError, AttributeError, ValueError, KeyError, IndexError) as error:
+            reason = f"arguments that the table does not have ({error})"
+        try:
+            if self._bound(decomposed(function, values[0], values[1], built), result, in_place):
+                return result
+        except Exception as error:  # torch's decompositions may raise anything
+            reason += f"; decomposed: {error or type(error).__name__}"[:200]
+        self._reasons.append(f"{base}: {reason}")
         if in_place:
             raise Unreadable(f"{base} in place")
         return self._call(_spelled(name), args, kwargs, result, base)
 
     def _bound(self, made: Any, result: Any, in_place: bool) -> bool:
         """Give each result its value; False where shape or type is not torch's."""
-        pairs = [(made, result)] if isinstance(made, Value) else list(zip(made, result, strict=False))
-        if not isinstance(made, Value) and len(made) != len(result):
+        made, result = tree_flatten(made)[0], [tensor for _, tensor in _leaves(result)]
+        if len(made) != len(result) or not all(isinstance(one, Value) for one in made):
             return False
+        pairs = list(zip(made, result, strict=True))
         for value, tensor in pairs:
             if value.dtype != tensor.dtype and in_place:
                 return False
@@ -311,7 +335,22 @@ class _Recorder(TorchFunctionMode):
                 return False
         for value, tensor in pairs:
             self._values[id(tensor)] = (tensor, value)
+        if in_place:
+            self._change_memory(pairs[0][1])
         return True
+
+    def _change_memory(self, changed: torch.Tensor) -> None:
+        """Write a part that was changed in place back; other views of its memory are forgotten."""
+        known, part = {id(changed)}, changed
+        while id(part) in self._parts:
+            whole, key = self._parts[id(part)]
+            value = assign(self.value(whole), key, self.value(part))
+            self._values[id(whole)], part = (whole, value), whole
+            known.add(id(whole))
+        base = changed if changed._base is None else changed._base
+        for tensor, _ in list(self._values.values()):
+            if id(tensor) not in known and (tensor is base or tensor._base is base):
+                del self._values[id(tensor)]
 
     def _call(self, spelled: str, args: Any, kwargs: Any, result: Any, base: str) -> Any:
         """A call that stays torch's: its text, with tensors as `{0}`, `{1}`."""
@@ -340,23 +379,31 @@ class _Recorder(TorchFunctionMode):
                 f"{parts[0]}{spelled}({', '.join(parts[1:])})" if method else f"{spelled}({', '.join(parts)})"
             )
         text = text.replace("torch.nn.functional.", "F.")
-        results, single = ([result], True) if isinstance(result, torch.Tensor) else (list(result), False)
-        if any(not isinstance(one, torch.Tensor) for one in results):
-            raise Unreadable(f"{base} gives a nest of tensors")
         group = object()
-        for k, tensor in enumerate(results):
+        for path, tensor in _leaves(result):
             made = make(
                 "call",
                 tuple(tensors),
                 tensor.shape,
                 tensor.dtype,
                 text=text,
-                item=None if single else k,
+                path=path,
                 group=group,
                 base=base,
             )
             self._values[id(tensor)] = (tensor, _with_sizes(made))
         return result
+
+
+def _leaves(result: Any, path: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], torch.Tensor]]:
+    """Tensors of a nest of tuples with the indices that lead to them."""
+    if isinstance(result, torch.Tensor):
+        yield path, result
+    elif isinstance(result, tuple | list):
+        for index, part in enumerate(result):
+            yield from _leaves(part, (*path, index))
+    elif result is not None:
+        raise Unreadable(f"a call that gives {type(result).__name__}")
 
 
 def _with_sizes(value: Value) -> Value:
@@ -381,6 +428,8 @@ def short_name(name: str) -> str:
 
 def built(base: str, args: Any, kwargs: Any) -> Any:
     """The values of a call by the table. Raises Unsupported, or TypeError for arguments it does not have."""
+    if base not in BUILDERS:
+        base = base.removesuffix("_copy")  # `permute_copy` and its like: where values stand is not theirs
     if base in BUILDERS:
         return BUILDERS[base](
             *args, **{key: one for key, one in kwargs.items() if key not in ("inplace", "out")}

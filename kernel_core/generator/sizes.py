@@ -14,16 +14,11 @@ from typing import Any
 _ATOM, _PRODUCT, _SUM = 3, 2, 1
 
 
-class Size(int):
-    """A whole number with its host expression."""
+class _Expression:
+    """Text of a number, and arithmetic that writes it."""
 
     text: str
     binds: int
-
-    def __new__(cls, value: int, text: str, binds: int = _ATOM) -> Size:
-        self = int.__new__(cls, value)
-        self.text, self.binds = text, binds
-        return self
 
     def __repr__(self) -> str:
         return self.text
@@ -66,68 +61,32 @@ class Size(int):
     def __rtruediv__(self, other: Any) -> Any:
         return _joined(other, "/", self)
 
+
+class Size(_Expression, int):
+    """A whole number with its host expression."""
+
+    def __new__(cls, value: int, text: str, binds: int = _ATOM) -> Size:
+        self = int.__new__(cls, value)
+        self.text, self.binds = text, binds
+        return self
+
     def __pow__(self, other: Any, modulus: Any = None) -> Any:
         return Number(int(self) ** other, f"{_wrapped(self, _ATOM)} ** {_wrapped(other, _ATOM)}", _PRODUCT)
 
     def __neg__(self) -> Size:
         return Size(-int(self), f"-{_wrapped(self, _ATOM)}", _SUM)
 
-    def __hash__(self) -> int:
-        return int.__hash__(self)
 
-    __eq__ = int.__eq__
-
-
-class Number(float):
+class Number(_Expression, float):
     """A floating-point number with its host expression."""
-
-    text: str
-    binds: int
 
     def __new__(cls, value: float, text: str, binds: int = _ATOM) -> Number:
         self = float.__new__(cls, value)
         self.text, self.binds = text, binds
         return self
 
-    def __repr__(self) -> str:
-        return self.text
-
-    __str__ = __repr__
-
-    def __format__(self, spec: str) -> str:
-        return self.text
-
-    def __add__(self, other: Any) -> Any:
-        return _joined(self, "+", other)
-
-    def __radd__(self, other: Any) -> Any:
-        return _joined(other, "+", self)
-
-    def __sub__(self, other: Any) -> Any:
-        return _joined(self, "-", other)
-
-    def __rsub__(self, other: Any) -> Any:
-        return _joined(other, "-", self)
-
-    def __mul__(self, other: Any) -> Any:
-        return _joined(self, "*", other)
-
-    def __rmul__(self, other: Any) -> Any:
-        return _joined(other, "*", self)
-
-    def __truediv__(self, other: Any) -> Any:
-        return _joined(self, "/", other)
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return _joined(other, "/", self)
-
     def __neg__(self) -> Number:
         return Number(-float(self), f"-{_wrapped(self, _ATOM)}", _SUM)
-
-    def __hash__(self) -> int:
-        return float.__hash__(self)
-
-    __eq__ = float.__eq__
 
 
 class Names:

@@ -74,7 +74,48 @@ def of_table() -> dict[str, str]:
 
 ROWS = "torch.randn(5, 77)"
 IMAGE = "torch.randn(2, 6, 9, 11)"
+INDEX = "torch.randint(0, 5, (8,))"
+ASSIGNS = problem("self.changed(a)", ROWS).replace(
+    "    def forward",
+    """    def changed(self, x):
+        y = x * 2
+        y[:, 2:7] = 0.5
+        y[1, ::3] = x[0, ::3]
+        y[:, -1] += 1
+        return y
+
+    def forward""",
+)
 BY_SCHEDULE = {
+    "assignment_to_parts": ASSIGNS,
+    "clamp_max": problem("torch.clamp_max(a, 0.3)", ROWS),
+    "extreme_of_indices": problem("torch.where(a > 0, torch.arange(77, device=a.device), 99).amin(1)", ROWS),
+    "index_add": problem("a.index_add(0, b, c)", ROWS, INDEX, "torch.randn(8, 77)"),
+    "scatter_add": problem(
+        "torch.scatter_add(a, 1, b, c)", ROWS, "torch.randint(0, 77, (5, 7))", "torch.randn(5, 7)"
+    ),
+    "indices_of_two_axes": problem("a[b, c]", ROWS, INDEX, "torch.randint(0, 77, (8,))"),
+    "sort": problem("torch.sort(a, dim=-1, descending=True)", "torch.randn(5, 19)"),
+    "topk": problem("torch.topk(a, 4, dim=1)", "torch.randn(5, 19)"),
+    "median": problem("torch.median(a, dim=1)", "torch.randn(5, 19)"),
+    "quantile": problem("torch.quantile(a, 0.3, dim=1)", "torch.randn(5, 19)"),
+    "cummax": problem("torch.cummax(a, dim=1)", ROWS),
+    "bucketize": problem("torch.bucketize(a, b)", ROWS, "torch.sort(torch.randn(12))[0]"),
+    "pool_with_last_window": problem("F.max_pool2d(a, 3, 2, ceil_mode=True)", IMAGE),
+    "pool_without_padding": problem(
+        "F.avg_pool2d(a, 3, 2, 1, ceil_mode=True, count_include_pad=False)", IMAGE
+    ),
+    "pool_of_cubes": problem("F.lp_pool2d(a, 3.0, 3)", "torch.rand(2, 6, 9, 11)"),
+    "pool_of_signed_numbers": problem("F.lp_pool2d(a, 1.0, 3)", IMAGE),
+    "pool_with_indices": problem("F.max_pool2d(a, 3, 2, 1, return_indices=True)", IMAGE),
+    "decomposed_unfold": problem("F.unfold(a, 3, padding=1)", IMAGE),
+    "decomposed_bilinear": problem("F.interpolate(a, scale_factor=2, mode='bilinear')", IMAGE),
+    "decomposed_grid_sample": problem("F.grid_sample(a, b)", IMAGE, "torch.rand(2, 4, 5, 2) * 2 - 1"),
+    "decomposed_adaptive_pool": problem("F.adaptive_avg_pool2d(a, (4, 5))", IMAGE),
+    "decomposed_adaptive_layer": problem(
+        "self.pool(a)", IMAGE, layers="self.pool = nn.AdaptiveAvgPool2d((4, 5))"
+    ),
+    "decomposed_tensordot": problem("torch.tensordot(a, b, dims=([1], [1]))", ROWS, ROWS),
     "softmax": problem("torch.softmax(a, dim=-1) * 2", ROWS),
     "softmax_of_columns": problem("F.softmax(a, dim=1)", IMAGE),
     "long_softmax": problem("torch.log_softmax(a + 1, dim=-1)", "torch.randn(2, 9001)"),

@@ -1,6 +1,6 @@
 """Table of operators: one entry each, with torch's spellings, meaning and Triton text."""
 
-from kernel_core.generator.operators import arithmetic, layout, products, reductions
+from kernel_core.generator.operators import arithmetic, aten, indexing, layout, products, reductions
 from kernel_core.generator.operators.pointwise import BUILDERS, pointwise
 
-__all__ = ["BUILDERS", "arithmetic", "layout", "pointwise", "products", "reductions"]
+__all__ = ["BUILDERS", "arithmetic", "aten", "indexing", "layout", "pointwise", "products", "reductions"]

@@ -88,7 +88,12 @@ def _rpow(x: Any, base: Any) -> Value:
     return _pow(base, x)
 
 
-@operator("clamp", "clip", "clamp_min", "clamp_max")
+@operator("clamp_max")
+def _clamp_max(x: Value, max: Any) -> Value:
+    return point("minimum", x, max)
+
+
+@operator("clamp", "clip", "clamp_min")
 def _clamp(x: Value, min: Any = None, max: Any = None) -> Value:
     value = x if min is None else point("maximum", x, min)
     return value if max is None else point("minimum", value, max)

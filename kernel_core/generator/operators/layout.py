@@ -216,7 +216,8 @@ def _sliced(x: Value, dim: int, part: slice) -> Value:
 
 
 @operator("getitem")
-def _getitem(x: Value, key: Any) -> Value:
+def getitem(x: Value, key: Any) -> Value:
+    """`x[key]` with numbers, slices, new axes, and tensors of indices."""
     keys = list(key) if isinstance(key, tuple) else [key]
     if any(isinstance(one, list | bool) for one in keys):
         raise Unsupported("an index that is a list or a truth value")
@@ -225,7 +226,11 @@ def _getitem(x: Value, key: Any) -> Value:
         at = next(k for k, one in enumerate(keys) if one is Ellipsis)
         keys[at : at + 1] = [slice(None)] * (x.rank - indexed)
     if sum(isinstance(one, Value) for one in keys) > 1:
-        raise Unsupported("several indices that are tensors")
+        from kernel_core.generator.operators.indexing import take
+
+        if any(not isinstance(one, Value) and one != slice(None) for one in keys):
+            raise Unsupported("indices that are tensors beside parts")
+        return take(x, [one if isinstance(one, Value) else None for one in keys])
     dim = 0
     for one in keys:
         if one is None:
@@ -352,8 +357,11 @@ def _vstack(tensors: Any) -> Value:
     return _cat([unsqueeze(one, 0) if one.rank == 1 else one for one in tensors], 0)
 
 
-@operator("pad")
-def _pad(x: Value, pad: Any, mode: str = "constant", value: Any = None) -> Value:
+@operator("pad", "constant_pad_nd")
+def pad(x: Value, pad: Any, value: Any = None, mode: Any = "constant") -> Value:
+    """Sizes before and behind each axis, the last one first."""
+    if isinstance(value, str):  # F.pad has the mode first
+        value, mode = (None if mode == "constant" else mode), value
     before, shape = [0] * x.rank, list(x.shape)
     for k in range(len(pad) // 2):
         axis = x.rank - 1 - k

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from kernel_core.generator.build import (
     cast,
     div,
     expand,
+    iota,
     mean,
     mul,
     permute,
@@ -27,7 +29,7 @@ from kernel_core.generator.ir import Unsupported, Value, make
 from kernel_core.generator.operators.layout import _transpose
 from kernel_core.generator.operators.pointwise import operator
 from kernel_core.generator.operators.reductions import softmax
-from kernel_core.generator.sizes import bind, product, root, unify
+from kernel_core.generator.sizes import Size, bind, ceil_div, host, product, root, unify
 
 
 def dot(a: Value, b: Value) -> Value:
@@ -165,8 +167,6 @@ def _attention(
     factor = 1.0 / root(query.shape[-1]) if scale is None else scale
     scores = mul(dot(query, _transpose(key, -1, -2)), factor)
     if is_causal:
-        from kernel_core.generator.build import iota
-
         rows, cols = (iota(scores.shape[-2:], dim, torch.int64) for dim in (0, 1))
         scores = point("where", point("le", cols, rows), scores, float("-inf"))
     if attn_mask is not None:
@@ -218,6 +218,27 @@ def _out(size: Any, k: Any, s: Any, p: Any, d: Any) -> Any:
     return span if int(s) == 1 and not hasattr(s, "text") else (span - 1) // s + 1
 
 
+def _out_with_partial(size: Any, k: Any, s: Any, p: Any, d: Any) -> Any:
+    """Windows along an axis where the last one may reach beyond the edge but must begin inside."""
+    whole = ceil_div(size + 2 * p - d * (k - 1) - 1, s) + 1
+    begun = (size + p - 1) // s + 1
+    return Size(min(int(whole), int(begun)), f"min({host(whole)}, {host(begun)})")
+
+
+def _counted(x: Value, space: Any, form: dict[str, Any], lead: int, with_padding: bool) -> Value:
+    """Elements of each window: those inside, with those of the padding if they count."""
+    total: Any = None
+    for axis, places in enumerate(space):
+        size, pad = x.shape[lead + axis], form["padding"][axis]
+        first = sub(mul(iota((places,), 0, torch.int64), form["stride"][axis]), pad)
+        last = point("minimum", add(first, form["kernel"][axis]), size + pad)
+        if not with_padding:
+            first, last = point("maximum", first, 0), point("minimum", last, size)
+        own = reshape(sub(last, first), [places, *([1] * (len(space) - 1 - axis))])
+        total = own if total is None else mul(total, own)
+    return cast(total, x.dtype)
+
+
 def _transposed(rank: int) -> Any:
     def build(
         input: Value,
@@ -254,32 +275,37 @@ def _transposed(rank: int) -> Any:
 def _pool(kind: str, rank: int) -> Any:
     def build(
         input: Value, kernel_size: Any, stride: Any = None, padding: Any = 0, *more: Any, **how: Any
-    ) -> Value:
+    ) -> Any:
         names = ("dilation", "ceil_mode", "return_indices") if kind == "max" else (
             "ceil_mode", "count_include_pad", "divisor_override",
         )  # fmt: skip
         how |= dict(zip(names, more, strict=False))
-        if how.get("ceil_mode") or how.get("return_indices") or how.get("divisor_override"):
-            raise Unsupported("pooling with a last partial window, indices or a divisor")
+        is_partial = bool(how.get("ceil_mode"))
         kernel = _each(kernel_size, rank)
         steps = kernel if stride is None or stride == () else _each(stride, rank)
         edges, spread = _each(padding, rank), _each(how.get("dilation", 1), rank)
         lead = input.rank - rank
         space = [
-            _out(size, k, s, p, d)
+            _out_with_partial(size, k, s, p, d) if is_partial else _out(size, k, s, p, d)
             for size, k, s, p, d in zip(input.shape[lead:], kernel, steps, edges, spread, strict=True)
         ]
         space = [bind(size, f"O{letter}") for size, letter in zip(space, letters(rank + 2)[2:], strict=True)]
         counts = how.get("count_include_pad", True) or all(int(p) == 0 for p in edges)
-        value = make(
-            "window", (input,), [*input.shape[:lead], *space], input.dtype, kernel=kernel, stride=steps,
-            padding=edges, dilation=spread, kind="amax" if kind == "max" else "sum",
-        )  # fmt: skip
+        shape = [*input.shape[:lead], *space]
+        form = {
+            "kernel": kernel, "stride": steps, "padding": edges, "dilation": spread, "is_partial": is_partial,
+        }  # fmt: skip
         if kind == "max":
-            return value
-        if not counts:
-            raise Unsupported("averages that leave out the padding")
-        return div(value, product(kernel))
+            value = make("window", (input,), shape, input.dtype, kind="amax", **form)
+            if not how.get("return_indices"):
+                return value
+            return value, make("window", (input,), shape, torch.int64, kind="argmax", **form)
+        value = make("window", (input,), shape, input.dtype, kind="sum", **form)
+        if (divisor := how.get("divisor_override")) is not None:
+            return div(value, divisor)
+        if counts and not is_partial:
+            return div(value, product(kernel))
+        return div(value, _counted(input, space, form, lead, bool(how.get("count_include_pad", True))))
 
     return build
 
@@ -320,6 +346,7 @@ for _rank in (1, 2, 3):
     operator(f"conv{_rank}d")(_convolution(_rank))
     operator(f"conv_transpose{_rank}d")(_transposed(_rank))
     operator(f"max_pool{_rank}d", f"_max_pool{_rank}d")(_pool("max", _rank))
+    operator(f"max_pool{_rank}d_with_indices")(functools.partial(_pool("max", _rank), return_indices=True))
     operator(f"avg_pool{_rank}d")(_pool("avg", _rank))
     operator(f"adaptive_avg_pool{_rank}d")(_adaptive_mean(_rank))
     operator(f"adaptive_max_pool{_rank}d")(_adaptive_max(_rank))
@@ -329,15 +356,9 @@ def _lp_pool(rank: int) -> Any:
     def build(
         input: Value, norm_type: Any, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
     ) -> Value:
-        powered = (
-            point("power", point("abs", input), float(norm_type))
-            if norm_type != 2
-            else point("square", input)
-        )
-        if ceil_mode:
-            raise Unsupported("pooling with a last partial window")
+        powered = point("power", input, float(norm_type)) if norm_type != 2 else point("square", input)
         kernel = _each(kernel_size, rank)
-        total = mul(_pool("avg", rank)(powered, kernel, stride), product(kernel))
+        total = _pool("avg", rank)(powered, kernel, stride, ceil_mode=ceil_mode, divisor_override=1)
         return point("sqrt", total) if norm_type == 2 else point("power", total, 1.0 / norm_type)
 
     return build

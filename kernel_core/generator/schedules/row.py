@@ -254,6 +254,8 @@ def _element(rows: Rows, value: Value, coords: list[Index]) -> str:
     name = kernel.at(x, coords)
     if value.kind in ("any", "all"):
         name = f"{name}.to(tl.int32)"
+    elif x.dtype is torch.int64 and value.kind != "sum" and not kernel.in_memory(x):
+        name = f"{name}.to(tl.int64)"  # an index is an int32, which does not hold the neutral number
     is_loaded = x.op == "leaf" and value.kind == "sum" and x.dtype.is_floating_point
     kind_dtype = torch.int32 if value.kind in ("any", "all") else x.dtype
     neutral = {"any": "0", "all": "1"}.get(value.kind) or identity(value.kind, kind_dtype)

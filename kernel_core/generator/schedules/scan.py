@@ -12,6 +12,13 @@ def log_add_exp(a, b):
 """
 
 
+EXTREME = """@triton.jit
+def {name}(a, b):
+    return tl.{name}(a, b)
+"""
+_EXTREMES = {"amax": "maximum", "amin": "minimum"}
+
+
 def write(context: Context) -> Written:
     """A running sum, product or logarithm of a sum of exponentials."""
     anchor = context.region.anchor
@@ -19,6 +26,8 @@ def write(context: Context) -> Written:
     kernel, x, kind = rows.kernel, anchor.inputs[0], anchor.kind
     neutral = 'float("-inf")' if kind == "logaddexp" else identity(kind, x.dtype)
     helpers = {"prod": {"multiply": MULTIPLY}, "logaddexp": {"log_add_exp": LOGADDEXP}}.get(kind, {})
+    if kind in _EXTREMES:
+        helpers = {_EXTREMES[kind]: EXTREME.format(name=_EXTREMES[kind])}
     axis = rows.shape.axis if rows.shape.has_tile else 0
     keep = rows.shape.keep
     if rows.shape.is_looped:
@@ -33,6 +42,8 @@ def write(context: Context) -> Written:
         text = {
             "sum": f"tl.cumsum(inner, axis={axis})", "prod": f"tl.cumprod(inner, axis={axis})",
             "logaddexp": f"tl.associative_scan(inner, {axis}, log_add_exp)",
+            "amax": f"tl.associative_scan(inner, {axis}, maximum)",
+            "amin": f"tl.associative_scan(inner, {axis}, minimum)",
         }[kind]  # fmt: skip
         kernel.line(f"running = {text}")
         if rows.shape.is_looped:
@@ -40,6 +51,8 @@ def write(context: Context) -> Written:
                 "sum": "carry + running",
                 "prod": "carry * running",
                 "logaddexp": "log_add_exp(carry, running)",
+                "amax": "tl.maximum(carry, running)",
+                "amin": "tl.minimum(carry, running)",
             }
             kernel.line(f"running = {joined[kind]}")
             final = {
@@ -47,6 +60,8 @@ def write(context: Context) -> Written:
                 "prod": f"carry *= tl.reduce(inner, {axis}, multiply, keep_dims=True)",
                 "logaddexp": "carry = log_add_exp(carry, "
                 f"tl.reduce(inner, {axis}, log_add_exp, keep_dims=True))",
+                "amax": f"carry = tl.maximum(carry, tl.max(inner, {keep}))",
+                "amin": f"carry = tl.minimum(carry, tl.min(inner, {keep}))",
             }[kind]  # fmt: skip
         kernel.done[id(anchor)] = ("running", frozenset(), None)
         store_outputs(kernel, context.region, anchor, coords)

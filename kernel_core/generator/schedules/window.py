@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernel_core.generator.index import Group, Index, Text, groups_of, letters
+from kernel_core.generator.index import Group, Index, Text, flatten, groups_of, letters
 from kernel_core.generator.ir import Value
 from kernel_core.generator.kernel import Kernel
 from kernel_core.generator.schedules.row import identity
@@ -20,9 +20,13 @@ def write(context: Context) -> Written:
     total = bind(product(anchor.shape), "count")
     kernel.line("i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)")
     kernel.line(f"mask = i < {kernel.size(total, 'count')}")
-    neutral = identity(anchor.kind, anchor.dtype)
+    x = anchor.inputs[0]
+    neutral = identity(anchor.kind, x.dtype)
     kernel.fresh("acc")
-    kernel.line(f"acc = tl.full((BLOCK,), {neutral}, dtype=tl.float32)")
+    kind = "tl.float32" if x.dtype.is_floating_point else "tl.int64"
+    kernel.line(f"acc = tl.full((BLOCK,), {neutral}, dtype={kind})")
+    if anchor.kind == "argmax":
+        kernel.line(f"{kernel.fresh('place')} = tl.zeros((BLOCK,), dtype=tl.int64)")
     coords: list[Index] = [group.digit(axis) for axis in range(anchor.rank)]
     for one in coords:
         kernel.index(one)
@@ -31,7 +35,7 @@ def write(context: Context) -> Written:
     loops = [Group(name, (size,), (name.upper(),)) for name, size in zip(names, anchor.kernel, strict=True)]
     kernel.name_sizes([group, *loops])
     _walk(kernel, loops, 0, anchor, coords, neutral)
-    kernel.done[id(anchor)] = ("acc", frozenset(), tuple(coords))
+    kernel.done[id(anchor)] = ("place" if anchor.kind == "argmax" else "acc", frozenset(), tuple(coords))
     store_outputs(kernel, context.region, anchor, coords)
     plan = "A program owns a block of outputs and goes over the places of their windows."
     return context.finish(kernel, {"BLOCK": str(BLOCK)}, f"(triton.cdiv({host(total)}, {BLOCK}),)", plan)
@@ -55,7 +59,7 @@ def _walk(
         at = at if _is(stride, 1) else f"{at} * {kernel.size(stride)}"
         step = loop.name if _is(dilation, 1) else f"{loop.name} * {kernel.size(dilation)}"
         text = f"{at} + {step}" if _is(padding, 0) else f"{at} + {step} - {kernel.size(padding)}"
-        if not _is(padding, 0):
+        if not _is(padding, 0) or anchor.is_partial:
             size = kernel.size(x.shape[lead + axis])
             conditions += [Text(f"{text} >= 0", groups), Text(f"{text} < {size}", groups)]
         inner[lead + axis] = Text(text, groups, 2)
@@ -63,6 +67,10 @@ def _walk(
         name = kernel.at(x, inner, 0.0 if anchor.kind == "sum" else float("-inf"))
     if conditions and not kernel.in_memory(x):
         name = f"tl.where({' & '.join(f'({one.text})' for one in conditions)}, {name}, {neutral})"
+    if anchor.kind == "argmax":
+        flat = kernel.index(flatten(inner[lead:], x.shape[lead:]))[0]
+        kernel.line(f"better = {name} > acc")
+        kernel.line(f"place = tl.where(better, {flat}, place)")
     kernel.line(f"acc += {name}" if anchor.kind == "sum" else f"acc = tl.maximum(acc, {name})")
 
 

@@ -29,6 +29,8 @@ class Written:
     """One sentence: what a program does."""
     before: list[str] = field(default_factory=list)
     helpers: dict[str, str] = field(default_factory=dict)
+    starts_from: Value | None = None
+    """Tensor that the output is a copy of before the launch."""
 
 
 @dataclass

@@ -1,0 +1,90 @@
+"""Operators of torch's decompositions that have other names or arguments than torch's interface."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from kernel_core.generator.build import cast, full, iota, reshape
+from kernel_core.generator.ir import Unsupported, Value
+from kernel_core.generator.operators.layout import getitem, sizes_of
+from kernel_core.generator.operators.pointwise import BUILDERS, operator
+
+
+@operator("slice")
+def _slice(x: Value, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Value:
+    at = x.axis(dim)
+    if end is not None and int(end) >= int(x.shape[at]):
+        end = None
+    start = None if start is not None and not hasattr(start, "text") and start == 0 else start
+    return getitem(x, tuple([slice(None)] * at + [slice(start, end, step)]))
+
+
+@operator("convolution")
+def _convolution(
+    x: Value, weight: Value, bias: Any, stride: Any, padding: Any, dilation: Any, transposed: bool,
+    output_padding: Any, groups: int,
+) -> Value:  # fmt: skip
+    rank = x.rank - 2
+    name = f"conv_transpose{rank}d" if transposed else f"conv{rank}d"
+    rest = (output_padding, groups, dilation) if transposed else (dilation, groups)
+    built: Value = BUILDERS[name](x, weight, bias, stride, padding, *rest)
+    return built
+
+
+@operator("convert_element_type")
+def _convert(x: Value, dtype: torch.dtype) -> Value:
+    return cast(x, dtype)
+
+
+@operator("to_copy", "_to_copy")
+def _to_copy(x: Value, *, dtype: Any = None, **_: Any) -> Value:
+    return x if dtype is None else cast(x, dtype)
+
+
+@operator("iota")
+def _iota(length: int, *, start: Any, step: Any, dtype: torch.dtype, **_: Any) -> Value:
+    return cast(iota((length,), 0, torch.int64, start, step), dtype)
+
+
+@operator("broadcast_in_dim")
+def _broadcast_in_dim(x: Value, shape: Any, dims: Any) -> Value:
+    sizes: list[Any] = [1] * len(shape)
+    for axis, dim in enumerate(dims):
+        sizes[dim] = x.shape[axis]
+    built: Value = BUILDERS["expand"](reshape(x, sizes), shape)
+    return built
+
+
+def _filled(shape: Any, value: Any, dtype: Any) -> Value:
+    if isinstance(value, Value):
+        raise Unsupported("a fill that is a tensor")
+    return full(shape, value, dtype)
+
+
+@operator("full")
+def _full(size: Any, fill_value: Any, *, dtype: Any = None, **_: Any) -> Value:
+    kind = torch.bool if isinstance(fill_value, bool) else torch.int64
+    own = torch.get_default_dtype() if isinstance(fill_value, float) else kind
+    return _filled(size, fill_value, dtype or own)
+
+
+@operator("new_full")
+def _new_full(x: Value, size: Any, fill_value: Any, *, dtype: Any = None, **_: Any) -> Value:
+    return _filled(size, fill_value, dtype or x.dtype)
+
+
+@operator("new_zeros")
+def _new_zeros(x: Value, *size: Any, dtype: Any = None, **_: Any) -> Value:
+    return full(sizes_of(size), 0, dtype or x.dtype)
+
+
+@operator("new_ones")
+def _new_ones(x: Value, *size: Any, dtype: Any = None, **_: Any) -> Value:
+    return full(sizes_of(size), 1, dtype or x.dtype)
+
+
+@operator("scalar_tensor")
+def _scalar_tensor(value: Any, *, dtype: Any = None, **_: Any) -> Value:
+    return full((), value, dtype or torch.get_default_dtype())
