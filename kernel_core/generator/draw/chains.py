@@ -124,6 +124,11 @@ def prelude(sketch: Sketch) -> Tensor:
 # --- what follows
 
 
+def _is_convolved(sketch: Sketch) -> bool:
+    """True where the second axis is of channels, as a convolution leaves it."""
+    return bool(sketch.operators) and "conv" in sketch.operators[0]
+
+
 def pointwise_step(sketch: Sketch, x: Tensor) -> Tensor:
     """Scale, shift, clamp, residual, gate or an activation."""
     return sketch.rng.choice(_POINTWISE)(sketch, x)
@@ -164,7 +169,7 @@ def shifted(sketch: Sketch, x: Tensor) -> Tensor:
     """Arithmetic with a parameter that broadcasts."""
     if x.rank < 2:
         return scaled(sketch, x)
-    channel_first = x.rank >= 3 and "conv" in sketch.operators[0]
+    channel_first = x.rank >= 3 and _is_convolved(sketch)
     axes = (x.axes[1], *([ONE] * (x.rank - 2))) if channel_first else (x.axes[-1],)
     value = sketch.parameter(axes)
     sign, name = sketch.rng.choice((("+", "add"), ("+", "add"), ("*", "mul"), ("-", "sub")))
@@ -204,7 +209,7 @@ def normalised(sketch: Sketch, x: Tensor) -> Tensor:
     """A norm that fits the shape."""
     if x.rank < 2:
         return activated(sketch, x)
-    if x.rank >= 3 and "conv" in sketch.operators[0]:
+    if x.rank >= 3 and _is_convolved(sketch):
         channels = x.axes[1].text
         name = {3: "1d", 4: "2d", 5: "3d"}[x.rank]
         call, operator = sketch.rng.choice(
@@ -233,7 +238,7 @@ def normalised(sketch: Sketch, x: Tensor) -> Tensor:
 
 def pooled(sketch: Sketch, x: Tensor) -> Tensor:
     """Pooling over windows or over all places of a channel, or a reduction."""
-    if x.rank < 3 or "conv" not in sketch.operators[0]:
+    if x.rank < 3 or not _is_convolved(sketch):
         return reduction(sketch, x)
     rank, kind = x.rank - 2, sketch.rng.choice(("max", "avg", "global", "mean"))
     if kind == "mean":

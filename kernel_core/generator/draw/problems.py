@@ -52,6 +52,7 @@ _MOST_DRAWS = 200
 _LEAST_SHARED, _CHUNK = 64, 16
 """Problems from which processes share a draw, and that one takes at once."""
 _MOST_REPEATED = 8
+_MOST_FORMS = 8
 _WITHOUT_HALF = ("convolution", "product", "norm", "layer", "loss", "attention", "indexing", "scan", "pooling", "bits")
 """Kinds of operators that are drawn in float32 alone."""
 
@@ -209,10 +210,16 @@ def _grammar(
         names = held or names
     else:
         names = [one for one in names if canonical(one[1]) not in held_out_operators()] or names
-    family, name = rng.choice(names)
+    family, name = rng.choices(names, [_weight(name) for _, name in names])[0]
     if family == "layer":
         return family, lambda sketch: single_layer(sketch, name)
     return family, lambda sketch: single_operator(sketch, name)
+
+
+@functools.cache
+def _weight(name: str) -> int:
+    """Operators with more forms, such as `gather`, are drawn more often."""
+    return min(len(forms().get(name, "four")), _MOST_FORMS)
 
 
 def answered(draft: Draft, split: Split, rng: random.Random) -> Generated | None:

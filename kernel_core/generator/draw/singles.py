@@ -128,6 +128,8 @@ def _filled(sketch: Sketch, given: Given, axes: tuple[Axis, ...], letters: dict[
             return sketch.parameter(axes)
         return sketch.input(axes, FILLS["pos"] if fill == "var" else "randn", "float32")
     if below := re.fullmatch(r"below\((\w)\)", fill):
+        if below[1] not in letters:
+            letters[below[1]] = sketch.axis(below[1])
         return sketch.input(axes, f"torch.randint(0, {letters[below[1]].text}, {{tuple}})", "int64")
     if not fill or fill == "randn":
         domain = "rand" if sketch.chance(0.3) else "randn"
