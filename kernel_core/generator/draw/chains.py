@@ -8,7 +8,19 @@ from kernel_core.generator.draw.forms import spellings, tails
 from kernel_core.generator.draw.singles import LAYERS_BY_NAME
 from kernel_core.generator.draw.sketch import ONE, Axis, Sketch, Tensor
 
-COMMON = ("relu", "gelu", "sigmoid", "tanh", "silu", "leaky_relu", "softplus", "mish", "elu", "hardswish", "selu")
+COMMON = (
+    "relu",
+    "gelu",
+    "sigmoid",
+    "tanh",
+    "silu",
+    "leaky_relu",
+    "softplus",
+    "mish",
+    "elu",
+    "hardswish",
+    "selu",
+)
 """Half of the activations in chains."""
 _OPTIONS = {
     "leaky_relu": ("", "0.2", "negative_slope=0.1"),
@@ -31,19 +43,25 @@ def activated(sketch: Sketch, x: Tensor, name: str = "") -> Tensor:
         called = sketch.layer(("act", "activation", name.split("_")[-1], "nonlin"), f"nn.{layer}({option})")
         return sketch.emit(f"{called}({x})", x.axes, name, dtype=x.dtype)
     function = sketch.rng.choice(spellings(name)).replace("F.", f"{sketch.habits.functional}.")
-    return sketch.emit(f"{function}({', '.join(filter(None, (str(x), option)))})", x.axes, name, dtype=x.dtype)
+    return sketch.emit(
+        f"{function}({', '.join(filter(None, (str(x), option)))})", x.axes, name, dtype=x.dtype
+    )
 
 
 # --- heads: what a chain begins with
 
 
-def linear(sketch: Sketch, x: Tensor | None = None, out: Axis | None = None, bias: bool | None = None) -> Tensor:
+def linear(
+    sketch: Sketch, x: Tensor | None = None, out: Axis | None = None, bias: bool | None = None
+) -> Tensor:
     """A linear layer on the last axis."""
     x = x or sketch.input(sketch.axes(sketch.rng.choice(("mk", "mk", "bsk"))))
     out = out or sketch.axis("o")
     with_bias = sketch.chance(0.8) if bias is None else bias
     more = "" if with_bias else ", bias=False"
-    layer = sketch.layer(("linear", "fc", "proj", "dense", "lin"), f"nn.Linear({x.axes[-1].text}, {out.text}{more})")
+    layer = sketch.layer(
+        ("linear", "fc", "proj", "dense", "lin"), f"nn.Linear({x.axes[-1].text}, {out.text}{more})"
+    )
     return sketch.emit(f"{layer}({x})", (*x.axes[:-1], out), "linear")
 
 
@@ -59,7 +77,9 @@ def product(sketch: Sketch) -> Tensor:
     y = sketch.parameter((k, o)) if sketch.chance(0.3) else None
     if kind == "transposed":
         y = sketch.input((o, k))
-        text = sketch.rng.choice(("torch.matmul({}, {}.t())", "{} @ {}.T", "torch.mm({}, {}.transpose(0, 1))"))
+        text = sketch.rng.choice(
+            ("torch.matmul({}, {}.t())", "{} @ {}.T", "torch.mm({}, {}.transpose(0, 1))")
+        )
         return sketch.emit(text.format(x, y), (m, o), "transpose", "matmul")
     y = y or sketch.input((k, o))
     if kind == "addmm":
@@ -69,13 +89,19 @@ def product(sketch: Sketch) -> Tensor:
     return sketch.emit(text.format(x, y), (m, o), "matmul")
 
 
-def convolution(sketch: Sketch, x: Tensor | None = None, keep: bool = False, out: Axis | None = None) -> Tensor:
+def convolution(
+    sketch: Sketch, x: Tensor | None = None, keep: bool = False, out: Axis | None = None
+) -> Tensor:
     """A convolution layer; `keep` keeps height and width."""
     x = x or sketch.input(sketch.axes(sketch.rng.choice(("bchw", "bchw", "bchw", "bcl", "bcdhw"))))
     rank, channels = x.rank - 2, x.axes[1]
     out = out or sketch.axis("p")
     kind = sketch.rng.choice(("plain", "plain", "plain", "pointwise", "strided", "depthwise", "transposed"))
-    kind = sketch.rng.choice(("plain", "pointwise")) if keep and kind in ("strided", "transposed", "depthwise") else kind
+    kind = (
+        sketch.rng.choice(("plain", "pointwise"))
+        if keep and kind in ("strided", "transposed", "depthwise")
+        else kind
+    )
     space = x.axes[2:]
     name = f"Conv{rank}d"
     arguments = f"{channels.text}, {out.text}, kernel_size=3, padding=1"
@@ -103,7 +129,9 @@ def reduction(sketch: Sketch, x: Tensor | None = None, keep: bool = False) -> Te
     """A reduction along one axis."""
     x = x or prelude(sketch)
     dim = sketch.rng.choice((-1, -1, *range(x.rank)))
-    name = sketch.rng.choice(("sum", "mean", "amax", "amin", "logsumexp", "var", "std", "norm", "max", "min", "prod"))
+    name = sketch.rng.choice(
+        ("sum", "mean", "amax", "amin", "logsumexp", "var", "std", "norm", "max", "min", "prod")
+    )
     if name == "prod":
         name = "mean"
     keep = keep or sketch.chance(0.5)
@@ -118,7 +146,9 @@ def reduction(sketch: Sketch, x: Tensor | None = None, keep: bool = False) -> Te
 def prelude(sketch: Sketch) -> Tensor:
     """An input, at times after a pointwise step."""
     x = sketch.input(sketch.axes(sketch.rng.choice(("mn", "bsn", "bchw"))))
-    return activated(sketch, x) if sketch.chance(0.3) else pointwise_step(sketch, x) if sketch.chance(0.4) else x
+    return (
+        activated(sketch, x) if sketch.chance(0.3) else pointwise_step(sketch, x) if sketch.chance(0.4) else x
+    )
 
 
 # --- what follows
@@ -139,7 +169,11 @@ def scaled(sketch: Sketch, x: Tensor) -> Tensor:
     number = sketch.number()
     name = sketch.rng.choice(("mul", "mul", "add", "sub", "div", "pow", "rsub"))
     if name == "pow":
-        return sketch.emit(sketch.rng.choice(("{} ** 2", "torch.pow({}, 2)", "torch.square({})", "{}.square()")).format(x), x.axes, name)
+        return sketch.emit(
+            sketch.rng.choice(("{} ** 2", "torch.pow({}, 2)", "torch.square({})", "{}.square()")).format(x),
+            x.axes,
+            name,
+        )
     if name == "rsub":
         return sketch.emit(f"1.0 - {x}", x.axes, name)
     sign = {"mul": "*", "add": "+", "sub": "-", "div": "/"}[name]
@@ -181,7 +215,9 @@ def joined(sketch: Sketch, x: Tensor) -> Tensor:
     other = sketch.input(x.axes) if x.rank and len(sketch.inputs) < 3 else x
     name = sketch.rng.choice(("add", "add", "mul", "maximum", "sub", "lerp", "minimum"))
     if name == "lerp":
-        return sketch.emit(f"torch.lerp({x}, {other}, {sketch.rng.choice(('0.3', '0.5', '0.75'))})", x.axes, name)
+        return sketch.emit(
+            f"torch.lerp({x}, {other}, {sketch.rng.choice(('0.3', '0.5', '0.75'))})", x.axes, name
+        )
     if name in ("maximum", "minimum"):
         return sketch.emit(f"torch.{name}({x}, {other})", x.axes, name)
     sign = {"add": "+", "mul": "*", "sub": "-"}[name]
@@ -190,19 +226,36 @@ def joined(sketch: Sketch, x: Tensor) -> Tensor:
 
 def gated(sketch: Sketch, x: Tensor) -> Tensor:
     """A value times a function of itself."""
-    gate = activated(sketch, x, sketch.rng.choice(("sigmoid", "tanh", "softplus", "hardsigmoid", "relu6", "")))
-    return sketch.emit(sketch.rng.choice((f"{x} * {gate}", f"{gate} * {x}", f"torch.mul({x}, {gate})")), x.axes, "mul")
+    gate = activated(
+        sketch, x, sketch.rng.choice(("sigmoid", "tanh", "softplus", "hardsigmoid", "relu6", ""))
+    )
+    return sketch.emit(
+        sketch.rng.choice((f"{x} * {gate}", f"{gate} * {x}", f"torch.mul({x}, {gate})")), x.axes, "mul"
+    )
 
 
 def selected(sketch: Sketch, x: Tensor) -> Tensor:
     """A choice by comparison."""
     sign = sketch.rng.choice((">", "<", ">="))
-    other = sketch.rng.choice((f"{x} * {sketch.number()}", "torch.zeros_like({})".format(x), f"-{x}"))
-    return sketch.emit(f"torch.where({x} {sign} {sketch.rng.choice(('0', '0.5', '-1.0'))}, {x}, {other})", x.axes, "where")
+    other = sketch.rng.choice((f"{x} * {sketch.number()}", f"torch.zeros_like({x})", f"-{x}"))
+    return sketch.emit(
+        f"torch.where({x} {sign} {sketch.rng.choice(('0', '0.5', '-1.0'))}, {x}, {other})", x.axes, "where"
+    )
 
 
 Step = Callable[[Sketch, Tensor], Tensor]
-_POINTWISE: tuple[Step, ...] = (activated, activated, activated, scaled, scaled, clamped, shifted, joined, gated, selected)
+_POINTWISE: tuple[Step, ...] = (
+    activated,
+    activated,
+    activated,
+    scaled,
+    scaled,
+    clamped,
+    shifted,
+    joined,
+    gated,
+    selected,
+)
 
 
 def normalised(sketch: Sketch, x: Tensor) -> Tensor:
@@ -221,15 +274,33 @@ def normalised(sketch: Sketch, x: Tensor) -> Tensor:
         layer = sketch.layer(("norm", "bn", "gn", "norm1"), call)
         return sketch.emit(f"{layer}({x})", x.axes, operator)
     size = x.axes[-1].text
-    kind = sketch.rng.choice(("layer_norm", "layer_norm", "rms_norm", "batch_norm", "softmax", "softmax", "normalize", "log_softmax"))
+    kind = sketch.rng.choice(
+        (
+            "layer_norm",
+            "layer_norm",
+            "rms_norm",
+            "batch_norm",
+            "softmax",
+            "softmax",
+            "normalize",
+            "log_softmax",
+        )
+    )
     if kind == "batch_norm" and x.rank == 2:
         return sketch.emit(f"{sketch.layer(('bn', 'norm'), f'nn.BatchNorm1d({size})')}({x})", x.axes, kind)
     if kind in ("layer_norm", "rms_norm", "batch_norm"):
         name = "RMSNorm" if kind == "rms_norm" else "LayerNorm"
         kind = "rms_norm" if kind == "rms_norm" else "layer_norm"
-        return sketch.emit(f"{sketch.layer(('norm', 'ln', 'norm1'), f'nn.{name}({size})')}({x})", x.axes, kind)
+        return sketch.emit(
+            f"{sketch.layer(('norm', 'ln', 'norm1'), f'nn.{name}({size})')}({x})", x.axes, kind
+        )
     text = {
-        "softmax": ("torch.softmax({}, dim=-1)", "F.softmax({}, dim=-1)", "{}.softmax(dim=-1)", "torch.softmax({}, dim=1)"),
+        "softmax": (
+            "torch.softmax({}, dim=-1)",
+            "F.softmax({}, dim=-1)",
+            "{}.softmax(dim=-1)",
+            "torch.softmax({}, dim=1)",
+        ),
         "log_softmax": ("F.log_softmax({}, dim=-1)", "torch.log_softmax({}, dim=1)"),
         "normalize": ("F.normalize({}, dim=-1)", "{0} / ({0}.norm(dim=-1, keepdim=True) + 1e-6)"),
     }[kind]
@@ -245,12 +316,20 @@ def pooled(sketch: Sketch, x: Tensor) -> Tensor:
         dims = tuple(range(2, x.rank))
         return sketch.emit(f"torch.mean({x}, dim={dims if len(dims) > 1 else dims[0]})", x.axes[:2], "mean")
     if kind == "global":
-        text = sketch.rng.choice((f"F.adaptive_avg_pool{rank}d({x}, 1)", f"{x}.amax(dim={tuple(range(2, x.rank))}, keepdim=True)"))
-        return sketch.emit(text, (*x.axes[:2], *([ONE] * rank)), "adaptive_avg_pool" if "adaptive" in text else "amax")
+        text = sketch.rng.choice(
+            (f"F.adaptive_avg_pool{rank}d({x}, 1)", f"{x}.amax(dim={tuple(range(2, x.rank))}, keepdim=True)")
+        )
+        return sketch.emit(
+            text, (*x.axes[:2], *([ONE] * rank)), "adaptive_avg_pool" if "adaptive" in text else "amax"
+        )
     layer = f"nn.{'Max' if kind == 'max' else 'Avg'}Pool{rank}d(2)"
-    called = sketch.layer(("pool", "down", "pooling"), layer) if sketch.chance(0.5) else f"F.{kind}_pool{rank}d"
+    called = (
+        sketch.layer(("pool", "down", "pooling"), layer) if sketch.chance(0.5) else f"F.{kind}_pool{rank}d"
+    )
     end = f"({x})" if called.startswith("self") else f"({x}, 2)"
-    return sketch.emit(called + end, (*x.axes[:2], *(axis.over(2) for axis in x.axes[2:])), f"{kind}_pool{rank}d")
+    return sketch.emit(
+        called + end, (*x.axes[:2], *(axis.over(2) for axis in x.axes[2:])), f"{kind}_pool{rank}d"
+    )
 
 
 # --- families

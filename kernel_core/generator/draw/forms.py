@@ -257,7 +257,9 @@ def forms() -> dict[str, tuple[Form, ...]]:
         for name in names.split():
             for call in calls.split(" ; "):
                 arguments, _, result = call.partition(" => ")
-                form = Form(name, family, tuple(map(_given, inputs.split())), arguments.strip(), result.strip())
+                form = Form(
+                    name, family, tuple(map(_given, inputs.split())), arguments.strip(), result.strip()
+                )
                 if name in BUILDERS or name in pointwise():
                     known.setdefault(name, []).append(form)
     for name, entry in pointwise().items():
@@ -278,7 +280,10 @@ def _pointwise_forms(name: str, entry: Entry) -> list[Form]:
     tensors = ", ".join(letters)
     family = "comparison" if entry.kind == "bool" else "bits" if entry.kind == "whole" else "pointwise"
     if name == "threshold":
-        return [Form(name, family, inputs[:1], f"x, {first}, {second}") for first, second in ((0.5, 0.0), (0.1, 2.0))]
+        return [
+            Form(name, family, inputs[:1], f"x, {first}, {second}")
+            for first, second in ((0.5, 0.0), (0.1, 2.0))
+        ]
     found = [Form(name, family, inputs, tensors)]
     if len(required) == 2 and entry.kind == "bool":
         found.append(Form(name, family, inputs[:1], "x, @f"))
@@ -318,13 +323,22 @@ def spellings(name: str) -> tuple[str, ...]:
     modules = {"torch": torch, "F": F, "torch.special": torch.special, "torch.linalg": torch.linalg}
     if name in ("dropout", "prelu", "batch_norm", "instance_norm", "group_norm", "layer_norm", "threshold"):
         return (f"F.{name}",)
-    if name in ("adaptive_avg_pool1d", "avg_pool1d", "max_pool1d", "max_pool2d", "max_pool3d", "channel_shuffle"):
+    if name in (
+        "adaptive_avg_pool1d",
+        "avg_pool1d",
+        "max_pool1d",
+        "max_pool2d",
+        "max_pool3d",
+        "channel_shuffle",
+    ):
         return (f"F.{name}",)
     if name == "norm":
         return ("torch.norm", "torch.linalg.norm")
     if name == "diagonal":
         return ("torch.diagonal",)
-    return tuple(f"{text}.{name}" for text, module in modules.items() if callable(getattr(module, name, None)))
+    return tuple(
+        f"{text}.{name}" for text, module in modules.items() if callable(getattr(module, name, None))
+    )
 
 
 @functools.cache
@@ -339,7 +353,9 @@ def tails() -> tuple[str, ...]:
     return (*found, "gelu")
 
 
-_STEEP = frozenset({"exp", "exp2", "expm1", "sinh", "cosh", "tan", "i0", "i1", "erfcx", "frac", "lgamma", "gammaln"})
+_STEEP = frozenset(
+    {"exp", "exp2", "expm1", "sinh", "cosh", "tan", "i0", "i1", "erfcx", "frac", "lgamma", "gammaln"}
+)
 
 
 def _is_smooth(name: str) -> bool:
@@ -359,6 +375,10 @@ def resolved(text: str, rank: int, rng: random.Random) -> str:
             return str(tuple(pair)) if rng.random() < 0.7 else str([axis - rank for axis in pair])
         if match[1] == "dim":
             return str(rng.choice((last, last, rng.randrange(rank), rng.randrange(rank))))
-        return rng.choice(("0.5", "2.0", "0.1", "1.5", "0.25", "0.3")) if match[1] == "f" else str(rng.randint(1, 3))
+        return (
+            rng.choice(("0.5", "2.0", "0.1", "1.5", "0.25", "0.3"))
+            if match[1] == "f"
+            else str(rng.randint(1, 3))
+        )
 
     return re.sub(r"@(dims|dim|f|k)", drawn, text)

@@ -26,16 +26,22 @@ def _replaced(pattern: str, other: str | Callable[[re.Match[str]], str]) -> Edit
         if not places:
             return None
         place = rng.choice(places)
-        return source[: place.start()] + (place.expand(other) if isinstance(other, str) else other(place)) + source[place.end() :]
+        return (
+            source[: place.start()]
+            + (place.expand(other) if isinstance(other, str) else other(place))
+            + source[place.end() :]
+        )
 
     return edit
 
 
 MUTATIONS: dict[str, Edit] = {
-    "missing_mask_in_reduction": _replaced(r"tl\.where\((?:mask|cols\[None, :\] < N|cols < N), (\w+), (?:0\.0|float\([^)]*\))\)$", r"\1 + 1.0"),
+    "missing_mask_in_reduction": _replaced(
+        r"tl\.where\((?:mask|cols\[None, :\] < N|cols < N), (\w+), (?:0\.0|float\([^)]*\))\)$", r"\1"
+    ),
     "sum_for_mean": _replaced(r"^( +\w*quotient\w*) = (\w+) / [A-Z]\w*$", r"\1 = \2"),
     "wrong_initial_maximum": _replaced(r'float\("-inf"\)', "0.0"),
-    "missing_eps": _replaced(r"^( +\w+) = (\w+) \+ eps\w*$", r"\1 = \2 * 2.0"),
+    "missing_eps": _replaced(r"^( +\w+) = (\w+) \+ eps\w*$", r"\1 = \2"),
     "maximum_for_sum": _replaced(r"= tl\.sum\(", "= tl.max("),
     "sum_for_maximum": _replaced(r"= tl\.max\(", "= tl.sum("),
     "lost_accumulation": _replaced(r"^( +)(\w+) \+= (\w+)$", r"\1\2 = \3"),
@@ -44,13 +50,13 @@ MUTATIONS: dict[str, Edit] = {
     "short_grid": _replaced(r"\(triton\.cdiv\((\w+), 1024\),\)", r"(\1 // 1024,)"),
     "other_sign": _replaced(r"^( +\w+ = \w+) - (\w+)$", r"\1 + \2"),
     "lost_scale": _replaced(r"^( +\w+ = \w+) \* (?:\w+|[\d.]+)$", r"\1"),
-    "lost_shift": _replaced(r"^( +(?!total\b)\w+ = \w+) \+ (?:\w+|[\d.]+)$", r"\1"),
+    "lost_shift": _replaced(r"^( +\w+ = \w+) \+ (?:\w+|[\d.]+)$", r"\1"),
     "swapped_extreme": _replaced(r"tl\.maximum\(", "tl.minimum("),
     "other_extreme": _replaced(r"tl\.minimum\(", "tl.maximum("),
-    "off_by_one": _replaced(r"^( +\w+ = )(tl\.load\(\w+ \+ )", r"\1\2 1 + "),
-    "lost_root": _replaced(r"tl\.sqrt\((\w+)\)", r"(\1)"),
+    "off_by_one": _replaced(r"^( +\w+ = )(tl\.load\(\w+ \+ )", r"\1\g<2>1 + "),
+    "lost_root": _replaced(r"tl\.sqrt\((\w+)\)", r"\1"),
     "lost_inverse": _replaced(r"tl\.rsqrt\((\w+)\)", r"tl.sqrt(\1)"),
     "wrong_sign_of_exponent": _replaced(r"tl\.exp\((\w+)\)", r"tl.exp(-\1)"),
-    "wrong_comparison": _replaced(r"(tl\.where\(\w+) > ", r"\1 < "),
+    "wrong_comparison": _replaced(r"^( +\w+ = \w+) > ", r"\1 < "),
 }
 """By name."""

@@ -19,7 +19,11 @@ def perceptron(sketch: Sketch) -> list[Tensor]:
             x = activated(sketch, x, act)
         x = linear(sketch, x, sketch.axis(sketch.rng.choice("on")))
         if has_norm:
-            x = sketch.emit(f"{sketch.layer(('norm', 'ln'), f'nn.LayerNorm({x.axes[-1].text})')}({x})", x.axes, "layer_norm")
+            x = sketch.emit(
+                f"{sketch.layer(('norm', 'ln'), f'nn.LayerNorm({x.axes[-1].text})')}({x})",
+                x.axes,
+                "layer_norm",
+            )
     if sketch.chance(0.3):
         x = linear(sketch, x, start.axes[-1])
         x = sketch.emit(f"{start} + {x}", x.axes, "add")
@@ -32,7 +36,11 @@ def feed_forward(sketch: Sketch) -> list[Tensor]:
     width, inner = x.axes[-1], x.axes[-1].times(sketch.rng.choice((2, 4)))
     h = _normed(sketch, x)
     if sketch.chance(0.5):
-        gate = activated(sketch, linear(sketch, h, inner, bias=False), sketch.rng.choice(("silu", "gelu", "sigmoid", "relu")))
+        gate = activated(
+            sketch,
+            linear(sketch, h, inner, bias=False),
+            sketch.rng.choice(("silu", "gelu", "sigmoid", "relu")),
+        )
         up = linear(sketch, h, inner, bias=False)
         h = sketch.emit(f"{gate} * {up}", up.axes, "mul")
     else:
@@ -60,7 +68,10 @@ def residual_block(sketch: Sketch) -> list[Tensor]:
 
 
 def _kept(sketch: Sketch, x: Tensor, out: Axis) -> Tensor:
-    layer = sketch.layer(("conv1", "conv2", "conv"), f"nn.Conv2d({x.axes[1].text}, {out.text}, 3, padding=1{sketch.rng.choice(('', ', bias=False'))})")
+    layer = sketch.layer(
+        ("conv1", "conv2", "conv"),
+        f"nn.Conv2d({x.axes[1].text}, {out.text}, 3, padding=1{sketch.rng.choice(('', ', bias=False'))})",
+    )
     return sketch.emit(f"{layer}({x})", (x.axes[0], out, *x.axes[2:]), "conv2d")
 
 
@@ -68,10 +79,16 @@ def squeeze_excite(sketch: Sketch) -> list[Tensor]:
     """Channels weighted by a small network over their means."""
     x = sketch.input(sketch.axes("bchw"))
     c = x.axes[1]
-    pooled = sketch.emit(sketch.rng.choice((f"{x}.mean(dim=(2, 3))", f"torch.mean({x}, dim=[2, 3])")), x.axes[:2], "mean")
+    pooled = sketch.emit(
+        sketch.rng.choice((f"{x}.mean(dim=(2, 3))", f"torch.mean({x}, dim=[2, 3])")), x.axes[:2], "mean"
+    )
     h = activated(sketch, linear(sketch, pooled, c.over(2)), sketch.rng.choice(("relu", "silu")))
     gate = activated(sketch, linear(sketch, h, c), sketch.rng.choice(("sigmoid", "hardsigmoid")))
-    wide = sketch.emit(f"{gate}[:, :, None, None]" if sketch.chance(0.5) else f"{gate}.unsqueeze(-1).unsqueeze(-1)", (*x.axes[:2], ONE, ONE), "unsqueeze")
+    wide = sketch.emit(
+        f"{gate}[:, :, None, None]" if sketch.chance(0.5) else f"{gate}.unsqueeze(-1).unsqueeze(-1)",
+        (*x.axes[:2], ONE, ONE),
+        "unsqueeze",
+    )
     return [sketch.emit(f"{x} * {wide}", x.axes, "mul")]
 
 
@@ -95,8 +112,16 @@ def attention(sketch: Sketch) -> list[Tensor]:
         scores = sketch.emit(f"{scores}.masked_fill(~{mask}, {fill})", scores.axes, "masked_fill")
     elif kind == "bias":
         scores = sketch.emit(f"{scores} + {sketch.input((s, s))}", scores.axes, "add")
-    weights = sketch.emit(sketch.rng.choice((f"torch.softmax({scores}, dim=-1)", f"F.softmax({scores}, dim=-1)")), scores.axes, "softmax")
-    return [sketch.emit(sketch.rng.choice((f"torch.matmul({weights}, {v})", f"{weights} @ {v}")), q.axes, "matmul")]
+    weights = sketch.emit(
+        sketch.rng.choice((f"torch.softmax({scores}, dim=-1)", f"F.softmax({scores}, dim=-1)")),
+        scores.axes,
+        "softmax",
+    )
+    return [
+        sketch.emit(
+            sketch.rng.choice((f"torch.matmul({weights}, {v})", f"{weights} @ {v}")), q.axes, "matmul"
+        )
+    ]
 
 
 def attention_block(sketch: Sketch) -> list[Tensor]:
@@ -104,7 +129,13 @@ def attention_block(sketch: Sketch) -> list[Tensor]:
     x = sketch.input(sketch.axes("bsn"))
     width = x.axes[-1]
     q, k, v = (linear(sketch, x, width, bias=sketch.chance(0.5)) for _ in range(3))
-    scores = sketch.emit(f"{q} @ {k}.transpose(-2, -1) * {sketch.rng.choice(('0.125', '0.0625', '0.1'))}", (*x.axes[:2], x.axes[1]), "transpose", "matmul", "mul")
+    scores = sketch.emit(
+        f"{q} @ {k}.transpose(-2, -1) * {sketch.rng.choice(('0.125', '0.0625', '0.1'))}",
+        (*x.axes[:2], x.axes[1]),
+        "transpose",
+        "matmul",
+        "mul",
+    )
     weights = sketch.emit(f"{scores}.softmax(dim=-1)", scores.axes, "softmax")
     h = linear(sketch, sketch.emit(f"{weights} @ {v}", x.axes, "matmul"), width)
     return [sketch.emit(f"{x} + {h}", x.axes, "add") if sketch.chance(0.6) else h]
@@ -114,10 +145,20 @@ def convolutional_network(sketch: Sketch) -> list[Tensor]:
     """Two or three convolutions with pooling, and a linear layer."""
     x = sketch.input(sketch.axes("bchw"))
     for at in range(sketch.rng.randint(1, 3)):
-        x = activated(sketch, convolution(sketch, x, keep=True), sketch.rng.choice(("relu", "relu", "gelu", "silu")))
+        x = activated(
+            sketch, convolution(sketch, x, keep=True), sketch.rng.choice(("relu", "relu", "gelu", "silu"))
+        )
         if at == 0 and sketch.chance(0.6):
-            x = sketch.emit(f"F.{sketch.rng.choice(('max', 'avg'))}_pool2d({x}, 2)", (*x.axes[:2], *(one.over(2) for one in x.axes[2:])), "pool2d")
-    x = sketch.emit(sketch.rng.choice((f"{x}.mean(dim=(2, 3))", f"F.adaptive_avg_pool2d({x}, 1).flatten(1)")), x.axes[:2], "mean")
+            x = sketch.emit(
+                f"F.{sketch.rng.choice(('max', 'avg'))}_pool2d({x}, 2)",
+                (*x.axes[:2], *(one.over(2) for one in x.axes[2:])),
+                "pool2d",
+            )
+    x = sketch.emit(
+        sketch.rng.choice((f"{x}.mean(dim=(2, 3))", f"F.adaptive_avg_pool2d({x}, 1).flatten(1)")),
+        x.axes[:2],
+        "mean",
+    )
     return [linear(sketch, x, sketch.axis("o"))]
 
 
@@ -145,15 +186,21 @@ def _pair(sketch: Sketch, fill: str = "randn") -> tuple[Tensor, Tensor]:
 
 
 def _reduced(sketch: Sketch, x: Tensor) -> Tensor:
-    return sketch.emit(sketch.rng.choice((f"{x}.mean()", f"torch.mean({x})", f"{x}.sum()", f"{x}.mean(dim=-1)")), (), "mean")
+    return sketch.emit(
+        sketch.rng.choice((f"{x}.mean()", f"torch.mean({x})", f"{x}.sum()", f"{x}.mean(dim=-1)")), (), "mean"
+    )
 
 
 def _focal(sketch: Sketch) -> list[Tensor]:
     x, t = _pair(sketch, "rand")
-    loss = sketch.emit(f"F.binary_cross_entropy_with_logits({x}, {t}, reduction='none')", x.axes, "bce_with_logits")
+    loss = sketch.emit(
+        f"F.binary_cross_entropy_with_logits({x}, {t}, reduction='none')", x.axes, "bce_with_logits"
+    )
     p = sketch.emit(f"torch.sigmoid({x})", x.axes, "sigmoid")
     near = sketch.emit(f"{p} * {t} + (1 - {p}) * (1 - {t})", x.axes, "mul", "add")
-    y = sketch.emit(f"{loss} * (1 - {near}) ** {sketch.rng.choice(('2', '2.0', '1.5'))}", x.axes, "pow", "mul")
+    y = sketch.emit(
+        f"{loss} * (1 - {near}) ** {sketch.rng.choice(('2', '2.0', '1.5'))}", x.axes, "pow", "mul"
+    )
     return [_reduced(sketch, sketch.emit(f"0.25 * {y}", x.axes, "mul") if sketch.chance(0.5) else y)]
 
 
@@ -168,22 +215,44 @@ def _dice(sketch: Sketch) -> list[Tensor]:
 def _charbonnier(sketch: Sketch) -> list[Tensor]:
     x, t = _pair(sketch)
     apart = sketch.emit(f"{x} - {t}", x.axes, "sub")
-    text = sketch.rng.choice((f"torch.sqrt({apart} ** 2 + 1e-6)", f"torch.log(torch.cosh({apart}))", f"torch.log1p({apart}.abs())", f"torch.where({apart}.abs() < 1.0, 0.5 * {apart} ** 2, {apart}.abs() - 0.5)"))
+    text = sketch.rng.choice(
+        (
+            f"torch.sqrt({apart} ** 2 + 1e-6)",
+            f"torch.log(torch.cosh({apart}))",
+            f"torch.log1p({apart}.abs())",
+            f"torch.where({apart}.abs() < 1.0, 0.5 * {apart} ** 2, {apart}.abs() - 0.5)",
+        )
+    )
     return [_reduced(sketch, sketch.emit(text, x.axes, "loss"))]
 
 
 def _rms(sketch: Sketch) -> list[Tensor]:
     x = sketch.input(sketch.axes("bsn"))
     gain = sketch.parameter((x.axes[-1],), "ones")
-    variance = sketch.emit(sketch.rng.choice((f"{x}.pow(2).mean(-1, keepdim=True)", f"({x} * {x}).mean(dim=-1, keepdim=True)")), (*x.axes[:-1], ONE), "pow", "mean")
-    return [sketch.emit(f"{x} * torch.rsqrt({variance} + {sketch.rng.choice(('1e-6', '1e-5'))}) * {gain}", x.axes, "rsqrt", "mul")]
+    variance = sketch.emit(
+        sketch.rng.choice((f"{x}.pow(2).mean(-1, keepdim=True)", f"({x} * {x}).mean(dim=-1, keepdim=True)")),
+        (*x.axes[:-1], ONE),
+        "pow",
+        "mean",
+    )
+    return [
+        sketch.emit(
+            f"{x} * torch.rsqrt({variance} + {sketch.rng.choice(('1e-6', '1e-5'))}) * {gain}",
+            x.axes,
+            "rsqrt",
+            "mul",
+        )
+    ]
 
 
 def _rotary(sketch: Sketch) -> list[Tensor]:
     b, s, e, f = sketch.axes("bsef")
     x = sketch.input((b, s, e, f))
     cos, sin = sketch.input((s, ONE, f)), sketch.input((s, ONE, f))
-    one, other = (sketch.emit(text, (b, s, e, f.over(2)), "getitem") for text in (f"{x}[..., : {x}.shape[-1] // 2]", f"{x}[..., {x}.shape[-1] // 2 :]"))
+    one, other = (
+        sketch.emit(text, (b, s, e, f.over(2)), "getitem")
+        for text in (f"{x}[..., : {x}.shape[-1] // 2]", f"{x}[..., {x}.shape[-1] // 2 :]")
+    )
     turned = sketch.emit(f"torch.cat([-{other}, {one}], dim=-1)", x.axes, "neg", "cat")
     return [sketch.emit(f"{x} * {cos} + {turned} * {sin}", x.axes, "mul", "add")]
 
@@ -191,26 +260,56 @@ def _rotary(sketch: Sketch) -> list[Tensor]:
 def _standardised(sketch: Sketch) -> list[Tensor]:
     x = sketch.input(sketch.axes(sketch.rng.choice(("mn", "bsn"))))
     center = sketch.emit(f"{x} - {x}.mean(dim=-1, keepdim=True)", x.axes, "mean", "sub")
-    spread = sketch.rng.choice((f"{x}.std(dim=-1, keepdim=True)", f"{x}.std(dim=-1, unbiased=False, keepdim=True)", f"{x}.abs().amax(dim=-1, keepdim=True)"))
+    spread = sketch.rng.choice(
+        (
+            f"{x}.std(dim=-1, keepdim=True)",
+            f"{x}.std(dim=-1, unbiased=False, keepdim=True)",
+            f"{x}.abs().amax(dim=-1, keepdim=True)",
+        )
+    )
     return [sketch.emit(f"{center} / ({spread} + 1e-5)", x.axes, "std", "div")]
 
 
 def _soft_threshold(sketch: Sketch) -> list[Tensor]:
     x = sketch.input(sketch.axes())
-    return [sketch.emit(f"torch.sign({x}) * torch.relu({x}.abs() - {sketch.rng.choice(('0.1', '0.5', '0.2'))})", x.axes, "sign", "abs", "relu")]
+    return [
+        sketch.emit(
+            f"torch.sign({x}) * torch.relu({x}.abs() - {sketch.rng.choice(('0.1', '0.5', '0.2'))})",
+            x.axes,
+            "sign",
+            "abs",
+            "relu",
+        )
+    ]
 
 
 def _contrastive(sketch: Sketch) -> list[Tensor]:
     m, k = sketch.axes("mk")
     one, other = sketch.input((m, k)), sketch.input((m, k))
     left, right = (sketch.emit(f"F.normalize({x}, dim=-1)", x.axes, "normalize") for x in (one, other))
-    scores = sketch.emit(f"{left} @ {right}.t() / {sketch.rng.choice(('0.07', '0.1', '0.5'))}", (m, m), "matmul", "div")
-    return [sketch.emit(sketch.rng.choice((f"F.log_softmax({scores}, dim=-1)", f"torch.logsumexp({scores}, dim=1)", f"F.softmax({scores}, dim=1)")), (m,), "softmax")]
+    scores = sketch.emit(
+        f"{left} @ {right}.t() / {sketch.rng.choice(('0.07', '0.1', '0.5'))}", (m, m), "matmul", "div"
+    )
+    return [
+        sketch.emit(
+            sketch.rng.choice(
+                (
+                    f"F.log_softmax({scores}, dim=-1)",
+                    f"torch.logsumexp({scores}, dim=1)",
+                    f"F.softmax({scores}, dim=1)",
+                )
+            ),
+            (m,),
+            "softmax",
+        )
+    ]
 
 
 def _entropy(sketch: Sketch) -> list[Tensor]:
     x = sketch.input(sketch.axes(sketch.rng.choice(("mn", "bsn"))))
-    logs = sketch.emit(f"F.log_softmax({x}{sketch.rng.choice((' / 2.0', '', ' * 0.5'))}, dim=-1)", x.axes, "log_softmax")
+    logs = sketch.emit(
+        f"F.log_softmax({x}{sketch.rng.choice((' / 2.0', '', ' * 0.5'))}, dim=-1)", x.axes, "log_softmax"
+    )
     return [sketch.emit(f"-(torch.exp({logs}) * {logs}).sum(dim=-1)", x.axes[:-1], "exp", "mul", "sum")]
 
 
@@ -223,7 +322,9 @@ def _moving(sketch: Sketch) -> list[Tensor]:
 
 def _quantised(sketch: Sketch) -> list[Tensor]:
     x = sketch.input(sketch.axes("mn"))
-    scale = sketch.emit(f"{x}.abs().amax(dim=-1, keepdim=True) / 127.0", (x.axes[0], ONE), "abs", "amax", "div")
+    scale = sketch.emit(
+        f"{x}.abs().amax(dim=-1, keepdim=True) / 127.0", (x.axes[0], ONE), "abs", "amax", "div"
+    )
     q = sketch.emit(f"torch.clamp(torch.round({x} / {scale}), -127, 127)", x.axes, "div", "round", "clamp")
     return [sketch.emit(f"{q} * {scale}", x.axes, "mul")]
 
@@ -232,9 +333,21 @@ def _kernel_matrix(sketch: Sketch) -> list[Tensor]:
     m, k, o = sketch.axes("mko")
     one, other = sketch.input((m, k)), sketch.input((o, k))
     apart = sketch.emit(
-        f"({one} ** 2).sum(-1, keepdim=True) - 2 * {one} @ {other}.t() + ({other} ** 2).sum(-1)", (m, o), "pow", "sum", "matmul"
+        f"({one} ** 2).sum(-1, keepdim=True) - 2 * {one} @ {other}.t() + ({other} ** 2).sum(-1)",
+        (m, o),
+        "pow",
+        "sum",
+        "matmul",
     )
-    return [sketch.emit(sketch.rng.choice((f"torch.exp(-{apart} * 0.01)", f"1.0 / (1.0 + {apart})", f"{apart}.clamp(min=0).sqrt()")), (m, o), "exp")]
+    return [
+        sketch.emit(
+            sketch.rng.choice(
+                (f"torch.exp(-{apart} * 0.01)", f"1.0 / (1.0 + {apart})", f"{apart}.clamp(min=0).sqrt()")
+            ),
+            (m, o),
+            "exp",
+        )
+    ]
 
 
 # --- optimiser steps
@@ -263,8 +376,14 @@ def _momentum(sketch: Sketch, p: Tensor, g: Tensor, m: Tensor, rate: str, b1: st
 
 def _adam(sketch: Sketch, p: Tensor, g: Tensor, m: Tensor, rate: str, b1: str, b2: str) -> list[Tensor]:
     v = sketch.input(p.axes, FILLS["rand"])
-    m = sketch.emit(sketch.rng.choice((f"{b1} * {m} + (1 - {b1}) * {g}", f"torch.lerp({g}, {m}, {b1})")), p.axes, "moment")
-    v = sketch.emit(sketch.rng.choice((f"{b2} * {v} + (1 - {b2}) * {g} * {g}", f"{b2} * {v} + (1 - {b2}) * {g} ** 2")), p.axes, "moment")
+    m = sketch.emit(
+        sketch.rng.choice((f"{b1} * {m} + (1 - {b1}) * {g}", f"torch.lerp({g}, {m}, {b1})")), p.axes, "moment"
+    )
+    v = sketch.emit(
+        sketch.rng.choice((f"{b2} * {v} + (1 - {b2}) * {g} * {g}", f"{b2} * {v} + (1 - {b2}) * {g} ** 2")),
+        p.axes,
+        "moment",
+    )
     if sketch.chance(0.4):
         p = sketch.emit(f"{p} * (1 - {rate} * 0.01)", p.axes, "decay")
     return [sketch.emit(f"{p} - {rate} * {m} / (torch.sqrt({v}) + 1e-8)", p.axes, "sqrt", "div", "sub"), m, v]
@@ -277,12 +396,18 @@ def _rmsprop(sketch: Sketch, p: Tensor, g: Tensor, m: Tensor, rate: str, b1: str
 
 def _lion(sketch: Sketch, p: Tensor, g: Tensor, m: Tensor, rate: str, b1: str, b2: str) -> list[Tensor]:
     update = sketch.emit(f"torch.sign({b1} * {m} + (1 - {b1}) * {g})", p.axes, "sign")
-    return [sketch.emit(f"{p} - {rate} * {update}", p.axes, "sub"), sketch.emit(f"{b2} * {m} + (1 - {b2}) * {g}", p.axes, "moment")]
+    return [
+        sketch.emit(f"{p} - {rate} * {update}", p.axes, "sub"),
+        sketch.emit(f"{b2} * {m} + (1 - {b2}) * {g}", p.axes, "moment"),
+    ]
 
 
 def _adagrad(sketch: Sketch, p: Tensor, g: Tensor, m: Tensor, rate: str, b1: str, b2: str) -> list[Tensor]:
     total = sketch.emit(f"torch.addcmul({m}.abs(), {g}, {g}, value=1.0)", p.axes, "addcmul")
-    return [sketch.emit(f"torch.addcdiv({p}, {g}, {total}.sqrt() + 1e-10, value=-0.01)", p.axes, "addcdiv"), total]
+    return [
+        sketch.emit(f"torch.addcdiv({p}, {g}, {total}.sqrt() + 1e-10, value=-0.01)", p.axes, "addcdiv"),
+        total,
+    ]
 
 
 NETWORKS: dict[str, Callable[[Sketch], list[Tensor]]] = {

@@ -38,11 +38,71 @@ LEVELS = {"operators": 0.45, "chains": 0.33, "networks": 0.22}
 """Shares of the levels where no setting changes them."""
 CORE = frozenset(
     {
-        *("add", "sub", "mul", "true_divide", "div", "square", "sqrt", "exp", "log", "abs", "neg", "maximum", "where"),
-        *("relu", "gelu", "sigmoid", "silu", "tanh", "sum", "mean", "amax", "max", "softmax", "layer_norm", "rms_norm"),
-        *("batch_norm", "group_norm", "linear", "matmul", "conv1d", "conv2d", "conv3d", "transpose", "permute", "cat"),
-        *("clamp", "embedding", "mse_loss", "cross_entropy", "max_pool2d", "avg_pool2d", "cumsum", "rsqrt", "pow"),
-        *("elu", "softplus", "hardswish", "hardshrink", "sign", "var", "any", "lerp", "leaky_relu", "mish", "selu"),
+        *(
+            "add",
+            "sub",
+            "mul",
+            "true_divide",
+            "div",
+            "square",
+            "sqrt",
+            "exp",
+            "log",
+            "abs",
+            "neg",
+            "maximum",
+            "where",
+        ),
+        *(
+            "relu",
+            "gelu",
+            "sigmoid",
+            "silu",
+            "tanh",
+            "sum",
+            "mean",
+            "amax",
+            "max",
+            "softmax",
+            "layer_norm",
+            "rms_norm",
+        ),
+        *(
+            "batch_norm",
+            "group_norm",
+            "linear",
+            "matmul",
+            "conv1d",
+            "conv2d",
+            "conv3d",
+            "transpose",
+            "permute",
+            "cat",
+        ),
+        *(
+            "clamp",
+            "embedding",
+            "mse_loss",
+            "cross_entropy",
+            "max_pool2d",
+            "avg_pool2d",
+            "cumsum",
+            "rsqrt",
+            "pow",
+        ),
+        *(
+            "elu",
+            "softplus",
+            "hardswish",
+            "hardshrink",
+            "sign",
+            "var",
+            "any",
+            "lerp",
+            "leaky_relu",
+            "mish",
+            "selu",
+        ),
     }
 )
 """Operators that no draw can do without."""
@@ -53,7 +113,18 @@ _LEAST_SHARED, _CHUNK = 64, 16
 """Problems from which processes share a draw, and that one takes at once."""
 _MOST_REPEATED = 8
 _MOST_FORMS = 8
-_WITHOUT_HALF = ("convolution", "product", "norm", "layer", "loss", "attention", "indexing", "scan", "pooling", "bits")
+_WITHOUT_HALF = (
+    "convolution",
+    "product",
+    "norm",
+    "layer",
+    "loss",
+    "attention",
+    "indexing",
+    "scan",
+    "pooling",
+    "bits",
+)
 """Kinds of operators that are drawn in float32 alone."""
 
 
@@ -93,7 +164,9 @@ def canonical(name: str) -> str:
 def held_out_operators() -> frozenset[str]:
     """Operators that training never shows, by a hash of their names."""
     names = {canonical(name) for name in forms()} - CORE
-    return frozenset(name for name in names if int(sha256_text(f"operator {name}")[:8], 16) % 100 < HELD_OUT_PERCENT)
+    return frozenset(
+        name for name in names if int(sha256_text(f"operator {name}")[:8], 16) % 100 < HELD_OUT_PERCENT
+    )
 
 
 def split_of(family: str, operators: Sequence[str]) -> Split:
@@ -119,7 +192,7 @@ def generate_graphs(
     `ConfigError` where the families have too few problems in the split.
     """
     kept: dict[str, Generated] = {}
-    draw = functools.partial(_draw_number, split, seed, tuple(wanted), dict(levels))
+    draw = functools.partial(_draw_number, split, seed, tuple(wanted), dict(levels or LEVELS))
     with ExitStack() as stack:
         run: Callable[[Iterable[int]], Iterable[Generated]] = functools.partial(map, draw)
         if processes > 1 and count >= _LEAST_SHARED:
@@ -165,7 +238,10 @@ def draw_one(
 
 
 def drawn(
-    rng: random.Random, wanted: Sequence[str] = (), levels: Mapping[str, float] = LEVELS, split: Split = "train"
+    rng: random.Random,
+    wanted: Sequence[str] = (),
+    levels: Mapping[str, float] = LEVELS,
+    split: Split = "train",
 ) -> Draft | None:
     """One problem, or None for sizes of an evaluation problem."""
     family, grammar = _grammar(rng, wanted, levels, split)
@@ -197,9 +273,13 @@ def _grammar(
     open_groups = {
         level: [name for name in names if not wanted or name in wanted] for level, names in groups.items()
     }
-    choices = [level for level, names in open_groups.items() if names and (wanted or levels.get(level, 0.0) > 0)]
+    choices = [
+        level for level, names in open_groups.items() if names and (wanted or levels.get(level, 0.0) > 0)
+    ]
     if not choices:
-        raise ConfigError(f"graphs has no family of {', '.join(wanted)}; its families: {', '.join(families())}")
+        raise ConfigError(
+            f"graphs has no family of {', '.join(wanted)}; its families: {', '.join(families())}"
+        )
     level = rng.choices(choices, [levels.get(one, 0.0) or 0.1 for one in choices])[0]
     if level != "operators":
         family = rng.choice(open_groups[level])
@@ -264,5 +344,3 @@ def _varies(result: object) -> bool:
         return False
     spread = bool((values != values.flatten()[0]).any()) or result.numel() <= 2
     return spread and float(values[values.isfinite()].abs().max() if values.isfinite().any() else 0) < 1e6
-
-

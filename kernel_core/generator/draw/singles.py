@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import re
 from collections.abc import Callable
 
@@ -93,7 +92,9 @@ def inputs_of(sketch: Sketch, form: Form) -> dict[str, Tensor]:
     return made
 
 
-def _axes(sketch: Sketch, given: Given, letters: dict[str, Axis], made: dict[str, Tensor]) -> tuple[Axis, ...]:
+def _axes(
+    sketch: Sketch, given: Given, letters: dict[str, Axis], made: dict[str, Tensor]
+) -> tuple[Axis, ...]:
     if given.shape == "*":
         return sketch.axes()
     if given.shape[0] == "=":
@@ -145,8 +146,14 @@ def call(sketch: Sketch, form: Form, values: dict[str, Tensor]) -> Tensor:
     first = next(iter(values.values()))
     arguments = resolved(form.arguments, first.rank, sketch.rng)
     if "N" in arguments:
-        arguments = arguments.replace("N", first.axes[-1].text if first.axes[-1].text.isdigit() else f"{first}.shape[-1]")
-    parts = re.sub(r"(?<![\w.'])[a-z](?![\w.(='])", lambda match: str(values[match[0]]) if match[0] in values else match[0], arguments)
+        arguments = arguments.replace(
+            "N", first.axes[-1].text if first.axes[-1].text.isdigit() else f"{first}.shape[-1]"
+        )
+    parts = re.sub(
+        r"(?<![\w.'])[a-z](?![\w.(='])",
+        lambda match: str(values[match[0]]) if match[0] in values else match[0],
+        arguments,
+    )
     writers = [writer for writer in _WRITERS if writer(sketch, form, parts, arguments, dry=True)]
     writer = sketch.rng.choice(writers)
     text = writer(sketch, form, parts, arguments, dry=False) + form.result
@@ -182,7 +189,11 @@ def _layer(sketch: Sketch, form: Form, parts: str, plain: str, dry: bool) -> str
     stem = form.operator.replace("_", "").removesuffix("loss")
     name = LAYERS_BY_NAME.get(form.operator.replace("_", "")) or LAYERS_BY_NAME.get(stem)
     tensors = re.match(r"(?:[a-z], )*[a-z](?=,|$)", plain)
-    if name is None or tensors is None or name in ("Linear", "Bilinear", "Embedding", "PReLU", "RReLU", "Module"):
+    if (
+        name is None
+        or tensors is None
+        or name in ("Linear", "Bilinear", "Embedding", "PReLU", "RReLU", "Module")
+    ):
         return ""
     if re.match(r"(Conv|.*Norm)", name) or "training" in plain or ".shape" in parts:
         return ""

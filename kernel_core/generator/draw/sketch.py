@@ -256,7 +256,9 @@ class Sketch:
 
     def number(self) -> str:
         """A number that an author may write."""
-        return self.rng.choice(("0.5", "2.0", "0.1", "1.5", "0.25", "3.0", "0.7", "1.25", "0.01", "4.0", "0.9"))
+        return self.rng.choice(
+            ("0.5", "2.0", "0.1", "1.5", "0.25", "3.0", "0.7", "1.25", "0.01", "4.0", "0.9")
+        )
 
 
 # --- text
@@ -338,7 +340,7 @@ def _inlined(sketch: Sketch, results: Sequence[str]) -> list[tuple[str, str]]:
         is_last = user == len(lines) - 1
         share = max(sketch.habits.nested, 0.4 if is_last else 0.0)
         if user is not None and uses == 1 and len(text) + len(lines[user][1]) < 80 and sketch.chance(share):
-            inner = text if is_last and len(results) == 1 or _is_atom(text) else f"({text})"
+            inner = text if (is_last and len(results) == 1) or _is_atom(text) else f"({text})"
             lines[user] = (lines[user][0], lines[user][1].replace(mark, inner))
         else:
             kept.append((mark, text))
