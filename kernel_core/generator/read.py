@@ -58,8 +58,8 @@ class Graph:
 def read(problem: Problem, on_meta: bool = False) -> Graph:
     """The graph of a problem's `forward`. Raises Unreadable.
 
-    `on_meta` takes tensors of the meta device in place of fake ones: a third of the time, for modules that ask
-    for no device.
+    `on_meta` takes tensors of the meta device in place of fake ones. It takes half of the time and is for
+    modules that ask for no device.
     """
     arguments = forward_arguments(problem.source)
     try:

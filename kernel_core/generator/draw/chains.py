@@ -190,12 +190,14 @@ def clamped(sketch: Sketch, x: Tensor) -> Tensor:
     """Limits."""
     text, name = sketch.rng.choice(
         (
-            ("torch.clamp({}, min=-1.0, max=1.0)", "clamp"), ("{}.clamp(min=0.0)", "clamp"),
-            ("torch.clamp({}, 0.0, 6.0)", "clamp"), ("torch.clamp_min({}, 0.1)", "clamp_min"),
-            ("torch.clamp({}, max=2.0)", "clamp"), ("{}.clip(-0.5, 0.5)", "clip"),
-            ("torch.minimum({}, torch.tensor(1.0))", "minimum"), ("F.hardtanh({}, -2.0, 2.0)", "hardtanh"),
-        )[: 6]
-    )  # fmt: skip
+            ("torch.clamp({}, min=-1.0, max=1.0)", "clamp"),
+            ("{}.clamp(min=0.0)", "clamp"),
+            ("torch.clamp({}, 0.0, 6.0)", "clamp"),
+            ("torch.clamp_min({}, 0.1)", "clamp_min"),
+            ("torch.clamp({}, max=2.0)", "clamp"),
+            ("{}.clip(-0.5, 0.5)", "clip"),
+        )
+    )
     return sketch.emit(text.format(x), x.axes, name)
 
 
@@ -267,10 +269,12 @@ def normalised(sketch: Sketch, x: Tensor) -> Tensor:
         name = {3: "1d", 4: "2d", 5: "3d"}[x.rank]
         call, operator = sketch.rng.choice(
             (
-                (f"nn.BatchNorm{name}({channels})", "batch_norm"), (f"nn.GroupNorm(4, {channels})", "group_norm"),
-                (f"nn.InstanceNorm{name}({channels})", "instance_norm"), (f"nn.GroupNorm(2, {channels})", "group_norm"),
+                (f"nn.BatchNorm{name}({channels})", "batch_norm"),
+                (f"nn.GroupNorm(4, {channels})", "group_norm"),
+                (f"nn.InstanceNorm{name}({channels})", "instance_norm"),
+                (f"nn.GroupNorm(2, {channels})", "group_norm"),
             )
-        )  # fmt: skip
+        )
         layer = sketch.layer(("norm", "bn", "gn", "norm1"), call)
         return sketch.emit(f"{layer}({x})", x.axes, operator)
     size = x.axes[-1].text

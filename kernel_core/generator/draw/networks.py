@@ -99,12 +99,17 @@ def attention(sketch: Sketch) -> list[Tensor]:
     q, k, v = (sketch.input((*lead, s, f)) for _ in range(3))
     scores = sketch.emit(
         sketch.rng.choice((f"torch.matmul({q}, {k}.transpose(-2, -1))", f"{q} @ {k}.transpose(-1, -2)")),
-        (*lead, s, s), "transpose", "matmul",
-    )  # fmt: skip
+        (*lead, s, s),
+        "transpose",
+        "matmul",
+    )
     scores = sketch.emit(
-        sketch.rng.choice((f"{scores} / math.sqrt({q}.size(-1))", f"{scores} * {q}.shape[-1] ** -0.5", f"{scores} * 0.125")),
-        scores.axes, "mul",
-    )  # fmt: skip
+        sketch.rng.choice(
+            (f"{scores} / math.sqrt({q}.size(-1))", f"{scores} * {q}.shape[-1] ** -0.5", f"{scores} * 0.125")
+        ),
+        scores.axes,
+        "mul",
+    )
     kind = sketch.rng.choice(("plain", "mask", "bias", "plain"))
     if kind == "mask":
         mask = sketch.input((s, s), "torch.ones({}).tril() > 0", "bool")
@@ -176,8 +181,21 @@ def mixer(sketch: Sketch) -> list[Tensor]:
 def function(sketch: Sketch) -> list[Tensor]:
     """A loss, a distance or a norm that torch has no name for, written out."""
     return sketch.rng.choice(
-        (_focal, _dice, _charbonnier, _rms, _rotary, _standardised, _soft_threshold, _contrastive, _entropy, _moving, _quantised, _kernel_matrix)
-    )(sketch)  # fmt: skip
+        (
+            _focal,
+            _dice,
+            _charbonnier,
+            _rms,
+            _rotary,
+            _standardised,
+            _soft_threshold,
+            _contrastive,
+            _entropy,
+            _moving,
+            _quantised,
+            _kernel_matrix,
+        )
+    )(sketch)
 
 
 def _pair(sketch: Sketch, fill: str = "randn") -> tuple[Tensor, Tensor]:

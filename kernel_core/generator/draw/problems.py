@@ -207,8 +207,8 @@ def generate_graphs(
             number += wanting
             if len(kept) == before and wanting >= min(count, _MOST_REPEATED):
                 raise ConfigError(
-                    f"the families {', '.join(wanted) or 'of graphs'} gave {before} problems of split {split}, "
-                    f"not {count}; ask for fewer, or for more families"
+                    f"the families {', '.join(wanted) or 'of graphs'} gave {before} problems of "
+                    f"split {split}, not {count}; ask for fewer, or for more families"
                 )
     return list(kept.values())
 
@@ -222,7 +222,7 @@ def _draw_number(
 def draw_one(
     split: Split, seed: str, wanted: Sequence[str] = (), levels: Mapping[str, float] = LEVELS
 ) -> Generated:
-    """A problem of a split with its kernels. Raises `ConfigError` where the families have none in the split."""
+    """A problem of a split with its kernels. Raises `ConfigError` where the families have none in it."""
     for attempt in range(_MOST_DRAWS):
         rng = random.Random(f"graphs {split} {seed} {attempt}")
         draft = drawn(rng, wanted, levels, split)

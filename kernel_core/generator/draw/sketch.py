@@ -74,7 +74,10 @@ class Kind:
 _EVEN, _SMALL = (4, 6, 8, 10, 12), (2, 3, 4, 5)
 KINDS = {
     "b": Kind(
-        ("batch_size", "batch", "num_samples", "bs", "B"), (4, 8, 16, 24, 32, 48, 64, 96, 128), _SMALL, (1, 2, 4, 4)
+        ("batch_size", "batch", "num_samples", "bs", "B"),
+        (4, 8, 16, 24, 32, 48, 64, 96, 128),
+        _SMALL,
+        (1, 2, 4, 4),
     ),
     "m": Kind(
         ("rows", "num_rows", "M", "num_tokens", "num_items", "n_samples"),
@@ -106,20 +109,44 @@ KINDS = {
         (6, 7, 9, 11, 14),
         (4, 8, 16),
     ),
-    "l": Kind(("length", "seq_length", "samples", "width", "num_points"), (256, 512, 1000, 2048, 4096), (12, 16, 20), (16, 32, 64)),
-    "c": Kind(
-        ("channels", "in_channels", "num_channels", "C", "planes"), (16, 32, 48, 64, 96, 128), (4, 8, 12), (4, 8, 4)
+    "l": Kind(
+        ("length", "seq_length", "samples", "width", "num_points"),
+        (256, 512, 1000, 2048, 4096),
+        (12, 16, 20),
+        (16, 32, 64),
     ),
-    "p": Kind(("out_channels", "filters", "out_planes", "num_filters"), (16, 32, 64, 96, 128), (4, 8, 12), (4, 8)),
-    "h": Kind(("height", "H", "rows", "image_height"), (16, 24, 28, 32, 48, 56, 64, 96), _EVEN, (4, 8, 16, 64)),
+    "c": Kind(
+        ("channels", "in_channels", "num_channels", "C", "planes"),
+        (16, 32, 48, 64, 96, 128),
+        (4, 8, 12),
+        (4, 8, 4),
+    ),
+    "p": Kind(
+        ("out_channels", "filters", "out_planes", "num_filters"), (16, 32, 64, 96, 128), (4, 8, 12), (4, 8)
+    ),
+    "h": Kind(
+        ("height", "H", "rows", "image_height"), (16, 24, 28, 32, 48, 56, 64, 96), _EVEN, (4, 8, 16, 64)
+    ),
     "w": Kind(("width", "W", "cols", "image_width"), (16, 24, 28, 32, 48, 56, 64, 96), _EVEN, (4, 8, 16, 64)),
     "d": Kind(("depth", "frames", "D", "num_frames"), (4, 8, 12, 16, 20), (4, 6, 8), (4, 8)),
     "e": Kind(("num_heads", "heads", "n_heads"), (4, 8, 12, 16), (2, 3), (2, 4)),
     "f": Kind(("head_dim", "dim_head", "d_k"), (32, 64, 128), (8, 16), (8, 16)),
-    "v": Kind(("vocab_size", "num_embeddings", "table_size", "num_classes"), (100, 512, 1000, 5000, 32000), (11, 19, 30), (10, 20)),
-    "q": Kind(("num_indices", "count", "num_selected", "picks"), (64, 100, 256, 1000, 4096), (5, 9, 13), (3, 5, 6)),
-    "z": Kind(("n", "size", "numel", "length", "num_elements"), (65536, 100000, 262144, 1000000, 1048576, 4194304), (37, 70, 130), (64, 100, 256)),
-}  # fmt: skip
+    "v": Kind(
+        ("vocab_size", "num_embeddings", "table_size", "num_classes"),
+        (100, 512, 1000, 5000, 32000),
+        (11, 19, 30),
+        (10, 20),
+    ),
+    "q": Kind(
+        ("num_indices", "count", "num_selected", "picks"), (64, 100, 256, 1000, 4096), (5, 9, 13), (3, 5, 6)
+    ),
+    "z": Kind(
+        ("n", "size", "numel", "length", "num_elements"),
+        (65536, 100000, 262144, 1000000, 1048576, 4194304),
+        (37, 70, 130),
+        (64, 100, 256),
+    ),
+}
 """Kinds of sizes by letter; channels, widths and heights are even, so that groups and windows divide them."""
 SHAPES = ("z", "mn", "mn", "mn", "bsn", "bsn", "bchw", "bchw", "besf", "bcl", "bcdhw")
 
