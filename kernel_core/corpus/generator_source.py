@@ -91,8 +91,9 @@ def _modules(config: IngestConfig) -> Iterator[Generated]:
 
 def _graphs(config: IngestConfig) -> Iterator[Generated]:
     families = _kept(generator_of("graphs").trained, config) if config.left_out else ()
+    levels: dict[str, float] = {**config.graphs_levels}
     if config.graphs_rows:
-        for made in draw_graphs(config.graphs_rows, config.seed, families, config.graphs_levels):
+        for made in draw_graphs(config.graphs_rows, config.seed, families, levels):
             yield with_drawn_names(made)
 
 

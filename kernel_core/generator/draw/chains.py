@@ -74,14 +74,14 @@ def product(sketch: Sketch) -> Tensor:
         text = sketch.rng.choice(("torch.bmm({}, {})", "torch.matmul({}, {})", "{} @ {}"))
         return sketch.emit(text.format(x, y), (b, m, o), "bmm")
     x = sketch.input((m, k))
-    y = sketch.parameter((k, o)) if sketch.chance(0.3) else None
+    weight = sketch.parameter((k, o)) if sketch.chance(0.3) else None
     if kind == "transposed":
         y = sketch.input((o, k))
         text = sketch.rng.choice(
             ("torch.matmul({}, {}.t())", "{} @ {}.T", "torch.mm({}, {}.transpose(0, 1))")
         )
         return sketch.emit(text.format(x, y), (m, o), "transpose", "matmul")
-    y = y or sketch.input((k, o))
+    y = weight or sketch.input((k, o))
     if kind == "addmm":
         c = sketch.input((o,))
         return sketch.emit(f"torch.addmm({c}, {x}, {y})", (m, o), "addmm")
