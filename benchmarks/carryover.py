@@ -45,8 +45,11 @@ from kernel_core.config import (
     TrainConfig,
 )
 from kernel_core.config.corpus import FamilyGroup
+from kernel_core.corpus.decontaminate import Decontaminator, evaluation_problems
 from kernel_core.corpus.generator_source import exemplars_of, slips_of
+from kernel_core.corpus.kernelbench_leaks import known_kernelbench
 from kernel_core.corpus.measured_grades import NAMED_GRADES, fastest_grades
+from kernel_core.corpus.normalise import fingerprint
 from kernel_core.corpus.registry import Source, find_source, read_registry
 from kernel_core.dialogue.parse import parse_completion
 from kernel_core.dialogue.prompt import build_prompt
@@ -67,7 +70,7 @@ from kernel_core.learn.cold_start.sft import cold_start, starting_policy
 from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.problems.families import TRAINED
 from kernel_core.problems.generate import generate
-from kernel_core.problems.generators import ENDLESS_SUITES
+from kernel_core.problems.generators import ENDLESS_SUITES, draw_graphs
 from kernel_core.problems.graded import Generated
 from kernel_core.problems.load import load_problems
 from kernel_core.problems.modules.generate import FAMILIES, RESERVED, generate_modules
@@ -95,6 +98,7 @@ def main() -> None:
     parser.add_argument("--taught", default="", help="folder of a policy to ask; empty: the model as it is")
     parser.add_argument("--modules", type=int, default=9000, help="problems of the suite `modules`")
     parser.add_argument("--generated", type=int, default=1500, help="problems of the suite `generated`")
+    parser.add_argument("--graphs", type=int, default=0, help="problems of the suite `graphs`")
     parser.add_argument("--exemplars", type=Path, help="more kernels for `draw`, of swapped_layers.py")
     parser.add_argument("--conversations", type=int, default=24000)
     parser.add_argument(
@@ -198,6 +202,7 @@ def _draw(arguments: argparse.Namespace) -> None:
         made += generate_modules("train", count, arguments.seed + number, kept)
     chains = generate("train", arguments.generated, arguments.seed, generated)
     made += [with_drawn_names(one) for one in chains]  # the other suite has drawn names by itself
+    made += _graphs(arguments, source)
     exemplars = _taught_kernels(made, source)
     if arguments.exemplars:
         lines = arguments.exemplars.read_text().splitlines()
@@ -216,6 +221,26 @@ def _draw(arguments: argparse.Namespace) -> None:
     lines = "".join(one.model_dump_json() + "\n" for one in conversations)
     Store(arguments.work).write("conversations.jsonl.gz", gzip.compress(lines.encode(), 6))
     print(f"{len(conversations)} conversations, {time.monotonic() - began:.0f} s", flush=True)
+
+
+def _graphs(arguments: argparse.Namespace, source: Source) -> list[Generated]:
+    """Problems of the suite `graphs` that no rule of decontamination drops; prints how many each one drops.
+
+    KernelBench is among the suites they are held against where `KERNELBENCH_ROOT` names a checkout.
+    """
+    drawn = draw_graphs(arguments.graphs, arguments.seed, (), {}) if arguments.graphs else []
+    known = known_kernelbench()
+    suites = ("dojo", "kernelbench") if known else ("dojo",)
+    rules, dropped, kept = Decontaminator(evaluation_problems(suites), suites), Counter[str](), []
+    for made in drawn:
+        exemplar = next(exemplars_of(made, source))
+        leak = (known and known.leak(made.problem)) or rules.leak(exemplar, fingerprint(made.problem.source))
+        if leak:
+            dropped[f"{leak[0]} ({leak[1].partition('/')[0]})"] += 1
+        else:
+            kept.append(with_drawn_names(made))
+    print(f"graphs: {len(kept)} of {len(drawn)} problems kept, dropped: {dict(dropped)}", flush=True)
+    return kept
 
 
 def _cold_start(arguments: argparse.Namespace) -> ColdStartConfig:

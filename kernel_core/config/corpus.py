@@ -11,7 +11,9 @@ from kernel_core.config.gym import GymConfig
 
 FamilyGroup = Literal["convolutions", "chains", "indexed", "scarce"]
 """Groups of families of the suite `modules`; `problems/modules/groups.py` lists them."""
-SUITES = ("generated", "modules", "dojo", "kernelbench")
+GraphLevel = Literal["operators", "chains", "networks"]
+"""Levels of the suite `graphs`: single operators, chains of them, small networks and functions."""
+SUITES = ("generated", "modules", "graphs", "dojo", "kernelbench")
 
 
 class WeightedSuite(Config):
@@ -27,7 +29,7 @@ class ProblemsConfig(Config):
     FORM: ClassVar[tuple[str, ...]] = ("suite", "split", "limit", "levels", "families")
     suite: str = Field(
         "generated",
-        description="`dojo` (shipped files), `generated`, `modules`, `kernelbench`, a folder, or "
+        description="`dojo` (shipped files), `generated`, `modules`, `graphs`, `kernelbench`, a folder, or "
         "`snapshot:FOLDER`.",
         json_schema_extra=one_of_or_text(*SUITES, other="folder or snapshot:FOLDER"),
     )
@@ -68,6 +70,12 @@ class IngestConfig(Config):
         default_factory=dict,
         description="More problems of these groups of families, as a share of `modules_rows`: "
         "convolutions, chains, indexed, scarce.",
+    )
+    graphs_rows: int = Field(2000, ge=0, description="Problems from the source `graphs`.")
+    graphs_levels: dict[GraphLevel, float] = Field(
+        default_factory=dict,
+        description="Shares of the levels in the source `graphs`: operators, chains, networks; {}: 0.45, "
+        "0.33, 0.22.",
     )
     left_out: tuple[str, ...] = Field((), description="Families that the generators do not draw.")
     drawn_names: bool = Field(

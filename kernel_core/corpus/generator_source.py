@@ -15,7 +15,7 @@ from kernel_core.corpus.normalise import kernel_hash, reference_hash
 from kernel_core.corpus.registry import Source
 from kernel_core.errors import ConfigError
 from kernel_core.problems.generate import generate
-from kernel_core.problems.generators import ENDLESS_SUITES, generator_of
+from kernel_core.problems.generators import ENDLESS_SUITES, draw_graphs, generator_of
 from kernel_core.problems.graded import Generated
 from kernel_core.problems.modules.generate import generate_modules
 from kernel_core.problems.modules.groups import GROUPS
@@ -25,19 +25,26 @@ from kernel_core.records import Exemplar
 
 
 def generator_revision() -> str:
-    """SHA-256 over the generator's code: other code may draw other problems from the same seed."""
-    folder = Path(next(iter(kernel_core.problems.__path__)))
+    """SHA-256 over the generators' code: other code may draw other problems from the same seed."""
+    problems = Path(next(iter(kernel_core.problems.__path__)))
     digest = hashlib.sha256()
-    for file in sorted(folder.rglob("*.py")):
-        digest.update(file.relative_to(folder).as_posix().encode() + b"\0" + file.read_bytes())
+    for folder in (problems, problems.with_name("generator")):
+        for file in sorted(folder.rglob("*.py")):
+            digest.update(file.relative_to(folder).as_posix().encode() + b"\0" + file.read_bytes())
     digest.update(MEASURED.read_bytes())
     return digest.hexdigest()
 
 
 def draw_settings(source: Source, config: IngestConfig) -> dict[str, object]:
     """Return the settings that decide what a generator contributes."""
-    own = ("modules_rows", "modules_more") if source.suite == "modules" else ("generator_rows", "drawn_names")
-    return config.model_dump(include={*own, "left_out", "grades", "seed"})
+    return config.model_dump(include={*_SETTINGS[source.suite], "left_out", "grades", "seed"})
+
+
+_SETTINGS = {
+    "generated": ("generator_rows", "drawn_names"),
+    "modules": ("modules_rows", "modules_more"),
+    "graphs": ("graphs_rows", "graphs_levels"),
+}
 
 
 def check_left_out(config: IngestConfig) -> None:
@@ -57,7 +64,8 @@ def generated_exemplars(source: Source, config: IngestConfig) -> Iterator[Exempl
     `grades = fastest` the kernels of the grades that measurements chose come alone, all as `tuned`.
     """
     check_left_out(config)
-    for made in _modules(config) if source.suite == "modules" else _chains(config):
+    draw = {"generated": _chains, "modules": _modules, "graphs": _graphs}[source.suite]
+    for made in draw(config):
         exemplars = exemplars_of(made, source)
         yield from exemplars if config.grades == "all" else _fastest(exemplars)
 
@@ -79,6 +87,14 @@ def _modules(config: IngestConfig) -> Iterator[Generated]:
         count = int(config.modules_rows * config.modules_more.get(name, 0.0)) * len(kept) // len(group)
         if count:
             yield from generate_modules("train", count, config.seed + number, kept)
+
+
+def _graphs(config: IngestConfig) -> Iterator[Generated]:
+    families = _kept(generator_of("graphs").trained, config) if config.left_out else ()
+    levels: dict[str, float] = {str(level): share for level, share in config.graphs_levels.items()}
+    if config.graphs_rows:
+        for made in draw_graphs(config.graphs_rows, config.seed, families, levels):
+            yield with_drawn_names(made)
 
 
 def _kept(families: Iterable[str], config: IngestConfig) -> list[str]:

@@ -32,7 +32,7 @@ class Source(Record):
     """A commit of a hub repository, the SHA-256 of a file or of a folder's files; empty while not fixed."""
     repository: str = ""
     """A repository of the hub, or the path of a file or folder."""
-    suite: Literal["generated", "modules"] = "generated"
+    suite: Literal["generated", "modules", "graphs"] = "generated"
     """Which problems a generator draws."""
     files: str | None = None
     """Which of the repository's files, where it holds the same rows more than once."""

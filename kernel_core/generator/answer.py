@@ -37,9 +37,9 @@ class Answer:
     """Calls that stay torch's, and why."""
 
 
-def answer(problem: Problem, precision: str = "tf32") -> Answer:
+def answer(problem: Problem, precision: str = "tf32", on_meta: bool = False) -> Answer:
     """A kernel for a problem. Raises Unreadable where its module cannot be read or has nothing to write."""
-    graph = read(problem)
+    graph = read(problem, on_meta)
     try:
         return _Writer(problem, graph, precision).answer()
     except Unreadable:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kernel_core.problems import families, generate
@@ -10,7 +11,7 @@ from kernel_core.problems.graded import Generated
 from kernel_core.problems.modules import generate as modules
 from kernel_core.problems.splits import Split
 
-ENDLESS_SUITES = ("generated", "modules")
+ENDLESS_SUITES = ("generated", "modules", "graphs")
 WITHOUT_LIMIT = 512
 """This many are drawn where no limit is set."""
 
@@ -36,5 +37,18 @@ def generator_of(suite: str) -> Generator:
     """The generator of one of `ENDLESS_SUITES`."""
     if suite == "generated":
         return Generator(generate.generate, tuple(families.TRAINED), frozenset(families.RESERVED))
+    if suite == "graphs":
+        from kernel_core.generator.draw import problems as graphs  # the table of operators needs torch
+
+        return Generator(graphs.generate_graphs, graphs.families(), frozenset())
     trained = tuple(name for name in modules.FAMILIES if name not in modules.RESERVED)
     return Generator(modules.generate_modules, trained, modules.RESERVED)
+
+
+def draw_graphs(
+    count: int, seed: int, families: Sequence[str], levels: Mapping[str, float]
+) -> list[Generated]:
+    """Problems of training from the suite `graphs`, drawn by as many processes as there are cores."""
+    from kernel_core.generator.draw.problems import generate_graphs  # the table of operators needs torch
+
+    return generate_graphs("train", count, seed, families, levels, processes=os.cpu_count() or 1)

@@ -136,8 +136,8 @@ def _named(config: ProblemsConfig) -> list[Problem]:
         problems = [load_file(config.suite)]
     else:
         raise NotFound(
-            f"no suite {config.suite!r}; give dojo, generated, modules, kernelbench, snapshot:FOLDER, or the "
-            "path of a folder or file"
+            f"no suite {config.suite!r}; give dojo, generated, modules, graphs, kernelbench, "
+            "snapshot:FOLDER, or the path of a folder or file"
         )
     return _chosen(problems, config)
 

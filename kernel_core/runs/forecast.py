@@ -65,7 +65,12 @@ def forecast(config: PipelineConfig) -> Iterator[Planned]:
     train, policy = config.train, config.train.policy
     weights = weights_in(policy)
     size = None if weights is None or policy.device == "cpu" else weights / MEASURED_WEIGHTS
-    rows = {"generator": config.ingest.generator_rows, "modules": config.ingest.modules_rows}
+    ingest = config.ingest
+    rows = {
+        "generator": ingest.generator_rows,
+        "modules": ingest.modules_rows,
+        "graphs": ingest.graphs_rows,
+    }
     sources = ", ".join(f"{name} {rows.get(name, '')}".strip() for name in config.ingest.sources)
     yield Planned("ingest", f"problems of {sources}", "CPU", None)
     yield Planned("index", f"their kernels by {config.index.embedder}", config.index.device.upper(), None)

@@ -1,0 +1,374 @@
+"""Level-2-like problems: a product, a convolution, a reduction or a norm, and what follows it pointwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kernel_core.generator.draw.forms import spellings, tails
+from kernel_core.generator.draw.singles import LAYERS_BY_NAME
+from kernel_core.generator.draw.sketch import ONE, Axis, Sketch, Tensor
+
+COMMON = (
+    "relu",
+    "gelu",
+    "sigmoid",
+    "tanh",
+    "silu",
+    "leaky_relu",
+    "softplus",
+    "mish",
+    "elu",
+    "hardswish",
+    "selu",
+)
+"""Half of the activations in chains."""
+_OPTIONS = {
+    "leaky_relu": ("", "0.2", "negative_slope=0.1"),
+    "elu": ("", "alpha=0.5"),
+    "celu": ("", "alpha=1.5"),
+    "softplus": ("", "beta=2"),
+    "gelu": ("", "approximate='tanh'"),
+    "hardtanh": ("", "-2.0, 2.0"),
+    "softshrink": ("", "0.3"),
+    "hardshrink": ("", "0.3"),
+}
+
+
+def activated(sketch: Sketch, x: Tensor, name: str = "") -> Tensor:
+    """A unary operator of the table as a function, a method or a layer."""
+    name = name or sketch.rng.choice(COMMON if sketch.chance(0.5) else tails())
+    option = sketch.rng.choice(_OPTIONS.get(name, ("",)))
+    layer = LAYERS_BY_NAME.get(name.replace("_", ""))
+    if layer is not None and sketch.chance(0.3):
+        called = sketch.layer(("act", "activation", name.split("_")[-1], "nonlin"), f"nn.{layer}({option})")
+        return sketch.emit(f"{called}({x})", x.axes, name, dtype=x.dtype)
+    function = sketch.rng.choice(spellings(name)).replace("F.", f"{sketch.habits.functional}.")
+    return sketch.emit(
+        f"{function}({', '.join(filter(None, (str(x), option)))})", x.axes, name, dtype=x.dtype
+    )
+
+
+# --- heads: what a chain begins with
+
+
+def linear(
+    sketch: Sketch, x: Tensor | None = None, out: Axis | None = None, bias: bool | None = None
+) -> Tensor:
+    """A linear layer on the last axis."""
+    x = x or sketch.input(sketch.axes(sketch.rng.choice(("mk", "mk", "bsk"))))
+    out = out or sketch.axis("o")
+    with_bias = sketch.chance(0.8) if bias is None else bias
+    more = "" if with_bias else ", bias=False"
+    layer = sketch.layer(
+        ("linear", "fc", "proj", "dense", "lin"), f"nn.Linear({x.axes[-1].text}, {out.text}{more})"
+    )
+    return sketch.emit(f"{layer}({x})", (*x.axes[:-1], out), "linear")
+
+
+def product(sketch: Sketch) -> Tensor:
+    """A matrix product of inputs."""
+    b, m, k, o = sketch.axes("bmko")
+    kind = sketch.rng.choice(("matmul", "matmul", "transposed", "bmm", "addmm"))
+    if kind == "bmm":
+        x, y = sketch.input((b, m, k)), sketch.input((b, k, o))
+        text = sketch.rng.choice(("torch.bmm({}, {})", "torch.matmul({}, {})", "{} @ {}"))
+        return sketch.emit(text.format(x, y), (b, m, o), "bmm")
+    x = sketch.input((m, k))
+    weight = sketch.parameter((k, o)) if sketch.chance(0.3) else None
+    if kind == "transposed":
+        y = sketch.input((o, k))
+        text = sketch.rng.choice(
+            ("torch.matmul({}, {}.t())", "{} @ {}.T", "torch.mm({}, {}.transpose(0, 1))")
+        )
+        return sketch.emit(text.format(x, y), (m, o), "transpose", "matmul")
+    y = weight or sketch.input((k, o))
+    if kind == "addmm":
+        c = sketch.input((o,))
+        return sketch.emit(f"torch.addmm({c}, {x}, {y})", (m, o), "addmm")
+    text = sketch.rng.choice(("torch.matmul({}, {})", "torch.mm({}, {})", "{} @ {}", "{}.matmul({})"))
+    return sketch.emit(text.format(x, y), (m, o), "matmul")
+
+
+def convolution(
+    sketch: Sketch, x: Tensor | None = None, keep: bool = False, out: Axis | None = None
+) -> Tensor:
+    """A convolution layer; `keep` keeps height and width."""
+    x = x or sketch.input(sketch.axes(sketch.rng.choice(("bchw", "bchw", "bchw", "bcl", "bcdhw"))))
+    rank, channels = x.rank - 2, x.axes[1]
+    out = out or sketch.axis("p")
+    kind = sketch.rng.choice(("plain", "plain", "plain", "pointwise", "strided", "depthwise", "transposed"))
+    kind = (
+        sketch.rng.choice(("plain", "pointwise"))
+        if keep and kind in ("strided", "transposed", "depthwise")
+        else kind
+    )
+    space = x.axes[2:]
+    name = f"Conv{rank}d"
+    arguments = f"{channels.text}, {out.text}, kernel_size=3, padding=1"
+    if kind == "plain" and sketch.chance(0.3):
+        arguments = f"{channels.text}, {out.text}, 3, padding=1"
+    if kind == "pointwise":
+        arguments = f"{channels.text}, {out.text}, kernel_size=1"
+    elif kind == "strided":
+        arguments = f"{channels.text}, {out.text}, 3, stride=2, padding=1"
+        space = tuple(axis.over(2) for axis in space)
+    elif kind == "depthwise":
+        arguments, out = f"{channels.text}, {channels.text}, 3, padding=1, groups={channels.text}", channels
+    elif kind == "transposed":
+        name = f"ConvTranspose{rank}d"
+        arguments = f"{channels.text}, {out.text}, kernel_size=2, stride=2"
+        space = tuple(axis.times(2) for axis in space)
+    if sketch.chance(0.15):
+        arguments += ", bias=False"
+    layer = sketch.layer(("conv", "conv", "conv1", "proj", "layer"), f"nn.{name}({arguments})")
+    operator = f"conv{'_transpose' if kind == 'transposed' else ''}{rank}d"
+    return sketch.emit(f"{layer}({x})", (x.axes[0], out, *space), operator)
+
+
+def reduction(sketch: Sketch, x: Tensor | None = None, keep: bool = False) -> Tensor:
+    """A reduction along one axis."""
+    x = x or prelude(sketch)
+    dim = sketch.rng.choice((-1, -1, *range(x.rank)))
+    name = sketch.rng.choice(
+        ("sum", "mean", "amax", "amin", "logsumexp", "var", "std", "norm", "max", "min", "prod")
+    )
+    if name == "prod":
+        name = "mean"
+    keep = keep or sketch.chance(0.5)
+    more = ", keepdim=True" if keep else ""
+    text = f"torch.{name}({x}, dim={dim}{more})" if sketch.chance(0.5) else f"{x}.{name}(dim={dim}{more})"
+    text += sketch.rng.choice(("[0]", ".values")) if name in ("max", "min") else ""
+    at = dim % x.rank
+    axes = tuple(ONE if k == at else axis for k, axis in enumerate(x.axes) if keep or k != at)
+    return sketch.emit(text, axes, name)
+
+
+def prelude(sketch: Sketch) -> Tensor:
+    """An input, at times after a pointwise step."""
+    x = sketch.input(sketch.axes(sketch.rng.choice(("mn", "bsn", "bchw"))))
+    return (
+        activated(sketch, x) if sketch.chance(0.3) else pointwise_step(sketch, x) if sketch.chance(0.4) else x
+    )
+
+
+# --- what follows
+
+
+def _is_convolved(sketch: Sketch) -> bool:
+    """True where the second axis is of channels, as a convolution leaves it."""
+    return bool(sketch.operators) and "conv" in sketch.operators[0]
+
+
+def pointwise_step(sketch: Sketch, x: Tensor) -> Tensor:
+    """Scale, shift, clamp, residual, gate or an activation."""
+    return sketch.rng.choice(_POINTWISE)(sketch, x)
+
+
+def scaled(sketch: Sketch, x: Tensor) -> Tensor:
+    """Arithmetic with a number."""
+    number = sketch.number()
+    name = sketch.rng.choice(("mul", "mul", "add", "sub", "div", "pow", "rsub"))
+    if name == "pow":
+        return sketch.emit(
+            sketch.rng.choice(("{} ** 2", "torch.pow({}, 2)", "torch.square({})", "{}.square()")).format(x),
+            x.axes,
+            name,
+        )
+    if name == "rsub":
+        return sketch.emit(f"1.0 - {x}", x.axes, name)
+    sign = {"mul": "*", "add": "+", "sub": "-", "div": "/"}[name]
+    if sketch.chance(0.15):
+        held = sketch.rng.choice(("scale", "factor", "constant", "divisor", "multiplier"))
+        if held not in sketch.taken:
+            sketch.taken.add(held)
+            sketch.constructor.append(f"self.{held} = {number}")
+            number = f"self.{held}"
+    return sketch.emit(f"{x} {sign} {number}", x.axes, name)
+
+
+def clamped(sketch: Sketch, x: Tensor) -> Tensor:
+    """Limits."""
+    text, name = sketch.rng.choice(
+        (
+            ("torch.clamp({}, min=-1.0, max=1.0)", "clamp"),
+            ("{}.clamp(min=0.0)", "clamp"),
+            ("torch.clamp({}, 0.0, 6.0)", "clamp"),
+            ("torch.clamp_min({}, 0.1)", "clamp_min"),
+            ("torch.clamp({}, max=2.0)", "clamp"),
+            ("{}.clip(-0.5, 0.5)", "clip"),
+        )
+    )
+    return sketch.emit(text.format(x), x.axes, name)
+
+
+def shifted(sketch: Sketch, x: Tensor) -> Tensor:
+    """Arithmetic with a parameter that broadcasts."""
+    if x.rank < 2:
+        return scaled(sketch, x)
+    channel_first = x.rank >= 3 and _is_convolved(sketch)
+    axes = (x.axes[1], *([ONE] * (x.rank - 2))) if channel_first else (x.axes[-1],)
+    value = sketch.parameter(axes)
+    sign, name = sketch.rng.choice((("+", "add"), ("+", "add"), ("*", "mul"), ("-", "sub")))
+    return sketch.emit(f"{x} {sign} {value}", x.axes, name)
+
+
+def joined(sketch: Sketch, x: Tensor) -> Tensor:
+    """A residual: another input, or one of the same shape that is there."""
+    other = sketch.input(x.axes) if x.rank and len(sketch.inputs) < 3 else x
+    name = sketch.rng.choice(("add", "add", "mul", "maximum", "sub", "lerp", "minimum"))
+    if name == "lerp":
+        return sketch.emit(
+            f"torch.lerp({x}, {other}, {sketch.rng.choice(('0.3', '0.5', '0.75'))})", x.axes, name
+        )
+    if name in ("maximum", "minimum"):
+        return sketch.emit(f"torch.{name}({x}, {other})", x.axes, name)
+    sign = {"add": "+", "mul": "*", "sub": "-"}[name]
+    return sketch.emit(f"{x} {sign} {other}", x.axes, name)
+
+
+def gated(sketch: Sketch, x: Tensor) -> Tensor:
+    """A value times a function of itself."""
+    gate = activated(
+        sketch, x, sketch.rng.choice(("sigmoid", "tanh", "softplus", "hardsigmoid", "relu6", ""))
+    )
+    return sketch.emit(
+        sketch.rng.choice((f"{x} * {gate}", f"{gate} * {x}", f"torch.mul({x}, {gate})")), x.axes, "mul"
+    )
+
+
+def selected(sketch: Sketch, x: Tensor) -> Tensor:
+    """A choice by comparison."""
+    sign = sketch.rng.choice((">", "<", ">="))
+    other = sketch.rng.choice((f"{x} * {sketch.number()}", f"torch.zeros_like({x})", f"-{x}"))
+    return sketch.emit(
+        f"torch.where({x} {sign} {sketch.rng.choice(('0', '0.5', '-1.0'))}, {x}, {other})", x.axes, "where"
+    )
+
+
+Step = Callable[[Sketch, Tensor], Tensor]
+_POINTWISE: tuple[Step, ...] = (
+    activated,
+    activated,
+    activated,
+    scaled,
+    scaled,
+    clamped,
+    shifted,
+    joined,
+    gated,
+    selected,
+)
+
+
+def normalised(sketch: Sketch, x: Tensor) -> Tensor:
+    """A norm that fits the shape."""
+    if x.rank < 2:
+        return activated(sketch, x)
+    if x.rank >= 3 and _is_convolved(sketch):
+        channels = x.axes[1].text
+        name = {3: "1d", 4: "2d", 5: "3d"}[x.rank]
+        call, operator = sketch.rng.choice(
+            (
+                (f"nn.BatchNorm{name}({channels})", "batch_norm"),
+                (f"nn.GroupNorm(4, {channels})", "group_norm"),
+                (f"nn.InstanceNorm{name}({channels})", "instance_norm"),
+                (f"nn.GroupNorm(2, {channels})", "group_norm"),
+            )
+        )
+        layer = sketch.layer(("norm", "bn", "gn", "norm1"), call)
+        return sketch.emit(f"{layer}({x})", x.axes, operator)
+    size = x.axes[-1].text
+    kind = sketch.rng.choice(
+        (
+            "layer_norm",
+            "layer_norm",
+            "rms_norm",
+            "batch_norm",
+            "softmax",
+            "softmax",
+            "normalize",
+            "log_softmax",
+        )
+    )
+    if kind == "batch_norm" and x.rank == 2:
+        return sketch.emit(f"{sketch.layer(('bn', 'norm'), f'nn.BatchNorm1d({size})')}({x})", x.axes, kind)
+    if kind in ("layer_norm", "rms_norm", "batch_norm"):
+        name = "RMSNorm" if kind == "rms_norm" else "LayerNorm"
+        kind = "rms_norm" if kind == "rms_norm" else "layer_norm"
+        return sketch.emit(
+            f"{sketch.layer(('norm', 'ln', 'norm1'), f'nn.{name}({size})')}({x})", x.axes, kind
+        )
+    text = {
+        "softmax": (
+            "torch.softmax({}, dim=-1)",
+            "F.softmax({}, dim=-1)",
+            "{}.softmax(dim=-1)",
+            "torch.softmax({}, dim=1)",
+        ),
+        "log_softmax": ("F.log_softmax({}, dim=-1)", "torch.log_softmax({}, dim=1)"),
+        "normalize": ("F.normalize({}, dim=-1)", "{0} / ({0}.norm(dim=-1, keepdim=True) + 1e-6)"),
+    }[kind]
+    return sketch.emit(sketch.rng.choice(text).format(x), x.axes, kind)
+
+
+def pooled(sketch: Sketch, x: Tensor) -> Tensor:
+    """Pooling over windows or over all places of a channel, or a reduction."""
+    if x.rank < 3 or not _is_convolved(sketch):
+        return reduction(sketch, x)
+    rank, kind = x.rank - 2, sketch.rng.choice(("max", "avg", "global", "mean"))
+    if kind == "mean":
+        dims = tuple(range(2, x.rank))
+        return sketch.emit(f"torch.mean({x}, dim={dims if len(dims) > 1 else dims[0]})", x.axes[:2], "mean")
+    if kind == "global":
+        text = sketch.rng.choice(
+            (f"F.adaptive_avg_pool{rank}d({x}, 1)", f"{x}.amax(dim={tuple(range(2, x.rank))}, keepdim=True)")
+        )
+        return sketch.emit(
+            text, (*x.axes[:2], *([ONE] * rank)), "adaptive_avg_pool" if "adaptive" in text else "amax"
+        )
+    layer = f"nn.{'Max' if kind == 'max' else 'Avg'}Pool{rank}d(2)"
+    called = (
+        sketch.layer(("pool", "down", "pooling"), layer) if sketch.chance(0.5) else f"F.{kind}_pool{rank}d"
+    )
+    end = f"({x})" if called.startswith("self") else f"({x}, 2)"
+    return sketch.emit(
+        called + end, (*x.axes[:2], *(axis.over(2) for axis in x.axes[2:])), f"{kind}_pool{rank}d"
+    )
+
+
+# --- families
+
+
+def chain(sketch: Sketch, head: Step | Callable[[Sketch], Tensor]) -> list[Tensor]:
+    """A head and one to five steps; norms, pools and reductions come at most once each."""
+    x = head(sketch)  # type: ignore[call-arg]
+    first = x
+    for _ in range(sketch.rng.choice((1, 2, 2, 3, 3, 4, 5))):
+        x = pointwise_step(sketch, x)
+        if x.rank == 0:
+            break
+    if x.rank and sketch.chance(0.35):
+        x = sketch.rng.choice((normalised, normalised, pooled))(sketch, x)
+        for _ in range(sketch.rng.choice((0, 0, 1, 2))):
+            x = pointwise_step(sketch, x)
+    if x.axes == first.axes and sketch.chance(0.2) and x is not first:
+        x = sketch.emit(f"{x} + {first}", x.axes, "add")
+    return [x]
+
+
+def pointwise_chain(sketch: Sketch) -> list[Tensor]:
+    """Three to seven pointwise steps, over inputs that may broadcast."""
+    x = sketch.input(sketch.axes())
+    for _ in range(sketch.rng.randint(2, 6)):
+        x = pointwise_step(sketch, x) if sketch.operators else activated(sketch, x)
+    return [x]
+
+
+CHAINS: dict[str, Callable[[Sketch], list[Tensor]]] = {
+    "chain_pointwise": pointwise_chain,
+    "chain_linear": lambda sketch: chain(sketch, linear),
+    "chain_product": lambda sketch: chain(sketch, product),
+    "chain_convolution": lambda sketch: chain(sketch, convolution),
+    "chain_reduction": lambda sketch: chain(sketch, reduction),
+    "chain_norm": lambda sketch: chain(sketch, lambda one: normalised(one, activated(one, prelude(one)))),
+}

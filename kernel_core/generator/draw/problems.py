@@ -1,0 +1,346 @@
+"""Endless problems of the suite `graphs` from a seed, each with the kernel that the generator writes for it.
+
+A longer draw begins with the shorter one. A problem is kept if the table covers all of it, and if its results
+at small sizes are finite and differ. Operators of `held_out_operators` occur in no problem of training;
+the others' longer compositions are split by a hash of their operators.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
+
+import torch
+from torch.utils._pytree import tree_flatten
+
+from kernel_core.errors import ConfigError
+from kernel_core.generator.answer import Answer, answer
+from kernel_core.generator.draw.chains import CHAINS
+from kernel_core.generator.draw.forms import forms
+from kernel_core.generator.draw.mutations import mutated
+from kernel_core.generator.draw.networks import NETWORKS
+from kernel_core.generator.draw.singles import layer_names, single_layer, single_operator
+from kernel_core.generator.draw.sketch import Sketch, Tensor, draw_habits, source_of
+from kernel_core.generator.operators import BUILDERS, pointwise
+from kernel_core.generator.read import Unreadable, load_module
+from kernel_core.problems.evaluation_sizes import has_evaluation_sizes
+from kernel_core.problems.graded import Generated, GradedKernel, identity_of
+from kernel_core.problems.source import resize
+from kernel_core.problems.splits import Split, hashed_split
+from kernel_core.records import Problem, sha256_text
+
+LEVELS = {"operators": 0.45, "chains": 0.33, "networks": 0.22}
+"""Shares of the levels where no setting changes them."""
+CORE = frozenset(
+    {
+        *(
+            "add",
+            "sub",
+            "mul",
+            "true_divide",
+            "div",
+            "square",
+            "sqrt",
+            "exp",
+            "log",
+            "abs",
+            "neg",
+            "maximum",
+            "where",
+        ),
+        *(
+            "relu",
+            "gelu",
+            "sigmoid",
+            "silu",
+            "tanh",
+            "sum",
+            "mean",
+            "amax",
+            "max",
+            "softmax",
+            "layer_norm",
+            "rms_norm",
+        ),
+        *(
+            "batch_norm",
+            "group_norm",
+            "linear",
+            "matmul",
+            "conv1d",
+            "conv2d",
+            "conv3d",
+            "transpose",
+            "permute",
+            "cat",
+        ),
+        *(
+            "clamp",
+            "embedding",
+            "mse_loss",
+            "cross_entropy",
+            "max_pool2d",
+            "avg_pool2d",
+            "cumsum",
+            "rsqrt",
+            "pow",
+        ),
+        *(
+            "elu",
+            "softplus",
+            "hardswish",
+            "hardshrink",
+            "sign",
+            "var",
+            "any",
+            "lerp",
+            "leaky_relu",
+            "mish",
+            "selu",
+        ),
+    }
+)
+"""Operators that no draw can do without."""
+HELD_OUT_PERCENT = 12
+_SHORTEST_SPLIT_CHAIN = 3
+_MOST_DRAWS = 200
+_LEAST_SHARED, _CHUNK = 64, 16
+"""Problems from which processes share a draw, and that one takes at once."""
+_MOST_REPEATED = 8
+_MOST_FORMS = 8
+_WITHOUT_HALF = (
+    "convolution",
+    "product",
+    "norm",
+    "layer",
+    "loss",
+    "attention",
+    "indexing",
+    "scan",
+    "pooling",
+    "bits",
+)
+"""Kinds of operators that are drawn in float32 alone."""
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A drawn problem before its kernel is written."""
+
+    family: str
+    operators: tuple[str, ...]
+    problem: Problem
+
+
+def operator_families() -> dict[str, tuple[str, ...]]:
+    """Names of operators by the kind that is their family; layers with parameters are `layer`."""
+    found: dict[str, list[str]] = {}
+    for name, of_name in forms().items():
+        found.setdefault(of_name[0].family, []).append(name)
+    return {kind: tuple(names) for kind, names in found.items()} | {"layer": layer_names()}
+
+
+@functools.cache
+def families() -> tuple[str, ...]:
+    """All families: kinds of operators, of chains and of networks."""
+    return (*operator_families(), *CHAINS, *NETWORKS)
+
+
+@functools.cache
+def canonical(name: str) -> str:
+    """The table's name of an operator: all spellings of one operator are held out together."""
+    if name in BUILDERS:
+        return next(other for other, builder in BUILDERS.items() if builder is BUILDERS[name])
+    entry = pointwise().get(name)
+    return name if entry is None else entry.name
+
+
+@functools.cache
+def held_out_operators() -> frozenset[str]:
+    """Operators that training never shows, by a hash of their names."""
+    names = {canonical(name) for name in forms()} - CORE
+    return frozenset(
+        name for name in names if int(sha256_text(f"operator {name}")[:8], 16) % 100 < HELD_OUT_PERCENT
+    )
+
+
+def split_of(family: str, operators: Sequence[str]) -> Split:
+    """The split of a problem, by its operators alone."""
+    if any(canonical(name) in held_out_operators() for name in operators):
+        return "held_out"
+    if len(operators) < _SHORTEST_SPLIT_CHAIN:
+        return "train"
+    return hashed_split(">".join((family, *operators)))
+
+
+def generate_graphs(
+    split: Split,
+    count: int,
+    seed: int,
+    wanted: Sequence[str] = (),
+    levels: Mapping[str, float] = LEVELS,
+    processes: int = 1,
+) -> list[Generated]:
+    """`count` problems of a split, all different; `wanted` narrows the families.
+
+    A problem takes some 30 ms of one core; `processes` share the draw and do not change it. Raises
+    `ConfigError` where the families have too few problems in the split.
+    """
+    kept: dict[str, Generated] = {}
+    draw = functools.partial(_draw_number, split, seed, tuple(wanted), dict(levels or LEVELS))
+    with ExitStack() as stack:
+        run: Callable[[Iterable[int]], Iterable[Generated]] = functools.partial(map, draw)
+        if processes > 1 and count >= _LEAST_SHARED:
+            workers = ProcessPoolExecutor(processes, get_context("spawn"), torch.set_num_threads, (1,))
+            run = functools.partial(stack.enter_context(workers).map, draw, chunksize=_CHUNK)
+        number = 0
+        while len(kept) < count:
+            wanting = count - len(kept)
+            before = len(kept)
+            for made in run(range(number, number + wanting)):
+                kept.setdefault(made.problem.sha256, made)
+            number += wanting
+            if len(kept) == before and wanting >= min(count, _MOST_REPEATED):
+                raise ConfigError(
+                    f"the families {', '.join(wanted) or 'of graphs'} gave {before} problems of "
+                    f"split {split}, not {count}; ask for fewer, or for more families"
+                )
+    return list(kept.values())
+
+
+def _draw_number(
+    split: Split, seed: int, wanted: tuple[str, ...], levels: Mapping[str, float], number: int
+) -> Generated:
+    return draw_one(split, f"{seed} {number}", wanted, levels)
+
+
+def draw_one(
+    split: Split, seed: str, wanted: Sequence[str] = (), levels: Mapping[str, float] = LEVELS
+) -> Generated:
+    """A problem of a split with its kernels. Raises `ConfigError` where the families have none in it."""
+    for attempt in range(_MOST_DRAWS):
+        rng = random.Random(f"graphs {split} {seed} {attempt}")
+        draft = drawn(rng, wanted, levels, split)
+        if draft is None or split_of(draft.family, draft.operators) != split:
+            continue
+        made = answered(draft, split, rng)
+        if made is not None:
+            return made
+    raise ConfigError(
+        f"{_MOST_DRAWS} draws gave no problem of split {split} from {', '.join(wanted) or 'all families'}; "
+        "ask for other families"
+    )
+
+
+def drawn(
+    rng: random.Random,
+    wanted: Sequence[str] = (),
+    levels: Mapping[str, float] = LEVELS,
+    split: Split = "train",
+) -> Draft | None:
+    """One problem, or None for sizes of an evaluation problem."""
+    family, grammar = _grammar(rng, wanted, levels, split)
+    habits = draw_habits(rng)
+    if family in _WITHOUT_HALF or family in NETWORKS or family in CHAINS:
+        habits = replace(habits, dtype="float32")
+    sketch = Sketch(rng, habits)
+    results = grammar(sketch)
+    source = source_of(sketch, results)
+    problem = Problem(
+        **identity_of("graphs", family, source),
+        suite="graphs",
+        family=family,
+        tags=(split, *dict.fromkeys(sketch.operators)),
+        constants={name: axis.gpu for name, axis in sketch.sizes.items()},
+        cpu_constants={name: axis.cpu for name, axis in sketch.sizes.items()},
+    )
+    if has_evaluation_sizes(problem.constants.values()):
+        return None
+    return Draft(family, tuple(sketch.operators), problem)
+
+
+def _grammar(
+    rng: random.Random, wanted: Sequence[str], levels: Mapping[str, float], split: Split
+) -> tuple[str, Callable[[Sketch], list[Tensor]]]:
+    """A family and what draws a problem of it; each name of the table's operators is drawn equally often."""
+    kinds = operator_families()
+    groups: dict[str, list[str]] = {"operators": [*kinds], "chains": [*CHAINS], "networks": [*NETWORKS]}
+    open_groups = {
+        level: [name for name in names if not wanted or name in wanted] for level, names in groups.items()
+    }
+    choices = [
+        level for level, names in open_groups.items() if names and (wanted or levels.get(level, 0.0) > 0)
+    ]
+    if not choices:
+        raise ConfigError(
+            f"graphs has no family of {', '.join(wanted)}; its families: {', '.join(families())}"
+        )
+    level = rng.choices(choices, [levels.get(one, 0.0) or 0.1 for one in choices])[0]
+    if level != "operators":
+        family = rng.choice(open_groups[level])
+        return family, (CHAINS | NETWORKS)[family]
+    names = [(kind, name) for kind in open_groups[level] for name in kinds[kind]]
+    if split == "held_out":
+        held = [one for one in names if canonical(one[1]) in held_out_operators()]
+        names = held or names
+    else:
+        names = [one for one in names if canonical(one[1]) not in held_out_operators()] or names
+    family, name = rng.choices(names, [_weight(name) for _, name in names])[0]
+    if family == "layer":
+        return family, lambda sketch: single_layer(sketch, name)
+    return family, lambda sketch: single_operator(sketch, name)
+
+
+@functools.cache
+def _weight(name: str) -> int:
+    """Operators with more forms, such as `gather`, are drawn more often."""
+    return min(len(forms().get(name, "four")), _MOST_FORMS)
+
+
+def answered(draft: Draft, split: Split, rng: random.Random) -> Generated | None:
+    """The problem with its kernel and mistakes; None where something stays with PyTorch or is not finite."""
+    if not _is_sound(draft.problem):
+        return None
+    try:
+        written = answer(draft.problem, on_meta=True)
+    except Unreadable:
+        return None
+    if written.reasons:
+        return None
+    kernel = GradedKernel(grade="tuned", source=written.source, thinking=written.thinking)
+    return Generated(problem=draft.problem, kernels=(kernel, *_mistakes(written, rng)))
+
+
+def _mistakes(written: Answer, rng: random.Random) -> Iterator[GradedKernel]:
+    found = mutated(written.source, rng)
+    if found is not None:
+        yield GradedKernel(grade="mistake", fault=found[0], source=found[1], thinking=written.thinking)
+
+
+def _is_sound(problem: Problem) -> bool:
+    """True where the reference runs at small sizes with finite results that are not all the same."""
+    try:
+        module = load_module(resize(problem, problem.cpu_constants))
+        torch.manual_seed(0)
+        given = module.get_init_inputs()
+        model = module.Model(*([] if given == [[], {}] else given))
+        with torch.no_grad():
+            results = tree_flatten(model(*module.get_inputs()))[0]
+    except Exception:  # a form that torch refuses in this spelling
+        return False
+    return bool(results) and all(_varies(result) for result in results)
+
+
+def _varies(result: object) -> bool:
+    if not isinstance(result, torch.Tensor) or result.numel() == 0:
+        return False
+    values = result.double()
+    if result.dtype.is_floating_point and not bool(values.isfinite().all()) and bool(values.isnan().any()):
+        return False
+    spread = bool((values != values.flatten()[0]).any()) or result.numel() <= 2
+    return spread and float(values[values.isfinite()].abs().max() if values.isfinite().any() else 0) < 1e6

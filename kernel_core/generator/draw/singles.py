@@ -1,0 +1,212 @@
+"""Level-1-like problems: one operator of the table in one of torch's spellings, and layers by themselves."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from kernel_core.generator.draw.forms import FILLS, Form, Given, forms, resolved, spellings
+from kernel_core.generator.draw.sketch import ONE, Axis, Sketch, Tensor
+
+SYMBOLS = {
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "true_divide": "/", "pow": "**", "floor_divide": "//",
+    "remainder": "%", "matmul": "@", "mm": "@", "bmm": "@", "bitwise_and": "&", "bitwise_or": "|",
+    "bitwise_xor": "^", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
+}  # fmt: skip
+LAYERS_BY_NAME = {
+    name.lower(): name
+    for name in dir(nn)
+    if isinstance(getattr(nn, name), type) and issubclass(getattr(nn, name), nn.Module)
+}
+LAYERS_BY_NAME |= {"kldiv": "KLDivLoss", "binarycrossentropy": "BCELoss", "crossentropy": "CrossEntropyLoss"}
+LAYERS_BY_NAME |= {"binarycrossentropywithlogits": "BCEWithLogitsLoss", "interpolate": "Upsample"}
+_OWN_LAYERS = """
+Linear | mk | k, o ; k, o, bias=False
+Linear | bsk | k, o
+LayerNorm | bsn | n ; n, eps=1e-6
+LayerNorm | bchw | [c, h, w]
+RMSNorm | bsn | n ; n, eps=1e-6
+GroupNorm | bchw | 4, c ; 2, c, eps=1e-4
+GroupNorm | bcl | 4, c
+InstanceNorm2d | bchw | c ; c, affine=True
+InstanceNorm1d | bcl | c, affine=True
+BatchNorm2d | bchw | c ; c, eps=1e-3
+BatchNorm1d | mn | n
+PReLU | bchw | c ; 1
+Conv1d | bcl | c, p, 3 ; c, p, kernel_size=5, padding=2 ; c, p, 3, stride=2, bias=False ; c, p, 3, dilation=2
+Conv2d | bchw | c, p, 3 ; c, p, 3, padding=1 ; c, p, kernel_size=1 ; c, p, 3, stride=2, padding=1 ; c, c, 3, padding=1, groups=c ; c, p, (3, 5), padding=(1, 2), bias=False ; c, p, 3, padding=1, groups=4
+Conv3d | bcdhw | c, p, 3, padding=1 ; c, p, kernel_size=1
+ConvTranspose1d | bcl | c, p, 4, stride=2, padding=1 ; c, p, 3
+ConvTranspose2d | bchw | c, p, 3, padding=1 ; c, p, kernel_size=2, stride=2 ; c, p, 4, stride=2, padding=1
+Embedding | vocabulary | v, n
+"""  # noqa: E501
+
+
+def single_operator(sketch: Sketch, name: str) -> list[Tensor]:
+    """One call of an operator, in one of its forms and spellings."""
+    form = sketch.rng.choice(forms()[name])
+    values = inputs_of(sketch, form)
+    return [call(sketch, form, values)]
+
+
+def layer_names() -> tuple[str, ...]:
+    """Layers with parameters of their own."""
+    return tuple(dict.fromkeys(line.split(" | ")[0] for line in _OWN_LAYERS.strip().splitlines()))
+
+
+def single_layer(sketch: Sketch, name: str) -> list[Tensor]:
+    """One layer with parameters."""
+    rows = [line.split(" | ") for line in _OWN_LAYERS.strip().splitlines() if line.startswith(f"{name} |")]
+    _, shape, options = sketch.rng.choice(rows)
+    chosen = sketch.rng.choice(options.split(" ; ")).strip()
+    if shape == "vocabulary":
+        axes = sketch.axes("bsvn")
+        inputs = [sketch.input(axes[:2], f"torch.randint(0, {axes[2].text}, ({{}}))", "int64")]
+        letters = "bsvn"
+    else:
+        letters = shape + "po"
+        axes = sketch.axes(letters if re.search(r"\b[po]\b", chosen) else shape)
+        inputs = [sketch.input(axes[: len(shape)])]
+    by_letter = {letter: axis.text for letter, axis in zip(letters, axes, strict=False)}
+    arguments = re.sub(r"\b[a-z]\b", lambda match: by_letter.get(match[0], match[0]), chosen)
+    stem = re.sub(r"\d[a-z]$", "", name).lower()
+    names = (stem, stem, "layer", "op", "module", stem[:4])
+    layer = sketch.layer(names, f"nn.{name}({arguments})")
+    operator = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+    return [sketch.emit(f"{layer}({', '.join(map(str, inputs))})", (), operator)]
+
+
+# --- inputs
+
+
+def inputs_of(sketch: Sketch, form: Form) -> dict[str, Tensor]:
+    """The tensors of a form, as arguments of `forward`, or as parameters where the form says so."""
+    letters: dict[str, Axis] = {}
+    made: dict[str, Tensor] = {}
+    for given in form.inputs:
+        axes = _axes(sketch, given, letters, made)
+        made[given.name] = _filled(sketch, given, axes, letters)
+    return made
+
+
+def _axes(
+    sketch: Sketch, given: Given, letters: dict[str, Axis], made: dict[str, Tensor]
+) -> tuple[Axis, ...]:
+    if given.shape == "*":
+        return sketch.axes()
+    if given.shape[0] == "=":
+        return made[given.shape[1]].axes
+    if given.shape[0] == "~":
+        return narrowed(sketch, made[given.shape[1]].axes)
+    found = []
+    for factor, letter, size in re.findall(r"(\d?)([a-z])|(\d)", given.shape):
+        if size:
+            found.append(Axis(size, int(size), int(size)))
+            continue
+        if letter not in letters:
+            letters[letter] = sketch.axis(letter)
+        found.append(letters[letter].times(int(factor or 1)))
+    return tuple(found)
+
+
+def narrowed(sketch: Sketch, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+    """The same axes, or some that broadcast to them."""
+    if sketch.chance(0.6) or not axes:
+        return axes
+    start = sketch.rng.randrange(len(axes))
+    if sketch.chance(0.5):
+        return axes[start:]
+    return tuple(ONE if at == start else axis for at, axis in enumerate(axes))
+
+
+def _filled(sketch: Sketch, given: Given, axes: tuple[Axis, ...], letters: dict[str, Axis]) -> Tensor:
+    fill = given.fill
+    if fill in ("param", "buffer", "var"):
+        if fill == "param" and sketch.chance(0.6) and sketch.habits.dtype == "float32":
+            return sketch.parameter(axes)
+        return sketch.input(axes, FILLS["pos"] if fill == "var" else "randn", "float32")
+    if below := re.fullmatch(r"below\((\w)\)", fill):
+        if below[1] not in letters:
+            letters[below[1]] = sketch.axis(below[1])
+        return sketch.input(axes, f"torch.randint(0, {letters[below[1]].text}, {{tuple}})", "int64")
+    if not fill or fill == "randn":
+        domain = "rand" if sketch.chance(0.3) else "randn"
+        return sketch.input(axes, domain)
+    return sketch.input(axes, FILLS.get(fill, fill), "float32")
+
+
+# --- spelling
+
+
+def call(sketch: Sketch, form: Form, values: dict[str, Tensor]) -> Tensor:
+    """A call of a form: a function, a method, an operator's sign or a layer."""
+    first = next(iter(values.values()))
+    arguments = resolved(form.arguments, first.rank, sketch.rng)
+    if "N" in arguments:
+        arguments = arguments.replace(
+            "N", first.axes[-1].text if first.axes[-1].text.isdigit() else f"{first}.shape[-1]"
+        )
+    parts = re.sub(
+        r"(?<![\w.'])[a-z](?![\w.(='])",
+        lambda match: str(values[match[0]]) if match[0] in values else match[0],
+        arguments,
+    )
+    writers = [writer for writer in _WRITERS if writer(sketch, form, parts, arguments, dry=True)]
+    writer = sketch.rng.choice(writers)
+    text = writer(sketch, form, parts, arguments, dry=False) + form.result
+    return sketch.emit(text, (), form.operator)
+
+
+def _function(sketch: Sketch, form: Form, parts: str, plain: str, dry: bool) -> str:
+    found = spellings(form.operator)
+    if not found:
+        return ""
+    chosen = found[0] if dry else sketch.rng.choice(found)
+    return f"{chosen.replace('F.', sketch.habits.functional + '.')}({parts})"
+
+
+def _method(sketch: Sketch, form: Form, parts: str, plain: str, dry: bool) -> str:
+    name = form.operator
+    if not callable(getattr(torch.Tensor, name, None)) or not re.match(r"[a-z](,|$)", plain):
+        return ""
+    receiver, _, rest = parts.partition(", ")
+    return f"{receiver}.{name}({rest})"
+
+
+def _sign(sketch: Sketch, form: Form, parts: str, plain: str, dry: bool) -> str:
+    sign = SYMBOLS.get(form.operator)
+    if sign is None or plain.count(",") != 1 or "=" in plain:
+        return ""
+    one, _, other = parts.partition(", ")
+    return f"{one} {sign} {other}"
+
+
+def _layer(sketch: Sketch, form: Form, parts: str, plain: str, dry: bool) -> str:
+    """A layer of torch with the form's options; its inputs come first."""
+    stem = form.operator.replace("_", "").removesuffix("loss")
+    name = LAYERS_BY_NAME.get(form.operator.replace("_", "")) or LAYERS_BY_NAME.get(stem)
+    tensors = re.match(r"(?:[a-z], )*[a-z](?=,|$)", plain)
+    if (
+        name is None
+        or tensors is None
+        or name in ("Linear", "Bilinear", "Embedding", "PReLU", "RReLU", "Module")
+    ):
+        return ""
+    if re.match(r"(Conv|.*Norm)", name) or "training" in plain or ".shape" in parts:
+        return ""
+    count = tensors[0].count(",") + 1
+    split = parts.split(", ")
+    if dry:
+        return "layer"
+    options = ", ".join(split[count:])
+    stem = re.sub(r"\d[a-z]$", "", form.operator).split("_")[0]
+    names = ("loss", "criterion", "loss_fn") if name.endswith("Loss") else (stem, "act", "op", "layer", "fn")
+    names = names if form.family in ("pointwise", "arithmetic", "loss") else (stem, "op", "layer")
+    return f"{sketch.layer(names, f'nn.{name}({options})')}({', '.join(split[:count])})"
+
+
+Writer = Callable[..., str]
+_WRITERS: tuple[Writer, ...] = (_function, _method, _sign, _layer)

@@ -1,0 +1,129 @@
+"""Draws of the suite `graphs`: the same seed gives the same problems, and the table decides what there is."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from kernel_core.errors import ConfigError
+from kernel_core.generator.draw import problems as draw
+from kernel_core.generator.draw.forms import domain_of, forms, spellings, tails
+from kernel_core.generator.operators import BUILDERS, pointwise
+from kernel_core.problems.generators import ENDLESS_SUITES, generator_of
+from kernel_core.problems.source import parse_problem
+
+WITHOUT_FORM = frozenset(
+    {
+        *(
+            "positive",
+            "contiguous",
+            "clone",
+            "detach",
+            "data",
+            "type",
+            "type_as",
+            "double",
+            "short",
+            "char",
+            "byte",
+        ),
+        *(
+            "view",
+            "reshape",
+            "view_as",
+            "reshape_as",
+            "ravel",
+            "unflatten",
+            "squeeze",
+            "expand",
+            "broadcast_to",
+        ),
+        *(
+            "requires_grad_",
+            "zeros_like",
+            "ones_like",
+            "full_like",
+            "fill",
+            "fill_",
+            "zero_",
+            "zeros",
+            "ones",
+        ),
+        *("arange", "eye", "meshgrid", "broadcast_tensors", "split_with_sizes", "tensor_split", "row_stack"),
+        *(
+            "upsample",
+            "upsample_nearest",
+            "multigammaln",
+            "dropout1d",
+            "dropout2d",
+            "dropout3d",
+            "alpha_dropout",
+        ),
+        *("feature_dropout", "local_response_norm", "adaptive_max_pool3d", "conv_transpose3d", "bitwise_not"),
+        *("_max_pool1d", "_max_pool2d", "_max_pool3d", "add_", "sub_", "addcmul_", "addcdiv_"),
+    }
+)
+"""Names that move no data by themselves, or that are another spelling of a name with a form."""
+
+
+def test_a_seed_gives_the_same_problems_and_a_longer_draw_begins_with_the_shorter():
+    short, long = draw.generate_graphs("train", 2, 5), draw.generate_graphs("train", 3, 5)
+    assert long[:2] == short
+    assert len({one.problem.sha256 for one in long}) == 3
+
+
+def test_every_public_name_of_the_table_has_a_form():
+    public = {name for name in (*BUILDERS, *pointwise()) if spellings(name)}
+    assert public - set(forms()) - WITHOUT_FORM == set()
+
+
+def test_a_new_line_of_the_pointwise_table_has_forms_and_a_domain_by_itself():
+    (form, *_) = forms()["acosh"]
+    assert form.arguments == "x" and form.inputs[0].fill == domain_of("acosh", 1) == "torch.rand({}) + 1.0"
+    assert "relu" in tails() and "exp" not in tails() and "log" not in tails()
+
+
+def test_operators_that_are_held_out_are_in_no_problem_of_training():
+    held = draw.held_out_operators()
+    share = len(held) / len({draw.canonical(name) for name in forms()} - draw.CORE)
+    assert 0.03 < share < 0.2 and not held & draw.CORE
+    drawn = [draw.drawn(random.Random(f"held {number}")) for number in range(120)]
+    for draft in filter(None, drawn):
+        if draw.split_of(draft.family, draft.operators) == "train":
+            assert not {draw.canonical(name) for name in draft.operators} & held
+    assert draw.split_of("pointwise", [min(held)]) == "held_out"
+
+
+def test_a_held_out_draw_shows_an_operator_that_training_lacks():
+    (made,) = draw.generate_graphs("held_out", 1, 0, ("pointwise",))
+    assert {draw.canonical(name) for name in made.problem.tags[1:]} & draw.held_out_operators()
+
+
+def test_texts_are_problems_and_kernels_keep_the_constructor():
+    for made in draw.generate_graphs("train", 4, 1, levels={"chains": 1.0}):
+        problem = parse_problem(made.problem.source, id="test", suite="test")
+        assert problem.constants == made.problem.constants
+        assert made.kernels[0].grade == "tuned" and "class ModelNew" in made.kernels[0].source
+        assert made.kernels[0].thinking.startswith("The module computes")
+
+
+def test_levels_choose_the_families():
+    made = draw.generate_graphs("train", 4, 2, levels={"networks": 1.0})
+    assert {one.problem.family for one in made} <= set(draw.NETWORKS)
+
+
+def test_a_family_that_there_is_none_of_is_named():
+    with pytest.raises(ConfigError, match="graphs has no family of softmaxx; its families"):
+        draw.generate_graphs("train", 1, 0, ("softmaxx",))
+
+
+def test_the_suite_is_one_of_the_endless_ones():
+    assert "graphs" in ENDLESS_SUITES
+    (made,) = generator_of("graphs").draw("train", 1, 3, ("softmax",))
+    assert made.problem.suite == "graphs" and made.problem.family == "softmax"
+
+
+@pytest.mark.exhaustive
+def test_processes_share_a_draw_and_do_not_change_it():
+    assert draw.generate_graphs("train", 70, 4, processes=2) == draw.generate_graphs("train", 70, 4)
