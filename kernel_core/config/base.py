@@ -55,7 +55,7 @@ def _as_form(schema: dict[str, Any], config_class: type[Config]) -> None:
         "default": {},
     }
     shown = {name: fields[name] for name in config_class.FORM} | {ADVANCED: advanced}
-    schema["properties"] = {name: one | {"position": n} for n, (name, one) in enumerate(shown.items())}
+    schema["properties"] = {name: field | {"position": n} for n, (name, field) in enumerate(shown.items())}
     schema.pop("additionalProperties", None)  # a preset may have settings that the form does not show
 
 

@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 from kernel_core.config.base import Config
 
 
-class Setting(NamedTuple):
+class SettingRow(NamedTuple):
     """One setting of a stage, as it is named on the command line."""
 
     key: str
@@ -22,24 +22,24 @@ class Setting(NamedTuple):
     meaning: str
 
 
-def settings_of(config_class: type[Config], prefix: str = "") -> Iterator[Setting]:
+def settings_of(config_class: type[Config], prefix: str = "") -> Iterator[SettingRow]:
     """The settings of a config and of the groups in it, in order."""
     for name, field in config_class.model_fields.items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, Config):
             yield from _of_group(field, f"{prefix}{name}.")
         else:
-            yield Setting(
+            yield SettingRow(
                 f"{prefix}{name}", _kind(field.annotation), _default(field), field.description or ""
             )
 
 
-def _of_group(field: FieldInfo, prefix: str) -> Iterator[Setting]:
+def _of_group(field: FieldInfo, prefix: str) -> Iterator[SettingRow]:
     group = field.annotation
     assert isinstance(group, type) and issubclass(group, Config)
     changed = field.default.model_dump(exclude_unset=True) if isinstance(field.default, Config) else {}
-    for one in settings_of(group, prefix):
-        own = changed.get(one.key.removeprefix(prefix), ...)
-        yield one if own is ... else one._replace(default=_text(own))
+    for setting in settings_of(group, prefix):
+        own = changed.get(setting.key.removeprefix(prefix), ...)
+        yield setting if own is ... else setting._replace(default=_text(own))
 
 
 def _kind(annotation: Any) -> str:
@@ -71,4 +71,4 @@ def _text(value: Any) -> str:
         return "null"
     if isinstance(value, tuple):
         return f"[{', '.join(map(str, value))}]"
-    return re.sub(r"^(True|False)$", lambda found: found[1].lower(), str(value))
+    return re.sub(r"^(True|False)$", lambda match: match[1].lower(), str(value))

@@ -37,11 +37,17 @@ class EpisodeSource:
 def open_source(config: EnvironmentConfig, problems: Sequence[Problem] | None = None) -> EpisodeSource:
     """Episodes by a config; `problems` replaces those that it names."""
     chosen = load_problems(config.problems) if problems is None else problems
-    return EpisodeSource({one.id: one for one in chosen}, config.rollout, _weights(config.rewards))
+    return EpisodeSource(
+        {problem.id: problem for problem in chosen}, config.rollout, _weights(config.rewards)
+    )
 
 
 def _weights(name: str) -> RewardWeights:
-    known = {f"{preset}/{one.name}": one.weights for preset, all_ in REWARD_PRESETS.items() for one in all_}
+    known = {
+        f"{preset}/{variant.name}": variant.weights
+        for preset, all_ in REWARD_PRESETS.items()
+        for variant in all_
+    }
     if name not in known:
         raise ConfigError(f"rewards={name!r} is not PRESET/STAGE; known: {', '.join(known)}", "rewards")
     return known[name]

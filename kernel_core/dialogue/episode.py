@@ -34,7 +34,7 @@ def next_turn(
     exemplar_ids: tuple[str, ...] = (),
 ) -> Turn:
     """The turn that follows `earlier`."""
-    said = {_said(turn.candidate) for turn in earlier} - {None}
+    earlier_answers = {_comparable(turn.candidate) for turn in earlier} - {None}
     return Turn(
         problem_id=problem.id,
         trajectory=trajectory,
@@ -44,7 +44,7 @@ def next_turn(
         completion=completion,
         candidate=candidate,
         evaluation=evaluation,
-        repeats_earlier=_said(candidate) in said,
+        repeats_earlier=_comparable(candidate) in earlier_answers,
     )
 
 
@@ -58,7 +58,7 @@ def is_over(turns: Sequence[Turn], config: RolloutConfig) -> bool:
     return evaluation.correct and (evaluation.best_known_speedup or 0.0) >= config.stop_at_speedup
 
 
-def _said(candidate: Candidate | NoCandidate) -> str | None:
+def _comparable(candidate: Candidate | NoCandidate) -> str | None:
     """The identity of a kernel without comments and spacing: by its bytes alone, a kernel that was paid for
     would be paid again with one more comment. Names and annotations count, since `tl.constexpr` makes another
     kernel."""
@@ -113,7 +113,7 @@ class Episode:
     def rewards(self) -> list[float]:
         """The reward of each turn: progress, and its own penalty."""
         terms = self.terms()
-        return progress([one.total - one.penalty for one in terms], [one.penalty for one in terms])
+        return progress([term.total - term.penalty for term in terms], [term.penalty for term in terms])
 
     def terms(self) -> list[RewardTerms]:
         """The components of each turn's worth."""

@@ -84,9 +84,12 @@ def side_by_side(
     pool = ThreadPoolExecutor(num_threads, thread_name_prefix="judge")
 
     def show(label: str) -> None:
-        if any(not one.requests for one in under_way.values()):
+        if any(not judgement.requests for judgement in under_way.values()):
             label = "sample"  # the judge is not waited for while some still write
-        done = (len(one.requests) if label == "sample" else one.num_done for one in all_judgements)
+        done = (
+            len(judgement.requests) if label == "sample" else judgement.num_done
+            for judgement in all_judgements
+        )
         progress(label, sum(done), total)
 
     def work(judgement: Judgement[Part]) -> None:
@@ -121,9 +124,9 @@ def side_by_side(
 def seconds_judging(judgements: Sequence[Judgement[Part]]) -> float:
     """Wall clock in which at least one part was with the judge."""
     total, until = 0.0, 0.0
-    for one in sorted(judgements, key=lambda one: one.begun):
-        total += max(0.0, one.ended - max(one.begun, until))
-        until = max(until, one.ended)
+    for judgement in sorted(judgements, key=lambda judgement: judgement.begun):
+        total += max(0.0, judgement.ended - max(judgement.begun, until))
+        until = max(until, judgement.ended)
     return total
 
 

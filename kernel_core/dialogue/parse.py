@@ -98,7 +98,7 @@ def _pieces_of(body: str) -> list[str]:
 
 def _fenced(text: str, is_cut: bool) -> list[str]:
     """The Python in fenced blocks, without their indentation."""
-    found, position = [], 0
+    blocks, position = [], 0
     while opening := _FENCE.search(text, position):
         indent, fence, language = opening.groups()
         closes = re.compile(rf"^[ \t]*{fence[0]}{{{len(fence)},}}[ \t]*$", re.MULTILINE)
@@ -107,9 +107,9 @@ def _fenced(text: str, is_cut: bool) -> list[str]:
             break
         body = text[opening.end() + 1 : closing.start() if closing else len(text)]
         if (language.split() or [""])[0].lower() in _PYTHON_FENCES:
-            found.append(_trimmed(textwrap.dedent(body) if indent else body))
+            blocks.append(_trimmed(textwrap.dedent(body) if indent else body))
         position = closing.end() if closing else len(text)
-    return found
+    return blocks
 
 
 def _joined(pieces: list[str]) -> str | None:

@@ -185,8 +185,8 @@ def _answer(turn: Turn, wording: Wording, shown: bool, thoughts: Thoughts) -> st
 
 def _summary(text: str) -> str:
     """What the policy wrote about its last attempt, cut to its length; empty when it wrote nothing."""
-    found = _SUMMARY.findall(text)
-    return found[-1].strip()[:MAX_SUMMARY_CHARS].strip() if found else ""
+    summaries = _SUMMARY.findall(text)
+    return summaries[-1].strip()[:MAX_SUMMARY_CHARS].strip() if summaries else ""
 
 
 def _why(problem: Problem, exemplar: Exemplar) -> str:

@@ -45,7 +45,7 @@ class Trajectory(Record):
     turns: tuple[Turn, ...]
 
 
-class Group(Record):
+class TrajectoryGroup(Record):
     """The trajectories of one problem in one step."""
 
     problem_id: str

@@ -58,15 +58,15 @@ def find_package(name: str) -> Package:
     owners = metadata.packages_distributions().get(name)
     if not owners:
         raise ConfigError(f"package {name} has no distribution metadata, so its licence is unknown")
-    found = metadata.distribution(owners[0])
-    licence = permissive_licence(found.metadata)
+    distribution = metadata.distribution(owners[0])
+    licence = permissive_licence(distribution.metadata)
     if licence is None:
         raise ConfigError(
-            f"package {name} ({found.metadata['Name']} {found.version}) states no permissive licence; "
-            f"accepted: {', '.join(PERMISSIVE)}"
+            f"package {name} ({distribution.metadata['Name']} {distribution.version}) states no permissive "
+            f"licence; accepted: {', '.join(PERMISSIVE)}"
         )
     root = Path(next(iter(spec.submodule_search_locations)))
-    return Package(name, found.metadata["Name"], found.version, licence, root)
+    return Package(name, distribution.metadata["Name"], distribution.version, licence, root)
 
 
 def permissive_licence(about: metadata.PackageMetadata) -> str | None:
@@ -120,22 +120,22 @@ class Library:
             self._modules[name] = self._read(name)
         return self._modules[name]
 
-    def find(self, module: str, name: str, seen: frozenset[tuple[str, str]] = frozenset()) -> Found | None:
+    def find(self, module: str, name: str, seen: frozenset[tuple[str, str]] = frozenset()) -> Resolved | None:
         """What a name means at the top level of a module, followed through imports."""
         source = self.module(module)
         if source is None or (module, name) in seen:
             return None
         seen |= {(module, name)}
         if name in source.definitions:
-            return Found(module, name, source.definitions[name])
+            return Resolved(module, name, source.definitions[name])
         if name in source.imports:
             target, attribute = source.imports[name]
             if not self.owns(target):
-                return Found(target, attribute, None)
+                return Resolved(target, attribute, None)
             return self.find(target, attribute, seen) if attribute else None
         for star in source.stars:
-            if self.owns(star) and (found := self.find(star, name, seen)):
-                return found
+            if self.owns(star) and (definition := self.find(star, name, seen)):
+                return definition
         return None
 
     def _read(self, name: str) -> SourceModule | None:
@@ -154,7 +154,7 @@ class Library:
 
 
 @dataclass(frozen=True)
-class Found:
+class Resolved:
     """A definition in the package, or (without `node`) a name of another package."""
 
     module: str

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from kernel_core.harvest.candidates import Candidate
+from kernel_core.harvest.candidates import HarvestCandidate
 from kernel_core.harvest.packages import Package
 from kernel_core.harvest.problem_text import Body, tail_of
 from kernel_core.problems.source import parse_problem
@@ -63,7 +63,7 @@ class Traced(Record):
     large: tuple[dict[str, Constant], ...]
 
 
-def traced(candidate: Candidate, request: Mapping[str, Any], answer: Mapping[str, Any]) -> Traced:
+def traced(candidate: HarvestCandidate, request: Mapping[str, Any], answer: Mapping[str, Any]) -> Traced:
     """A caged process's answer as a record."""
     trial = request["trials"][answer["trial"]]
     return Traced(
@@ -97,16 +97,16 @@ def problems_of(
     package: Package,
     names: Sequence[str],
     body: Body,
-    found: Traced,
+    trace: Traced,
     form: Kind,
     copyright_lines: Sequence[str],
 ) -> Iterator[tuple[Harvested, Problem, str]]:
     """Row, problem and file text, one for each of the large sizes."""
     own = "_".join(name.rpartition(".")[2] for name in names)
     kind = "composition" if form == "composition" else kind_of(names[0], package.name)
-    source = body.takes_first if found.takes_first else body.source
-    for large in found.large:
-        tail = tail_of(large, found.inputs, found.init)
+    source = body.takes_first if trace.takes_first else body.source
+    for large in trace.large:
+        tail = tail_of(large, trace.inputs, trace.init)
         digest = hashlib.sha256(f"{names}{source}{tail}".encode()).hexdigest()[:8]
         split = split_of(names[0])
         file = f"{split}/{package.name}_{own}_{digest}.py"
@@ -121,7 +121,7 @@ def problems_of(
             qualified_names=tuple(names),
             copyright=tuple(copyright_lines),
         )
-        text = f"{_header(row, found.small, large)}{source}\n\n{tail}"
+        text = f"{_header(row, trace.small, large)}{source}\n\n{tail}"
         problem = parse_problem(text, id=f"harvest/{file.removesuffix('.py')}", suite="harvest")
         yield row, problem, text
 

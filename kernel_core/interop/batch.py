@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from kernel_core.config import GymConfig
 from kernel_core.errors import CallerError, ConfigError, DojoError, NotFound
 from kernel_core.gym.contract.requests import JudgeRequest
-from kernel_core.interop.judged import Judged
+from kernel_core.interop.judged import JudgedRequest
 from kernel_core.problems.load import load_file
 from kernel_core.problems.source import at_precision, parse_problem, resize, with_members
 from kernel_core.records import Candidate, Constant, Precision, Problem
@@ -133,15 +133,15 @@ def request_of(
     return request.model_copy(update={"sizes": {**request.run_sizes(device), **sizes}})
 
 
-def batch_table(ids: Sequence[str], judged: Sequence[Judged], gym: GymConfig) -> pd.DataFrame:
+def batch_table(ids: Sequence[str], judged: Sequence[JudgedRequest], gym: GymConfig) -> pd.DataFrame:
     """One row a line of the batch, in order: its id, and the keys of its report or its `error`."""
     import pandas as pd
 
     rows = [
-        {"id": name, "error": str(one.outcome)}
-        if isinstance(one.outcome, DojoError)
-        else {"id": name, "error": None, **one.report(gym)}
-        for name, one in zip(ids, judged, strict=True)
+        {"id": name, "error": str(result.outcome)}
+        if isinstance(result.outcome, DojoError)
+        else {"id": name, "error": None, **result.report(gym)}
+        for name, result in zip(ids, judged, strict=True)
     ]
     table = pd.DataFrame(rows)
     for column in {"sizes", "in_place_of", "kernelbench"} & set(

@@ -63,7 +63,9 @@ def definition_of(problem: Problem) -> tuple[Definition, Workload]:
     specs = {
         name: TensorSpec(shape=axes, dtype=_dtype(value))
         for (name, value), axes in zip(
-            [*inputs.items(), *((f"output_{i}", one) for i, one in enumerate(outputs))], names, strict=True
+            [*inputs.items(), *((f"output_{i}", output) for i, output in enumerate(outputs))],
+            names,
+            strict=True,
         )
     }
     lengths = {
@@ -124,25 +126,25 @@ def trace_of(
     workload: Workload, solution: Solution, evaluation: Evaluation, now: datetime | None = None
 ) -> Trace:
     """An evaluation as a trace. Raises `ConfigError` for a correct kernel without a measured time."""
-    found: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "status": _STATUS[evaluation.verdict],
         "environment": {"hardware": _hardware(evaluation), "libs": _libraries(evaluation)},
         "timestamp": (now or datetime.now(UTC)).isoformat(),
         "log": f"{evaluation.feedback}\n{_OWN_RECORD}{evaluation.model_dump_json()}",
     }
     if evaluation.verdict in (Verdict.CORRECT, Verdict.WRONG):
-        found["correctness"] = dict(_UNKNOWN)
+        fields["correctness"] = dict(_UNKNOWN)
     if evaluation.correct:
         if evaluation.timing is None or evaluation.reference_timing is None:
             raise ConfigError(
                 f"{solution.name} has no measured time, only a prediction; a trace needs a measurement"
             )
-        found["performance"] = {
+        fields["performance"] = {
             "latency_ms": evaluation.timing.median_ms,
             "reference_latency_ms": evaluation.reference_timing.median_ms,
             "speedup_factor": evaluation.speedup,
         }
-    return Trace(definition=solution.definition, workload=workload, solution=solution.name, evaluation=found)
+    return Trace(definition=solution.definition, workload=workload, solution=solution.name, evaluation=fields)
 
 
 def evaluation_of(trace: Trace) -> Evaluation | None:
@@ -167,7 +169,7 @@ def _run_on_meta(problem: Problem) -> tuple[list[Any], list[Any]]:
     except Exception as error:
         raise NotAProblem(f"{problem.id} cannot be run without contents: {first_line(error)}") from error
     outputs = list(result) if isinstance(result, tuple | list) else [result]
-    if not all(isinstance(one, torch.Tensor) for one in outputs):
+    if not all(isinstance(output, torch.Tensor) for output in outputs):
         raise NotAProblem(f"{problem.id} gives outputs that are not tensors")
     return inputs, outputs
 

@@ -26,7 +26,7 @@ _Judge = Callable[[list[JudgeRequest]], Sequence[Evaluation | DojoError]]
 _TIMES = ("runtime_ms", "reference_ms", "predicted_runtime_ms", "predicted_reference_ms")
 
 
-class Judged(NamedTuple):
+class JudgedRequest(NamedTuple):
     """A request, or the reason for none, and what came of it."""
 
     request: JudgeRequest | CallerError
@@ -55,30 +55,34 @@ class Judged(NamedTuple):
         return report
 
 
-def judge_all(requests: Sequence[JudgeRequest | CallerError], device: str, judge: _Judge) -> list[Judged]:
+def judge_all(
+    requests: Sequence[JudgeRequest | CallerError], device: str, judge: _Judge
+) -> list[JudgedRequest]:
     """What comes of each request, in order.
 
     `judge` is not asked where everything is known without it: an error, or text that is not Python. For a
     problem with gradients it is asked a second time without them.
     """
-    known = [one if isinstance(one, CallerError) else not_python(one, device) for one in requests]
-    without = [_without_gradients(one) for one in requests]
+    known = [
+        request if isinstance(request, CallerError) else not_python(request, device) for request in requests
+    ]
+    without = [_without_gradients(request) for request in requests]
     asked = [
-        one
+        variant
         for request, forward, outcome in zip(requests, without, known, strict=True)
-        for one in (request, forward)
-        if isinstance(one, JudgeRequest) and outcome is None
+        for variant in (request, forward)
+        if isinstance(variant, JudgeRequest) and outcome is None
     ]
     answers = iter(judge(asked) if asked else ())
     return [
-        Judged(request, outcome or next(answers), (outcome or next(answers)) if forward else None)
+        JudgedRequest(request, outcome or next(answers), (outcome or next(answers)) if forward else None)
         for request, forward, outcome in zip(requests, without, known, strict=True)
     ]
 
 
 def judge_here(
     requests: Sequence[JudgeRequest | CallerError], gym: dict[str, str], progress: Progress = silent
-) -> tuple[list[Judged], tuple[TakenOut, ...]]:
+) -> tuple[list[JudgedRequest], tuple[TakenOut, ...]]:
     """What comes of requests, in order, and the judges that were taken out meanwhile.
 
     `gym` are settings of `GymConfig`. Judges start for the requests that need one, and end with the last.

@@ -49,8 +49,8 @@ class KernelReward:
             for episode, text, request, evaluation in zip(episodes, texts, requests, evaluations, strict=True)
         ]
         if log_metric := rest.get("log_metric"):
-            known = [one for one in evaluations if one is not None]
-            log_metric("kernel/correct", sum(one.correct for one in known) / len(known))
+            known = [evaluation for evaluation in evaluations if evaluation is not None]
+            log_metric("kernel/correct", sum(evaluation.correct for evaluation in known) / len(known))
         return rewards
 
 
@@ -62,7 +62,7 @@ def rollout_reward(
 
 
 @dataclass(slots=True)
-class _Row:
+class _PromptRow:
     """One conversation as tokens: a trajectory is a single row to TRL."""
 
     episode: Episode
@@ -91,7 +91,7 @@ class KernelRollout:
         """One conversation for each prompt that came, in order."""
         tokenizer = trainer.processing_class
         rows = [
-            _Row(
+            _PromptRow(
                 self._source.begin(self._ids[_key(prompt)]),
                 _tokens(tokenizer, _render(tokenizer, prompt)),
             )
@@ -111,7 +111,7 @@ class KernelRollout:
             "episode_reward": [None if row.failed else row.episode.total for row in rows],
         }
 
-    def _turn(self, rows: list[_Row], answers: Any, logprobs: Any, tokenizer: Any) -> None:
+    def _turn(self, rows: list[_PromptRow], answers: Any, logprobs: Any, tokenizer: Any) -> None:
         texts = tokenizer.batch_decode(answers, skip_special_tokens=True)
         requests = [row.episode.request(text) for row, text in zip(rows, texts, strict=True)]
         evaluations = judge_or_none(self._gym, requests)
@@ -151,8 +151,12 @@ def _tokens(tokenizer: Any, text: str) -> list[int]:
 
 def _text_of(completion: Any) -> str:
     """A completion is a text, or a list of one chat message."""
-    return completion if isinstance(completion, str) else "".join(one["content"] or "" for one in completion)
+    return (
+        completion
+        if isinstance(completion, str)
+        else "".join(message["content"] or "" for message in completion)
+    )
 
 
 def _key(messages: Sequence[Message]) -> str:
-    return json.dumps([[one["role"], one["content"]] for one in messages])
+    return json.dumps([[message["role"], message["content"]] for message in messages])

@@ -97,11 +97,11 @@ def _product_dtype(hidden: torch.Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else hidden.dtype
 
 
-def _product(one: torch.Tensor, other: torch.Tensor, wide: torch.dtype) -> torch.Tensor:
+def _product(left: torch.Tensor, right: torch.Tensor, wide: torch.dtype) -> torch.Tensor:
     """Accumulated and kept in `wide`; on a CPU half-precision products are rounded in between."""
-    if one.dtype == wide:
-        return one @ other
-    with torch.autocast(one.device.type, enabled=False):
-        if one.is_cuda:
-            return torch.mm(one, other, out_dtype=wide)
-        return (one @ other).to(wide)
+    if left.dtype == wide:
+        return left @ right
+    with torch.autocast(left.device.type, enabled=False):
+        if left.is_cuda:
+            return torch.mm(left, right, out_dtype=wide)
+        return (left @ right).to(wide)

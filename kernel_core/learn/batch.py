@@ -19,7 +19,7 @@ Ids = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TokenRow:
     """One prompt and its answer, as token ids."""
 
     prompt_ids: Ids
@@ -45,7 +45,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class TokenBatch:
     """Some rows as tensors on the device of the model."""
 
     ids_B_T: torch.Tensor
@@ -89,11 +89,11 @@ def plan_batches(lengths: Sequence[int], token_budget: int) -> list[list[int]]:
 
 
 def collate(
-    rows: Sequence[Row],
+    rows: Sequence[TokenRow],
     pad_id: int,
     device: torch.device | str,
     row_weights: Sequence[float] | None = None,
-) -> Batch:
+) -> TokenBatch:
     """Pad some rows to the longest of them; `row_weights` (1 by default) is what a token of each counts."""
     width = max(len(row) for row in rows)
     first = min(len(row.prompt_ids) for row in rows)
@@ -112,7 +112,7 @@ def collate(
         importance_T[start:end] = row.weights
     advantages_B = np.array([row.advantage for row in rows], np.float32)
     ids = torch.from_numpy(ids_B_T).to(device)
-    return Batch(
+    return TokenBatch(
         ids_B_T=ids,
         targets_B_C=ids[:, first:],
         mask_B_C=torch.from_numpy(mask_B_T[:, first:]).to(device),

@@ -48,7 +48,7 @@ def folder_of(step: int) -> str:
 
 
 @dataclass(frozen=True)
-class Draft:
+class CheckpointDraft:
     """A checkpoint that is not written yet, but for its small files."""
 
     step: int
@@ -94,7 +94,7 @@ def draft(
     shards: Callable[[], Files] | None = None,
     *,
     copied: bool = False,
-) -> Draft:
+) -> CheckpointDraft:
     """What `save` writes, taken at this moment; `copied` tensors stay as they are while training goes on.
 
     `shards` waits for the files of several learners and gives them; `optimiser` is None then.
@@ -106,8 +106,8 @@ def draft(
     weights = policy.weights()
     if copied:
         tensors = _copies(tensors)
-        weights = {name: _copies(one) for name, one in weights.items()}
-    return Draft(
+        weights = {name: _copies(part) for name, part in weights.items()}
+    return CheckpointDraft(
         step=step,
         version=policy.version,
         tensors=tensors,
@@ -120,7 +120,7 @@ def draft(
     )
 
 
-def finish(store: Store, taken: Draft) -> str:
+def finish(store: Store, taken: CheckpointDraft) -> str:
     """Write what a draft holds, seal it, and remove what it replaces; gives the folder's name."""
     name = folder_of(taken.step)
     folder, trainer = store.child(name), store.child(f"{name}/trainer")

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch.distributed.fsdp import FSDPModule
 from torch.utils.checkpoint import checkpoint
 
-from kernel_core.learn.batch import Batch
+from kernel_core.learn.batch import TokenBatch
 from kernel_core.policy.fast_decode.patched_modules import lent
 from kernel_core.policy.wide_head import logits_of, wide_logits
 
@@ -34,7 +34,7 @@ PART_BYTES = 256 << 20
 _PLAIN: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
 
 
-def by_token(model: Any, batch: Batch, look: Look) -> tuple[torch.Tensor, ...]:
+def by_token(model: Any, batch: TokenBatch, look: Look) -> tuple[torch.Tensor, ...]:
     """What `look` gives for each target of a batch (B, C); 0, maybe, where no answer token is."""
     head = model.get_output_embeddings()
     is_large = isinstance(head, torch.nn.Linear) and (
@@ -50,7 +50,7 @@ def by_token(model: Any, batch: Batch, look: Look) -> tuple[torch.Tensor, ...]:
     return look(logits_B_C_V, batch.targets_B_C)
 
 
-def _in_parts(model: Any, head: Any, batch: Batch, look: Look) -> tuple[torch.Tensor, ...]:
+def _in_parts(model: Any, head: Any, batch: TokenBatch, look: Look) -> tuple[torch.Tensor, ...]:
     is_answer_B_C = batch.mask_B_C.bool()
     targets_N = batch.targets_B_C[is_answer_B_C]
     part = max(1, PART_BYTES // (4 * head.out_features))

@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from kernel_core.config import RewardWeights, TrainConfig
 from kernel_core.dialogue.rollout import Rollouts, seed_of
-from kernel_core.dialogue.turns import Group, Trajectory, Turn
-from kernel_core.learn.batch import Row
+from kernel_core.dialogue.turns import Trajectory, TrajectoryGroup, Turn
+from kernel_core.learn.batch import TokenRow
 from kernel_core.records import RewardTerms
 from kernel_core.reward.advantages import ESTIMATORS
 from kernel_core.reward.rejection import ProfileRejection, keep_probability
@@ -35,7 +35,9 @@ class GradedTurn:
     """Left out of the loss, as a regression (`mask_regressions`)."""
 
 
-def grade(groups: Sequence[Group], weights: RewardWeights, config: TrainConfig) -> list[list[GradedTurn]]:
+def grade(
+    groups: Sequence[TrajectoryGroup], weights: RewardWeights, config: TrainConfig
+) -> list[list[GradedTurn]]:
     """Every turn of every group, in order, graded under a stage's weights; one list a group."""
     return [_grade_group(group, weights, config) for group in groups]
 
@@ -50,12 +52,14 @@ def rows_of(
     rollouts: Rollouts,
     profile_rejection: ProfileRejection = "none",
     seed: int = 0,
-) -> list[Row]:
+) -> list[TokenRow]:
     """A training row for each turn that the policy really wrote; `seed` is of the draws of rejection."""
     rows = []
     conversations: dict[tuple[str, int], int] = {}
     for turn, advantage, masked in (
-        (one.turn, one.advantage, one.masked) for group in graded for one in group
+        (graded_turn.turn, graded_turn.advantage, graded_turn.masked)
+        for group in graded
+        for graded_turn in group
     ):
         key = turn.problem_id, turn.trajectory
         sample = rollouts.samples[*key, turn.index]
@@ -68,7 +72,7 @@ def rows_of(
         )
         drawn = np.random.default_rng(seed_of(seed, *key, turn.index)).random()
         rows.append(
-            Row(
+            TokenRow(
                 sample.prompt_ids,
                 sample.token_ids,
                 advantage,
@@ -107,11 +111,13 @@ def _worths(
     return worth_T, penalty_T
 
 
-def _grade_group(group: Group, weights: RewardWeights, config: TrainConfig) -> list[GradedTurn]:
+def _grade_group(group: TrajectoryGroup, weights: RewardWeights, config: TrainConfig) -> list[GradedTurn]:
     if not group.trajectories:
         return []
-    share = usual_own_share([turn.evaluation for one in group.trajectories for turn in one.turns])
-    paid = [paid_rewards(one, weights, config, share) for one in group.trajectories]
+    share = usual_own_share(
+        [turn.evaluation for trajectory in group.trajectories for turn in trajectory.turns]
+    )
+    paid = [paid_rewards(trajectory, weights, config, share) for trajectory in group.trajectories]
     following = [returns_of(rewards, config.gamma, config.returns) for rewards in paid]
     stands_G_T = np.zeros((len(paid), max(map(len, paid))))
     for g, trajectory in enumerate(group.trajectories):

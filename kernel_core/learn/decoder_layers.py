@@ -18,7 +18,7 @@ def decoder_layers(model: Any) -> list[Any]:
     return [module for module in model.modules() if names & {kind.__name__ for kind in type(module).__mro__}]
 
 
-def computed_again(model: Any, wanted: bool) -> AbstractContextManager[None]:
+def computed_again(model: Any, enabled: bool) -> AbstractContextManager[None]:
     """Layers that keep only their inputs, and are computed again when their gradients are."""
-    layers = decoder_layers(model) if wanted else []
+    layers = decoder_layers(model) if enabled else []
     return lent([(layer, partial(checkpoint, layer.forward, use_reentrant=False)) for layer in layers])

@@ -12,14 +12,14 @@ from typing import Any
 
 import torch
 
-from kernel_core.learn.batch import Row
+from kernel_core.learn.batch import TokenRow
 from kernel_core.learn.distributed.data_parallel import number_of
 
 _MOST_WEIGHTS = 200_000_000
 """Above it nothing is compared: a copy of the gradient would not be cheap."""
 
 
-def halves_of(rows: Sequence[Row]) -> tuple[list[int], list[int]]:
+def halves_of(rows: Sequence[TokenRow]) -> tuple[list[int], list[int]]:
     """The places of the rows of the first half of the conversations, and of the others. Conversations of a
     problem follow one another, so at most one problem is in both. Without two conversations all are in the
     second."""
@@ -48,6 +48,6 @@ def agreement(first: Sequence[torch.Tensor] | None, model: Any) -> float | None:
         b = both.detach() - a
         products = ((x * y).sum(dtype=torch.float64) for x, y in ((a, b), (a, a), (b, b)))
         sums = [so_far + product for so_far, product in zip(sums, products, strict=True)]
-    dot, one, other = map(number_of, sums)
-    lengths: float = (one * other) ** 0.5
+    dot, first_square, second_square = map(number_of, sums)
+    lengths: float = (first_square * second_square) ** 0.5
     return float(dot / lengths) if lengths > 0.0 else None

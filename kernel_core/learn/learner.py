@@ -12,12 +12,12 @@ import torch
 
 from kernel_core.config import TrainConfig
 from kernel_core.errors import ConfigError
-from kernel_core.learn.batch import Row
+from kernel_core.learn.batch import TokenRow
 from kernel_core.learn.checkpoint import Files
-from kernel_core.learn.reference import Reference, hold
+from kernel_core.learn.reference import ReferenceModel, hold
 from kernel_core.learn.update import keep_master_weights, new_optimiser, set_rate, update
 from kernel_core.learn.update_report import UpdateReport
-from kernel_core.policy.device_memory import give_back
+from kernel_core.policy.device_memory import release_cached_memory
 from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.policy.trainable import Trainable
 from kernel_core.progress import Progress
@@ -39,11 +39,11 @@ class Learning(Protocol):
         """Before the first step."""
         ...
 
-    def went_back(self, folder: Store) -> None:
+    def on_restore(self, folder: Store) -> None:
         """Policy and optimiser are those of a checkpoint, in this folder, now."""
         ...
 
-    def update(self, rows: Sequence[Row], step: int, progress: Progress) -> UpdateReport:
+    def update(self, rows: Sequence[TokenRow], step: int, progress: Progress) -> UpdateReport:
         """One step's update; nothing where the method learns nothing."""
         ...
 
@@ -81,7 +81,7 @@ class Learner:
         self._config, self._policy, self._store = config, policy, store
         keep_master_weights(policy)
         self.optimiser = new_optimiser(policy.model, config.lr)
-        self._reference: Reference | None = None
+        self._reference: ReferenceModel | None = None
 
     def begin(self) -> None:
         """Before the first step: keep the policy as it is for the KL term, if there is one."""
@@ -89,18 +89,18 @@ class Learner:
             self._policy.save(self._store.child(REFERENCE))
             self._hold()
 
-    def went_back(self, folder: Store) -> None:
+    def on_restore(self, folder: Store) -> None:
         """Policy and optimiser are a checkpoint's now."""
         if self._config.kl_coefficient:
             self._hold()
 
-    def update(self, rows: Sequence[Row], step: int, progress: Progress) -> UpdateReport:
+    def update(self, rows: Sequence[TokenRow], step: int, progress: Progress) -> UpdateReport:
         """One step's update; nothing where the method learns nothing."""
         if self._config.method == "frozen":
             return UpdateReport.nothing()
         set_rate(self.optimiser, rate(self._config, step))
         report = update(self._policy, self.optimiser, rows, self._config, self._reference, progress)
-        give_back(self._policy.device)  # a judge on the same GPU is next
+        release_cached_memory(self._policy.device)  # a judge on the same GPU is next
         return report
 
     def save(self, folder: Store) -> None:

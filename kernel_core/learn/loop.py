@@ -153,8 +153,10 @@ class Trainer:
         else:
             state = checkpoint.restore(self._store.child(folder), self.policy, self._learner.optimiser)
             if (method := state.get("method", "rl")) != self.config.method:
-                wanted = self.config.method
-                raise ConfigError(f"this run has method={method}; another run name is needed for {wanted}")
+                configured = self.config.method
+                raise ConfigError(
+                    f"this run has method={method}; another run name is needed for {configured}"
+                )
             self._step = state["step"]
             self._name = state["name"]
             self._seconds = self._saved_at_s = state["seconds"]
@@ -167,7 +169,7 @@ class Trainer:
             self._curriculum = CurriculumState.model_validate(state["curriculum"])
             checkpoint.list_checkpoint(self._store, self._step, self.policy.version)
             log.info("going on after step %d, stage %s", self._step, self._stage)
-            self._learner.went_back(self._store.child(folder))
+            self._learner.on_restore(self._store.child(folder))
         self._published = False
         self._journal.go_back(self._step)
 

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kernel_core.config import MismatchConfig
-from kernel_core.learn.batch import Row
+from kernel_core.learn.batch import TokenRow
 
 Floats = npt.NDArray[np.float32]
 
@@ -36,7 +36,7 @@ Floats = npt.NDArray[np.float32]
 class Corrected:
     """Rows with what the mismatch says about them, and what a person wants to know."""
 
-    rows: list[Row]
+    rows: list[TokenRow]
     num_rejected: int = 0
     """Rows that this rule took out of the loss, by band or veto."""
     worst_mean: float | None = None
@@ -47,7 +47,9 @@ class Corrected:
     """Largest |Δ log-probability| of a token of theirs. None where the trainer did not read all rows."""
 
 
-def correct(rows: Sequence[Row], trainer_logprobs: Sequence[Floats], config: MismatchConfig) -> Corrected:
+def correct(
+    rows: Sequence[TokenRow], trainer_logprobs: Sequence[Floats], config: MismatchConfig
+) -> Corrected:
     """Rows to learn from, given the trainer's log-probability of every answer token of every row.
 
     Rows without sampler log-probabilities (the sampler did not draw them) are left as they are.
@@ -75,14 +77,14 @@ def correct(rows: Sequence[Row], trainer_logprobs: Sequence[Floats], config: Mis
     )
 
 
-def _log_ratio(ours: Floats, row: Row) -> npt.NDArray[np.float64]:
+def _log_ratio(ours: Floats, row: TokenRow) -> npt.NDArray[np.float64]:
     assert row.sampler_logprobs is not None
     ratio: npt.NDArray[np.float64] = ours.astype(np.float64) - row.sampler_logprobs.astype(np.float64)
     return ratio
 
 
 def _means_by_conversation(
-    rows: Sequence[Row], log_ratios: Sequence[npt.NDArray[np.float64]]
+    rows: Sequence[TokenRow], log_ratios: Sequence[npt.NDArray[np.float64]]
 ) -> dict[int, float]:
     """The logarithm of w of each conversation."""
     sums: dict[int, float] = {}
@@ -94,7 +96,7 @@ def _means_by_conversation(
 
 
 def _kept(
-    rows: Sequence[Row],
+    rows: Sequence[TokenRow],
     log_ratios: Sequence[npt.NDArray[np.float64]],
     log_means: dict[int, float],
     config: MismatchConfig,

@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from transformers import AttentionInterface
 
-from kernel_core.learn.batch import Row
+from kernel_core.learn.batch import TokenRow
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +95,7 @@ def plan_packs(lengths: Sequence[int], token_budget: int) -> list[list[int]]:
     return packs
 
 
-def pack(rows: Sequence[Row], device: torch.device | str) -> Pack:
+def pack(rows: Sequence[TokenRow], device: torch.device | str) -> Pack:
     """The rows one after another; copies to a GPU are made without waiting for it."""
     lengths = [len(row) for row in rows]
     starts = np.cumsum([0, *lengths])
@@ -149,13 +149,13 @@ def can_pack(model: Any) -> bool:
 
 
 def _reads_rows_alone(model: Any, device: torch.device) -> bool:
-    first, other, second = (
-        Row(np.asarray(ids, np.int32), np.asarray([1], np.int32))
+    first, alternative, second = (
+        TokenRow(np.asarray(ids, np.int32), np.asarray([1], np.int32))
         for ids in ([1, 2, 3, 4, 5], [5, 4, 3, 2, 1], [6, 7, 8, 7, 6, 8])
     )
     with packed_attention(model):
         logits, changed = (
-            pack([before, second], device).logits(model)[0, len(before) :] for before in (first, other)
+            pack([before, second], device).logits(model)[0, len(before) :] for before in (first, alternative)
         )
     alone = model(input_ids=pack([second], device).ids_1_T, use_cache=False).logits[0]
     is_alone = torch.equal(logits, changed)
@@ -178,11 +178,11 @@ def _attention(
     **more: Any,
 ) -> tuple[torch.Tensor, None]:
     """As transformers calls it: (1, heads, T, size) in, (1, T, heads, size) out."""
-    wanted = [
+    unsupported = [
         name for name in ("sliding_window", "softcap", "s_aux", "position_bias") if more.get(name) is not None
     ]
-    if wanted or cu_seq_lens_q is None or max_length_q is None or attention_mask is not None:
-        raise CannotPackError(f"its attention wants {', '.join(wanted) or 'a mask'}")
+    if unsupported or cu_seq_lens_q is None or max_length_q is None or attention_mask is not None:
+        raise CannotPackError(f"its attention wants {', '.join(unsupported) or 'a mask'}")
     if torch.is_autocast_enabled(query.device.type):
         low = torch.get_autocast_dtype(query.device.type)
         query, key, value = query.to(low), key.to(low), value.to(low)

@@ -19,7 +19,7 @@ from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.store import Store
 
 
-class Reference(Protocol):
+class ReferenceModel(Protocol):
     """Held weights."""
 
     def reading(self) -> AbstractContextManager[Any]:
@@ -34,7 +34,7 @@ class HeldModel:
     model: Any
 
     def reading(self) -> AbstractContextManager[Any]:
-        """See `Reference`."""
+        """See `ReferenceModel`."""
         return nullcontext(self.model)
 
 
@@ -47,8 +47,10 @@ class HeldWeights:
 
     @contextmanager
     def reading(self) -> Iterator[Any]:
-        """See `Reference`. Tensors change places and are not copied, so a graph that was built before the
-        block still finds what it saved."""
+        """See `ReferenceModel`.
+
+        Tensors are swapped, not copied, so a graph built before the block still holds its saved tensors.
+        """
         trained = _trained(self.model)
         own = [parameter.data for parameter in trained]
         try:
@@ -58,7 +60,7 @@ class HeldWeights:
             _put(trained, own)
 
 
-def hold(folder: Store, policy: TorchPolicy) -> Reference:
+def hold(folder: Store, policy: TorchPolicy) -> ReferenceModel:
     """The reference in a folder that `TorchPolicy.save` wrote, for a policy that is whole in this process."""
     if policy.base is None:
         saved = TorchPolicy.load(folder, policy.config)

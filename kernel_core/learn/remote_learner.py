@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from kernel_core.config import TrainConfig
-from kernel_core.learn.batch import Row
+from kernel_core.learn.batch import TokenRow
 from kernel_core.learn.learner import rate
 from kernel_core.learn.mismatch import Corrected, correct
 from kernel_core.learn.update import learnable_rows
@@ -35,10 +35,10 @@ class RemoteLearner:
     def begin(self) -> None:
         """Nothing to keep: a KL term is refused."""
 
-    def went_back(self, folder: Store) -> None:
+    def on_restore(self, folder: Store) -> None:
         """The policy has taken the checkpoint's weights and optimiser."""
 
-    def update(self, rows: Sequence[Row], step: int, progress: Progress) -> UpdateReport:
+    def update(self, rows: Sequence[TokenRow], step: int, progress: Progress) -> UpdateReport:
         """One step's update; nothing where the method learns nothing."""
         written = [row for row in rows if len(row.answer_ids)]
         if self._config.method == "frozen" or not written:
@@ -67,19 +67,21 @@ class RemoteLearner:
     def close(self) -> None:
         """The policy ends the connection."""
 
-    def _weights(self, row: Row, weight: float) -> Floats:
+    def _weights(self, row: TokenRow, weight: float) -> Floats:
         """What each answer token counts in the sum over the step."""
         advantage = 1.0 if self._config.method == "expert_iteration" else row.advantage
         return (row.weights * np.float32(advantage * weight)).astype(np.float32)
 
 
 def _report(
-    num_rows: int, num_skipped: int, corrected: Corrected, rows: Sequence[Row], batch: Sequence[Weighted]
+    num_rows: int, num_skipped: int, corrected: Corrected, rows: Sequence[TokenRow], batch: Sequence[Weighted]
 ) -> UpdateReport:
     """What is known before the update."""
     weights = [row.weights for row in rows]
     drawn = [
-        one.old_logprobs for one, row in zip(batch, rows, strict=True) if row.sampler_logprobs is not None
+        weighted.old_logprobs
+        for weighted, row in zip(batch, rows, strict=True)
+        if row.sampler_logprobs is not None
     ]
     return UpdateReport(
         num_rows=num_rows,
@@ -100,8 +102,8 @@ def _report(
 def _found(batch: Sequence[Weighted], learned: Learned, imitates: bool) -> dict[str, Any]:
     """What the update found, over the answer tokens that were trained on; clips are not known."""
     now = np.concatenate(learned.logprobs)
-    ratios = np.exp(now - np.concatenate([one.old_logprobs for one in batch]))
-    weights = np.concatenate([one.weights for one in batch])
+    ratios = np.exp(now - np.concatenate([weighted.old_logprobs for weighted in batch]))
+    weights = np.concatenate([weighted.weights for weighted in batch])
     return {
         "loss": -float(((now if imitates else ratios) * weights).sum()),
         "grad_norm": learned.grad_norm,

@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kernel_core.dialogue.turns import Group
+from kernel_core.dialogue.turns import TrajectoryGroup
 from kernel_core.evaluation.metrics import SpeedKind
 from kernel_core.evaluation.tables import TURN_SCHEMA, parquet, turn_rows
 from kernel_core.learn.alarms import Alarm, alarms_after
@@ -84,15 +84,15 @@ class Journal:
         step: int,
         stage: str,
         problems: Sequence[Problem],
-        groups: Sequence[Group],
+        groups: Sequence[TrajectoryGroup],
         graded: Sequence[Sequence[GradedTurn]],
         kind: SpeedKind,
     ) -> None:
         """The texts and rewards of a step's turns, and their evaluations."""
         rows = [
-            _graded_row(step, stage, problem.family, one)
+            _graded_row(step, stage, problem.family, graded_turn)
             for problem, group in zip(problems, graded, strict=True)
-            for one in group
+            for graded_turn in group
         ]
         name = f"step-{step:06d}.parquet"
         self._store.write(f"turns/{name}", parquet(rows, GRADED_SCHEMA))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from kernel_core.config import RewardWeights, TrainConfig
 from kernel_core.dialogue.rollout import Rollouts
-from kernel_core.dialogue.turns import Group
+from kernel_core.dialogue.turns import TrajectoryGroup
 from kernel_core.errors import GymUnavailable
 from kernel_core.learn.credit import GradedTurn, grade, varies
 from kernel_core.records import Problem
@@ -61,8 +61,8 @@ def gather(
     """
     experience = _held(choose(0, ()), 0, config, weights, converse)
     for again in range(1, config.resample_rounds + 1):
-        wanted = config.problems_per_step - sum(varies(group) for group in experience.graded)
-        drawn = choose(again, experience.problems)[: max(wanted, 0)]
+        missing = config.problems_per_step - sum(varies(group) for group in experience.graded)
+        drawn = choose(again, experience.problems)[: max(missing, 0)]
         if not drawn:
             break
         try:
@@ -88,17 +88,17 @@ def _held(
     converse: Callable[[list[Problem], int], Rollouts],
 ) -> Experience:
     rollouts = converse(problems, number)
-    groups: Sequence[Group] = rollouts.groups
+    groups: Sequence[TrajectoryGroup] = rollouts.groups
     return Experience(problems, rollouts, grade(groups, weights, config))
 
 
-def _joined(one: Rollouts, other: Rollouts) -> Rollouts:
+def _joined(first: Rollouts, second: Rollouts) -> Rollouts:
     return Rollouts(
-        groups=one.groups + other.groups,
-        samples=one.samples | other.samples,
-        num_left_out=one.num_left_out + other.num_left_out,
-        num_retried=one.num_retried + other.num_retried,
-        num_judged=one.num_judged + other.num_judged,
-        seconds_judging=one.seconds_judging + other.seconds_judging,
-        compared=one.compared + other.compared,
+        groups=first.groups + second.groups,
+        samples=first.samples | second.samples,
+        num_left_out=first.num_left_out + second.num_left_out,
+        num_retried=first.num_retried + second.num_retried,
+        num_judged=first.num_judged + second.num_judged,
+        seconds_judging=first.seconds_judging + second.seconds_judging,
+        compared=first.compared + second.compared,
     )

@@ -100,13 +100,13 @@ def report_of(
 
 def varied(gathered: Experience) -> dict[str, list[bool]]:
     """Whether each group had something to teach, by problem family; one conversation alone tells nothing."""
-    found: dict[str, list[bool]] = defaultdict(list)
+    by_family: dict[str, list[bool]] = defaultdict(list)
     for problem, group, graded in zip(
         gathered.problems, gathered.rollouts.groups, gathered.graded, strict=True
     ):
         if len(group.trajectories) > 1:
-            found[problem.family].append(varies(graded))
-    return dict(found)
+            by_family[problem.family].append(varies(graded))
+    return dict(by_family)
 
 
 def probe_metrics(probe: Probe) -> Metrics:

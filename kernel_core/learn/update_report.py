@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from kernel_core.learn.batch import Batch
+from kernel_core.learn.batch import TokenBatch
 from kernel_core.learn.distributed.data_parallel import Share
 from kernel_core.learn.loss import Surrogate
 from kernel_core.learn.mismatch import Corrected
@@ -73,7 +73,7 @@ class Totals:
 
     def add(
         self,
-        batch: Batch,
+        batch: TokenBatch,
         loss: torch.Tensor,
         clipped: Surrogate,
         entropy_B_C: torch.Tensor,

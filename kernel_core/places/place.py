@@ -21,7 +21,7 @@ from kernel_core.runs.placement import environment_with
 from kernel_core.store import Store
 
 
-class Place(Protocol):
+class WorkerPlace(Protocol):
     """Where one command runs; each method may raise `WorkersLost` where a cluster has no such place now."""
 
     def free_address(self) -> tuple[str, int]:
@@ -44,7 +44,7 @@ class Place(Protocol):
 class Places(Protocol):
     """The places of one role, numbered as its processes are."""
 
-    each: Sequence[Place]
+    each: Sequence[WorkerPlace]
     host: str
     """The address of this process as commands at these places reach it."""
     is_here: bool
@@ -67,13 +67,13 @@ class LocalPlace:
         self._process: subprocess.Popen[bytes] | None = None
 
     def free_address(self) -> tuple[str, int]:
-        """See `Place`."""
+        """See `WorkerPlace`."""
         with socket.socket() as free:
             free.bind((self.host, 0))
             return self.host, int(free.getsockname()[1])
 
     def start(self, command: Sequence[str], environment: Mapping[str, str], log: Path | None) -> None:
-        """See `Place`."""
+        """See `WorkerPlace`."""
         self.end()
         shown = environment_with(self._gpus) if self._gpus else dict(os.environ)
         with contextlib.ExitStack() as stack:
@@ -88,11 +88,11 @@ class LocalPlace:
             )
 
     def has_ended(self) -> bool:
-        """See `Place`."""
+        """See `WorkerPlace`."""
         return self._process is None or self._process.poll() is not None
 
     def end(self) -> None:
-        """See `Place`."""
+        """See `WorkerPlace`."""
         if self._process is not None:
             assert self._process.stdin is not None
             self._process.stdin.close()
@@ -105,7 +105,7 @@ class LocalPlaces:
     host, is_here = LocalPlace.host, True
 
     def __init__(self, each: Sequence[LocalPlace]) -> None:
-        self.each: Sequence[Place] = each
+        self.each: Sequence[WorkerPlace] = each
 
     def close(self) -> None:
         """Nothing to give back."""

@@ -38,7 +38,7 @@ RANK, WORLD_SIZE, START = "RANK", "WORLD_SIZE", "DOJO_START"
 """What a worker's environment says: its number, how many there are, and how often they were started."""
 
 
-class Workers:
+class WorkerGroup:
     """One process of `python -m MODULE ARGUMENTS` at each place."""
 
     def __init__(
@@ -71,7 +71,7 @@ class Workers:
                     if not self.connections:
                         self._connect()
                         self._begin()
-                    answer = self.tell(*command)
+                    answer = self.ask_once(*command)
                     if then is not None:
                         then(answer)
                 except (EOFError, OSError) as error:
@@ -81,7 +81,7 @@ class Workers:
                     return answer
         raise WorkersLost(f"{self} was lost {tries} times during {command[0]}; {self._where_errors_are()}")
 
-    def tell(self, name: str, *arguments: Any) -> Any:
+    def ask_once(self, name: str, *arguments: Any) -> Any:
         """`ask` of workers that are there, once. Raises `EOFError` or `OSError` as soon as one is lost."""
         message = ForkingPickler.dumps((name, arguments))
         for connection in self.connections:
@@ -128,15 +128,15 @@ class Workers:
         """Wait until the workers of this start are there."""
         if not self._is_started:
             self._started()
-        found = dict[int, Connection]()
+        connections = dict[int, Connection]()
         for _ in range(int(START_S / _LOOK_EVERY_S)):
             try:
-                found |= self._accepted()
+                connections |= self._accepted()
             except TimeoutError:
                 if any(place.has_ended() for place in self._places.each):
                     raise EOFError(f"a process ended at its start: {self._where_errors_are()}") from None
-            if len(found) == len(self._places.each):
-                self.connections = [found[rank] for rank in range(len(found))]
+            if len(connections) == len(self._places.each):
+                self.connections = [connections[rank] for rank in range(len(connections))]
                 return
         raise EOFError(f"not there after {START_S:.0f} s")
 

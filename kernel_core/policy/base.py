@@ -41,11 +41,11 @@ def weights_digest(folder: str) -> str:
     return digest.hexdigest()
 
 
-def check_base(adapters: str, wanted: Base, found: Base) -> None:
+def check_base(adapters: str, recorded: Base, actual: Base) -> None:
     """Raise `Corrupt` where the base's weights are not those that the adapters were trained on."""
-    if wanted.weights is not None and wanted.weights != found.weights:
+    if recorded.weights is not None and recorded.weights != actual.weights:
         raise Corrupt(
-            f"the adapters in {adapters} belong to other weights than {found.name} has now (wanted "
-            f"{wanted.weights[:12]}, found {str(found.weights)[:12]}); put the model back that they were "
+            f"the adapters in {adapters} belong to other weights than {actual.name} has now (wanted "
+            f"{recorded.weights[:12]}, found {str(actual.weights)[:12]}); put the model back that they were "
             "trained on, or train on this one under another run name"
         )

@@ -11,7 +11,7 @@ RECORDING = threading.Lock()
 _KEPT_SHARE = 0.05
 
 
-def give_back(device: torch.device) -> None:
+def release_cached_memory(device: torch.device) -> None:
     """Return what torch keeps of freed memory to the device, where other processes find it."""
     if device.type == "cuda":
         with RECORDING:

@@ -128,30 +128,32 @@ def _about(store: Store) -> tuple[Manifest, dict[str, Any]]:
 
 def _with_saved_adapters(store: Store, about: dict[str, Any], config: PolicyConfig) -> Parts:
     # Folders of earlier versions name their base and pin nothing.
-    wanted = Base(name=about["base"], revision=about.get("base_revision"), weights=about.get("base_weights"))
-    revision = wanted.revision or config.revision
+    recorded = Base(
+        name=about["base"], revision=about.get("base_revision"), weights=about.get("base_weights")
+    )
+    revision = recorded.revision or config.revision
     bare = config.model_copy(update={"lora_rank": None, "revision": revision})
-    model, tokenizer, _, found = load_parts(wanted.name, bare)
-    check_base(store.root, wanted, found)
+    model, tokenizer, _, actual = load_parts(recorded.name, bare)
+    check_base(store.root, recorded, actual)
     model = _adapted(model, about["lora_rank"])
     put_adapters(store, model)
-    return model, tokenizer, about["version"], found
+    return model, tokenizer, about["version"], actual
 
 
 def _with_peft_adapters(store: Store, config: PolicyConfig) -> Parts:
     """A folder that PEFT wrote: the model that it names, with the adapters merged into its weights."""
     about = store.read_json(PEFT)
     bare = config.model_copy(update={"lora_rank": None, "revision": about.get("revision") or config.revision})
-    model, tokenizer, _, found = load_parts(about["base_model_name_or_path"], bare)
+    model, tokenizer, _, base = load_parts(about["base_model_name_or_path"], bare)
     try:
         model = PeftModel.from_pretrained(model, store.root.removeprefix("file://")).merge_and_unload()
     except (OSError, ValueError, SafetensorError) as error:
-        raise Corrupt(f"{store.root} holds no adapters for {found.name} ({first_line(error)})") from error
+        raise Corrupt(f"{store.root} holds no adapters for {base.name} ({first_line(error)})") from error
     if config.lora_rank is not None:
         raise ConfigError(
             f"{store.root} holds adapters, and no others are trained on top; leave policy.lora_rank out"
         )
-    return model, tokenizer, store.root, found
+    return model, tokenizer, store.root, base
 
 
 def put_adapters(store: Store, model: Any) -> None:
@@ -188,8 +190,8 @@ def require_model(name: str, revision: str | None) -> bool:
 
 def _pretrained(name: str, config: PolicyConfig) -> tuple[Any, Any, str]:
     """Model, tokenizer and version from a folder or a Hugging Face name."""
-    is_folder, found = Path(name).is_dir(), require_model(name, config.revision)
-    where = {"revision": config.revision, "local_files_only": found}
+    is_folder, is_local = Path(name).is_dir(), require_model(name, config.revision)
+    where = {"revision": config.revision, "local_files_only": is_local}
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, **where)
         model = AutoModelForCausalLM.from_pretrained(

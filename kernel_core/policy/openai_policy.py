@@ -65,8 +65,8 @@ class OpenAIPolicy:
 
     def check(self) -> None:
         """One small request, so that a mistake is told before any work. Raises as `sample` does."""
-        said: list[Message] = [{"role": "user", "content": "Answer with one word."}]
-        self._post(self._body(said, n=1, temperature=0.0, max_tokens=16, seed=0))
+        messages: list[Message] = [{"role": "user", "content": "Answer with one word."}]
+        self._post(self._body(messages, n=1, temperature=0.0, max_tokens=16, seed=0))
 
     def sample(
         self,
@@ -88,20 +88,20 @@ class OpenAIPolicy:
         jobs = list(rows_of_prompt.values())
 
         def ask(rows: list[int]) -> list[dict[str, Any]]:
-            said = list[Message](prompts[rows[0]])
-            found: list[dict[str, Any]] = []
-            while len(found) < len(rows):
-                row = rows[len(found)]
-                found += self._choices(
+            messages = list[Message](prompts[rows[0]])
+            choices: list[dict[str, Any]] = []
+            while len(choices) < len(rows):
+                row = rows[len(choices)]
+                choices += self._choices(
                     self._body(
-                        said,
-                        n=1 if found else len(rows),
+                        messages,
+                        n=1 if choices else len(rows),
                         temperature=temperature,
                         max_tokens=max_new_tokens,
                         seed=(seed + row if isinstance(seed, int) else seed[row]) % 2**31,
                     )
                 )
-            return found[: len(rows)]
+            return choices[: len(rows)]
 
         chosen: dict[int, dict[str, Any]] = {}
         for rows, choices in zip(jobs, _side_by_side(ask, jobs, self._concurrency), strict=True):
@@ -164,8 +164,8 @@ class OpenAIPolicy:
                         "policy.model, policy.endpoint and the key in the variable of policy.api_key_env"
                     )
                 wait_s = max(wait_s, _retry_after(answer))
-            told = redacted(trouble)
-            log.warning("attempt %d of %d at %s: %s", attempt + 1, ATTEMPTS, self._endpoint, told)
+            reason = redacted(trouble)
+            log.warning("attempt %d of %d at %s: %s", attempt + 1, ATTEMPTS, self._endpoint, reason)
         raise SourceUnavailable(
             f"{self._endpoint} could not be used after {attempt + 1} attempts ({trouble}); "
             "start the server or correct policy.endpoint"
@@ -194,16 +194,16 @@ def _side_by_side(ask: Callable[[T], R], jobs: Sequence[T], at_once: int) -> lis
 
     for _ in range(min(at_once, len(jobs))):
         threading.Thread(target=work, daemon=True).start()
-    found: dict[int, R] = {}
+    answers: dict[int, R] = {}
     try:
         for _ in jobs:
             number, answer = done.get()
             if isinstance(answer, BaseException):
                 raise answer
-            found[number] = answer
+            answers[number] = answer
     finally:
         left.clear()
-    return [found[number] for number in range(len(jobs))]
+    return [answers[number] for number in range(len(jobs))]
 
 
 def _retry_after(answer: httpx.Response) -> float:
@@ -219,7 +219,7 @@ def _warn_of_empty(choices: Sequence[dict[str, Any]], max_new_tokens: int) -> No
     empty = [choice["message"] for choice in choices if not (choice["message"]["content"] or "").strip()]
     if not empty:
         return
-    thought = sum(bool(one.get("reasoning_content") or one.get("reasoning")) for one in empty)
+    thought = sum(bool(message.get("reasoning_content") or message.get("reasoning")) for message in empty)
     why = f", {thought} of them after reasoning that used up the {max_new_tokens} tokens" if thought else ""
     log.warning(
         "%d of %d answers are empty%s: raise rollout.sampling.max_new_tokens, or turn reasoning off with "

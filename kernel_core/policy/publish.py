@@ -106,5 +106,5 @@ class Publisher:
         return np.concatenate([scorer.logprobs(prompt, answer, 1.0) for prompt, answer in self._probes])
 
 
-def _distance(one: Logprobs, other: Logprobs) -> float:
-    return float(np.abs(one.astype(np.float64) - other.astype(np.float64)).mean())
+def _distance(first: Logprobs, second: Logprobs) -> float:
+    return float(np.abs(first.astype(np.float64) - second.astype(np.float64)).mean())

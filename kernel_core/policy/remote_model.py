@@ -43,7 +43,7 @@ class Learned(NamedTuple):
     """None where the server does not say."""
 
 
-class Drawn(NamedTuple):
+class RemoteSample(NamedTuple):
     """A sampled answer."""
 
     token_ids: Ids
@@ -99,7 +99,7 @@ class RemoteModel(Protocol):
         temperature: float,
         seeds: Sequence[int],
         end_ids: Sequence[int],
-    ) -> list[Drawn]:
+    ) -> list[RemoteSample]:
         """One answer a prompt, by the weights that were published last."""
         ...
 

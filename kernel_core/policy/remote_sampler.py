@@ -17,7 +17,7 @@ import torch
 
 from kernel_core.config import PolicyConfig, TrainConfig
 from kernel_core.places.place import log_in, place_of_sampler, shared_folder
-from kernel_core.places.workers import Workers, follow
+from kernel_core.places.workers import WorkerGroup, follow
 from kernel_core.policy.chat_tokens import Ids
 from kernel_core.policy.folder import WEIGHTS, put_adapters
 from kernel_core.policy.protocol import Messages, Sample
@@ -36,7 +36,7 @@ class RemoteSampler:
         self._version, self._folder = "", ""
         settings = [config.policy.model_dump_json()]
         places, log_file = place_of_sampler(config), log_in(store, "sampler.log")
-        self._workers = Workers(__name__, settings, places, log_file, self._brought_up)
+        self._workers = WorkerGroup(__name__, settings, places, log_file, self._brought_up)
 
     @property
     def version(self) -> str:
@@ -63,13 +63,13 @@ class RemoteSampler:
     ) -> list[Sample]:
         """See `TorchPolicy.sample`. Raises `WorkersLost` where no process goes on."""
         settings = {"temperature": temperature, "max_new_tokens": max_new_tokens, "seed": seed}
-        found: list[Sample] = self._workers.ask("sample", prompts, settings)
-        return found
+        samples: list[Sample] = self._workers.ask("sample", prompts, settings)
+        return samples
 
     def logprobs(self, prompt_ids: Ids, token_ids: Ids, temperature: float) -> Logprobs:
         """See `TorchPolicy.logprobs`."""
-        found: Logprobs = self._workers.ask("logprobs", prompt_ids, token_ids, temperature)
-        return found
+        logprobs: Logprobs = self._workers.ask("logprobs", prompt_ids, token_ids, temperature)
+        return logprobs
 
     def release(self) -> None:
         """Nothing to give back: the process has its GPU alone."""
@@ -85,7 +85,7 @@ class RemoteSampler:
 
     def _brought_up(self) -> None:
         if self._folder:
-            self._workers.tell("take", self._folder, self._version)
+            self._workers.ask_once("take", self._folder, self._version)
 
 
 class Copy:

@@ -145,9 +145,9 @@ class InlineSampler:
         """Nothing to release."""
 
     def _arithmetic(self) -> torch.autocast:
-        wanted = self._policy.config.dtype == "bfloat16" and self._policy.device.type == "cuda"
+        is_enabled = self._policy.config.dtype == "bfloat16" and self._policy.device.type == "cuda"
         # Weights cast inside a recorded graph must be cast there every time: no cache of casts.
-        return torch.autocast("cuda", torch.bfloat16, enabled=wanted, cache_enabled=False)
+        return torch.autocast("cuda", torch.bfloat16, enabled=is_enabled, cache_enabled=False)
 
 
 class CopySampler:

@@ -161,12 +161,12 @@ class ServerSampler:
 
         asked = [self._threads.submit(ask, row) for row in range(len(prompts))]
         try:
-            return [one.result() for one in asked]
+            return [future.result() for future in asked]
         except CancelledError:
             raise SourceUnavailable("the sampler was closed before all answers were there") from None
         finally:
-            for one in asked:
-                one.cancel()
+            for future in asked:
+                future.cancel()
             wait(asked)
 
     def logprobs(self, prompt_ids: Ids, token_ids: Ids, temperature: float) -> Logprobs:
@@ -178,13 +178,15 @@ class ServerSampler:
         )
         try:
             scored = choice["prompt_logprobs"][len(prompt_ids) :]
-            found = [float(one[str(token)]["logprob"]) for one, token in zip(scored, token_ids, strict=True)]
+            logprobs = [
+                float(entry[str(token)]["logprob"]) for entry, token in zip(scored, token_ids, strict=True)
+            ]
         except (KeyError, TypeError, ValueError) as error:
             raise SourceUnavailable(
                 f"{self._endpoint} does not score prompts (prompt_logprobs): published weights cannot be "
                 "verified, so training cannot use it"
             ) from error
-        return np.array(found, np.float32)
+        return np.array(logprobs, np.float32)
 
     def count_tokens(self, text: str) -> int:
         """Tokens of a text."""

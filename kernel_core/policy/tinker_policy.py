@@ -20,7 +20,7 @@ from kernel_core.errors import ConfigError, NotFound, first_line
 from kernel_core.policy.chat_tokens import ChatTokens, Ids
 from kernel_core.policy.folder import ABOUT, KIND
 from kernel_core.policy.protocol import Messages, Sample
-from kernel_core.policy.remote_model import Answered, Drawn, Floats, RemoteModel, SavedModel
+from kernel_core.policy.remote_model import Answered, Floats, RemoteModel, RemoteSample, SavedModel
 from kernel_core.store import Manifest, Store
 
 REMOTE = "tinker"
@@ -132,7 +132,7 @@ class TinkerPolicy(ChatTokens):
         readable = re.sub(r"[^A-Za-z0-9_-]", "-", self._version)[-60:].strip("-")
         return f"{readable}-{uuid.uuid4().hex[:8]}"
 
-    def _as_sample(self, prompt_ids: Ids, drawn: Drawn | None) -> Sample:
+    def _as_sample(self, prompt_ids: Ids, drawn: RemoteSample | None) -> Sample:
         if drawn is None:
             nothing = np.zeros(0, np.int32)
             return Sample("", "error", self._published, prompt_ids, nothing, np.zeros(0, np.float32))

@@ -45,7 +45,7 @@ def datum(prompt_ids: Ids, answer_ids: Ids, old_logprobs: Floats, weights: Float
 
 def answer_logprobs(output: Any, rows: Sequence[Answered | Weighted]) -> list[Floats]:
     """Each answer's log-probabilities of an output, which has one for every position of every row."""
-    found = [np.asarray(one["logprobs"].data, np.float32) for one in output.loss_fn_outputs]
-    if [len(one) for one in found] != [num_targets(row) for row in rows]:
+    logprobs = [np.asarray(fields["logprobs"].data, np.float32) for fields in output.loss_fn_outputs]
+    if [len(values) for values in logprobs] != [num_targets(row) for row in rows]:
         raise SourceUnavailable("the server answered with log-probabilities of other rows than were sent")
-    return [one[len(row.prompt_ids) - 1 :] for one, row in zip(found, rows, strict=True)]
+    return [values[len(row.prompt_ids) - 1 :] for values, row in zip(logprobs, rows, strict=True)]

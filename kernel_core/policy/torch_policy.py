@@ -15,7 +15,7 @@ from kernel_core.errors import ConfigError
 from kernel_core.policy import decode
 from kernel_core.policy.base import Base
 from kernel_core.policy.chat_tokens import ChatTokens, Ids
-from kernel_core.policy.device_memory import bytes_kept_between, give_back
+from kernel_core.policy.device_memory import bytes_kept_between, release_cached_memory
 from kernel_core.policy.fast_decode.graph_decoder import StaticDecoder, decodes
 from kernel_core.policy.folder import KIND, load_parts, weights_of, write_parts, write_surroundings
 from kernel_core.policy.protocol import Messages, Sample
@@ -130,7 +130,7 @@ class TorchPolicy(ChatTokens):
                     pad_id=self._pad_id,
                 )
             written |= dict(zip(fits, rows, strict=True))
-            give_back(self.device)
+            release_cached_memory(self.device)
         return [
             self._as_sample(prompt_ids[row], written[row], fits=room[row] > 0) for row in range(len(prompts))
         ]
@@ -151,12 +151,12 @@ class TorchPolicy(ChatTokens):
         """Give the memory of sampling back to the device: another phase, or the judge, is next."""
         if self._static is not None:
             self._static.release(bytes_kept_between(self.device))
-        give_back(self.device)
+        release_cached_memory(self.device)
 
     def close(self) -> None:
         """Nothing to release: the weights go with the object."""
 
-    def _decode(self, prompts: Sequence[Ids], **settings: Any) -> list[decode.Row]:
+    def _decode(self, prompts: Sequence[Ids], **settings: Any) -> list[decode.DecodedRow]:
         with wide_logits(self.model):
             if self._static is not None:
                 return self._static.decode(prompts, **settings)
@@ -167,7 +167,7 @@ class TorchPolicy(ChatTokens):
         pad = self.tokenizer.pad_token_id
         return int(pad if pad is not None else self.end_ids[0])
 
-    def _as_sample(self, prompt_ids: Ids, row: decode.Row, fits: bool) -> Sample:
+    def _as_sample(self, prompt_ids: Ids, row: decode.DecodedRow, fits: bool) -> Sample:
         words = row.token_ids[:-1] if row.stopped else row.token_ids
         return Sample(
             text=self.tokenizer.decode(words, skip_special_tokens=False),
@@ -213,8 +213,8 @@ def _check_positions(model: Any, config: PolicyConfig) -> None:
         )
 
 
-def _nothing() -> decode.Row:
-    return decode.Row(np.zeros(0, np.int32), np.zeros(0, np.float32), stopped=False)
+def _nothing() -> decode.DecodedRow:
+    return decode.DecodedRow(np.zeros(0, np.int32), np.zeros(0, np.float32), stopped=False)
 
 
 def _end_ids(model: Any, tokenizer: Any) -> tuple[int, ...]:

@@ -79,9 +79,9 @@ def _product_dtype(hidden: torch.Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else hidden.dtype
 
 
-def _product(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+def _product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     """The product of two half-precision matrices in float32."""
-    with torch.autocast(one.device.type, enabled=False):
-        if one.is_cuda:
-            return torch.mm(one, other, out_dtype=torch.float32)
-        return one.float() @ other.float()
+    with torch.autocast(left.device.type, enabled=False):
+        if left.is_cuda:
+            return torch.mm(left, right, out_dtype=torch.float32)
+        return left.float() @ right.float()

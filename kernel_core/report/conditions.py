@@ -24,7 +24,7 @@ def conditions_in_words(config: Mapping[str, Any]) -> str:
     samples = config.get("samples_per_problem") or config["n"]
     if config.get("mode") == "sequential":
         turns, samples = config["n"], 1
-    mix = " + ".join(one["suite"] for one in problems.get("mix") or ())
+    mix = " + ".join(entry["suite"] for entry in problems.get("mix") or ())
     limit = problems["limit"] if problems["limit"] is not None else "none"
     gym = config["gym"]
     speed = f"speed-ups predicted for {gym['predict_gpu']} over eager"

@@ -26,8 +26,8 @@ def overview(run: Run) -> RenderableType:
     elif state.message:
         head += f": {state.message}"
     stages = [
-        {"stage": one.stage, "status": one.status, "seconds": one.seconds, "output": one.output[:12]}
-        for one in run.stages()
+        {"stage": stage.stage, "status": stage.status, "seconds": stage.seconds, "output": stage.output[:12]}
+        for stage in run.stages()
     ]
     newest = {key: value for key, value in newest_metrics(run).items() if key.startswith(SHOWN_METRICS)}
     metrics = [{"metric": key, "newest": value} for key, value in newest.items()]

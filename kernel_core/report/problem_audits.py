@@ -25,16 +25,16 @@ def audit_parts(audits: Audits) -> Iterator[RenderableType]:
     """A table of the problems that accept a cheat or do not run, and a line with the counts."""
     table = Table("problem", *DRAWS, "never refused", title="accepted without work, by family of inputs")
     weak = lost = failed = 0
-    for problem_id, one in audits.items():
-        if isinstance(one, NotAProblem):
+    for problem_id, audit in audits.items():
+        if isinstance(audit, NotAProblem):
             failed += 1
-            table.add_row(problem_id, str(one))
+            table.add_row(problem_id, str(audit))
             continue
-        weak += bool(one.draws[0].accepted)
-        lost += bool(one.never_refused)
-        if any(draw.accepted for draw in one.draws):
-            cells = (", ".join(draw.accepted) if draw.usable else "-" for draw in one.draws)
-            table.add_row(problem_id, *cells, ", ".join(one.never_refused))
+        weak += bool(audit.draws[0].accepted)
+        lost += bool(audit.never_refused)
+        if any(draw.accepted for draw in audit.draws):
+            cells = (", ".join(draw.accepted) if draw.usable else "-" for draw in audit.draws)
+            table.add_row(problem_id, *cells, ", ".join(audit.never_refused))
     if table.row_count:
         yield table
     yield (
@@ -47,14 +47,14 @@ def audit_rows(audits: Audits) -> list[dict[str, Any]]:
     """One row a problem and family of inputs; one for a problem that does not run, with its error."""
     rows = [
         {"problem_id": problem_id, **draw.model_dump(), "error": ""}
-        for problem_id, one in audits.items()
-        if not isinstance(one, NotAProblem)
-        for draw in one.draws
+        for problem_id, audit in audits.items()
+        if not isinstance(audit, NotAProblem)
+        for draw in audit.draws
     ]
     rows += [
-        {"problem_id": problem_id, "draw": "own", "usable": False, "accepted": (), "error": str(one)}
-        for problem_id, one in audits.items()
-        if isinstance(one, NotAProblem)
+        {"problem_id": problem_id, "draw": "own", "usable": False, "accepted": (), "error": str(audit)}
+        for problem_id, audit in audits.items()
+        if isinstance(audit, NotAProblem)
     ]
     return rows
 

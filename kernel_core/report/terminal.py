@@ -43,8 +43,8 @@ def made_by_stage(run: Run, stage: str, folder: str) -> Iterator[RenderableType]
     elif stage == "best-of-n":
         yield winners(run, folder)
     elif stage == "verify":
-        found = run.store.child("snapshot").open_sealed("snapshot").meta["verified"]
-        yield rows_table("verified", [{"what": key, "value": value} for key, value in found.items()])
+        verified = run.store.child("snapshot").open_sealed("snapshot").meta["verified"]
+        yield rows_table("verified", [{"what": key, "value": value} for key, value in verified.items()])
     elif stage == "ingest":
         report = run.store.child("snapshot").read_json("report.json")
         rows = [{"what": k, "value": v} for k, v in report.items() if not isinstance(v, list)]
@@ -62,7 +62,7 @@ def headline(card: Scorecard, conditions: str) -> Iterator[RenderableType]:
     title = f"scorecard of {card.conditions.policy_version}: {conditions}\n{measured_in_words(card)}"
     yield rows_table(title, headline_rows(card))
     yield rows_table("precision, tolerance and own work of last turns", work_rows(card))
-    yield from (f"taken out: {escape(one)}" for one in card.conditions.taken_out)
+    yield from (f"taken out: {escape(description)}" for description in card.conditions.taken_out)
     if left_out := card.conditions.left_out:
         yield f"{len(left_out)} problems pay for nothing and are left out: {escape(', '.join(left_out))}"
 
@@ -74,7 +74,7 @@ def before_and_after(
     change = compare(load_scorecard(first.store.child(before)), load_scorecard(second.store.child(after)))
     title = f"{after}: {len(change.gained)} problems gained, {len(change.lost)} lost"
     title += f"\n{conditions_of(second, after)}"
-    rows = [one for one in change.rows(*columns) if one["turn"] == "last" and one[columns[0]] is not None]
+    rows = [row for row in change.rows(*columns) if row["turn"] == "last" and row[columns[0]] is not None]
     return rows_table(title, rows)
 
 
@@ -122,6 +122,6 @@ def comparison_of(first: Run, second: Run) -> Iterator[RenderableType]:
 def _side_by_side(
     what: str, names: tuple[str, str], values: Sequence[Mapping[str, Any]]
 ) -> Iterator[dict[str, Any]]:
-    one, other = values
-    for key in sorted(one.keys() | other.keys()):
-        yield {what: key, names[0]: one.get(key), names[1]: other.get(key)}
+    first, second = values
+    for key in sorted(first.keys() | second.keys()):
+        yield {what: key, names[0]: first.get(key), names[1]: second.get(key)}

@@ -102,8 +102,8 @@ def _headline(rows: Rows) -> str:
 
 def _kind(rows: Rows, key: str) -> str:
     """For a figure of speed, whether it is measured or predicted; nothing else could be mistaken."""
-    said = [row["speedups"] for row in rows if "speedups" in row]
-    return f", {said[-1]}" if said and is_of_speed(key) else ""
+    kinds = [row["speedups"] for row in rows if "speedups" in row]
+    return f", {kinds[-1]}" if kinds and is_of_speed(key) else ""
 
 
 def _is_phase(key: str) -> bool:

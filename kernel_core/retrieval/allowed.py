@@ -44,22 +44,22 @@ class Allowed:
         for problem in (query, *exclude):
             mask[self._by_task.get(_task_of(problem), [])] = False
         for problem in exclude:
-            found = module_fingerprint(problem.source)
-            if found is not None:
-                mask[self._by_structure.get(found.structure_hash, [])] = False
+            excluded = module_fingerprint(problem.source)
+            if excluded is not None:
+                mask[self._by_structure.get(excluded.structure_hash, [])] = False
         return mask
 
 
 def _filtered(exemplars: pa.Table, config: RetrievalConfig) -> Mask:
     mask = np.ones(exemplars.num_rows, bool)
-    for column, wanted in (
+    for column, allowed in (
         ("language", config.languages),
         ("licence", config.licences),
         ("source", config.sources),
         ("verified", (Verdict.CORRECT.value,) if config.verified_only else ()),
     ):
-        if wanted:
-            mask &= np.isin(np.asarray(exemplars[column].to_pylist(), object), list(wanted))
+        if allowed:
+            mask &= np.isin(np.asarray(exemplars[column].to_pylist(), object), list(allowed))
     return mask
 
 

@@ -16,8 +16,8 @@ def text_for(kind: TextKind, text: str) -> str:
     if kind == "source" or "def " not in text:
         return text
     try:
-        found = fingerprint(text)
+        parsed = fingerprint(text)
     except NotPython:
         return text
-    operators = " ".join(found.operators[:_MAX_OPERATORS]) or "none"
-    return f"operators: {operators}\ninputs: {' '.join(found.inputs) or 'unknown'}\n\n{text}"
+    operators = " ".join(parsed.operators[:_MAX_OPERATORS]) or "none"
+    return f"operators: {operators}\ninputs: {' '.join(parsed.inputs) or 'unknown'}\n\n{text}"

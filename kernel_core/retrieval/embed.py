@@ -106,13 +106,13 @@ class SentenceTransformerEmbedder:
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """One unit vector a text, in order; each text is cut at `MAX_TEXT_CHARS`."""
-        found = self._model.encode(  # type: ignore[attr-defined]
+        vectors = self._model.encode(  # type: ignore[attr-defined]
             [text[:MAX_TEXT_CHARS] for text in texts],
             batch_size=self._batch_size,
             convert_to_numpy=True,
             show_progress_bar=False,
         )
-        return _unit(np.asarray(found, np.float32))
+        return _unit(np.asarray(vectors, np.float32))
 
 
 def _sentence_transformer(name: str, device: str) -> object:

@@ -49,11 +49,11 @@ def vectorise(
 def _embedded(
     texts: Sequence[str], embedder: Embedder, known: Mapping[str, npt.NDArray[np.float32]]
 ) -> Vectors:
-    found = [known.get(sha256_text(text)) for text in texts]
-    missing = [at for at, vector in enumerate(found) if vector is None]
+    vectors = [known.get(sha256_text(text)) for text in texts]
+    missing = [at for at, vector in enumerate(vectors) if vector is None]
     for at, vector in zip(missing, embedder.embed([texts[at] for at in missing]), strict=True):
-        found[at] = vector
-    return np.stack([vector for vector in found if vector is not None])
+        vectors[at] = vector
+    return np.stack([vector for vector in vectors if vector is not None])
 
 
 def _sound_shard(shards: Store, name: str, sha256: str | None) -> Vectors | None:

@@ -49,15 +49,15 @@ def words_of(text: str) -> list[str]:
     """A module's operators, alone and in pairs, and the words of its names; of a query in words, those."""
     names = [word.lower() for word in _WORD.findall(text[:_MAX_CHARS])]
     try:
-        found = fingerprint(text) if "def " in text else None
+        parsed = fingerprint(text) if "def " in text else None
     except NotPython:
-        found = None
-    if found is None:
+        parsed = None
+    if parsed is None:
         spoken = re.findall(r"\w+", text[:_MAX_CHARS].lower())
         pairs = ("".join(pair) for pair in itertools.pairwise(spoken))
         return [*names, *(f"op:{operator_name(word)}" for word in (*spoken, *pairs))]
-    pairs = (" ".join(pair) for pair in itertools.pairwise(found.operators))
-    return [*names, *(f"op:{name}" for name in (*found.operators, *pairs)), f"in:{' '.join(found.inputs)}"]
+    pairs = (" ".join(pair) for pair in itertools.pairwise(parsed.operators))
+    return [*names, *(f"op:{name}" for name in (*parsed.operators, *pairs)), f"in:{' '.join(parsed.inputs)}"]
 
 
 class WordIndex:
@@ -69,10 +69,14 @@ class WordIndex:
     @classmethod
     def build(cls, texts: Sequence[str]) -> WordIndex:
         """Index the words of these texts."""
-        found = [words_of(text) for text in texts]
+        word_lists = [words_of(text) for text in texts]
         # Numbered here: the library numbers words in the order of a set, another one each time.
-        vocabulary = {word: at for at, word in enumerate(sorted({word for words in found for word in words}))}
-        tokens = Tokenized(ids=[[vocabulary[word] for word in words] for words in found], vocab=vocabulary)
+        vocabulary = {
+            word: at for at, word in enumerate(sorted({word for words in word_lists for word in words}))
+        }
+        tokens = Tokenized(
+            ids=[[vocabulary[word] for word in words] for words in word_lists], vocab=vocabulary
+        )
         bm25 = bm25s.BM25()
         bm25.index(tokens, create_empty_token=False, show_progress=False)
         return cls(bm25)

@@ -94,7 +94,7 @@ def _config_classes(annotation: Any) -> list[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     if get_origin(annotation) in (Union, types.UnionType, tuple, list, dict):
-        return [found for part in get_args(annotation) for found in _config_classes(part)]
+        return [config_class for part in get_args(annotation) for config_class in _config_classes(part)]
     return []
 
 
@@ -107,10 +107,10 @@ def without_defaults(
     default that `declared` has: before or after the settings of a kind were filled in.
     """
     defaults = [*declared, *map(_unfilled, declared)]
-    values = [one.model_dump(mode="json") for one in defaults]
+    values = [default.model_dump(mode="json") for default in defaults]
     now, chosen = resolved.model_dump(mode="json"), dict[str, Any]()
     for name, value in given.items():
-        groups = [group for one in defaults if isinstance(group := getattr(one, name, None), Config)]
+        groups = [group for default in defaults if isinstance(group := getattr(default, name, None), Config)]
         current = getattr(resolved, name, None)
         if groups and isinstance(current, Config) and isinstance(value, Mapping):
             if inner := without_defaults(value, preset.get(name) or {}, current, *groups):
@@ -119,7 +119,9 @@ def without_defaults(
         if isinstance(current, Mapping) and _is_same_groups(value, preset.get(name) or {}, current):
             continue
         (read,) = canonical({name: value}).values()
-        is_default = name not in preset and any(name in one and one[name] == read for one in values)
+        is_default = name not in preset and any(
+            name in mapping and mapping[name] == read for mapping in values
+        )
         if not is_default and (name not in now or now[name] != read):
             chosen[name] = value
     return chosen

@@ -110,11 +110,12 @@ def _asked(
     else:
         groups, samples = [config.problems], config.n
         turns = config.rollout.turns if config.mode == "parallel" else 1
-    counts = [_count(one) for one in groups]
+    counts = [_count(group) for group in groups]
     known = [count for count in counts if count is not None]
     answers = sum(known) * samples * turns
     named = ", ".join(
-        f"{one.suite} {'all' if count is None else count}" for one, count in zip(groups, counts, strict=True)
+        f"{group.suite} {'all' if count is None else count}"
+        for group, count in zip(groups, counts, strict=True)
     )
     where = f"policy on {policy.device.upper()}, judge on {config.gym.device.upper()}"
     minutes = _minutes(answers, size, config.gym.device)

@@ -29,7 +29,7 @@ SECONDS: dict[Role, float] = {"learn": 0.3, "sample": 2.2, "judge": 2.8}
 _MANY = 1 << 16
 
 
-class _Need(NamedTuple):
+class _DeviceNeed(NamedTuple):
     """How many GPUs a role must have, and how many it can use."""
 
     least: int
@@ -78,24 +78,26 @@ def plan_for(config: RolloutStageConfig, num_gpus: int) -> PlacementConfig:
     return PlacementConfig.model_validate({"cluster": config.placement.cluster, **plan})
 
 
-def _needs(config: RolloutStageConfig) -> dict[Role, _Need]:
+def _needs(config: RolloutStageConfig) -> dict[Role, _DeviceNeed]:
     """The roles of a stage that are on GPUs of this host, in the order in which they get them."""
-    needs: dict[Role, _Need] = {}
+    needs: dict[Role, _DeviceNeed] = {}
     if config.samples_on_gpu:
         if isinstance(config, TrainConfig):
-            needs["learn"] = _Need(config.num_learners, config.learners or _MANY)
+            needs["learn"] = _DeviceNeed(config.num_learners, config.learners or _MANY)
         if not isinstance(config, TrainConfig) or config.sampler.kind != "server":
-            needs["sample"] = _Need(1, 1)
+            needs["sample"] = _DeviceNeed(1, 1)
     if config.judges_on_gpu:
-        needs["judge"] = _Need(1, config.gym.workers)
+        needs["judge"] = _DeviceNeed(1, config.gym.workers)
     return needs
 
 
-def _too_few(pool: tuple[int, ...], needs: dict[Role, _Need]) -> bool:
+def _too_few(pool: tuple[int, ...], needs: dict[Role, _DeviceNeed]) -> bool:
     return sum(need.least for need in needs.values()) > len(pool)
 
 
-def _shared_out(pool: tuple[int, ...], needs: dict[Role, _Need], follows: bool) -> dict[str, tuple[int, ...]]:
+def _shared_out(
+    pool: tuple[int, ...], needs: dict[Role, _DeviceNeed], follows: bool
+) -> dict[str, tuple[int, ...]]:
     """The pool, divided: what is over goes, one by one, to the role with the most seconds for each GPU.
 
     The sampler's seconds are the learners' if it `follows` them.
@@ -111,7 +113,7 @@ def _shared_out(pool: tuple[int, ...], needs: dict[Role, _Need], follows: bool) 
     return plan
 
 
-def _check_visible(named: dict[str, tuple[int, ...]], needs: dict[Role, _Need], num_gpus: int) -> None:
+def _check_visible(named: dict[str, tuple[int, ...]], needs: dict[Role, _DeviceNeed], num_gpus: int) -> None:
     missing = [f"placement.{role}={list(gpus)}" for role, gpus in named.items() if max(gpus) >= num_gpus]
     if (learn := needs.get("learn")) and learn.least > num_gpus:
         missing.append(f"learners={learn.least}")

@@ -172,5 +172,5 @@ def foundations(run: Run, config: TrainConfig) -> dict[str, Store]:
     check_cold_start(run, config)
     has_cold_start = needs_cold_start(config) or run.store.child(COLD_START).sealed()
     names = ("snapshot", "index", *((COLD_START,) if has_cold_start else ()))
-    found = {name: run.store.child(name) for name in names}
-    return found | ({"shipped": Store(str(SHIPPED))} if is_shipped(config.policy) else {})
+    stores = {name: run.store.child(name) for name in names}
+    return stores | ({"shipped": Store(str(SHIPPED))} if is_shipped(config.policy) else {})

@@ -55,22 +55,22 @@ def working_on(
     with other settings or inputs, or if another process of this host is at it.
     """
     output = run.store.child(folder) if folder else run.store
-    wanted = canonical(config)
+    requested = canonical(config)
     with _locked(run, stage):
         earlier = run.stage(stage) if output.exists() else None
         if earlier is not None:
             expected = earlier.inputs if follows_inputs else inputs
-            _refuse_differences(run, earlier, wanted, expected, output, may_change)
+            _refuse_differences(run, earlier, requested, expected, output, may_change)
             if earlier.code != code_version():
                 log.warning("%s of %s was begun by other code; going on with it", stage, run.name)
-            if earlier.status == "done" and earlier.config == wanted and earlier.inputs == dict(inputs):
+            if earlier.status == "done" and earlier.config == requested and earlier.inputs == dict(inputs):
                 log.info("%s: done already, in %s", stage, output.root)
                 yield StageWork(output, done=True)
                 return
         begun = StageRecord(
             stage=stage,
             status="begun",
-            config=wanted,
+            config=requested,
             inputs=dict(inputs),
             code=code_version(),
             begun_at=earlier.begun_at if earlier is not None else stamp(),
@@ -140,12 +140,12 @@ def resuming(run: Run) -> str:
 def _refuse_differences(
     run: Run,
     earlier: StageRecord,
-    wanted: Mapping[str, Any],
+    requested: Mapping[str, Any],
     inputs: Mapping[str, str],
     output: Store,
     may_change: tuple[str, ...],
 ) -> None:
-    was, now = flat(earlier.config), flat(wanted)
+    was, now = flat(earlier.config), flat(requested)
     changed = [
         f"{key} = {was.get(key)!r}, now {now.get(key)!r}"
         for key in sorted(was.keys() | now.keys())
@@ -166,7 +166,9 @@ def _refuse_differences(
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested settings by dotted name."""
-    found: dict[str, Any] = {}
+    flattened: dict[str, Any] = {}
     for key, value in values.items():
-        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return found
+        flattened |= (
+            flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+        )
+    return flattened

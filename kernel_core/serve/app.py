@@ -95,7 +95,7 @@ async def _call_in(request: Request) -> JudgeCall:
         return JudgeCall.model_validate_json(await request.body())
     except ValidationError as error:
         raise RequestValidationError(
-            [one | {"loc": ("body", *one["loc"])} for one in error.errors()]
+            [detail | {"loc": ("body", *detail["loc"])} for detail in error.errors()]
         ) from error
 
 
@@ -187,7 +187,7 @@ def _health(dispatcher: Dispatcher) -> Health:
         gym_version=gym.version,
         device=gym.config.device,
         judges=gym.places,
-        taken_out=tuple(one.model_dump() for one in gym.taken_out),
+        taken_out=tuple(judge.model_dump() for judge in gym.taken_out),
         in_work=dispatcher.num_in_work,
         capacity=dispatcher.capacity,
     )

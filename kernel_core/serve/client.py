@@ -45,7 +45,7 @@ class JudgeClient:
     @property
     def taken_out(self) -> tuple[TakenOut, ...]:
         """Judges of the service that get no more candidates."""
-        return tuple(TakenOut.model_validate(one) for one in self.health().taken_out)
+        return tuple(TakenOut.model_validate(entry) for entry in self.health().taken_out)
 
     def health(self) -> Health:
         """The state of the service. Raises `GymUnavailable` when it cannot be reached."""

@@ -59,7 +59,7 @@ class State(BaseModel):
     done: bool = False
 
 
-class Step(BaseModel):
+class EpisodeStep(BaseModel):
     """The answer to reset and step."""
 
     observation: Observation
@@ -78,7 +78,7 @@ class Environment:
 
     async def reset(
         self, seed: int | None = None, episode_id: str | None = None, problem_id: str | None = None
-    ) -> Step:
+    ) -> EpisodeStep:
         """Begin an episode. `seed` chooses the problem where `problem_id` names none."""
         self._id = episode_id or uuid.uuid4().hex
         self._episode = self._source.begin(problem_id or self._source.draw(seed), judge_seed=seed)
@@ -87,9 +87,9 @@ class Environment:
             problem_id=self._episode.problem.id,
             metadata={"episode_id": self._id},
         )
-        return Step(observation=observation)
+        return EpisodeStep(observation=observation)
 
-    async def step(self, action: Action) -> Step:
+    async def step(self, action: Action) -> EpisodeStep:
         """Judge an answer."""
         episode = self._episode
         if episode is None or episode.done:
@@ -106,7 +106,7 @@ class Environment:
             predicted_speedup=evaluation.predicted_speedup,
             metadata={"episode_id": self._id, "terms": episode.terms()[-1].model_dump()},
         )
-        return Step(observation=observation, reward=reward, done=episode.done)
+        return EpisodeStep(observation=observation, reward=reward, done=episode.done)
 
     def state(self) -> State:
         """The state of the episode under way."""
@@ -129,7 +129,7 @@ class Episodes:
         self._make = make
         self._environments: OrderedDict[tuple[str, str], Environment] = OrderedDict()
 
-    async def reset(self, client: str, body: dict[str, Any]) -> Step:
+    async def reset(self, client: str, body: dict[str, Any]) -> EpisodeStep:
         """Begin an episode; its id is in the observation's metadata."""
         environment = self._make(client)
         step = await environment.reset(**_known(body))
@@ -138,7 +138,7 @@ class Episodes:
             self._environments.popitem(last=False)
         return step
 
-    async def step(self, client: str, body: dict[str, Any]) -> Step:
+    async def step(self, client: str, body: dict[str, Any]) -> EpisodeStep:
         """Judge the answer `action` of the episode `episode_id`."""
         return await self._of(client, body.get("episode_id")).step(_action(body.get("action")))
 

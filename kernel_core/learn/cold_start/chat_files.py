@@ -23,13 +23,13 @@ _SHOWN = 5
 """Lines that are left out are named one by one up to so many."""
 
 
-class _Message(BaseModel):
+class _ChatMessage(BaseModel):
     role: Literal["system", "user", "assistant"]
     content: str = Field(min_length=1)
 
 
 class _Transcript(BaseModel):
-    messages: tuple[_Message, ...]
+    messages: tuple[_ChatMessage, ...]
 
 
 def read_transcripts(paths: Sequence[str]) -> list[Conversation]:

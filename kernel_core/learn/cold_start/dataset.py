@@ -68,7 +68,7 @@ class Conversation(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class _Reference:
+class _ReferenceExemplars:
     """A problem of the corpus and its kernels by grade."""
 
     problem: Problem
@@ -82,12 +82,12 @@ class _Reference:
         return {"mistakes": self.mistakes, "naive": self.naive, "lazy": self.lazy, "good": self.good}[grades]
 
 
-_Choice = tuple[_Reference, Exemplar | None]
+_Choice = tuple[_ReferenceExemplars, Exemplar | None]
 """What a conversation is about, and the earlier kernel of a second turn."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Draft:
+class _ConversationDraft:
     """A conversation before its prompt is written."""
 
     kind: Kind
@@ -136,7 +136,7 @@ def build_conversations(
     return conversations
 
 
-def _references(exemplars: Sequence[Exemplar]) -> list[_Reference]:
+def _references(exemplars: Sequence[Exemplar]) -> list[_ReferenceExemplars]:
     """The train exemplars in Triton by what they compute, in the order of the snapshot."""
     by_hash: dict[str, list[Exemplar]] = defaultdict(list)
     for exemplar in exemplars:
@@ -149,22 +149,26 @@ def _references(exemplars: Sequence[Exemplar]) -> list[_Reference]:
     return [_reference(members) for members in by_hash.values()]
 
 
-def _reference(members: Sequence[Exemplar]) -> _Reference:
+def _reference(members: Sequence[Exemplar]) -> _ReferenceExemplars:
     first = members[0]
     sizes = f"# cpu: {first.cpu_sizes}\n" if first.cpu_sizes else ""
     name = f"{first.family or 'corpus'}-{sha256_text(first.reference_code)[:12]}"
     problem = parse_problem(
         sizes + first.reference_code, id=f"{first.source}/{name}", suite=first.source, family=first.family
     )
-    mistakes = tuple(one for one in members if one.grade.startswith("mistake"))
-    naive, lazy = (tuple(one for one in members if one.grade == grade) for grade in ("naive", "lazy"))
-    good = tuple(
-        one for one in members if one not in (*mistakes, *naive, *lazy) and one.claimed_correct is not False
+    mistakes = tuple(exemplar for exemplar in members if exemplar.grade.startswith("mistake"))
+    naive, lazy = (
+        tuple(exemplar for exemplar in members if exemplar.grade == grade) for grade in ("naive", "lazy")
     )
-    return _Reference(problem, mistakes, naive, lazy, good)
+    good = tuple(
+        exemplar
+        for exemplar in members
+        if exemplar not in (*mistakes, *naive, *lazy) and exemplar.claimed_correct is not False
+    )
+    return _ReferenceExemplars(problem, mistakes, naive, lazy, good)
 
 
-def _drafts(references: Sequence[_Reference], config: ColdStartConfig) -> list[_Draft]:
+def _drafts(references: Sequence[_ReferenceExemplars], config: ColdStartConfig) -> list[_ConversationDraft]:
     """Which kernel answers which prompt, in exact shares, in a shuffled order."""
     rng = random.Random(f"conversations {config.seed}")
     num_second = round(config.conversations * config.repair_share)
@@ -191,7 +195,7 @@ def _drafts(references: Sequence[_Reference], config: ColdStartConfig) -> list[_
         ("faster", faster_bad, "mistakes", [(r, e) for r, e in sped_up if r.mistakes]),
         ("faster", num_faster - faster_bad, "good", sped_up),
     ]
-    drafts: list[_Draft] = []
+    drafts: list[_ConversationDraft] = []
     for kind, count, answers, choices in decks:
         if count and not choices:
             log.warning("the snapshot has no %s kernels for %d %s turns: left out", answers, count, kind)
@@ -199,14 +203,17 @@ def _drafts(references: Sequence[_Reference], config: ColdStartConfig) -> list[_
         for reference, earlier in _cycled(choices, count, rng):
             answer = rng.choice(reference.of(answers))
             if earlier is not None and answers == "good":
-                answer = next((one for one in reference.good if earlier.id.startswith(f"{one.id}/")), answer)
-            drafts.append(_Draft(kind, reference.problem, answer, earlier))
+                answer = next(
+                    (exemplar for exemplar in reference.good if earlier.id.startswith(f"{exemplar.id}/")),
+                    answer,
+                )
+            drafts.append(_ConversationDraft(kind, reference.problem, answer, earlier))
     rng.shuffle(drafts)
     return drafts
 
 
 def _pairs(
-    references: Sequence[_Reference], earlier: Grades, count: int, rng: random.Random
+    references: Sequence[_ReferenceExemplars], earlier: Grades, count: int, rng: random.Random
 ) -> list[_Choice]:
     """At most `count` kernels of some grade with their references, for which there is a better kernel."""
     usable = [r for r in references if r.good and r.of(earlier)]
@@ -221,7 +228,9 @@ def _cycled(items: Sequence[Item], count: int, rng: random.Random) -> Iterator[I
         count -= len(items)
 
 
-def _judged(drafts: Sequence[_Draft], gym: Gym, progress: Progress) -> dict[tuple[str, str], Evaluation]:
+def _judged(
+    drafts: Sequence[_ConversationDraft], gym: Gym, progress: Progress
+) -> dict[tuple[str, str], Evaluation]:
     """Return the evaluation of every kernel that a second turn looks back on, by problem and exemplar; a
     problem whose reference fails on the judge's device has none."""
     earlier = {
@@ -238,20 +247,24 @@ def _judged(drafts: Sequence[_Draft], gym: Gym, progress: Progress) -> dict[tupl
 
 
 def _without_right_ones(
-    drafts: Sequence[_Draft], evaluations: Mapping[tuple[str, str], Evaluation]
-) -> list[_Draft]:
+    drafts: Sequence[_ConversationDraft], evaluations: Mapping[tuple[str, str], Evaluation]
+) -> list[_ConversationDraft]:
     """Replace each repair of a correct earlier kernel, such as a slip in an unused branch, by another repair;
     shares stay exact as long as one repair is left. Leave out drafts whose earlier kernel was not judged."""
-    drafts = [one for one in drafts if one.earlier is None or (one.problem.id, one.earlier.id) in evaluations]
+    drafts = [
+        draft
+        for draft in drafts
+        if draft.earlier is None or (draft.problem.id, draft.earlier.id) in evaluations
+    ]
 
-    def is_right(draft: _Draft) -> bool:
+    def is_right(draft: _ConversationDraft) -> bool:
         if draft.kind != "repair" or draft.earlier is None:
             return False
         return evaluations[draft.problem.id, draft.earlier.id].verdict is Verdict.CORRECT
 
-    others = itertools.cycle([one for one in drafts if one.kind == "repair" and not is_right(one)])
-    replaced = (next(others, None) if is_right(one) else one for one in drafts)
-    return [one for one in replaced if one is not None]
+    others = itertools.cycle([draft for draft in drafts if draft.kind == "repair" and not is_right(draft)])
+    replaced = (next(others, None) if is_right(draft) else draft for draft in drafts)
+    return [draft for draft in replaced if draft is not None]
 
 
 def _shown(
@@ -260,10 +273,10 @@ def _shown(
     """The exemplars that a rollout of each problem would be shown, by its id."""
     if retriever is None or count == 0:
         return {}
-    found = retriever.search_many(problems, count)
+    matches = retriever.search_many(problems, count)
     return {
         problem.id: tuple(neighbour.exemplar for neighbour in neighbours)
-        for problem, neighbours in zip(problems, found, strict=True)
+        for problem, neighbours in zip(problems, matches, strict=True)
     }
 
 

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from kernel_core.learn.answer_loss import has_plain_head, packed_loss
-from kernel_core.learn.batch import Row, collate, plan_batches
+from kernel_core.learn.batch import TokenRow, collate, plan_batches
 from kernel_core.learn.chunked_logits import by_token
 from kernel_core.learn.decoder_layers import computed_again
 from kernel_core.learn.distributed.data_parallel import ALONE, Plan, Share
@@ -46,7 +46,7 @@ class Passes:
         """Indices of the rows of each update, without end: every row once an epoch."""
         return shuffled_batches(lengths, budget, seed, packed=self.packed)
 
-    def losses(self, rows: Sequence[Row], share: Share = ALONE) -> Iterator[tuple[torch.Tensor, int]]:
+    def losses(self, rows: Sequence[TokenRow], share: Share = ALONE) -> Iterator[tuple[torch.Tensor, int]]:
         """For each pass over the rows: cross-entropy in nats, summed over answer tokens, and tokens read.
 
         With a `share`, of this process's rows; what it reads only to keep up with others costs 0 nats.
@@ -56,7 +56,7 @@ class Passes:
             loss, num_read = self._loss([rows[index] for index in members])
             yield loss * counts, num_read
 
-    def _loss(self, rows: Sequence[Row]) -> tuple[torch.Tensor, int]:
+    def _loss(self, rows: Sequence[TokenRow]) -> tuple[torch.Tensor, int]:
         policy = self.policy
         with (
             computing_in(policy, policy.config.dtype == "bfloat16"),

@@ -13,7 +13,7 @@ from itertools import takewhile
 
 import numpy as np
 
-from kernel_core.learn.batch import Row
+from kernel_core.learn.batch import TokenRow
 from kernel_core.learn.cold_start.dataset import Conversation
 from kernel_core.policy.trainable import Trainable
 from kernel_core.store import digest_of
@@ -24,7 +24,7 @@ measure the loss."""
 _OPENED = "<think>"
 
 
-def encode(policy: Trainable, conversations: Sequence[Conversation]) -> list[Row]:
+def encode(policy: Trainable, conversations: Sequence[Conversation]) -> list[TokenRow]:
     """Token ids of every conversation, as a rollout would have them; all texts in one call a side."""
     if not conversations:
         return []
@@ -32,7 +32,7 @@ def encode(policy: Trainable, conversations: Sequence[Conversation]) -> list[Row
     answers = [_continuing(prompt, c.answer) for prompt, c in zip(prompts, conversations, strict=True)]
     end = policy.end_ids[0]
     return [
-        Row(np.asarray(prompt, np.int32), np.asarray([*answer, end], np.int32))
+        TokenRow(np.asarray(prompt, np.int32), np.asarray([*answer, end], np.int32))
         for prompt, answer in zip(_token_ids(policy, prompts), _token_ids(policy, answers), strict=True)
     ]
 
@@ -77,7 +77,7 @@ def held_back(subjects: Sequence[str]) -> tuple[set[int], list[int]]:
     return set(measuring), sorted(measuring[:HELD_BACK_AT_MOST])
 
 
-def digest_of_rows(rows: Sequence[Row]) -> str:
+def digest_of_rows(rows: Sequence[TokenRow]) -> str:
     """A digest of all token ids: other texts are another cold start."""
     digest = hashlib.sha256()
     for ids in (ids for row in rows for ids in (row.prompt_ids, row.answer_ids)):

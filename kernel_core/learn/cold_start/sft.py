@@ -22,7 +22,7 @@ import torch
 from kernel_core.config import ColdStartConfig, PolicyConfig, TrainConfig
 from kernel_core.errors import ConfigError
 from kernel_core.learn import checkpoint
-from kernel_core.learn.batch import Row
+from kernel_core.learn.batch import TokenRow
 from kernel_core.learn.cold_start.dataset import Conversation, build_conversations
 from kernel_core.learn.cold_start.rows import digest_of_rows, encode, held_back, subject
 from kernel_core.learn.cold_start.updater import Updater, open_updater
@@ -148,7 +148,7 @@ class _Training:
         self,
         policy: Trainable,
         updater: Updater,
-        rows: Sequence[Row],
+        rows: Sequence[TokenRow],
         subjects: Sequence[str],
         config: ColdStartConfig,
         store: Store,
@@ -172,7 +172,7 @@ class _Training:
             self.num_padding = state["num_padding"]
             self.seconds, self._num_threads = state["seconds"], state["num_threads"]
             log.info("cold start: going on after step %d", self.step)
-            self._updater.went_back(store.child(folder))
+            self._updater.on_restore(store.child(folder))
         self._forget_after(self.step)
 
     @property
@@ -206,7 +206,7 @@ class _Training:
         with repeatable(self._num_threads, self._policy.device):
             return self._updater.loss(self._measured)
 
-    def _train_on(self, rows: Sequence[Row]) -> tuple[torch.Tensor | float, torch.Tensor | float | None]:
+    def _train_on(self, rows: Sequence[TokenRow]) -> tuple[torch.Tensor | float, torch.Tensor | float | None]:
         """Loss in nats a token, and the gradient's norm; on a GPU neither is waited for."""
         self._lr = self._config.lr * self._schedule()
         updated = self._updater.update(rows, self._lr)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from kernel_core.config import ColdStartConfig, TrainConfig
-from kernel_core.learn.batch import Row
+from kernel_core.learn.batch import TokenRow
 from kernel_core.learn.checkpoint import Files
 from kernel_core.learn.cold_start.passes import Passes, shuffled_batches
 from kernel_core.learn.distributed.data_parallel import ALONE, Share
@@ -56,15 +56,15 @@ class Updater(Protocol):
         """Indices of the rows of each update, without end."""
         ...
 
-    def update(self, rows: Sequence[Row], lr: float) -> Updated:
+    def update(self, rows: Sequence[TokenRow], lr: float) -> Updated:
         """One optimiser step."""
         ...
 
-    def loss(self, rows: Sequence[Row]) -> float:
+    def loss(self, rows: Sequence[TokenRow]) -> float:
         """Nats a token of the answers."""
         ...
 
-    def went_back(self, folder: Store) -> None:
+    def on_restore(self, folder: Store) -> None:
         """Policy and optimiser are those of a checkpoint, in this folder, now."""
         ...
 
@@ -101,7 +101,7 @@ def open_updater(
 class _Whole:
     """The policy has all weights at any time, and nothing was started."""
 
-    def went_back(self, folder: Store) -> None:
+    def on_restore(self, folder: Store) -> None:
         """Nothing else has weights."""
 
     def fill(self) -> None:
@@ -133,7 +133,7 @@ class TorchUpdater(_Whole):
         """See `Updater`."""
         return self._passes.batches(lengths, budget, seed)
 
-    def update(self, rows: Sequence[Row], lr: float) -> Updated:
+    def update(self, rows: Sequence[TokenRow], lr: float) -> Updated:
         """See `Updater`; loss and tokens are this share's. Alone on a GPU, no number is waited for."""
         set_rate(self.optimiser, lr)
         num_answer_tokens = sum(len(row.answer_ids) for row in rows)
@@ -151,7 +151,7 @@ class TorchUpdater(_Whole):
             norm, _ = clip_and_step(self._policy.model, self.optimiser, MAX_GRAD_NORM)
         return Updated(total, norm, num_read)
 
-    def loss(self, rows: Sequence[Row]) -> float:
+    def loss(self, rows: Sequence[TokenRow]) -> float:
         """See `Updater`; without dropout, and this share's part of the mean."""
         total = 0.0
         with torch.no_grad(), self._policy.evaluating(), self._passes.prepared():
@@ -172,7 +172,7 @@ class GroupUpdater:
         settings = training.model_copy(update=changes)
         self._passes = passes
         self._group = LearnerGroup(settings, passes.policy, store, config.weight_decay)
-        self.went_back, self.fill = self._group.went_back, self._group.fill
+        self.on_restore, self.fill = self._group.on_restore, self._group.fill
         self.save, self.close = self._group.save, self._group.close
 
     def training(self) -> AbstractContextManager[None]:
@@ -183,11 +183,11 @@ class GroupUpdater:
         """See `Updater`; the same as one process makes."""
         return self._passes.batches(lengths, budget, seed)
 
-    def update(self, rows: Sequence[Row], lr: float) -> Updated:
+    def update(self, rows: Sequence[TokenRow], lr: float) -> Updated:
         """See `Updater`; the policy does not have the new weights before `fill`."""
         return Updated(*self._group.teach(rows, lr, self._passes.packed))
 
-    def loss(self, rows: Sequence[Row]) -> float:
+    def loss(self, rows: Sequence[TokenRow]) -> float:
         """See `Updater`."""
         return self._group.loss(rows, self._passes.packed)
 
@@ -213,7 +213,7 @@ class RemoteUpdater(_Whole):
         """See `Updater`."""
         return shuffled_batches(lengths, budget, seed, packed=True)
 
-    def update(self, rows: Sequence[Row], lr: float) -> Updated:
+    def update(self, rows: Sequence[TokenRow], lr: float) -> Updated:
         """See `Updater`."""
         old = self._model.logprobs([Answered(row.prompt_ids, row.answer_ids) for row in rows])
         count = sum(len(row.answer_ids) for row in rows)
@@ -225,7 +225,7 @@ class RemoteUpdater(_Whole):
         loss = -float(np.concatenate(old).sum()) / count
         return Updated(loss, learned.grad_norm, sum(map(len, rows)))
 
-    def loss(self, rows: Sequence[Row]) -> float:
+    def loss(self, rows: Sequence[TokenRow]) -> float:
         """See `Updater`."""
         read = self._model.logprobs([Answered(row.prompt_ids, row.answer_ids) for row in rows])
         return -float(np.concatenate(read).mean())

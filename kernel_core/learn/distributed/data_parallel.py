@@ -50,11 +50,11 @@ class Share:
     def _plan(self, lengths: Sequence[int], token_budget: int, planned: Plan) -> list[list[int]]:
         """Everybody's batches: as few rounds as the budget needs, and as small as these rounds allow."""
         plan = planned(lengths, token_budget)
-        wanted = -(-len(plan) // self.size) * self.size
-        smallest = -(-sum(lengths) // wanted)
+        num_batches = -(-len(plan) // self.size) * self.size
+        smallest = -(-sum(lengths) // num_batches)
         for slack in _SLACKS if self.size > 1 else ():
             smaller = planned(lengths, min(token_budget, int(slack * smallest)))
-            if len(smaller) <= wanted:
+            if len(smaller) <= num_batches:
                 return smaller
         return plan
 
@@ -62,9 +62,9 @@ class Share:
         """What all processes found, by row."""
         if self.size == 1:
             return mine
-        found: list[Any] = [None] * self.size
-        dist.all_gather_object(found, mine)
-        return {row: value for part in found for row, value in part.items()}
+        parts: list[Any] = [None] * self.size
+        dist.all_gather_object(parts, mine)
+        return {row: value for part in parts for row, value in part.items()}
 
     def total(self, values: Sequence[float]) -> list[float]:
         """The sums over all processes."""

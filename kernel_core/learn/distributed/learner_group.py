@@ -23,14 +23,14 @@ import torch
 
 from kernel_core.config import TrainConfig
 from kernel_core.errors import WorkersLost
-from kernel_core.learn.batch import Row
+from kernel_core.learn.batch import TokenRow
 from kernel_core.learn.checkpoint import SHARDS, Files
 from kernel_core.learn.distributed.process_group import Meeting
 from kernel_core.learn.learner import REFERENCE, rate
 from kernel_core.learn.update_report import UpdateReport
 from kernel_core.places.place import log_in, places_of_learners, shared_folder
-from kernel_core.places.workers import Workers
-from kernel_core.policy.device_memory import give_back
+from kernel_core.places.workers import WorkerGroup
+from kernel_core.policy.device_memory import release_cached_memory
 from kernel_core.policy.folder import local_copy
 from kernel_core.policy.torch_policy import TorchPolicy
 from kernel_core.progress import Progress
@@ -63,7 +63,9 @@ class LearnerGroup:
         self._is_holding = False
         self._meeting = Meeting(places.host)
         arguments = [str(self._folder), self._meeting.address, str(weight_decay)]
-        self._learners = Workers(MEMBER, arguments, places, log_in(store, "learners.log"), self._brought_up)
+        self._learners = WorkerGroup(
+            MEMBER, arguments, places, log_in(store, "learners.log"), self._brought_up
+        )
 
     def begin(self) -> None:
         """Before the first step: keep the policy as it is for the KL term, if there is one."""
@@ -72,7 +74,7 @@ class LearnerGroup:
             self._is_holding = True
             self._learners.ask("hold", self._store.child(REFERENCE).root)
 
-    def went_back(self, folder: Store) -> None:
+    def on_restore(self, folder: Store) -> None:
         """The policy is a checkpoint's now; learners take theirs from it, whatever number wrote it."""
         shards = folder.child(f"trainer/{SHARDS}")
         if names := shards.names():
@@ -84,7 +86,7 @@ class LearnerGroup:
         if self._learners.connections:
             self._learners.ask(*command)
 
-    def update(self, rows: Sequence[Row], step: int, progress: Progress) -> UpdateReport:
+    def update(self, rows: Sequence[TokenRow], step: int, progress: Progress) -> UpdateReport:
         """One step's update; the trainer's policy has the new weights afterwards."""
         if self._config.method == "frozen":
             return UpdateReport.nothing()
@@ -97,16 +99,16 @@ class LearnerGroup:
             "update", rows, rate(self._config, step), self._dtypes(), then=receive
         )
         self._num_updates += report.num_optimiser_steps > 0
-        give_back(self._policy.device)  # a judge on the same GPU is next
+        release_cached_memory(self._policy.device)  # a judge on the same GPU is next
         return report
 
-    def teach(self, rows: Sequence[Row], lr: float, packed: bool) -> tuple[float, float, int]:
+    def teach(self, rows: Sequence[TokenRow], lr: float, packed: bool) -> tuple[float, float, int]:
         """One update of a cold start, which stays with the learners: loss, gradient's norm, tokens read."""
         taught: tuple[float, float, int] = self._learners.ask("teach", rows, lr, packed)
         self._num_updates += 1
         return taught
 
-    def loss(self, rows: Sequence[Row], packed: bool) -> float:
+    def loss(self, rows: Sequence[TokenRow], packed: bool) -> float:
         """Nats a token of the answers."""
         return float(self._learners.ask("loss", rows, packed))
 
@@ -147,9 +149,9 @@ class LearnerGroup:
                 f"after {after}; the run goes back to it when it is called again"
             )
         if command is not None:
-            self._learners.tell(*command)
+            self._learners.ask_once(*command)
         if self._is_holding:
-            self._learners.tell("hold", self._store.child(REFERENCE).root)
+            self._learners.ask_once("hold", self._store.child(REFERENCE).root)
 
     def _trained(self) -> list[torch.nn.Parameter]:
         return [p for p in self._policy.model.parameters() if p.requires_grad]

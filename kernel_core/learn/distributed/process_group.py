@@ -52,9 +52,9 @@ def _interface_to(host: str, port: int) -> str:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
         for _, name in socket.if_nameindex():
             try:
-                found = fcntl.ioctl(asking, _ADDRESS_OF, struct.pack("256s", name.encode()))
+                reply = fcntl.ioctl(asking, _ADDRESS_OF, struct.pack("256s", name.encode()))
             except OSError:
                 continue  # it has no address
-            if socket.inet_ntoa(found[20:24]) == address:
+            if socket.inet_ntoa(reply[20:24]) == address:
                 return name
     raise OSError(f"no network interface has the address {address}, by which {host} is reached")

@@ -28,7 +28,7 @@ class FusedNorms:
 def fusible_norms(model: Any) -> list[tuple[Any, float]]:
     """The model's norms that are root mean square norms times a weight, found out by trying them (some models
     add 1 to the weight), with what they add to the square."""
-    found = []
+    norms = []
     for module in model.modules():
         weight, eps = getattr(module, "weight", None), getattr(module, "variance_epsilon", None)
         if not type(module).__name__.endswith("RMSNorm") or weight is None or eps is None:
@@ -38,8 +38,8 @@ def fusible_norms(model: Any) -> list[tuple[Any, float]]:
         fused = F.rms_norm(hidden, weight.shape, weight, eps)
         rounding = 4 * torch.finfo(weight.dtype).eps
         if torch.allclose(module(hidden), fused, rtol=rounding, atol=rounding):
-            found.append((module, eps))
-    return found
+            norms.append((module, eps))
+    return norms
 
 
 class _Fused:

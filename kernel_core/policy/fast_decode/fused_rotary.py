@@ -61,7 +61,7 @@ def rotary_modules(model: Any) -> list[Any]:
         type(module).__module__ for module in model.modules() if type(module).__name__.endswith("Attention")
     }
     modules = [sys.modules[home] for home in sorted(homes)]
-    return [one for one in modules if hasattr(one, _NAME) and _is_usual(getattr(one, _NAME))]
+    return [module for module in modules if hasattr(module, _NAME) and _is_usual(getattr(module, _NAME))]
 
 
 def signed(sin: torch.Tensor) -> torch.Tensor:
@@ -79,13 +79,13 @@ def _is_usual(function: Rotary) -> bool:
     generator = torch.Generator().manual_seed(0)
     q, k = (torch.randn(2, heads, 3, 16, generator=generator) for heads in (4, 2))
     angle = torch.rand(2, 3, 8, generator=generator)
-    cos, sin = (torch.cat((one, one), dim=-1) for one in (angle.cos(), angle.sin()))
+    cos, sin = (torch.cat((half, half), dim=-1) for half in (angle.cos(), angle.sin()))
     try:
         usual = function(q, k, cos, sin)
     except (TypeError, ValueError, RuntimeError):
         return False
     ours = (rotated(x, cos.unsqueeze(1), signed(sin).unsqueeze(1)) for x in (q, k))
     return all(
-        one.shape == other.shape and torch.allclose(one, other, atol=1e-6)
-        for one, other in zip(usual, ours, strict=True)
+        expected.shape == actual.shape and torch.allclose(expected, actual, atol=1e-6)
+        for expected, actual in zip(usual, ours, strict=True)
     )
