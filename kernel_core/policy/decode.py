@@ -28,17 +28,17 @@ _SHARED_AT_LEAST = 0.4
 
 @dataclass(frozen=True, slots=True)
 class DecodedRow:
-    """What one row wrote."""
+    """Tokens and log-probabilities of one row."""
 
     token_ids: Ids
     logprobs: npt.NDArray[np.float32]
     stopped: bool
-    """Whether the last token is an end token."""
+    """True if the last token is an end token."""
 
 
 @dataclass(slots=True)
 class _DecodeContext:
-    """What the model has read so far, a row each: cache, which positions count, and where each row is."""
+    """Decoding state by row: cache, mask of valid positions, and next position."""
 
     cache: DynamicCache
     mask_B_T: torch.Tensor
@@ -53,7 +53,7 @@ class _DecodeContext:
 
 
 class _ReservedLayer(DynamicLayer):
-    """A layer's keys and values in buffers with room to grow, so that a step copies only its own token."""
+    """Keys and values of a layer in buffers with spare capacity, so that a step copies only its own token."""
 
     keys: Any
     values: Any
@@ -97,7 +97,7 @@ def decode(
     end_ids: Sequence[int],
     pad_id: int,
 ) -> list[DecodedRow]:
-    """One sampled continuation a prompt, in order.
+    """Sample one continuation per prompt, in order.
 
     `max_new` bounds each row; `uniforms_B_T` in [0, 1) are the row's random numbers, one a token, turned
     into tokens by inverting the cumulative distribution. Temperature 0 takes the likeliest token.
@@ -141,7 +141,7 @@ def decode(
 def draw(
     logits_B_V: torch.Tensor, temperature: float, uniform_B: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """A token a row and its log-probability under softmax(logits / temperature), in float32.
+    """Draw one token per row; return it with its log-probability under softmax(logits / temperature).
 
     At temperature 0 the likeliest token, with its log-probability at temperature 1.
     """
@@ -217,7 +217,7 @@ def _left_padded(
 
 
 def _distinct(prompts: Sequence[Ids]) -> tuple[list[Ids], list[int]]:
-    """The different prompts in order of appearance, and which of them each prompt is."""
+    """Return the distinct prompts in order of appearance, and each prompt's index among them."""
     index: dict[bytes, int] = {}
     row_of_prompt = [index.setdefault(prompt.tobytes(), len(index)) for prompt in prompts]
     return [np.frombuffer(key, dtype=np.int32) for key in index], row_of_prompt

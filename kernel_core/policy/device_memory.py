@@ -19,7 +19,7 @@ def release_cached_memory(device: torch.device) -> None:
 
 
 def bytes_kept_between(device: torch.device) -> int:
-    """What a phase may keep of the device's memory while others work."""
+    """Return the memory that a phase may keep on the device while others work, in bytes."""
     if device.type != "cuda":
         return 0
     return int(_KEPT_SHARE * torch.cuda.get_device_properties(device).total_memory)

@@ -31,7 +31,7 @@ ATTEMPTS = 4
 TIMEOUTS = 2
 """Attempts of a request that each took the whole of `policy.timeout_s`."""
 BACKOFF_S = 0.5
-"""Before the second attempt; doubled before each further one."""
+"""Delay before the second attempt, in seconds; doubled before each further one."""
 MOST_WAIT_S = 60.0
 """Longest wait that a server's `Retry-After` is granted."""
 PASSING = frozenset({408, 409, 425, 429})
@@ -60,11 +60,15 @@ class OpenAIPolicy:
 
     @property
     def version(self) -> str:
-        """The model's name, with a mark of further settings; the server decides which weights it means."""
+        """Return the model's name and a hash of further settings; the server decides which weights it
+        means."""
         return f"{self._model}+{digest_of(self._extra)[:8]}" if self._extra else self._model
 
     def check(self) -> None:
-        """One small request, so that a mistake is told before any work. Raises as `sample` does."""
+        """Send one small request, so that a configuration error surfaces before any work.
+
+        Raises as `sample` does.
+        """
         messages: list[Message] = [{"role": "user", "content": "Answer with one word."}]
         self._post(self._body(messages, n=1, temperature=0.0, max_tokens=16, seed=0))
 
@@ -76,7 +80,7 @@ class OpenAIPolicy:
         max_new_tokens: int,
         seed: int | Sequence[int],
     ) -> list[Sample]:
-        """One sample a prompt, in order; as repeatable as the server makes its `seed`.
+        """Sample one answer per prompt, in order; repeatable as far as the server honours its `seed`.
 
         Raises `SourceUnavailable` when the endpoint cannot be reached, `ConfigError` when it refuses or
         answers in another form.
@@ -110,11 +114,11 @@ class OpenAIPolicy:
         return [self._as_sample(chosen[row]) for row in range(len(prompts))]
 
     def count_tokens(self, text: str) -> int:
-        """An estimate from the number of characters."""
+        """Estimate the number of tokens from the number of characters."""
         return estimated_tokens(text)
 
     def release(self) -> None:
-        """Nothing to do: no memory of this machine's GPU is held."""
+        """Do nothing: no memory of this machine's GPU is held."""
 
     def close(self) -> None:
         """Close the connections."""
@@ -139,7 +143,7 @@ class OpenAIPolicy:
         return choices
 
     def _post(self, body: dict[str, Any]) -> httpx.Response:
-        """The answer to a request; server errors and lost connections are tried again."""
+        """Send a request and return the answer; server errors and lost connections are retried."""
         trouble, wait_s, timeouts = "", 0.0, 0
         for attempt in range(ATTEMPTS):
             time.sleep(wait_s)
@@ -178,8 +182,11 @@ class OpenAIPolicy:
 
 
 def _side_by_side(ask: Callable[[T], R], jobs: Sequence[T], at_once: int) -> list[R]:
-    """What `ask` gives for each job, in order. The first error is raised at once, and so is an interrupt:
-    nothing waits for requests that are under way then, which may take minutes, and no further one begins."""
+    """Return `ask`'s result for each job, in order.
+
+    The first error is raised at once, and so is an interrupt: nothing waits for requests that are under way
+    then, which may take minutes, and no further one begins.
+    """
     left = deque(enumerate(jobs))
     done: SimpleQueue[tuple[int, R | BaseException]] = SimpleQueue()
 
@@ -215,7 +222,8 @@ def _retry_after(answer: httpx.Response) -> float:
 
 
 def _warn_of_empty(choices: Sequence[dict[str, Any]], max_new_tokens: int) -> None:
-    """Say how many answers are empty, and whether the model thought instead: they count as malformed."""
+    """Log how many answers are empty and how many spent their tokens on reasoning: they count as
+    malformed."""
     empty = [choice["message"] for choice in choices if not (choice["message"]["content"] or "").strip()]
     if not empty:
         return

@@ -28,7 +28,7 @@ from kernel_core.policy.trainable import Trainable
 from kernel_core.records import Record
 
 CLEARLY = 4.0
-"""What moves less than so many times the noise cannot be told from it."""
+"""Signal-to-noise threshold: a smaller change cannot be told from noise."""
 
 _PROBES = (
     (
@@ -44,11 +44,11 @@ _PROBES = (
         "        softmax_kernel[(x.shape[0],)](x, out, x.shape[1], BLOCK=1024)\n        return out\n",
     ),
 )
-"""What is asked and what is answered: of the kind that policies here write."""
+"""Probe prompts and answers, in the style of the text that policies write here."""
 
 
 class Publication(Record):
-    """What a publication found out, in mean |Δ log-probability| (nats)."""
+    """Result of a publication, in mean |Δ log-probability| (nats)."""
 
     version: str
     gap: float

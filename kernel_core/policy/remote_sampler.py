@@ -27,7 +27,7 @@ from kernel_core.store import Store
 
 
 class RemoteSampler:
-    """The trainer's side; see `Sampler`. `published` is the folder of publications."""
+    """Sampler in the trainer's process; see `Sampler`. `published` is the folder of publications."""
 
     def __init__(self, config: TrainConfig, policy: TorchPolicy, store: Store) -> None:
         self._policy, self._published = policy, Store(f"{shared_folder(store)}/sampler")
@@ -40,7 +40,7 @@ class RemoteSampler:
 
     @property
     def version(self) -> str:
-        """The version of the weights that were published last."""
+        """Return the version of the weights published last."""
         return self._version
 
     def publish(self, policy: TorchPolicy) -> None:
@@ -72,7 +72,7 @@ class RemoteSampler:
         return logprobs
 
     def release(self) -> None:
-        """Nothing to give back: the process has its GPU alone."""
+        """Do nothing: the process has its GPU alone."""
 
     def count_tokens(self, text: str) -> int:
         """Tokens of a text."""
@@ -89,7 +89,7 @@ class RemoteSampler:
 
 
 class Copy:
-    """The process's side: each method answers the trainer."""
+    """Sampler in its own process: each method answers the trainer."""
 
     def __init__(self, config: PolicyConfig, trainer: Connection) -> None:
         self._config, self._trainer = config, trainer

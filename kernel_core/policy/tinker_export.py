@@ -51,7 +51,7 @@ def export_adapters(config: PolicyConfig, sampler: str, folder: str) -> None:
 
 
 def _archive(config: PolicyConfig, sampler: str) -> bytes:
-    """The tar that the server packs. Tinker's own paths name the kind of weights, SkyRL's do not."""
+    """Download the tar that the server packs. Tinker's own paths name the kind of weights, SkyRL's do not."""
     require_client()
     import tinker
 

@@ -1,4 +1,4 @@
-"""A LoRA model on a server that speaks Tinker's API, through Tinker's own client (the extra `tinker`).
+"""LoRA model on a server with Tinker's API, through Tinker's own client (the extra `tinker`).
 
 Training clients are made on first use, from the state that was saved last, and forgotten after any trouble.
 So a server that was restarted between two saves costs nothing, and one that was restarted in the middle of an
@@ -60,7 +60,7 @@ class TinkerModel:
         self._where = config.endpoint or "Tinker's service"
         self._saved = saved
         self._moved = False
-        """Whether the weights that train differ from those that were saved."""
+        """True if the training weights differ from the saved ones."""
         self._published = saved.sampler if saved is not None else None
         self._service: Any = None
         self._training: Any = None
@@ -215,7 +215,7 @@ class TinkerModel:
         return self._service
 
     def _trainer(self) -> Any:
-        """The training client, with the saved weights where there is none."""
+        """Return the training client, with the saved weights where there is none."""
         if self._training is None:
             if self._moved:
                 raise SourceUnavailable(
@@ -237,8 +237,10 @@ class TinkerModel:
         return self._sampler
 
     def _do(self, what: str, ask: Any) -> Any:
-        """The answer to a request: a future, or a call that gives one or the answer. After trouble nothing
-        of the connection is used again."""
+        """Return the answer to a request: a future, or a call that returns one or the answer.
+
+        After an error the connection is dropped.
+        """
         try:
             asked = ask() if callable(ask) else ask
             return asked.result(timeout=self._config.timeout_s) if hasattr(asked, "result") else asked

@@ -32,14 +32,14 @@ class TorchPolicy(ChatTokens):
         super().__init__(tokenizer, config, _end_ids(model, tokenizer))
         self.model = model
         self.base = base
-        """The model that LoRA adapters belong to."""
+        """Base model of the LoRA adapters."""
         self._static = StaticDecoder(model) if config.decoding == "static" and decodes(model) else None
         self._version = version
         _check_positions(model, config)
 
     @classmethod
     def load(cls, source: str | Store, config: PolicyConfig) -> TorchPolicy:
-        """From a folder that `save` wrote, a transformers folder, or a Hugging Face name.
+        """Load a folder that `save` wrote, a transformers folder, or a Hugging Face name.
 
         With `config.lora_rank`, new adapters are put on it. Raises `NotFound` and `Corrupt`.
         """
@@ -71,12 +71,12 @@ class TorchPolicy(ChatTokens):
         )
 
     def weights(self) -> dict[str, dict[str, torch.Tensor]]:
-        """The file of weights in a saved policy, with its tensors, which training changes."""
+        """Return the file of weights of a saved policy, with its tensors, which training changes."""
         name, tensors = weights_of(self.model, self.base)
         return {name: tensors}
 
     def take(self, folder: Store) -> None:
-        """Put the weights of a saved policy in place of these, and take its version."""
+        """Replace these weights and the version by those of a saved policy."""
         config = self.config
         if config.lora_rank is None:  # its weights were trained in float32, whatever the policy computes in
             config = config.model_copy(update={"dtype": "float32"})
@@ -90,17 +90,17 @@ class TorchPolicy(ChatTokens):
         return self._version
 
     def set_version(self, version: str) -> None:
-        """Say that the weights have changed."""
+        """Set the version after a change of weights."""
         self._version = version
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """Return the device of the weights."""
         return next(self.model.parameters()).device
 
     @property
     def num_parameters(self) -> int:
-        """All weights, tied ones once."""
+        """Return the number of weights, tied ones counted once."""
         return sum(parameter.numel() for parameter in self.model.parameters())
 
     def sample(
@@ -111,7 +111,7 @@ class TorchPolicy(ChatTokens):
         max_new_tokens: int,
         seed: int | Sequence[int],
     ) -> list[Sample]:
-        """One sample a prompt, in order, all in one batch.
+        """Sample one answer per prompt, in order, all in one batch.
 
         A row's random numbers depend on its own seed alone (one seed for all: on seed and row). A prompt
         that leaves no room in `max_context` gives an empty sample with `finish_reason` "error".
@@ -148,13 +148,13 @@ class TorchPolicy(ChatTokens):
         return picked.cpu().numpy()
 
     def release(self) -> None:
-        """Give the memory of sampling back to the device: another phase, or the judge, is next."""
+        """Release sampling memory to the device: another phase, or the judge, is next."""
         if self._static is not None:
             self._static.release(bytes_kept_between(self.device))
         release_cached_memory(self.device)
 
     def close(self) -> None:
-        """Nothing to release: the weights go with the object."""
+        """Do nothing: the weights go with the object."""
 
     def _decode(self, prompts: Sequence[Ids], **settings: Any) -> list[decode.DecodedRow]:
         with wide_logits(self.model):
@@ -180,7 +180,8 @@ class TorchPolicy(ChatTokens):
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
-        """Without dropout, whatever mode the trainer left the model in; its GPU is the current one."""
+        """Switch dropout off inside the block, whatever mode the trainer left; the model's GPU is the current
+        one."""
         was_training = self.model.training
         self.model.eval()
         try:
@@ -218,7 +219,8 @@ def _nothing() -> decode.DecodedRow:
 
 
 def _end_ids(model: Any, tokenizer: Any) -> tuple[int, ...]:
-    """The ids that end an answer: the tokenizer's own first, then the model's generation settings'."""
+    """Return the ids that end an answer: the tokenizer's own, then those of the model's generation
+    settings."""
     configured = model.generation_config.eos_token_id
     also = configured if isinstance(configured, list) else [configured]
     return tuple(dict.fromkeys(int(i) for i in (tokenizer.eos_token_id, *also) if i is not None))

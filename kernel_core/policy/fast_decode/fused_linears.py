@@ -21,7 +21,7 @@ _MOST_BYTES = 1 << 30
 
 
 class JoinedLinears:
-    """The layers of a model that can be joined."""
+    """Joined linear layers of a model."""
 
     def __init__(self, model: Any) -> None:
         groups = joinable_linears(model)
@@ -36,7 +36,7 @@ class JoinedLinears:
             group.refresh()
 
     def joined(self) -> AbstractContextManager[None]:
-        """The model with these layers joined."""
+        """Run the model with these layers joined."""
         return lent([pair for group in self._groups for pair in group.forwards])
 
 
@@ -57,7 +57,8 @@ def _kind(linear: torch.nn.Linear) -> tuple[Any, ...]:
 
 
 class _LinearGroup:
-    """Some layers and what stands for them: the first computes for all, the others give their part of it.
+    """Linear layers of one input and their replacement: the first computes all, the others return their
+    share.
 
     A layer that is called with another input, or out of turn, computes as it always does.
     """
@@ -74,7 +75,7 @@ class _LinearGroup:
 
     @property
     def forwards(self) -> list[tuple[torch.nn.Linear, Callable[[torch.Tensor], Any]]]:
-        """Each layer with its stand-in."""
+        """Return each layer with its replacement `forward`."""
         return [(linear, self._stand_in(index)) for index, linear in enumerate(self._linears)]
 
     @torch.no_grad()

@@ -19,7 +19,7 @@ Rotary = Callable[..., tuple[torch.Tensor, torch.Tensor]]
 
 
 class FusedRotary:
-    """The rotary positions of a model's attention, where they are the usual ones."""
+    """Fused rotary positions of a model's attention."""
 
     def __init__(self, model: Any) -> None:
         self._modules = rotary_modules(model)
@@ -28,7 +28,7 @@ class FusedRotary:
 
     @contextlib.contextmanager
     def fused(self) -> Iterator[None]:
-        """The model with fewer kernels for its positions."""
+        """Run the model with fused rotary positions."""
         usual = [getattr(module, _NAME) for module in self._modules]
         for module, function in zip(self._modules, usual, strict=True):
             setattr(module, _NAME, self._stand_in(function))
@@ -55,8 +55,10 @@ class FusedRotary:
 
 
 def rotary_modules(model: Any) -> list[Any]:
-    """The modules of transformers that define this model's attention with the usual rotary positions, found
-    out by trying theirs (some rotate neighbours instead of halves)."""
+    """Return the transformers modules that define this model's attention with the usual rotary positions.
+
+    Each is tested, since some rotate neighbours instead of halves.
+    """
     homes = {
         type(module).__module__ for module in model.modules() if type(module).__name__.endswith("Attention")
     }

@@ -73,7 +73,7 @@ class StaticDecoder:
         end_ids: Sequence[int],
         pad_id: int,
     ) -> list[DecodedRow]:
-        """One sampled continuation a prompt, in order; see `decode.decode`."""
+        """Sample one continuation per prompt, in order; see `decode.decode`."""
         rows: list[DecodedRow] = []
         for start in range(0, len(prompts), ROW_SIZES[-1]):
             part = slice(start, start + ROW_SIZES[-1])
@@ -163,7 +163,7 @@ class StaticDecoder:
         self._state = DecodeState.empty(num_rows, num_new, device)
 
     def _dtype(self) -> torch.dtype:
-        """What keys and values come in: autocast's type where that is on."""
+        """Return the type of keys and values: autocast's type where that is on."""
         parameter = next(self._model.parameters())
         if torch.is_autocast_enabled(parameter.device.type):
             return torch.get_autocast_dtype(parameter.device.type)
@@ -211,7 +211,7 @@ class StaticDecoder:
     def _recorded(
         self, rows: int, width: int, temperature: float, ends: torch.Tensor
     ) -> torch.cuda.CUDAGraph:
-        """The step as a graph. Warming up must leave no trace: what it changes is put back."""
+        """Record the step as a CUDA graph. Warming up must leave no trace: what it changes is put back."""
         assert self._state is not None
         kept = [tensor.clone() for tensor in self._state.tensors]
         # One stream, on the model's GPU: graphs that share a pool find its memory by their stream.
@@ -260,7 +260,7 @@ class StaticDecoder:
     def _read(
         self, row_of_slot: npt.NDArray[np.int64], selected: npt.NDArray[np.bool_]
     ) -> dict[int, DecodedRow]:
-        """What some of the rows in use wrote, by the row's number."""
+        """Return the output of some of the rows in use, by row number."""
         assert self._state is not None
         slots = np.flatnonzero(selected)
         rows = self._state.read(slots)
@@ -276,7 +276,7 @@ class StaticDecoder:
 
 
 def decodes(model: Any) -> bool:
-    """Whether a model's keys and values have slots: sliding windows, soft caps and others do not."""
+    """Return True if a model's keys and values have slots: sliding windows, soft caps and others do not."""
     layers = DynamicCache(config=model.config).layers
     plain = bool(layers) and all(type(layer) is DynamicLayer for layer in layers)
     return (
