@@ -22,7 +22,7 @@ PART_BYTES = 1 << 30
 
 
 def has_plain_head(model: Any) -> bool:
-    """Whether the model's logits are one matrix product, which `packed_loss` takes apart."""
+    """Return True if the model's logits are one matrix product, which `packed_loss` takes apart."""
     head = model.get_output_embeddings()
     device = next(model.parameters()).device
     is_linear = type(head) is torch.nn.Linear and head.bias is None
@@ -47,7 +47,7 @@ def packed_loss(model: Any, pack: Pack) -> torch.Tensor:
 
 
 class _SummedLoss(torch.autograd.Function):
-    """The gradients are made with the loss, for an incoming gradient of 1, and scaled by the real one."""
+    """Summed loss; gradients are computed in the forward pass for an incoming gradient of 1, then scaled."""
 
     @staticmethod
     def forward(

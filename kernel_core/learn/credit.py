@@ -1,4 +1,4 @@
-"""From judged conversations to what is learned from them: rewards, returns, advantages and rows."""
+"""Rewards, returns, advantages and training rows from judged conversations."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from kernel_core.reward.terms import known_own_share, reward, usual_own_share, w
 
 @dataclass(frozen=True, slots=True)
 class GradedTurn:
-    """A turn with what it earned, what it led to, and how that compares with its group."""
+    """Turn with its reward, return and advantage."""
 
     turn: Turn
     terms: RewardTerms
-    """What its kernel is worth by itself."""
+    """Reward terms of the kernel by itself."""
     paid: float
-    """Its reward in the course of the conversation."""
+    """Reward of the turn within its conversation."""
     following: float
-    """Its return: discounted rewards from this turn on."""
+    """Return: discounted rewards from this turn on."""
     advantage: float
     masked: bool = False
     """Left out of the loss, as a regression (`mask_regressions`)."""
@@ -38,12 +38,12 @@ class GradedTurn:
 def grade(
     groups: Sequence[TrajectoryGroup], weights: RewardWeights, config: TrainConfig
 ) -> list[list[GradedTurn]]:
-    """Every turn of every group, in order, graded under a stage's weights; one list a group."""
+    """Grade every turn of every group under a stage's weights, in order; one list per group."""
     return [_grade_group(group, weights, config) for group in groups]
 
 
 def varies(group: Sequence[GradedTurn]) -> bool:
-    """Whether anything can be learned from a group: some turn did better than another."""
+    """Return True if anything can be learned from a group: some turn did better than another."""
     return any(graded.advantage != 0.0 for graded in group)
 
 
@@ -53,7 +53,7 @@ def rows_of(
     profile_rejection: ProfileRejection = "none",
     seed: int = 0,
 ) -> list[TokenRow]:
-    """A training row for each turn that the policy really wrote; `seed` is of the draws of rejection."""
+    """Build a training row for each turn that the policy wrote; `seed` seeds the draws of rejection."""
     rows = []
     conversations: dict[tuple[str, int], int] = {}
     for turn, advantage, masked in (
@@ -87,8 +87,7 @@ def rows_of(
 def paid_rewards(
     trajectory: Trajectory, weights: RewardWeights, config: TrainConfig, usual_share: float = 0.0
 ) -> list[float]:
-    """The reward of each turn of a conversation, by the configured rule of credit; `usual_share` stands for
-    own-kernel shares that are not known (see `rewards.usual_own_share`)."""
+    """Return the reward of each turn of a conversation, by the configured credit rule."""
     if config.credit == "absolute":
         return [reward(turn, weights, usual_share).total for turn in trajectory.turns]
     worth_T, penalty_T = _worths(trajectory, weights, usual_share)
@@ -98,7 +97,7 @@ def paid_rewards(
 def _worths(
     trajectory: Trajectory, weights: RewardWeights, usual_share: float
 ) -> tuple[list[float], list[float]]:
-    """What the conversation stands at after each turn, without the turn's penalty, and the penalty.
+    """Return the conversation's worth after each turn, without that turn's penalty, and the penalty.
 
     A turn that could not be written changes nothing: what was handed in before it stays.
     """
@@ -145,7 +144,7 @@ def _compared(
     config: TrainConfig,
     num_turns: int,
 ) -> npt.NDArray[np.float64]:
-    """What the turns of one conversation are compared by (T); NaN for one that is compared with nothing.
+    """Return the values by which the turns of a conversation are compared (T); NaN leaves a turn out.
 
     `values` is what it stands at after each turn. By progress, one that was stopped keeps that in the turns
     that it did not need, so that the baseline of the others does not depend on which conversations stopped.
@@ -166,7 +165,7 @@ def _compared(
 
 
 def written(turn: Turn) -> bool:
-    """Whether the policy could answer at all: a prompt may be longer than its context."""
+    """Return True if the policy could answer at all: a prompt may exceed its context."""
     return turn.completion.finish_reason != "error"
 
 

@@ -43,7 +43,7 @@ def check_settings(config: TrainConfig) -> None:
 
 
 def credited(gathered: Experience, config: TrainConfig, step: int) -> Experience:
-    """The step with the advantages that its method learns from."""
+    """Return the step with the advantages that its method learns from."""
     if config.method != "rl_shuffled":
         return gathered
     seed = seed_of(config.seed, "shuffle", step)
@@ -51,7 +51,7 @@ def credited(gathered: Experience, config: TrainConfig, step: int) -> Experience
 
 
 def shuffled(group: Sequence[GradedTurn], seed: int) -> list[GradedTurn]:
-    """A group after its answers at the same turn have exchanged, at random, what they were paid.
+    """Exchange the rewards of a group's answers at the same turn, at random.
 
     Every order is as likely as any other, so an answer may keep its own. Were that ruled out, the others'
     rewards would still tell something of the answer. Across turns nothing is exchanged: a conversation that
@@ -78,7 +78,7 @@ def shuffled(group: Sequence[GradedTurn], seed: int) -> list[GradedTurn]:
 def rows_to_learn(
     gathered: Experience, config: TrainConfig, winners: Winners, step: int, *, by_speed: bool
 ) -> list[TokenRow]:
-    """The rows of the step's update. Expert iteration keeps the step's winners first, then replays.
+    """Return the rows of the step's update. Expert iteration keeps the step's winners first, then replays.
 
     `by_speed` ranks the winners of this step by speed-up, for a stage that pays for speed.
     """

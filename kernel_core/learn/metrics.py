@@ -1,4 +1,4 @@
-"""The numbers of a step, by the names under which `metrics.jsonl` and tensorboard keep them."""
+"""Metrics of a step, by their names in `metrics.jsonl` and tensorboard."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def kernel_rates(turns: Sequence[Turn], kind: SpeedKind) -> Metrics:
 
 
 def probe_of(groups: Sequence[TrajectoryGroup], step: int, kind: SpeedKind, num_left_out: int) -> Probe:
-    """What the curriculum looks at, from one answer a validation problem."""
+    """Return the curriculum's measurements, from one answer per validation problem."""
     outcomes: list[Outcome] = [
         outcome_of(turn.evaluation, turn.index)
         for group in groups
@@ -91,7 +91,7 @@ def probe_of(groups: Sequence[TrajectoryGroup], step: int, kind: SpeedKind, num_
 
 
 def _rewards(flat: Sequence[GradedTurn]) -> Metrics:
-    """What the kernels are worth by themselves, in all and term by term, and what was paid for them."""
+    """Return the kernels' worth, in all and term by term, and the rewards paid for them."""
     totals = [graded_turn.terms.total for graded_turn in flat]
     metrics = {
         "reward/mean": float(np.mean(totals)),
@@ -106,7 +106,7 @@ def _rewards(flat: Sequence[GradedTurn]) -> Metrics:
 
 
 def _success_rate(graded: Sequence[Sequence[GradedTurn]]) -> float:
-    """The share of conversations with a correct kernel in any turn."""
+    """Return the share of conversations with a correct kernel in any turn."""
     best: dict[tuple[str, int], bool] = {}
     for graded_turn in (graded_turn for group in graded for graded_turn in group):
         key = graded_turn.turn.problem_id, graded_turn.turn.trajectory

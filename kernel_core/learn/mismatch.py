@@ -1,4 +1,4 @@
-"""Where the sampler's probabilities are not the trainer's: rejection, and truncated importance weights.
+"""Correction of sampler-trainer mismatch: rejection, and truncated importance weights.
 
 Sampler and trainer compute the same model with other kernels, batch shapes or precision, so tokens are drawn
 from π_sampler and learned under π. Of each token, with both read before the update:
@@ -86,7 +86,7 @@ def _log_ratio(ours: Floats, row: TokenRow) -> npt.NDArray[np.float64]:
 def _means_by_conversation(
     rows: Sequence[TokenRow], log_ratios: Sequence[npt.NDArray[np.float64]]
 ) -> dict[int, float]:
-    """The logarithm of w of each conversation."""
+    """Return the logarithm of w of each conversation."""
     sums: dict[int, float] = {}
     counts: dict[int, int] = {}
     for row, log_ratio in zip(rows, log_ratios, strict=True):

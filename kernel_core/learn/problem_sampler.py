@@ -1,4 +1,4 @@
-"""Which problems a step practises on, and which the curriculum is measured on."""
+"""Choice of problems for practice, and for the curriculum's measurements."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class _MixPart:
     settings: ProblemsConfig
     weight: float
     fixed: tuple[Problem, ...] = ()
-    """A suite of files: the problems that are practised; empty for a generator."""
+    """Practice problems of a suite of files; empty for a generator."""
     probes: tuple[Problem, ...] = ()
-    """A suite of files: the problems that the curriculum is measured on."""
+    """Validation problems of a suite of files."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,8 @@ class Practice:
     def choose(
         self, state: CurriculumState, step: int, draw: int = 0, taken: Sequence[Problem] = ()
     ) -> list[Problem]:
-        """The problems of one step, all different, by learnability; the same for the same arguments.
+        """Choose the problems of one step, all different, by learnability; the same arguments give the same
+        choice.
 
         `draw` counts further draws of the same step, which leave out what is `taken`.
         """
@@ -89,7 +90,7 @@ class Practice:
         return [chosen[index] for index in order]
 
     def probe_problems(self) -> list[Problem]:
-        """The validation problems of each suite, by its weight."""
+        """Return the validation problems of each suite, by its weight."""
         num_probes = self.config.curriculum.probe_problems
         total = sum(part.weight for part in self.parts)
         return [
@@ -99,7 +100,8 @@ class Practice:
         ]
 
     def _counts(self, seed: int, used: set[str]) -> list[int]:
-        """How many problems of a step each suite gives; what a small suite lacks comes from the others."""
+        """Return each suite's number of problems in a step; other suites make up the shortage of a
+        small one."""
         weights = np.array([part.weight for part in self.parts])
         rng = np.random.default_rng(seed)
         free = [

@@ -1,4 +1,4 @@
-"""The weights that a KL term holds on to: those that RL began with.
+"""Reference weights of a KL term: those with which RL began.
 
 A second model is held beside the one that learns. Under LoRA the base is frozen and the same for both, so
 that only the adapters are held: they take the place of the trained ones for as long as the reference reads.
@@ -23,13 +23,13 @@ class ReferenceModel(Protocol):
     """Held weights."""
 
     def reading(self) -> AbstractContextManager[Any]:
-        """A model that computes with them, for as long as the block lasts."""
+        """Yield a model with the reference weights inside the block."""
         ...
 
 
 @dataclass(frozen=True)
 class HeldModel:
-    """A model of its own."""
+    """Reference as a model of its own."""
 
     model: Any
 
@@ -61,7 +61,8 @@ class HeldWeights:
 
 
 def hold(folder: Store, policy: TorchPolicy) -> ReferenceModel:
-    """The reference in a folder that `TorchPolicy.save` wrote, for a policy that is whole in this process."""
+    """Load the reference from a folder that `TorchPolicy.save` wrote, for a policy that is whole in
+    this process."""
     if policy.base is None:
         saved = TorchPolicy.load(folder, policy.config)
         return HeldModel(saved.model.requires_grad_(False).eval())

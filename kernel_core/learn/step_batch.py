@@ -1,4 +1,4 @@
-"""What one step learns from: groups of judged conversations, drawn again where a group has nothing to teach.
+"""Experience of one step: groups of judged conversations, redrawn where a group has nothing to teach.
 
 In a group with equal rewards in all turns, every advantage is 0. Such groups stay in the tables and in what
 the curriculum observes, which they inform; in the update, other problems take their place, up to
@@ -23,17 +23,17 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Experience:
-    """A step's problems, conversations and grades, in the order in which they were drawn."""
+    """Problems, conversations and grades of a step, in the order of the draws."""
 
     problems: list[Problem]
     rollouts: Rollouts
     graded: list[list[GradedTurn]]
-    """One list a group."""
+    """One list per group."""
     num_resampled: int = 0
     """Problems drawn in place of groups that had nothing to teach."""
 
     def learned(self, problems_per_step: int) -> list[list[GradedTurn]]:
-        """The groups of the update, in order: all that vary, and of the others as many as make a step.
+        """Return the groups of the update, in order: all that vary, filled up with others to a step's size.
 
         Those that others took the place of leave it, so that the step's sum is divided by as many groups
         as ever, however often was drawn.
@@ -53,7 +53,7 @@ def gather(
     choose: Callable[[int, Sequence[Problem]], list[Problem]],
     converse: Callable[[list[Problem], int], Rollouts],
 ) -> Experience:
-    """The step's problems, and as many again, round by round, as their groups had nothing to teach.
+    """Gather the step's problems, and further rounds in place of groups with nothing to teach.
 
     `choose(round, taken)` draws the problems of a step; of a later round, any number that were not taken.
     `converse(problems, round)` holds the conversations of one round. Raises `GymUnavailable` when the first

@@ -37,7 +37,7 @@ class DecoderShape:
     intermediate: int
     vocabulary: int
     tied: bool
-    """Whether the head has the embedding's weights."""
+    """True if the head shares the embedding's weights."""
     head_dim: int = 128
 
     @property
@@ -60,7 +60,7 @@ class DecoderShape:
 
     @property
     def total(self) -> int:
-        """All weights."""
+        """Return the number of all weights."""
         return self.layers * self.layer + self.outside
 
     def adapters(self, rank: int) -> int:
@@ -68,7 +68,7 @@ class DecoderShape:
         return self.layers * rank * sum(inputs + outputs for inputs, outputs in self.linears)
 
     def model_config(self) -> Qwen2Config:
-        """The configuration of a transformers model of this shape."""
+        """Return the configuration of a transformers model of this shape."""
         from transformers import Qwen2Config
 
         return Qwen2Config(
@@ -96,13 +96,13 @@ QWEN = {
 
 @dataclass(frozen=True, slots=True)
 class StepWork:
-    """How a step is done."""
+    """Method and sizes of a step."""
 
     learners: int = 1
     lora_rank: int | None = None
-    """None: all weights train."""
+    """None where all weights train."""
     minibatch_tokens: int = 8192
-    """In one pass of one learner, padding included."""
+    """Tokens in one pass of one learner, padding included."""
     row_tokens: int = 4096
     """Tokens of a prompt and its answer."""
     answer_tokens: int = 1024
@@ -111,7 +111,7 @@ class StepWork:
     group_size: int = 8
     """Conversations with the same prompt, which is read once."""
     compute_bytes: int = 2
-    """A number in matrix products: 2 for bfloat16."""
+    """Bytes per number in matrix products: 2 for bfloat16."""
 
 
 def by_phase(shape: DecoderShape, work: StepWork) -> dict[str, dict[str, int]]:
@@ -138,7 +138,7 @@ def by_phase(shape: DecoderShape, work: StepWork) -> dict[str, dict[str, int]]:
 
 
 def peak(shape: DecoderShape, work: StepWork) -> tuple[str, int]:
-    """The phase that takes most, and its bytes."""
+    """Return the phase that takes most memory, and its bytes."""
     totals = {phase: sum(parts.values()) for phase, parts in by_phase(shape, work).items()}
     phase = max(totals, key=lambda name: totals[name])
     return phase, totals[phase]
@@ -160,7 +160,7 @@ def cache_of_row(shape: DecoderShape, work: StepWork) -> int:
 
 
 def kept_by_layer(shape: DecoderShape, work: StepWork) -> int:
-    """What one layer keeps for its backward pass; its input is left out.
+    """Return the bytes that one layer keeps for its backward pass, without its input.
 
     Each norm keeps its input in float32, the normed values and its result; attention keeps q, k, v and its
     result; the feed-forward part keeps four tensors.
@@ -175,7 +175,8 @@ def kept_by_layer(shape: DecoderShape, work: StepWork) -> int:
 
 
 def _activations(shape: DecoderShape, work: StepWork) -> int:
-    """The inputs of all layers; in one layer, all that it keeps and the three gradients that meet it."""
+    """Return the bytes of all layers' inputs, and within one layer of all it keeps and its three
+    gradients."""
     passing = 3 * shape.intermediate * work.compute_bytes
     inputs = shape.layers * shape.hidden * _residual_bytes(work)
     return work.minibatch_tokens * (inputs + passing) + kept_by_layer(shape, work)
@@ -186,7 +187,7 @@ def _trained(shape: DecoderShape, work: StepWork) -> int:
 
 
 def _held(shape: DecoderShape, work: StepWork) -> dict[str, int]:
-    """What is there in every phase."""
+    """Return the bytes held in every phase."""
     n, trained = work.learners, _trained(shape, work)
     frozen = 0 if work.lora_rank is None else shape.total
     copy = work.compute_bytes * shape.total + (4 * trained if work.lora_rank is not None else 0)
@@ -208,7 +209,7 @@ def _gathered(shape: DecoderShape, work: StepWork) -> int:
 
 
 def _residual_bytes(work: StepWork) -> int:
-    """A number between layers: autocast leaves it in float32 where the weights are."""
+    """Return the bytes per number between layers: autocast leaves it in float32 where the weights are."""
     return 4 if work.learners == 1 and work.lora_rank is None else work.compute_bytes
 
 

@@ -1,4 +1,4 @@
-"""One update of the weights from the turns of a step."""
+"""Update of the weights from the turns of a step."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def new_optimiser(model: Any, lr: float, weight_decay: float = 0.0) -> torch.opt
 
 
 def set_rate(optimiser: torch.optim.Optimizer, lr: float) -> None:
-    """The learning rate of the next step."""
+    """Set the learning rate of the next step."""
     for group in optimiser.param_groups:
         group["lr"] = lr
 
@@ -115,9 +115,11 @@ def clip_and_step(
 
 
 def usual_norm(optimiser: torch.optim.Optimizer) -> float:
-    """The gradient's norm as AdamW's second moments remember it: √(Σ v / (1 − β₂^t)), the root of the mean
-    square of the last 20 steps or so. They are in every checkpoint, and so is this. Infinite before the
-    first step, and of other optimisers."""
+    """Return the gradient's norm as AdamW's second moments remember it: √(Σ v / (1 − β₂^t)).
+
+    It is the root mean square over about the last 20 steps, and every checkpoint holds it. Infinite before
+    the first step, and for other optimisers.
+    """
     total = 0.0
     for group in optimiser.param_groups:
         states = [state for p in group["params"] if "exp_avg_sq" in (state := optimiser.state.get(p, {}))]
@@ -189,7 +191,8 @@ def update(
 def _planned(
     rows: Sequence[TokenRow], token_budget: int, share: Share
 ) -> tuple[list[tuple[list[int], bool]], int]:
-    """The batches of the first half of the conversations, then the others', and how many the first has."""
+    """Return the batches of the first half of the conversations, then the others', and the size of the
+    first."""
     plans = [
         [
             ([places[i] for i in members], counts)
@@ -211,7 +214,7 @@ def _settings(config: TrainConfig) -> LossSettings:
 
 
 def learnable_rows(rows: Sequence[TokenRow], config: TrainConfig) -> tuple[list[tuple[TokenRow, float]], int]:
-    """The rows of the loss, each with what a token of it counts, and how many have nothing to say.
+    """Return the rows of the loss, each with its token weight, and the number of rows without a gradient.
 
     Turns with an advantage of 0 count in the weights of the others but cost no forward pass.
     """
@@ -265,8 +268,10 @@ def _corrected(policy: TorchPolicy, rows: Sequence[TokenRow], config: TrainConfi
 def answer_logprobs(
     policy: TorchPolicy, rows: Sequence[TokenRow], config: TrainConfig, share: Share = ALONE
 ) -> list[npt.NDArray[np.float32]]:
-    """The trainer's log-probability of each row's answer tokens, as its update computes them; a team shares
-    the reading and each process has all of them."""
+    """Return the trainer's log-probability of each row's answer tokens, as its update computes them.
+
+    A team shares the reading, and each process has all of them.
+    """
     by_row: dict[int, npt.NDArray[np.float32]] = {}
     look = functools.partial(token_logprobs, temperature=config.rollout.sampling.temperature)
     policy.model.eval()

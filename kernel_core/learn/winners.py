@@ -1,4 +1,4 @@
-"""The best correct kernels of each problem that a run has sampled: what expert iteration learns from.
+"""Store of the best correct kernels of each problem, for expert iteration.
 
 `winners.jsonl` in the run's store has a line for each, in order. Correct answers to a problem are ranked by
 speed-up where their stage pays for speed, and by age otherwise; the best `BEST` distinct kernels count, over
@@ -50,7 +50,8 @@ class Winners:
             self._store.append_line(WINNERS, winner)
 
     def rows(self, step: int, most: int, seed: int) -> list[TokenRow]:
-        """At most so many rows: the winners that the step added, then earlier ones, drawn at random."""
+        """Return at most so many rows: the winners that the step added, then earlier ones, drawn at
+        random."""
         best = _best(list(self._store.lines(WINNERS)))
         new = [winner for winner in best if winner["step"] == step]
         earlier = [winner for winner in best if winner["step"] < step]
@@ -76,7 +77,7 @@ def _winner(step: int, graded: GradedTurn, rollouts: Rollouts, by_speed: bool) -
 
 
 def _best(winners: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The best distinct kernels of each problem, problems in order of appearance; of equals the earliest."""
+    """Return the best distinct kernels of each problem, in order of appearance; of equals the earliest."""
     by_problem: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for winner in winners:
         by_problem[winner["problem_id"]].append(winner)

@@ -1,4 +1,4 @@
-"""What the cold start imitates: conversations made from a snapshot, in exactly the form of a rollout.
+"""Training conversations of the cold start: made from a snapshot, in exactly the form of a rollout.
 
 A first turn asks for a kernel and answers with one of the corpus: good ones, but by `mistake_share`,
 `naive_share` and `lazy_share` also faulty, slow and lazy ones, as a realistic corpus has them. A second turn
@@ -49,7 +49,7 @@ FASTER_SHARE = 1 / 3
 Where the corpus has no such kernel, all look back on a fault.
 """
 CHARS_PER_TOKEN = 2.7
-"""For kernels under a tokenizer made for them; for prompt budgets before there is a tokenizer."""
+"""Measured on kernels under a tokenizer made for them; sizes prompt budgets before there is a tokenizer."""
 
 Kind = Literal["first", "repair", "faster", "given"]
 Grades = Literal["mistakes", "naive", "lazy", "good"]
@@ -57,19 +57,19 @@ Item = TypeVar("Item")
 
 
 class Conversation(Record):
-    """A prompt as chat messages, and the answer that is taught for it."""
+    """Prompt as chat messages, and the target answer."""
 
     problem_id: str
     kind: Kind
     grade: str
-    """The kernel in the answer: `naive`, `fused`, `tuned` or `mistake:FAULT`; empty if unknown."""
+    """Grade of the kernel in the answer: `naive`, `fused`, `tuned` or `mistake:FAULT`; empty if unknown."""
     messages: tuple[dict[str, str], ...]
     answer: str
 
 
 @dataclass(frozen=True, slots=True)
 class _ReferenceExemplars:
-    """A problem of the corpus and its kernels by grade."""
+    """Problem of the corpus with its kernels by grade."""
 
     problem: Problem
     mistakes: tuple[Exemplar, ...]
@@ -78,17 +78,17 @@ class _ReferenceExemplars:
     good: tuple[Exemplar, ...]
 
     def of(self, grades: Grades) -> tuple[Exemplar, ...]:
-        """The kernels of some grades."""
+        """Return the kernels of some grades."""
         return {"mistakes": self.mistakes, "naive": self.naive, "lazy": self.lazy, "good": self.good}[grades]
 
 
 _Choice = tuple[_ReferenceExemplars, Exemplar | None]
-"""What a conversation is about, and the earlier kernel of a second turn."""
+"""Subject of a conversation, and the earlier kernel of a second turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class _ConversationDraft:
-    """A conversation before its prompt is written."""
+    """Conversation without its prompt."""
 
     kind: Kind
     problem: Problem
@@ -137,7 +137,7 @@ def build_conversations(
 
 
 def _references(exemplars: Sequence[Exemplar]) -> list[_ReferenceExemplars]:
-    """The train exemplars in Triton by what they compute, in the order of the snapshot."""
+    """Group the train exemplars in Triton by their computation, in the order of the snapshot."""
     by_hash: dict[str, list[Exemplar]] = defaultdict(list)
     for exemplar in exemplars:
         if exemplar.split == "train" and exemplar.language == "triton" and exemplar.entry_point == "Model":
@@ -169,7 +169,7 @@ def _reference(members: Sequence[Exemplar]) -> _ReferenceExemplars:
 
 
 def _drafts(references: Sequence[_ReferenceExemplars], config: ColdStartConfig) -> list[_ConversationDraft]:
-    """Which kernel answers which prompt, in exact shares, in a shuffled order."""
+    """Assign kernels to prompts, in exact shares, in a shuffled order."""
     rng = random.Random(f"conversations {config.seed}")
     num_second = round(config.conversations * config.repair_share)
     faster_share = FASTER_SHARE if any(r.naive and r.good for r in references) else 0.0
@@ -215,7 +215,8 @@ def _drafts(references: Sequence[_ReferenceExemplars], config: ColdStartConfig) 
 def _pairs(
     references: Sequence[_ReferenceExemplars], earlier: Grades, count: int, rng: random.Random
 ) -> list[_Choice]:
-    """At most `count` kernels of some grade with their references, for which there is a better kernel."""
+    """Choose at most `count` kernels of some grade for which a better kernel exists, with their
+    references."""
     usable = [r for r in references if r.good and r.of(earlier)]
     drawn = [(r, rng.choice(r.of(earlier))) for r in _cycled(usable, count if usable else 0, rng)]
     return list({exemplar.id: (r, exemplar) for r, exemplar in drawn}.values())
@@ -270,7 +271,7 @@ def _without_right_ones(
 def _shown(
     problems: Sequence[Problem], retriever: Retriever | None, count: int
 ) -> Mapping[str, tuple[Exemplar, ...]]:
-    """The exemplars that a rollout of each problem would be shown, by its id."""
+    """Return the exemplars that a rollout of each problem would be shown, by problem id."""
     if retriever is None or count == 0:
         return {}
     matches = retriever.search_many(problems, count)
@@ -294,7 +295,8 @@ def _turn(problem: Problem, earlier: Exemplar, evaluations: Mapping[tuple[str, s
 
 
 def _candidate(exemplar: Exemplar) -> Candidate | NoCandidate:
-    """As it would be read out of an answer, so that it has the same name as when a policy writes it."""
+    """Return the candidate as parsed from an answer, so that it has the same hash as one that a policy
+    writes."""
     return parse_completion(format_completion(exemplar.thinking, exemplar.kernel_code), "stop")
 
 

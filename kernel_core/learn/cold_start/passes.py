@@ -1,4 +1,4 @@
-"""How rows of an update are read: packed into one sequence where the model allows it, padded otherwise."""
+"""Passes over the rows of an update: packed into one sequence where the model allows it, padded otherwise."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Passes:
         return cls(policy, minibatch_tokens, packed)
 
     def prepared(self) -> AbstractContextManager[None]:
-        """The model is ready for these passes; backward passes belong inside the block too."""
+        """Prepare the model for these passes; backward passes belong inside the block too."""
         return packed_attention(self.policy.model) if self.packed else nullcontext()
 
     def batches(self, lengths: Sequence[int], budget: int, seed: int) -> Iterator[list[int]]:
@@ -47,7 +47,8 @@ class Passes:
         return shuffled_batches(lengths, budget, seed, packed=self.packed)
 
     def losses(self, rows: Sequence[TokenRow], share: Share = ALONE) -> Iterator[tuple[torch.Tensor, int]]:
-        """For each pass over the rows: cross-entropy in nats, summed over answer tokens, and tokens read.
+        """Yield for each pass the summed cross-entropy of answer tokens in nats, and the number of tokens
+        read.
 
         With a `share`, of this process's rows; what it reads only to keep up with others costs 0 nats.
         """

@@ -1,4 +1,4 @@
-"""What a cold start reads: conversations as token ids, and which of them measure it.
+"""Rows of a cold start: conversations as token ids, split into training and held-back rows.
 
 Conversations about one problem have the same prompt and often the same answer. So problems are held back, and
 not conversations; otherwise the loss would mostly say what was learned by heart.
@@ -19,8 +19,8 @@ from kernel_core.policy.trainable import Trainable
 from kernel_core.store import digest_of
 
 HELD_BACK_EVERY, HELD_BACK_AT_MOST = 50, 24
-"""One problem in so many is not trained on at all; at most so many are, and so many conversations about them
-measure the loss."""
+"""One problem in the first number is held back; the second caps these problems, and the conversations about
+them that measure the loss."""
 _OPENED = "<think>"
 
 
@@ -38,21 +38,22 @@ def encode(policy: Trainable, conversations: Sequence[Conversation]) -> list[Tok
 
 
 def _continuing(prompt: str, answer: str) -> str:
-    """The answer after a prompt; where the chat template opened the thoughts, it does not open them again."""
+    """Return the answer after a prompt; where the chat template opened the thoughts, they are not
+    opened again."""
     if not prompt.rstrip().endswith(_OPENED):
         return answer
     return answer.removeprefix(_OPENED + "\n" if prompt.endswith("\n") else _OPENED)
 
 
 def _token_ids(policy: Trainable, texts: Sequence[str]) -> list[list[int]]:
-    """The ids of each text; one that comes again (a corpus kernel does) is not tokenised again."""
+    """Tokenise each text; a repeated text (a corpus kernel, say) is tokenised once."""
     distinct = list(dict.fromkeys(texts))
     ids = dict(zip(distinct, policy.tokenizer(distinct, add_special_tokens=False)["input_ids"], strict=True))
     return [ids[text] for text in texts]
 
 
 def subject(conversation: Conversation) -> str:
-    """What a conversation is about: its problem, or the beginning of a chat from a file."""
+    """Return the subject of a conversation: its problem, or the beginning of a chat from a file."""
     if conversation.kind != "given":
         return conversation.problem_id
     opening = takewhile(lambda message: message["role"] != "assistant", conversation.messages)
@@ -60,7 +61,7 @@ def subject(conversation: Conversation) -> str:
 
 
 def held_back(subjects: Sequence[str]) -> tuple[set[int], list[int]]:
-    """Which conversations about these subjects are not trained on, and which of those measure the loss.
+    """Choose the conversations to hold back, and those of them that measure the loss, by their subjects.
 
     All about a subject are held back together: the same prompt, and often the same answer, comes many times.
     """
@@ -78,7 +79,7 @@ def held_back(subjects: Sequence[str]) -> tuple[set[int], list[int]]:
 
 
 def digest_of_rows(rows: Sequence[TokenRow]) -> str:
-    """A digest of all token ids: other texts are another cold start."""
+    """Return a digest of all token ids: other texts are another cold start."""
     digest = hashlib.sha256()
     for ids in (ids for row in rows for ids in (row.prompt_ids, row.answer_ids)):
         digest.update(len(ids).to_bytes(4, "little"))

@@ -43,15 +43,15 @@ __all__ = ["ColdStartReport", "build_conversations", "cold_start", "encode", "st
 log = logging.getLogger(__name__)
 
 FINAL_LR_SHARE = 0.1
-"""The cosine ends at this share of the peak."""
+"""Final learning rate of the cosine schedule, as a share of the peak."""
 TOKENIZER_TEXTS = 4000
 """Conversations that a new tokenizer is trained on: more change nothing at a few thousand entries."""
 REPORTS, SAVES = 40, 8
-"""How often metrics and checkpoints are written over a whole cold start, these unless minutes are given."""
+"""Metrics reports and checkpoints over a whole cold start, unless intervals in minutes are given."""
 
 
 class ColdStartReport(Record):
-    """What a cold start did."""
+    """Result of a cold start."""
 
     steps: int
     num_conversations: int
@@ -72,7 +72,7 @@ class ColdStartReport(Record):
 
 
 def starting_policy(config: PolicyConfig, conversations: Sequence[Conversation], seed: int) -> Trainable:
-    """The policy that a cold start begins with: the config's own, or one from nothing.
+    """Open the policy that a cold start begins with: the config's own, or a new one.
 
     One from nothing gets a tokenizer made for these conversations; the same arguments give the same one.
     """
@@ -142,7 +142,7 @@ def cold_start(
 
 
 class _Training:
-    """The loop and its state."""
+    """Training loop and its state."""
 
     def __init__(
         self,

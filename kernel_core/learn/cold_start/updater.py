@@ -1,4 +1,4 @@
-"""What a cold start's updates are made by: this process, several learners, or a server with the weights."""
+"""Updaters of a cold start: this process, several learners, or a server with the weights."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ MAX_GRAD_NORM = 1.0
 
 
 class Updated(NamedTuple):
-    """One update."""
+    """Result of one update."""
 
     loss: torch.Tensor | float
     """Nats a token, before the update."""
     grad_norm: torch.Tensor | float | None
-    """None where a server does not say."""
+    """None where a server does not report it."""
     num_read: int
     """Tokens, padding included."""
 
@@ -45,11 +45,11 @@ class Updater(Protocol):
 
     @property
     def optimiser(self) -> torch.optim.Optimizer | None:
-        """What a checkpoint has to keep; None where a server does."""
+        """Return the optimiser for checkpoints; None where a server keeps it."""
         ...
 
     def training(self) -> AbstractContextManager[None]:
-        """The model is in training as long as the block lasts."""
+        """Put the model into training mode inside the block."""
         ...
 
     def batches(self, lengths: Sequence[int], budget: int, seed: int) -> Iterator[list[int]]:
@@ -57,7 +57,7 @@ class Updater(Protocol):
         ...
 
     def update(self, rows: Sequence[TokenRow], lr: float) -> Updated:
-        """One optimiser step."""
+        """Make one optimiser step."""
         ...
 
     def loss(self, rows: Sequence[TokenRow]) -> float:
@@ -69,7 +69,7 @@ class Updater(Protocol):
         ...
 
     def fill(self) -> None:
-        """Give the policy the weights as they are now, which other processes may have."""
+        """Copy the present weights, which other processes may hold, into the policy."""
         ...
 
     def save(self, folder: Store) -> Callable[[], Files] | None:
@@ -77,7 +77,7 @@ class Updater(Protocol):
         ...
 
     def close(self) -> None:
-        """End what it started."""
+        """Release started processes."""
         ...
 
 
@@ -88,7 +88,8 @@ def open_updater(
     store: Store,
     training: TrainConfig | None = None,
 ) -> Updater:
-    """The updater of this kind of policy; `store` is the cold start's, and `training` names its learners."""
+    """Open the updater of this kind of policy; `store` is the cold start's, and `training` names its
+    learners."""
     if isinstance(policy, TinkerPolicy):
         return RemoteUpdater(policy, config)
     assert isinstance(policy, TorchPolicy)
@@ -99,19 +100,19 @@ def open_updater(
 
 
 class _Whole:
-    """The policy has all weights at any time, and nothing was started."""
+    """Updater of a policy that is whole in this process."""
 
     def on_restore(self, folder: Store) -> None:
-        """Nothing else has weights."""
+        """Do nothing: no other process has weights."""
 
     def fill(self) -> None:
-        """It has them."""
+        """Do nothing: the policy has the weights."""
 
     def save(self, folder: Store) -> None:
-        """All is in the policy and `optimiser`."""
+        """Do nothing: policy and `optimiser` hold everything."""
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Do nothing."""
 
 
 class TorchUpdater(_Whole):
@@ -206,7 +207,7 @@ class RemoteUpdater(_Whole):
         self._weight_decay = config.weight_decay
 
     def training(self) -> AbstractContextManager[None]:
-        """Nothing to prepare."""
+        """Do nothing."""
         return nullcontext()
 
     def batches(self, lengths: Sequence[int], budget: int, seed: int) -> Iterator[list[int]]:

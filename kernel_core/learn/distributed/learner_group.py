@@ -1,4 +1,4 @@
-"""The update on several GPUs, of one host or of a Ray cluster.
+"""Update on several GPUs, of one host or of a Ray cluster.
 
 The trainer samples, judges and writes. It starts the learners and, when one dies, starts all again
 (`places/workers.py`); the learners of a start form one group (`process_group.py`). Each learner has a shard
@@ -59,7 +59,7 @@ class LearnerGroup:
         policy.save(str(self._folder / "policy"))
         self._num_updates = 0
         self._begin_with: tuple[int, tuple[str, str] | None] = 0, None
-        """What new learners are asked first, and after how many updates they are then."""
+        """Number of updates behind the state from which new learners start, and the command that loads it."""
         self._is_holding = False
         self._meeting = Meeting(places.host)
         arguments = [str(self._folder), self._meeting.address, str(weight_decay)]
@@ -68,14 +68,14 @@ class LearnerGroup:
         )
 
     def begin(self) -> None:
-        """Before the first step: keep the policy as it is for the KL term, if there is one."""
+        """Prepare the first step: keep the policy as it is for the KL term, if there is one."""
         if self._config.kl_coefficient:
             self._policy.save(self._store.child(REFERENCE))
             self._is_holding = True
             self._learners.ask("hold", self._store.child(REFERENCE).root)
 
     def on_restore(self, folder: Store) -> None:
-        """The policy is a checkpoint's now; learners take theirs from it, whatever number wrote it."""
+        """Load the checkpoint that the policy now has into the learners, whatever number of them wrote it."""
         shards = folder.child(f"trainer/{SHARDS}")
         if names := shards.names():
             command = "restore", local_copy(shards, names, str(self._empty("restored")))
@@ -87,7 +87,7 @@ class LearnerGroup:
             self._learners.ask(*command)
 
     def update(self, rows: Sequence[TokenRow], step: int, progress: Progress) -> UpdateReport:
-        """One step's update; the trainer's policy has the new weights afterwards."""
+        """Make one step's update; the trainer's policy has the new weights afterwards."""
         if self._config.method == "frozen":
             return UpdateReport.nothing()
 
@@ -103,7 +103,8 @@ class LearnerGroup:
         return report
 
     def teach(self, rows: Sequence[TokenRow], lr: float, packed: bool) -> tuple[float, float, int]:
-        """One update of a cold start, which stays with the learners: loss, gradient's norm, tokens read."""
+        """Make one update of a cold start, whose weights stay with the learners; return loss, norm and
+        tokens read."""
         taught: tuple[float, float, int] = self._learners.ask("teach", rows, lr, packed)
         self._num_updates += 1
         return taught
@@ -113,11 +114,11 @@ class LearnerGroup:
         return float(self._learners.ask("loss", rows, packed))
 
     def fill(self) -> None:
-        """Give the trainer's policy the weights that the learners have."""
+        """Copy the learners' weights into the trainer's policy."""
         self._learners.ask("give", self._dtypes(), then=lambda _: self._receive())
 
     def save(self, folder: Store) -> Callable[[], Files]:
-        """Have the learners begin to write; the call that comes back waits, and gives the files."""
+        """Start writing on the learners; the returned call waits and returns the files."""
         written, after = self._empty(f"saved-{self._num_updates}"), self._num_updates
         self._learners.ask("save", str(written))
 
@@ -136,7 +137,7 @@ class LearnerGroup:
         return files
 
     def close(self) -> None:
-        """End the learners."""
+        """Stop the learners."""
         self._learners.close()
         self._scratch.cleanup()
 

@@ -1,4 +1,4 @@
-"""One of several learners: a process with its shard of the model, which does what the trainer asks for.
+"""Learner process: holds one shard of the model and serves the trainer's commands.
 
 The trainer starts it (`places/workers.py`) with a folder, which holds settings and the policy, and the
 address of the meeting where the learners of a start form their group. It ends with its connection to the
@@ -37,7 +37,7 @@ from kernel_core.store import Store
 
 
 class Member:
-    """Its shard of weights, gradients and moments. All members are asked the same, in the same order."""
+    """Shard of weights, gradients and moments. All members receive the same commands, in the same order."""
 
     def __init__(self, folder: Path, meeting: str, weight_decay: float, trainer: Connection) -> None:
         self._config = TrainConfig.model_validate_json((folder / "config.json").read_text())
@@ -122,7 +122,7 @@ class Member:
         return TorchUpdater(passes, self._optimiser, self._share)
 
     def _sharded(self, folder: str) -> TorchPolicy:
-        """The policy of a folder; it is read into the host's memory, and shards alone get to the GPU."""
+        """Load a folder's policy into host memory and shard it; only shards reach the GPU."""
         config = self._config.policy.model_copy(update={"device": "cpu", "decoding": "growing"})
         policy = TorchPolicy.load(folder, config)
         shard(policy.model, self._dtype)
@@ -136,7 +136,7 @@ class Member:
 
 
 def _like(parameter: Any, whole: torch.Tensor) -> torch.Tensor:
-    """This process's part of a tensor that all processes have."""
+    """Return this process's part of a tensor that all processes have."""
     return distribute_tensor(
         whole.detach().to(parameter.device), parameter.device_mesh, parameter.placements, src_data_rank=None
     )
