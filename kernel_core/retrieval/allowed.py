@@ -1,4 +1,4 @@
-"""Which rows of an index a query may find: the settings' filters, and never the problem itself."""
+"""Filter of an index's rows for a query: the settings' filters, and never the problem itself."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Allowed:
         self._by_task = _rows_by([None if None in task else task for task in tasks])
 
     def for_query(self, query: Problem | str, exclude: Sequence[Problem] = ()) -> Mask:
-        """The rows that this query may find.
+        """Return the mask of rows that this query may find.
 
         Never one of the query's own reference or KernelBench task; of an excluded problem, none at other
         sizes either.

@@ -1,4 +1,4 @@
-"""What the offline embedder sees of a text: four bags of hashed features with their counts.
+"""Features of a text for the offline embedder: four bags of hashed features with their counts.
 
 `pattern`: how a kernel must move data, that is the operators that are not pointwise, their order among
 (interchangeable) pointwise ones, and the inputs. `operators`: all operators in order of evaluation, and runs
@@ -40,7 +40,7 @@ Bag = tuple[Hashes, Counts]
 
 
 def bags_of(text: str) -> tuple[Bag, Bag, Bag, Bag]:
-    """The features of a module's source or of a query in words, one bag a group of `GROUPS`."""
+    """Return the features of a module's source or of a query in words, one bag per group of `GROUPS`."""
     parsed = _fingerprint(text)
     if parsed is None:
         words = [word.lower() for word in re.findall(r"\w+", text)]

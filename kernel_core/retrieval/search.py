@@ -51,7 +51,7 @@ def open_retriever(
     device: str = "cpu",
     config: RetrievalConfig = RetrievalConfig(),  # noqa: B008  (frozen)
 ) -> Retriever:
-    """A retriever over a sealed index, every file verified.
+    """Open a retriever over a sealed index, every file verified.
 
     `snapshot` is the corpus that the index must be of; without it only the index itself is checked.
     Raises `NotFound` without an index, and `CallerError` when the filters of `config` leave nothing. Raises
@@ -81,7 +81,7 @@ def open_retriever(
 
 @dataclass(frozen=True)
 class _ScoredRow:
-    """A row that may be shown, how near it is, and what it is worth: likeness or fused rank, and speed."""
+    """Row that may be shown, with its similarity and merit: likeness or fused rank, and speed."""
 
     row: int
     score: float
@@ -116,7 +116,7 @@ class IndexRetriever:
         return int(self._vectors.ntotal)
 
     def search(self, query: Problem | str, k: int, exclude: Sequence[Problem] = ()) -> list[Neighbour]:
-        """At most `k` neighbours, nearest first, never one with the problem itself as its reference.
+        """Return at most `k` neighbours, nearest first, never one with the problem itself as its reference.
 
         Each is the best kernel of its reference. References that are one computation at several sizes
         come after the first of them has had others beside it.
@@ -172,7 +172,8 @@ class IndexRetriever:
         return sorted(candidates, key=lambda candidate: -candidate.merit)
 
     def _chosen(self, candidates: list[_ScoredRow], k: int) -> list[_ScoredRow]:
-        """The ones to show: first one of each computation, unlike each other, then further sizes of these."""
+        """Choose the rows to show: one of each computation, unlike each other, then further sizes of
+        these."""
         first: dict[str, _ScoredRow] = {}
         for candidate in candidates:
             first.setdefault(self._structure_hashes[candidate.row], candidate)
@@ -197,7 +198,7 @@ class IndexRetriever:
 
 
 def neighbour_rows(neighbours: Sequence[Neighbour]) -> list[dict[str, str | float]]:
-    """One table row a neighbour, for `dojo search`."""
+    """Return one table row per neighbour, for `dojo search`."""
     return [
         {
             "score": round(neighbour.score, 3),

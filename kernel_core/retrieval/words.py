@@ -33,20 +33,20 @@ def _without(name: str) -> Iterator[None]:
             modules[name] = kept
 
 
-# Where JAX is installed, bm25s has it do something at once, and JAX takes three quarters of a GPU's memory.
+# On import bm25s runs JAX where it is installed, which reserves three quarters of a GPU's memory.
 with _without("jax"):
     import bm25s
     from bm25s.tokenization import Tokenized
 
 _MAX_CHARS = 8_000
 _COMMON_SHARE = 0.3
-"""What more of the texts have says next to nothing of one of them, and takes most of the time."""
+"""Maximal share of texts with a word: a more common word distinguishes little and takes most of the time."""
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 _ARRAYS = ("data", "indices", "indptr")
 
 
 def words_of(text: str) -> list[str]:
-    """A module's operators, alone and in pairs, and the words of its names; of a query in words, those."""
+    """Return a module's operators, alone and in pairs, and the words of its names; for a query, its words."""
     names = [word.lower() for word in _WORD.findall(text[:_MAX_CHARS])]
     try:
         parsed = fingerprint(text) if "def " in text else None
@@ -82,7 +82,7 @@ class WordIndex:
         return cls(bm25)
 
     def ranked(self, text: str, count: int, allowed: npt.NDArray[np.bool_] | None) -> list[int]:
-        """The rows that match best, at most `count`; a row that shares no word is not among them."""
+        """Return the rows that match best, at most `count`; a row that shares no word is not among them."""
         known = [word for word in words_of(text) if word in self._bm25.vocab_dict]
         telling = [word for word in known if self._share(word) <= _COMMON_SHARE] or known
         if not telling:
@@ -100,7 +100,7 @@ class WordIndex:
         return float(ends[at + 1] - ends[at]) / int(self._bm25.scores["num_docs"])
 
     def to_bytes(self) -> bytes:
-        """As an `.npz` file, without pickles."""
+        """Return the index as an `.npz` file, without pickles."""
         buffer = io.BytesIO()
         vocabulary = np.frombuffer(json.dumps(self._bm25.vocab_dict).encode(), np.uint8)
         arrays = {name: self._bm25.scores[name] for name in _ARRAYS}
@@ -109,7 +109,7 @@ class WordIndex:
 
     @classmethod
     def from_bytes(cls, data: bytes, where: str) -> WordIndex:
-        """What `to_bytes` gave. Raises `Corrupt` for anything else."""
+        """Read the bytes that `to_bytes` returned. Raises `Corrupt` for anything else."""
         bm25 = bm25s.BM25()
         try:
             with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
