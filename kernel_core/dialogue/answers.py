@@ -44,7 +44,7 @@ Key = tuple[str, int, int]
 
 
 class KeptAnswer(Record):
-    """One text of a policy, with all that decided it."""
+    """Text of a policy, with all that decided it."""
 
     problem_id: str
     problem_sha256: str
@@ -63,7 +63,7 @@ class KeptAnswer(Record):
 
     @property
     def key(self) -> Key:
-        """Its place among the answers of a stage."""
+        """Return the answer's position in its stage."""
         return self.problem_id, self.sample, self.turn
 
     def as_sample(self) -> Sample:
@@ -77,7 +77,7 @@ def prompt_hash(messages: Sequence[Message]) -> str:
 
 
 class KeptAnswers:
-    """The answers in a folder: those of a finished stage, or the pieces of one under way.
+    """Answers in a folder: those of a finished stage, or the pieces of one under way.
 
     Only pieces of the same `digest` count, which is that of everything that decides answers.
     """

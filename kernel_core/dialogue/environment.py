@@ -1,4 +1,4 @@
-"""The problems, conversations and rewards that other trainers practise on."""
+"""Problems, conversations and rewards for other trainers."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ class EpisodeSource:
     """Begins episodes."""
 
     problems: dict[str, Problem]
-    """By id, in order."""
+    """Problems by id, in order."""
     rollout: RolloutConfig
     weights: RewardWeights
 
     def begin(self, problem_id: str, judge_seed: int | None = None) -> Episode:
-        """A conversation about a problem. Raises `NotFound` for an unknown one."""
+        """Begin a conversation about a problem. Raises `NotFound` for an unknown one."""
         if problem_id not in self.problems:
             raise NotFound(f"no problem {problem_id!r} among the {len(self.problems)} of this environment")
         return Episode(self.problems[problem_id], self.rollout, self.weights, judge_seed=judge_seed)
 
     def draw(self, seed: int | None = None) -> str:
-        """The id of a random problem."""
+        """Draw the id of a random problem."""
         return random.Random(seed).choice(list(self.problems))
 
 

@@ -33,7 +33,7 @@ CPU_CONVERSATIONS = 16
 
 
 class JudgedProblem(Record):
-    """What the judge found about a problem's conversations."""
+    """Evaluations of a problem's conversations."""
 
     problem_id: str
     conversations: tuple[tuple[Evaluation, ...], ...] = ()
@@ -44,7 +44,7 @@ class JudgedProblem(Record):
 
 @dataclass(frozen=True, slots=True)
 class JudgedConversations:
-    """The groups of all problems, in order, and the files that hold them."""
+    """Groups of all problems, in order, and the files that hold them."""
 
     groups: list[TrajectoryGroup]
     files: dict[str, str]
@@ -65,7 +65,7 @@ def digest_of_stage(
 
 
 def finished(store: Store, kind: str, digest: str) -> bool:
-    """Whether the folder holds this stage's result; that of other settings is a `ConfigError`."""
+    """Return True if the folder holds this stage's result; that of other settings is a `ConfigError`."""
     if not store.sealed():
         return False
     if store.open_sealed(kind).meta.get("digest") != digest:
@@ -225,7 +225,7 @@ def _in_parts(
 
 
 def _samples_of(kept: KeptAnswers, problems: Sequence[Problem]) -> dict[str, list[list[KeptAnswer]]]:
-    """The answers to each problem: samples, and the turns of each."""
+    """Return the answers to each problem: samples, and the turns of each."""
     by_problem: dict[str, dict[int, list[KeptAnswer]]] = {problem.id: {} for problem in problems}
     sources = {problem.id: problem.sha256 for problem in problems}
     for answer in kept.in_order():
@@ -252,7 +252,7 @@ def _judged(group: TrajectoryGroup) -> JudgedProblem:
 def _group(
     problem: Problem, judged: JudgedProblem, samples: Sequence[Sequence[KeptAnswer]]
 ) -> TrajectoryGroup:
-    """The conversations of a problem from its answers and their evaluations.
+    """Build the conversations of a problem from its answers and their evaluations.
 
     Answers without an evaluation are left out: turns after the end of a conversation judged otherwise.
     """
@@ -285,7 +285,7 @@ def _group(
 
 
 def _in_words(judged: Sequence[JudgedProblem]) -> str:
-    """How many problems have a correct answer, and which have none."""
+    """Return the number of problems with a correct answer, and the ids of those without."""
     unsolved = [
         result.problem_id
         for result in judged

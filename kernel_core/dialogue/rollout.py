@@ -31,10 +31,10 @@ TurnKey = tuple[str, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Rollouts:
-    """The groups of one step, and what was sampled for each turn (token ids and log-probabilities)."""
+    """Groups of one step, with the sample of each turn (token ids and log-probabilities)."""
 
     groups: list[TrajectoryGroup]
-    """One a problem, in order."""
+    """One per problem, in order."""
     samples: dict[TurnKey, Sample]
     num_left_out: int = 0
     """Conversations that are in no group because a turn of theirs has no evaluation."""
@@ -60,7 +60,7 @@ class _OpenConversation:
     exemplars: tuple[Exemplar, ...]
     turns: list[Turn] = field(default_factory=list)
     left_out: bool = False
-    """A turn has no evaluation: by a fault of ours, or because of its problem."""
+    """True if a turn has no evaluation: by a fault of ours, or because of its problem."""
     not_judged: str = ""
     """Reason why its problem is none on the judge's device."""
 
@@ -137,7 +137,8 @@ def _rollouts(
     judgements: Sequence[Judgement[_RolloutPart]],
     samples: dict[TurnKey, Sample],
 ) -> Rollouts:
-    """The groups and counts of finished conversations; `GymUnavailable` where a fault left none of them."""
+    """Return the groups and counts of finished conversations; raise `GymUnavailable` where a fault left
+    none."""
     if any(judgement.fault for judgement in judgements) and all(c.left_out for c in conversations):
         fault = next(judgement.fault for judgement in reversed(judgements) if judgement.fault is not None)
         raise GymUnavailable(
@@ -155,7 +156,7 @@ def _rollouts(
 
 @dataclass(slots=True)
 class _Round:
-    """How parts write and what becomes of their judgements."""
+    """Writes the turns of parts and takes their judgements."""
 
     policy: Policy
     config: RolloutConfig
@@ -166,7 +167,7 @@ class _Round:
     samples: dict[TurnKey, Sample] = field(default_factory=dict)
 
     def write(self, part: _RolloutPart) -> list[JudgeRequest]:
-        """The next turn of a part's conversations, as requests."""
+        """Write the next turn of a part's conversations, as requests."""
         part.messages = [
             build_prompt(c.problem, c.exemplars, c.turns, self.config, self.policy.count_tokens)
             for c in part.conversations
@@ -186,7 +187,8 @@ class _Round:
         ]
 
     def _sampled(self, part: _RolloutPart) -> list[Sample]:
-        """A sample a conversation: the kept answer to the same prompt, else a new one, which is then kept."""
+        """Return a sample per conversation: the kept answer to the same prompt, else a new one, which
+        is then kept."""
         asked = list(zip(part.conversations, part.messages, strict=True))
         known: list[Sample | None] = [None] * len(asked)
         if self.kept is not None:
@@ -231,7 +233,7 @@ class _Round:
 
 
 def seed_of(*parts: int | str) -> int:
-    """A 63-bit seed from what it belongs to; stable over processes and Python versions."""
+    """Derive a 63-bit seed from these parts; stable over processes and Python versions."""
     text = "/".join(str(part) for part in parts)
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
@@ -239,7 +241,7 @@ def seed_of(*parts: int | str) -> int:
 def _parts(
     conversations: Sequence[_OpenConversation], group_size: int, batch_size: int
 ) -> list[_RolloutPart]:
-    """As many whole groups as fit into a batch; a group that is larger than one is cut."""
+    """Pack as many whole groups as fit into a batch; a group that is larger than one is cut."""
     size = max(1, batch_size // group_size) * group_size if group_size <= batch_size else batch_size
     return [_RolloutPart(list(conversations[i : i + size])) for i in range(0, len(conversations), size)]
 
