@@ -1,4 +1,4 @@
-"""What a harvest kept and left out, as tables of a terminal."""
+"""Tables of a harvest for a terminal: rows kept and left out."""
 
 from __future__ import annotations
 

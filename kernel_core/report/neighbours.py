@@ -14,7 +14,7 @@ from kernel_core.retrieval.protocol import Neighbour
 
 
 def neighbour_parts(neighbours: Sequence[Neighbour], num_printed: int) -> Iterator[RenderableType]:
-    """The exemplars with score and reason, then the code of the first `num_printed`."""
+    """Yield a table of the exemplars with score and reason, then the code of the first `num_printed`."""
     table = Table("score", Column("exemplar", no_wrap=True), "grade", "licence", Column("why", max_width=60))
     for neighbour in neighbours:
         exemplar = neighbour.exemplar

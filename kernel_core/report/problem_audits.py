@@ -17,12 +17,12 @@ Audits = Mapping[str, ProblemAudit | NotAProblem]
 
 
 def audit_each(problems: Iterable[Problem], sizes: dict[str, Constant]) -> Audits:
-    """The audit of each problem, by its id; the error of one that does not run."""
+    """Audit each problem; return the results by id, with the error of a problem that does not run."""
     return {problem.id: _audit(problem, sizes) for problem in problems}
 
 
 def audit_parts(audits: Audits) -> Iterator[RenderableType]:
-    """A table of the problems that accept a cheat or do not run, and a line with the counts."""
+    """Yield a table of the problems that accept a cheat or do not run, and a line with the counts."""
     table = Table("problem", *DRAWS, "never refused", title="accepted without work, by family of inputs")
     weak = lost = failed = 0
     for problem_id, audit in audits.items():
@@ -44,7 +44,8 @@ def audit_parts(audits: Audits) -> Iterator[RenderableType]:
 
 
 def audit_rows(audits: Audits) -> list[dict[str, Any]]:
-    """One row a problem and family of inputs; one for a problem that does not run, with its error."""
+    """Return one row per problem and family of inputs, and one with the error of a problem that does
+    not run."""
     rows = [
         {"problem_id": problem_id, **draw.model_dump(), "error": ""}
         for problem_id, audit in audits.items()

@@ -1,4 +1,4 @@
-"""A run as one page that a person would rather look at than read: `report.html`, self-contained.
+"""Report of a run as one self-contained page, `report.html`.
 
 It has what the run has: before and after, every scorecard with all answers, winners, the training, settings.
 """

@@ -1,4 +1,4 @@
-"""A pipeline's run in ten lines: what was taught, what RL added by group of problems, winners, cost."""
+"""Summary of a pipeline's run in ten lines: training, gains by group of problems, winners, cost."""
 
 from __future__ import annotations
 

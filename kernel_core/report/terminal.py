@@ -1,4 +1,4 @@
-"""What a run made, as tables of a terminal: figures with their conditions, winners, settings that differ."""
+"""Tables of a run for a terminal: figures with their conditions, winners, settings that differ."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kernel_core.runs.stage_record import flat
 
 
 def made_by(run: Run) -> Iterator[RenderableType]:
-    """The scorecards and winners that a run has."""
+    """Yield the scorecards and winners that a run has."""
     for name in run.store.names():
         store = run.store.child(name)
         if store.sealed() and store.exists("scorecard.json"):
@@ -31,7 +31,7 @@ def made_by(run: Run) -> Iterator[RenderableType]:
 
 
 def made_by_stage(run: Run, stage: str, folder: str) -> Iterator[RenderableType]:
-    """What a finished stage made; `folder` is that of a scorecard or of winners."""
+    """Yield the tables of a finished stage; `folder` is that of a scorecard or of winners."""
     if stage == "pipeline":
         yield before_and_after(run, run, BEFORE, AFTER)
     if stage in ("pipeline", "train"):
@@ -70,7 +70,7 @@ def headline(card: Scorecard, conditions: str) -> Iterator[RenderableType]:
 def before_and_after(
     first: Run, second: Run, before: str, after: str, columns: tuple[str, str] = ("before", "after")
 ) -> Table:
-    """Two scorecards side by side: figures of last turns, and the 95 % interval of each change."""
+    """Compare two scorecards: figures of last turns, and the 95 % interval of each change."""
     change = compare(load_scorecard(first.store.child(before)), load_scorecard(second.store.child(after)))
     title = f"{after}: {len(change.gained)} problems gained, {len(change.lost)} lost"
     title += f"\n{conditions_of(second, after)}"
@@ -79,13 +79,13 @@ def before_and_after(
 
 
 def curriculum(run: Run) -> Table:
-    """The stages that training went through, in order, and the steps each took."""
+    """Return the stages of training, in order, with the steps of each."""
     spans = stage_spans(run.store.lines("metrics.jsonl"))
     return rows_table("training, by stage of the curriculum", [span.model_dump() for span in spans])
 
 
 def winners(run: Run, folder: str) -> Table:
-    """Each problem's verified winner, or why it has none."""
+    """Return each problem's verified winner, or the reason for none."""
     selection = load_selection(run.store.child(folder))
     count = f"winners for {len(selection.winners)} of {len(selection.problems)} problems"
     rows = [
@@ -105,7 +105,7 @@ def winners(run: Run, folder: str) -> Table:
 
 
 def comparison_of(first: Run, second: Run) -> Iterator[RenderableType]:
-    """Two runs: where their settings differ, their newest figures, and the scorecards that both have."""
+    """Compare two runs: settings that differ, newest figures, and the scorecards that both have."""
     names, settings = (
         (first.name, second.name),
         [flat(run.command()["parameters"]) for run in (first, second)],
