@@ -1,4 +1,4 @@
-"""The file of `dojo judge --batch`: one JSON object a line, each a problem and a kernel."""
+"""File format of `dojo judge --batch`: one JSON object per line, each with a problem and a kernel."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class BatchRow(BaseModel):
 
 
 def read_batch(file: Path, device: str = "cpu") -> tuple[list[str], list[JudgeRequest | CallerError]]:
-    """The id and the request of each line, in order, for judges on a kind of device.
+    """Read the id and the request of each line, in order, for judges on a kind of device.
 
     A line that cannot be judged has its error, which names the line; the others are judged. Raises
     `CallerError` for a file that cannot be read.
@@ -111,7 +111,7 @@ def _kernel(row: BatchRow, file: Path) -> str:
 
 
 def read_kernel(file: Path) -> str:
-    """The text of a kernel file. One that is not text is a bad kernel, and the judge says so."""
+    """Read the text of a kernel file. One that is not text is a bad kernel, and the judge reports it."""
     try:
         return file.read_bytes().decode("utf-8-sig", errors="replace")
     except (OSError, ValueError) as error:
@@ -134,7 +134,7 @@ def request_of(
 
 
 def batch_table(ids: Sequence[str], judged: Sequence[JudgedRequest], gym: GymConfig) -> pd.DataFrame:
-    """One row a line of the batch, in order: its id, and the keys of its report or its `error`."""
+    """Return one row per line of the batch, in order: its id, and the keys of its report or its `error`."""
     import pandas as pd
 
     rows = [

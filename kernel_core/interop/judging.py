@@ -13,7 +13,7 @@ _log = logging.getLogger(__name__)
 
 
 def judge_or_none(gym: Gym, requests: Sequence[JudgeRequest]) -> list[Evaluation | None]:
-    """One evaluation a request, in order; None where the gym failed twice or its problem is none there.
+    """Judge each request, in order; None where the gym failed twice or its problem is none there.
 
     A fault of the gym is never an evaluation, and so never a reward. Raises `GymUnavailable` when every
     request failed.

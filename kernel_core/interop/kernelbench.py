@@ -28,7 +28,7 @@ class SampleKey(Record):
 
     @property
     def file_name(self) -> str:
-        """The name of its kernel's file."""
+        """Return the name of its kernel's file."""
         return f"level_{self.level}_problem_{self.problem}_sample_{self.sample}_kernel.py"
 
 
@@ -44,7 +44,10 @@ class ClaimedResult(Record):
 
 
 def number_of(problem: Problem) -> int:
-    """A problem's number in its level, which its name begins with. Raises `ConfigError` without one."""
+    """Return a problem's number in its level, with which its name begins.
+
+    Raises `ConfigError` without one.
+    """
     match = _NUMBERED.match(problem.name)
     if match is None:
         raise ConfigError(f"the name of {problem.id} does not begin with a number, as in 19_ReLU")
@@ -71,7 +74,10 @@ def write_problems(problems: Sequence[Problem], root: Path, level: int = 1) -> l
 
 
 def read_kernels(folder: Path) -> dict[SampleKey, Candidate]:
-    """The kernels of a run's folder, by level, problem and sample. Raises `NotFound` where there are none."""
+    """Read the kernels of a run's folder, by level, problem and sample.
+
+    Raises `NotFound` where there are none.
+    """
     kernels = {}
     for file in sorted(folder.glob("*.py")) if folder.is_dir() else ():
         if match := _KERNEL.fullmatch(file.name):
@@ -100,7 +106,7 @@ def write_results(evaluations: Iterable[tuple[SampleKey, Evaluation]], file: Pat
 
 
 def read_results(file: Path) -> dict[int, list[ClaimedResult]]:
-    """The claims of an `eval_results.json` by problem number. Raises `NotFound` or `Corrupt`."""
+    """Read the claims of an `eval_results.json` by problem number. Raises `NotFound` or `Corrupt`."""
     try:
         results = json.loads(file.read_text())
         return {
@@ -125,7 +131,7 @@ def _claim(result: Mapping[str, Any]) -> ClaimedResult:
 
 
 def directives(problem: Problem) -> str:
-    """The comments on top of a problem by which our reader finds what its text does not say."""
+    """Return comments for the top of a problem that tell our reader what its text does not state."""
     sizes = ", ".join(f"{name}={value!r}" for name, value in problem.cpu_constants.items())
     lines = [f"# cpu: {sizes}"] if sizes else []
     lines += [f"# precision: {problem.precision}"] if problem.precision != "own" else []

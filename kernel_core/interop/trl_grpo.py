@@ -1,4 +1,4 @@
-"""A data set, a reward function and a multi-turn rollout for TRL's `GRPOTrainer`.
+"""Data set, reward function and multi-turn rollout for TRL's `GRPOTrainer`.
 
 Nothing here imports TRL: rows are plain dictionaries, and the other two are callables with TRL's arguments.
 The rollout calls one method of the trainer that TRL does not document, `_generate_single_turn`. It generates
@@ -23,12 +23,13 @@ _MARK = "kernel-dojo-answer"
 
 
 def training_rows(source: EpisodeSource) -> list[dict[str, Any]]:
-    """A row a problem, for `datasets.Dataset.from_list`: `prompt` as chat messages, and `problem_id`."""
+    """Build a row per problem for `datasets.Dataset.from_list`: `prompt` as chat messages, and
+    `problem_id`."""
     return [{"prompt": list(source.begin(id_).messages), "problem_id": id_} for id_ in source.problems]
 
 
 class KernelReward:
-    """A reward function: the worth of the kernel in each completion, None where the judge failed."""
+    """Reward function: the worth of the kernel in each completion, None where the judge failed."""
 
     __name__ = "kernel_reward"
 
@@ -57,13 +58,13 @@ class KernelReward:
 def rollout_reward(
     prompts: Sequence[Any], completions: Sequence[Any], episode_reward: Sequence[float | None], **rest: Any
 ) -> list[float | None]:
-    """The reward function beside `KernelRollout`, which has judged every turn already."""
+    """Return the rewards that `KernelRollout`, which has judged every turn, recorded."""
     return list(episode_reward)
 
 
 @dataclass(slots=True)
 class _PromptRow:
-    """One conversation as tokens: a trajectory is a single row to TRL."""
+    """Conversation as tokens: TRL sees a trajectory as a single row."""
 
     episode: Episode
     prompt_ids: list[int]
@@ -88,7 +89,7 @@ class KernelRollout:
         self._ids = {_key(row["prompt"]): row["problem_id"] for row in training_rows(source)}
 
     def __call__(self, prompts: Sequence[list[Message]], trainer: Any) -> dict[str, Any]:
-        """One conversation for each prompt that came, in order."""
+        """Hold one conversation for each prompt, in order."""
         tokenizer = trainer.processing_class
         rows = [
             _PromptRow(
@@ -135,7 +136,7 @@ class KernelRollout:
 
 
 def _feedback(tokenizer: Any, message: Message, ended: bool) -> list[int]:
-    """The tokens between an answer and the next: what ends the answer, the message, what begins the next."""
+    """Return the tokens between two answers: the end of the first, the message, and the start of the next."""
     conversation = [{"role": "user", "content": ""}, {"role": "assistant", "content": _MARK}, message]
     text = _render(tokenizer, conversation).rpartition(_MARK)[2]
     return _tokens(tokenizer, text.removeprefix(tokenizer.eos_token) if ended else text)
@@ -150,7 +151,7 @@ def _tokens(tokenizer: Any, text: str) -> list[int]:
 
 
 def _text_of(completion: Any) -> str:
-    """A completion is a text, or a list of one chat message."""
+    """Return the text of a completion, which is a text or a list of one chat message."""
     return (
         completion
         if isinstance(completion, str)
