@@ -1,4 +1,4 @@
-"""What is tried of a package: each definition that can be written out, with trials of sizes and inputs."""
+"""Candidates of a package: each definition that can be written out, with trials of sizes and inputs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _EQUAL_WIDTHS = (256, 384, 512, 768)
 
 @dataclass(frozen=True)
 class HarvestCandidate:
-    """A definition that may become problems."""
+    """Definition that may become problems."""
 
     package: Package
     qualified_name: str
@@ -35,7 +35,7 @@ class HarvestCandidate:
 
 @dataclass(frozen=True)
 class DroppedCandidate:
-    """A definition that does not, and why."""
+    """Definition that does not, and the reason."""
 
     package: str
     qualified_name: str
@@ -44,7 +44,7 @@ class DroppedCandidate:
 
 
 def candidates_of(library: Library) -> Iterator[HarvestCandidate | DroppedCandidate]:
-    """Every module class and function of a package, once: re-exports are the same definition."""
+    """Yield every module class and function of a package, once: re-exports are the same definition."""
     for name in library.names():
         module = library.module(name)
         if module is None:
@@ -65,7 +65,7 @@ def candidates_of(library: Library) -> Iterator[HarvestCandidate | DroppedCandid
 
 
 def request_of(body: Body, seed: str) -> dict[str, Any]:
-    """The trials of a definition, for the caged process."""
+    """Build the trials of a definition, for the caged process."""
     rng = random.Random(seed)
     trials = []
     for setting in settings(rng):
@@ -113,7 +113,7 @@ def _trial(
 
 
 def _constants(values: Sequence[ArgumentValue], width: int) -> dict[str, Constant]:
-    """The large values; with a width, all channels are as wide and heads share it."""
+    """Return the large values; with a width, all channels are as wide and heads share it."""
     constants = {value.name: value.large for value in values}
     if not width:
         return constants

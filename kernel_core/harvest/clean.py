@@ -1,4 +1,4 @@
-"""A definition of a package without what a problem has no use for.
+"""Cleaning of a package's definition: parts that a problem does not need are removed.
 
 Decorators of the package, annotations of its types, long docstrings, logging, checks of arguments, and
 branches for scripting and export go. Dropout and in-place writes are turned off: a problem computes the same
@@ -42,7 +42,7 @@ _DROPOUT = re.compile(r"drop|prob$", re.IGNORECASE)
 
 
 def cleaned(node: ast.stmt) -> ast.stmt:
-    """A cleaned copy of a top-level definition."""
+    """Return a cleaned copy of a top-level definition."""
     result = _Cleaner(ast.unparse(node)).visit(copy.deepcopy(node))
     if isinstance(result, ast.ClassDef):
         _drop_unused_methods(result)
@@ -233,7 +233,8 @@ def _tame(name: str, default: ast.expr) -> ast.expr:
 
 
 def _drop_unused_methods(node: ast.ClassDef) -> None:
-    """Without methods that neither constructor nor `forward` reach; kept whole below a base that may call."""
+    """Remove methods that neither constructor nor `forward` reach; keep all below a base that may call
+    them."""
     if not _own_bases(node.bases):
         return
     methods = {statement.name: statement for statement in node.body if isinstance(statement, ast.FunctionDef)}

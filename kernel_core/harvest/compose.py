@@ -1,4 +1,4 @@
-"""Two or three harvested modules of fitting shapes in a chain, as one problem."""
+"""Compositions: two or three harvested modules of fitting shapes in a chain, as one problem."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from kernel_core.harvest.values import ArgumentValue, settings
 from kernel_core.harvest.written import Traced, kind_of, split_of
 
 MOST_USES = 6
-"""How many chains one definition may be part of."""
+"""Maximal number of chains with the same definition."""
 _WIDTHS = (64, 128, 192, 256, 384, 512)
 _FREE = ("CHANNELS", "FEATURES")
 _TRIES = 40
 _MOST_LINES = 70
 _LINK_KINDS = ("activation", "norm", "pooling", "other")
-"""What a function computes that may be a link; of classes, everything."""
+"""Kinds of functions that may be a link; every class may be one."""
 
 
 @dataclass(frozen=True)
 class Link:
-    """A harvested definition that keeps the shape of its one input."""
+    """Harvested definition whose output has the shape of its one input."""
 
     candidate: HarvestCandidate
     trace: Traced
     form: str
-    """Its input's dimensions, with `WIDTH_OF` for its channels."""
+    """Dimensions of its input, with `WIDTH_OF` for its channels."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Composition:
 
 
 def parts_of(harvested: Sequence[tuple[HarvestCandidate, Traced]]) -> list[Link]:
-    """What can be a link of a chain."""
+    """Return the definitions that can be a link of a chain."""
     parts = []
     for candidate, trace in harvested:
         if not trace.keeps_shape or trace.takes_first or not trace.inputs[0].startswith("torch.randn("):
@@ -62,7 +62,7 @@ def parts_of(harvested: Sequence[tuple[HarvestCandidate, Traced]]) -> list[Link]
 
 
 def chains(parts: Sequence[Link], count: int, seed: str) -> Iterator[Composition]:
-    """At most `count` chains; no part of training meets one that is held out."""
+    """Yield at most `count` chains; no chain of training contains a held-out definition."""
     rng = random.Random(seed)
     uses: Counter[str] = Counter()
     seen: set[frozenset[str]] = set()
@@ -139,7 +139,7 @@ def _chain(links: Sequence[Link], rng: random.Random) -> Composition | None:
 
 
 def _constructed(link: Link) -> str:
-    """The expression that constructs a link; empty for a function."""
+    """Return the expression that constructs a link; empty for a function."""
     body = link.candidate.body
     if body.is_function:
         return "" if not body.values else f"lambda x: {link.candidate.extract.name}(x)"
@@ -150,7 +150,7 @@ def _constructed(link: Link) -> str:
 
 
 def _merged(extracts: Sequence[Extract]) -> Extract | None:
-    """All definitions of several extracts; None where one name means two things."""
+    """Merge the definitions of several extracts; return None where one name means two things."""
     merged = Extract(extracts[-1].name, extracts[-1].node)
     for extract in extracts:
         for name, line in extract.imports.items():
@@ -167,6 +167,6 @@ def _merged(extracts: Sequence[Extract]) -> Extract | None:
 
 
 def has_configuration(candidate: HarvestCandidate) -> bool:
-    """Whether the constructor takes a configuration, so that the extract alone cannot be called."""
+    """Return True if the constructor takes a configuration, so that the extract alone cannot be called."""
     node = candidate.extract.node
     return isinstance(node, ast.ClassDef) and "config" in ast.unparse(node)

@@ -1,4 +1,4 @@
-"""One definition of a package with everything of the package that it needs, as one text."""
+"""Extraction of a definition with everything of its package that it needs, as one text."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from kernel_core.harvest.clean import cleaned
 from kernel_core.harvest.packages import Library, Resolved
 
 NEEDS = "needs the library "
-"""How a reason begins that names a library other than torch."""
+"""Prefix of a reason that names a library other than torch."""
 MOST_LINES = 140
-"""A definition that needs more lines than this is part of a model and no problem."""
+"""Limit in lines: a definition that needs more is part of a model and no problem."""
 MOST_DEFINITIONS = 12
 _MOST_WRITTEN_LINES = 3 * MOST_LINES
 _ALLOWED = {
@@ -30,12 +30,12 @@ _USUAL_IMPORTS = {
 
 
 class ExtractionRefused(Exception):
-    """Why a definition does not become a problem."""
+    """Reason why a definition does not become a problem."""
 
 
 @dataclass
 class Extract:
-    """A definition as text, with its imports. `definitions` come in an order in which they can run."""
+    """Definition as text, with its imports. `definitions` come in an order in which they can run."""
 
     name: str
     node: ast.ClassDef | ast.FunctionDef
@@ -49,7 +49,7 @@ class Extract:
 
 
 def extract(library: Library, module: str, name: str) -> Extract:
-    """The definition with what it needs. Raises `ExtractionRefused` with the reason."""
+    """Extract a definition with everything it needs. Raises `ExtractionRefused` with the reason."""
     definition = library.find(module, name)
     if definition is None or not isinstance(definition.node, ast.ClassDef | ast.FunctionDef):
         raise ExtractionRefused("not a class or function")
@@ -62,7 +62,7 @@ def extract(library: Library, module: str, name: str) -> Extract:
 
 
 def is_module_class(library: Library, module: str, node: ast.ClassDef, depth: int = 0) -> bool:
-    """Whether a class is an `nn.Module`, as far as its bases in the package tell."""
+    """Return True if a class is an `nn.Module`, as far as its bases in the package show."""
     for base in node.bases:
         text = ast.unparse(base)
         if text.startswith(("nn.", "torch.nn.")) or text == "Module":
@@ -80,7 +80,7 @@ def is_module_class(library: Library, module: str, node: ast.ClassDef, depth: in
 
 
 def source_of(made: Extract) -> str:
-    """The imports and definitions, as one text; `torch` and `nn` are always imported."""
+    """Return the imports and definitions as one text; `torch` and `nn` are always imported."""
     imports = {"torch": _USUAL_IMPORTS["torch"], "nn": _USUAL_IMPORTS["nn"], **made.imports}
     ordered = sorted(dict.fromkeys(imports.values()), key=lambda line: ("torch" in line, line))
     texts = [ast.unparse(node) for node in made.definitions.values()]
@@ -117,7 +117,7 @@ def _add(library: Library, definition: Resolved, bound: str, made: Extract, abov
 
 
 def _prepared(library: Library, definition: Resolved) -> tuple[ast.stmt, int, tuple[str, ...]]:
-    """The cleaned definition, its length in lines, and the names that it takes from its module."""
+    """Return the cleaned definition, its length in lines, and the names that it takes from its module."""
     assert definition.node is not None
     key = (definition.module, definition.name)
     if key not in library.prepared:

@@ -1,4 +1,4 @@
-"""The harvest: packages in, a folder of problems, a manifest and a report out."""
+"""Harvest: packages in, a folder of problems, a manifest and a report out."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ _ALIKE = 0.9
 """Jaccard similarity of shingles from which two definitions must be in one split."""
 
 Leak = Callable[[Problem], str | None]
-"""Why a problem gives an evaluation problem away; None where it does not."""
+"""Function that returns the reason why a problem leaks an evaluation problem; None where it does not."""
 
 
 class HarvestManifest(Record):
-    """Everything that a harvest kept and left out."""
+    """Problems that a harvest kept, and counts of those left out."""
 
     problems: tuple[Harvested, ...]
     dropped: dict[str, dict[str, int]]
-    """By package and kind, then reason."""
+    """Counts by package and kind, then reason."""
 
     def kept(self) -> list[tuple[str, str, str, int, int, int]]:
         """Package, licence, kind, number of definitions, problems of training, problems held out."""
@@ -67,7 +67,7 @@ class HarvestManifest(Record):
 
 @dataclass
 class _Harvest:
-    """What one harvest has found so far."""
+    """State of one harvest."""
 
     trials: Trials
     leak: Leak
@@ -81,7 +81,7 @@ class _Harvest:
     """Split and shingles of each definition that was kept."""
 
     def gives_away_held_out(self, candidate: HarvestCandidate) -> bool:
-        """Whether its text, names and numbers aside, is nearly that of a definition of the other split."""
+        """Return True if its text, names and numbers aside, nearly equals a definition of the other split."""
         own_split = split_of(candidate.qualified_name)
         own = shingles_of(erased_tokens(candidate.body.source, "triton"))
         for split, earlier in self.texts:

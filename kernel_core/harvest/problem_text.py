@@ -1,4 +1,4 @@
-"""A harvested definition as the text of a problem."""
+"""Text of a problem from a harvested definition."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _LARGEST_CONFIGURATION = 24
 
 @dataclass(frozen=True)
 class Body:
-    """A problem's text up to its sizes, and what its sizes and inputs are made for."""
+    """Text of a problem up to its sizes, with the values of sizes and inputs."""
 
     source: str
     """Defines `Model`."""
     takes_first: str
-    """The same for a definition that returns several tensors: `Model` gives the first."""
+    """Text for a definition that returns several tensors: `Model` returns the first."""
     init: tuple[str, ...]
     """Expressions of `get_init_inputs`."""
     values: tuple[ArgumentValue, ...]
@@ -34,7 +34,10 @@ class Body:
 
 
 def body_of(made: Extract, rng: random.Random) -> Body:
-    """The text that defines `Model`. Raises `ExtractionRefused` where an argument has no usual value."""
+    """Return the text that defines `Model`.
+
+    Raises `ExtractionRefused` where an argument has no usual value.
+    """
     made = copy.deepcopy(made)
     if isinstance(made.node, ast.FunctionDef):
         return _of_function(made, rng)
@@ -129,7 +132,7 @@ def _of_class(made: Extract, rng: random.Random) -> Body:
 
 
 def _as_model(made: Extract) -> str:
-    """The text with the class called `Model`; sentences that mention its name keep it."""
+    """Rename the class to `Model`; sentences that mention its name keep it."""
     renamed = copy.deepcopy(made)
     for node in renamed.definitions.values():
         for inner in ast.walk(node):

@@ -32,7 +32,7 @@ _STAGES = (
 
 
 class _TrialRefused(Exception):
-    """The stage at which a trial ended."""
+    """Raised with the reason when a trial fails."""
 
 
 def serve_trials(channel: socket.socket, cage: dict[str, Any]) -> None:
@@ -74,7 +74,7 @@ def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
 def _small(
     bodies: dict[str, dict[str, Any]], request: Mapping[str, Any], trial: Mapping[str, Any]
 ) -> tuple[str, list[str], dict[str, Any]]:
-    """Which text runs, on which inputs, and the shapes."""
+    """Choose the text to run, its inputs, and the shapes."""
     for which in ("source", "takes_first"):
         if which not in bodies:
             bodies[which] = _executed(request[which])
@@ -109,7 +109,7 @@ def _executed(source: str) -> dict[str, Any]:
 def _proven(
     body: dict[str, Any], sizes: Mapping[str, Any], inputs: Sequence[str], init: Sequence[str]
 ) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """The output and the inputs of a trial that passes every check. Raises `_TrialRefused`."""
+    """Return the output and the inputs of a trial that passes every check. Raises `_TrialRefused`."""
     names = {**body, **sizes}
     given = _drawn(names, inputs, 0)
     kept = [tensor.clone() for tensor in given]
@@ -172,7 +172,7 @@ def _run(module: Any, inputs: Sequence[torch.Tensor], seed: int) -> object:
 
 
 def _large_sizes(body: dict[str, Any], trial: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """For each variant the first sizes that fit; raises `_TrialRefused` where none has any."""
+    """Return for each variant the first sizes that fit; raise `_TrialRefused` where none has any."""
     fitting: list[dict[str, Any]] = []
     for variant in trial["large"]:
         for sizes in variant:

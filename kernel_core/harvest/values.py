@@ -13,13 +13,13 @@ _WIDTHS = (128, 192, 256, 320, 384, 512, 640, 768, 1024)
 
 @dataclass(frozen=True)
 class ArgumentValue:
-    """One argument: an expression where it is no number, else its name as a size constant."""
+    """Argument: an expression where it is no number, else its name as a size constant."""
 
     name: str
     large: Constant
     small: Constant
     is_channel: bool = False
-    """Whether a dimension of the input may be as long."""
+    """True if a dimension of the input may be as long."""
     is_size: bool = True
     """Numbers become constants of the problem; other values are written where they are used."""
 
@@ -87,7 +87,7 @@ _TEXTS = {
 
 
 def usual_value(name: str, rng: random.Random, is_function: bool = False) -> ArgumentValue | None:
-    """The value for an argument of this name; None where the name says nothing."""
+    """Return the value for an argument of this name; None where the name suggests nothing."""
     plain = name.lower().strip("_")
     if is_function and plain in ("dim", "axis"):
         return ArgumentValue(name, "-1", "-1", is_size=False)
@@ -116,7 +116,7 @@ class DimensionSetting:
 
     small: dict[str, int]
     large: tuple[dict[str, int], ...]
-    """The largest first."""
+    """Sizes by descending scale."""
 
 
 def settings(rng: random.Random) -> tuple[DimensionSetting, ...]:
