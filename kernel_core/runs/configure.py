@@ -1,4 +1,4 @@
-"""A config made of nested values and assignments; unknown keys are refused with the nearest known name."""
+"""Config from nested values and assignments; unknown keys are refused with the nearest known name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ConfigT = TypeVar("ConfigT", bound=Config)
 
 
 def build(config_class: type[ConfigT], values: dict[str, Any]) -> ConfigT:
-    """A config from nested values; an unknown key or a bad value is one clear `ConfigError`."""
+    """Build a config from nested values; an unknown key or a bad value is one clear `ConfigError`."""
     refuse_unknown(config_class, values, prefix="")
     try:
         return config_class.model_validate(values)
@@ -101,7 +101,7 @@ def _config_classes(annotation: Any) -> list[type[BaseModel]]:
 def without_defaults(
     given: Mapping[str, Any], preset: Mapping[str, Any], resolved: Config, *declared: Config
 ) -> dict[str, Any]:
-    """The settings that a caller chose, of all that a form sends.
+    """Return the settings that a caller chose, of all that a form sends.
 
     A setting that the preset resolves to anyhow is left out. So is one that the preset does not name, at a
     default that `declared` has: before or after the settings of a kind were filled in.
@@ -140,5 +140,5 @@ def _is_same_groups(given: Any, preset: Mapping[str, Any], resolved: Mapping[str
 
 
 def _unfilled(config: Config) -> Config:
-    """The config with what was written for it, and otherwise what its class declares."""
+    """Return the config with the written values, and otherwise the defaults that its class declares."""
     return type(config).model_construct(**{name: getattr(config, name) for name in config.model_fields_set})

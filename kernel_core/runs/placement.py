@@ -1,4 +1,4 @@
-"""Which GPUs of this host learn, sample and judge: from their number and the settings, and nothing else.
+"""Placement of learning, sampling and judging on this host's GPUs: by their number and the settings alone.
 
 | visible GPUs | learners  | sampler                                 | judges                         |
 |--------------|-----------|-----------------------------------------|--------------------------------|
@@ -30,14 +30,14 @@ _MANY = 1 << 16
 
 
 class _DeviceNeed(NamedTuple):
-    """How many GPUs a role must have, and how many it can use."""
+    """Minimal and maximal number of GPUs of a role."""
 
     least: int
     most: int
 
 
 def placed(config: StageConfig, num_gpus: int) -> StageConfig:
-    """The settings of a stage with every role on GPUs of this host, of which `num_gpus` are visible.
+    """Return the settings of a stage with every role on GPUs of this host, of which `num_gpus` are visible.
 
     Unchanged where no role is on them. A `rollout.overlap` that was left out is off where a judge shares a
     GPU: sampling would disturb its clock. Raises `ConfigError` where GPUs are missing.
@@ -55,7 +55,7 @@ def placed(config: StageConfig, num_gpus: int) -> StageConfig:
 
 
 def plan_for(config: RolloutStageConfig, num_gpus: int) -> PlacementConfig:
-    """The GPUs of each role that is on this host's GPUs; other roles have none."""
+    """Return the GPUs of each role that is on this host's GPUs; other roles have none."""
     needs = _needs(config)
     plan = {role: gpus for role, gpus in config.placement.gpus.items() if gpus}
     _check_visible(plan, needs, num_gpus)
@@ -79,7 +79,7 @@ def plan_for(config: RolloutStageConfig, num_gpus: int) -> PlacementConfig:
 
 
 def _needs(config: RolloutStageConfig) -> dict[Role, _DeviceNeed]:
-    """The roles of a stage that are on GPUs of this host, in the order in which they get them."""
+    """Return the roles of a stage that are on GPUs of this host, in the order of assignment."""
     needs: dict[Role, _DeviceNeed] = {}
     if config.samples_on_gpu:
         if isinstance(config, TrainConfig):
@@ -98,7 +98,9 @@ def _too_few(pool: tuple[int, ...], needs: dict[Role, _DeviceNeed]) -> bool:
 def _shared_out(
     pool: tuple[int, ...], needs: dict[Role, _DeviceNeed], follows: bool
 ) -> dict[str, tuple[int, ...]]:
-    """The pool, divided: what is over goes, one by one, to the role with the most seconds for each GPU.
+    """Divide the pool: each spare GPU goes to the role with the most seconds for each of its GPUs.
+
+    The sampler's seconds are the learners' if it `follows` them.
 
     The sampler's seconds are the learners' if it `follows` them.
     """
@@ -125,7 +127,7 @@ def _check_visible(named: dict[str, tuple[int, ...]], needs: dict[Role, _DeviceN
 
 
 def environment_with(gpus: tuple[int, ...]) -> dict[str, str]:
-    """This process's environment for one that sees these GPUs alone, numbered from 0 in this order."""
+    """Return this process's environment with only these GPUs visible, numbered from 0 in this order."""
     shown = os.environ.get("CUDA_VISIBLE_DEVICES")
     names = shown.split(",") if shown else None
     chosen = [names[gpu] if names else str(gpu) for gpu in gpus]

@@ -1,4 +1,4 @@
-"""One stage's work in a run: done already, to go on with, or refused because it was begun otherwise.
+"""Record of one stage's work in a run: done already, to resume, or refused because of other settings.
 
 `stages/NAME.json` in the run's folder records with which settings, inputs and code a stage's output was
 made. A stage with a record that says `done`, with the same settings and inputs, is not run again. A stage
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class StageWork:
-    """A stage in progress: where its output goes and whether it is there already."""
+    """Stage in progress: the store for its output, and whether it is complete already."""
 
     def __init__(self, store: Store, *, done: bool) -> None:
         self.store = store
@@ -47,7 +47,8 @@ def working_on(
     may_change: tuple[str, ...] = (),
     follows_inputs: bool = False,
 ) -> Iterator[StageWork]:
-    """A stage's work: `.done` says whether any is left; leaving without an error marks it done.
+    """Lock and record a stage's work: `.done` says whether any is left; leaving without an error marks it
+    done.
 
     `folder` under the run is where its output goes ("" for the run's own folder). `may_change` names
     settings that say how far to go and not what is made; `follows_inputs` lets other inputs be worked in
@@ -112,7 +113,7 @@ def canonical(config: Mapping[str, Any]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _locked(run: Run, stage: str) -> Iterator[None]:
-    """A lock that the system releases when its holder dies and that children do not inherit.
+    """Hold a lock that the system releases when its holder dies and that children do not inherit.
 
     Only a local root has one; elsewhere the run's state file is the only guard.
     """
@@ -133,7 +134,7 @@ def _locked(run: Run, stage: str) -> Iterator[None]:
 
 
 def resuming(run: Run) -> str:
-    """The command that goes on with a run."""
+    """Return the command that resumes a run."""
     return f"dojo runs resume {run.name}{'' if run.root == 'runs' else f' --root {run.root}'}"
 
 
