@@ -109,7 +109,7 @@ class Environment:
         return EpisodeStep(observation=observation, reward=reward, done=episode.done)
 
     def state(self) -> State:
-        """The state of the episode under way."""
+        """Return the state of the episode under way."""
         episode = self._episode
         if episode is None:
             return State()
@@ -143,7 +143,7 @@ class Episodes:
         return await self._of(client, body.get("episode_id")).step(_action(body.get("action")))
 
     def state(self, client: str, episode_id: str | None) -> State:
-        """The state of an episode."""
+        """Return the state of an episode."""
         return self._of(client, episode_id).state()
 
     def _of(self, client: str, episode_id: Any) -> Environment:
@@ -154,7 +154,7 @@ class Episodes:
 
 
 async def answer(environment: Environment, message: Any) -> dict[str, Any] | None:
-    """The answer to one WebSocket message; None to `close`. Raises `CallerError` for an invalid one."""
+    """Answer one WebSocket message; None to `close`. Raises `CallerError` for an invalid one."""
     kind = message.get("type") if isinstance(message, dict) else None
     match kind:
         case "reset":
@@ -171,7 +171,7 @@ async def answer(environment: Environment, message: Any) -> dict[str, Any] | Non
 
 
 def schema() -> dict[str, Any]:
-    """The JSON schemas of actions, observations and states."""
+    """Return the JSON schemas of actions, observations and states."""
     return {
         "action": Action.model_json_schema(),
         "observation": Observation.model_json_schema(),
@@ -180,7 +180,7 @@ def schema() -> dict[str, Any]:
 
 
 def _known(data: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of reset that are known here; OpenEnv's clients may send others."""
+    """Return the arguments of reset that are known here; OpenEnv's clients may send others."""
     return {name: data[name] for name in ("seed", "episode_id", "problem_id") if data.get(name) is not None}
 
 
