@@ -87,6 +87,6 @@ Asking = TypeVar("Asking", EvaluateConfig, BestOfNConfig)
 
 
 def asked(stage: Asking, policy: PolicyConfig, checkpoint: str | None) -> Asking:
-    """The stage with another policy, and with settings of its kind where they were left out."""
+    """Return the stage with another policy, and with settings of its kind where they were left out."""
     _, rollout = suited(policy, stage.rollout)
     return stage.model_copy(update={"policy": policy, "rollout": rollout, "checkpoint": checkpoint})

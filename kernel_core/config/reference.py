@@ -1,4 +1,4 @@
-"""Every setting with its type, default and meaning: for `--help` and the settings page."""
+"""Reference of every setting with its type, default and meaning: for `--help` and the settings page."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kernel_core.config.base import Config
 
 
 class SettingRow(NamedTuple):
-    """One setting of a stage, as it is named on the command line."""
+    """Setting of a stage, as it is named on the command line."""
 
     key: str
     kind: str
@@ -23,7 +23,7 @@ class SettingRow(NamedTuple):
 
 
 def settings_of(config_class: type[Config], prefix: str = "") -> Iterator[SettingRow]:
-    """The settings of a config and of the groups in it, in order."""
+    """Return the settings of a config and of the groups in it, in order."""
     for name, field in config_class.model_fields.items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, Config):
             yield from _of_group(field, f"{prefix}{name}.")
@@ -66,7 +66,7 @@ def _default(field: FieldInfo) -> str:
 
 
 def _text(value: Any) -> str:
-    """The value as YAML and the command line write it."""
+    """Return the value as YAML and the command line write it."""
     if value is None:
         return "null"
     if isinstance(value, tuple):

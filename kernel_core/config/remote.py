@@ -1,4 +1,4 @@
-"""What a policy on a Tinker server cannot do, found when the settings are read."""
+"""Limits of a policy on a Tinker server, checked when the settings are read."""
 
 from __future__ import annotations
 
