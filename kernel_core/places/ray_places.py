@@ -89,7 +89,7 @@ class RayPlace:
             raise WorkersLost(f"a node was lost while a command was started on it ({error})") from error
 
     def _found(self, give_up: float) -> Any:
-        """An actor that is there; None where one was lost at its start, before `give_up`."""
+        """Return an actor; None where it was lost at its start, before `give_up`."""
         actor = ray.remote(_NodePlace).options(**self._options).remote()
         try:
             ray.get(actor.free_address.remote(), timeout=max(1.0, give_up - time.monotonic()))
@@ -118,14 +118,14 @@ class RayPlaces:
         self.each: Sequence[WorkerPlace] = [RayPlace(self._group, bundle, kind) for bundle in range(count)]
 
     def close(self) -> None:
-        """End what runs there, and give the bundles back."""
+        """Stop what runs there, and release the bundles."""
         remove_placement_group(self._group)
         if self._owns_connection:
             CONNECTION.close()
 
 
 def reserved_on(node_id: str, kind: str) -> int:
-    """How much of a resource the placement groups have on a node."""
+    """Return how much of a resource the placement groups have on a node."""
     groups = ray.util.placement_group_table().values()
     return sum(
         int(group["bundles"][bundle].get(kind, 0))

@@ -35,7 +35,7 @@ _HELLO_S = 10.0
 _HELLO_BYTES = 256
 _TRAINER, _KEY = "DOJO_TRAINER", "DOJO_TRAINER_KEY"
 RANK, WORLD_SIZE, START = "RANK", "WORLD_SIZE", "DOJO_START"
-"""What a worker's environment says: its number, how many there are, and how often they were started."""
+"""Environment variables of a worker: its number, the number of workers, and the count of their starts."""
 
 
 class WorkerGroup:
@@ -61,7 +61,7 @@ class WorkerGroup:
         self._started()
 
     def ask(self, *command: Any, then: Callable[[Any], None] | None = None, tries: int = TRIES) -> Any:
-        """The first worker's answer to a command: a method's name and its arguments.
+        """Return the first worker's answer to a command: a method's name and its arguments.
 
         `then` receives what follows the answer. Raises `WorkersLost`.
         """
@@ -95,7 +95,7 @@ class WorkerGroup:
         return answers[self.connections[0]]
 
     def drop(self) -> None:
-        """End all of them; the next command starts others."""
+        """Stop all workers; the next command starts others."""
         for connection in self.connections:
             connection.close()
         self.connections, self._is_started = [], False
@@ -106,7 +106,7 @@ class WorkerGroup:
             thread.join()
 
     def close(self) -> None:
-        """End them, and give their places back."""
+        """Stop the workers, and release their places."""
         self.drop()
         self._listening.close()
         self._places.close()
@@ -141,7 +141,7 @@ class WorkerGroup:
         raise EOFError(f"not there after {START_S:.0f} s")
 
     def _accepted(self) -> dict[int, Connection]:
-        """The next worker that connects, by its rank; nothing where it is none of this start."""
+        """Accept the next worker that connects, by its rank; nothing where it is none of this start."""
         channel, _ = self._listening.accept()
         _notice_lost_hosts(channel)
         connection = Connection(channel.detach())
@@ -158,7 +158,9 @@ class WorkerGroup:
 
 
 def follow(make: Callable[[Connection], Any]) -> None:
-    """In a worker: do what the trainer asks until it is gone. `make` gives the object with the methods.
+    """Run the trainer's commands in a worker until the trainer is gone.
+
+    `make` returns the object with the methods. `make` gives the object with the methods.
 
     Each method sends its own answer. An error ends the process, and the trainer then starts all again.
     """
@@ -178,7 +180,8 @@ def follow(make: Callable[[Connection], Any]) -> None:
 
 
 def _notice_lost_hosts(channel: socket.socket) -> None:
-    """A host that loses its power says nothing: have the kernel ask for it, and end the connection."""
+    """Enable TCP keep-alive: a host that loses its power sends nothing, so the kernel must probe and
+    close."""
     channel.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in (
         (socket.TCP_KEEPIDLE, 30),
